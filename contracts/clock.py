@@ -1,0 +1,94 @@
+"""Moments, windows and model time.
+
+A moment is an aware UTC datetime in Python and a count of microseconds since the Unix epoch wherever it is
+computed with: integers have no rounding, no unit to guess and the same value in PostgreSQL, NumPy and ONNX.
+"""
+
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+import numpy as np
+from numpy.typing import NDArray
+
+MICROSECOND = timedelta(microseconds=1)
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+_RFC3339 = re.compile(
+    r"\d{4}-\d\d-\d\d[Tt]([01]\d|2[0-3]):\d\d(:\d\d(\.\d{1,6})?)?([Zz]|[+-]\d\d:\d\d)", re.ASCII
+)
+_NAIVE = re.compile(r"\d{4}-\d\d-\d\d([Tt ]\d\d:\d\d(:\d\d(\.\d+)?)?)?", re.ASCII)
+_LOST_PLUS = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d(:\d\d(\.\d{1,6})?)? \d\d:\d\d", re.ASCII)
+
+
+def parse_moment(text: str) -> int:
+    """Microseconds since the epoch of an RFC 3339 time with an offset.
+
+    Raises ValueError, in words for the producer, for anything else: no offset, a bare number, 24:00, a leap
+    second, more than six decimals, or an offset whose `+` was lost in a query string.
+    """
+    if not _RFC3339.fullmatch(text):
+        if _LOST_PLUS.fullmatch(text):
+            raise ValueError("holds a space where an offset's sign belongs: write + as %2B in a query string")
+        if _NAIVE.fullmatch(text):
+            raise ValueError("has no offset: an offset such as Z or +02:00 is required")
+        raise ValueError("is not an RFC 3339 time with an offset, such as 2026-01-31T12:00:00Z")
+    try:
+        moment = datetime.fromisoformat(text.upper())
+        return to_micros(moment)
+    except (ValueError, OverflowError) as error:
+        raise ValueError(f"is not a moment of the calendar ({error})") from None
+
+
+def to_micros(moment: datetime) -> int:
+    """Exact microseconds since the epoch of an aware datetime."""
+    return (moment - EPOCH) // MICROSECOND
+
+
+def from_micros(micros: int) -> datetime:
+    """The aware UTC datetime of a count of microseconds since the epoch."""
+    return EPOCH + timedelta(microseconds=micros)
+
+
+def format_moment(micros: int) -> str:
+    """RFC 3339 in UTC with a trailing Z, with exactly the microseconds there are."""
+    return from_micros(micros).isoformat().replace("+00:00", "Z")
+
+
+def format_duration(micros: int) -> str:
+    """ISO 8601 duration of a count of microseconds, such as PT1H30M, with a leading sign where negative."""
+    sign, micros = ("-", -micros) if micros < 0 else ("", micros)
+    days, micros = divmod(micros, 86_400_000_000)
+    hours, micros = divmod(micros, 3_600_000_000)
+    minutes, micros = divmod(micros, 60_000_000)
+    seconds = f"{micros / 1e6:.6f}".rstrip("0").rstrip(".")
+    date = f"{days}D" if days else ""
+    time = (f"{hours}H" if hours else "") + (f"{minutes}M" if minutes else "") + (f"{seconds}S" if micros else "")
+    return f"{sign}P{date}{'T' + time if time else ''}" if date or time else "PT0S"
+
+
+@dataclass(frozen=True)
+class Clock:
+    """How one task cuts time: windows `[offset + k·window, offset + (k+1)·window)`, all in microseconds.
+
+    `span` is the fixed unit of model time, so that a recipe's frequencies and rates mean the same at every cutoff.
+    """
+
+    window: int
+    offset: int
+    span: int
+
+    def window_start(self, at: int) -> int:
+        """Start of the window that holds `at`; a moment on a boundary belongs to the window it begins."""
+        return at - (at - self.offset) % self.window
+
+    def is_boundary(self, at: int) -> bool:
+        return (at - self.offset) % self.window == 0
+
+    def age(self, origin: int, window: int) -> int:
+        """How many whole windows the target window starts after the origin; 0 for the one that begins there."""
+        return (window - origin) // self.window
+
+    def model_time(self, at: NDArray[np.int64], cutoff: int) -> NDArray[np.float32]:
+        """`u = (at − cutoff) / span`, computed in float64, returned as float32: 0 at the cutoff."""
+        return ((at - cutoff).astype(np.float64) / self.span).astype(np.float32)

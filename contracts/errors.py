@@ -1,0 +1,88 @@
+"""The one tree of errors. The docstring of a class is its message where none is given.
+
+    MorrowError
+    ├── InvalidInput            a request, row, file or task that breaks a rule; names the field
+    │   └── OutsideHorizon      a moment that the answering version does not cover
+    ├── NotFound                no such task, version or event
+    ├── Conflict                what is asked contradicts what is stored
+    ├── NotReady                nothing can answer yet; trying later may help
+    │   ├── NoModel
+    │   └── ModelExpired
+    ├── Unavailable             a store we depend on does not answer
+    └── CycleError              a retraining that must not release
+        ├── LeaseLost
+        └── ArtefactRefused
+
+HTTP knows nothing of this module and this module knows nothing of HTTP: `service.problems` maps one to the other.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+class MorrowError(Exception):
+    """Morrow could not do what was asked."""
+
+    def __init__(self, message: str | None = None) -> None:
+        super().__init__(message or (type(self).__doc__ or "").strip().splitlines()[0])
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One broken rule: which field, and what is wrong with it in words for the producer."""
+
+    field: str
+    reason: str
+
+
+class InvalidInput(MorrowError):
+    """The input breaks a rule of the task."""
+
+    def __init__(self, faults: Sequence[Fault]) -> None:
+        self.faults = tuple(faults)
+        super().__init__("; ".join(f"{fault.field}: {fault.reason}" for fault in self.faults))
+
+
+class OutsideHorizon(InvalidInput):
+    """The moment lies outside what the answering version has validated. Bounds in microseconds since the epoch."""
+
+    def __init__(self, at: int, valid_from: int, valid_until: int, version: str) -> None:
+        self.at, self.valid_from, self.valid_until, self.version = at, valid_from, valid_until, version
+        side = "before the first row of training" if at < valid_from else "beyond the validated horizon"
+        super().__init__([Fault("at", f"is {side} of version {version}")])
+
+
+class NotFound(MorrowError):
+    """There is no such thing."""
+
+
+class Conflict(MorrowError):
+    """What is asked contradicts what is stored."""
+
+
+class NotReady(MorrowError):
+    """Nothing can answer yet."""
+
+
+class NoModel(NotReady):
+    """No version has been released for this task yet."""
+
+
+class ModelExpired(NotReady):
+    """The released version is past its horizon and no newer one is there."""
+
+
+class Unavailable(MorrowError):
+    """A store that this needs does not answer."""
+
+
+class CycleError(MorrowError):
+    """The cycle must not release."""
+
+
+class LeaseLost(CycleError):
+    """Another trainer holds this cycle now, or its lease ran out."""
+
+
+class ArtefactRefused(CycleError):
+    """The artefact is not what its manifest promises."""

@@ -1,0 +1,180 @@
+"""A task: one prediction problem, as people write it down in TOML or JSON.
+
+Every revision of a task's spec is a *schema*; a *recipe* is what two fits must share to stand in one error matrix.
+"""
+
+import hashlib
+import json
+import re
+from datetime import timedelta
+from typing import Annotated, Literal, Self
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+
+from contracts.clock import MICROSECOND, Clock
+
+RESERVED_NAMES = frozenset({"at", "task", "coverage", "rate"})
+
+Calendar = Literal["day", "week", "year"]
+DeltaMode = Literal["random", "adversarial", "warm", "grid"]
+
+
+def _identifier(name: str) -> str:
+    if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]{0,62}", name):
+        raise ValueError("is a letter followed by at most 62 letters, digits or underscores")
+    return name
+
+
+def _whole_micros(duration: timedelta) -> timedelta:
+    if duration < timedelta(seconds=1):
+        raise ValueError("is at least one second")
+    return duration
+
+
+Name = Annotated[str, AfterValidator(_identifier)]
+Duration = Annotated[timedelta, AfterValidator(_whole_micros)]
+
+
+class Spec(BaseModel):
+    """Base of everything a person writes: unknown keys are refused, values never change."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class Feature(Spec):
+    """One input. Only an `optional` feature may be absent or null; both mean missing."""
+
+    name: Name
+    kind: Literal["number", "category"]
+    optional: bool = False
+
+
+class Target(Spec):
+    """What is predicted. Classes may be listed; where they are not, each fit takes those that it has seen."""
+
+    name: Name
+    kind: Literal["classification", "regression"]
+    classes: tuple[Annotated[str, Field(min_length=1, max_length=256)], ...] | None = None
+
+    @model_validator(mode="after")
+    def _classes_fit_the_kind(self) -> Self:
+        if self.classes is not None:
+            if self.kind == "regression":
+                raise ValueError("classes belong to a classification target only")
+            if len(set(self.classes)) < max(2, len(self.classes)):
+                raise ValueError("classes are at least two and differ from each other")
+        return self
+
+
+class Guard(Spec):
+    """When an age counts as validated (DESIGN §6)."""
+
+    max_age: int = Field(4, ge=1, le=64, description="longest horizon that may be validated, in windows")
+    tolerance: float = Field(0.10, gt=0, le=10, description="allowed mean increase over the fresh error, as a share of it")
+    min_pairs: int = Field(3, ge=2, le=1000, description="target windows that an age must be compared on")
+    max_error: float | None = Field(None, gt=0, description="absolute limit of the mean error at an age")
+    min_rows: int = Field(100, ge=2, description="rows below which no model is fitted")
+
+
+class Training(Spec):
+    """The recipe: network, objective and schedule of one fit. Times are in windows, rates are Adam's learning rates."""
+
+    method: Literal["gi", "baseline", "last_window"] = "gi"
+    num_seeds: int = Field(4, ge=1, le=16, description="members of the released cohort, whose outputs are averaged")
+    history: int | None = Field(None, ge=1, description="newest windows that a fit reads; all where unset")
+    calendar: tuple[Calendar, ...] = ("day", "week", "year")
+    width: int = Field(64, ge=1, le=4096, description="units of a hidden layer")
+    num_layers: int = Field(2, ge=1, le=8, description="hidden layers, each followed by a TReLU")
+    num_trelu: int | None = Field(None, ge=0, description="how many of them, from the last, are time-dependent; all where unset")
+    embedding: int = Field(8, ge=1, le=256, description="numbers that stand for one category")
+    time_width: int = Field(8, ge=1, le=256, description="entries m of Time2Vec")
+    time_linear: int = Field(1, ge=0, description="linear entries m_p of Time2Vec")
+    trelu_width: int = Field(8, ge=1, le=256, description="hidden units of a TReLU's nets")
+    batch_size: int = Field(1024, ge=1)
+    rows_per_epoch: int = Field(65_536, ge=1, description="cap on the rows of one epoch; drawn afresh each epoch")
+    pretrain_epochs: int = Field(10, ge=0)
+    pretrain_rate: float = Field(3e-3, gt=0)
+    finetune_windows: int = Field(2, ge=0, description="newest windows k that are fine-tuned on, in order")
+    finetune_epochs: int = Field(3, ge=0, description="epochs on each of them")
+    finetune_rate: float = Field(5e-4, gt=0)
+    weight_decay: float = Field(1e-4, ge=0, description="decoupled (AdamW)")
+    averaged: float = Field(0.5, ge=0, le=1, description="share of a phase, at its end, whose weights are averaged")
+    gi_weight: float = Field(0.5, ge=0, description="λ, the weight of the interpolated loss")
+    gi_pretrain: bool = Field(False, description="whether GI also shapes the pre-training phase")
+    delta_max: float = Field(2.0, gt=0, description="bound of δ, in windows")
+    delta_mode: DeltaMode = "warm"
+    delta_steps: int = Field(2, ge=1, le=64, description="ascent steps of δ, or points of its grid")
+    delta_rate: float = Field(0.5, gt=0, description="length of one ascent step, as a share of delta_max")
+
+    @model_validator(mode="after")
+    def _parts_fit_together(self) -> Self:
+        if self.time_linear > self.time_width:
+            raise ValueError("time_linear is at most time_width")
+        if self.num_trelu is not None and self.num_trelu > self.num_layers:
+            raise ValueError("num_trelu is at most num_layers")
+        if self.pretrain_epochs == 0 and (self.finetune_epochs == 0 or self.finetune_windows == 0):
+            raise ValueError("a recipe trains for at least one epoch")
+        return self
+
+
+class Task(Spec):
+    """One prediction problem: its features, target, window, guard and training settings. Durations are ISO 8601."""
+
+    name: Name
+    features: tuple[Feature, ...] = Field(min_length=1, max_length=512)
+    target: Target
+    window: Duration
+    offset: timedelta = timedelta(0)
+    label_delay: timedelta = Field(timedelta(0), ge=timedelta(0))
+    span: Duration | None = Field(None, description="unit of model time; 26 windows where unset")
+    schedule: Literal["window", "manual"] = "window"
+    guard: Guard = Guard()
+    training: Training = Training()
+
+    @model_validator(mode="after")
+    def _names_are_free(self) -> Self:
+        names = [feature.name for feature in self.features]
+        if len(set(names)) < len(names):
+            raise ValueError("feature names differ from each other")
+        if taken := RESERVED_NAMES.intersection(names):
+            raise ValueError(f"feature names that are parameters of /predict are refused: {', '.join(sorted(taken))}")
+        if self.target.name in names:
+            raise ValueError("the target is not one of the features")
+        return self
+
+    @property
+    def clock(self) -> Clock:
+        window = self.window // MICROSECOND
+        span = self.span // MICROSECOND if self.span else 26 * window
+        return Clock(window=window, offset=self.offset // MICROSECOND % window, span=span)
+
+    @property
+    def numbers(self) -> tuple[Feature, ...]:
+        """Number features in the order of the stored array."""
+        return tuple(feature for feature in self.features if feature.kind == "number")
+
+    @property
+    def categories(self) -> tuple[Feature, ...]:
+        """Category features in the order of the stored array."""
+        return tuple(feature for feature in self.features if feature.kind == "category")
+
+    @property
+    def is_classification(self) -> bool:
+        return self.target.kind == "classification"
+
+    @property
+    def error_name(self) -> str:
+        """What the error matrix, the guard and `expected_error` measure: never negative, smaller is better."""
+        return "log_loss" if self.is_classification else "mean_absolute_error"
+
+    @property
+    def row_schema(self) -> str:
+        """Digest of what a stored row looks like; a revision with another one cannot share rows with this."""
+        rows = self.model_dump_json(include={"features", "target"})
+        return hashlib.sha256(rows.encode()).hexdigest()[:16]
+
+    @property
+    def recipe(self) -> str:
+        """Digest of method, hyper-parameters and schema: fits that share it stand in one error matrix."""
+        spec = json.loads(self.model_dump_json(exclude={"name", "schedule", "guard"}))
+        return hashlib.sha256(json.dumps(spec, sort_keys=True).encode()).hexdigest()[:16]
