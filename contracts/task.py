@@ -70,7 +70,9 @@ class Guard(Spec):
     """When an age counts as validated (DESIGN §6)."""
 
     max_age: int = Field(4, ge=1, le=64, description="longest horizon that may be validated, in windows")
-    tolerance: float = Field(0.10, gt=0, le=10, description="allowed mean increase over the fresh error, as a share of it")
+    tolerance: float = Field(
+        0.10, gt=0, le=10, description="allowed mean increase over the fresh error, as a share of it"
+    )
     min_pairs: int = Field(3, ge=2, le=1000, description="target windows that an age must be compared on")
     max_error: float | None = Field(None, gt=0, description="absolute limit of the mean error at an age")
     min_rows: int = Field(100, ge=2, description="rows below which no model is fitted")
@@ -85,7 +87,9 @@ class Training(Spec):
     calendar: tuple[Calendar, ...] = ("day", "week", "year")
     width: int = Field(64, ge=1, le=4096, description="units of a hidden layer")
     num_layers: int = Field(2, ge=1, le=8, description="hidden layers, each followed by a TReLU")
-    num_trelu: int | None = Field(None, ge=0, description="how many of them, from the last, are time-dependent; all where unset")
+    num_trelu: int | None = Field(
+        None, ge=0, description="how many of them, from the last, are time-dependent; all where unset"
+    )
     embedding: int = Field(8, ge=1, le=256, description="numbers that stand for one category")
     time_width: int = Field(8, ge=1, le=256, description="entries m of Time2Vec")
     time_linear: int = Field(1, ge=0, description="linear entries m_p of Time2Vec")

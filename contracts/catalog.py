@@ -1,0 +1,68 @@
+"""Tasks and their schemas as stored: every revision is kept, the newest one counts."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from sqlalchemy import Connection, select
+from sqlalchemy.dialects.postgresql import insert
+
+from contracts.database import schemas, tasks
+from contracts.errors import NotFound
+from contracts.task import Task
+
+
+@dataclass(frozen=True)
+class Schema:
+    """One stored revision of a task."""
+
+    task_id: int
+    schema_id: int
+    revision: int
+    task: Task
+
+
+def define_task(connection: Connection, task: Task, now: datetime) -> tuple[Schema, bool]:
+    """Store the task, or a new revision where its spec differs; returns it and whether anything was written."""
+    connection.execute(insert(tasks).values(name=task.name, created_at=now).on_conflict_do_nothing())
+    task_id = connection.execute(select(tasks.c.id).where(tasks.c.name == task.name).with_for_update()).scalar_one()
+    newest = _newest(connection, task.name)
+    if newest and newest[0].task == task:
+        return newest[0], False
+    revision = newest[0].revision + 1 if newest else 1
+    schema_id = connection.execute(
+        schemas.insert().returning(schemas.c.id),
+        {
+            "task_id": task_id,
+            "revision": revision,
+            "spec": task.model_dump(mode="json"),
+            "row_schema": task.row_schema,
+            "created_at": now,
+        },
+    ).scalar_one()
+    return Schema(task_id, schema_id, revision, task), True
+
+
+def find_task(connection: Connection, name: str) -> Schema:
+    """The newest revision of a task. Raises NotFound."""
+    found = _newest(connection, name)
+    if not found:
+        raise NotFound(f"There is no task named {name!r}.")
+    return found[0]
+
+
+def list_tasks(connection: Connection) -> Sequence[Schema]:
+    """The newest revision of every task, by name."""
+    return _newest(connection, None)
+
+
+def _newest(connection: Connection, name: str | None) -> Sequence[Schema]:
+    query = (
+        select(tasks.c.id, schemas.c.id, schemas.c.revision, schemas.c.spec)
+        .distinct(tasks.c.name)
+        .join(schemas, schemas.c.task_id == tasks.c.id)
+        .order_by(tasks.c.name, schemas.c.revision.desc())
+    )
+    if name is not None:
+        query = query.where(tasks.c.name == name)
+    return [Schema(*row[:3], Task.model_validate(row[3])) for row in connection.execute(query)]

@@ -1,0 +1,160 @@
+"""The tables (DESIGN §3) and the engine. PostgreSQL is the one dialect; `migrations/` builds what is described here.
+
+Functions elsewhere take a `Connection`; only the outermost caller begins a transaction.
+"""
+
+from sqlalchemy import (
+    BigInteger,
+    CheckConstraint,
+    Column,
+    Double,
+    Engine,
+    ForeignKey,
+    Identity,
+    Index,
+    Integer,
+    MetaData,
+    Table,
+    Text,
+    create_engine,
+    text,
+)
+from sqlalchemy.dialects.postgresql import ARRAY, JSONB, TIMESTAMP
+
+metadata = MetaData(
+    naming_convention={
+        "pk": "%(table_name)s_pkey",
+        "fk": "%(table_name)s_%(column_0_name)s_fkey",
+        "uq": "%(table_name)s_%(column_0_N_name)s_key",
+        "ck": "%(table_name)s_%(constraint_name)s_check",
+    }
+)
+_moment = TIMESTAMP(timezone=True)
+
+tasks = Table(
+    "tasks",
+    metadata,
+    Column("id", Integer, Identity(), primary_key=True),
+    Column("name", Text, nullable=False, unique=True),
+    Column("created_at", _moment, nullable=False),
+)
+
+schemas = Table(
+    "schemas",
+    metadata,
+    Column("id", Integer, Identity(), primary_key=True),
+    Column("task_id", ForeignKey("tasks.id"), nullable=False),
+    Column("revision", Integer, nullable=False),
+    Column("spec", JSONB, nullable=False),
+    Column("row_schema", Text, nullable=False),
+    Column("created_at", _moment, nullable=False),
+    Index("schemas_task_id_revision_key", "task_id", "revision", unique=True),
+)
+
+events = Table(
+    "events",
+    metadata,
+    Column("task_id", ForeignKey("tasks.id"), primary_key=True),
+    Column("event_id", Text, primary_key=True),
+    Column("revision", Integer, primary_key=True),
+    Column("at", _moment, nullable=False),
+    Column("known_at", _moment, nullable=False),
+    Column("received_at", _moment, nullable=False),
+    Column("superseded_at", _moment),
+    Column("schema_id", ForeignKey("schemas.id"), nullable=False),
+    Column("numbers", ARRAY(Double), nullable=False),
+    Column("categories", ARRAY(Text), nullable=False),
+    Column("label", Text, nullable=False),
+    Index("events_task_id_at_idx", "task_id", "at"),
+)
+
+rejected_events = Table(
+    "rejected_events",
+    metadata,
+    Column("id", BigInteger, Identity(), primary_key=True),
+    Column("task_id", ForeignKey("tasks.id"), nullable=False),
+    Column("received_at", _moment, nullable=False),
+    Column("event_id", Text),
+    Column("reason", Text, nullable=False),
+    Column("payload", Text, nullable=False),
+    Index("rejected_events_task_id_received_at_idx", "task_id", "received_at"),
+)
+
+cycles = Table(
+    "cycles",
+    metadata,
+    Column("id", BigInteger, Identity(), primary_key=True),
+    Column("task_id", ForeignKey("tasks.id"), nullable=False),
+    Column("cutoff", _moment, nullable=False),
+    Column("attempt", Integer, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("step", Text),
+    Column("lease", Text),
+    Column("lease_until", _moment),
+    Column("run_id", Text),
+    Column("version", Text),
+    Column("num_rows", BigInteger),
+    Column("rows_digest", Text),
+    Column("read_at", _moment),
+    Column("reason", Text),
+    Column("verdict", JSONB),
+    Column("requested_at", _moment, nullable=False),
+    Column("started_at", _moment),
+    Column("ended_at", _moment),
+    CheckConstraint("state in ('requested', 'running', 'released', 'held', 'skipped', 'failed')", name="state"),
+    Index("cycles_task_id_cutoff_attempt_key", "task_id", "cutoff", "attempt", unique=True),
+    Index(
+        "cycles_one_released_key",
+        "task_id",
+        "cutoff",
+        unique=True,
+        postgresql_where=text("state = 'released'"),
+    ),
+    Index(
+        "cycles_one_active_key",
+        "task_id",
+        "cutoff",
+        unique=True,
+        postgresql_where=text("state in ('requested', 'running')"),
+    ),
+)
+
+error_cells = Table(
+    "error_cells",
+    metadata,
+    Column("task_id", ForeignKey("tasks.id"), primary_key=True),
+    Column("recipe", Text, primary_key=True),
+    Column("origin", _moment, primary_key=True),
+    Column("window", _moment, primary_key=True),
+    Column("method", Text, primary_key=True),
+    Column("num_rows", BigInteger, nullable=False),
+    Column("loss", Double, nullable=False),
+    Column("metric", Double, nullable=False),
+)
+
+releases = Table(
+    "releases",
+    metadata,
+    Column("id", BigInteger, Identity(), primary_key=True),
+    Column("task_id", ForeignKey("tasks.id"), nullable=False),
+    Column("version", Text, nullable=False),
+    Column("action", Text, nullable=False),
+    Column("valid_until", _moment, nullable=False),
+    Column("actor", Text, nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("at", _moment, nullable=False),
+    CheckConstraint("action in ('release', 'rollback', 'close', 'reopen', 'override')", name="action"),
+    Index("releases_task_id_version_idx", "task_id", "version", "id"),
+)
+
+
+def make_engine(database_url: str, *, pool_size: int = 5) -> Engine:
+    """An engine whose connections speak UTC, are checked before use, and wait a bounded time for a place."""
+    return create_engine(
+        database_url,
+        pool_size=pool_size,
+        max_overflow=0,
+        pool_timeout=5,
+        pool_pre_ping=True,
+        connect_args={"options": "-c timezone=utc -c application_name=morrow", "connect_timeout": 5},
+    )

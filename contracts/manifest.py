@@ -1,0 +1,105 @@
+"""What a released model promises: the file `manifest.json` beside its graph (DESIGN §7).
+
+The graph `model.onnx` takes raw values and does clock, calendar, encoding, cohort and averaging itself:
+
+    inputs   at          (n,)    int64    microseconds since the epoch
+             numbers     (n, p)  double   number features in task order, NaN where missing; absent where p = 0
+             categories  (n, q)  string   category features in task order, "" where missing; absent where q = 0
+    outputs  probabilities (n, C) float   in the order of `classes`            (classification)
+             mean, scale   (n,)   float   in the target's own unit             (regression)
+"""
+
+import hashlib
+from pathlib import Path
+
+import msgspec
+
+from contracts.errors import ArtefactRefused
+from contracts.task import Task
+
+FORMAT_VERSION = 1
+GRAPH_FILE = "model.onnx"
+MANIFEST_FILE = "manifest.json"
+
+
+class AgeError(msgspec.Struct, frozen=True):
+    """What the error matrix says of one age: mean error and the predictive band for one future window."""
+
+    age: int
+    num_windows: int
+    mean: float
+    low: float
+    high: float
+
+
+class Probe(msgspec.Struct, frozen=True):
+    """Rows in, answers out: whoever loads the graph must get these outputs (n, K) from these inputs."""
+
+    at: list[int]
+    numbers: list[list[float | None]]
+    categories: list[list[str]]
+    outputs: list[list[float]]
+
+
+class Manifest(msgspec.Struct, frozen=True, kw_only=True):
+    """Moments and durations in microseconds. `task` is the whole spec: a service answers without a database."""
+
+    format_version: int
+    task: dict[str, object]
+    schema_id: int
+    recipe: str
+    classes: list[str]
+    trained_from: int
+    cutoff: int
+    window: int
+    horizon: int
+    error_name: str
+    ages: list[AgeError]
+    num_rows: int
+    rows_digest: str
+    read_at: int
+    seeds: list[int]
+    device: str
+    git_sha: str
+    checksums: dict[str, str]
+    probe: Probe
+
+    @property
+    def valid_until(self) -> int:
+        return self.cutoff + self.horizon * self.window
+
+    def parse_task(self) -> Task:
+        return Task.model_validate(self.task)
+
+
+def encode_manifest(manifest: Manifest) -> bytes:
+    """Indented JSON, readable in MLflow's artefact view."""
+    return msgspec.json.format(msgspec.json.encode(manifest), indent=2)
+
+
+def read_manifest(folder: Path) -> Manifest:
+    """Read the manifest and check every file it lists. Raises ArtefactRefused."""
+    try:
+        manifest = msgspec.json.decode((folder / MANIFEST_FILE).read_bytes(), type=Manifest)
+    except (OSError, msgspec.MsgspecError) as error:
+        raise ArtefactRefused(f"The manifest cannot be read: {error}") from error
+    if manifest.format_version != FORMAT_VERSION:
+        raise ArtefactRefused(f"The manifest has format {manifest.format_version}; this Morrow reads {FORMAT_VERSION}.")
+    for name, expected in manifest.checksums.items():
+        if Path(name).name != name:
+            raise ArtefactRefused(f"{name!r} is not the name of a file beside the manifest.")
+        try:
+            found = checksum(folder / name)
+        except OSError as error:
+            raise ArtefactRefused(f"{name} cannot be read: {error}") from error
+        if found != expected:
+            raise ArtefactRefused(f"{name} has another checksum than the manifest says.")
+    if GRAPH_FILE not in manifest.checksums:
+        raise ArtefactRefused(f"The manifest does not vouch for {GRAPH_FILE}.")
+    return manifest
+
+
+def checksum(file: Path) -> str:
+    """SHA-256 in hex."""
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()

@@ -1,0 +1,185 @@
+"""The error matrix: the error of a model of each origin on each later target window, its bands and the horizon rule.
+
+Everything that says how good a model is or how long it stays good reads this one table (DESIGN §6).
+"""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean, stdev
+
+from scipy.special import stdtrit
+from sqlalchemy import Connection, select
+from sqlalchemy.dialects.postgresql import insert
+
+from contracts.clock import Clock, from_micros, to_micros
+from contracts.database import error_cells
+from contracts.task import Guard
+
+NAIVE = "naive"
+
+
+@dataclass(frozen=True)
+class Cell:
+    """Error of `method` fitted at `origin` on the rows of the window that starts at `window` (microseconds).
+
+    `loss` is the mean log-loss or Gaussian negative log-likelihood, `metric` the error rate or mean absolute error.
+    """
+
+    origin: int
+    window: int
+    method: str
+    num_rows: int
+    loss: float
+    metric: float
+
+
+@dataclass(frozen=True)
+class AgeVerdict:
+    """What the matrix says of one age. `increase` is the upper 95 % bound of the mean paired increase over age 0."""
+
+    age: int
+    num_windows: int
+    mean: float
+    low: float
+    high: float
+    naive: float
+    num_pairs: int
+    increase: float | None
+    allowed: float | None
+    reason: str | None
+
+    @property
+    def is_valid(self) -> bool:
+        return self.reason is None
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The horizon in windows, the figures it rests on, and how many more target windows are needed where too few."""
+
+    horizon: int
+    ages: tuple[AgeVerdict, ...]
+    missing_windows: int
+    reason: str | None
+
+
+def judge_horizon(cells: Iterable[Cell], *, method: str, error_name: str, clock: Clock, guard: Guard) -> Verdict:
+    """The longest run of ages, from 0, whose errors stay close to the fresh error, below naive and below `max_error`.
+
+    Ages are compared on the same target windows, so that a hard week is not taken for ageing.
+    """
+    ours = _errors_by_age(cells, method, error_name, clock)
+    naive = _errors_by_age(cells, NAIVE, error_name, clock)
+    fresh = ours.get(0, {})
+    if missing := max(0, guard.min_pairs - len(fresh)):
+        return Verdict(0, (), missing, f"{missing} more complete windows are needed")
+    ages: list[AgeVerdict] = []
+    for age in range(guard.max_age):
+        ages.append(_judge_age(age, ours.get(age, {}), fresh, naive.get(age, {}), guard))
+        if not ages[-1].is_valid:
+            break
+    horizon = sum(age.is_valid for age in ages)
+    reason = ages[-1].reason if horizon == 0 else None
+    return Verdict(horizon, tuple(ages), 0, reason)
+
+
+def _errors_by_age(cells: Iterable[Cell], method: str, error_name: str, clock: Clock) -> dict[int, dict[int, float]]:
+    """age -> target window -> error."""
+    errors: dict[int, dict[int, float]] = {}
+    for cell in cells:
+        if cell.method == method:
+            error = cell.loss if error_name == "log_loss" else cell.metric
+            errors.setdefault(clock.age(cell.origin, cell.window), {})[cell.window] = error
+    return errors
+
+
+def _judge_age(
+    age: int,
+    errors: Mapping[int, float],
+    fresh: Mapping[int, float],
+    naive: Mapping[int, float],
+    guard: Guard,
+) -> AgeVerdict:
+    nan = float("nan")
+    if len(errors) < 2:
+        return AgeVerdict(age, len(errors), nan, nan, nan, nan, 0, None, None, "too few windows at this age")
+    mean = fmean(errors.values())
+    low, high = predictive_band(list(errors.values()))
+    naive_mean = fmean(naive[window] for window in errors)
+    increase = allowed = None
+    pairs = sorted(errors.keys() & fresh.keys())
+    reason = None
+    if age > 0:
+        if len(pairs) < guard.min_pairs:
+            reason = f"only {len(pairs)} of {guard.min_pairs} windows to compare on"
+        else:
+            increase = mean_upper_bound([errors[window] - fresh[window] for window in pairs])
+            allowed = guard.tolerance * fmean(fresh[window] for window in pairs)
+            if increase > allowed:
+                reason = f"the error may grow by {increase:.4g}, more than the tolerated {allowed:.4g}"
+    if reason is None and not mean < naive_mean:
+        reason = f"the mean error {mean:.4g} does not beat naive {naive_mean:.4g}"
+    if reason is None and guard.max_error is not None and mean > guard.max_error:
+        reason = f"the mean error {mean:.4g} is above max_error {guard.max_error:.4g}"
+    return AgeVerdict(age, len(errors), mean, low, high, naive_mean, len(pairs), increase, allowed, reason)
+
+
+def mean_upper_bound(values: Sequence[float], confidence: float = 0.95) -> float:
+    """One-sided upper t-bound of the mean, `m + t · s / √n`."""
+    n = len(values)
+    return fmean(values) + float(stdtrit(n - 1, confidence)) * stdev(values) / math.sqrt(n)
+
+
+def predictive_band(values: Sequence[float], coverage: float = 0.90) -> tuple[float, float]:
+    """Two-sided predictive t-interval for one future value, `m ± t · s · √(1 + 1/n)`."""
+    n = len(values)
+    half = float(stdtrit(n - 1, (1 + coverage) / 2)) * stdev(values) * math.sqrt(1 + 1 / n)
+    return fmean(values) - half, fmean(values) + half
+
+
+def record_cells(connection: Connection, task_id: int, recipe: str, cells: Sequence[Cell]) -> None:
+    """Store cells; a cell that is there already is replaced by its newer score."""
+    if not cells:
+        return
+    statement = insert(error_cells)
+    connection.execute(
+        statement.on_conflict_do_update(
+            index_elements=["task_id", "recipe", "origin", "window", "method"],
+            set_={name: statement.excluded[name] for name in ("num_rows", "loss", "metric")},
+        ),
+        [
+            {
+                "task_id": task_id,
+                "recipe": recipe,
+                "origin": from_micros(cell.origin),
+                "window": from_micros(cell.window),
+                "method": cell.method,
+                "num_rows": cell.num_rows,
+                "loss": cell.loss,
+                "metric": cell.metric,
+            }
+            for cell in cells
+        ],
+    )
+
+
+def read_cells(connection: Connection, task_id: int, recipe: str, *, until: int) -> list[Cell]:
+    """Cells whose target window starts before `until`, so that a cycle of the past reads no later window."""
+    rows = connection.execute(
+        select(
+            error_cells.c.origin,
+            error_cells.c.window,
+            error_cells.c.method,
+            error_cells.c.num_rows,
+            error_cells.c.loss,
+            error_cells.c.metric,
+        )
+        .where(
+            error_cells.c.task_id == task_id,
+            error_cells.c.recipe == recipe,
+            error_cells.c.window < from_micros(until),
+        )
+        .order_by(error_cells.c.window, error_cells.c.origin, error_cells.c.method)
+    )
+    return [Cell(to_micros(row[0]), to_micros(row[1]), *row[2:]) for row in rows]

@@ -1,0 +1,26 @@
+"""Settings that every process of Morrow shares; `service.settings` and `trainer.settings` add their own.
+
+Read from the environment once, at the entry point, and passed down.
+"""
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+
+class SharedSettings(BaseSettings):
+    """What API, trainer and command line agree on."""
+
+    model_config = SettingsConfigDict(env_prefix="MORROW_", frozen=True, extra="ignore")
+
+    home: Path = Field(
+        Path.home() / ".morrow", description="folder for local state: the embedded database, model copies"
+    )
+    database_url: str | None = Field(
+        None, description="SQLAlchemy URL postgresql+psycopg://…; the embedded PostgreSQL is used where unset"
+    )
+    mlflow_url: str | None = Field(None, description="address of the MLflow server, such as http://mlflow:5000")
+    log_format: Literal["auto", "json", "text"] = Field("auto", description="auto is text on a terminal, else json")
+    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field("INFO", description="least level that is logged")
