@@ -1,0 +1,220 @@
+"""From events to what a network reads, with constants that come from the rows of one fit alone.
+
+An `Encoder` is fitted on exactly the rows that its fit may use, so nothing that happened or became known later can
+reach a weight. Its numbers are robust to poison: one absurd value in a window neither overflows nor flattens its feature.
+`trainer.export` writes the same encoding into the released graph; a change here is a change there.
+
+Columns of dense, d = p + o + 2c:
+
+    p   numbers in task order, standardised and within ±10; the fit's median where missing
+    o   1.0 where an optional number is missing, else 0.0; one column per optional number, in task order
+    2c  sine and cosine of each calendar phase, in the order of `training.calendar`
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from contracts.clock import Clock
+from contracts.errors import CycleError
+from contracts.events import EventColumns
+from contracts.task import Calendar, Task
+
+# A category value that a fit has seen less often shares the unseen bucket, which is so trained on something.
+MIN_SEEN = 5
+UNSEEN = 0
+UNKNOWN_CLASS = -1
+DENSE_LIMIT = 10.0
+# Share of the values at each end that may not shape mean and scale, rounded up to whole values.
+_TAIL = 0.001
+
+DAY = 86_400_000_000
+PERIODS: dict[Calendar, int] = {"day": DAY, "week": 7 * DAY, "year": 31_556_952_000_000}  # 365.2425 days, microseconds
+
+
+@dataclass(frozen=True)
+class Number:
+    """How one number is encoded: `(value or median − mean) / scale`, then clipped to ±10."""
+
+    median: float
+    mean: float
+    scale: float
+    is_optional: bool
+
+
+@dataclass(frozen=True)
+class Encoder:
+    """The constants of one fit. `cutoff` in microseconds; `classes` is empty for regression.
+
+    A category's code is 1 + its position in its vocabulary, 0 for every other value. A regression target is
+    `(label − label_mean) / label_scale`.
+    """
+
+    cutoff: int
+    clock: Clock
+    calendar: tuple[Calendar, ...]
+    numbers: tuple[Number, ...]
+    vocabularies: tuple[tuple[str, ...], ...]
+    classes: tuple[str, ...]
+    label_mean: float
+    label_scale: float
+
+    @property
+    def is_classification(self) -> bool:
+        return bool(self.classes)
+
+    @property
+    def num_outputs(self) -> int:
+        """Outputs of a network: one logit per class, or (mean, log-scale)."""
+        return len(self.classes) or 2
+
+    @property
+    def vocabulary_sizes(self) -> tuple[int, ...]:
+        """Codes of each category feature, the unseen bucket included."""
+        return tuple(1 + len(vocabulary) for vocabulary in self.vocabularies)
+
+    @property
+    def num_calendar(self) -> int:
+        return 2 * len(self.calendar)
+
+    @property
+    def num_dense(self) -> int:
+        return len(self.numbers) + sum(number.is_optional for number in self.numbers) + self.num_calendar
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """What a network reads, one row per event in the order of the events, which is that of `at`.
+
+    dense    (n, d)  float32  columns as in the module's docstring
+    codes    (n, q)  int64    one code per category feature, 0 for unseen
+    u        (n,)    float32  model time, 0 at the cutoff
+    targets  (n,)    int64 class index, -1 for a class that the encoder does not know; or float32 standardised label
+    windows  (n,)    int64    start of each row's window, microseconds
+    """
+
+    dense: NDArray[np.float32]
+    codes: NDArray[np.int64]
+    u: NDArray[np.float32]
+    targets: NDArray[np.int64] | NDArray[np.float32]
+    windows: NDArray[np.int64]
+
+
+def fit_encoder(task: Task, rows: EventColumns, cutoff: int) -> Encoder:
+    """Take the constants from these rows, which are already only what this fit may use.
+
+    Raises CycleError where the classes are not listed and the rows show fewer than two.
+    """
+    classes = _classes(task, rows) if task.is_classification else ()
+    label_mean, label_scale = (0.0, 1.0) if task.is_classification else _centre(_sorted_finite(rows.labels))
+    return Encoder(
+        cutoff=cutoff,
+        clock=task.clock,
+        calendar=task.training.calendar,
+        numbers=tuple(_fit_number(rows.numbers[:, j], feature.optional) for j, feature in enumerate(task.numbers)),
+        vocabularies=tuple(_fit_vocabulary(rows.categories[:, j], known) for j, known in enumerate(rows.vocabularies)),
+        classes=classes,
+        label_mean=label_mean,
+        label_scale=label_scale,
+    )
+
+
+def encode(encoder: Encoder, rows: EventColumns) -> Encoded:
+    """Encode rows of any time. Whoever scores them sees to the targets of -1."""
+    return Encoded(
+        dense=_dense(encoder, rows),
+        codes=_codes(encoder.vocabularies, rows.vocabularies, rows.categories),
+        u=encoder.clock.model_time(rows.at, encoder.cutoff),
+        targets=_targets(encoder, rows),
+        windows=rows.at - (rows.at - encoder.clock.offset) % encoder.clock.window,
+    )
+
+
+def phases(at: NDArray[np.int64], calendar: Sequence[Calendar]) -> NDArray[np.float64]:
+    """Sine and cosine of each phase of the calendar, `(n, 2c)`; the year is the mean Gregorian one."""
+    columns = np.empty((len(at), 2 * len(calendar)))
+    for j, name in enumerate(calendar):
+        period = PERIODS[name]
+        angle = (at % period) * (2 * math.pi / period)
+        columns[:, 2 * j], columns[:, 2 * j + 1] = np.sin(angle), np.cos(angle)
+    return columns
+
+
+def _classes(task: Task, rows: EventColumns) -> tuple[str, ...]:
+    if task.target.classes is not None:
+        return task.target.classes
+    seen = tuple(sorted(rows.classes[k] for k in np.unique(rows.labels).astype(np.intp)))
+    if len(seen) < 2:
+        raise CycleError(f"{task.target.name} has {len(seen)} class in the rows of this fit; at least two are needed.")
+    return seen
+
+
+def _fit_number(values: NDArray[np.float64], is_optional: bool) -> Number:
+    ordered = _sorted_finite(values)
+    median = float(ordered[(len(ordered) - 1) // 2]) if len(ordered) else 0.0
+    mean, scale = _centre(ordered)
+    return Number(median, mean, scale, is_optional)
+
+
+def _sorted_finite(values: NDArray[np.float64] | NDArray[np.int32]) -> NDArray[np.float64]:
+    numbers = values.astype(np.float64)
+    return np.sort(numbers[np.isfinite(numbers)])
+
+
+def _centre(ordered: NDArray[np.float64]) -> tuple[float, float]:
+    """Mean and standard deviation of winsorised values; (0, 1) of none, and a scale of 1 where all are equal.
+
+    Each end's tail, at least one value, is drawn in to the value next to it. Sums are taken of shares of the largest
+    value, so that nothing overflows and equal values have a deviation of exactly 0.
+    """
+    count = len(ordered)
+    if count == 0:
+        return 0.0, 1.0
+    tail = math.ceil(count * _TAIL)
+    low, high = ordered[min(tail, (count - 1) // 2)], ordered[max(count - 1 - tail, count // 2)]
+    unit = float(max(abs(low), abs(high))) or 1.0
+    shares = ordered.clip(low, high) / unit
+    return float(shares.mean()) * unit, float(shares.std()) * unit or 1.0
+
+
+def _fit_vocabulary(positions: NDArray[np.int32], known: Sequence[str]) -> tuple[str, ...]:
+    counts = np.bincount(positions, minlength=len(known))
+    return tuple(sorted(known[int(k)] for k in np.flatnonzero(counts >= MIN_SEEN)))
+
+
+def _dense(encoder: Encoder, rows: EventColumns) -> NDArray[np.float32]:
+    dense = np.empty((len(rows), encoder.num_dense), np.float32)
+    num_numbers = len(encoder.numbers)
+    indicator = num_numbers
+    for j, number in enumerate(encoder.numbers):
+        is_missing = np.isnan(rows.numbers[:, j])
+        values = np.where(is_missing, number.median, rows.numbers[:, j])
+        with np.errstate(over="ignore"):  # what overflows is clipped next
+            dense[:, j] = ((values - number.mean) / number.scale).clip(-DENSE_LIMIT, DENSE_LIMIT)
+        if number.is_optional:
+            dense[:, indicator] = is_missing
+            indicator += 1
+    dense[:, indicator:] = phases(rows.at, encoder.calendar)
+    return dense
+
+
+def _codes(
+    vocabularies: Sequence[Sequence[str]], known: Sequence[Sequence[str]], positions: NDArray[np.int32]
+) -> NDArray[np.int64]:
+    codes = np.empty(positions.shape, np.int64)
+    for j, vocabulary in enumerate(vocabularies):
+        code_of = {value: code for code, value in enumerate(vocabulary, start=1)}
+        codes[:, j] = np.array([code_of.get(value, UNSEEN) for value in known[j]], np.int64)[positions[:, j]]
+    return codes
+
+
+def _targets(encoder: Encoder, rows: EventColumns) -> NDArray[np.int64] | NDArray[np.float32]:
+    if encoder.is_classification:
+        index_of = {value: index for index, value in enumerate(encoder.classes)}
+        known = np.array([index_of.get(value, UNKNOWN_CLASS) for value in rows.classes], np.int64)
+        return known[rows.labels.astype(np.intp)]
+    with np.errstate(over="ignore"):  # a label beyond float32 is infinite, so its fit fails and says so
+        return ((rows.labels - encoder.label_mean) / encoder.label_scale).astype(np.float32)
