@@ -10,9 +10,13 @@ The graph `model.onnx` takes raw values and does clock, calendar, encoding, coho
 """
 
 import hashlib
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
+import numpy as np
+from numpy.typing import NDArray
 
 from contracts.errors import ArtefactRefused
 from contracts.task import Task
@@ -20,6 +24,9 @@ from contracts.task import Task
 FORMAT_VERSION = 1
 GRAPH_FILE = "model.onnx"
 MANIFEST_FILE = "manifest.json"
+
+# How far an answer may be from the probe's, in probability, or as a share of a value and of its predicted scale.
+_PROBE_TOLERANCE = 1e-4
 
 
 class AgeError(msgspec.Struct, frozen=True):
@@ -97,6 +104,47 @@ def read_manifest(folder: Path) -> Manifest:
     if GRAPH_FILE not in manifest.checksums:
         raise ArtefactRefused(f"The manifest does not vouch for {GRAPH_FILE}.")
     return manifest
+
+
+def graph_feed(
+    task: Task, at: NDArray[np.int64], numbers: NDArray[np.float64], categories: NDArray[np.object_]
+) -> dict[str, NDArray[Any]]:
+    """The graph's inputs of these rows: at `(n,)`, numbers `(n, p)`, categories `(n, q)` of str; without empty ones."""
+    feed: dict[str, NDArray[Any]] = {"at": at}
+    if task.numbers:
+        feed["numbers"] = numbers
+    if task.categories:
+        feed["categories"] = categories
+    return feed
+
+
+def check_probe(manifest: Manifest, run: Callable[[dict[str, NDArray[Any]]], Sequence[NDArray[Any]]]) -> None:
+    """Ask the graph the probe's rows. Raises ArtefactRefused where it fails or answers otherwise.
+
+    `run` takes the graph's inputs by name and returns its outputs in order.
+    """
+    probe = manifest.probe
+    try:
+        task = manifest.parse_task()
+        count = len(probe.at)
+        feed = graph_feed(
+            task,
+            np.array(probe.at, np.int64),
+            np.array(probe.numbers, np.float64).reshape(count, len(task.numbers)),
+            np.array(probe.categories, object).reshape(count, len(task.categories)),
+        )
+        expected = np.array(probe.outputs, np.float64).reshape(count, -1)
+    except (ValueError, OverflowError) as error:
+        raise ArtefactRefused(f"The probe cannot be read: {error}") from error
+    try:
+        found = np.column_stack(run(feed)).astype(np.float64)
+    except Exception as error:  # a runtime's errors have no root in common
+        raise ArtefactRefused(f"The graph does not run on the probe: {error}") from error
+    if count == 0 or found.shape != expected.shape:
+        raise ArtefactRefused(f"The graph answers the probe with {found.shape}, not {expected.shape}.")
+    unit = 1.0 if task.is_classification else expected[:, 1:]
+    if not np.all(np.abs(found - expected) <= _PROBE_TOLERANCE * (np.abs(expected) + unit)):
+        raise ArtefactRefused("The graph answers the probe's rows otherwise than the manifest says.")
 
 
 def checksum(file: Path) -> str:

@@ -1,8 +1,8 @@
 """From events to what a network reads, with constants that come from the rows of one fit alone.
 
 An `Encoder` is fitted on exactly the rows that its fit may use, so nothing that happened or became known later can
-reach a weight. Its numbers are robust to poison: one absurd value in a window neither overflows nor flattens its feature.
-`trainer.export` writes the same encoding into the released graph; a change here is a change there.
+reach a weight. Its numbers are robust to poison: one absurd value in a window neither overflows nor flattens its
+feature. `trainer.export` writes the same encoding into the released graph; a change here is a change there.
 
 Columns of dense, d = p + o + 2c:
 
