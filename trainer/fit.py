@@ -1,0 +1,246 @@
+"""The fitting loop: a cohort of networks trained side by side, reported epoch by epoch.
+
+All members take their steps together, but each draws rows, δ and parameters from its own seed, visits its own number
+of rows and keeps its own weights: a member's result depends on nothing but its own rows, seed and recipe. Nothing
+inside an epoch waits for the device; one transfer at its end brings the losses home.
+
+Legend: E members   S steps of a phase, those of its longest member   n, d, q, K as in `trainer.network`
+"""
+
+import math
+import time
+from collections.abc import Callable, Generator, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from contracts.clock import Clock
+from contracts.errors import CycleError
+from contracts.task import Training
+from trainer.dataset import Encoded
+from trainer.methods import METHODS, Phase, Rows
+from trainer.minibatches import Stock, row_numbers, steps
+from trainer.network import CohortNetwork, architecture
+from trainer.objectives import (
+    Batch,
+    RowLoss,
+    Shifts,
+    cross_entropy,
+    erm,
+    gaussian,
+    gradient_interpolation,
+    worst_delta,
+)
+
+# What a seed is used for. Each use has a generator of its own, so that none disturbs another.
+_PARAMETERS, _ROWS, _DELTAS = range(3)
+_ROWS_PER_BLOCK = 8192
+
+Objective = Callable[[Batch, Tensor], Tensor]
+
+
+@dataclass(frozen=True)
+class Member:
+    """One fit in a cohort. Seeds of one origin should share the very same `rows` object and stand side by side.
+
+    `vocabulary_sizes` counts the codes of each category feature, the unseen bucket included; `num_outputs` is the
+    number of classes, or 2 for (mean, log-scale).
+    """
+
+    rows: Encoded
+    vocabulary_sizes: tuple[int, ...]
+    num_outputs: int
+    seed: int
+
+
+@dataclass(frozen=True)
+class EpochReport:
+    """One epoch of a phase, counted from 1, and the seconds that it took.
+
+    `losses` holds each member's mean objective over its own steps of the epoch; NaN where it sits the phase out because
+    its rows have fewer windows than the phase asks for.
+    """
+
+    phase: str
+    epoch: int
+    num_epochs: int
+    losses: tuple[float, ...]
+    seconds: float
+
+
+def fit(
+    members: Sequence[Member],
+    training: Training,
+    clock: Clock,
+    device: torch.device,
+    dtype: torch.dtype = torch.float32,
+) -> Generator[EpochReport, None, CohortNetwork]:
+    """Train a cohort by the plan of the recipe's method; yields a report an epoch and returns the network.
+
+    All members share the columns of their rows and `num_outputs`; numbers of rows and vocabularies may differ. Integer
+    targets are classes, others standardised labels. Raises CycleError where a member has no rows, or a loss that is
+    not finite.
+    """
+    for number, member in enumerate(members):
+        if len(member.rows.u) == 0:
+            raise CycleError(f"member {number} of the cohort has no rows to fit")
+    plan = METHODS[training.method](training)
+    first = members[0].rows
+    shape = architecture(training, first.dense.shape[1], first.codes.shape[1], members[0].num_outputs, plan.is_timed)
+    seeds = [_seed(member.seed, _PARAMETERS) for member in members]
+    network = CohortNetwork(shape, [member.vocabulary_sizes for member in members], seeds, dtype).to(device)
+    loss = cross_entropy if np.issubdtype(first.targets.dtype, np.integer) else gaussian
+    stock = Stock.of([member.rows for member in members], device, dtype)
+    for number, phase in enumerate(plan.phases):
+        losses_of = _objective(network, loss, phase, training, clock)
+        yield from _run(network, members, stock, phase=phase, number=number, losses_of=losses_of, training=training)
+    return network
+
+
+def outputs(network: CohortNetwork, rows: Encoded, members: Sequence[int] | None = None) -> NDArray[np.float32]:
+    """Raw outputs `(len(members), n, K)` of these members (all where None) on the same encoded rows, block by block."""
+    chosen = network if members is None else network.select(members)
+    like, num_members = chosen.head.weight, chosen.num_members
+    results = np.empty((num_members, len(rows.u), like.shape[2]), np.float32)
+    with torch.inference_mode():
+        for start in range(0, len(rows.u), _ROWS_PER_BLOCK):
+            block = slice(start, start + _ROWS_PER_BLOCK)
+            dense = torch.from_numpy(rows.dense[block]).to(like).expand(num_members, -1, -1)
+            codes = torch.from_numpy(rows.codes[block]).to(like.device).expand(num_members, -1, -1)
+            u = torch.from_numpy(rows.u[block]).to(like).expand(num_members, -1)
+            results[:, block] = chosen(dense, codes, u).cpu().numpy()
+    return results
+
+
+def _run(
+    network: CohortNetwork,
+    members: Sequence[Member],
+    stock: Stock,
+    *,
+    phase: Phase,
+    number: int,
+    losses_of: Objective,
+    training: Training,
+) -> Iterator[EpochReport]:
+    """One phase: train until its longest member is done, then load what each member has kept."""
+    parameters = list(network.parameters())
+    like = parameters[0]
+    own_steps = [_num_steps(member.rows, phase, training) for member in members]
+    schedule = _schedule(own_steps, phase.epochs, training.averaged, like)
+    optimiser = torch.optim.AdamW(parameters, lr=phase.rate, weight_decay=training.weight_decay, fused=True)
+    kept = [parameter.detach().clone() for parameter in parameters]
+    sums = like.new_zeros(phase.epochs + 1, len(members))
+    epoch, began = 0, time.perf_counter()
+    draws = _draws(members, phase, number, num_steps=max(own_steps), batch_size=training.batch_size, like=like)
+    for step, (rows, draw) in enumerate(draws):
+        losses = losses_of(stock.batch(rows), draw)
+        optimiser.zero_grad()
+        # A member past its end learns nothing more, so that it cannot diverge on rows beyond its budget.
+        torch.autograd.backward((losses * schedule.is_active[step]).sum())
+        optimiser.step()
+        _keep(kept, parameters, schedule.newest[step])
+        sums.scatter_add_(0, schedule.epoch[step][None], losses.detach()[None])
+        if step + 1 == schedule.ends[epoch]:
+            means = (sums[epoch] / (schedule.epoch == epoch).sum(0)).tolist()
+            epoch += 1
+            _check(means, own_steps, members, f"epoch {epoch} of {phase.name}")
+            yield EpochReport(phase.name, epoch, phase.epochs, tuple(means), time.perf_counter() - began)
+            began = time.perf_counter()
+    with torch.no_grad():
+        for parameter, value in zip(parameters, kept, strict=True):
+            parameter.copy_(value)
+
+
+def _objective(network: CohortNetwork, loss: RowLoss, phase: Phase, training: Training, clock: Clock) -> Objective:
+    """The phase's losses `(E,)` of a batch and a draw; between minibatches GI remembers its δ."""
+    if phase.objective == "erm" or training.gi_weight == 0:
+        return lambda batch, _draw: erm(network, loss, batch)
+    maximum = training.delta_max * clock.window / clock.span
+    shifts = Shifts(training.delta_mode, maximum, training.delta_steps, training.delta_rate)
+    last: Tensor | None = None
+
+    def losses(batch: Batch, draw: Tensor) -> Tensor:
+        nonlocal last
+        before = torch.zeros_like(draw) if last is None else last
+        last = worst_delta(network, loss, batch, shifts=shifts, last=before, draw=draw)
+        return gradient_interpolation(network, loss, batch, last, training.gi_weight)
+
+    return losses
+
+
+def _draws(
+    members: Sequence[Member], phase: Phase, number: int, *, num_steps: int, batch_size: int, like: Tensor
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Row numbers and δ draws of each step; generators are each member's and each phase's own."""
+
+    def generator(member: Member, purpose: int) -> torch.Generator:
+        return torch.Generator().manual_seed(_seed(member.seed, purpose, number))
+
+    streams = [
+        row_numbers(*_range(member.rows, phase.rows), batch_size, generator(member, _ROWS)) for member in members
+    ]
+    return steps(streams, [generator(member, _DELTAS) for member in members], num_steps, like.device, like.dtype)
+
+
+def _seed(seed: int, *purpose: int) -> int:
+    low, high = np.random.SeedSequence((seed, *purpose)).generate_state(2)
+    return int(high) << 32 | int(low)
+
+
+def _range(rows: Encoded, which: Rows) -> tuple[int, int]:
+    """Half-open range of the row numbers that a phase names; empty where there is no such window."""
+    if which == "all":
+        return 0, len(rows.u)
+    starts = np.unique(rows.windows)
+    if which > len(starts):
+        return 0, 0
+    start = starts[-which]
+    return int(np.searchsorted(rows.windows, start, "left")), int(np.searchsorted(rows.windows, start, "right"))
+
+
+def _num_steps(rows: Encoded, phase: Phase, training: Training) -> int:
+    """Steps of one member in a phase, one an epoch at least; 0 where it lacks the window that the phase spends."""
+    first, end = _range(rows, phase.budget)
+    visits = min(end - first, training.rows_per_epoch) * phase.epochs
+    return max(phase.epochs, math.ceil(visits / training.batch_size)) if visits else 0
+
+
+@dataclass(frozen=True)
+class _Schedule:
+    """What each step of a phase means to each member; tables are `(S, E)`."""
+
+    epoch: Tensor  # the member's own epoch from 0, or the number of epochs where it is past its end
+    is_active: Tensor  # 1 up to the member's last step, then 0
+    newest: Tensor  # weight of the newest parameters in the kept ones
+    ends: tuple[int, ...]  # steps after which the longest member has ended each epoch
+
+
+def _schedule(own_steps: Sequence[int], num_epochs: int, averaged: float, like: Tensor) -> _Schedule:
+    """Kept parameters are the mean over the last `averaged` share of a member's own steps, at least over its last."""
+    own, longest = np.array(own_steps), max(own_steps)
+    step = np.arange(longest)[:, None]
+    is_active = step < own
+    epoch = np.where(is_active, step * num_epochs // np.maximum(own, 1), num_epochs)
+    num_averaged = np.maximum(step + 1 - np.floor(own * (1 - averaged)), 1)
+    return _Schedule(
+        epoch=torch.from_numpy(epoch).to(like.device),
+        is_active=torch.from_numpy(is_active).to(like),
+        newest=torch.from_numpy(is_active / num_averaged).to(like),
+        ends=tuple(math.ceil(longest * (epoch + 1) / num_epochs) for epoch in range(num_epochs)),
+    )
+
+
+def _keep(kept: Sequence[Tensor], parameters: Sequence[Tensor], newest: Tensor) -> None:
+    """Move what is kept towards the newest parameters by a weight per member `(E,)`; 0 leaves it as it is."""
+    with torch.no_grad():
+        for value, parameter in zip(kept, parameters, strict=True):
+            value.lerp_(parameter, newest.view(-1, *[1] * (parameter.dim() - 1)))
+
+
+def _check(losses: Sequence[float], own_steps: Sequence[int], members: Sequence[Member], when: str) -> None:
+    for number, (loss, steps_of, member) in enumerate(zip(losses, own_steps, members, strict=True)):
+        if steps_of and not math.isfinite(loss):
+            raise CycleError(f"the loss of member {number} (seed {member.seed}) is {loss} in {when}")

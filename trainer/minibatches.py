@@ -1,0 +1,93 @@
+"""Which rows a cohort reads at each step, and those rows on the device.
+
+A member's rows come from reshuffled passes of its own generator, so the stream of one member is the same whoever trains
+beside it. Every minibatch is full: a pass that ends within one is followed by the next.
+"""
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from trainer.dataset import Encoded
+from trainer.objectives import Batch
+
+# Steps whose row numbers travel to the device at once: few transfers, little memory.
+_STEPS_PER_TRANSFER = 64
+
+
+@dataclass(frozen=True)
+class Stock:
+    """All members' rows on the device, each distinct set once: the members of each run, and their columns."""
+
+    runs: tuple[slice, ...]
+    columns: tuple[Batch, ...]
+
+    @staticmethod
+    def of(rows: Sequence[Encoded], device: torch.device, dtype: torch.dtype) -> "Stock":
+        """Rows per member; neighbours that share one object share a run. On the CPU nothing is copied."""
+        moved: dict[int, Batch] = {}
+        runs: list[slice] = []
+        columns: list[Batch] = []
+        start = 0
+        for key, run in itertools.groupby(rows, key=id):
+            same = list(run)
+            if key not in moved:
+                moved[key] = _moved(same[0], device, dtype)
+            runs.append(slice(start, start + len(same)))
+            columns.append(moved[key])
+            start += len(same)
+        return Stock(tuple(runs), tuple(columns))
+
+    def batch(self, numbers: Tensor) -> Batch:
+        """The rows of these numbers `(E, B)`, a minibatch `(E, B, …)` per member."""
+        parts = list(zip(self.runs, self.columns, strict=True))
+        return Batch(
+            dense=torch.cat([rows.dense[numbers[run]] for run, rows in parts]),
+            codes=torch.cat([rows.codes[numbers[run]] for run, rows in parts]),
+            u=torch.cat([rows.u[numbers[run]] for run, rows in parts]),
+            targets=torch.cat([rows.targets[numbers[run]] for run, rows in parts]),
+        )
+
+
+def _moved(rows: Encoded, device: torch.device, dtype: torch.dtype) -> Batch:
+    targets = torch.from_numpy(rows.targets).to(device)
+    return Batch(
+        dense=torch.from_numpy(rows.dense).to(device, dtype),
+        codes=torch.from_numpy(rows.codes).to(device),
+        u=torch.from_numpy(rows.u).to(device, dtype),
+        targets=targets.to(dtype) if targets.is_floating_point() else targets,
+    )
+
+
+def row_numbers(first: int, end: int, batch_size: int, generator: torch.Generator) -> Iterator[Tensor]:
+    """Endless minibatches `(B,)` of reshuffled passes over `[first, end)`; row 0 alone where that range is empty."""
+    count = end - first
+    if count == 0:
+        yield from itertools.repeat(torch.zeros(batch_size, dtype=torch.int32))
+    waiting = torch.empty(0, dtype=torch.int32)
+    while True:
+        num_passes = math.ceil((batch_size - len(waiting)) / count)
+        passes = [first + torch.randperm(count, generator=generator, dtype=torch.int32) for _ in range(num_passes)]
+        waiting = torch.cat([waiting, *passes])
+        num_full = len(waiting) // batch_size
+        yield from waiting[: num_full * batch_size].view(num_full, batch_size)
+        waiting = waiting[num_full * batch_size :]
+
+
+def steps(
+    streams: Sequence[Iterator[Tensor]],
+    deltas: Sequence[torch.Generator],
+    num_steps: int,
+    device: torch.device,
+    dtype: torch.dtype,
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """For each step, every member's row numbers `(E, B)` and its uniform draw in [−1, 1) for δ, `(E,)`."""
+    for start in range(0, num_steps, _STEPS_PER_TRANSFER):
+        length = min(_STEPS_PER_TRANSFER, num_steps - start)
+        numbers = torch.stack([torch.stack(list(itertools.islice(stream, length))) for stream in streams], dim=1)
+        draws = torch.stack([torch.rand(length, generator=generator, dtype=dtype) for generator in deltas], dim=1)
+        yield from zip(numbers.to(device), (2 * draws - 1).to(device), strict=True)

@@ -1,0 +1,144 @@
+"""What a fit minimises: the plain loss, and the Gradient Interpolation loss around it.
+
+The interpolated loss asks that the outputs at u follow from value and rate at u − δ, for the worst δ nearby, and so
+supervises ∂F/∂u with labels. Everything here is per member: losses leave as `(E,)` and the caller adds them up, so that
+no member's gradient depends on how many others there are.
+
+Legend: ℓ loss of a row   F(x, u) the network's outputs   δ a shift of model time, one per member and minibatch `(E,)`
+        λ = gi_weight     δ_max in model time here (`delta_max` of a recipe is in windows)
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from contracts.task import DeltaMode
+from trainer.network import CohortNetwork
+
+# A standardised label's scale stays within e^±5: neither a single row nor an extrapolated output can make it infinite.
+_LOG_SCALE_LIMIT = 5.0
+# A warm δ is drawn afresh within this share of δ_max from 0, where ∂ℓ/∂δ = −δ·ℓ′F″ vanishes, and from ±δ_max.
+_STUCK = 0.05
+
+RowLoss = Callable[[Tensor, Tensor], Tensor]
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Rows of one step, one minibatch per member: dense `(E, n, d)`, codes `(E, n, q)`, u and targets `(E, n)`."""
+
+    dense: Float[Tensor, "E n d"]
+    codes: Int[Tensor, "E n q"]
+    u: Float[Tensor, "E n"]
+    targets: Tensor
+
+
+@dataclass(frozen=True)
+class Shifts:
+    """How the worst δ is looked for. `maximum` in model time; `rate`, one ascent step, as a share of it."""
+
+    mode: DeltaMode
+    maximum: float
+    steps: int
+    rate: float
+
+
+def cross_entropy(outputs: Float[Tensor, "E n K"], targets: Int[Tensor, "E n"]) -> Float[Tensor, "E n"]:
+    """−log softmax(outputs)[target], in nats."""
+    losses = nn.functional.cross_entropy(outputs.flatten(0, 1), targets.flatten(), reduction="none")
+    return losses.view(targets.shape)
+
+
+def log_scale(raw: Tensor) -> Tensor:
+    """The log of a scale from its raw output, smoothly within ±5."""
+    return _LOG_SCALE_LIMIT * torch.tanh(raw / _LOG_SCALE_LIMIT)
+
+
+def raw_log_scale(scale: float) -> float:
+    """The raw output that means this scale of the standardised label: the inverse of `log_scale`."""
+    return _LOG_SCALE_LIMIT * math.atanh(math.log(scale) / _LOG_SCALE_LIMIT)
+
+
+def gaussian(outputs: Float[Tensor, "E n 2"], targets: Float[Tensor, "E n"]) -> Float[Tensor, "E n"]:
+    """−log N(target; mean, scale²) with outputs (mean, raw log-scale), both of the standardised label."""
+    log_of_scale = log_scale(outputs[..., 1])
+    errors = (targets - outputs[..., 0]) * torch.exp(-log_of_scale)
+    return 0.5 * errors * errors + log_of_scale + 0.5 * math.log(2 * math.pi)
+
+
+def erm(network: CohortNetwork, loss: RowLoss, batch: Batch) -> Float[Tensor, " E"]:
+    """Mean of ℓ(y, F(x, u)) over each member's rows."""
+    return loss(network(batch.dense, batch.codes, batch.u), batch.targets).mean(1)
+
+
+def interpolated(
+    network: CohortNetwork, loss: RowLoss, batch: Batch, delta: Float[Tensor, " E"]
+) -> Float[Tensor, " E"]:
+    """Mean of ℓ(y, F(x, u − δ) + δ·∂F(x, u − δ)/∂u) over each member's rows."""
+    value, rate = network.dual(batch.dense, batch.codes, batch.u - delta[:, None])
+    return loss(value + delta[:, None, None] * rate, batch.targets).mean(1)
+
+
+def gradient_interpolation(
+    network: CohortNetwork, loss: RowLoss, batch: Batch, delta: Float[Tensor, " E"], weight: float
+) -> Float[Tensor, " E"]:
+    """The GI loss for a given δ: the plain loss plus λ times the interpolated one (equation 1 of the paper)."""
+    return erm(network, loss, batch) + weight * interpolated(network, loss, batch, delta)
+
+
+def worst_delta(
+    network: CohortNetwork,
+    loss: RowLoss,
+    batch: Batch,
+    *,
+    shifts: Shifts,
+    last: Float[Tensor, " E"],
+    draw: Float[Tensor, " E"],
+) -> Float[Tensor, " E"]:
+    """The δ of this minibatch, within ±δ_max.
+
+    `last` is the δ of the minibatch before (0 at first), `draw` is uniform in [−1, 1): the only randomness.
+
+    - random: the draw itself.
+    - adversarial: `steps` steps of ascent from the draw.
+    - warm: the same from `last`, or from the draw where `last` is stuck near 0 or at the bound.
+    - grid: the worst of `steps` equally spaced points from δ_max down to −δ_max, for each member.
+    """
+    drawn = draw * shifts.maximum
+    if shifts.mode == "random":
+        return drawn
+    if shifts.mode == "grid":
+        return _worst_of_grid(network, loss, batch, shifts)
+    if shifts.mode == "adversarial":
+        return _ascend(network, loss, batch, shifts, drawn)
+    size = last.abs() / shifts.maximum
+    is_stuck = (size < _STUCK) | (size > 1 - _STUCK)
+    return _ascend(network, loss, batch, shifts, torch.where(is_stuck, drawn, last))
+
+
+def _worst_of_grid(network: CohortNetwork, loss: RowLoss, batch: Batch, shifts: Shifts) -> Tensor:
+    u = batch.u
+    points = torch.linspace(shifts.maximum, -shifts.maximum, shifts.steps, dtype=u.dtype, device=u.device)
+    candidates = points[:, None].expand(-1, u.shape[0])
+    with torch.no_grad():
+        losses = torch.stack([interpolated(network, loss, batch, delta) for delta in candidates])
+    return candidates.gather(0, losses.argmax(0, keepdim=True))[0]
+
+
+def _ascend(network: CohortNetwork, loss: RowLoss, batch: Batch, shifts: Shifts, start: Tensor) -> Tensor:
+    """Steps of one length up the interpolated loss, with the gradient in δ alone."""
+    length, delta = shifts.rate * shifts.maximum, start
+    network.requires_grad_(False)
+    try:
+        for _ in range(shifts.steps):
+            delta = delta.detach().requires_grad_()
+            # A member's loss depends on its own δ only, so the gradient of the sum holds each member's own.
+            (slope,) = torch.autograd.grad(interpolated(network, loss, batch, delta).sum(), delta)
+            delta = (delta.detach() + length * slope.sign()).clamp(-shifts.maximum, shifts.maximum)
+    finally:
+        network.requires_grad_(True)
+    return delta
