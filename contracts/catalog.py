@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from sqlalchemy import Connection, select
-from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy.dialects.postgresql import distinct_on, insert
 
 from contracts.database import schemas, tasks
 from contracts.errors import NotFound
@@ -59,7 +59,7 @@ def list_tasks(connection: Connection) -> Sequence[Schema]:
 def _newest(connection: Connection, name: str | None) -> Sequence[Schema]:
     query = (
         select(tasks.c.id, schemas.c.id, schemas.c.revision, schemas.c.spec)
-        .distinct(tasks.c.name)
+        .ext(distinct_on(tasks.c.name))
         .join(schemas, schemas.c.task_id == tasks.c.id)
         .order_by(tasks.c.name, schemas.c.revision.desc())
     )

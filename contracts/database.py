@@ -149,12 +149,13 @@ releases = Table(
 
 
 def make_engine(database_url: str, *, pool_size: int = 5) -> Engine:
-    """An engine whose connections speak UTC, are checked before use, and wait a bounded time for a place."""
+    """An engine whose connections speak UTC and are checked before use; waits are bounded, rows stay out of logs."""
     return create_engine(
         database_url,
         pool_size=pool_size,
         max_overflow=0,
         pool_timeout=5,
         pool_pre_ping=True,
+        hide_parameters=True,
         connect_args={"options": "-c timezone=utc -c application_name=morrow", "connect_timeout": 5},
     )

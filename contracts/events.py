@@ -115,7 +115,8 @@ def append_events(
     first: dict[str, Event] = {}
     for event in batch:
         first.setdefault(event.event_id, event)
-    unique = list(first.values())
+    # Every transaction takes its rows in the same order, so that two batches wait for each other but never cross.
+    unique = [first[event_id] for event_id in sorted(first)]
     outcomes: dict[str, Outcome] = {}
     for start in range(0, len(unique), NUM_ROWS_PER_STATEMENT):
         outcomes |= _append_unique(connection, schema, unique[start : start + NUM_ROWS_PER_STATEMENT], received_at)
@@ -179,7 +180,7 @@ _APPEND = text("""
         INSERT INTO events
             (task_id, event_id, revision, at, known_at, received_at, schema_id, numbers, categories, label)
         SELECT :task_id, event_id, 1, at, known_at, :received_at, :schema_id, numbers, categories, label FROM input
-        ORDER BY event_id
+        ORDER BY event_id COLLATE "C"
         ON CONFLICT DO NOTHING
         RETURNING event_id
     )
@@ -255,7 +256,8 @@ def read_events(connection: Connection, task_id: int, task: Task, cutoff: int) -
         ]
         layout, fields, joins = _copy_layout(task, texts, vocabularies)
         query = sql.SQL(
-            'COPY (SELECT {} FROM {} {} WHERE {} ORDER BY at, event_id COLLATE "C", revision) TO STDOUT (FORMAT BINARY)'
+            'COPY (SELECT {} FROM {} {} WHERE {} ORDER BY at, event_id COLLATE "C", events.revision)'
+            " TO STDOUT (FORMAT BINARY)"
         ).format(sql.SQL(", ").join(fields), source, sql.SQL(" ").join(joins), allowed)
         with cursor.copy(query) as copy:
             stream = b"".join(copy)

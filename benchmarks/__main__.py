@@ -1,0 +1,21 @@
+"""`python -m benchmarks NAME …`: measured figures, each beside its yardstick."""
+
+import importlib
+import sys
+
+BENCHMARKS = {
+    "moons": "the paper's 2-Moons: error on the first unseen domain",
+    "flights": "choose the flights task's hyper-parameters on its first 26 weeks",
+}
+
+
+def main(arguments: list[str]) -> None:
+    """Hand over to the named benchmark's `main`."""
+    if not arguments or arguments[0] not in BENCHMARKS:
+        names = "\n".join(f"  {name:10} {purpose}" for name, purpose in BENCHMARKS.items())
+        sys.exit(f"usage: python -m benchmarks NAME [options]\n\n{names}")
+    importlib.import_module(f"benchmarks.{arguments[0]}").main(arguments[1:])
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,9 @@
+"""What Alembic runs: upgrade on the connection that `migrations.migrate` hands over."""
+
+from alembic import context
+
+from contracts.database import metadata
+
+context.configure(connection=context.config.attributes["connection"], target_metadata=metadata)
+with context.begin_transaction():
+    context.run_migrations()

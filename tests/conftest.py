@@ -1,0 +1,131 @@
+"""What tests stand on: a real PostgreSQL, a fresh database a test, and one real MLflow server a session."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from uuid import uuid4
+
+import httpx
+import pytest
+from sqlalchemy import Engine, create_engine, make_url, text
+
+from cli.postgres import embedded_postgres
+from contracts.database import make_engine
+from migrations import migrate
+
+DATA = Path(os.environ.get("MORROW_PAPER_DATA", Path(__file__).parents[2] / "shared" / "data"))
+
+
+@pytest.fixture(scope="session")
+def server_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A PostgreSQL server: `MORROW_TEST_DATABASE_URL`, else the embedded one without fsync."""
+    if given := os.environ.get("MORROW_TEST_DATABASE_URL"):
+        yield given
+        return
+    with embedded_postgres(tmp_path_factory.mktemp("postgres"), durable=False) as url:
+        yield url
+
+
+@pytest.fixture(scope="session")
+def template(server_url: str) -> str:
+    """Name of a migrated database that each test's own is cloned from."""
+    name = f"template_{uuid4().hex[:12]}"
+    _administer(server_url, f"CREATE DATABASE {name}")
+    migrate(_url(server_url, name))
+    return name
+
+
+@pytest.fixture
+def database_url(server_url: str, template: str) -> Iterator[str]:
+    """URL of a fresh, migrated database."""
+    name = f"test_{uuid4().hex[:12]}"
+    _administer(server_url, f"CREATE DATABASE {name} TEMPLATE {template}")
+    yield _url(server_url, name)
+    _administer(server_url, f"DROP DATABASE {name} WITH (FORCE)")
+
+
+@pytest.fixture
+def engine(database_url: str) -> Iterator[Engine]:
+    engine = make_engine(database_url)
+    yield engine
+    engine.dispose()
+
+
+@pytest.fixture(scope="session")
+def mlflow_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A real MLflow server on SQLite with proxied artefacts; its first start takes tens of seconds."""
+    folder = tmp_path_factory.mktemp("mlflow")
+    url = f"http://127.0.0.1:{free_port()}"
+    log = (folder / "server.log").open("wb")
+    process = start_mlflow(folder, url, log.fileno())
+    try:
+        wait_until_healthy(f"{url}/health", process, seconds=240)
+        yield url
+    finally:
+        stop(process)
+        log.close()
+
+
+def start_mlflow(folder: Path, url: str, log: int) -> subprocess.Popen[bytes]:
+    """`mlflow server` in a process group of its own."""
+    host, port = url.removeprefix("http://").split(":")
+    return subprocess.Popen(
+        [
+            *(sys.executable, "-m", "mlflow", "server", "--host", host, "--port", port, "--workers", "1"),
+            *("--backend-store-uri", f"sqlite:///{folder}/mlflow.db"),
+            *("--artifacts-destination", str(folder / "artifacts"), "--serve-artifacts"),
+            *("--allowed-hosts", "localhost:*,127.0.0.1:*"),
+        ],
+        env={**os.environ, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", "MLFLOW_DISABLE_TELEMETRY": "true"},
+        stdout=log,
+        stderr=log,
+        start_new_session=True,
+    )
+
+
+def wait_until_healthy(url: str, process: subprocess.Popen[bytes], seconds: float) -> None:
+    """Ask until the address answers 200; fail where the process ends first or the time runs out."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        assert process.poll() is None, f"the process behind {url} ended with {process.returncode}"
+        try:
+            if httpx.get(url, timeout=2).status_code == 200:
+                return
+        except httpx.TransportError:
+            pass
+        time.sleep(0.2)
+    raise AssertionError(f"{url} was not healthy within {seconds} s")
+
+
+def stop(process: subprocess.Popen[bytes]) -> None:
+    """End a process group that a test started."""
+    if process.poll() is None:
+        os.killpg(process.pid, signal.SIGTERM)
+        try:
+            process.wait(20)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def _url(server_url: str, name: str) -> str:
+    return make_url(server_url).set(database=name).render_as_string(hide_password=False)
+
+
+def _administer(server_url: str, statement: str) -> None:
+    engine = create_engine(server_url, isolation_level="AUTOCOMMIT")
+    with engine.connect() as connection:
+        connection.execute(text(statement))
+    engine.dispose()

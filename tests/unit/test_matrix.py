@@ -1,0 +1,103 @@
+"""The horizon rule by hand-computed cells."""
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from contracts.clock import Clock
+from contracts.matrix import NAIVE, Cell, Verdict, judge_horizon, mean_upper_bound, predictive_band
+from contracts.task import Guard
+
+CLOCK = Clock(window=10_000_000, offset=0, span=260_000_000)
+
+
+def cells(errors: dict[int, list[float]], naive: float = 1.0) -> list[Cell]:
+    """`errors[age][i]` is the error at that age on target window i."""
+    found = []
+    for age, row in errors.items():
+        for index, error in enumerate(row):
+            window = (100 + index) * CLOCK.window
+            origin = window - age * CLOCK.window
+            found.append(Cell(origin, window, "gi", 50, error, error / 2))
+            found.append(Cell(origin, window, NAIVE, 50, naive, naive))
+    return found
+
+
+def judge(errors: dict[int, list[float]], naive: float = 1.0, **guard: float) -> Verdict:
+    return judge_horizon(
+        cells(errors, naive), method="gi", error_name="log_loss", clock=CLOCK, guard=Guard.model_validate(guard)
+    )
+
+
+def test_too_few_windows_release_nothing_and_say_how_many_are_missing() -> None:
+    verdict = judge({0: [0.5, 0.5]})
+    assert (verdict.horizon, verdict.missing_windows) == (0, 1)
+    assert verdict.reason == "1 more complete windows are needed"
+
+
+def test_the_upper_bound_is_the_hand_computed_t_bound() -> None:
+    # differences 0.01, 0.02, 0.03: mean 0.02, s = 0.01, t(0.95, 2) = 2.919986
+    assert mean_upper_bound([0.01, 0.02, 0.03]) == pytest.approx(0.02 + 2.919986 * 0.01 / math.sqrt(3), abs=1e-7)
+
+
+def test_the_band_is_the_hand_computed_predictive_interval() -> None:
+    low, high = predictive_band([1.0, 2.0, 3.0])
+    half = 2.919986 * 1.0 * math.sqrt(1 + 1 / 3)
+    assert low == pytest.approx(2 - half, abs=1e-6)
+    assert high == pytest.approx(2 + half, abs=1e-6)
+
+
+def test_a_hard_window_shared_by_all_ages_is_not_taken_for_ageing() -> None:
+    hard = [0.5, 0.9, 0.5, 0.5]
+    verdict = judge({0: hard, 1: [error + 0.01 for error in hard]}, max_age=2)
+    assert verdict.horizon == 2
+
+
+def test_the_horizon_ends_at_the_first_age_that_grows_too_much() -> None:
+    verdict = judge({0: [0.5] * 4, 1: [0.52] * 4, 2: [0.6] * 4, 3: [0.5] * 4}, max_age=4)
+    assert verdict.horizon == 2
+    assert not verdict.ages[2].is_valid
+    assert verdict.ages[2].increase == pytest.approx(0.1)
+    assert verdict.ages[2].allowed == pytest.approx(0.05)
+
+
+def test_an_age_that_does_not_beat_naive_ends_the_horizon() -> None:
+    assert judge({0: [0.5] * 4}, naive=0.5).horizon == 0
+    assert judge({0: [0.5] * 4}, naive=0.51, max_age=1).horizon == 1
+
+
+def test_max_error_is_an_absolute_limit() -> None:
+    assert judge({0: [0.5] * 4}, max_error=0.49).horizon == 0
+
+
+def test_unpaired_windows_do_not_count_as_pairs() -> None:
+    verdict = judge({0: [0.5] * 3, 1: [0.5] * 3}, min_pairs=3)
+    shifted = [
+        Cell(cell.origin + 2 * CLOCK.window, cell.window + 2 * CLOCK.window, cell.method, 50, cell.loss, cell.metric)
+        if CLOCK.age(cell.origin, cell.window) == 1
+        else cell
+        for cell in cells({0: [0.5] * 3, 1: [0.5] * 3})
+    ]
+    assert verdict.horizon == 2
+    fewer = judge_horizon(shifted, method="gi", error_name="log_loss", clock=CLOCK, guard=Guard(min_pairs=3))
+    assert fewer.horizon == 1
+    assert fewer.ages[1].reason == "only 1 of 3 windows to compare on"
+
+
+def test_regression_is_judged_by_its_mean_absolute_error() -> None:
+    verdict = judge_horizon(
+        cells({0: [0.5] * 3}), method="gi", error_name="mean_absolute_error", clock=CLOCK, guard=Guard(max_age=1)
+    )
+    assert verdict.ages[0].mean == 0.25
+
+
+@given(
+    st.lists(st.lists(st.floats(0.1, 0.9), min_size=4, max_size=4), min_size=1, max_size=4),
+    st.floats(0.01, 1),
+    st.floats(1, 5),
+)
+def test_the_horizon_never_shrinks_with_more_tolerance(rows: list[list[float]], tolerance: float, more: float) -> None:
+    errors = dict(enumerate(rows))
+    assert judge(errors, tolerance=tolerance).horizon <= judge(errors, tolerance=tolerance * more).horizon

@@ -1,0 +1,60 @@
+"""A task is refused for the right reasons, and its digests say what may be compared with what."""
+
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from contracts.task import Task
+
+SPEC: dict[str, Any] = {
+    "name": "flights",
+    "window": "P7D",
+    "features": [{"name": "distance", "kind": "number"}, {"name": "carrier", "kind": "category"}],
+    "target": {"name": "late", "kind": "classification", "classes": ["no", "yes"]},
+}
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"features": [{"name": "at", "kind": "number"}]}, "parameters of /predict"),
+        ({"features": [{"name": "rate", "kind": "number"}]}, "parameters of /predict"),
+        ({"features": [{"name": "a", "kind": "number"}, {"name": "a", "kind": "category"}]}, "differ"),
+        ({"features": [{"name": "late", "kind": "number"}]}, "not one of the features"),
+        ({"features": [{"name": "../x", "kind": "number"}]}, "letters, digits"),
+        ({"name": "../x"}, "letters, digits"),
+        ({"features": []}, "at least 1"),
+        ({"window": "PT0S"}, "at least one second"),
+        ({"windows": "P7D"}, "Extra inputs"),
+        ({"target": {"name": "late", "kind": "regression", "classes": ["a", "b"]}}, "classification target only"),
+        ({"target": {"name": "late", "kind": "classification", "classes": ["a", "a"]}}, "at least two"),
+        ({"guard": {"tolerance": float("nan")}}, "finite"),
+        ({"training": {"time_linear": 9}}, "at most time_width"),
+        ({"training": {"num_trelu": 3}}, "at most num_layers"),
+        ({"training": {"pretrain_epochs": 0, "finetune_epochs": 0}}, "at least one epoch"),
+    ],
+)
+def test_a_task_that_breaks_a_rule_is_refused(change: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValidationError, match=words):
+        Task.model_validate(SPEC | change)
+
+
+def test_the_recipe_changes_with_what_shapes_a_fit_and_with_nothing_else() -> None:
+    recipe = Task.model_validate(SPEC).recipe
+    assert Task.model_validate(SPEC | {"schedule": "manual"}).recipe == recipe
+    assert Task.model_validate(SPEC | {"guard": {"tolerance": 0.2}}).recipe == recipe
+    assert Task.model_validate(SPEC | {"training": {"width": 32}}).recipe != recipe
+    assert Task.model_validate(SPEC | {"window": "P14D"}).recipe != recipe
+
+
+def test_the_row_schema_changes_with_the_columns_only() -> None:
+    row_schema = Task.model_validate(SPEC).row_schema
+    assert Task.model_validate(SPEC | {"training": {"width": 32}}).row_schema == row_schema
+    assert Task.model_validate(SPEC | {"features": SPEC["features"][:1]}).row_schema != row_schema
+
+
+def test_a_stored_spec_reads_back_as_the_same_task() -> None:
+    task = Task.model_validate(SPEC | {"offset": "P5D", "label_delay": "PT6H"})
+    assert Task.model_validate(task.model_dump(mode="json")) == task
+    assert task.clock.offset == 5 * 86_400_000_000
