@@ -1,0 +1,228 @@
+"""The losses are their formulas, GI's gradient is exact, and δ stays where it may be."""
+
+import math
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+
+from contracts.task import DeltaMode, Training
+from trainer.network import CohortNetwork, architecture
+from trainer.objectives import (
+    Batch,
+    RowLoss,
+    Shifts,
+    cross_entropy,
+    erm,
+    gaussian,
+    gradient_interpolation,
+    interpolated,
+    log_scale,
+    raw_log_scale,
+    worst_delta,
+)
+
+RECIPE = Training(width=5, num_layers=2, embedding=2, time_width=4, time_linear=1, trelu_width=3, calendar=("week",))
+MODES: tuple[DeltaMode, ...] = ("random", "adversarial", "warm", "grid")
+
+
+def cohort(num_outputs: int = 3, num_members: int = 2) -> CohortNetwork:
+    shape = architecture(RECIPE, num_dense=5, num_categories=1, num_outputs=num_outputs, is_timed=True)
+    return CohortNetwork(shape, [(4,)] * num_members, range(num_members), torch.float64)
+
+
+def rows(num_outputs: int = 3, num_members: int = 2, num_rows: int = 9, seed: int = 0) -> Batch:
+    generator = torch.Generator().manual_seed(seed)
+    size = (num_members, num_rows)
+    return Batch(
+        dense=torch.randn(*size, 5, generator=generator, dtype=torch.float64),
+        codes=torch.randint(0, 4, (*size, 1), generator=generator),
+        u=torch.rand(*size, generator=generator, dtype=torch.float64) - 1,
+        targets=torch.randint(0, num_outputs, size, generator=generator),
+    )
+
+
+def shifts(mode: DeltaMode, steps: int = 3) -> Shifts:
+    return Shifts(mode, maximum=0.2, steps=steps, rate=0.3)
+
+
+def search(mode: DeltaMode, last: Tensor, draw: Tensor, steps: int = 3) -> Tensor:
+    return worst_delta(cohort(), cross_entropy, rows(), shifts=shifts(mode, steps), last=last, draw=draw)
+
+
+def pair(first: float, second: float) -> Tensor:
+    return torch.tensor([first, second], dtype=torch.float64)
+
+
+def sine() -> CohortNetwork:
+    """F(x, u) = (sin u, 0), through one sine, a hidden unit that is always on, and a head that takes its bias back."""
+    recipe = Training(width=1, num_layers=1, num_trelu=0, time_width=1, time_linear=0, calendar=())
+    network = CohortNetwork(architecture(recipe, 1, 0, 2, is_timed=True), [()], [0], torch.float64)
+    with torch.no_grad():
+        for parameter in network.parameters():
+            parameter.zero_()
+        assert network.time is not None
+        network.time.frequency.fill_(1)
+        network.hidden.get_parameter("0.weight")[0, 1] = 1
+        network.hidden.get_parameter("0.bias").fill_(2)
+        network.head.weight[0, 0, 0] = 1
+        network.head.bias[0, 0] = -2
+    return network
+
+
+def test_cross_entropy_by_hand() -> None:
+    outputs = torch.tensor([[[0.0, math.log(3.0)], [0.0, 0.0]]])
+    expected = torch.tensor([[-math.log(0.75), math.log(2.0)]])
+    torch.testing.assert_close(cross_entropy(outputs, torch.tensor([[1, 0]])), expected)
+
+
+def test_gaussian_by_hand() -> None:
+    outputs = torch.tensor([[[1.0, raw_log_scale(2.0)]]])
+    expected = 0.5 * 1.5**2 + math.log(2.0) + 0.5 * math.log(2 * math.pi)
+    torch.testing.assert_close(gaussian(outputs, torch.tensor([[4.0]])), torch.tensor([[expected]]))
+
+
+def test_gaussian_stays_finite_whatever_the_raw_scale() -> None:
+    outputs = torch.tensor([[[0.0, -1e6], [0.0, 1e6]]], requires_grad=True)
+    losses = gaussian(outputs, torch.tensor([[3.0, 3.0]]))
+    torch.autograd.backward(losses.sum())
+    assert losses.isfinite().all()
+    assert outputs.grad is not None
+    assert outputs.grad.isfinite().all()
+
+
+def test_raw_log_scale_inverts_log_scale() -> None:
+    assert float(log_scale(torch.tensor(raw_log_scale(0.03)))) == pytest.approx(math.log(0.03))
+
+
+def test_gi_loss_by_hand() -> None:
+    """y = 0.5 at u = −0.4 with δ = 0.3: beside F(−0.4) = sin(−0.4) stands sin(−0.7) + 0.3·cos(−0.7)."""
+    u, targets = (torch.tensor([[number]], dtype=torch.float64) for number in (-0.4, 0.5))
+    batch = Batch(torch.zeros_like(u)[..., None], torch.zeros(1, 1, 0, dtype=torch.int64), u, targets)
+    constant = 0.5 * math.log(2 * math.pi)
+    plain = 0.5 * (0.5 - math.sin(-0.4)) ** 2 + constant
+    bent = 0.5 * (0.5 - math.sin(-0.7) - 0.3 * math.cos(-0.7)) ** 2 + constant
+    delta = torch.tensor([0.3], dtype=torch.float64)
+    found = gradient_interpolation(sine(), gaussian, batch, delta, 2.0)
+    torch.testing.assert_close(found, torch.tensor([plain + 2 * bent], dtype=torch.float64))
+
+
+def test_interpolation_without_shift_is_the_plain_loss() -> None:
+    network, batch = cohort(), rows()
+    torch.testing.assert_close(
+        interpolated(network, cross_entropy, batch, pair(0, 0)), erm(network, cross_entropy, batch)
+    )
+
+
+def test_weight_zero_is_erm_bit_for_bit() -> None:
+    def results(objective: Callable[[CohortNetwork], Tensor]) -> list[Tensor]:
+        network = cohort()
+        losses = objective(network)
+        torch.autograd.backward(losses.sum())
+        return [losses.detach(), *(p.grad for p in network.parameters() if p.grad is not None)]
+
+    plain = results(lambda network: erm(network, cross_entropy, rows()))
+    bent = results(lambda network: gradient_interpolation(network, cross_entropy, rows(), pair(0.1, -0.2), 0.0))
+    assert all(torch.equal(a, b) for a, b in zip(plain, bent, strict=True))
+
+
+def assert_gradient_is_exact(loss: RowLoss, batch: Batch, num_outputs: int) -> None:
+    """Central differences of every single parameter, δ fixed; members' losses are summed."""
+    network, delta, step = cohort(num_outputs), pair(0.13, -0.07), 1e-6
+
+    def total() -> Tensor:
+        return gradient_interpolation(network, loss, batch, delta, 0.7).sum()
+
+    torch.autograd.backward(total())
+    with torch.no_grad():
+        for name, parameter in network.named_parameters():
+            assert parameter.grad is not None, name
+            flat, found = parameter.view(-1), parameter.grad.view(-1)
+            for i in range(len(flat)):
+                value = flat[i].item()
+                flat[i] = value + step
+                above = total()
+                flat[i] = value - step
+                below = total()
+                flat[i] = value
+                assert abs(float(found[i] - (above - below) / (2 * step))) < 1e-7, f"{name}[{i}]"
+
+
+def test_gi_gradient_of_every_parameter_equals_a_finite_difference_for_three_classes() -> None:
+    assert_gradient_is_exact(cross_entropy, rows(), num_outputs=3)
+
+
+def test_gi_gradient_of_every_parameter_equals_a_finite_difference_for_regression() -> None:
+    batch = rows()
+    assert_gradient_is_exact(gaussian, Batch(batch.dense, batch.codes, batch.u, batch.dense[..., 0]), num_outputs=2)
+
+
+def test_gi_trains_the_rate() -> None:
+    """The gradient flows through ∂F/∂u: without it the two would agree."""
+
+    def gradient(is_detached: bool) -> Tensor:
+        network, batch, delta = cohort(), rows(), pair(0.1, 0.1)
+        value, rate = network.dual(batch.dense, batch.codes, batch.u - delta[:, None])
+        rate = rate.detach() if is_detached else rate
+        torch.autograd.backward(cross_entropy(value + delta[:, None, None] * rate, batch.targets).sum())
+        assert network.head.weight.grad is not None
+        return network.head.weight.grad
+
+    assert (gradient(True) - gradient(False)).abs().max() > 1e-3
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("steps", [1, 2, 7])
+def test_delta_stays_within_its_bound_in_every_mode(mode: DeltaMode, steps: int) -> None:
+    for draw in (pair(-1, 0.99), pair(0.3, 0)):
+        delta = search(mode, pair(0.19, -0.1), draw, steps)
+        assert delta.shape == (2,)
+        assert not delta.requires_grad
+        assert delta.abs().max() <= 0.2
+
+
+def test_random_delta_is_the_draw() -> None:
+    assert torch.equal(search("random", pair(0, 0), pair(0.5, -1)), pair(0.1, -0.2))
+
+
+def test_grid_takes_each_members_worst_point() -> None:
+    network, batch, points = cohort(), rows(), torch.linspace(0.2, -0.2, 5, dtype=torch.float64)
+    losses = torch.stack([interpolated(network, cross_entropy, batch, point.expand(2)) for point in points])
+    assert torch.equal(search("grid", pair(0, 0), pair(0, 0), steps=5), points[losses.argmax(0)])
+
+
+def test_ascent_raises_the_interpolated_loss() -> None:
+    network, batch, small = cohort(), rows(), Shifts("adversarial", maximum=0.2, steps=3, rate=0.05)
+    draw = pair(0.4, -0.4)
+    delta = worst_delta(network, cross_entropy, batch, shifts=small, last=pair(0, 0), draw=draw)
+    before, after = (interpolated(network, cross_entropy, batch, d) for d in (draw * 0.2, delta))
+    assert (after > before).all()
+
+
+def test_warm_goes_on_from_the_last_delta() -> None:
+    last = pair(0.1, -0.05)
+    warm, cold = search("warm", last, pair(0.9, 0.9)), search("adversarial", pair(0, 0), last / 0.2)
+    torch.testing.assert_close(warm, cold)
+
+
+@pytest.mark.parametrize("stuck", [0.0, 0.005, 0.2, -0.199])
+def test_warm_leaves_zero_and_the_bound_by_a_fresh_draw(stuck: float) -> None:
+    draw = pair(0.45, -0.6)
+    assert torch.equal(search("warm", pair(stuck, stuck), draw), search("adversarial", pair(0, 0), draw))
+
+
+def test_search_gives_parameters_no_gradient_and_leaves_them_trainable() -> None:
+    network = cohort()
+    worst_delta(network, cross_entropy, rows(), shifts=shifts("warm"), last=pair(0, 0), draw=pair(0.5, 0.5))
+    assert all(parameter.grad is None and parameter.requires_grad for parameter in network.parameters())
+
+
+def test_other_members_rows_do_not_move_a_members_delta() -> None:
+    network, batch, other = cohort(), rows(), rows(seed=5)
+    mixed = Batch(*(torch.stack([a[0], b[1]]) for a, b in zip(vars(batch).values(), vars(other).values(), strict=True)))
+    deltas = [
+        worst_delta(network, cross_entropy, each, shifts=shifts("warm"), last=pair(0.1, 0.1), draw=pair(0, 0))
+        for each in (batch, mixed)
+    ]
+    assert deltas[0][0] == deltas[1][0]
