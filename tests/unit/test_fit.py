@@ -1,0 +1,243 @@
+"""A member's fit depends on its own rows, seed and recipe, and on nothing else."""
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from contracts.clock import Clock
+from contracts.errors import CycleError
+from contracts.task import DeltaMode, Training
+from trainer.dataset import Encoded
+from trainer.fit import EpochReport, Member, fit, outputs
+from trainer.methods import METHODS
+from trainer.minibatches import row_numbers
+from trainer.network import CohortNetwork
+
+WEEK = Clock(window=7, offset=0, span=28)
+CPU = torch.device("cpu")
+RECIPE = Training(
+    width=6, num_layers=2, embedding=2, time_width=4, trelu_width=3, calendar=("week",), batch_size=16,
+    pretrain_epochs=2, finetune_windows=2, finetune_epochs=2,
+)  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+def rows(num_rows: int = 60, seed: int = 0, vocabulary_size: int = 4, is_classified: bool = True) -> Encoded:
+    """Sorted rows of four windows before the cutoff."""
+    generator = np.random.default_rng(seed)
+    at = np.sort(generator.integers(-28, 0, num_rows))
+    dense = generator.normal(size=(num_rows, 4)).astype(np.float32)
+    targets = (dense[:, 0] > 0).astype(np.int64) if is_classified else dense[:, 0]
+    codes = generator.integers(0, vocabulary_size, (num_rows, 1))
+    return Encoded(dense, codes, WEEK.model_time(at, 0), targets, at - at % 7)
+
+
+def member(number: int = 0, num_rows: int = 60, vocabulary_size: int = 4) -> Member:
+    return Member(rows(num_rows, number, vocabulary_size), (vocabulary_size,), 2, seed=number)
+
+
+def train(
+    members: list[Member], training: Training = RECIPE, dtype: torch.dtype = torch.float32, device: torch.device = CPU
+) -> tuple[CohortNetwork, list[EpochReport]]:
+    reports, fitting = [], fit(members, training, WEEK, device, dtype)
+    while True:
+        try:
+            reports.append(next(fitting))
+        except StopIteration as end:
+            return end.value, reports
+
+
+def recipe(**changes: Any) -> Training:
+    return Training(**{**RECIPE.model_dump(), **changes})
+
+
+def weights(network: CohortNetwork, number: int = 0) -> dict[str, Tensor]:
+    return {name: parameter[number].detach() for name, parameter in network.named_parameters()}
+
+
+def assert_same(mine: dict[str, Tensor], other: dict[str, Tensor]) -> None:
+    for name, weight in mine.items():
+        assert torch.equal(weight, other[name]), name
+
+
+def test_same_seed_gives_the_same_weights() -> None:
+    first, second = (train([member(3), member(4)])[0] for _ in range(2))
+    for number in (0, 1):
+        assert_same(weights(first, number), weights(second, number))
+
+
+def test_another_seed_gives_other_weights() -> None:
+    data = rows()
+    network, _ = train([Member(data, (4,), 2, seed) for seed in (0, 1)])
+    assert not torch.equal(weights(network, 0)["head.weight"], weights(network, 1)["head.weight"])
+
+
+@pytest.mark.parametrize("mode", ["random", "adversarial", "warm", "grid"])
+def test_each_member_equals_its_solo_fit(mode: DeltaMode) -> None:
+    """Members of other sizes and vocabularies beside it, one of which trains longer, and one shorter."""
+    training = recipe(delta_mode=mode)
+    members = [member(0), member(1, num_rows=130, vocabulary_size=9), member(2, num_rows=20)]
+    network, reports = train(members, training, torch.float64)
+    for number, alone in enumerate(members):
+        solo, solo_reports = train([alone], training, torch.float64)
+        together = weights(network, number)
+        for name, weight in weights(solo).items():
+            size = weight.shape[0]
+            torch.testing.assert_close(together[name][:size], weight, rtol=0, atol=1e-9, msg=f"{number} {name}")
+        for report, solo_report in zip(reports, solo_reports, strict=True):
+            assert report.losses[number] == pytest.approx(solo_report.losses[0], abs=1e-9, nan_ok=True)
+
+
+def test_other_members_rows_do_not_touch_a_member() -> None:
+    mine, other = member(0), member(1)
+    changed = replace(other, rows=replace(other.rows, dense=other.rows.dense + 1))
+    networks = [train([mine, beside])[0] for beside in (other, changed)]
+    assert_same(weights(networks[0], 0), weights(networks[1], 0))
+    assert not torch.equal(weights(networks[0], 1)["head.weight"], weights(networks[1], 1)["head.weight"])
+
+
+def test_seeds_of_shared_rows_equal_seeds_of_copies() -> None:
+    data = rows()
+    shared, _ = train([Member(data, (4,), 2, seed) for seed in (0, 1)])
+    copies, _ = train([Member(replace(data, dense=data.dense.copy()), (4,), 2, seed) for seed in (0, 1)])
+    for number in (0, 1):
+        assert_same(weights(shared, number), weights(copies, number))
+
+
+def test_gi_without_weight_is_erm_bit_for_bit(monkeypatch: pytest.MonkeyPatch) -> None:
+    bent, _ = train([member()], recipe(gi_weight=0, gi_pretrain=True))
+    plan = METHODS["gi"](RECIPE)
+    plain_plan = replace(plan, phases=tuple(replace(phase, objective="erm") for phase in plan.phases))
+    monkeypatch.setitem(METHODS, "gi", lambda _training: plain_plan)
+    plain, _ = train([member()])
+    assert_same(weights(bent), weights(plain))
+
+
+def test_gi_with_weight_is_not_erm() -> None:
+    bent, plain = (train([member()], recipe(gi_weight=weight))[0] for weight in (0.5, 0))
+    assert not torch.equal(weights(bent)["head.weight"], weights(plain)["head.weight"])
+
+
+def test_one_report_an_epoch_in_the_order_of_the_phases() -> None:
+    _, reports = train([member(0), member(1, num_rows=130)])
+    assert [(report.phase, report.epoch, report.num_epochs) for report in reports] == [
+        (phase, epoch, 2) for phase in ("pretrain", "finetune_2", "finetune_1") for epoch in (1, 2)
+    ]
+    assert all(len(report.losses) == 2 and report.seconds > 0 for report in reports)
+
+
+def test_fewer_windows_than_are_fine_tuned_on_sit_the_phase_out() -> None:
+    data = rows()
+    newest = data.windows == data.windows.max()
+    short = Member(Encoded(*(column[newest] for column in vars(data).values())), (4,), 2, 0)
+    _, reports = train([short, member(1)])
+    is_missing = {report.phase: np.isnan(report.losses).tolist() for report in reports}
+    assert is_missing == {"pretrain": [False] * 2, "finetune_2": [True, False], "finetune_1": [False] * 2}
+
+
+def test_minibatches_run_through_reshuffled_passes() -> None:
+    stream = row_numbers(10, 70, 8, torch.Generator().manual_seed(0))
+    first, second = torch.cat(list(itertools.islice(stream, 15))).view(2, 60)
+    assert sorted(first.tolist()) == sorted(second.tolist()) == list(range(10, 70))
+    assert first.tolist() != second.tolist()
+
+
+def test_a_minibatch_larger_than_its_rows_holds_several_passes() -> None:
+    batch = next(row_numbers(3, 6, 9, torch.Generator().manual_seed(0)))
+    assert sorted(batch.tolist()) == [3, 3, 3, 4, 4, 4, 5, 5, 5]
+
+
+def test_capped_epochs_go_on_where_the_last_one_ended() -> None:
+    """Fifteen epochs of 8 rows and two of all 60 are the same fifteen steps in batches of 8."""
+    capped, _ = train([member()], recipe(rows_per_epoch=8, batch_size=8, pretrain_epochs=15, finetune_windows=0))
+    whole, _ = train([member()], recipe(batch_size=8, pretrain_epochs=2, finetune_windows=0))
+    assert_same(weights(capped), weights(whole))
+
+
+def test_last_weights_are_kept_where_nothing_is_averaged() -> None:
+    """Averaging over one step only is the same as none, and over more is not."""
+    last, one, half = (train([member()], recipe(averaged=share))[0] for share in (0.0, 0.01, 0.5))
+    assert_same(weights(last), weights(one))
+    assert not torch.equal(weights(last)["head.weight"], weights(half)["head.weight"])
+
+
+def test_kept_weights_are_the_mean_of_the_last_steps() -> None:
+    """One phase of n steps stops after any of its steps, because its rows and draws do not depend on its length."""
+
+    def after(num_steps: int, averaged: float) -> Tensor:
+        training = recipe(
+            batch_size=60, pretrain_epochs=num_steps, finetune_windows=0, averaged=averaged, delta_mode="random"
+        )
+        return weights(train([member()], training, torch.float64)[0])["head.weight"]
+
+    expected = torch.stack([after(num_steps, 0) for num_steps in (3, 4)]).mean(0)
+    torch.testing.assert_close(after(4, 0.5), expected, rtol=0, atol=1e-12)
+
+
+def test_training_lowers_the_loss_of_both_kinds_of_target() -> None:
+    for is_classified in (True, False):
+        data = rows(num_rows=400, is_classified=is_classified)
+        _, reports = train([Member(data, (4,), 2, 0)], recipe(pretrain_epochs=10, pretrain_rate=0.01))
+        assert reports[9].losses[0] < reports[0].losses[0] - 0.1
+
+
+def test_outputs_come_block_by_block_for_the_members_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    network, _ = train([member(0), member(1)])
+    data = rows(50, 7)
+    everyone = outputs(network, data)
+    assert everyone.shape == (2, 50, 2)
+    assert everyone.dtype == np.float32
+    monkeypatch.setattr("trainer.fit._ROWS_PER_BLOCK", 7)
+    np.testing.assert_allclose(outputs(network, data), everyone, rtol=0, atol=1e-6)
+    np.testing.assert_allclose(outputs(network, data, [1]), everyone[[1]], rtol=0, atol=1e-6)
+    assert outputs(network, Encoded(*(column[:0] for column in vars(data).values()))).shape == (2, 0, 2)
+
+
+def test_a_fit_that_diverges_names_member_and_epoch() -> None:
+    bad = member(1)
+    bad.rows.dense[0, 0] = np.inf
+    with pytest.raises(CycleError, match=r"member 1 \(seed 1\) is nan in epoch 1 of pretrain"):
+        train([member(0), bad])
+
+
+def test_a_member_without_rows_is_refused() -> None:
+    empty = Member(Encoded(*(column[:0] for column in vars(rows()).values())), (4,), 2, 0)
+    with pytest.raises(CycleError, match="member 1 of the cohort has no rows"):
+        train([member(), empty])
+
+
+@pytest.mark.parametrize("method", ["gi", "baseline", "last_window"])
+def test_every_method_fits(method: str) -> None:
+    network, reports = train([member()], recipe(method=method))
+    assert len(reports) == 6
+    assert (network.time is None) == (method != "gi")
+
+
+def test_a_fit_is_the_same_on_two_threads(one_thread: None) -> None:
+    def fitted(threads: int) -> dict[str, Tensor]:
+        torch.set_num_threads(threads)
+        return weights(train([member()], recipe(batch_size=64))[0])
+
+    assert_same(fitted(2), fitted(2))
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="this machine has no CUDA device")
+def test_a_fit_on_cuda_agrees_with_the_cpu() -> None:
+    there, here = (
+        train([member(0), member(1)], dtype=torch.float64, device=torch.device(d))[0] for d in ("cuda", "cpu")
+    )
+    for name, weight in weights(here).items():
+        torch.testing.assert_close(weights(there)[name].cpu(), weight, rtol=0, atol=1e-6)
