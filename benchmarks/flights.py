@@ -1,0 +1,160 @@
+"""Chooses the flights task's hyper-parameters on its first 26 weeks, and shows what they do to the rivals.
+
+A candidate recipe is fitted as of several origins within the first 26 weeks and scored on the window that begins at
+each: the error matrix's age 0. No row of a later week is ever loaded, so the demo's weeks choose nothing. The search is
+random within `SPACE`, from a fixed seed; every trial is printed, and `docs/flights.md` keeps the log of the choice.
+"""
+
+import argparse
+import hashlib
+import random
+import time
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from cli.flights import load_flights, read_task_file, week_start
+from contracts.clock import to_micros
+from contracts.events import NEVER, WITHHELD_BYTES, EventColumns
+from contracts.task import Task, Training
+from trainer.dataset import Encoded, encode, fit_encoder
+from trainer.fit import Member, fit, outputs
+from trainer.methods import naive
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+NUM_KNOWN_WEEKS = 26
+TARGET_WEEKS = (15, 17, 19, 21, 23, 25)
+
+SPACE: dict[str, Sequence[Any]] = {
+    "calendar": [(), ("day",), ("day", "week"), ("day", "week", "year")],
+    "width": [32, 64],
+    "embedding": [4, 8],
+    "time_width": [1, 2, 4, 8],
+    "num_trelu": [0, 1, 2],
+    "pretrain_epochs": [2, 3, 4, 6, 10],
+    "pretrain_rate": [1e-3, 2e-3, 4e-3],
+    "finetune_windows": [1, 2, 4],
+    "finetune_epochs": [0, 1, 2],
+    "finetune_rate": [1e-4, 3e-4, 1e-3],
+    "weight_decay": [1e-3, 1e-2, 1e-1, 3e-1],
+    "gi_weight": [0.1, 0.5, 1.0, 3.0, 10.0],
+    "gi_pretrain": [False, True],
+    "delta_max": [1.0, 2.0, 4.0, 8.0, 13.0],
+}
+
+
+@dataclass(frozen=True)
+class Origin:
+    """One origin's rows, encoded: what its fit may use, and the window that it is scored on."""
+
+    known: Encoded
+    target: Encoded
+    vocabulary_sizes: tuple[int, ...]
+    num_outputs: int
+
+
+def main(arguments: list[str]) -> None:
+    """Print a line a trial, then the best recipe beside the rivals with the same budget."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks flights", description=__doc__)
+    parser.add_argument("--trials", type=int, default=24, help="recipes that are drawn and scored")
+    parser.add_argument("--seconds", type=float, default=1500, help="no trial begins after this long")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the draws")
+    options = parser.parse_args(arguments)
+    task = Task.model_validate(tomllib.loads(read_task_file()))
+    columns = known_columns(task)
+    print(f"{len(columns)} events of weeks 0-25; target weeks {TARGET_WEEKS}; naive {_naive_loss(task, columns):.4f}")
+    trials: list[tuple[float, dict[str, Any]]] = []
+    began = time.monotonic()
+    for recipe in draw_recipes(options.trials, options.seed):
+        if time.monotonic() - began > options.seconds:
+            break
+        trial_began = time.monotonic()
+        losses = score(task, columns, task.training.model_copy(update=dict(recipe)))
+        loss = float(np.mean(losses))
+        trials.append((loss, dict(recipe)))
+        print(f"{loss:.4f}  {time.monotonic() - trial_began:5.1f} s  {recipe}", flush=True)
+    loss, best = min(trials, key=lambda trial: trial[0])
+    print(f"\nchosen: {loss:.4f}  {best}")
+    chosen = task.training.model_copy(update=best)
+    for method in ("gi", "baseline", "last_window"):
+        losses = score(task, columns, chosen.model_copy(update={"method": method}))
+        print(f"{method:12} {np.mean(losses):.4f}  by week {np.round(losses, 4).tolist()}", flush=True)
+
+
+def draw_recipes(num: int, seed: int) -> Iterator[Mapping[str, Any]]:
+    """Independent draws from `SPACE`."""
+    draw = random.Random(seed)  # noqa: S311 a search needs no secrets
+    for _ in range(num):
+        yield {name: draw.choice(values) for name, values in SPACE.items()}
+
+
+def known_columns(task: Task) -> EventColumns:
+    """The events of weeks 0 to 25 as the store would return them; later rows are dropped first."""
+    frame = load_flights()
+    return to_columns(task, frame[frame["week"] < NUM_KNOWN_WEEKS])
+
+
+def to_columns(task: Task, frame: "pd.DataFrame") -> EventColumns:
+    """Rows of `load_flights` as arrays, without a database."""
+    at = frame["at"].astype("datetime64[us, UTC]").to_numpy("datetime64[us]").astype(np.int64)
+    categories = [frame[feature.name].to_numpy(str) for feature in task.categories]
+    coded = [np.unique(values, return_inverse=True) for values in categories]
+    classes, labels = np.unique(frame["label"].to_numpy(str), return_inverse=True)
+    hashes = [hashlib.sha256(event_id.encode()).digest()[0] for event_id in frame["event_id"]]
+    return EventColumns(
+        at=at,
+        known_at=at + int(task.label_delay.total_seconds() * 1e6),
+        superseded_at=np.full(len(at), NEVER),
+        numbers=frame[[feature.name for feature in task.numbers]].to_numpy(np.float64),
+        categories=np.stack([codes for _, codes in coded], axis=1).astype(np.int32),
+        vocabularies=tuple(tuple(values.tolist()) for values, _ in coded),
+        labels=labels.astype(np.int32),
+        classes=tuple(classes.tolist()),
+        withheld=np.array(hashes) < WITHHELD_BYTES,
+    )
+
+
+def score(task: Task, columns: EventColumns, training: Training) -> list[float]:
+    """Mean log-loss of a recipe on each target week, one member per origin, all in one cohort."""
+    recipe = task.model_copy(update={"training": training})
+    origins = [_origin(recipe, columns, week) for week in TARGET_WEEKS]
+    members = [Member(one.known, one.vocabulary_sizes, one.num_outputs, seed=0) for one in origins]
+    training_run = fit(members, training, task.clock, torch.device("cpu"))
+    while True:
+        try:
+            next(training_run)
+        except StopIteration as done:
+            network = done.value
+            break
+    return [
+        _log_loss(outputs(network, one.target, [number])[0], one.target.targets) for number, one in enumerate(origins)
+    ]
+
+
+def _origin(task: Task, columns: EventColumns, week: int) -> Origin:
+    start, end = to_micros(week_start(week)), to_micros(week_start(week + 1))
+    known = columns.as_of(start)
+    known = known.select(~known.withheld)
+    encoder = fit_encoder(task, known, start)
+    target = encode(encoder, columns.in_window(start, end))
+    return Origin(encode(encoder, known), target, encoder.vocabulary_sizes, encoder.num_outputs)
+
+
+def _naive_loss(task: Task, columns: EventColumns) -> float:
+    losses = []
+    for week in TARGET_WEEKS:
+        origin = _origin(task, columns, week)
+        logits = naive(origin.known, origin.num_outputs, True)
+        losses.append(_log_loss(np.tile(logits, (len(origin.target.u), 1)), origin.target.targets))
+    return float(np.mean(losses))
+
+
+def _log_loss(logits: np.ndarray[Any, Any], targets: np.ndarray[Any, Any]) -> float:
+    loss = torch.nn.functional.cross_entropy(torch.from_numpy(logits), torch.from_numpy(targets).long())
+    return loss.item()
