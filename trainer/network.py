@@ -35,8 +35,9 @@ from torch import Tensor, nn
 
 from contracts.task import Training
 
-# Slowest and fastest sine of Time2Vec at the start, in radians per span: a sixth of a period to a period and a half.
-_FREQUENCIES = (1.0, 10.0)
+# Slowest and fastest sine of Time2Vec at the start, in radians per span: a twelfth of a period to half a period. Faster
+# ones fit the past as well and carry a steady drift less far: the calendar's phases are there for cycles.
+_FREQUENCIES = (0.5, 3.0)
 _GATE_SCALE = 0.1
 
 
