@@ -215,18 +215,19 @@ def test_any_path_will_do(tmp_path: Path, name: str) -> None:
 
 @as_root
 @pytest.mark.parametrize("mode", [0o700, 0o755], ids=["closed", "open"])
-def test_server_of_root_is_unprivileged_and_changes_no_folder_above(tmp_path: Path, mode: int) -> None:
-    tmp_path.chmod(mode)
-    with embedded_postgres(tmp_path / "data", durable=False) as url:
-        server = psutil.Process(server_pid(tmp_path / "data"))
-        for process in (server, *server.children()):
-            assert 0 not in process.uids()
-            assert 0 not in process.gids()
-        assert ask(url, "SELECT pg_reload_conf()") is True
-        ask(url, "CREATE TABLE events AS SELECT 7 AS label")
-        ask(url, "CREATE DATABASE another")
-    assert (tmp_path.stat().st_uid, tmp_path.stat().st_mode & 0o777) == (0, mode)
-    assert (tmp_path / "data").stat().st_uid == 0
+def test_server_of_root_is_unprivileged_and_changes_no_folder_above(mode: int) -> None:
+    with TemporaryDirectory() as name:
+        above, data_dir = Path(name), Path(name) / "data"
+        above.chmod(mode)
+        with embedded_postgres(data_dir, durable=False) as url:
+            server = psutil.Process(server_pid(data_dir))
+            assert 0 not in (*server.uids(), *server.gids())
+            assert ask(url, "SHOW data_directory") == ("/proc/self/cwd" if mode == 0o700 else f"{data_dir}/cluster")
+            assert ask(url, "SELECT pg_reload_conf()") is True
+            ask(url, "CREATE TABLE events AS SELECT 7 AS label")
+            ask(url, "CREATE DATABASE another")
+        assert (above.stat().st_uid, above.stat().st_mode & 0o777) == (0, mode)
+        assert data_dir.stat().st_uid == 0
 
 
 @as_root
