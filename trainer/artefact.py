@@ -1,0 +1,181 @@
+"""A released model as files: write it whole, and prove on loading that it is what was fitted.
+
+The probe's answers come from torch, so whoever loads the graph and gets them has shown that graph and network agree on
+real rows, on values never seen and on values missing.
+"""
+
+import shutil
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import torch
+from numpy.typing import NDArray
+from onnxruntime import InferenceSession, SessionOptions
+
+from contracts.errors import ArtefactRefused
+from contracts.events import EventColumns
+from contracts.manifest import (
+    FORMAT_VERSION,
+    GRAPH_FILE,
+    MANIFEST_FILE,
+    AgeError,
+    Manifest,
+    Probe,
+    check_probe,
+    checksum,
+    encode_manifest,
+    read_manifest,
+)
+from contracts.task import Task
+from trainer.dataset import Encoder, encode
+from trainer.fit import outputs
+from trainer.network import CohortNetwork
+from trainer.objectives import log_scale
+
+NUM_PROBE_ROWS = 16
+_ERRORS_ONLY = 3
+
+
+def torch_answers(
+    encoder: Encoder, network: CohortNetwork, members: Sequence[int], rows: EventColumns
+) -> NDArray[np.float64]:
+    """What the graph of these members must answer: probabilities `(n, C)`, or mean and scale `(n, 2)`."""
+    raw = torch.from_numpy(outputs(network, encode(encoder, rows), members)).double()
+    if encoder.is_classification:
+        answers: NDArray[np.float64] = raw.softmax(-1).mean(0).numpy()
+        return answers
+    means, scales = raw[..., 0], log_scale(raw[..., 1]).exp()
+    mean = means.mean(0)
+    scale = (scales**2 + (means - mean) ** 2).mean(0).sqrt()
+    return np.column_stack(
+        [mean.numpy() * encoder.label_scale + encoder.label_mean, scale.numpy() * encoder.label_scale]
+    )
+
+
+def raw_categories(rows: EventColumns) -> NDArray[np.object_]:
+    """Categories as the graph reads them, `(n, q)` of str."""
+    categories = np.empty(rows.categories.shape, object)
+    for j, vocabulary in enumerate(rows.vocabularies):
+        categories[:, j] = np.array(vocabulary, object)[rows.categories[:, j]]
+    return categories
+
+
+def make_probe(encoder: Encoder, network: CohortNetwork, members: Sequence[int], rows: EventColumns) -> Probe:
+    """Real rows spread over these, one at the cutoff with unseen categories, and one a window later with all missing.
+
+    `rows` are those of the fit, at least one.
+    """
+    chosen = _probe_rows(encoder, rows)
+    return Probe(
+        at=chosen.at.tolist(),
+        numbers=[[None if np.isnan(value) else value for value in row] for row in chosen.numbers.tolist()],
+        categories=raw_categories(chosen).tolist(),
+        outputs=torch_answers(encoder, network, members, chosen).tolist(),
+    )
+
+
+def _probe_rows(encoder: Encoder, rows: EventColumns) -> EventColumns:
+    spread = np.linspace(0, len(rows) - 1, NUM_PROBE_ROWS).round().astype(np.intp)
+    positions = np.concatenate([np.unique(spread), [len(rows) - 1, len(rows) - 1]])
+    chosen = replace(
+        rows,
+        at=rows.at[positions],
+        known_at=rows.known_at[positions],
+        superseded_at=rows.superseded_at[positions],
+        numbers=rows.numbers[positions],
+        categories=rows.categories[positions],
+        vocabularies=tuple((*vocabulary, _unseen(vocabulary), "") for vocabulary in rows.vocabularies),
+        labels=rows.labels[positions],
+        withheld=rows.withheld[positions],
+    )
+    num_values = np.array([len(vocabulary) for vocabulary in rows.vocabularies], np.int32)
+    chosen.at[-2:] = encoder.cutoff, encoder.cutoff + encoder.clock.window
+    chosen.categories[-2:] = num_values, num_values + 1
+    chosen.numbers[-1] = np.nan
+    return chosen
+
+
+def _unseen(vocabulary: Sequence[str]) -> str:
+    """Longer than any value there is."""
+    return "?" * (1 + max(map(len, vocabulary), default=0))
+
+
+def write_artefact(
+    folder: Path,
+    *,
+    graph: onnx.ModelProto,
+    probe: Probe,
+    task: Task,
+    encoder: Encoder,
+    schema_id: int,
+    trained_from: int,
+    horizon: int,
+    ages: Sequence[AgeError],
+    num_rows: int,
+    rows_digest: str,
+    read_at: int,
+    seeds: Sequence[int],
+    device: str,
+    git_sha: str,
+) -> Manifest:
+    """Write graph and manifest into `folder`, which appears whole or not at all and replaces what a killed try left.
+
+    Moments in microseconds; `horizon` in windows.
+    """
+    partial = folder.with_name(f"{folder.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(parents=True)
+    (partial / GRAPH_FILE).write_bytes(graph.SerializeToString())
+    manifest = Manifest(
+        format_version=FORMAT_VERSION,
+        task=task.model_dump(mode="json"),
+        schema_id=schema_id,
+        recipe=task.recipe,
+        classes=list(encoder.classes),
+        trained_from=trained_from,
+        cutoff=encoder.cutoff,
+        window=encoder.clock.window,
+        horizon=horizon,
+        error_name=task.error_name,
+        ages=list(ages),
+        num_rows=num_rows,
+        rows_digest=rows_digest,
+        read_at=read_at,
+        seeds=list(seeds),
+        device=device,
+        git_sha=git_sha,
+        checksums={GRAPH_FILE: checksum(partial / GRAPH_FILE)},
+        probe=probe,
+    )
+    (partial / MANIFEST_FILE).write_bytes(encode_manifest(manifest))
+    shutil.rmtree(folder, ignore_errors=True)
+    partial.rename(folder)
+    return manifest
+
+
+def verify_artefact(folder: Path) -> InferenceSession:
+    """Load an artefact as the service would, in bare ONNX Runtime, and ask it the probe. Raises ArtefactRefused."""
+    manifest = read_manifest(folder)
+    try:
+        session = open_graph((folder / GRAPH_FILE).read_bytes())
+    except Exception as error:  # a runtime's errors have no root in common
+        raise ArtefactRefused(f"{GRAPH_FILE} cannot be loaded: {error}") from error
+    check_probe(manifest, lambda feed: _run(session, feed))
+    return session
+
+
+def open_graph(graph: bytes) -> InferenceSession:
+    """A session on one thread of its own: small graphs lose more by handing work over than they gain."""
+    options = SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.log_severity_level = _ERRORS_ONLY
+    return InferenceSession(graph, options, providers=["CPUExecutionProvider"])
+
+
+def _run(session: InferenceSession, feed: dict[str, NDArray[Any]]) -> list[NDArray[Any]]:
+    answers: list[NDArray[Any]] = session.run(None, feed)
+    return answers
