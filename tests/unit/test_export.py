@@ -63,7 +63,7 @@ def make_rows(task: Task, num_rows: int, seed: int = 0, end: int = CUTOFF) -> Ev
 def make_network(
     encoder: Encoder, training: Training, num_members: int, *, is_timed: bool = True, other: tuple[int, ...] = ()
 ) -> CohortNetwork:
-    """A cohort, every parameter moved from its start; `other` holds the vocabulary sizes of one more member, the first."""
+    """A cohort, every parameter moved from its start; `other` are the vocabulary sizes of one more, the first."""
     sizes = ([other] if other else []) + [encoder.vocabulary_sizes] * num_members
     shape = architecture(training, encoder.num_dense, len(encoder.vocabularies), encoder.num_outputs, is_timed)
     network = CohortNetwork(shape, sizes, range(len(sizes)))
