@@ -1,0 +1,150 @@
+"""Rolling-origin scoring: fit what the matrix lacks, score it on windows that it was not fitted on, judge the ages.
+
+The same code fills the matrix at a task's start, in every cycle, and for `morrow backtest`, which needs no MLflow. A
+steady cycle finds all origins among the kept fits and so fits none here.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Protocol
+
+import torch
+from sqlalchemy import Engine
+
+from contracts.catalog import Schema
+from contracts.errors import CycleError
+from contracts.manifest import Manifest
+from contracts.matrix import Cell, Verdict, judge_horizon, read_cells, record_cells
+from contracts.task import Task
+from trainer.artefact import verify_artefact
+from trainer.candidates import candidate_folder, find_kept, fit_origins, keep
+from trainer.device import choose_device
+from trainer.fit import EpochReport
+from trainer.judge import reason_to_skip
+from trainer.reading import Reading, read
+from trainer.score import complete_until, in_window, needed_pairs, score_cell, score_naive, target_windows
+from trainer.settings import TrainerSettings
+
+
+class Report(Protocol):
+    """Whoever follows a cycle or a backtest: called with a stable event name and facts, as a logger is."""
+
+    def __call__(self, event: str, /, **facts: object) -> object: ...
+
+
+def backtest(
+    engine: Engine,
+    schema: Schema,
+    cutoff: int,
+    *,
+    settings: TrainerSettings,
+    now: Callable[[], datetime],
+    report: Report,
+) -> tuple[list[Cell], Verdict]:
+    """Fill and judge the matrix of a task as of a cutoff (microseconds). Raises CycleError where nothing can be fitted.
+
+    Cells and fits are kept, so a cycle that follows finds them done.
+    """
+    reading = read(engine, schema, cutoff, now())
+    if reason := reason_to_skip(schema.task, reading.fit_rows(cutoff)):
+        raise CycleError(f"Nothing can be fitted as of this cutoff: {reason}.")
+    cells = fill_matrix(engine, reading, settings, choose_device(settings), report=report)
+    return cells, judge(schema.task, cells)
+
+
+def judge(task: Task, cells: Sequence[Cell]) -> Verdict:
+    """The horizon rule on these cells."""
+    return judge_horizon(
+        cells, method=task.training.method, error_name=task.error_name, clock=task.clock, guard=task.guard
+    )
+
+
+def fill_matrix(
+    engine: Engine,
+    reading: Reading,
+    settings: TrainerSettings,
+    device: torch.device,
+    *,
+    report: Report,
+    on_epoch: Callable[[EpochReport], None] | None = None,
+) -> list[Cell]:
+    """All cells that are complete at the reading's cutoff, after adding those that were missing.
+
+    Cells are stored origin by origin, so what a killed backtest has scored is not lost. An origin that knows too few
+    rows or classes is left out; the verdict then says what is missing.
+    """
+    task, home = reading.schema.task, settings.home
+    wanted = missing_pairs(engine, reading)
+    kept = {origin: manifest for origin in wanted if (manifest := find_kept(home, task, origin))}
+    absent = [origin for origin in wanted if origin not in kept]
+    report("matrix.missing", num_kept=len(kept), num_to_fit=len(absent))
+
+    def follow(epoch: EpochReport) -> None:
+        report_epoch(report, "score", epoch)
+        if on_epoch is not None:
+            on_epoch(epoch)
+
+    def store(manifest: Manifest) -> None:
+        cells = score_origin(reading, manifest, wanted[manifest.cutoff], home)
+        with engine.begin() as connection:
+            record_cells(connection, reading.schema.task_id, task.recipe, cells)
+        report("origin.scored", origin=manifest.cutoff, num_cells=len(cells))
+
+    for manifest in kept.values():
+        store(manifest)
+    for fit in fit_origins(reading, absent, device, settings.max_members, follow):
+        store(keep(fit, reading, home=home, device=device, git_sha=settings.git_sha, verdict=None))
+    return _read_matrix(engine, reading)
+
+
+def missing_pairs(engine: Engine, reading: Reading) -> dict[int, list[int]]:
+    """origin -> target windows whose cells are needed and not there; only origins that can be fitted."""
+    task = reading.schema.task
+    there = {
+        (cell.origin, cell.window) for cell in _read_matrix(engine, reading) if cell.method == task.training.method
+    }
+    windows = target_windows(task, reading.events.as_of(reading.cutoff), reading.cutoff)
+    wanted: dict[int, list[int]] = {}
+    for origin, window in needed_pairs(windows, task.clock, task.guard):
+        if (origin, window) not in there:
+            wanted.setdefault(origin, []).append(window)
+    return {
+        origin: wanted[origin] for origin in sorted(wanted) if reason_to_skip(task, reading.fit_rows(origin)) is None
+    }
+
+
+def _read_matrix(engine: Engine, reading: Reading) -> list[Cell]:
+    task = reading.schema.task
+    until = complete_until(task, reading.cutoff)
+    with engine.connect() as connection:
+        return read_cells(connection, reading.schema.task_id, task.recipe, until=until)
+
+
+def score_origin(reading: Reading, manifest: Manifest, windows: Sequence[int], home: Path) -> list[Cell]:
+    """Cells of one kept fit, and of naive at the same origin, on the rows of these windows known at the cutoff."""
+    task, origin = reading.schema.task, manifest.cutoff
+    session = verify_artefact(candidate_folder(home, task, origin))
+    known, labelled = reading.fit_rows(origin), reading.events.as_of(reading.cutoff)
+    cells: list[Cell] = []
+    for window in windows:
+        rows = in_window(labelled, window, task.clock)
+        cells.append(score_cell(task, session, manifest.classes, rows, origin=origin, window=window))
+        cells.append(score_naive(task, known, manifest.classes, rows, origin=origin, window=window))
+    return cells
+
+
+def report_epoch(report: Report, step: str, epoch: EpochReport) -> None:
+    """One line of progress, with the mean loss of the members that took part."""
+    losses = [loss for loss in epoch.losses if math.isfinite(loss)]
+    report(
+        "epoch.ended",
+        step=step,
+        phase=epoch.phase,
+        epoch=epoch.epoch,
+        num_epochs=epoch.num_epochs,
+        num_members=len(epoch.losses),
+        loss=sum(losses) / max(1, len(losses)),
+        seconds=epoch.seconds,
+    )

@@ -1,0 +1,159 @@
+"""The fits of origins, kept on disk as artefacts: made once, scored on every later window.
+
+A cycle's candidate, released or held, is its cutoff's fit, so its errors on later windows are cells of the matrix. The
+folder `<home>/candidates/<task>/<recipe>/<origin>` lets them be scored without fitting again, and lets a cycle that
+could not register take up its finished fit.
+"""
+
+import hashlib
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+
+import msgspec
+import torch
+
+from contracts.errors import ArtefactRefused
+from contracts.manifest import MANIFEST_FILE, Manifest, encode_manifest, read_manifest
+from contracts.matrix import Verdict
+from contracts.task import Task
+from trainer.artefact import make_probe, verify_artefact, write_artefact
+from trainer.dataset import Encoded, Encoder, encode, fit_encoder
+from trainer.device import device_name
+from trainer.export import build_graph
+from trainer.fit import EpochReport, Member, fit
+from trainer.judge import validated_ages
+from trainer.network import CohortNetwork
+from trainer.reading import Reading
+
+
+@dataclass(frozen=True)
+class Fit:
+    """The fit of one origin: its encoder and its members of a trained cohort."""
+
+    origin: int
+    encoder: Encoder
+    network: CohortNetwork
+    members: tuple[int, ...]
+
+
+def candidate_folder(home: Path, task: Task, origin: int) -> Path:
+    """Where the fit of an origin (microseconds) is kept."""
+    return home / "candidates" / task.name / task.recipe / str(origin)
+
+
+def seeds_of(task: Task) -> list[int]:
+    """The recipe's seeds: the same at every origin, so that fitting again gives the same weights."""
+    digests = (
+        hashlib.sha256(f"{task.name}/{task.recipe}/{k}".encode()).digest() for k in range(task.training.num_seeds)
+    )
+    return [int.from_bytes(digest[:4], "big") for digest in digests]
+
+
+def fit_origins(
+    reading: Reading,
+    origins: Sequence[int],
+    device: torch.device,
+    max_members: int,
+    on_epoch: Callable[[EpochReport], None],
+) -> Iterator[Fit]:
+    """Fit these origins × the recipe's seeds side by side, in cohorts of at most `max_members` (one origin at least).
+
+    Origins that know different numbers of classes cannot share a program and so go into cohorts of their own.
+    """
+    task = reading.schema.task
+    encoders = [fit_encoder(task, reading.fit_rows(origin), origin) for origin in origins]
+    per_cohort = max(1, max_members // task.training.num_seeds)
+    encoders.sort(key=lambda encoder: encoder.num_outputs)
+    for _, alike in groupby(encoders, key=lambda encoder: encoder.num_outputs):
+        same = list(alike)
+        for start in range(0, len(same), per_cohort):
+            yield from _fit_cohort(reading, same[start : start + per_cohort], device, on_epoch)
+
+
+def _fit_cohort(
+    reading: Reading, encoders: Sequence[Encoder], device: torch.device, on_epoch: Callable[[EpochReport], None]
+) -> Iterator[Fit]:
+    task, seeds = reading.schema.task, seeds_of(reading.schema.task)
+    members = [
+        Member(rows, encoder.vocabulary_sizes, encoder.num_outputs, seed)
+        for encoder, rows in _encoded(reading, encoders)
+        for seed in seeds
+    ]
+    training = fit(members, task.training, task.clock, device)
+    while True:
+        try:
+            on_epoch(next(training))
+        except StopIteration as end:
+            network: CohortNetwork = end.value.cpu()
+            break
+    for number, encoder in enumerate(encoders):
+        first = number * len(seeds)
+        yield Fit(encoder.cutoff, encoder, network, tuple(range(first, first + len(seeds))))
+
+
+def _encoded(reading: Reading, encoders: Sequence[Encoder]) -> Iterator[tuple[Encoder, Encoded]]:
+    for encoder in encoders:
+        yield encoder, encode(encoder, reading.fit_rows(encoder.cutoff))
+
+
+def keep(
+    fit_: Fit, reading: Reading, *, home: Path, device: torch.device, git_sha: str, verdict: Verdict | None
+) -> Manifest:
+    """Export a fit into its folder. An origin of a backtest has no verdict of its own, and so no horizon."""
+    task = reading.schema.task
+    known, rows = reading.known(fit_.origin), reading.fit_rows(fit_.origin)
+    return write_artefact(
+        candidate_folder(home, task, fit_.origin),
+        graph=build_graph(fit_.encoder, fit_.network, fit_.members),
+        probe=make_probe(fit_.encoder, fit_.network, fit_.members, rows),
+        task=task,
+        encoder=fit_.encoder,
+        schema_id=reading.schema.schema_id,
+        trained_from=int(rows.at[0]),
+        horizon=0 if verdict is None else verdict.horizon,
+        ages=[] if verdict is None else validated_ages(verdict),
+        num_rows=len(known),
+        rows_digest=known.digest,
+        read_at=reading.read_at,
+        seeds=seeds_of(task),
+        device=device_name(device),
+        git_sha=git_sha,
+    )
+
+
+def find_kept(home: Path, task: Task, origin: int) -> Manifest | None:
+    """The manifest of the fit that is kept for an origin; None where there is none or its files are not sound."""
+    folder = candidate_folder(home, task, origin)
+    if not folder.is_dir():
+        return None
+    try:
+        manifest = read_manifest(folder)
+        verify_artefact(folder)
+    except ArtefactRefused:
+        return None
+    return manifest if manifest.cutoff == origin and manifest.recipe == task.recipe else None
+
+
+def renew_verdict(home: Path, reading: Reading, manifest: Manifest, verdict: Verdict) -> Manifest:
+    """Give a kept fit the verdict of now. Where it says the same as before, the file stays as it was, byte for byte."""
+    ages = validated_ages(verdict)
+    task = reading.schema.task.model_dump(mode="json")
+    if (manifest.horizon, manifest.ages, manifest.task) == (verdict.horizon, ages, task):
+        return manifest
+    renewed = msgspec.structs.replace(manifest, horizon=verdict.horizon, ages=ages, task=task)
+    file = candidate_folder(home, reading.schema.task, manifest.cutoff) / MANIFEST_FILE
+    partial = file.with_suffix(".partial")
+    partial.write_bytes(encode_manifest(renewed))
+    partial.replace(file)
+    return renewed
+
+
+def delete_older(home: Path, task: Task, oldest: int) -> None:
+    """Delete kept fits of origins before `oldest`, of whatever recipe: no later cycle can need them."""
+    for recipe in (home / "candidates" / task.name).glob("*"):
+        for folder in recipe.iterdir():
+            if folder.name.removesuffix(".partial").lstrip("-").isdecimal() and int(folder.stem) < oldest:
+                shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,195 @@
+"""The story of one retraining: read, score, fit, export, verify, judge, register, alias, release.
+
+Every step is named in the ledger before its work begins, and naming it renews the lease: whoever lost the lease learns
+it there and releases nothing. A cycle may be killed at any moment; what each step leaves behind is harmless and found
+again.
+
+    score, fit, export   kept fits under `home`, each whole or absent; the next attempt scores and reuses them
+    register             a version that no alias names; the next attempt of the same artefact finds it by its manifest
+    alias                the alias moves inside a transaction that holds this cycle's row, so no one can take the cycle
+                         over meanwhile. Killed after it, the services serve the new version within the bounds of its
+                         manifest, the cycle ends as failed, and the next attempt moves the alias again and ends it
+    release              the row in `releases` and the end of the cycle in one transaction
+
+The alias goes before the row because the manifest says the same `valid_until` as the row: a version without a row is
+served rightly, a row without the alias would promise a version that nobody serves.
+
+MLflow may be away all the while: the fit goes on, the finished fit is kept, and the cycle ends as failed with a reason
+that makes the scheduler ask for the cutoff again once MLflow answers; that attempt registers without fitting.
+"""
+
+from collections.abc import Callable
+from datetime import datetime
+
+import structlog
+import torch
+from sqlalchemy import Engine
+from sqlalchemy.exc import OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
+
+from contracts.catalog import Schema, list_tasks
+from contracts.clock import format_moment, from_micros
+from contracts.cycles import Cycle, State
+from contracts.errors import LeaseLost, MorrowError, NotFound
+from contracts.manifest import Manifest
+from contracts.matrix import Verdict
+from trainer.artefact import verify_artefact
+from trainer.attempt import Attempt, begin, end, fail
+from trainer.backtest import Report, fill_matrix, judge, report_epoch
+from trainer.candidates import candidate_folder, delete_older, find_kept, fit_origins, keep, renew_verdict, seeds_of
+from trainer.device import choose_device
+from trainer.due import STOPPED, STORE_UNREACHABLE
+from trainer.fit import EpochReport
+from trainer.judge import describe, reason_overtaken, reason_to_hold, reason_to_skip
+from trainer.notes import first_tags, measure_epochs, note_rows, note_start, note_verdict, version_tags
+from trainer.reading import Reading, read
+from trainer.registry import Registry
+from trainer.release import move_alias, newest_released, release
+from trainer.run import Run
+from trainer.score import answer, needed_pairs, score, target_windows
+from trainer.settings import TrainerSettings
+
+log = structlog.get_logger(__name__)
+
+# Windows that kept fits outlive the oldest origin that a cycle can still need.
+_MARGIN_WINDOWS = 2
+_NUM_CHECKED_ROWS = 1000
+
+
+def run_cycle(
+    engine: Engine,
+    registry: Registry,
+    cycle: Cycle,
+    *,
+    settings: TrainerSettings,
+    now: Callable[[], datetime],
+    report: Report,
+) -> State | None:
+    """Carry a claimed cycle to its end; returns the state it ended in, None where its lease was lost.
+
+    Whatever fails ends the cycle and its run with the reason, leaves the champion as it was, and is not raised again.
+    KeyboardInterrupt, which is how the process hears that it should stop, is.
+    """
+    schema = _find_schema(engine, cycle.task_id)
+    name = f"{format_moment(cycle.cutoff)} attempt {cycle.attempt}"
+    run = Run(registry, schema.task.name, name, first_tags(schema.task, cycle, settings), now)
+    attempt = Attempt(engine, settings, cycle, schema, run, now, report)
+    try:
+        return _retrain(attempt)
+    except LeaseLost as error:
+        report("cycle.lease_lost", cycle_id=cycle.cycle_id)
+        attempt.run.end("FAILED", str(error))
+        return None
+    except KeyboardInterrupt:
+        fail(attempt, "KILLED", STOPPED)
+        raise
+    except (OperationalError, PoolTimeout):
+        log.exception("cycle.failed", cycle_id=cycle.cycle_id)
+        return fail(attempt, "FAILED", STORE_UNREACHABLE)
+    except MorrowError as error:
+        log.warning("cycle.failed", cycle_id=cycle.cycle_id, reason=str(error))
+        return fail(attempt, "FAILED", str(error))
+    except Exception as error:
+        log.exception("cycle.failed", cycle_id=cycle.cycle_id)
+        return fail(attempt, "FAILED", f"An unforeseen {type(error).__name__}; see the trainer's log.")
+
+
+def _retrain(attempt: Attempt) -> State:
+    task, cutoff, run = attempt.schema.task, attempt.cycle.cutoff, attempt.run
+    device = choose_device(attempt.settings)
+    note_start(attempt, device)
+
+    begin(attempt, "read")
+    reading = read(attempt.engine, attempt.schema, cutoff, attempt.now())
+    note_rows(attempt, reading)
+    if reason := reason_to_skip(task, reading.fit_rows(cutoff)):
+        return end(attempt, "skipped", reason, **_rows(reading))
+
+    begin(attempt, "score", **_rows(reading))
+    follow = measure_epochs(attempt, "backtest_loss")
+    cells = fill_matrix(attempt.engine, reading, attempt.settings, device, report=attempt.report, on_epoch=follow)
+    verdict = judge(task, cells)
+
+    begin(attempt, "fit")
+    manifest = _fit_or_reuse(attempt, reading, device, verdict)
+
+    begin(attempt, "verify")
+    _verify(attempt, reading, manifest)
+
+    begin(attempt, "judge")
+    note_verdict(attempt, manifest, verdict)
+    _delete_unneeded(attempt, reading)
+    if reason := reason_to_hold(verdict) or _overtaken(attempt):
+        return end(attempt, "held", reason, verdict=describe(task, verdict, reason))
+
+    begin(attempt, "register", verdict=describe(task, verdict, None))
+    folder = candidate_folder(attempt.settings.home, task, cutoff)
+    version = run.registry.register(folder, manifest, run.insist(), version_tags(attempt, manifest))
+
+    begin(attempt, "alias", version=version)
+    if reason := move_alias(attempt, version):
+        return end(attempt, "held", reason, verdict=describe(task, verdict, reason))
+
+    begin(attempt, "release")
+    return release(attempt, manifest, version)
+
+
+def _find_schema(engine: Engine, task_id: int) -> Schema:
+    with engine.connect() as connection:
+        for schema in list_tasks(connection):
+            if schema.task_id == task_id:
+                return schema
+    raise NotFound("The task of this cycle is not there.")
+
+
+def _rows(reading: Reading) -> dict[str, object]:
+    known = reading.known(reading.cutoff)
+    return {"num_rows": len(known), "rows_digest": known.digest, "read_at": from_micros(reading.read_at)}
+
+
+def _overtaken(attempt: Attempt) -> str | None:
+    with attempt.engine.connect() as connection:
+        return reason_overtaken(newest_released(attempt, connection), attempt.cycle.cutoff)
+
+
+def _fit_or_reuse(attempt: Attempt, reading: Reading, device: torch.device, verdict: Verdict) -> Manifest:
+    """The candidate's artefact: fitted and exported, or the kept one where it stands on the very same rows."""
+    task, settings = attempt.schema.task, attempt.settings
+    kept = find_kept(settings.home, task, reading.cutoff)
+    same_rows = kept is not None and kept.rows_digest == reading.known(reading.cutoff).digest
+    if kept is not None and same_rows and kept.seeds == seeds_of(task):
+        attempt.report("fit.reused", cutoff=reading.cutoff)
+        begin(attempt, "export")
+        return renew_verdict(settings.home, reading, kept, verdict)
+    attempt.report("fit.began", cutoff=reading.cutoff)
+    measure = measure_epochs(attempt, "loss")
+
+    def follow(epoch: EpochReport) -> None:
+        report_epoch(attempt.report, "fit", epoch)
+        measure(epoch)
+
+    (candidate,) = fit_origins(reading, [reading.cutoff], device, settings.max_members, follow)
+    begin(attempt, "export")
+    return keep(candidate, reading, home=settings.home, device=device, git_sha=settings.git_sha, verdict=verdict)
+
+
+def _verify(attempt: Attempt, reading: Reading, manifest: Manifest) -> None:
+    """Load the artefact as a service would, and see that its answers on the newest withheld rows are finite."""
+    task = attempt.schema.task
+    session = verify_artefact(candidate_folder(attempt.settings.home, task, manifest.cutoff))
+    known = reading.known(reading.cutoff)
+    withheld = known.select(known.withheld)
+    newest = withheld.select(slice(max(0, len(withheld) - _NUM_CHECKED_ROWS), None))
+    if len(newest):
+        loss, metric = score(task, manifest.classes, answer(session, task, newest), newest)
+        attempt.run.measure("withheld_loss", loss, 0)
+        attempt.run.measure("withheld_metric", metric, 0)
+
+
+def _delete_unneeded(attempt: Attempt, reading: Reading) -> None:
+    """Kept fits older than any origin that this cycle looked back on, with a margin for replays."""
+    task = attempt.schema.task
+    windows = target_windows(task, reading.events.as_of(reading.cutoff), reading.cutoff)
+    origins = [origin for origin, _ in needed_pairs(windows, task.clock, task.guard)]
+    if origins:
+        delete_older(attempt.settings.home, task, min(origins) - _MARGIN_WINDOWS * task.clock.window)

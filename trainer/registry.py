@@ -1,0 +1,287 @@
+"""MLflow, as the trainer writes it: one run a cycle, one registered model a task, the alias `champion`.
+
+The only module that imports mlflow. Its client waits an hour for a dead server by default, so the bounds are set before
+the import; whatever does not answer within them raises `Unavailable`, and the caller decides whether to go on without.
+The service reads what is written here through MLflow's REST alone, so a new version is read back by that same way.
+"""
+
+import hashlib
+import os
+import re
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "10")
+os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
+os.environ.setdefault("MLFLOW_ARTIFACT_UPLOAD_DOWNLOAD_TIMEOUT", "60")
+os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
+os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+os.environ.setdefault("MLFLOW_LOGGING_LEVEL", "ERROR")
+os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")
+
+import httpx
+import numpy as np
+import onnx
+from mlflow import MlflowClient
+from mlflow.entities import Metric, Param, RunTag
+from mlflow.exceptions import MlflowException, RestException
+from mlflow.models import ModelSignature
+from mlflow.onnx import save_model
+from mlflow.types import ColSpec, Schema, TensorSpec
+from requests import RequestException
+
+from contracts.clock import format_moment, parse_moment
+from contracts.errors import ArtefactRefused, CycleError, Unavailable
+from contracts.manifest import GRAPH_FILE, MANIFEST_FILE, Manifest, read_manifest
+from contracts.releases import ALIAS
+from trainer.due import REGISTRY_UNREACHABLE
+
+RunStatus = Literal["FINISHED", "FAILED", "KILLED"]
+
+CUTOFF_TAG = "morrow.cutoff"
+CYCLE_TAG = "morrow.cycle"
+LEASE_TAG = "morrow.lease"
+MANIFEST_TAG = "morrow.manifest"
+REASON_TAG = "morrow.reason"
+
+_EXISTS = "RESOURCE_ALREADY_EXISTS"
+_MISSING = ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE")
+_OURS_TO_BLAME = ("INTERNAL_ERROR", "TEMPORARILY_UNAVAILABLE", "RESOURCE_EXHAUSTED", "REQUEST_LIMIT_EXCEEDED")
+_REQUIREMENTS = ["onnxruntime>=1.22,<2", "numpy>=2.0,<3"]
+_NUM_ATTEMPTS = 3
+_PAUSE_SECONDS = 1.0
+
+
+@dataclass(frozen=True)
+class Champion:
+    """The version that the alias names; `cutoff` in microseconds, None where the version is not one of Morrow's."""
+
+    version: str
+    cutoff: int | None
+
+
+@dataclass(frozen=True)
+class OpenRun:
+    """A run that MLflow shows as running, and the cycle and lease that it says it belongs to."""
+
+    run_id: str
+    cycle_id: int
+    lease: str
+
+
+class Registry:
+    """One MLflow server. Every method raises Unavailable where it does not answer in time."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url.rstrip("/")
+        self._client = MlflowClient(self.url, self.url)
+
+    def start_run(self, task: str, name: str, tags: Mapping[str, str]) -> str:
+        """Begin a run in the experiment named like the task; returns its id."""
+        with _answered():
+            run = self._client.create_run(self._experiment(task), run_name=name, tags=dict(tags))
+            return str(run.info.run_id)
+
+    def log(
+        self,
+        run_id: str,
+        metrics: list[tuple[str, float, int, int]],
+        params: Mapping[str, str],
+        tags: Mapping[str, str],
+    ) -> None:
+        """Write metrics (key, value, step, milliseconds since the epoch), parameters and tags, in bounded batches."""
+        with _answered():
+            for start in range(0, max(1, len(metrics)), 500):
+                batch = [Metric(key, value, at, step) for key, value, step, at in metrics[start : start + 500]]
+                self._client.log_batch(run_id, metrics=batch)
+            self._client.log_batch(
+                run_id,
+                params=[Param(key, value[:6000]) for key, value in params.items()],
+                tags=[RunTag(key, value[:5000]) for key, value in tags.items()],
+            )
+
+    def log_file(self, run_id: str, file: Path) -> None:
+        """Keep a small file beside the run: the picture, the manifest."""
+        with _answered():
+            self._client.log_artifact(run_id, str(file))
+
+    def end_run(self, run_id: str, status: RunStatus, reason: str | None) -> None:
+        """Close a run; ending it again changes nothing but the status."""
+        with _answered():
+            if reason is not None:
+                self._client.set_tag(run_id, REASON_TAG, reason[:5000])
+            self._client.set_terminated(run_id, status)
+
+    def open_runs(self, task: str) -> list[OpenRun]:
+        """The newest runs of a task that are still shown as running and carry our tags."""
+        with _answered():
+            experiment = self._client.get_experiment_by_name(task)
+            if experiment is None:
+                return []
+            runs = self._client.search_runs(
+                [experiment.experiment_id], "attributes.status = 'RUNNING'", max_results=100
+            )
+        return [
+            OpenRun(run.info.run_id, int(run.data.tags[CYCLE_TAG]), run.data.tags[LEASE_TAG])
+            for run in runs
+            if CYCLE_TAG in run.data.tags and LEASE_TAG in run.data.tags
+        ]
+
+    def register(self, folder: Path, manifest: Manifest, run_id: str, tags: Mapping[str, str]) -> str:
+        """Make the artefact a version of the model named like its task, and read it back; returns the version.
+
+        Registering the same artefact again finds its version. Retries within bounds, then raises Unavailable; raises
+        CycleError where MLflow refuses, ArtefactRefused where what comes back is not what was sent.
+        """
+        name = _model_name(manifest)
+        identity = hashlib.sha256((folder / MANIFEST_FILE).read_bytes()).hexdigest()
+        tags = {**tags, MANIFEST_TAG: identity, CUTOFF_TAG: format_moment(manifest.cutoff)}
+        for attempt in range(_NUM_ATTEMPTS):
+            try:
+                version = self._find_version(name, identity) or self._create_version(
+                    name, folder, manifest, run_id, tags
+                )
+                self._read_back(name, version, identity)
+                return version
+            except Unavailable:
+                if attempt + 1 == _NUM_ATTEMPTS:
+                    raise
+                time.sleep(_PAUSE_SECONDS * 2**attempt)
+        raise AssertionError("unreachable")
+
+    def champion(self, task: str) -> Champion | None:
+        """The version that the alias names; None where there is no model or no alias."""
+        try:
+            with _answered():
+                version = self._client.get_model_version_by_alias(task, ALIAS)
+        except _Missing:
+            return None
+        cutoff = version.tags.get(CUTOFF_TAG)
+        return Champion(str(version.version), None if cutoff is None else parse_moment(cutoff))
+
+    def move_alias(self, task: str, version: str) -> None:
+        """Let the alias name this version; the services follow within their poll."""
+        with _answered():
+            self._client.set_registered_model_alias(task, ALIAS, version)
+
+    def _experiment(self, task: str) -> str:
+        experiment = self._client.get_experiment_by_name(task)
+        if experiment is None:
+            try:
+                return str(self._client.create_experiment(task))
+            except RestException as error:
+                if error.error_code != _EXISTS:
+                    raise
+                experiment = self._client.get_experiment_by_name(task)
+        assert experiment is not None, "it exists: MLflow just said so"
+        if experiment.lifecycle_stage == "deleted":
+            self._client.restore_experiment(experiment.experiment_id)
+        return str(experiment.experiment_id)
+
+    def _find_version(self, name: str, identity: str) -> str | None:
+        with _answered():
+            found = self._client.search_model_versions(f"name='{name}' and tags.`{MANIFEST_TAG}`='{identity}'")
+        ready = [int(version.version) for version in found if version.status == "READY"]
+        return str(max(ready)) if ready else None
+
+    def _create_version(self, name: str, folder: Path, manifest: Manifest, run_id: str, tags: Mapping[str, str]) -> str:
+        with _answered(), tempfile.TemporaryDirectory(prefix="morrow-") as temporary:
+            flavour = Path(temporary) / "model"
+            _save_flavour(flavour, folder, manifest)
+            model = self._client.create_logged_model(self._experiment(name), name=name, source_run_id=run_id)
+            self._client.log_model_artifacts(model.model_id, str(flavour))
+            self._client.finalize_logged_model(model.model_id, "READY")
+            try:
+                self._client.create_registered_model(name)
+            except RestException as error:
+                if error.error_code != _EXISTS:
+                    raise
+            version = self._client.create_model_version(
+                name, source=f"models:/{model.model_id}", run_id=run_id, model_id=model.model_id, tags=dict(tags)
+            )
+            return str(version.version)
+
+    def _read_back(self, name: str, version: str, identity: str) -> None:
+        """Fetch manifest and graph as a service would and compare checksums."""
+        with _answered():
+            uri = self._client.get_model_version_download_uri(name, version)
+        if not uri.startswith("mlflow-artifacts:/"):
+            raise CycleError(
+                "MLflow stores artefacts where services cannot read them: start it with --serve-artifacts."
+            )
+        path = uri.removeprefix("mlflow-artifacts:").lstrip("/")
+        with tempfile.TemporaryDirectory(prefix="morrow-") as temporary:
+            for name_ in (MANIFEST_FILE, GRAPH_FILE):
+                self._download(f"{path}/{name_}", Path(temporary) / name_)
+            if hashlib.sha256((Path(temporary) / MANIFEST_FILE).read_bytes()).hexdigest() != identity:
+                raise ArtefactRefused(f"Version {version} of {name} came back from MLflow with another manifest.")
+            read_manifest(Path(temporary))
+
+    def _download(self, path: str, target: Path) -> None:
+        try:
+            url = f"{self.url}/api/2.0/mlflow-artifacts/artifacts/{path}"
+            with httpx.stream("GET", url, timeout=10) as answer, target.open("wb") as file:
+                answer.raise_for_status()
+                for block in answer.iter_bytes():
+                    file.write(block)
+        except httpx.HTTPError as error:
+            raise Unavailable(REGISTRY_UNREACHABLE) from error
+
+
+class _Missing(CycleError):
+    """MLflow knows no such thing."""
+
+
+@contextmanager
+def _answered() -> Iterator[None]:
+    """Turn MLflow's errors into ours: silence and faults of the server are Unavailable, refusals are CycleError."""
+    try:
+        yield
+    except RestException as error:
+        if error.error_code in _MISSING:
+            raise _Missing(f"MLflow refuses: {error.message}") from error
+        if error.error_code in _OURS_TO_BLAME:
+            raise Unavailable(REGISTRY_UNREACHABLE) from error
+        raise CycleError(f"MLflow refuses: {error.message}") from error
+    except (MlflowException, RequestException) as error:
+        raise Unavailable(REGISTRY_UNREACHABLE) from error
+
+
+def _model_name(manifest: Manifest) -> str:
+    """Name of the registered model; checked here too, because it becomes part of paths and filters."""
+    name = manifest.task["name"]
+    if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]{0,62}", name):
+        raise CycleError("The manifest names no task that could be a model's name.")
+    return name
+
+
+def _save_flavour(target: Path, folder: Path, manifest: Manifest) -> None:
+    """MLflow's onnx flavour with our bytes of the graph in it, the manifest beside it and the signature of both."""
+    task = manifest.parse_task()
+    inputs: list[ColSpec | TensorSpec] = [TensorSpec(np.dtype("int64"), (-1,), "at")]
+    if task.numbers:
+        inputs.append(TensorSpec(np.dtype("float64"), (-1, len(task.numbers)), "numbers"))
+    if task.categories:
+        inputs.append(TensorSpec(np.dtype("object"), (-1, len(task.categories)), "categories"))
+    if manifest.classes:
+        outputs: list[ColSpec | TensorSpec] = [
+            TensorSpec(np.dtype("float32"), (-1, len(manifest.classes)), "probabilities")
+        ]
+    else:
+        outputs = [TensorSpec(np.dtype("float32"), (-1,), name) for name in ("mean", "scale")]
+    graph: Any = onnx.load(folder / GRAPH_FILE)
+    save_model(
+        graph,
+        target,
+        signature=ModelSignature(inputs=Schema(inputs), outputs=Schema(outputs)),
+        pip_requirements=_REQUIREMENTS,
+        save_as_external_data=False,
+    )
+    for name in (GRAPH_FILE, MANIFEST_FILE):
+        shutil.copyfile(folder / name, target / name)

@@ -1,0 +1,62 @@
+"""From a judged candidate to a served one: the alias moves under the lease, then the release is written down."""
+
+from sqlalchemy import Connection, select, text
+
+from contracts.clock import format_moment
+from contracts.cycles import State, end_cycle, list_cycles, renew_lease
+from contracts.database import tasks
+from contracts.manifest import Manifest
+from contracts.releases import record_release
+from trainer.attempt import Attempt, in_store, run_id
+from trainer.judge import reason_overtaken
+
+
+def move_alias(attempt: Attempt, version: str) -> str | None:
+    """Let the alias name the version while this cycle is provably ours; returns why not, where a newer cutoff won.
+
+    The task's row keeps cycles of other cutoffs apart, the cycle's row keeps the lease from running out unseen.
+    PostgreSQL ends the transaction of a trainer that stops half-way.
+    """
+    with attempt.engine.begin() as connection:
+        connection.execute(text("SET LOCAL idle_in_transaction_session_timeout = '60s'"))
+        # NO KEY UPDATE: appending events, which refer to the task, goes on meanwhile.
+        task_row = select(tasks.c.id).where(tasks.c.id == attempt.cycle.task_id)
+        connection.execute(task_row.with_for_update(key_share=True))
+        renew_lease(connection, attempt.cycle, attempt.now(), attempt.lease_time)
+        reason = reason_overtaken(newest_released(attempt, connection), attempt.cycle.cutoff)
+        if reason is None:
+            attempt.run.registry.move_alias(attempt.schema.task.name, version)
+    return reason
+
+
+def release(attempt: Attempt, manifest: Manifest, version: str) -> State:
+    """Write the release down and end the cycle, both or neither. Raises LeaseLost."""
+
+    def work(connection: Connection) -> None:
+        now = attempt.now()
+        record_release(
+            connection,
+            attempt.cycle.task_id,
+            version,
+            action="release",
+            valid_until=manifest.valid_until,
+            actor="trainer",
+            reason=f"cycle {attempt.cycle.cycle_id}",
+            now=now,
+        )
+        end_cycle(connection, attempt.cycle, "released", None, now, version=version, **run_id(attempt))
+
+    in_store(attempt, work)
+    attempt.report("cycle.ended", state="released", version=version, valid_until=format_moment(manifest.valid_until))
+    attempt.run.note(tags={"morrow.verdict": "released", "morrow.version": version})
+    attempt.run.end("FINISHED", None)
+    return "released"
+
+
+def newest_released(attempt: Attempt, connection: Connection) -> int | None:
+    """Newest cutoff that the ledger has released or the alias names; after a kill or a rollback either may be ahead."""
+    released = [cycle.cutoff for cycle in list_cycles(connection, attempt.cycle.task_id) if cycle.state == "released"]
+    champion = attempt.run.registry.champion(attempt.schema.task.name)
+    if champion is not None and champion.cutoff is not None:
+        released.append(champion.cutoff)
+    return max(released, default=None)

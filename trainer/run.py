@@ -1,0 +1,90 @@
+"""The MLflow run of one cycle, as a story that survives MLflow's absence.
+
+What is noted while the server is away is kept and delivered when it is back: a fit of hours must not fail because a
+tracking server restarts. Only ending and registering insist on an answer.
+"""
+
+import time
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from pathlib import Path
+
+import structlog
+
+from contracts.errors import CycleError, Unavailable
+from trainer.registry import Registry, RunStatus
+
+log = structlog.get_logger(__name__)
+
+_PAUSE_SECONDS = 2.0
+_PAUSE_SECONDS_WHEN_AWAY = 15.0
+_MAX_MEASURES = 5000
+
+
+class Run:
+    """Notes of one cycle on their way to MLflow; `run_id` is None until the server has given one."""
+
+    def __init__(self, registry: Registry, task: str, name: str, tags: Mapping[str, str], now: Callable[[], datetime]):
+        self.registry = registry
+        self.run_id: str | None = None
+        self._task, self._name, self._first_tags = task, name, dict(tags)
+        self._now = now
+        self._measures: list[tuple[str, float, int, int]] = []
+        self._params: dict[str, str] = {}
+        self._tags: dict[str, str] = {}
+        self._files: list[Path] = []
+        self._num_measures = 0
+        self._quiet_until = 0.0
+        self._is_away = False
+
+    def note(self, *, params: Mapping[str, object] | None = None, tags: Mapping[str, object] | None = None) -> None:
+        """Keep parameters and tags for the next delivery."""
+        self._params |= {key: str(value) for key, value in (params or {}).items()}
+        self._tags |= {key: str(value) for key, value in (tags or {}).items()}
+
+    def measure(self, key: str, value: float, step: int) -> None:
+        """Keep one figure; beyond a bound they are dropped, because a run is no place for every step."""
+        if self._num_measures < _MAX_MEASURES:
+            self._num_measures += 1
+            self._measures.append((key, value, step, int(self._now().timestamp() * 1000)))
+
+    def attach(self, file: Path) -> None:
+        """Keep a file for the next delivery; it must stay where it is until then."""
+        self._files.append(file)
+
+    def deliver(self) -> None:
+        """Send what is kept, now and then; while the server is away, say so once and keep everything."""
+        if time.monotonic() < self._quiet_until:
+            return
+        try:
+            self.insist()
+        except Unavailable:
+            if not self._is_away:
+                log.warning("registry.unreachable", task=self._task)
+            self._is_away = True
+            self._quiet_until = time.monotonic() + _PAUSE_SECONDS_WHEN_AWAY
+        else:
+            self._quiet_until = time.monotonic() + _PAUSE_SECONDS
+
+    def insist(self) -> str:
+        """Send everything now; returns the run's id. Raises Unavailable."""
+        if self.run_id is None:
+            self.run_id = self.registry.start_run(self._task, self._name, self._first_tags)
+        if self._measures or self._params or self._tags:
+            self.registry.log(self.run_id, self._measures, self._params, self._tags)
+            self._measures, self._params, self._tags = [], {}, {}
+        while self._files:
+            self.registry.log_file(self.run_id, self._files[0])
+            self._files.pop(0)
+        if self._is_away:
+            log.info("registry.reached", task=self._task)
+            self._is_away = False
+        return self.run_id
+
+    def end(self, status: RunStatus, reason: str | None) -> None:
+        """Send what is left and close the run. Where the server stays away, the scheduler closes it later."""
+        try:
+            run_id = self.insist()
+            self.registry.end_run(run_id, status, reason)
+        except (Unavailable, CycleError) as error:
+            log.warning("run.not_ended", task=self._task, run_id=self.run_id, status=status, error=str(error))

@@ -1,0 +1,144 @@
+"""Fill the error matrix: which cells a cycle needs, and the error of one fit on one target window.
+
+Every fit is scored through its exported graph in ONNX Runtime, as the service will answer with it, so the figures that
+a horizon rests on belong to the very program that serves. Rows whose class a fit never saw stay in: they cost what a
+probability of 0 costs, because that is what they cost whoever asks.
+"""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+from onnxruntime import InferenceSession
+
+from contracts.clock import MICROSECOND, Clock, format_moment
+from contracts.errors import CycleError
+from contracts.events import EventColumns
+from contracts.manifest import graph_feed
+from contracts.matrix import NAIVE, Cell
+from contracts.task import Guard, Task
+from trainer.artefact import raw_categories
+from trainer.dataset import Encoded
+from trainer.methods.naive import naive
+
+# Target windows beyond `guard.min_pairs` that a cycle looks back on, so that one odd window does not stand for a third.
+EXTRA_WINDOWS = 1
+LEAST_PROBABILITY = 1e-6
+_ROWS_PER_BLOCK = 8192
+
+
+def complete_until(task: Task, cutoff: int) -> int:
+    """End of the newest window all of whose labels are due by the cutoff, microseconds."""
+    return task.clock.window_start(cutoff - task.label_delay // MICROSECOND)
+
+
+def target_windows(task: Task, rows: EventColumns, cutoff: int) -> list[int]:
+    """Starts of the newest complete windows that have rows, oldest first: those that every age is compared on.
+
+    `rows` are those known at the cutoff.
+    """
+    starts = np.unique(rows.at - (rows.at - task.clock.offset) % task.clock.window)
+    complete = starts[starts < complete_until(task, cutoff)]
+    return [int(start) for start in complete[-(task.guard.min_pairs + EXTRA_WINDOWS) :]]
+
+
+def needed_pairs(windows: Sequence[int], clock: Clock, guard: Guard) -> list[tuple[int, int]]:
+    """(origin, target window) of every age up to `max_age` on these windows."""
+    return [(window - age * clock.window, window) for window in windows for age in range(guard.max_age)]
+
+
+def in_window(rows: EventColumns, start: int, clock: Clock) -> EventColumns:
+    """The rows of one window among rows known at a cutoff, which are sorted by `at`."""
+    first, end = np.searchsorted(rows.at, [start, start + clock.window])
+    return rows.select(slice(int(first), int(end)))
+
+
+def answer(session: InferenceSession, task: Task, rows: EventColumns) -> list[NDArray[np.float32]]:
+    """The graph's outputs on these rows: [probabilities (n, C)], or [mean (n,), scale (n,)]."""
+    blocks = [_answer_block(session, task, rows.select(slice(k, k + _ROWS_PER_BLOCK))) for k in _starts(len(rows))]
+    return [np.concatenate(parts) for parts in zip(*blocks, strict=True)]
+
+
+def _starts(count: int) -> range:
+    return range(0, max(1, count), _ROWS_PER_BLOCK)
+
+
+def _answer_block(session: InferenceSession, task: Task, rows: EventColumns) -> list[NDArray[np.float32]]:
+    feed = graph_feed(task, rows.at, rows.numbers, raw_categories(rows))
+    found: list[NDArray[np.float32]] = session.run(None, feed)
+    return found
+
+
+def score(
+    task: Task, classes: Sequence[str], outputs: Sequence[NDArray[np.float32]], rows: EventColumns
+) -> tuple[float, float]:
+    """(loss, metric) of outputs on rows: mean log-loss and error rate, or mean Gaussian NLL and absolute error.
+
+    Raises CycleError where an output is not finite.
+    """
+    if not all(np.isfinite(output).all() for output in outputs):
+        raise CycleError("The model gives answers that are not finite.")
+    if task.is_classification:
+        return _score_classes(outputs[0], _class_positions(classes, rows))
+    mean, scale = (output.astype(np.float64) for output in outputs)
+    scale = np.maximum(scale, 1e-12)
+    nll = 0.5 * math.log(2 * math.pi) + np.log(scale) + 0.5 * ((rows.labels - mean) / scale) ** 2
+    return float(nll.mean()), float(np.abs(rows.labels - mean).mean())
+
+
+def _score_classes(probabilities: NDArray[np.float32], truth: NDArray[np.int64]) -> tuple[float, float]:
+    """`truth` holds −1 for a class that the fit never saw."""
+    given = probabilities[np.arange(len(truth)), truth].astype(np.float64)
+    loss = -np.log(np.where(truth < 0, 0.0, given).clip(LEAST_PROBABILITY, 1.0))
+    return float(loss.mean()), float((probabilities.argmax(axis=1) != truth).mean())
+
+
+def _class_positions(classes: Sequence[str], rows: EventColumns) -> NDArray[np.int64]:
+    position = {name: k for k, name in enumerate(classes)}
+    return np.array([position.get(name, -1) for name in rows.classes], np.int64)[rows.labels.astype(np.intp)]
+
+
+def score_cell(
+    task: Task, session: InferenceSession, classes: Sequence[str], rows: EventColumns, *, origin: int, window: int
+) -> Cell:
+    """The cell of the fit of `origin`, by its graph, on the rows of a target window."""
+    try:
+        loss, metric = score(task, classes, answer(session, task, rows), rows)
+    except CycleError as error:
+        raise CycleError(f"{error} It is the fit of {format_moment(origin)}.") from error
+    return Cell(origin, window, task.training.method, len(rows), loss, metric)
+
+
+def score_naive(
+    task: Task, known: EventColumns, classes: Sequence[str], rows: EventColumns, *, origin: int, window: int
+) -> Cell:
+    """The same cell for saying what the newest window known at the origin says; `known` are the rows of that fit."""
+    newest = in_window(known, task.clock.window_start(int(known.at[-1])), task.clock)
+    loss, metric = score(task, classes, _naive_outputs(task, newest, classes, len(rows)), rows)
+    return Cell(origin, window, NAIVE, len(rows), loss, metric)
+
+
+def _naive_outputs(task: Task, newest: EventColumns, classes: Sequence[str], count: int) -> list[NDArray[np.float32]]:
+    if task.is_classification:
+        positions = _class_positions(classes, newest)
+        logits = naive(_targets_only(positions[positions >= 0]), len(classes), is_classification=True)
+        shares = np.exp(logits) / np.exp(logits).sum()
+        return [np.tile(shares, (count, 1)).astype(np.float32)]
+    # The method speaks of standardised labels; the newest window's own mean and deviation are as good a unit as any.
+    mean, deviation = float(newest.labels.mean()), float(newest.labels.std()) or 1.0
+    standardised = ((newest.labels - mean) / deviation).astype(np.float32)
+    shift, log_scale = naive(_targets_only(standardised), 2, is_classification=False)
+    ones = np.ones(count, np.float32)
+    return [ones * np.float32(mean + deviation * shift), ones * np.float32(deviation * math.exp(log_scale))]
+
+
+def _targets_only(targets: NDArray[np.int64] | NDArray[np.float32]) -> Encoded:
+    none = np.empty((len(targets), 0))
+    return Encoded(
+        dense=none.astype(np.float32),
+        codes=none.astype(np.int64),
+        u=np.zeros(len(targets), np.float32),
+        targets=targets,
+        windows=np.zeros(len(targets), np.int64),
+    )

@@ -1,0 +1,59 @@
+"""Settings of the trainer process, read once from the environment (`MORROW_…`) and passed down."""
+
+import os
+import subprocess
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field
+
+from contracts.settings import SharedSettings
+
+
+def _find_git_sha() -> str:
+    """The revision of the working copy that this code runs from; `unknown` outside of one."""
+    try:
+        answer = subprocess.run(
+            ["git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD"],
+            capture_output=True,
+            text=True,
+            timeout=5,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return "unknown"
+    return answer.stdout.strip()
+
+
+class TrainerSettings(SharedSettings):
+    """What the trainer may use and how long it may take."""
+
+    device: Literal["auto", "cpu", "cuda"] = Field(
+        "auto", description="auto takes CUDA where there is one; cuda without one fails every cycle loudly"
+    )
+    threads: int = Field(0, ge=0, description="threads of one fit on the CPU; 0 takes the cores that the container has")
+    tick_seconds: float = Field(1.0, gt=0, description="how often the scheduler looks what is due")
+    lease_seconds: float = Field(30.0, ge=1, description="how long a silent trainer keeps its cycle")
+    cycle_limit_seconds: float = Field(3600.0, gt=0, description="time limit of one cycle; over it the fit is killed")
+    max_attempts: int = Field(3, ge=1, description="attempts at one cutoff before the next window is waited for")
+    retry_seconds: float = Field(30.0, gt=0, description="pause before the second attempt; doubles with each further")
+    max_members: int = Field(64, ge=1, description="most networks of a backtest that are trained side by side")
+    git_sha: str = Field(default_factory=_find_git_sha, description="revision that releases are tagged with")
+
+
+def count_threads(settings: TrainerSettings) -> int:
+    """Threads for one fit: as set, else the cores that affinity and the control group's quota leave us."""
+    if settings.threads:
+        return settings.threads
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    quota = _read_quota(Path("/sys/fs/cgroup/cpu.max"))
+    return cores if quota is None else max(1, min(cores, int(quota)))
+
+
+def _read_quota(file: Path) -> float | None:
+    """Cores that a control group (version 2) grants; None where it sets no limit."""
+    try:
+        limit, period = file.read_text().split()
+        return None if limit == "max" else float(limit) / float(period)
+    except (OSError, ValueError):
+        return None
