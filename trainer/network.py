@@ -181,14 +181,14 @@ class ReLU(nn.Module):
     """`max(x, 0)`."""
 
     def forward(self, x: Dual, _tau: Dual | None) -> Dual:
-        value = x.value.clamp(min=0)
-        return Dual(value, None if x.rate is None else x.rate * (x.value > 0))
+        value = x.value.relu()
+        return Dual(value, None if x.rate is None else x.rate * _is_positive(value))
 
 
 class TReLU(nn.Module):
     """`x if x ≥ g else h·(x − g) + g`, with slope h(τ) and threshold g(τ); it starts near the ReLU, h = g = 0.
 
-    Computed as `x + (h − 1)·min(x − g, 0)`, which is the same and exact at h = 0, g = 0.
+    Computed as `x + (1 − h)·max(g − x, 0)`, which is the same and exact at h = 0, g = 0.
     """
 
     def __init__(self, num_members: int, time_width: int, gate_width: int, width: int) -> None:
@@ -202,13 +202,13 @@ class TReLU(nn.Module):
         for_slope, for_threshold = _halves(_tanh(self.hidden(tau)), self.gate_width)
         h: Dual = self.slope(for_slope)
         g: Dual = self.threshold(for_threshold)
-        below = x.value - g.value
-        short = below.clamp(max=0)
-        value = x.value + (h.value - 1) * short
+        gap = (g.value - x.value).relu()
+        shrink = 1 - h.value
+        value = torch.addcmul(x.value, shrink, gap)
         if x.rate is None or h.rate is None or g.rate is None:
             return Dual(value, None)
-        short_rate = (x.rate - g.rate) * (below < 0)
-        return Dual(value, x.rate + h.rate * short + (h.value - 1) * short_rate)
+        gap_rate = (g.rate - x.rate) * _is_positive(gap)
+        return Dual(value, torch.addcmul(torch.addcmul(x.rate, shrink, gap_rate), h.rate, gap, value=-1))
 
 
 class CohortNetwork(nn.Module):
@@ -290,6 +290,11 @@ class CohortNetwork(nn.Module):
             sizes = chosen.embedding.vocabulary_sizes
             chosen.embedding.vocabulary_sizes = tuple(sizes[member] for member in members)
         return chosen
+
+
+def _is_positive(x: Tensor) -> Tensor:
+    """1 where x, which is never negative, is positive, else 0: many times faster on a CPU than a comparison."""
+    return x.detach().sign()
 
 
 def _tanh(x: Dual) -> Dual:
