@@ -25,8 +25,10 @@ FORMAT_VERSION = 1
 GRAPH_FILE = "model.onnx"
 MANIFEST_FILE = "manifest.json"
 
-# How far an answer may be from the probe's, in probability, or as a share of a value and of its predicted scale.
+# How far an answer may be from the probe's: in probability, or as a share of the spread of its means and scales; and
+# how much more as a share of the value, which is float32.
 _PROBE_TOLERANCE = 1e-4
+_PROBE_ROUNDING = 1e-6
 
 
 class AgeError(msgspec.Struct, frozen=True):
@@ -142,8 +144,8 @@ def check_probe(manifest: Manifest, run: Callable[[dict[str, NDArray[Any]]], Seq
         raise ArtefactRefused(f"The graph does not run on the probe: {error}") from error
     if count == 0 or found.shape != expected.shape:
         raise ArtefactRefused(f"The graph answers the probe with {found.shape}, not {expected.shape}.")
-    unit = 1.0 if task.is_classification else expected[:, 1:]
-    if not np.all(np.abs(found - expected) <= _PROBE_TOLERANCE * (np.abs(expected) + unit)):
+    spread = 1.0 if task.is_classification else np.ptp(expected[:, 0]) + np.max(expected[:, 1])
+    if not np.all(np.abs(found - expected) <= _PROBE_TOLERANCE * spread + _PROBE_ROUNDING * np.abs(expected)):
         raise ArtefactRefused("The graph answers the probe's rows otherwise than the manifest says.")
 
 

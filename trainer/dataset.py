@@ -133,14 +133,10 @@ def encode(encoder: Encoder, rows: EventColumns) -> Encoded:
     )
 
 
-def phases(at: NDArray[np.int64], calendar: Sequence[Calendar]) -> NDArray[np.float64]:
-    """Sine and cosine of each phase of the calendar, `(n, 2c)`; the year is the mean Gregorian one."""
-    columns = np.empty((len(at), 2 * len(calendar)))
-    for j, name in enumerate(calendar):
-        period = PERIODS[name]
-        angle = (at % period) * (2 * math.pi / period)
-        columns[:, 2 * j], columns[:, 2 * j + 1] = np.sin(angle), np.cos(angle)
-    return columns
+def phase(at: NDArray[np.int64], name: Calendar) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Sine and cosine `(n,)` of the part of a day, week or year that has passed; the year is the mean Gregorian one."""
+    angle = (at % PERIODS[name]) * (2 * math.pi / PERIODS[name])
+    return np.sin(angle), np.cos(angle)
 
 
 def _classes(task: Task, rows: EventColumns) -> tuple[str, ...]:
@@ -197,7 +193,8 @@ def _dense(encoder: Encoder, rows: EventColumns) -> NDArray[np.float32]:
         if number.is_optional:
             dense[:, indicator] = is_missing
             indicator += 1
-    dense[:, indicator:] = phases(rows.at, encoder.calendar)
+    for j, name in enumerate(encoder.calendar):
+        dense[:, indicator + 2 * j], dense[:, indicator + 2 * j + 1] = phase(rows.at, name)
     return dense
 
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from contracts.errors import CycleError
 from contracts.events import NEVER, EventColumns
 from contracts.task import Calendar, Task
-from trainer.dataset import DENSE_LIMIT, MIN_SEEN, PERIODS, UNKNOWN_CLASS, UNSEEN, encode, fit_encoder, phases
+from trainer.dataset import DENSE_LIMIT, MIN_SEEN, PERIODS, UNKNOWN_CLASS, UNSEEN, encode, fit_encoder, phase
 
 HOUR = 3_600_000_000
 WEEK = 168 * HOUR
@@ -265,6 +265,6 @@ def test_neither_constants_nor_codes_depend_on_the_order_of_rows(order: list[int
 
 @given(moments, st.sampled_from(sorted(PERIODS)))
 def test_phases_repeat_after_their_period_and_lie_on_the_circle(at: int, name: Calendar) -> None:
-    (sine, cosine), (again_sine, again_cosine) = phases(np.array([at, at + PERIODS[name]]), [name])
+    (sine, again_sine), (cosine, again_cosine) = phase(np.array([at, at + PERIODS[name]]), name)
     assert (sine, cosine) == (again_sine, again_cosine)
     assert math.hypot(sine, cosine) == pytest.approx(1)

@@ -278,8 +278,9 @@ def test_a_graph_that_no_runtime_loads_is_refused(written: Written) -> None:
 
 
 def test_a_graph_that_answers_otherwise_is_refused(written: Written) -> None:
-    outputs = [[value * 1.01 for value in row] for row in written.manifest.probe.outputs]
-    rewrite(written, probe=msgspec.structs.replace(written.manifest.probe, outputs=outputs))
+    outputs = np.array(written.manifest.probe.outputs)
+    outputs[0, 0] += 0.01 * (1.0 if written.task.is_classification else written.encoder.label_scale)
+    rewrite(written, probe=msgspec.structs.replace(written.manifest.probe, outputs=outputs.tolist()))
     with pytest.raises(ArtefactRefused, match="otherwise"):
         verify_artefact(written.folder)
 
