@@ -45,15 +45,15 @@ def due_cutoff(
         return newest_cutoff(task, now)
     if not cycles or cycles[0].state != "failed":
         return None
-    last = cycles[0]
-    attempts = [cycle for cycle in cycles if cycle.cutoff == last.cutoff]
+    last, ended_at = cycles[0], cycles[0].ended_at
+    reasons = [cycle.reason for cycle in cycles if cycle.cutoff == last.cutoff]
+    if ended_at is None or now < ended_at + retry_pause(len(reasons), pause):
+        return None
     if last.reason == REGISTRY_UNREACHABLE:
         return last.cutoff if has_registry else None
-    counted = [cycle for cycle in attempts if cycle.reason != REGISTRY_UNREACHABLE]
-    may_retry = (by_schedule or last.reason in _INTERRUPTIONS) and len(counted) < max_attempts
-    if may_retry and last.ended_at is not None and now >= last.ended_at + retry_pause(len(counted), pause):
-        return last.cutoff
-    return None
+    num_counted = sum(reason != REGISTRY_UNREACHABLE for reason in reasons)
+    may_retry = (by_schedule or last.reason in _INTERRUPTIONS) and num_counted < max_attempts
+    return last.cutoff if may_retry else None
 
 
 def retry_pause(num_attempts: int, pause: timedelta) -> timedelta:

@@ -1,0 +1,112 @@
+"""A small drifting task and its events, for tests that retrain in seconds."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import numpy as np
+from sqlalchemy import Engine
+
+from contracts.catalog import Schema, define_task
+from contracts.clock import to_micros
+from contracts.cycles import Cycle, claim_cycle, request_cycle
+from contracts.events import Event, append_events
+from contracts.task import Task
+from trainer.settings import TrainerSettings
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+HOUR = timedelta(hours=1)
+MICROS = 3_600_000_000
+ROWS_PER_WINDOW = 150
+
+
+def drifting_task(**changes: Any) -> Task:
+    """A boundary that turns slowly; hourly windows; a network that fits in a second."""
+    spec: dict[str, Any] = {
+        "name": f"drift_{uuid4().hex[:8]}",
+        "features": [{"name": "x", "kind": "number"}, {"name": "kind", "kind": "category"}],
+        "target": {"name": "y", "kind": "classification"},
+        "window": "PT1H",
+        "schedule": "manual",
+        "guard": {"max_age": 2, "tolerance": 5.0, "min_rows": 100},
+        "training": {
+            "num_seeds": 2,
+            "calendar": [],
+            "width": 8,
+            "num_layers": 1,
+            "batch_size": 64,
+            "pretrain_epochs": 4,
+            "pretrain_rate": 0.02,
+            "finetune_windows": 1,
+            "finetune_epochs": 1,
+        },
+    }
+    return Task.model_validate(spec | changes)
+
+
+def cutoff_after(num_windows: int) -> int:
+    """The boundary that many windows after the start, microseconds."""
+    return to_micros(START + num_windows * HOUR)
+
+
+def drifting_events(first: int, end: int, seed: int = 0, shuffled: bool = False) -> Iterator[Event]:
+    """Rows of windows `[first, end)`; with `shuffled` labels nothing can be learned from them."""
+    rng = np.random.default_rng((seed, first, end))
+    for window in range(first, end):
+        base = cutoff_after(window)
+        for k in range(ROWS_PER_WINDOW):
+            x, kind = float(rng.normal()), "ab"[int(rng.integers(2))]
+            boundary = 0.04 * window * (1 if kind == "a" else -1)
+            label = "yes" if x > boundary else "no"
+            if shuffled:
+                label = ("yes", "no")[int(rng.integers(2))]
+            at = base + k * (MICROS // ROWS_PER_WINDOW)
+            yield Event(f"{window}-{k}", at, at, (x,), (kind,), label)
+
+
+def define(engine: Engine, task: Task, num_windows: int, **how: Any) -> Schema:
+    """The task with the events of its first windows."""
+    with engine.begin() as connection:
+        schema, _ = define_task(connection, task, START)
+    add_windows(engine, schema, 0, num_windows, **how)
+    return schema
+
+
+def add_windows(engine: Engine, schema: Schema, first: int, end: int, **how: Any) -> None:
+    """Append the events of windows `[first, end)`."""
+    with engine.begin() as connection:
+        append_events(connection, schema, list(drifting_events(first, end, **how)), START)
+
+
+def claim(engine: Engine, schema: Schema, cutoff: int, lease_seconds: float = 600) -> Cycle:
+    """A claimed cycle of this cutoff."""
+    with engine.begin() as connection:
+        request_cycle(connection, schema.task_id, cutoff, now())
+        cycle = claim_cycle(connection, uuid4().hex, now(), timedelta(seconds=lease_seconds))
+    assert cycle is not None
+    assert cycle.cutoff == cutoff
+    return cycle
+
+
+def settings(home: Path, **changes: Any) -> TrainerSettings:
+    """One thread, and a lease that a test outlives."""
+    return TrainerSettings(home=home, threads=1, lease_seconds=600, device="cpu", **changes)
+
+
+def now() -> datetime:
+    return datetime.now(UTC)
+
+
+class Story:
+    """Keeps what a cycle reports."""
+
+    def __init__(self) -> None:
+        self.events: list[tuple[str, dict[str, object]]] = []
+
+    def __call__(self, event: str, /, **facts: object) -> None:
+        self.events.append((event, facts))
+
+    def of(self, event: str) -> list[dict[str, object]]:
+        return [facts for name, facts in self.events if name == event]

@@ -1,0 +1,70 @@
+"""Which cutoff is asked for, and when a failed one is asked for again."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from contracts.clock import to_micros
+from contracts.cycles import Cycle, State
+from tests.unit.columns import task
+from trainer.due import LEASE_RAN_OUT, REGISTRY_UNREACHABLE, STOPPED, due_cutoff, retry_pause
+
+NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
+CUTOFF = to_micros(NOON)
+HOUR = timedelta(hours=1)
+PAUSE = timedelta(seconds=30)
+
+
+def cycle(state: State, reason: str | None = None, *, cutoff: int = CUTOFF, attempt: int = 1) -> Cycle:
+    ended = None if state in ("requested", "running") else NOON
+    return Cycle(1, 1, cutoff, attempt, state, None, None, None, None, None, reason, None, NOON, None, ended)
+
+
+def due(cycles: list[Cycle], now: datetime, *, schedule: str = "window", has_registry: bool = True) -> int | None:
+    return due_cutoff(task(schedule=schedule), cycles, now, max_attempts=3, pause=PAUSE, has_registry=has_registry)
+
+
+def test_a_scheduled_task_is_due_at_its_newest_boundary_only() -> None:
+    assert due([], NOON + timedelta(minutes=59)) == CUTOFF
+    assert due([cycle("released")], NOON + timedelta(minutes=59)) is None
+    after_downtime = NOON + 5 * HOUR + timedelta(minutes=1)
+    assert due([cycle("released")], after_downtime) == to_micros(NOON + 5 * HOUR)
+
+
+@pytest.mark.parametrize("state", ["requested", "running", "released", "held", "skipped"])
+def test_a_cutoff_that_is_under_way_or_decided_is_not_asked_for_again(state: State) -> None:
+    assert due([cycle(state)], NOON + timedelta(minutes=30)) is None
+
+
+def test_a_manual_task_is_never_due_by_the_clock() -> None:
+    assert due([], NOON, schedule="manual") is None
+    assert due([cycle("released")], NOON + 5 * HOUR, schedule="manual") is None
+
+
+def test_a_failed_fit_of_a_scheduled_task_is_tried_again_after_pauses_that_double() -> None:
+    assert due([cycle("failed", "poison")], NOON + timedelta(seconds=29)) is None
+    assert due([cycle("failed", "poison")], NOON + timedelta(seconds=30)) == CUTOFF
+    twice = [cycle("failed", "poison", attempt=2), cycle("failed", "poison")]
+    assert due(twice, NOON + timedelta(seconds=59)) is None
+    assert due(twice, NOON + timedelta(seconds=60)) == CUTOFF
+    assert due([cycle("failed", "poison", attempt=3), *twice], NOON + timedelta(minutes=50)) is None
+
+
+@pytest.mark.parametrize("reason", [STOPPED, LEASE_RAN_OUT, REGISTRY_UNREACHABLE])
+def test_an_interrupted_fit_of_a_manual_task_is_tried_again(reason: str) -> None:
+    assert due([cycle("failed", reason)], NOON + timedelta(minutes=1), schedule="manual") == CUTOFF
+
+
+def test_a_manual_fit_that_failed_by_itself_stays_failed() -> None:
+    assert due([cycle("failed", "poison")], NOON + timedelta(minutes=1), schedule="manual") is None
+
+
+def test_a_finished_fit_waits_for_the_registry_however_long_it_is_away() -> None:
+    waiting = [cycle("failed", REGISTRY_UNREACHABLE, attempt=k) for k in range(9, 0, -1)]
+    later = NOON + timedelta(minutes=20)
+    assert due(waiting, later, has_registry=False) is None
+    assert due(waiting, later, has_registry=True) == CUTOFF
+
+
+def test_pauses_are_bounded() -> None:
+    assert [retry_pause(k, PAUSE).total_seconds() for k in (1, 2, 3, 1000)] == [30, 60, 120, 900]

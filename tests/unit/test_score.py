@@ -1,0 +1,84 @@
+"""Which cells a cycle needs, and what one costs, by hand."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from contracts.errors import CycleError
+from contracts.matrix import NAIVE
+from tests.unit.columns import HOUR, rows, task
+from trainer.score import (
+    EXTRA_WINDOWS,
+    LEAST_PROBABILITY,
+    complete_until,
+    in_window,
+    needed_pairs,
+    score,
+    score_naive,
+    target_windows,
+)
+
+
+def test_a_window_is_complete_once_all_its_labels_are_due() -> None:
+    late = task(label_delay="PT30M")
+    assert complete_until(late, 10 * HOUR) == 9 * HOUR
+    assert complete_until(task(), 10 * HOUR) == 10 * HOUR
+
+
+def test_target_windows_are_the_newest_complete_ones_that_have_rows() -> None:
+    known = rows([h * HOUR for h in (0, 1, 2, 4, 5)], [0.0] * 5)
+    late = task(label_delay="PT30M")
+    assert EXTRA_WINDOWS == 1
+    assert target_windows(late, known, 6 * HOUR) == [1 * HOUR, 2 * HOUR, 4 * HOUR]
+    assert target_windows(task(), known, 6 * HOUR) == [2 * HOUR, 4 * HOUR, 5 * HOUR]
+
+
+def test_every_age_is_needed_on_every_target_window() -> None:
+    pairs = needed_pairs([5 * HOUR, 6 * HOUR], task().clock, task().guard)
+    assert set(pairs) == {(o * HOUR, w * HOUR) for o, w in ((5, 5), (4, 5), (3, 5), (6, 6), (5, 6), (4, 6))}
+
+
+def test_an_event_on_a_boundary_is_scored_in_the_window_that_it_begins() -> None:
+    found = in_window(rows([HOUR - 1, HOUR, 2 * HOUR - 1, 2 * HOUR], [0.0] * 4), HOUR, task().clock)
+    assert found.at.tolist() == [HOUR, 2 * HOUR - 1]
+
+
+def test_log_loss_and_error_rate_count_a_class_that_the_fit_never_saw() -> None:
+    labelled = rows([0, 1, 2], [0, 1, 2], ("a", "b", "new"))
+    outputs = [np.array([[0.2, 0.8], [0.25, 0.75], [0.5, 0.5]], np.float32)]
+    loss, error = score(task(), ("b", "a"), outputs, labelled)
+    expected = (-math.log(0.8) - math.log(0.25) - math.log(LEAST_PROBABILITY)) / 3
+    assert loss == pytest.approx(expected, rel=1e-6)
+    assert error == pytest.approx(2 / 3)
+
+
+def test_regression_costs_the_gaussian_likelihood_and_the_absolute_error() -> None:
+    outputs = [np.array([1.0, 2.0], np.float32), np.array([1.0, 2.0], np.float32)]
+    loss, error = score(task("regression"), (), outputs, rows([0, 1], [2.0, 2.0]))
+    half_log = 0.5 * math.log(2 * math.pi)
+    assert loss == pytest.approx((half_log + 0.5 + half_log + math.log(2.0)) / 2)
+    assert error == pytest.approx(0.5)
+
+
+def test_answers_that_are_not_finite_are_refused() -> None:
+    with pytest.raises(CycleError, match="not finite"):
+        score(task(), ("a", "b"), [np.array([[np.nan, 1.0]], np.float32)], rows([0], [0], ("a", "b")))
+
+
+def test_naive_says_the_shares_of_the_newest_window_that_the_origin_knew() -> None:
+    known = rows([0, 1, HOUR, HOUR + 1, HOUR + 2], [0, 0, 1, 1, 0], ("a", "b"))
+    target = rows([2 * HOUR], [1], ("a", "b"))
+    cell = score_naive(task(), known, ("a", "b"), target, origin=2 * HOUR, window=2 * HOUR)
+    assert (cell.method, cell.num_rows, cell.metric) == (NAIVE, 1, 0.0)
+    assert cell.loss == pytest.approx(-math.log(2.5 / 4), rel=1e-5)
+
+
+def test_naive_of_a_number_is_the_mean_of_the_newest_window() -> None:
+    known = rows([0, HOUR, HOUR + 1], [100.0, 2.0, 4.0])
+    cell = score_naive(task("regression"), known, (), rows([2 * HOUR], [5.0]), origin=2 * HOUR, window=2 * HOUR)
+    assert cell.metric == pytest.approx(2.0)
+    constant = replace(known, labels=np.array([1.0, 7.0, 7.0]))
+    same = score_naive(task("regression"), constant, (), rows([2 * HOUR], [7.0]), origin=2 * HOUR, window=2 * HOUR)
+    assert same.metric == 0.0

@@ -1,0 +1,15 @@
+"""`python -m trainer` runs the trainer with settings from the environment; `… check` exits 0 while it is alive."""
+
+import sys
+from datetime import UTC, datetime
+
+from contracts.logs import configure_logs
+from trainer.scheduler import is_alive, run_trainer
+from trainer.settings import TrainerSettings
+
+if __name__ == "__main__":
+    settings = TrainerSettings()
+    if sys.argv[1:] == ["check"]:
+        sys.exit(0 if is_alive(settings, datetime.now(UTC)) else 1)
+    configure_logs(settings)
+    run_trainer(settings)

@@ -1,0 +1,104 @@
+"""The training process: one cycle, or one sweep of orphaned runs, then it ends.
+
+Only here torch and mlflow are loaded, so an out-of-memory, a hang or a broken device costs one window and never the
+scheduler. The order comes as one line on standard input, which keeps passwords out of arguments and environment; the
+pipe then stays open, and its end tells the process that the scheduler is gone.
+"""
+
+import os
+import signal
+import sys
+import threading
+from datetime import UTC, datetime
+from typing import Any, BinaryIO
+
+import msgspec
+import structlog
+from sqlalchemy import Engine
+
+from contracts.catalog import list_tasks
+from contracts.cycles import Cycle, list_cycles
+from contracts.database import make_engine
+from contracts.errors import Unavailable
+from contracts.logs import configure_logs
+from trainer.settings import TrainerSettings
+
+log = structlog.get_logger(__name__)
+
+ORPHANED = 70
+STOPPED = 130
+
+
+class Order(msgspec.Struct, frozen=True):
+    """What the scheduler wants done: this claimed cycle, or a sweep where it is None."""
+
+    settings: dict[str, Any]
+    cycle: Cycle | None
+
+
+def write_order(settings: TrainerSettings, cycle: Cycle | None) -> bytes:
+    """The order as one line."""
+    return msgspec.json.encode(Order(settings.model_dump(mode="json"), cycle)) + b"\n"
+
+
+def run_child(stream: BinaryIO) -> int:
+    """Carry out the order that comes first on the stream; returns the exit code."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    order = msgspec.json.decode(stream.readline(), type=Order)
+    threading.Thread(target=_die_with_parent, args=(stream,), daemon=True).start()
+    settings = TrainerSettings(**order.settings)
+    configure_logs(settings)
+    assert settings.database_url is not None
+    assert settings.mlflow_url is not None
+    engine = make_engine(settings.database_url)
+    try:
+        if order.cycle is None:
+            end_orphans(engine, settings.mlflow_url)
+        else:
+            _run(engine, order.cycle, settings, settings.mlflow_url)
+    except KeyboardInterrupt:
+        return STOPPED
+    return 0
+
+
+def _run(engine: Engine, cycle: Cycle, settings: TrainerSettings, mlflow_url: str) -> None:
+    from trainer.cycle import run_cycle
+    from trainer.registry import Registry
+
+    try:
+        end_orphans(engine, mlflow_url)
+    except Unavailable:
+        log.warning("registry.unreachable")
+    with structlog.contextvars.bound_contextvars(cycle_id=cycle.cycle_id):
+        report = structlog.get_logger("trainer.cycle").info
+        run_cycle(engine, Registry(mlflow_url), cycle, settings=settings, now=lambda: datetime.now(UTC), report=report)
+
+
+def _die_with_parent(stream: BinaryIO) -> None:
+    """The pipe ends when the scheduler does, however it died; its lease then runs out."""
+    stream.read()
+    os._exit(ORPHANED)
+
+
+def end_orphans(engine: Engine, mlflow_url: str) -> None:
+    """Close runs that MLflow shows as running although their cycle, known by its lease, has ended."""
+    from trainer.registry import Registry
+
+    registry = Registry(mlflow_url)
+    with engine.connect() as connection:
+        ended = {
+            (schema.task.name, cycle.cycle_id, cycle.lease): cycle
+            for schema in list_tasks(connection)
+            for cycle in list_cycles(connection, schema.task_id)
+            if cycle.state not in ("requested", "running")
+        }
+    for task in {name for name, _, _ in ended}:
+        for run in registry.open_runs(task):
+            if cycle := ended.get((task, run.cycle_id, run.lease)):
+                registry.end_run(run.run_id, "FAILED" if cycle.state == "failed" else "FINISHED", cycle.reason)
+                log.info("run.orphan_ended", task=task, run_id=run.run_id, cycle_id=run.cycle_id)
+
+
+if __name__ == "__main__":
+    sys.exit(run_child(sys.stdin.buffer))

@@ -1,0 +1,246 @@
+"""The trainer process: looks every second what is due, claims one cycle, and has it carried out by a child process.
+
+The `cycles` table is the only truth, so nothing is scheduled in memory but the tick itself: a clock change, a pause or
+a restart costs nothing but time. While PostgreSQL is away the trainer waits and says so once.
+"""
+
+import logging
+import signal
+import threading
+import time
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from uuid import uuid4
+
+import httpx
+import structlog
+from apscheduler.schedulers.background import BackgroundScheduler
+from psycopg.errors import UndefinedTable
+from sqlalchemy import Connection, Engine, update
+from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError, ProgrammingError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
+
+from contracts.catalog import Schema, list_tasks
+from contracts.clock import format_moment, from_micros
+from contracts.cycles import Cycle, claim_cycle, end_cycle, expire_leases, list_cycles, renew_lease, request_cycle
+from contracts.database import cycles, make_engine
+from contracts.errors import Conflict, Fault, InvalidInput, LeaseLost
+from trainer import supervision
+from trainer.due import REGISTRY_UNREACHABLE, due_cutoff, newest_cutoff
+from trainer.settings import TrainerSettings
+from trainer.supervision import Child
+
+log = structlog.get_logger(__name__)
+
+HEARTBEAT_FILE = "trainer.heartbeat"
+
+_SWEEP_PAUSE_SECONDS = 30.0
+_SWEEP_LIMIT_SECONDS = 120.0
+_LEAST_PATIENCE_SECONDS = 60.0
+
+
+def run_trainer(settings: TrainerSettings) -> None:
+    """Run until SIGTERM or SIGINT; a running cycle is then ended as failed and asked for again by the next start.
+
+    Raises InvalidInput where the settings name no database or no MLflow.
+    """
+    missing = [name for name in ("database_url", "mlflow_url") if getattr(settings, name) is None]
+    if missing:
+        raise InvalidInput([Fault(f"MORROW_{name.upper()}", "is not set") for name in missing])
+    settings.home.mkdir(parents=True, exist_ok=True)
+    logging.getLogger("apscheduler").setLevel(logging.ERROR)
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda _number, _frame: stop.set())
+    assert settings.database_url is not None
+    trainer = Trainer(make_engine(settings.database_url), settings)
+    scheduler = BackgroundScheduler(timezone=UTC)
+    scheduler.add_job(
+        lambda: trainer.tick(datetime.now(UTC)),
+        "interval",
+        seconds=settings.tick_seconds,
+        coalesce=True,
+        max_instances=1,
+        misfire_grace_time=None,
+        next_run_time=datetime.now(UTC),
+    )
+    scheduler.start()
+    log.info("trainer.started", home=str(settings.home), device=settings.device)
+    stop.wait()
+    scheduler.shutdown(wait=True)
+    trainer.stop(datetime.now(UTC))
+    log.info("trainer.stopped")
+
+
+def is_alive(settings: TrainerSettings, now: datetime) -> bool:
+    """Whether a trainer with this home has ticked lately: what the container's health check asks."""
+    try:
+        beat = heartbeat(settings).stat().st_mtime
+    except OSError:
+        return False
+    return now.timestamp() - beat <= max(_LEAST_PATIENCE_SECONDS, 10 * settings.tick_seconds)
+
+
+def heartbeat(settings: TrainerSettings) -> Path:
+    """The file that every tick touches."""
+    return settings.home / HEARTBEAT_FILE
+
+
+class Trainer:
+    """What outlives a tick: the child, and what is known of the stores."""
+
+    def __init__(self, engine: Engine, settings: TrainerSettings) -> None:
+        self.engine = engine
+        self.settings = settings
+        self.child: Child | None = None
+        self._lease_time = timedelta(seconds=settings.lease_seconds)
+        self._renew_at = 0.0
+        self._trouble: str | None = None
+        # A former trainer may have left runs open.
+        self._must_sweep = True
+        self._sweep_at = 0.0
+
+    def tick(self, now: datetime) -> None:
+        """Look after the child, end what lost its trainer, request what is due, and start what is claimed."""
+        heartbeat(self.settings).touch()
+        if self.child is not None:
+            supervision.kill_if_over(self.child, self.settings)
+        try:
+            self._tend(now)
+        except (OperationalError, InterfaceError, PoolTimeout, ProgrammingError) as error:
+            if isinstance(error, ProgrammingError) and not isinstance(error.orig, UndefinedTable):
+                raise
+            self._note_trouble(
+                "store.not_migrated" if isinstance(error, ProgrammingError) else "store.unreachable", error
+            )
+        else:
+            if self._trouble is not None:
+                log.info("store.reached")
+            self._trouble = None
+
+    def stop(self, now: datetime) -> None:
+        """End the child and its cycle; returns within seconds."""
+        if self.child is not None:
+            supervision.stop(self.child)
+            try:
+                self._conclude(self.child, now)
+            except (DBAPIError, PoolTimeout):
+                log.warning("cycle.not_ended", reason="its lease will run out")
+        self.engine.dispose()
+
+    def _tend(self, now: datetime) -> None:
+        if self.child is not None and self.child.is_running:
+            self._renew(self.child, now)
+        elif self.child is not None:
+            self._conclude(self.child, now)
+            self.child = None
+        with self.engine.begin() as connection:
+            for cycle in expire_leases(connection, now):
+                log.warning("cycle.expired", cycle_id=cycle.cycle_id, step=cycle.step)
+                self._must_sweep = True
+        self._request(now)
+        if self.child is None and not self._sweep():
+            self._claim(now)
+
+    def _renew(self, child: Child, now: datetime) -> None:
+        if child.cycle is None or time.monotonic() < self._renew_at:
+            return
+        try:
+            with self.engine.begin() as connection:
+                renew_lease(connection, child.cycle, now, self._lease_time)
+        except LeaseLost:
+            # Either it has just ended its cycle and is leaving, or it learns of the loss at its next step.
+            child.deadline = min(child.deadline, time.monotonic() + self.settings.lease_seconds)
+        self._renew_at = time.monotonic() + self.settings.lease_seconds / 3
+
+    def _conclude(self, child: Child, now: datetime) -> None:
+        """After the child's end: its cycle fails here where it could not end it itself."""
+        reason = supervision.close(child)
+        if child.cycle is None:
+            self._must_sweep = reason is not None
+        elif reason is not None:
+            self._must_sweep = True
+            log.error("child.ended", cycle_id=child.cycle.cycle_id, reason=reason)
+            try:
+                with self.engine.begin() as connection:
+                    end_cycle(connection, child.cycle, "failed", reason, now)
+            except LeaseLost:
+                log.info("cycle.ended_already", cycle_id=child.cycle.cycle_id)
+
+    def _request(self, now: datetime) -> None:
+        with self.engine.begin() as connection:
+            for schema in list_tasks(connection):
+                past = list_cycles(connection, schema.task_id, limit=100)
+                cutoff = due_cutoff(
+                    schema.task,
+                    past,
+                    now,
+                    max_attempts=self.settings.max_attempts,
+                    pause=timedelta(seconds=self.settings.retry_seconds),
+                    has_registry=_waits_for_registry(past) and self._has_registry(),
+                )
+                if cutoff is not None:
+                    _drop_overtaken(connection, schema, cutoff, now)
+                    try:
+                        cycle = request_cycle(connection, schema.task_id, cutoff, now)
+                    except Conflict:
+                        continue
+                    log.info(
+                        "cycle.requested", task=schema.task.name, cutoff=format_moment(cutoff), attempt=cycle.attempt
+                    )
+
+    def _claim(self, now: datetime) -> None:
+        with self.engine.begin() as connection:
+            cycle = claim_cycle(connection, uuid4().hex, now, self._lease_time)
+        if cycle is not None:
+            log.info(
+                "cycle.claimed", cycle_id=cycle.cycle_id, cutoff=format_moment(cycle.cutoff), attempt=cycle.attempt
+            )
+            self._renew_at = time.monotonic() + self.settings.lease_seconds / 3
+            self.child = supervision.start(self.settings, cycle)
+
+    def _sweep(self) -> bool:
+        """Start a sweep of orphaned runs where one is due and MLflow answers; whether it did."""
+        if not self._must_sweep or time.monotonic() < self._sweep_at:
+            return False
+        self._sweep_at = time.monotonic() + _SWEEP_PAUSE_SECONDS
+        if not self._has_registry():
+            return False
+        self.child = supervision.start(self.settings, None)
+        self.child.deadline = time.monotonic() + _SWEEP_LIMIT_SECONDS
+        return True
+
+    def _has_registry(self) -> bool:
+        try:
+            return httpx.get(f"{self.settings.mlflow_url}/health", timeout=2).status_code == httpx.codes.OK
+        except httpx.HTTPError:
+            return False
+
+    def _note_trouble(self, event: str, error: Exception) -> None:
+        if self._trouble != event:
+            log.warning(event, error=type(error).__name__)
+        self._trouble = event
+
+
+def _waits_for_registry(past: Sequence[Cycle]) -> bool:
+    return bool(past) and past[0].state == "failed" and past[0].reason == REGISTRY_UNREACHABLE
+
+
+def _drop_overtaken(connection: Connection, schema: Schema, cutoff: int, now: datetime) -> None:
+    """Skip requests that were for the newest cutoff when they were made and no longer are.
+
+    A request for an older cutoff that was made on purpose, after its window had ended, stays.
+    """
+    if cutoff < newest_cutoff(schema.task, now):
+        return
+    connection.execute(
+        update(cycles)
+        .where(
+            cycles.c.task_id == schema.task_id,
+            cycles.c.state == "requested",
+            cycles.c.cutoff < from_micros(cutoff),
+            cycles.c.requested_at < cycles.c.cutoff + schema.task.window,
+        )
+        .values(state="skipped", reason="a newer cutoff is due", ended_at=now)
+    )
