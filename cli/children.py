@@ -1,0 +1,94 @@
+"""Child processes that never outlive us.
+
+Each child leads a process group of its own, so that Ctrl-C reaches only Morrow, which stops its children in order.
+A watchdog in the same group reads a pipe from us and, at end of file, ends the whole group: hence also after
+kill -9, when no code of ours runs any more. It keeps the group's number taken, so that it can be no stranger's.
+"""
+
+import os
+import signal
+import subprocess
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from contracts.errors import MorrowError
+
+GRACE_SECONDS = 20  # the trainer gives its own child ten of them
+
+# The pipe comes in as 0. The watchdog is detached by a double fork, lest the child find one that it never made.
+_LAUNCH = f"""
+exec 3<&0 </dev/null
+(
+  (
+    trap '' TERM INT HUP
+    read -r _ <&3
+    kill -s TERM -- -$$
+    tenths=0
+    while kill -0 $$ 2>/dev/null && [ $tenths -lt {GRACE_SECONDS}0 ]; do sleep 0.1; tenths=$((tenths + 1)); done
+    kill -s KILL -- -$$
+  ) &
+)
+exec "$@" 3<&-
+"""
+
+
+class ChildDied(MorrowError):
+    """A part of the stack ended by itself."""
+
+
+@dataclass(frozen=True)
+class Child:
+    """A running part of the stack; `watchdog` is our end of the pipe, closed by the system if we are killed."""
+
+    name: str
+    process: subprocess.Popen[bytes]
+    log: Path
+    watchdog: int
+
+    def check(self) -> None:
+        """Raises ChildDied, with the end of its log, where the child has ended."""
+        if (status := self.process.poll()) is not None:
+            raise ChildDied(f"{self.name} ended with status {status}. The end of {self.log}:\n{_tail(self.log)}")
+
+    def stop(self, grace_seconds: float = GRACE_SECONDS) -> None:
+        """Ask the group to end, and kill what is left of it after the grace."""
+        self._signal(signal.SIGTERM)
+        try:
+            with suppress(subprocess.TimeoutExpired):
+                self.process.wait(grace_seconds)
+        finally:
+            self._signal(signal.SIGKILL)
+            self.process.wait()
+            os.close(self.watchdog)
+
+    def _signal(self, number: signal.Signals) -> None:
+        with suppress(ProcessLookupError):  # where somebody killed the watchdog and nothing of the group is left
+            os.killpg(self.process.pid, number)
+
+
+def start_child(name: str, command: Sequence[str], environment: Mapping[str, str], log: Path) -> Child:
+    """Start a command in a group of its own, appending what it prints to `log`."""
+    log.parent.mkdir(parents=True, exist_ok=True)
+    pipe, watchdog = os.pipe()
+    try:
+        with log.open("ab") as output:
+            process = subprocess.Popen(
+                ["/bin/sh", "-c", _LAUNCH, "sh", *command],
+                env=environment,
+                stdin=pipe,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+            )
+    except BaseException:
+        os.close(watchdog)
+        raise
+    finally:
+        os.close(pipe)
+    return Child(name, process, log, watchdog)
+
+
+def _tail(log: Path, num_lines: int = 15) -> str:
+    return "\n".join(log.read_text(errors="replace").splitlines()[-num_lines:])

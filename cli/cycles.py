@@ -1,0 +1,63 @@
+"""What `morrow cycle` does and prints: ask the API for a retraining, follow its steps, say how it ended."""
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import httpx
+from rich.console import Console
+
+from cli.remote import ask, open_api
+
+POLL_SECONDS = 0.5
+ENDED = ("released", "held", "skipped", "failed")
+
+
+def run_cycle(url: str, task: str, as_of: str | None, *, wait: bool) -> bool:
+    """Ask for a cycle and, where wanted, follow it to its end; whether it is released, or only asked for."""
+    console = Console()
+    with open_api(url) as api:
+        cycle = request_cycle(api, task, as_of)
+        if not wait:
+            console.print(f"Cycle as of {cycle['cutoff']}: {cycle['state']}.")
+            return True
+        with console.status(f"Cycle as of {cycle['cutoff']} …") as status:
+            ended = follow_cycle(
+                api, task, cycle, lambda step: status.update(f"Cycle as of {cycle['cutoff']}: {step} …")
+            )
+    console.print(f"Cycle as of {ended['cutoff']}: {ended['state']}" + _because(ended))
+    return bool(ended["state"] == "released")
+
+
+def request_cycle(api: httpx.Client, task: str, as_of: str | None) -> dict[str, Any]:
+    """Ask for a cycle; returns it as it stands."""
+    cycle: dict[str, Any] = ask(api, "POST", f"/tasks/{task}/cycles", json={"as_of": as_of} if as_of else {})
+    return cycle
+
+
+def follow_cycle(
+    api: httpx.Client, task: str, cycle: dict[str, Any], on_step: Callable[[str], object]
+) -> dict[str, Any]:
+    """Poll until this attempt at this cutoff has ended; says each step that is seen."""
+    while True:
+        found = next(one for one in list_cycles(api, task) if _is_same(one, cycle))
+        if found["state"] in ENDED:
+            return found
+        on_step(found["step"] or "waiting for the trainer")
+        time.sleep(POLL_SECONDS)
+
+
+def list_cycles(api: httpx.Client, task: str) -> list[dict[str, Any]]:
+    """A task's cycles, newest first."""
+    cycles: list[dict[str, Any]] = ask(api, "GET", f"/tasks/{task}/cycles")["cycles"]
+    return cycles
+
+
+def _is_same(one: dict[str, Any], other: dict[str, Any]) -> bool:
+    return (one["cutoff"], one["attempt"]) == (other["cutoff"], other["attempt"])
+
+
+def _because(cycle: dict[str, Any]) -> str:
+    if cycle["state"] == "released":
+        return f" as version {cycle['version']}."
+    return f" because {cycle['reason']}" if cycle["reason"] else "."

@@ -1,0 +1,124 @@
+"""What the demo prints and writes: a row a week, the means, and plainly who won."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from contracts.task import Training
+
+METHODS = ("gi", "all_past", "last_window", "base_rate")
+_NAMES = {"gi": "GI", "all_past": "all-past", "last_window": "last window", "base_rate": "base rate"}
+
+
+@dataclass(frozen=True)
+class WeekReport:
+    """One served week. Figures by method; GI has none in a week that no version could answer, and `note` says why."""
+
+    start: str
+    version: str | None
+    valid_until: str | None
+    num_flights: int
+    num_requests: int
+    cycle_seconds: float
+    note: str | None
+    log_loss: Mapping[str, float]
+    error: Mapping[str, float]
+
+
+def week_document(week: WeekReport) -> dict[str, Any]:
+    """A week as `--json` writes it; figures that are missing are null."""
+    return {
+        "start": week.start,
+        "version": week.version,
+        "valid_until": week.valid_until,
+        "requests": week.num_requests,
+        "flights": week.num_flights,
+        "cycle_seconds": round(week.cycle_seconds, 2),
+        "note": week.note,
+        "log_loss": {method: week.log_loss.get(method) for method in METHODS},
+        "error": {method: week.error.get(method) for method in METHODS},
+    }
+
+
+def weeks_table(weeks: Sequence[WeekReport]) -> Table:
+    """A row a week and a row of means over the weeks that all methods answered."""
+    table = Table(title="Late flights, week by week: log-loss (error rate)", title_justify="left")
+    for heading in ("week of", "version", "valid until", "flights", "requests", "cycle"):
+        table.add_column(heading, justify="left" if heading in ("week of", "valid until") else "right")
+    for method in METHODS:
+        table.add_column(_NAMES[method], justify="right")
+    for week in weeks:
+        table.add_row(
+            week.start[:10],
+            week.version or "–",
+            week.valid_until or "–",
+            str(week.num_flights),
+            str(week.num_requests),
+            f"{week.cycle_seconds:.0f} s",
+            *(_figures(week.log_loss.get(method), week.error.get(method)) for method in METHODS),
+        )
+    if answered := answered_by_all(weeks):
+        losses, errors = mean_figures(answered)
+        table.add_section()
+        name = f"mean of {len(answered)}"
+        table.add_row(name, *[""] * 5, *(_figures(losses[method], errors[method]) for method in METHODS))
+    return table
+
+
+def week_line(week: WeekReport) -> str:
+    """One week in one line, printed as soon as it is known."""
+    figures = "  ".join(
+        f"{_NAMES[method]} {_figures(week.log_loss.get(method), week.error.get(method))}" for method in METHODS
+    )
+    line = f"{week.start[:10]}  version {week.version or '–'}  {figures}"
+    return f"{line}\n            {week.note}" if week.note else line
+
+
+def answered_by_all(weeks: Sequence[WeekReport]) -> list[WeekReport]:
+    """Weeks that means may be taken over."""
+    return [week for week in weeks if all(method in week.log_loss for method in METHODS)]
+
+
+def mean_figures(weeks: Sequence[WeekReport]) -> tuple[dict[str, float], dict[str, float]]:
+    """Mean log-loss and mean error rate by method; each week counts the same."""
+    return (
+        {method: fmean(week.log_loss[method] for week in weeks) for method in METHODS},
+        {method: fmean(week.error[method] for week in weeks) for method in METHODS},
+    )
+
+
+def comparison(weeks: Sequence[WeekReport]) -> list[str]:
+    """One plain sentence for each rival: whether GI's mean log-loss is below its."""
+    answered = answered_by_all(weeks)
+    if not answered:
+        return ["GI answered in no week, so nothing can be compared."]
+    losses, _ = mean_figures(answered)
+    sentences = []
+    for rival in METHODS[1:]:
+        verb = "beats" if losses["gi"] < losses[rival] else "does NOT beat"
+        sentences.append(f"GI {verb} {_NAMES[rival]}: mean log-loss {losses['gi']:.4f} against {losses[rival]:.4f}.")
+    return sentences
+
+
+def budget(training: Training) -> str:
+    """The settings that bound a fit, the same for GI and the rival networks."""
+    history = "all past weeks" if training.history is None else f"the newest {training.history} weeks"
+    return (
+        f"Budget of every network: {training.num_seeds} seeds; {training.pretrain_epochs} epochs of at most "
+        f"{training.rows_per_epoch:,} rows, then {training.finetune_epochs} on each of {training.finetune_windows} "
+        f"weeks; {history}."
+    )
+
+
+def print_refusal(console: Console, status: int, problem: Mapping[str, Any]) -> None:
+    """A refused request's problem document, as it came."""
+    console.print(f"One microsecond past valid_until is refused with {status}:")
+    console.print_json(data=dict(problem))
+
+
+def _figures(loss: float | None, error: float | None) -> str:
+    return "–" if loss is None or error is None else f"{loss:.4f} ({error:.1%})"

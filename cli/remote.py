@@ -1,0 +1,52 @@
+"""How commands talk to a running API, and how its problem documents become sentences."""
+
+from typing import Any
+
+import httpx
+
+from contracts.errors import MorrowError
+
+TIMEOUT_SECONDS = 60.0
+
+
+class Refused(MorrowError):
+    """The API refused the request; `problem` is its problem document."""
+
+    def __init__(self, status: int, problem: dict[str, Any]) -> None:
+        self.status, self.problem = status, problem
+        faults = [f"  {fault['field']}: {fault['reason']}" for fault in problem.get("errors", [])]
+        reasons = faults or [str(problem.get("detail") or "")]
+        super().__init__("\n".join([f"{problem.get('title', 'Refused')} ({status})", *reasons]).strip())
+
+
+class Unreachable(MorrowError):
+    """The API does not answer."""
+
+
+def open_api(url: str) -> httpx.Client:
+    """A client for the API at `url`; use it as a context manager."""
+    return httpx.Client(base_url=url, timeout=TIMEOUT_SECONDS, trust_env=not _is_local(url))
+
+
+def ask(api: httpx.Client, method: str, path: str, **options: Any) -> Any:
+    """The JSON of an answer. Raises Refused with the problem document, Unreachable where there is no answer."""
+    try:
+        response = api.request(method, path, **options)
+    except httpx.TransportError as error:
+        raise Unreachable(f"The API at {api.base_url} does not answer ({error}): is `morrow up` running?") from error
+    if response.is_error:
+        raise Refused(response.status_code, read_problem(response))
+    return response.json()
+
+
+def read_problem(response: httpx.Response) -> dict[str, Any]:
+    """The problem document, or one made of the status where something else than Morrow answered."""
+    if response.headers.get("content-type", "").startswith("application/problem+json"):
+        problem: dict[str, Any] = response.json()
+        return problem
+    return {"title": response.reason_phrase, "status": response.status_code}
+
+
+def _is_local(url: str) -> bool:
+    """A proxy of the environment has no business between us and our own machine."""
+    return httpx.URL(url).host in ("127.0.0.1", "localhost", "::1")

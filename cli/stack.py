@@ -1,0 +1,238 @@
+"""The whole of Morrow on one machine, for `morrow up` and `morrow demo`: PostgreSQL, MLflow, API and trainer.
+
+What the settings name already (a database, an MLflow server) is used; the rest is started below the home folder.
+MLflow needs tens of seconds to come up, so it starts first and everything else meanwhile.
+"""
+
+import fcntl
+import os
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType, TracebackType
+from typing import Self
+
+import httpx
+from rich.console import Console
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+from cli.children import Child, start_child
+from cli.postgres import embedded_postgres
+from contracts.errors import MorrowError
+from contracts.settings import SharedSettings
+from migrations import migrate
+from trainer.scheduler import heartbeat
+from trainer.settings import TrainerSettings
+
+HOST = "127.0.0.1"
+READY_LIMIT_SECONDS = 240.0
+PORT_LIMIT_SECONDS = 5.0
+
+
+class StackError(MorrowError):
+    """The stack could not be started."""
+
+
+@dataclass(frozen=True)
+class Addresses:
+    """Where the running parts answer."""
+
+    api: str
+    mlflow: str
+    database: str
+
+
+class EmbeddedStack:
+    """Starts everything on entry, in parallel where it can; stops it on exit, the trainer first.
+
+    Raises StackError when the port or the home folder is taken or a part does not get ready, ChildDied when one ends.
+    """
+
+    def __init__(self, settings: SharedSettings, port: int, console: Console) -> None:
+        self._settings = TrainerSettings(**settings.model_dump() | {"home": settings.home.expanduser().resolve()})
+        self._began = time.time()
+        self._port = port
+        self._console = console
+        self._cleanup = ExitStack()
+        self._children: list[Child] = []
+        self.addresses = Addresses("", "", "")
+
+    def __enter__(self) -> Self:
+        try:
+            self._start()
+        except BaseException:
+            self._stop()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stop()
+
+    def check(self) -> None:
+        """Raises ChildDied where a part has ended by itself."""
+        for child in self._children:
+            child.check()
+
+    def wait(self) -> None:
+        """Watch until a part ends by itself, which raises ChildDied."""
+        while True:
+            self.check()
+            time.sleep(0.5)
+
+    def _stop(self) -> None:
+        with _ignored_signals(), self._console.status("Stopping …"):
+            self._cleanup.close()
+
+    def _start(self) -> None:
+        home = self._settings.home
+        home.mkdir(parents=True, exist_ok=True)
+        self._cleanup.enter_context(_sole_stack(home))
+        _await_free_port(self._port)
+        columns = (SpinnerColumn(finished_text="[green]✓"), TextColumn("{task.description}"), TimeElapsedColumn())
+        with (
+            Progress(*columns, console=self._console) as progress,
+            httpx.Client(timeout=2, trust_env=False) as client,
+        ):
+            parts = {name: progress.add_task(name, total=1) for name in ("PostgreSQL", "API", "trainer", "MLflow")}
+            mlflow = self._settings.mlflow_url or self._start_mlflow()
+            database = self._settings.database_url or self._start_postgres()
+            migrate(database)
+            progress.update(parts["PostgreSQL"], completed=1)
+            self.addresses = Addresses(f"http://{HOST}:{self._port}", mlflow, database)
+            self._start_ours()
+            checks = {
+                "API": lambda: _answers(client, f"{self.addresses.api}/livez"),
+                "trainer": lambda: _is_newer(heartbeat(self._settings), self._began),
+                "MLflow": lambda: _answers(client, f"{mlflow}/health"),
+            }
+            for name, is_ready in checks.items():
+                self._await(name, is_ready)
+                progress.update(parts[name], completed=1)
+
+    def _start_mlflow(self) -> str:
+        folder = self._settings.home / "mlflow"
+        folder.mkdir(exist_ok=True)
+        port = free_port()
+        command = [
+            *(sys.executable, "-m", "mlflow", "server", "--host", HOST, "--port", str(port), "--workers", "1"),
+            *("--backend-store-uri", f"sqlite:///{folder / 'mlflow.db'}", "--serve-artifacts"),
+            *("--artifacts-destination", str(folder / "artifacts")),
+            *("--allowed-hosts", "localhost:*,127.0.0.1:*"),
+        ]
+        quiet = {
+            "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",  # halves its memory
+            "MLFLOW_DISABLE_TELEMETRY": "true",
+            "DO_NOT_TRACK": "true",
+        }
+        self._add("MLflow", command, quiet)
+        return f"http://{HOST}:{port}"
+
+    def _start_postgres(self) -> str:
+        return self._cleanup.enter_context(embedded_postgres(self._settings.home / "postgres"))
+
+    def _start_ours(self) -> None:
+        shared = {
+            "MORROW_HOME": str(self._settings.home),
+            "MORROW_DATABASE_URL": self.addresses.database,
+            "MORROW_MLFLOW_URL": self.addresses.mlflow,
+        }
+        morrow = [sys.executable, "-m", "cli.main"]
+        self._add("API", [*morrow, "serve"], shared | {"MORROW_HOST": HOST, "MORROW_PORT": str(self._port)})
+        self._add("trainer", [*morrow, "trainer"], shared)
+
+    def _add(self, name: str, command: Sequence[str], environment: Mapping[str, str]) -> None:
+        log = self._settings.home / "logs" / f"{name.lower()}.log"
+        child = start_child(name, command, os.environ | environment, log)
+        self._children.append(child)
+        self._cleanup.callback(child.stop)
+
+    def _await(self, name: str, is_ready: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + READY_LIMIT_SECONDS
+        while not is_ready():
+            self.check()
+            if time.monotonic() > deadline:
+                raise StackError(f"{name} did not get ready within {READY_LIMIT_SECONDS:.0f} s.")
+            time.sleep(0.1)
+        self.check()
+
+
+@contextmanager
+def stop_signals() -> Iterator[None]:
+    """Let SIGTERM and SIGHUP end the block as Ctrl-C does: by KeyboardInterrupt."""
+
+    def interrupt(_number: int, _frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    former = {number: signal.signal(number, interrupt) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in former.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def _ignored_signals() -> Iterator[None]:
+    """Nothing may interrupt the stopping, which is bounded anyhow."""
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    former = {number: signal.signal(number, signal.SIG_IGN) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in former.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def _sole_stack(home: Path) -> Iterator[None]:
+    lock = os.open(home / "stack.lock", os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    except BlockingIOError as error:
+        raise StackError(
+            f"Another Morrow runs in {home} already: stop it, or choose another folder by --home."
+        ) from error
+    finally:
+        os.close(lock)
+
+
+def _await_free_port(port: int) -> None:
+    """A stack that was killed a moment ago may still be letting go of its port. Raises StackError."""
+    deadline = time.monotonic() + PORT_LIMIT_SECONDS
+    while True:
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind((HOST, port))
+                return
+            except OSError as error:
+                if time.monotonic() > deadline:
+                    raise StackError(f"Port {port} is taken: choose another by --port.") from error
+        time.sleep(0.2)
+
+
+def free_port() -> int:
+    """A port of this machine that nobody listens on now."""
+    with socket.socket() as probe:
+        probe.bind((HOST, 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def _answers(client: httpx.Client, url: str) -> bool:
+    try:
+        return client.get(url).status_code == 200
+    except httpx.TransportError:
+        return False
+
+
+def _is_newer(file: Path, since: float) -> bool:
+    return file.exists() and file.stat().st_mtime >= since

@@ -1,0 +1,61 @@
+"""Which PostgreSQL a command uses: the one that the settings name, else the embedded one below the home folder."""
+
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+
+from sqlalchemy.exc import OperationalError
+
+from cli.postgres import embedded_postgres
+from contracts.database import make_engine
+from contracts.errors import Unavailable
+from contracts.settings import SharedSettings
+from migrations import is_migrated, migrate
+
+SCHEMA_LIMIT_SECONDS = 60.0
+
+
+@contextmanager
+def open_store(settings: SharedSettings) -> Iterator[str]:
+    """The URL of a migrated database. The embedded one is started or joined, and migrated, by whoever comes first.
+
+    Raises Unavailable where a named database stays without its tables.
+    """
+    if settings.database_url:
+        await_schema(settings.database_url, SCHEMA_LIMIT_SECONDS)
+        yield settings.database_url
+    else:
+        with migrated_store(settings) as url:
+            yield url
+
+
+@contextmanager
+def migrated_store(settings: SharedSettings) -> Iterator[str]:
+    """The URL of the database after bringing it to the newest revision. Raises Unavailable where it does not answer."""
+    with ExitStack() as cleanup:
+        url = settings.database_url or cleanup.enter_context(embedded_postgres(settings.home / "postgres"))
+        try:
+            migrate(url)
+        except OperationalError as error:
+            raise Unavailable(f"The database does not answer: {error.orig}") from error
+        yield url
+
+
+def await_schema(database_url: str, limit_seconds: float) -> None:
+    """Wait while another process migrates. A server that does not answer is no reason to wait: API and trainer
+    do their work without it, and recover when it is back.
+    """
+    deadline = time.monotonic() + limit_seconds
+    engine = make_engine(database_url)
+    try:
+        while True:
+            with engine.connect() as connection:
+                if is_migrated(connection):
+                    return
+            if time.monotonic() > deadline:
+                raise Unavailable("The database has not got the tables of this version: run `morrow migrate`.")
+            time.sleep(0.5)
+    except OperationalError:
+        return
+    finally:
+        engine.dispose()

@@ -1,0 +1,2 @@
+-- Runs once, on an empty volume: MLflow keeps its tables apart from ours.
+CREATE DATABASE mlflow;
