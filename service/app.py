@@ -1,0 +1,115 @@
+"""Wires the service: settings in, a FastAPI app out; and `serve`, which runs it."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+import anyio.to_thread
+import structlog
+import uvicorn
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+
+from contracts.database import make_engine
+from contracts.logs import configure_logs
+from contracts.task import Task
+from service.follower import Follower
+from service.health import health_router
+from service.ingest import events_router
+from service.metrics import CountRequests, Metrics
+from service.pages import pages_router
+from service.predict import Predict, predict_path_item
+from service.problems import handle_problems
+from service.settings import ServiceSettings
+from service.store import Store
+from service.tasks import tasks_router
+
+VERSION = "0.1.0"
+DESCRIPTION = (
+    "Labelled events in, time-conditioned answers out. Every answer names its version and until when that version "
+    "is valid; a moment outside the validated horizon is refused. Errors are problem documents (RFC 9457)."
+)
+
+log = structlog.get_logger(__name__)
+
+
+def make_app(settings: ServiceSettings) -> FastAPI:
+    """The app of one process. Raises ValueError where `settings.database_url` is not set."""
+    if settings.database_url is None:
+        raise ValueError("The service needs a database: set MORROW_DATABASE_URL.")
+    metrics = Metrics()
+    store = Store(
+        make_engine(settings.database_url, pool_size=settings.pool_size),
+        places=settings.pool_size,
+        seconds=settings.database_seconds,
+    )
+    follower = Follower(settings, store, metrics)
+    metrics.watch(follower)
+
+    @asynccontextmanager
+    async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
+        await anyio.to_thread.run_sync(follower.restore)
+        following = asyncio.create_task(follower.run())
+        log.info("service.started", models=len(follower.forecasters))
+        yield
+        follower.stop()
+        following.cancel()
+        with suppress(asyncio.CancelledError):
+            await following
+        store.close()
+        log.info("service.stopped")
+
+    app = FastAPI(title="Morrow", version=VERSION, description=DESCRIPTION, lifespan=lifespan, redoc_url=None)
+    app.add_middleware(CountRequests, metrics=metrics)
+    handle_problems(app)
+    app.router.routes.append(Predict(follower, settings).route())
+    app.include_router(events_router(store, settings, metrics))
+    app.include_router(tasks_router(store, follower, settings))
+    app.include_router(health_router(follower, metrics))
+    app.include_router(pages_router(store, follower))
+    _describe(app)
+    return app
+
+
+def serve(settings: ServiceSettings) -> None:
+    """Run the app until SIGTERM or SIGINT; requests in flight are finished first."""
+    configure_logs(settings)
+    uvicorn.run(
+        make_app(settings),
+        host=settings.host,
+        port=settings.port,
+        access_log=False,
+        log_config=None,
+        server_header=False,
+        timeout_graceful_shutdown=10,
+    )
+
+
+def _describe(app: FastAPI) -> None:
+    """Complete the OpenAPI document by what raw routes and hand-read bodies cannot tell FastAPI."""
+
+    def openapi() -> dict[str, Any]:
+        if app.openapi_schema is None:
+            document = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
+            document["paths"]["/predict"] = predict_path_item()
+            schemas = document.setdefault("components", {}).setdefault("schemas", {})
+            task = Task.model_json_schema(ref_template="#/components/schemas/{model}")
+            schemas |= task.pop("$defs", {}) | {"Task": task, "Event": _EVENT}
+            app.openapi_schema = document
+        return app.openapi_schema
+
+    app.openapi = openapi  # type: ignore[method-assign]
+
+
+_EVENT = {
+    "type": "object",
+    "required": ["event_id", "at", "features", "label"],
+    "properties": {
+        "event_id": {"type": "string", "minLength": 1, "maxLength": 256},
+        "at": {"type": "string", "format": "date-time", "description": "when it happened, with an offset"},
+        "known_at": {"type": ["string", "null"], "format": "date-time", "description": "at + label_delay where absent"},
+        "features": {"type": "object", "additionalProperties": {"type": ["number", "string", "null"]}},
+        "label": {"type": ["string", "number"]},
+    },
+}

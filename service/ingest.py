@@ -1,0 +1,173 @@
+"""POST /events: labelled rows in, one transaction, acknowledged only after commit.
+
+Every row gets its result. A refused row is kept with its reason and payload, so that its producer can mend and
+resend it; the valid rows beside it are stored, unless `atomic` asks for all or nothing.
+"""
+
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from typing import Annotated, Any, Literal
+
+import msgspec
+from fastapi import APIRouter, Depends, Query
+from msgspec import UNSET, UnsetType
+from sqlalchemy import Connection
+from starlette.requests import Request
+from starlette.responses import Response
+
+from contracts.catalog import Schema, find_task, list_tasks
+from contracts.errors import Conflict, Fault, InvalidInput
+from contracts.events import Event, Rejection, append_events, record_rejections
+from service.bodies import read_body
+from service.follower import only_task
+from service.metrics import Metrics
+from service.problems import problem_of
+from service.queries import takes_only
+from service.rows import Refusal, compile_rules, printable
+from service.settings import ServiceSettings
+from service.store import Store
+
+Status = Literal["created", "duplicate", "conflict", "rejected"]
+STATUSES: tuple[Status, ...] = ("created", "duplicate", "conflict", "rejected")
+
+
+class RowResult(msgspec.Struct, frozen=True):
+    """What became of one row, in the order of the body."""
+
+    event_id: str | None
+    status: Status
+    errors: list[dict[str, str]] | UnsetType = UNSET
+
+
+class IngestResult(msgspec.Struct, frozen=True):
+    """The answer of POST /events: counts, and a result for each row."""
+
+    created: int
+    duplicates: int
+    conflicts: int
+    rejected: int
+    results: list[RowResult]
+
+
+def events_router(store: Store, settings: ServiceSettings, metrics: Metrics) -> APIRouter:
+    """The route of POST /events."""
+    router = APIRouter(tags=["events"])
+
+    @router.post(
+        "/events",
+        summary="Store labelled events",
+        response_class=Response,
+        dependencies=[Depends(takes_only("task", "atomic"))],
+        openapi_extra={"requestBody": {"required": True, "content": {"application/json": _EXAMPLES}}},
+        responses={
+            200: {"description": "A result for each row", "content": {"application/json": {}}},
+            409: {"description": "The one event, or with atomic any, contradicts what is stored"},
+            422: {"description": "The one event, or with atomic any, breaks a rule"},
+            503: {"description": "The database does not answer: nothing was stored, send it again"},
+        },
+    )
+    async def post_events(
+        request: Request,
+        task: Annotated[str | None, Query(description="may be left out while there is one task")] = None,
+        atomic: Annotated[bool, Query(description="store all rows or none")] = False,
+    ) -> Response:
+        """One event object, or an array of them. An array is answered 200 with a result for each row."""
+        body = await read_body(request, settings.max_body_bytes)
+        received_at = datetime.now(UTC)
+        results, answer = await store.run(_ingest(task, body, settings.max_rows, atomic, received_at))
+        for status in STATUSES:
+            metrics.events.labels(status).inc(sum(result.status == status for result in results))
+        return answer
+
+    return router
+
+
+def _ingest(
+    task: str | None, body: bytes, max_rows: int, atomic: bool, received_at: datetime
+) -> Callable[[Connection], tuple[Sequence[RowResult], Response]]:
+    """The work of one request inside its transaction; the rejections it keeps outlive a refusal."""
+
+    def work(connection: Connection) -> tuple[Sequence[RowResult], Response]:
+        schema = _find_schema(connection, task)
+        rows, is_array = compile_rules(schema.task).read_events(body, max_rows)
+        refusals = [row for row in rows if isinstance(row, Refusal)]
+        record_rejections(connection, schema.task_id, [_rejection(row) for row in refusals], received_at)
+        whole = atomic or not is_array
+        if whole and refusals:
+            return [RowResult(None, "rejected")] * len(refusals), problem_of(InvalidInput(_locate(rows, is_array)))
+        results = _append(connection, schema, rows, received_at, whole)
+        conflicts = [result.event_id for result in results if result.status == "conflict"]
+        if whole and conflicts:
+            return (
+                [result for result in results if result.status == "conflict"],
+                problem_of(Conflict(f"Stored already with other content: {', '.join(map(repr, conflicts[:20]))}.")),
+            )
+        return results, _answer(results)
+
+    return work
+
+
+def _find_schema(connection: Connection, task: str | None) -> Schema:
+    if task is not None:
+        return find_task(connection, task)
+    known = {schema.task.name: schema for schema in list_tasks(connection)}
+    return known[only_task(tuple(known))]
+
+
+def _append(
+    connection: Connection, schema: Schema, rows: Sequence[Event | Refusal], received_at: datetime, whole: bool
+) -> list[RowResult]:
+    """Store the valid rows; where `whole` and any is in conflict, none of them."""
+    savepoint = connection.begin_nested()
+    outcomes = iter(append_events(connection, schema, [row for row in rows if isinstance(row, Event)], received_at))
+    results = [RowResult(row.event_id, next(outcomes)) if isinstance(row, Event) else _refused(row) for row in rows]
+    if whole and any(result.status == "conflict" for result in results):
+        savepoint.rollback()
+    else:
+        savepoint.commit()
+    return results
+
+
+def _refused(row: Refusal) -> RowResult:
+    errors = [{"field": fault.field, "reason": fault.reason} for fault in row.faults]
+    return RowResult(None if row.event_id is None else printable(row.event_id), "rejected", errors)
+
+
+def _rejection(row: Refusal) -> Rejection:
+    reason = "; ".join(f"{fault.field}: {fault.reason}" for fault in row.faults)
+    return Rejection(row.event_id, reason, row.payload)
+
+
+def _locate(rows: Sequence[Event | Refusal], is_array: bool) -> list[Fault]:
+    """Faults of all refused rows; in an array each with its row's place."""
+    return [
+        Fault(f"events[{place}].{fault.field}" if is_array else fault.field, fault.reason)
+        for place, row in enumerate(rows)
+        if isinstance(row, Refusal)
+        for fault in row.faults
+    ]
+
+
+def _answer(results: list[RowResult]) -> Response:
+    counts = dict.fromkeys(STATUSES, 0)
+    for result in results:
+        counts[result.status] += 1
+    answer = IngestResult(counts["created"], counts["duplicate"], counts["conflict"], counts["rejected"], results)
+    return Response(msgspec.json.encode(answer), media_type="application/json")
+
+
+_EVENT = {
+    "event_id": "UA-1545-EWR-2013-01-01",
+    "at": "2013-01-01T05:00:00-05:00",
+    "features": {"carrier": "UA", "distance": 1400},
+    "label": "on_time",
+}
+_EXAMPLES: dict[str, Any] = {
+    "schema": {
+        "oneOf": [
+            {"$ref": "#/components/schemas/Event"},
+            {"type": "array", "items": {"$ref": "#/components/schemas/Event"}},
+        ]
+    },
+    "example": _EVENT,
+}

@@ -1,0 +1,97 @@
+"""The laws of single values: what is a number, a text and a moment, whichever entrance it came through.
+
+A query string and a JSON body must get the same verdict for the same value, so both hand over a number as it was
+written (`NumberLiteral`) and it is judged once, here.
+"""
+
+import math
+import re
+
+from contracts.clock import EPOCH, parse_moment, to_micros
+
+EXACT_INTEGER = 2**53
+MAX_TEXT = 256
+PRINTABLE = r"^[^\x00-\x1f\x7f-\x9f\ud800-\udfff]*\Z"
+
+_NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
+_INTEGER = re.compile(r"-?[0-9]+")
+_PRINTABLE = re.compile(PRINTABLE)
+_FIRST_MICRO = to_micros(EPOCH.replace(year=1))
+_LAST_MICRO = to_micros(EPOCH.replace(year=9999, month=12, day=31, hour=23, minute=59, second=59)) + 999_999
+
+
+class NumberLiteral(str):
+    """A number as it was written, not yet judged."""
+
+    __slots__ = ()
+
+
+def parse_number(literal: str) -> float:
+    """A finite float64 from a decimal literal in JSON's grammar; minus zero becomes zero. Raises ValueError."""
+    if not _NUMBER.fullmatch(literal):
+        raise ValueError(_why_not_a_number(literal))
+    number = float(literal) + 0.0
+    if not math.isfinite(number):
+        raise ValueError("is outside the range of a 64-bit float")
+    if abs(number) >= EXACT_INTEGER and _INTEGER.fullmatch(literal) and not _is_exact(literal):
+        raise ValueError("is an integer beyond ±2^53, which a 64-bit float does not hold exactly")
+    return number
+
+
+def _is_exact(integer: str) -> bool:
+    return len(integer) <= 17 and abs(int(integer)) <= EXACT_INTEGER
+
+
+def _why_not_a_number(literal: str) -> str:
+    if not literal:
+        return "is empty"
+    if " " in literal:
+        return "holds a space, which is no part of a number (a + in a query string arrives as a space)"
+    return "is not a finite decimal number, such as -1.5 or 2e3"
+
+
+def json_number(value: object) -> float:
+    """The number of a JSON value. Raises ValueError."""
+    if isinstance(value, NumberLiteral):
+        return parse_number(value)
+    raise ValueError(f"is {_kind(value)}, not a number")
+
+
+def json_text(value: object) -> str:
+    """A text of 1 to 256 characters that any store and log can hold. Raises ValueError."""
+    if not isinstance(value, str) or isinstance(value, NumberLiteral):
+        raise ValueError(f"is {_kind(value)}, not a string")
+    if not value:
+        raise ValueError("is empty")
+    if len(value) > MAX_TEXT:
+        raise ValueError(f"is longer than {MAX_TEXT} characters")
+    if not _PRINTABLE.match(value):
+        raise ValueError("holds a control character or a lone surrogate")
+    return value
+
+
+def json_moment(value: object) -> int:
+    """Microseconds since the epoch of an RFC 3339 string with an offset. Raises ValueError."""
+    if not isinstance(value, str) or isinstance(value, NumberLiteral):
+        raise ValueError(f"is {_kind(value)}, not an RFC 3339 time in a string")
+    micros = parse_moment(value)
+    if not _FIRST_MICRO <= micros <= _LAST_MICRO:
+        raise ValueError("is outside the years 1 to 9999 in UTC")
+    return micros
+
+
+def is_in_calendar(micros: int) -> bool:
+    """Whether a moment has a date in UTC."""
+    return _FIRST_MICRO <= micros <= _LAST_MICRO
+
+
+def _kind(value: object) -> str:
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "a boolean"
+    if isinstance(value, NumberLiteral):
+        return "a number"
+    if isinstance(value, str):
+        return "a string"
+    return "an array" if isinstance(value, list) else "an object"

@@ -1,0 +1,98 @@
+"""Prometheus metrics of one app, in a registry of its own. No label takes a value that a client chooses."""
+
+import time
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+if TYPE_CHECKING:
+    from service.follower import Follower
+
+_PREDICT_SECONDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5)
+
+
+class Metrics:
+    """The counters of one app."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self.requests = Counter(
+            "morrow_requests", "Answered requests", ["method", "route", "status"], registry=self.registry
+        )
+        self.predict_seconds = Histogram(
+            "morrow_predict_seconds",
+            "Seconds from request to answer of /predict",
+            ["method"],
+            buckets=_PREDICT_SECONDS,
+            registry=self.registry,
+        )
+        self.events = Counter("morrow_events", "Rows sent to /events", ["outcome"], registry=self.registry)
+        self.not_finite = Counter(
+            "morrow_answers_not_finite", "Runs of a graph without a finite answer", ["task"], registry=self.registry
+        )
+        self.follower_errors = Counter(
+            "morrow_follower_errors", "Failed looks at registry, artefact or disk", ["kind"], registry=self.registry
+        )
+        self.swaps = Counter("morrow_model_swaps", "Versions swapped in", ["task"], registry=self.registry)
+
+    def watch(self, follower: "Follower", now: Callable[[], float] = time.time) -> None:
+        """Also tell, at each scrape, which versions answer and how following them goes."""
+        self.registry.register(_Models(follower, now))
+
+
+class _Models(Collector):
+    """Gauges that are read off the follower at each scrape, so that no former version lingers."""
+
+    def __init__(self, follower: "Follower", now: Callable[[], float]) -> None:
+        self._follower = follower
+        self._now = now
+
+    def collect(self) -> Iterable[GaugeMetricFamily]:
+        model = GaugeMetricFamily("morrow_model_info", "The version that answers", labels=["task", "version"])
+        left = GaugeMetricFamily("morrow_valid_seconds", "Seconds until valid_until", labels=["task"])
+        degraded = GaugeMetricFamily("morrow_registry_degraded", "1 while following fails", labels=["task"])
+        database = GaugeMetricFamily("morrow_database_up", "1 while the database answers the follower")
+        for task, forecaster in self._follower.forecasters.items():
+            model.add_metric([task, forecaster.version], 1)
+            left.add_metric([task], forecaster.valid_until / 1e6 - self._now())
+        for task, registry in self._follower.registries.items():
+            degraded.add_metric([task], registry.state == "degraded")
+        database.add_metric([], self._follower.database_answers)
+        return [model, left, degraded, database]
+
+
+class CountRequests:
+    """ASGI middleware: counts answers by method, route template and status, and times /predict."""
+
+    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
+        self._app = app
+        self._metrics = metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        status = 500
+        started = time.perf_counter()
+
+        async def note_status(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
+        try:
+            await self._app(scope, receive, note_status)
+        finally:
+            route = getattr(scope.get("route"), "path", "none")
+            method = scope["method"] if scope["method"] in _METHODS else "other"
+            self._metrics.requests.labels(method, route, str(status)).inc()
+            if route == "/predict":
+                self._metrics.predict_seconds.labels(method).observe(time.perf_counter() - started)
+
+
+_METHODS = {"GET", "POST", "PUT", "HEAD", "DELETE", "PATCH", "OPTIONS"}

@@ -1,0 +1,136 @@
+"""Errors to HTTP, in one table: every answer that is not a success is a problem document (RFC 9457).
+
+`type` is stable and is what programs compare; `errors` lists every fault with its field. No answer holds SQL, a host
+or a traceback: a bug is a 500 without detail, and its traceback is in the log.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any
+
+import msgspec
+import structlog
+from fastapi import FastAPI
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+from contracts.clock import format_moment
+from contracts.errors import (
+    Conflict,
+    Fault,
+    InvalidInput,
+    ModelExpired,
+    MorrowError,
+    NoModel,
+    NotFound,
+    NotReady,
+    OutsideHorizon,
+    Unavailable,
+)
+from service.forecaster import AnswerNotFinite
+
+MAX_FAULTS = 100
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One type of problem; `retry_after` in seconds where trying again may help."""
+
+    status: int
+    name: str
+    title: str
+    retry_after: int | None = None
+
+
+KINDS: dict[type[MorrowError], Kind] = {
+    InvalidInput: Kind(422, "invalid-input", "The input breaks a rule"),
+    OutsideHorizon: Kind(422, "outside-horizon", "The moment is outside the validated horizon"),
+    NotFound: Kind(404, "not-found", "There is no such thing"),
+    Conflict: Kind(409, "conflict", "This contradicts what is stored"),
+    NotReady: Kind(503, "not-ready", "Nothing can answer yet", 10),
+    NoModel: Kind(503, "no-model", "No version has been released yet", 10),
+    ModelExpired: Kind(503, "model-expired", "The released version is past its horizon", 10),
+    Unavailable: Kind(503, "unavailable", "A store does not answer", 1),
+    AnswerNotFinite: Kind(500, "answer-not-finite", "The model gave no finite answer"),
+}
+
+HTTP_KINDS = {
+    400: Kind(400, "malformed", "The request cannot be read"),
+    404: Kind(404, "no-such-path", "There is nothing at this path"),
+    405: Kind(405, "method-not-allowed", "The path does not take this method"),
+    413: Kind(413, "too-large", "The request is too large"),
+    415: Kind(415, "unsupported-content", "The content cannot be taken"),
+    500: Kind(500, "internal", "Morrow made a mistake"),
+}
+
+
+def problem_of(error: MorrowError) -> Response:
+    """The problem document of one of our errors."""
+    kind = next(KINDS[cls] for cls in type(error).__mro__ if cls in KINDS)
+    more: dict[str, Any] = {}
+    detail = str(error)
+    if isinstance(error, InvalidInput):
+        more |= list_faults(error.faults)
+        detail = "; ".join(f"{fault['field']}: {fault['reason']}" for fault in more["errors"][:5])
+    if isinstance(error, OutsideHorizon):
+        more |= {
+            "valid_from": format_moment(error.valid_from),
+            "valid_until": format_moment(error.valid_until),
+            "version": error.version,
+        }
+    return write_problem(kind, detail, **more)
+
+
+def list_faults(faults: Sequence[Fault]) -> dict[str, Any]:
+    """The members `errors`, of the first faults, and `num_errors`, of all."""
+    shown = [{"field": fault.field, "reason": fault.reason} for fault in faults[:MAX_FAULTS]]
+    return {"errors": shown, "num_errors": len(faults)}
+
+
+def write_problem(kind: Kind, detail: str, headers: dict[str, str] | None = None, **more: Any) -> Response:
+    """A response of `application/problem+json`; `more` are members of its own."""
+    document = {"type": f"/problems/{kind.name}", "title": kind.title, "status": kind.status, "detail": detail, **more}
+    headers = dict(headers or {})
+    if kind.retry_after is not None:
+        headers["Retry-After"] = str(kind.retry_after)
+    return Response(msgspec.json.encode(document), kind.status, headers, "application/problem+json")
+
+
+def handle_problems(app: FastAPI) -> None:
+    """Answer every exception of the app with a problem document."""
+    app.add_exception_handler(MorrowError, _on_morrow_error)
+    app.add_exception_handler(RequestValidationError, _on_validation_error)
+    app.add_exception_handler(HTTPException, _on_http_exception)
+    app.add_exception_handler(Exception, _on_bug)
+
+
+async def _on_morrow_error(_request: Request, error: Exception) -> Response:
+    assert isinstance(error, MorrowError)
+    if isinstance(error, AnswerNotFinite):
+        log.error("answer.not_finite", task=error.task, version=error.version)
+    return problem_of(error)
+
+
+async def _on_validation_error(_request: Request, error: Exception) -> Response:
+    """Only place, and reason: the input itself may hold what JSON cannot (NaN, lone surrogates)."""
+    assert isinstance(error, RequestValidationError)
+    faults = [Fault(".".join(map(str, fault["loc"][1:])), fault["msg"]) for fault in error.errors()[:MAX_FAULTS]]
+    return problem_of(InvalidInput(faults))
+
+
+async def _on_http_exception(_request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    phrase = HTTPStatus(error.status_code).phrase
+    kind = HTTP_KINDS.get(error.status_code)
+    kind = kind or Kind(error.status_code, phrase.lower().replace(" ", "-"), phrase)
+    return write_problem(kind, error.detail, dict(error.headers or {}))
+
+
+async def _on_bug(request: Request, error: Exception) -> Response:
+    log.error("request.failed", method=request.method, path=request.url.path, exc_info=error)
+    return write_problem(HTTP_KINDS[500], "The error is in the log.")

@@ -1,0 +1,25 @@
+"""Query parameters of the endpoints that are not hot: unknown and repeated ones are refused, never ignored."""
+
+from collections import Counter
+from collections.abc import Callable
+
+from starlette.requests import Request
+
+from contracts.errors import Fault, InvalidInput
+from service.rows import printable
+
+
+def takes_only(*names: str) -> Callable[[Request], None]:
+    """A dependency that refuses every parameter but these, and each that is given twice. Raises InvalidInput."""
+
+    def check(request: Request) -> None:
+        counts = Counter(name for name, _ in request.query_params.multi_items())
+        faults = [
+            Fault(printable(name), "is given more than once" if name in names else "is not a parameter of this path")
+            for name, count in counts.items()
+            if count > 1 or name not in names
+        ]
+        if faults:
+            raise InvalidInput(faults)
+
+    return check

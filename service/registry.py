@@ -1,0 +1,118 @@
+"""MLflow's registry and artefact proxy by REST, read only: which version is champion, and its files.
+
+Only proxied artefacts (`mlflow-artifacts:`) can be read so; every other place would need its own client and keys.
+"""
+
+import re
+import threading
+from functools import partial
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx
+import msgspec
+
+from contracts.errors import ArtefactRefused, Unavailable
+from contracts.manifest import MANIFEST_FILE
+from contracts.releases import ALIAS
+
+MAX_MANIFEST_BYTES = 64 * 2**20
+MAX_FILE_BYTES = 2 * 2**30
+
+_VERSION = re.compile(r"[1-9][0-9]{0,17}")
+_FILE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
+_NO_SUCH = {"INVALID_PARAMETER_VALUE", "RESOURCE_DOES_NOT_EXIST"}
+
+
+class _Listed(msgspec.Struct):
+    checksums: dict[str, str]
+
+
+def make_client(mlflow_url: str) -> httpx.Client:
+    """A client that never waits longer than two seconds for the next bytes."""
+    return httpx.Client(base_url=mlflow_url.rstrip("/"), timeout=2.0)
+
+
+def read_champion(client: httpx.Client, task: str) -> str | None:
+    """The version that the alias names; None where there is no such alias. Raises Unavailable."""
+    found = _ask(client, "registered-models/alias", {"name": task, "alias": ALIAS})
+    if found is None:
+        return None
+    version = found.get("model_version", {}).get("version")
+    if not isinstance(version, str) or not _VERSION.fullmatch(version):
+        raise Unavailable("The registry names a version that is not a number.")
+    return version
+
+
+def download_version(client: httpx.Client, task: str, version: str, folder: Path, *, stopping: threading.Event) -> None:
+    """Copy the manifest and the files it vouches for into `folder`. Raises Unavailable, ArtefactRefused."""
+    found = _ask(client, "model-versions/get-download-uri", {"name": task, "version": version})
+    if found is None:
+        raise ArtefactRefused(f"Version {version} is gone from the registry.")
+    root = _proxied_path(str(found.get("artifact_uri")))
+    copy = partial(_copy, client, root, folder, stopping=stopping)
+    copy(MANIFEST_FILE, MAX_MANIFEST_BYTES)
+    try:
+        listed = msgspec.json.decode((folder / MANIFEST_FILE).read_bytes(), type=_Listed)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise ArtefactRefused(f"The manifest cannot be read: {error}") from error
+    for name in listed.checksums:
+        if not _FILE_NAME.fullmatch(name):
+            raise ArtefactRefused(f"{name!r} is not a plain file name.")
+        copy(name, MAX_FILE_BYTES)
+
+
+def _proxied_path(uri: str) -> str:
+    parts = urlsplit(uri)
+    if parts.scheme != "mlflow-artifacts":
+        raise ArtefactRefused(
+            f"Its files are at a {parts.scheme or 'local'!r} address; only the artefact proxy can be read: "
+            "start the MLflow server with --serve-artifacts."
+        )
+    path = parts.path.strip("/")
+    if not path or any(part in ("", ".", "..") for part in path.split("/")):
+        raise ArtefactRefused("Its files are not at a plain path.")
+    return path
+
+
+def _ask(client: httpx.Client, path: str, parameters: dict[str, str]) -> dict[str, Any] | None:
+    """MLflow's JSON answer; None where it says that there is no such thing."""
+    try:
+        response = client.get(f"/api/2.0/mlflow/{path}", params=parameters)
+        found = response.json()
+    except httpx.HTTPError as error:
+        raise Unavailable("The registry does not answer.") from error
+    except ValueError as error:
+        raise Unavailable("The registry's answer cannot be read.") from error
+    if not isinstance(found, dict):
+        raise Unavailable("The registry's answer cannot be read.")
+    if response.status_code in (400, 404) and found.get("error_code") in _NO_SUCH:
+        return None
+    if response.status_code != 200:
+        raise Unavailable(f"The registry answers with status {response.status_code}.")
+    return found
+
+
+def _copy(
+    client: httpx.Client, root: str, folder: Path, name: str, max_bytes: int, *, stopping: threading.Event
+) -> None:
+    size = 0
+    try:
+        with (
+            client.stream("GET", f"/api/2.0/mlflow-artifacts/artifacts/{root}/{name}") as response,
+            (folder / name).open("wb") as file,
+        ):
+            if response.status_code == 404:
+                raise ArtefactRefused(f"{name} is missing from its artefacts.")
+            if response.status_code != 200:
+                raise Unavailable(f"The artefact proxy answers with status {response.status_code}.")
+            for part in response.iter_bytes():
+                if stopping.is_set():
+                    raise Unavailable("The service is stopping.")
+                size += len(part)
+                if size > max_bytes:
+                    raise ArtefactRefused(f"{name} is larger than {max_bytes} bytes.")
+                file.write(part)
+    except httpx.HTTPError as error:
+        raise Unavailable("The artefact proxy does not answer.") from error

@@ -1,0 +1,253 @@
+"""The one validation of rows, compiled from a task, for all three entrances: GET and POST /predict, and /events.
+
+`RowRules` first tries the quick way (`service.structs`); where that has a doubt, or for a query string, every value
+is judged by itself and all faults of a row are reported at once, each with its field. A feature's field is
+`features.<name>` in every entrance; rows of a batch carry their place, as in `rows[3].features.distance`.
+"""
+
+import math
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import islice
+from typing import Any, Literal, TypeVar
+
+from starlette.exceptions import HTTPException
+
+from contracts.clock import MICROSECOND
+from contracts.errors import Fault, InvalidInput
+from contracts.events import Event
+from contracts.task import Task
+from service.bodies import JsonObject, decode_json, decode_rows, decode_text
+from service.literals import NumberLiteral, is_in_calendar, json_moment, json_number, json_text
+from service.structs import Row, RowStructs, compile_structs
+
+MAX_FAULTS_PER_ROW = 50
+MAX_SHOWN = 100
+T = TypeVar("T")
+
+_EVENT_FIELDS = ("event_id", "at", "features", "label")
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """A row that breaks rules: all of them, and the row as it was sent."""
+
+    event_id: str | None
+    faults: tuple[Fault, ...]
+    payload: str
+
+
+@dataclass(frozen=True)
+class RowRules:
+    """What a task asks of its rows."""
+
+    task: Task
+    structs: RowStructs
+    kinds: Mapping[str, Literal["number", "category"]]
+
+    def read_query(self, pairs: Iterable[tuple[str, str]]) -> Row:
+        """One row from the parameters `at` and the features. Raises InvalidInput with every fault."""
+        faults: list[Fault] = []
+        at, given = None, JsonObject()
+        repeated: dict[str, None] = {}
+        for name, value in pairs:
+            if name in given or (name == "at" and at is not None):
+                repeated[name] = None
+            elif name == "at":
+                at = value
+            else:
+                given[name] = NumberLiteral(value) if self.kinds.get(name) == "number" else value
+        if "at" in repeated:
+            faults.append(Fault("at", "is given more than once"))
+            del repeated["at"]
+        given.repeated = tuple(repeated)
+        micros = None if at is None else _judge(json_moment, at, "at", faults)
+        numbers, categories = self._judge_features(given, "", faults)
+        _raise_any(faults)
+        return Row(micros, numbers, categories)
+
+    def read_events(self, body: bytes, max_rows: int) -> tuple[list[Event | Refusal], bool]:
+        """Events and refused rows in their order, and whether the body was an array.
+
+        Raises HTTPException: 400 where the body is not JSON at all, 413 for more than `max_rows`.
+        """
+        is_array = body.lstrip()[:1] == b"["
+        accepted = self.structs.accept_events(body)
+        if accepted is not None:
+            _limit_rows(len(accepted), max_rows)
+            return [*accepted], is_array
+        rows = decode_rows(decode_text(body))
+        if isinstance(rows, tuple):
+            rows = [rows]
+        _limit_rows(len(rows), max_rows)
+        return [self._judge_event(value, payload) for value, payload in rows], is_array
+
+    def read_questions(self, body: bytes, max_rows: int) -> list[Row]:
+        """The rows of a body of /predict: `{"rows": [{"at", "features"}]}`, or one row and many `at`.
+
+        Raises InvalidInput with every fault, HTTPException as `read_events`.
+        """
+        rows = self.structs.accept_questions(body)
+        if rows is None:
+            rows = self._judge_questions(decode_json(decode_text(body)), max_rows)
+        _limit_rows(len(rows), max_rows)
+        if not rows:
+            raise InvalidInput([Fault("rows", "holds no row")])
+        return rows
+
+    def _judge_event(self, given: Any, payload: str) -> Event | Refusal:
+        if not isinstance(given, JsonObject):
+            return Refusal(None, (Fault("event", "is not a JSON object"),), payload)
+        faults = _judge_names(given, _EVENT_FIELDS, ("known_at",), "the fields of an event")
+        event_id = _judge_field(json_text, given, "event_id", faults)
+        at = _judge_field(json_moment, given, "at", faults)
+        known_at = self._judge_known_at(given.get("known_at"), at, faults)
+        label = _judge_field(self._judge_label, given, "label", faults)
+        numbers, categories = self._judge_features(given.get("features", JsonObject()), "", faults)
+        if faults or event_id is None or at is None or known_at is None or label is None:
+            sent_id = given.get("event_id")
+            return Refusal(sent_id if isinstance(sent_id, str) else None, _cap(faults), payload)
+        return Event(event_id, at, known_at, numbers, categories, label)
+
+    def _judge_known_at(self, given: object, at: int | None, faults: list[Fault]) -> int | None:
+        if given is not None:
+            known_at = _judge(json_moment, given, "known_at", faults)
+        elif at is None:
+            return None
+        else:
+            known_at = at + self.task.label_delay // MICROSECOND
+            if not is_in_calendar(known_at):
+                faults.append(Fault("at", "plus the task's label_delay is beyond the year 9999"))
+        if known_at is not None and at is not None and known_at < at:
+            faults.append(Fault("known_at", "is before at"))
+        return known_at
+
+    def _judge_label(self, given: object) -> str:
+        if not self.task.is_classification:
+            return repr(json_number(given))
+        label = json_text(given)
+        if self.task.target.classes is not None and label not in self.task.target.classes:
+            raise ValueError("is not one of the task's classes")
+        return label
+
+    def _judge_features(
+        self, given: object, prefix: str, faults: list[Fault]
+    ) -> tuple[tuple[float, ...], tuple[str, ...]]:
+        """Numbers and categories in the task's order; where there are faults, of no use but for finding more."""
+        if not isinstance(given, JsonObject):
+            faults.append(Fault(f"{prefix}features", "is not a JSON object"))
+            return (), ()
+        features = f"{prefix}features."
+        if given.repeated or not given.keys() <= self.kinds.keys():
+            faults += _judge_names(given, (), self.kinds, "this task's features", features)
+        numbers: list[float] = []
+        categories: list[str] = []
+        for feature in self.task.features:
+            name = feature.name
+            value = given.get(name)
+            if value is None:
+                if not feature.optional:
+                    faults.append(Fault(features + name, "is null" if name in given else "is required"))
+                elif feature.kind == "number":
+                    numbers.append(math.nan)
+                else:
+                    categories.append("")
+            elif feature.kind == "number":
+                number = _judge(json_number, value, features + name, faults)
+                if number is not None:
+                    numbers.append(number)
+            else:
+                category = _judge(json_text, value, features + name, faults)
+                if category is not None:
+                    categories.append(category)
+        return tuple(numbers), tuple(categories)
+
+    def _judge_questions(self, given: Any, max_rows: int) -> list[Row]:
+        if not isinstance(given, JsonObject):
+            raise InvalidInput([Fault("body", "is not a JSON object")])
+        if "rows" in given:
+            faults = _judge_names(given, ("rows",), (), "the fields of a body with rows")
+            rows = given["rows"]
+            if not isinstance(rows, list):
+                raise InvalidInput([*faults, Fault("rows", "is not an array")])
+            _limit_rows(len(rows), max_rows)
+            questions = [self._judge_question(row, f"rows[{place}].", faults) for place, row in enumerate(rows)]
+        else:
+            faults = _judge_names(given, ("features", "at"), (), "the fields of a body with one row")
+            moments = given.get("at", [])
+            if not isinstance(moments, list):
+                faults.append(Fault("at", "is not an array of moments"))
+                moments = []
+            _limit_rows(len(moments), max_rows)
+            numbers, categories = self._judge_features(given.get("features", JsonObject()), "", faults)
+            micros = [_judge(json_moment, moment, f"at[{place}]", faults) for place, moment in enumerate(moments)]
+            questions = [Row(moment, numbers, categories) for moment in micros]
+        _raise_any(faults)
+        return questions
+
+    def _judge_question(self, given: Any, prefix: str, faults: list[Fault]) -> Row:
+        if not isinstance(given, JsonObject):
+            faults.append(Fault(prefix.removesuffix("."), "is not a JSON object"))
+            return Row(None, (), ())
+        own = _judge_names(given, ("features",), ("at",), "the fields of a row", prefix)
+        at = None if given.get("at") is None else _judge(json_moment, given["at"], f"{prefix}at", own)
+        numbers, categories = self._judge_features(given.get("features", JsonObject()), prefix, own)
+        faults.extend(_cap(own))
+        return Row(at, numbers, categories)
+
+
+@lru_cache(maxsize=64)
+def compile_rules(task: Task) -> RowRules:
+    """The rules of a task's rows; compiled once for equal tasks."""
+    return RowRules(task, compile_structs(task), {feature.name: feature.kind for feature in task.features})
+
+
+def _judge(judge: Callable[[object], T], value: object, field: str, faults: list[Fault]) -> T | None:
+    try:
+        return judge(value)
+    except ValueError as error:
+        faults.append(Fault(field, str(error)))
+        return None
+
+
+def _judge_field(judge: Callable[[object], T], given: JsonObject, name: str, faults: list[Fault]) -> T | None:
+    """None without a fault where the field is absent: `_judge_names` says so."""
+    return _judge(judge, given[name], name, faults) if name in given else None
+
+
+def _judge_names(
+    given: JsonObject, required: Sequence[str], optional: Collection[str], of: str, prefix: str = ""
+) -> list[Fault]:
+    """Names that are unknown, given twice or missing. Of the former two, the first few of each."""
+    unknown = (name for name in given if name not in required and name not in optional)
+    return [
+        *(Fault(prefix + printable(name), f"is not one of {of}") for name in islice(unknown, MAX_FAULTS_PER_ROW // 2)),
+        *(
+            Fault(prefix + printable(name), "is given more than once")
+            for name in given.repeated[: MAX_FAULTS_PER_ROW // 2]
+        ),
+        *(Fault(prefix + name, "is required") for name in required if name not in given),
+    ]
+
+
+def _cap(faults: list[Fault]) -> tuple[Fault, ...]:
+    if len(faults) <= MAX_FAULTS_PER_ROW:
+        return tuple(faults)
+    more = Fault("row", f"breaks {len(faults) - MAX_FAULTS_PER_ROW} more rules")
+    return (*faults[:MAX_FAULTS_PER_ROW], more)
+
+
+def _raise_any(faults: list[Fault]) -> None:
+    if faults:
+        raise InvalidInput(faults)
+
+
+def _limit_rows(num_rows: int, max_rows: int) -> None:
+    if num_rows > max_rows:
+        raise HTTPException(413, f"The body holds {num_rows} rows; at most {max_rows} are taken at once.")
+
+
+def printable(text: str) -> str:
+    """A name or id that a client sent, short and safe to print."""
+    return text[:MAX_SHOWN].encode("utf-8", "backslashreplace").decode()

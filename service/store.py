@@ -1,0 +1,76 @@
+"""The database as the service sees it: work runs in threads, so many at a time, and for so long; else 503."""
+
+import threading
+from collections.abc import Callable
+from typing import TypeVar
+
+import anyio
+import anyio.to_thread
+from sqlalchemy import Connection, Engine, event
+from sqlalchemy.engine.interfaces import DBAPIConnection
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import TimeoutError as NoPlace
+
+from contracts.errors import Unavailable
+
+T = TypeVar("T")
+
+# Classes and codes of SQLSTATE that say "not now": connection, transaction state, deadlock, resources, operator,
+# system, lock not available, and a table that no migration has made yet.
+_NOT_NOW = ("08", "25", "40", "53", "57", "58", "55P03", "42P01")
+
+
+class Store:
+    """Runs functions of a `Connection` in transactions of their own, off the event loop."""
+
+    def __init__(self, engine: Engine, *, places: int, seconds: float) -> None:
+        self._engine = engine
+        self._seconds = seconds
+        self._limiter = anyio.CapacityLimiter(places)
+        event.listen(engine, "connect", self._limit_statements)
+
+    async def run(self, work: Callable[[Connection], T]) -> T:
+        """What `work` returns, after commit. Raises Unavailable where the database does not answer in time.
+
+        Work that nobody waits for any more is rolled back, unless its commit is on the way already.
+        """
+        given_up = threading.Event()
+
+        def work_in_time(connection: Connection) -> T:
+            result = work(connection)
+            if given_up.is_set():
+                raise Unavailable("The database did not answer in time.")
+            return result
+
+        try:
+            with anyio.fail_after(self._seconds):
+                return await anyio.to_thread.run_sync(
+                    self.transact, work_in_time, limiter=self._limiter, abandon_on_cancel=True
+                )
+        except TimeoutError:
+            raise Unavailable("The database did not answer in time.") from None
+        finally:
+            given_up.set()
+
+    def close(self) -> None:
+        self._engine.dispose()
+
+    def transact(self, work: Callable[[Connection], T]) -> T:
+        """The same in the calling thread, for a thread that is not the event loop's. Raises Unavailable."""
+        try:
+            with self._engine.begin() as connection:
+                return work(connection)
+        except NoPlace as error:
+            raise Unavailable("The database is busy.") from error
+        except DBAPIError as error:
+            state = getattr(error.orig, "sqlstate", None)
+            if state is None or state.startswith(_NOT_NOW):
+                raise Unavailable("The database does not answer.") from error
+            raise
+
+    def _limit_statements(self, connection: DBAPIConnection, _record: object) -> None:
+        """A statement that nobody waits for any more ends by itself."""
+        cursor = connection.cursor()
+        cursor.execute(f"SET statement_timeout = {int(self._seconds * 1000)}")
+        cursor.close()
+        connection.commit()

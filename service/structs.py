@@ -1,0 +1,177 @@
+"""The quick way to accept rows: msgspec structs compiled from a task.
+
+A body is accepted here only where nothing about it is doubtful; in any doubt the answer is None, and `service.rows`
+judges the body value by value and finds the words. What is accepted here is accepted there with the same values.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+from contracts.clock import MICROSECOND
+from contracts.events import Event
+from contracts.task import Feature, Task
+from service.literals import EXACT_INTEGER, MAX_TEXT, PRINTABLE, is_in_calendar, json_moment
+
+_Text = Annotated[str, Meta(min_length=1, max_length=MAX_TEXT, pattern=PRINTABLE)]
+_NAN = math.nan
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """What a graph is asked: numbers with NaN and categories with "" where missing; `at` is None for now."""
+
+    at: int | None
+    numbers: tuple[float, ...]
+    categories: tuple[str, ...]
+
+
+class _Doubt(Exception):
+    """Something that only the judge in `service.rows` can decide."""
+
+
+@dataclass(frozen=True)
+class RowStructs:
+    """Decoders of one task's bodies, and what is needed to turn their structs into rows."""
+
+    num_numbers: int
+    label_delay: int
+    classes: frozenset[str] | None
+    has_text_label: bool
+    always_given: bool
+    quotes_per_row: int
+    one_event: msgspec.json.Decoder[Any]
+    many_events: msgspec.json.Decoder[Any]
+    questions: msgspec.json.Decoder[Any]
+
+    def accept_events(self, body: bytes) -> list[Event] | None:
+        """The events of an object or array; None where the body must be judged."""
+        try:
+            given = self.many_events.decode(body) if body.lstrip()[:1] == b"[" else [self.one_event.decode(body)]
+            quotes = 0
+            events = []
+            for one in given:
+                event, its_quotes = self._event(one)
+                events.append(event)
+                quotes += its_quotes
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, ValueError, _Doubt):
+            return None
+        return events if quotes == _count_quotes(body) else None
+
+    def accept_questions(self, body: bytes) -> list[Row] | None:
+        """The rows of a body of /predict; None where the body must be judged."""
+        try:
+            given = self.questions.decode(body)
+            if given.rows is UNSET:
+                if given.features is UNSET or given.at is UNSET:
+                    return None
+                numbers, categories, quotes = self._features(given.features)
+                rows = [Row(json_moment(at), numbers, categories) for at in given.at]
+                quotes += 4 + 2 * len(rows)
+            else:
+                if given.features is not UNSET or given.at is not UNSET:
+                    return None
+                rows, quotes = [], 2
+                for one in given.rows:
+                    numbers, categories, its_quotes = self._features(one.features)
+                    rows.append(Row(json_moment(one.at) if isinstance(one.at, str) else None, numbers, categories))
+                    quotes += its_quotes + 2 + (0 if one.at is UNSET else 2 if one.at is None else 4)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, ValueError, _Doubt):
+            return None
+        return rows if quotes == _count_quotes(body) else None
+
+    def _event(self, given: Any) -> tuple[Event, int]:
+        numbers, categories, quotes = self._features(given.features)
+        at = json_moment(given.at)
+        known = given.known_at
+        known_at = json_moment(known) if isinstance(known, str) else at + self.label_delay
+        if known_at < at or not is_in_calendar(known_at):
+            raise _Doubt
+        label = given.label
+        if not self.has_text_label:
+            label = repr(_exact(label))
+        elif self.classes is not None and label not in self.classes:
+            raise _Doubt
+        quotes += 12 + 2 * self.has_text_label + (0 if known is UNSET else 2 if known is None else 4)
+        return Event(given.event_id, at, known_at, numbers, categories, label), quotes
+
+    def _features(self, given: Any) -> tuple[tuple[float, ...], tuple[str, ...], int]:
+        """Numbers, categories, and how many quotation marks their names and texts take."""
+        values = msgspec.structs.astuple(given)
+        numbers, categories = values[: self.num_numbers], values[self.num_numbers :]
+        if self.always_given:
+            return tuple(map(_exact, numbers)), categories, self.quotes_per_row
+        quotes = 2 * sum(value is not UNSET for value in values) + 2 * sum(isinstance(text, str) for text in categories)
+        return (
+            tuple(_NAN if number is None or number is UNSET else _exact(number) for number in numbers),
+            tuple("" if text is None or text is UNSET else text for text in categories),
+            quotes,
+        )
+
+
+def compile_structs(task: Task) -> RowStructs:
+    """Structs and decoders for the rows of a task."""
+    ordered = [*task.numbers, *task.categories]
+    features = msgspec.defstruct(
+        "Features",
+        [_field(f"f{place}", feature) for place, feature in enumerate(ordered)],
+        rename={f"f{place}": feature.name for place, feature in enumerate(ordered)},
+        forbid_unknown_fields=True,
+        kw_only=True,
+    )
+    event = msgspec.defstruct(
+        "GivenEvent",
+        [
+            ("event_id", _Text),
+            ("at", str),
+            ("features", features),
+            ("label", _Text if task.is_classification else float),
+            ("known_at", str | None | UnsetType, UNSET),
+        ],
+        forbid_unknown_fields=True,
+    )
+    row = msgspec.defstruct(
+        "GivenRow", [("features", features), ("at", str | None | UnsetType, UNSET)], forbid_unknown_fields=True
+    )
+    question = msgspec.defstruct(
+        "Question",
+        [
+            ("rows", list[row] | UnsetType, UNSET),  # type: ignore[valid-type]
+            ("features", features | UnsetType, UNSET),
+            ("at", list[str] | UnsetType, UNSET),
+        ],
+        forbid_unknown_fields=True,
+    )
+    return RowStructs(
+        num_numbers=len(task.numbers),
+        label_delay=task.label_delay // MICROSECOND,
+        classes=None if task.target.classes is None else frozenset(task.target.classes),
+        has_text_label=task.is_classification,
+        always_given=not any(feature.optional for feature in ordered),
+        quotes_per_row=2 * len(ordered) + 2 * len(task.categories),
+        one_event=msgspec.json.Decoder(event),
+        many_events=msgspec.json.Decoder(list[event]),  # type: ignore[valid-type]
+        questions=msgspec.json.Decoder(question),
+    )
+
+
+def _field(name: str, feature: Feature) -> tuple[str, Any] | tuple[str, Any, Any]:
+    kind: Any = float if feature.kind == "number" else _Text
+    return (name, kind | None | UnsetType, UNSET) if feature.optional else (name, kind)
+
+
+def _exact(number: float) -> float:
+    """Minus zero becomes zero. What may have been a large integer, rounded already, is in doubt."""
+    if -EXACT_INTEGER < number < EXACT_INTEGER:
+        return number + 0.0
+    raise _Doubt
+
+
+def _count_quotes(body: bytes) -> int:
+    """How many quotation marks delimit names and texts: more than the values explain where a name is given twice."""
+    if b"\\" in body:
+        body = body.replace(b"\\\\", b"").replace(b'\\"', b"")
+    return body.count(b'"')

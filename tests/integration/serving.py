@@ -1,0 +1,51 @@
+"""The service's app in this process, with its lifespan, behind an httpx client; and a small task to speak of."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from service.app import make_app
+from service.settings import ServiceSettings
+
+TASK: dict[str, Any] = {
+    "features": [
+        {"name": "distance", "kind": "number"},
+        {"name": "carrier", "kind": "category"},
+        {"name": "wind", "kind": "number", "optional": True},
+    ],
+    "target": {"name": "outcome", "kind": "classification", "classes": ["late", "on_time"]},
+    "window": "P7D",
+    "label_delay": "PT6H",
+    "schedule": "manual",
+}
+
+
+def an_event(event_id: str = "e1", **changes: Any) -> dict[str, Any]:
+    """An event of that task; changes replace fields, `None` values included."""
+    event = {
+        "event_id": event_id,
+        "at": "2026-01-05T12:00:00+01:00",
+        "features": {"distance": 1400, "carrier": "UA", "wind": 3.5},
+        "label": "on_time",
+    }
+    return event | changes
+
+
+def service_settings(database_url: str, home: Path, **changes: Any) -> ServiceSettings:
+    """Settings of a service that looks often and waits briefly."""
+    return ServiceSettings(**{"database_url": database_url, "home": home, "poll_seconds": 0.1} | changes)
+
+
+@asynccontextmanager
+async def serving(settings: ServiceSettings) -> AsyncIterator[httpx.AsyncClient]:
+    """A client of the running app."""
+    app = make_app(settings)
+    transport = httpx.ASGITransport(app, raise_app_exceptions=False)
+    async with (
+        app.router.lifespan_context(app),
+        httpx.AsyncClient(transport=transport, base_url="http://morrow") as client,
+    ):
+        yield client
