@@ -18,15 +18,19 @@ from contracts.errors import MorrowError
 GRACE_SECONDS = 20  # the trainer gives its own child ten of them
 
 # The pipe comes in as 0. The watchdog is detached by a double fork, lest the child find one that it never made.
+# A child that has ended but is not yet collected (in a container, by nobody) no longer counts as alive.
 _LAUNCH = f"""
 exec 3<&0 </dev/null
+is_alive() {{
+  kill -0 $$ 2>/dev/null && case "$(cat /proc/$$/stat 2>/dev/null)" in *') Z '*) return 1 ;; esac
+}}
 (
   (
     trap '' TERM INT HUP
     read -r _ <&3
     kill -s TERM -- -$$
     tenths=0
-    while kill -0 $$ 2>/dev/null && [ $tenths -lt {GRACE_SECONDS}0 ]; do sleep 0.1; tenths=$((tenths + 1)); done
+    while is_alive && [ $tenths -lt {GRACE_SECONDS}0 ]; do sleep 0.1; tenths=$((tenths + 1)); done
     kill -s KILL -- -$$
   ) &
 )

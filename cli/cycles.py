@@ -54,7 +54,7 @@ def list_cycles(api: httpx.Client, task: str) -> list[dict[str, Any]]:
 
 
 def _is_same(one: dict[str, Any], other: dict[str, Any]) -> bool:
-    return (one["cutoff"], one["attempt"]) == (other["cutoff"], other["attempt"])
+    return bool(one["id"] == other["id"])
 
 
 def _because(cycle: dict[str, Any]) -> str:

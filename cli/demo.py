@@ -29,7 +29,8 @@ from cli.memory import PeakMemory
 from cli.questions import Score, ask_and_score, ask_one
 from cli.remote import Refused, ask, open_api
 from cli.rival_process import RivalProcess
-from cli.stack import EmbeddedStack, free_port, stop_signals
+from cli.signals import stop_signals
+from cli.stack import EmbeddedStack, free_port
 from contracts.clock import MICROSECOND, format_moment, parse_moment, to_micros
 from contracts.errors import MorrowError
 from contracts.settings import SharedSettings

@@ -6,7 +6,6 @@ MLflow needs tens of seconds to come up, so it starts first and everything else 
 
 import fcntl
 import os
-import signal
 import socket
 import sys
 import time
@@ -14,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType, TracebackType
+from types import TracebackType
 from typing import Self
 
 import httpx
@@ -23,6 +22,7 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from cli.children import Child, start_child
 from cli.postgres import embedded_postgres
+from cli.signals import ignored_signals
 from contracts.errors import MorrowError
 from contracts.settings import SharedSettings
 from migrations import migrate
@@ -87,7 +87,7 @@ class EmbeddedStack:
             time.sleep(0.5)
 
     def _stop(self) -> None:
-        with _ignored_signals(), self._console.status("Stopping …"):
+        with ignored_signals(), self._console.status("Stopping …"):
             self._cleanup.close()
 
     def _start(self) -> None:
@@ -161,33 +161,6 @@ class EmbeddedStack:
                 raise StackError(f"{name} did not get ready within {READY_LIMIT_SECONDS:.0f} s.")
             time.sleep(0.1)
         self.check()
-
-
-@contextmanager
-def stop_signals() -> Iterator[None]:
-    """Let SIGTERM and SIGHUP end the block as Ctrl-C does: by KeyboardInterrupt."""
-
-    def interrupt(_number: int, _frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    former = {number: signal.signal(number, interrupt) for number in (signal.SIGTERM, signal.SIGHUP)}
-    try:
-        yield
-    finally:
-        for number, handler in former.items():
-            signal.signal(number, handler)
-
-
-@contextmanager
-def _ignored_signals() -> Iterator[None]:
-    """Nothing may interrupt the stopping, which is bounded anyhow."""
-    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    former = {number: signal.signal(number, signal.SIG_IGN) for number in numbers}
-    try:
-        yield
-    finally:
-        for number, handler in former.items():
-            signal.signal(number, handler)
 
 
 @contextmanager

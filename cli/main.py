@@ -1,0 +1,199 @@
+"""The `morrow` command: every entry point of the system. The one place that reads the clock and the environment.
+
+Heavy libraries are imported where a command needs them, so that `morrow --help` answers at once.
+"""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from contracts.errors import MorrowError
+
+
+class Commands(TyperGroup):
+    """Shows our errors as sentences, with exit code 1; anything else is a bug and keeps its traceback."""
+
+    def invoke(self, ctx: Any) -> Any:
+        from pydantic import ValidationError
+
+        try:
+            return super().invoke(ctx)
+        except MorrowError as error:
+            sentence = str(error)
+        except ValidationError as error:
+            sentence = "\n".join(
+                f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in error.errors(include_url=False)
+            )
+        typer.secho(sentence, fg="red", err=True)
+        raise typer.Exit(1)
+
+
+app = typer.Typer(
+    cls=Commands,
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="Models trained for the window they will serve.",
+)
+task_app = typer.Typer(no_args_is_help=True, help="Define tasks and see how they are.")
+events_app = typer.Typer(no_args_is_help=True, help="Bring in labelled events.")
+app.add_typer(task_app, name="task")
+app.add_typer(events_app, name="events")
+
+Url = Annotated[str, typer.Option(envvar="MORROW_URL", help="Address of the API.")]
+LOCAL_URL = "http://127.0.0.1:8000"
+
+
+@app.command()
+def demo(
+    weeks: Annotated[int, typer.Option(min=1, max=26, help="How many weeks to serve after the first 26.")] = 6,
+    json_file: Annotated[Path | None, typer.Option("--json", help="Write the figures to this file.")] = None,
+    keep: Annotated[bool, typer.Option(help="Leave the stack running until Ctrl-C, and keep its folder.")] = False,
+) -> None:
+    """Retrain and serve through half a year of real flights, beside rival models."""
+    from cli.demo import run_demo
+
+    run_demo(weeks, json_file, keep=keep)
+
+
+@app.command()
+def up(
+    port: Annotated[int, typer.Option(envvar="MORROW_PORT", min=1, max=65535, help="Port of the API.")] = 8000,
+    home: Annotated[Path | None, typer.Option(help="Folder for all state; MORROW_HOME where not given.")] = None,
+) -> None:
+    """Run the whole stack on this machine: PostgreSQL, MLflow, API and trainer. Ctrl-C stops it."""
+    from rich.console import Console
+
+    from cli.signals import stop_signals
+    from cli.stack import EmbeddedStack
+    from contracts.settings import SharedSettings
+
+    settings = SharedSettings() if home is None else SharedSettings(home=home)
+    console = Console()
+    try:
+        with stop_signals(), EmbeddedStack(settings, port, console) as stack:
+            console.print(f"API     {stack.addresses.api}\nDocs    {stack.addresses.api}/docs")
+            console.print(f"MLflow  {stack.addresses.mlflow}\nState   {settings.home}\nCtrl-C stops everything.")
+            stack.wait()
+    except KeyboardInterrupt:
+        console.print("Stopped.")
+
+
+@app.command()
+def serve() -> None:
+    """Run the API."""
+    from contextlib import suppress
+
+    from cli.signals import stop_signals
+    from cli.store import open_store
+    from contracts.logs import configure_logs
+    from service.app import serve as serve_api
+    from service.settings import ServiceSettings
+
+    settings = ServiceSettings()
+    configure_logs(settings)
+    # The server stops gracefully on a signal and then raises it again.
+    with suppress(KeyboardInterrupt), stop_signals(), open_store(settings) as database_url:
+        serve_api(settings.model_copy(update={"database_url": database_url}))
+
+
+@app.command()
+def trainer(
+    check: Annotated[
+        bool, typer.Option("--check", help="Only say, by exit code, whether the trainer is alive.")
+    ] = False,
+) -> None:
+    """Run the trainer: it retrains every task at each of its windows."""
+    from datetime import UTC, datetime
+
+    from trainer.scheduler import is_alive, run_trainer
+    from trainer.settings import TrainerSettings
+
+    settings = TrainerSettings()
+    if check:
+        raise typer.Exit(0 if is_alive(settings, datetime.now(UTC)) else 1)
+    from cli.store import open_store
+    from contracts.logs import configure_logs
+
+    configure_logs(settings)
+    with open_store(settings) as database_url:
+        run_trainer(settings.model_copy(update={"database_url": database_url}))
+
+
+@app.command()
+def migrate() -> None:
+    """Bring the database to the newest revision."""
+    from cli.store import migrated_store
+    from contracts.settings import SharedSettings
+
+    with migrated_store(SharedSettings()):
+        typer.echo("The database is at the newest revision.")
+
+
+@task_app.command("apply")
+def apply_task(
+    file: Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="The task as TOML.")], url: Url = LOCAL_URL
+) -> None:
+    """Define a task, or a new revision of it."""
+    from cli.tasks import apply_task as apply
+
+    apply(url, file)
+
+
+@task_app.command("show")
+def show_task(task: Annotated[str | None, typer.Argument()] = None, url: Url = LOCAL_URL) -> None:
+    """Show how a task is: its champion, horizon, errors and cycles; or list all tasks."""
+    from cli.tasks import list_tasks
+    from cli.tasks import show_task as show
+
+    if task is None:
+        list_tasks(url)
+    else:
+        show(url, task)
+
+
+@events_app.command("import")
+def import_events(
+    task: str,
+    file: Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="CSV with a header.")],
+    url: Url = LOCAL_URL,
+) -> None:
+    """Post the rows of a CSV file: event_id, at, label, known_at where given, and a column for each feature."""
+    from cli.imports import import_events as import_file
+
+    if not import_file(url, task, file):
+        raise typer.Exit(1)
+
+
+@app.command()
+def cycle(
+    task: str,
+    as_of: Annotated[str | None, typer.Option(help="Train as of this moment (RFC 3339); now where not given.")] = None,
+    wait: Annotated[bool, typer.Option(help="Wait for the end; exit code 1 unless it is released.")] = True,
+    url: Url = LOCAL_URL,
+) -> None:
+    """Retrain a task."""
+    from cli.cycles import run_cycle
+
+    if not run_cycle(url, task, as_of, wait=wait):
+        raise typer.Exit(1)
+
+
+@app.command()
+def backtest(task: str) -> None:
+    """Fill the error matrix of a task from the past, and print what the horizon rule makes of it."""
+    from datetime import UTC, datetime
+
+    from cli.backtest import print_backtest
+    from cli.store import open_store
+    from trainer.settings import TrainerSettings
+
+    settings = TrainerSettings()
+    with open_store(settings) as database_url:
+        print_backtest(settings, database_url, task, lambda: datetime.now(UTC))
+
+
+if __name__ == "__main__":
+    app()

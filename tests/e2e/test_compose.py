@@ -1,0 +1,316 @@
+"""The compose file without Docker: its commands and environments as local processes, ordered by its health checks.
+
+Only what a container would provide is put in place: hosts and ports become free ports of this machine, volumes
+become folders, and the image of PostgreSQL becomes our embedded server, which runs the same script on its first start.
+"""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from importlib.metadata import distribution
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import yaml
+from sqlalchemy import create_engine, make_url, text
+
+from cli.postgres import embedded_postgres
+from cli.stack import free_port
+
+ROOT = Path(__file__).parents[2]
+GIVEN = {"POSTGRES_PASSWORD": "secret"}
+READY_SECONDS = 300
+STORE, ONE_SHOT = "postgres", "migrate"
+
+Service = dict[str, Any]
+
+
+def interpolate(value: Any) -> Any:
+    """`${NAME:?words}` and `${NAME:-default}` as compose fills them in."""
+    if isinstance(value, dict):
+        return {name: interpolate(one) for name, one in value.items()}
+    if isinstance(value, list):
+        return [interpolate(one) for one in value]
+    if not isinstance(value, str):
+        return value
+
+    def fill(match: re.Match[str]) -> str:
+        name, operator, word = match.groups()
+        assert operator == ":-" or name in GIVEN, f"{name} must be given"
+        return GIVEN.get(name, word)
+
+    return re.sub(r"\$\{(\w+)(:[?-])([^}]*)\}", fill, value)
+
+
+SERVICES: dict[str, Service] = interpolate(yaml.safe_load((ROOT / "docker-compose.yml").read_text()))["services"]
+
+
+def in_order(services: Mapping[str, Service]) -> list[str]:
+    """Names such that each comes after all it depends on."""
+    ordered: list[str] = []
+    while len(ordered) < len(services):
+        ready = [name for name, one in services.items() if set(one.get("depends_on", {})) <= set(ordered)]
+        added = [name for name in ready if name not in ordered]
+        assert added, "the services depend on each other in a circle"
+        ordered += added
+    return ordered
+
+
+def seconds(duration: str) -> float:
+    assert duration.endswith("s")
+    return float(duration.removesuffix("s"))
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What stands for containers: replacements in every command and environment, and the processes."""
+
+    folder: Path
+    database: str
+    ports: Mapping[str, int]
+    processes: dict[str, "subprocess.Popen[bytes]"]
+
+    def localise(self, service: str, value: str) -> str:
+        if value.startswith("postgresql+psycopg://"):
+            named = make_url(value)
+            assert (named.host, named.port, named.password) == (STORE, 5432, GIVEN["POSTGRES_PASSWORD"])
+            return make_url(self.database).set(database=named.database).render_as_string(hide_password=False)
+        mlflow, api = self.ports["mlflow"], self.ports["api"]
+        for container, here in {
+            "http://mlflow:5000": f"http://127.0.0.1:{mlflow}",
+            "127.0.0.1:5000": f"127.0.0.1:{mlflow}",
+            "127.0.0.1:8000": f"127.0.0.1:{api}",
+            "--port=5000": f"--port={mlflow}",
+            "0.0.0.0": "127.0.0.1",
+            "--host=127.0.0.1": f"--host={make_url(self.database).query['host']}" if service == STORE else "",
+            "/var/lib/": f"{self.folder}/{service}/",
+        }.items():
+            value = value.replace(container, here) if here else value
+        return str(api) if value == "8000" else value
+
+    def environment(self, service: str) -> dict[str, str]:
+        """Nothing of ours but where programs lie: a container inherits nothing either."""
+        programs = distribution("embedded-postgres").locate_file("embedded_postgres/pginstall/bin")
+        path = os.pathsep.join([str(Path(sys.executable).parent), str(programs), os.defpath])
+        given = SERVICES[service].get("environment", {})
+        return {"PATH": path, "HOME": str(self.folder)} | {
+            name: self.localise(service, value) for name, value in given.items()
+        }
+
+    def start(self, service: str) -> None:
+        for volume in SERVICES[service].get("volumes", []):
+            Path(self.localise(service, volume.split(":")[1])).mkdir(parents=True)
+        with (self.folder / f"{service}.log").open("wb") as log:
+            self.processes[service] = subprocess.Popen(
+                self._command(service, SERVICES[service]["command"]),
+                env=self.environment(service),
+                cwd=self.folder,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+
+    def await_condition(self, service: str, condition: str) -> None:
+        if condition == "service_completed_successfully":
+            assert self.processes[service].wait(READY_SECONDS) == 0, self.log(service)
+            return
+        assert condition == "service_healthy"
+        deadline = time.monotonic() + READY_SECONDS
+        while not self.is_healthy(service):
+            assert service == STORE or self.processes[service].poll() is None, self.log(service)
+            assert time.monotonic() < deadline, self.log(service)
+            time.sleep(0.5)
+
+    def is_healthy(self, service: str) -> bool:
+        check = SERVICES[service]["healthcheck"]
+        kind, *command = check["test"]
+        assert kind == "CMD"
+        done = subprocess.run(
+            self._command(service, command),
+            env=self.environment(service),
+            capture_output=True,
+            timeout=seconds(check["timeout"]),
+            check=False,
+        )
+        return done.returncode == 0
+
+    def stop(self, service: str) -> int:
+        """SIGTERM to the one process that Docker would tell, and its exit code within the grace."""
+        process = self.processes[service]
+        process.terminate()
+        try:
+            return process.wait(seconds(SERVICES[service]["stop_grace_period"]))
+        finally:
+            self.clear(service)
+
+    def clear(self, service: str) -> None:
+        """What a container's end takes with it."""
+        with suppress(ProcessLookupError):
+            os.killpg(self.processes[service].pid, signal.SIGKILL)
+        self.processes[service].wait()
+
+    def log(self, service: str) -> str:
+        return (self.folder / f"{service}.log").read_text(errors="replace")[-3000:]
+
+    def _command(self, service: str, command: Sequence[str]) -> list[str]:
+        return [self.localise(service, word) for word in command]
+
+
+@pytest.fixture(scope="module")
+def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
+    """All services, started in order."""
+    folder = tmp_path_factory.mktemp("compose")
+    with embedded_postgres(folder / "cluster", durable=False) as database:
+        _run_first_script(database)
+        machine = Machine(folder, database, {"mlflow": free_port(), "api": free_port()}, {})
+        try:
+            for service in in_order(SERVICES):
+                for needed, how in SERVICES[service].get("depends_on", {}).items():
+                    machine.await_condition(needed, how["condition"])
+                if service != STORE:
+                    machine.start(service)
+            yield machine
+        finally:
+            for service in machine.processes:
+                machine.clear(service)
+
+
+def _run_first_script(database: str) -> None:
+    (script,) = (volume for volume in SERVICES[STORE]["volumes"] if "/docker-entrypoint-initdb.d/" in volume)
+    statements = (ROOT / script.split(":")[0]).read_text()
+    engine = create_engine(database, isolation_level="AUTOCOMMIT")
+    with engine.connect() as connection:
+        connection.execute(text(statements))
+    engine.dispose()
+
+
+def test_every_service_gets_healthy(machine: Machine) -> None:
+    for service in SERVICES:
+        if service != ONE_SHOT:
+            machine.await_condition(service, "service_healthy")
+
+
+def test_an_event_and_a_question_go_through_them(machine: Machine) -> None:
+    """No model is there at first; after one cycle, which crosses every service, the question is answered."""
+    now = datetime.now(UTC).replace(minute=0, second=0, microsecond=0)
+    with httpx.Client(base_url=f"http://127.0.0.1:{machine.ports['api']}", timeout=30) as api:
+        assert api.put("/tasks/signs", json=TASK).status_code == 201
+        first, *others = _events(now)
+        assert api.post("/events", json=first).json()["created"] == 1
+        question: dict[str, str | float] = {"at": (now + timedelta(minutes=1)).isoformat(), "x": 0.5}
+        refused = api.get("/predict", params=question)
+        assert (refused.status_code, refused.json()["type"]) == (503, "/problems/no-model")
+        assert "Retry-After" in refused.headers
+
+        assert api.post("/events", json=others).json()["created"] == len(others)
+        assert api.post("/tasks/signs/cycles", json={}).status_code == 202
+        cycle = _await_end(api)
+        assert cycle["state"] == "released", cycle["reason"]
+        answer = _await_answer(api, question)
+        assert (answer["prediction"], answer["version"]) == ("plus", cycle["version"])
+
+
+def test_each_service_ends_on_sigterm_within_its_grace(machine: Machine) -> None:
+    assert {service: machine.stop(service) for service in ("trainer", "api")} == {"trainer": 0, "api": 0}
+    assert machine.stop("mlflow") in (0, -signal.SIGTERM)
+
+
+def test_dependencies_exist_and_conditions_fit() -> None:
+    for service in SERVICES.values():
+        for needed, how in service.get("depends_on", {}).items():
+            assert needed in SERVICES
+            expected = "service_completed_successfully" if needed == ONE_SHOT else "service_healthy"
+            assert how["condition"] == expected
+
+
+def test_only_loopback_is_published() -> None:
+    ports = [port for service in SERVICES.values() for port in service.get("ports", [])]
+    assert ports == ["127.0.0.1:8000:8000"]
+
+
+def test_every_service_has_a_user_and_a_health_check() -> None:
+    for name, service in SERVICES.items():
+        assert str(service["user"]) not in ("root", "0")
+        assert name == ONE_SHOT or service["healthcheck"]["test"][0] == "CMD"
+
+
+def test_our_services_may_change_only_their_volumes() -> None:
+    for name, service in SERVICES.items():
+        if name != STORE:
+            assert service["read_only"]
+            assert service["cap_drop"] == ["ALL"]
+
+
+def test_named_volumes_networks_and_files_exist() -> None:
+    compose = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
+    for service in SERVICES.values():
+        assert set(service["networks"]) <= set(compose["networks"])
+        for volume in service.get("volumes", []):
+            source = volume.split(":")[0]
+            assert (ROOT / source).exists() if source.startswith("./") else source in compose["volumes"]
+        if "build" in service:
+            assert (ROOT / service["build"]["dockerfile"]).exists()
+
+
+def test_the_database_is_asked_over_tcp() -> None:
+    """While the image makes its cluster, a server answers on the socket and goes away again."""
+    assert "--host=127.0.0.1" in SERVICES[STORE]["healthcheck"]["test"]
+
+
+def test_the_overlay_reserves_a_gpu_for_the_trainer_alone() -> None:
+    overlay = yaml.safe_load((ROOT / "docker-compose.gpu.yml").read_text())["services"]
+    assert list(overlay) == ["trainer"]
+    (device,) = overlay["trainer"]["deploy"]["resources"]["reservations"]["devices"]
+    assert device["capabilities"] == ["gpu"]
+
+
+TASK = {
+    "features": [{"name": "x", "kind": "number"}],
+    "target": {"name": "sign", "kind": "classification", "classes": ["minus", "plus"]},
+    "window": "PT1H",
+    "schedule": "manual",
+    "guard": {"max_age": 1, "min_pairs": 2, "min_rows": 20},
+    "training": {"num_seeds": 1, "width": 8, "pretrain_epochs": 40, "finetune_windows": 0, "batch_size": 32},
+}
+
+
+def _events(until: datetime) -> list[dict[str, Any]]:
+    """A row a minute for six hours; the label is the sign of the one number."""
+    return [
+        {
+            "event_id": f"row-{minute}",
+            "at": (until - timedelta(minutes=minute)).isoformat(),
+            "features": {"x": 1.0 if minute % 2 else -1.0},
+            "label": "plus" if minute % 2 else "minus",
+        }
+        for minute in range(1, 361)
+    ]
+
+
+def _await_end(api: httpx.Client) -> dict[str, Any]:
+    deadline = time.monotonic() + READY_SECONDS
+    while True:
+        cycle: dict[str, Any] = api.get("/tasks/signs/cycles").json()["cycles"][0]
+        if cycle["state"] not in ("requested", "running"):
+            return cycle
+        assert time.monotonic() < deadline, cycle
+        time.sleep(0.5)
+
+
+def _await_answer(api: httpx.Client, question: dict[str, str | float]) -> dict[str, Any]:
+    deadline = time.monotonic() + 30
+    while (response := api.get("/predict", params=question)).status_code == 503:
+        assert time.monotonic() < deadline
+        time.sleep(0.5)
+    assert response.status_code == 200, response.text
+    answer: dict[str, Any] = response.json()
+    return answer
