@@ -29,23 +29,24 @@ if TYPE_CHECKING:
     import pandas as pd
 
 NUM_KNOWN_WEEKS = 26
-TARGET_WEEKS = (15, 17, 19, 21, 23, 25)
+TARGET_WEEKS = (9, 11, 13, 15, 17, 19, 21, 23, 25)
 
 SPACE: dict[str, Sequence[Any]] = {
-    "calendar": [(), ("day",), ("day", "week"), ("day", "week", "year")],
-    "width": [32, 64],
+    "calendar": [(), ("day",), ("day", "week")],
+    "width": [32, 48, 64],
     "embedding": [4, 8],
-    "time_width": [1, 2, 4, 8],
-    "num_trelu": [0, 1, 2],
-    "pretrain_epochs": [2, 3, 4, 6, 10],
-    "pretrain_rate": [1e-3, 2e-3, 4e-3],
-    "finetune_windows": [1, 2, 4],
-    "finetune_epochs": [0, 1, 2],
-    "finetune_rate": [1e-4, 3e-4, 1e-3],
-    "weight_decay": [1e-3, 1e-2, 1e-1, 3e-1],
-    "gi_weight": [0.1, 0.5, 1.0, 3.0, 10.0],
+    "time_width": [1, 2],
+    "num_trelu": [1, 2],
+    "pretrain_epochs": [2, 3, 4, 6],
+    "pretrain_rate": [2e-3, 4e-3],
+    "finetune_windows": [1, 2],
+    "finetune_epochs": [1, 2, 4],
+    "finetune_rate": [1e-4, 3e-4, 6e-4],
+    "weight_decay": [1e-1, 3e-1, 1.0, 3.0],
+    "averaged": [0.5, 0.9],
+    "gi_weight": [0.5, 1.0, 3.0, 10.0],
     "gi_pretrain": [False, True],
-    "delta_max": [1.0, 2.0, 4.0, 8.0, 13.0],
+    "delta_max": [1.0, 2.0, 4.0, 8.0],
 }
 
 

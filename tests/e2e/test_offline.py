@@ -1,0 +1,66 @@
+"""The service keeps its word when PostgreSQL and MLflow are away, also after a restart."""
+
+from pathlib import Path
+
+import httpx
+
+from cli.postgres import EmbeddedPostgres
+from contracts.clock import format_moment, parse_moment
+from contracts.database import make_engine
+from migrations import migrate
+from tests.conftest import free_port, start_mlflow, stop, wait_until_healthy
+from tests.e2e.processes import impatient_environment, process, released, request, wait_for
+from tests.integration.drifting import cutoff_after, define, drifting_task
+
+
+def test_bounds_hold_to_the_microsecond_after_a_restart_without_postgres_and_mlflow(tmp_path: Path) -> None:
+    postgres = EmbeddedPostgres(tmp_path / "postgres", durable=False)
+    log, mlflow_url = tmp_path / "log", f"http://127.0.0.1:{free_port()}"
+    with log.open("ab") as stream:
+        mlflow = start_mlflow(tmp_path, mlflow_url, stream.fileno())
+    try:
+        database_url = postgres.start()
+        migrate(database_url)
+        environment = impatient_environment(database_url, mlflow_url, tmp_path / "home")
+        url = f"http://127.0.0.1:{environment['MORROW_PORT']}"
+        engine = make_engine(database_url)
+        task = drifting_task()
+        schema = define(engine, task, 8)
+        request(engine, schema, cutoff_after(8))
+        wait_until_healthy(f"{mlflow_url}/health", mlflow, seconds=240)
+
+        def ask(at: str) -> httpx.Response:
+            return httpx.get(f"{url}/predict", params={"task": task.name, "at": at, "x": "0.5", "kind": "a"})
+
+        def answers(at: str) -> dict[str, object]:
+            inside = ask(at)
+            assert inside.status_code == 200
+            last = str(inside.json()["valid_until"])
+            assert ask(last).status_code == 200
+            beyond = ask(format_moment(parse_moment(last) + 1))
+            assert beyond.status_code == 422
+            assert beyond.json()["valid_until"] == last
+            assert "valid_from" in beyond.json()
+            answer: dict[str, object] = inside.json()
+            return answer
+
+        moment = format_moment(cutoff_after(8))
+        with process("service", environment, log) as api:
+            wait_until_healthy(f"{url}/livez", api, seconds=60)
+            with process("trainer", environment, log):
+                wait_for("the release", lambda: released(engine, schema, cutoff_after(8)), log)
+            wait_for("the first answer", lambda: ask(moment).status_code == 200, log)
+            before = answers(moment)
+            engine.dispose()
+            postgres.stop()
+            stop(mlflow)
+            assert answers(moment) == before
+        with process("service", environment, log) as api:
+            wait_until_healthy(f"{url}/livez", api, seconds=60)
+            assert answers(moment) == before
+            refused = httpx.post(f"{url}/events", params={"task": task.name}, json=[], timeout=30)
+            assert refused.status_code == 503
+            assert "Retry-After" in refused.headers
+    finally:
+        stop(mlflow)
+        postgres.stop()
