@@ -44,13 +44,19 @@ class Stock:
 
     def batch(self, numbers: Tensor) -> Batch:
         """The rows of these numbers `(E, B)`, a minibatch `(E, B, …)` per member."""
-        parts = list(zip(self.runs, self.columns, strict=True))
         return Batch(
-            dense=torch.cat([rows.dense[numbers[run]] for run, rows in parts]),
-            codes=torch.cat([rows.codes[numbers[run]] for run, rows in parts]),
-            u=torch.cat([rows.u[numbers[run]] for run, rows in parts]),
-            targets=torch.cat([rows.targets[numbers[run]] for run, rows in parts]),
+            dense=self._taken([rows.dense for rows in self.columns], numbers),
+            codes=self._taken([rows.codes for rows in self.columns], numbers),
+            u=self._taken([rows.u for rows in self.columns], numbers),
+            targets=self._taken([rows.targets for rows in self.columns], numbers),
         )
+
+    def _taken(self, columns: Sequence[Tensor], numbers: Tensor) -> Tensor:
+        taken = [
+            column.index_select(0, numbers[run].flatten()).view(*numbers[run].shape, *column.shape[1:])
+            for run, column in zip(self.runs, columns, strict=True)
+        ]
+        return taken[0] if len(taken) == 1 else torch.cat(taken)
 
 
 def _moved(rows: Encoded, device: torch.device, dtype: torch.dtype) -> Batch:

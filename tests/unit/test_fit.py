@@ -40,7 +40,8 @@ def rows(num_rows: int = 60, seed: int = 0, vocabulary_size: int = 4, is_classif
     generator = np.random.default_rng(seed)
     at = np.sort(generator.integers(-28, 0, num_rows))
     dense = generator.normal(size=(num_rows, 4)).astype(np.float32)
-    targets = (dense[:, 0] > 0).astype(np.int64) if is_classified else dense[:, 0]
+    noisy = (dense[:, 0] + 0.3 * generator.normal(size=num_rows)).astype(np.float32)
+    targets = (noisy > 0).astype(np.int64) if is_classified else noisy
     codes = generator.integers(0, vocabulary_size, (num_rows, 1))
     return Encoded(dense, codes, WEEK.model_time(at, 0), targets, at - at % 7)
 
