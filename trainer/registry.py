@@ -11,6 +11,7 @@ import re
 import shutil
 import tempfile
 import time
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -276,12 +277,14 @@ def _save_flavour(target: Path, folder: Path, manifest: Manifest) -> None:
     else:
         outputs = [TensorSpec(np.dtype("float32"), (-1,), name) for name in ("mean", "scale")]
     graph: Any = onnx.load(folder / GRAPH_FILE)
-    save_model(
-        graph,
-        target,
-        signature=ModelSignature(inputs=Schema(inputs), outputs=Schema(outputs)),
-        pip_requirements=_REQUIREMENTS,
-        save_as_external_data=False,
-    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # mlflow warns of its own type hints when it first loads its flavours
+        save_model(
+            graph,
+            target,
+            signature=ModelSignature(inputs=Schema(inputs), outputs=Schema(outputs)),
+            pip_requirements=_REQUIREMENTS,
+            save_as_external_data=False,
+        )
     for name in (GRAPH_FILE, MANIFEST_FILE):
         shutil.copyfile(folder / name, target / name)

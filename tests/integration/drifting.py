@@ -10,7 +10,7 @@ import numpy as np
 from sqlalchemy import Engine
 
 from contracts.catalog import Schema, define_task
-from contracts.clock import to_micros
+from contracts.clock import MICROSECOND, to_micros
 from contracts.cycles import Cycle, claim_cycle, request_cycle
 from contracts.events import Event, append_events
 from contracts.task import Task
@@ -18,7 +18,6 @@ from trainer.settings import TrainerSettings
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 HOUR = timedelta(hours=1)
-MICROS = 3_600_000_000
 ROWS_PER_WINDOW = 150
 
 
@@ -51,10 +50,10 @@ def cutoff_after(num_windows: int) -> int:
     return to_micros(START + num_windows * HOUR)
 
 
-def drifting_events(first: int, end: int, seed: int = 0, shuffled: bool = False) -> Iterator[Event]:
+def drifting_events(first: int, end: int, shuffled: bool = False, as_numbers: bool = False) -> Iterator[Event]:
     """Rows of windows `[first, end)`; with `shuffled` labels nothing can be learned from them."""
-    rng = np.random.default_rng((seed, first, end))
     for window in range(first, end):
+        rng = np.random.default_rng(window)
         base = cutoff_after(window)
         for k in range(ROWS_PER_WINDOW):
             x, kind = float(rng.normal()), "ab"[int(rng.integers(2))]
@@ -62,7 +61,9 @@ def drifting_events(first: int, end: int, seed: int = 0, shuffled: bool = False)
             label = "yes" if x > boundary else "no"
             if shuffled:
                 label = ("yes", "no")[int(rng.integers(2))]
-            at = base + k * (MICROS // ROWS_PER_WINDOW)
+            if as_numbers:
+                label = repr(10 * (x - boundary))
+            at = base + k * (HOUR // MICROSECOND // ROWS_PER_WINDOW)
             yield Event(f"{window}-{k}", at, at, (x,), (kind,), label)
 
 

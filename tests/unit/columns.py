@@ -30,7 +30,7 @@ def rows(at: list[int], labels: list[float], classes: tuple[str, ...] = ()) -> E
         numbers=np.zeros((count, 1)),
         categories=np.zeros((count, 0), np.int32),
         vocabularies=(),
-        labels=np.array(labels, np.int32 if classes else np.float64),
+        labels=np.array(labels, np.int32) if classes else np.array(labels, np.float64),
         classes=classes,
         withheld=np.zeros(count, np.bool_),
     )

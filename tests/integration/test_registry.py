@@ -1,0 +1,184 @@
+"""What the trainer writes to a real MLflow, and how it behaves when MLflow is not there."""
+
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from uuid import uuid4
+
+import numpy as np
+import onnx
+import pytest
+from mlflow import MlflowClient, pyfunc, set_tracking_uri
+from onnx import TensorProto, helper
+
+from contracts.clock import to_micros
+from contracts.errors import CycleError, Unavailable
+from contracts.manifest import FORMAT_VERSION, GRAPH_FILE, MANIFEST_FILE, Manifest, Probe, checksum, encode_manifest
+from contracts.task import Task
+from tests.conftest import free_port
+from trainer.registry import CYCLE_TAG, LEASE_TAG, Champion, OpenRun, Registry
+from trainer.run import Run
+
+CUTOFF = to_micros(datetime(2026, 1, 1, tzinfo=UTC))
+
+
+@pytest.fixture
+def registry(mlflow_url: str) -> Registry:
+    return Registry(mlflow_url)
+
+
+def artefact(folder: Path, name: str, cutoff: int = CUTOFF) -> Manifest:
+    """A graph that answers two classes by the sign of one number, with its manifest."""
+    folder.mkdir(parents=True, exist_ok=True)
+    graph = helper.make_graph(
+        [
+            helper.make_node("Cast", ["numbers"], ["x"], to=TensorProto.FLOAT),
+            helper.make_node("Neg", ["x"], ["minus_x"]),
+            helper.make_node("Concat", ["x", "minus_x"], ["logits"], axis=1),
+            helper.make_node("Softmax", ["logits"], ["probabilities"], axis=1),
+        ],
+        "tiny",
+        [
+            helper.make_tensor_value_info("at", TensorProto.INT64, ["n"]),
+            helper.make_tensor_value_info("numbers", TensorProto.DOUBLE, ["n", 1]),
+        ],
+        [helper.make_tensor_value_info("probabilities", TensorProto.FLOAT, ["n", 2])],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
+    onnx.checker.check_model(model)
+    (folder / GRAPH_FILE).write_bytes(model.SerializeToString())
+    task = Task.model_validate(
+        {
+            "name": name,
+            "window": "PT1H",
+            "features": [{"name": "x", "kind": "number"}],
+            "target": {"name": "y", "kind": "classification"},
+        }
+    )
+    manifest = Manifest(
+        format_version=FORMAT_VERSION,
+        task=task.model_dump(mode="json"),
+        schema_id=1,
+        recipe=task.recipe,
+        classes=["down", "up"],
+        trained_from=0,
+        cutoff=cutoff,
+        window=task.clock.window,
+        horizon=2,
+        error_name=task.error_name,
+        ages=[],
+        num_rows=1,
+        rows_digest="0" * 64,
+        read_at=cutoff,
+        seeds=[0],
+        device="cpu",
+        git_sha="unknown",
+        checksums={GRAPH_FILE: checksum(folder / GRAPH_FILE)},
+        probe=Probe(at=[cutoff], numbers=[[0.0]], categories=[[]], outputs=[[0.5, 0.5]]),
+    )
+    (folder / MANIFEST_FILE).write_bytes(encode_manifest(manifest))
+    return manifest
+
+
+def new_name() -> str:
+    return f"tiny_{uuid4().hex[:8]}"
+
+
+def open_run(registry: Registry, task: str) -> str:
+    return registry.start_run(task, "a cycle", {CYCLE_TAG: "7", LEASE_TAG: "mine"})
+
+
+def test_registering_the_same_artefact_again_finds_its_version(registry: Registry, tmp_path: Path) -> None:
+    name = new_name()
+    manifest = artefact(tmp_path, name)
+    run_id = open_run(registry, name)
+    assert registry.register(tmp_path, manifest, run_id, {}) == "1"
+    assert registry.register(tmp_path, manifest, run_id, {}) == "1"
+    newer = artefact(tmp_path / "newer", name, CUTOFF + manifest.window)
+    assert registry.register(tmp_path / "newer", newer, run_id, {}) == "2"
+
+
+def test_the_champion_is_the_version_that_the_alias_names(registry: Registry, tmp_path: Path) -> None:
+    name = new_name()
+    assert registry.champion(name) is None
+    version = registry.register(tmp_path, artefact(tmp_path, name), open_run(registry, name), {})
+    assert registry.champion(name) is None
+    registry.move_alias(name, version)
+    assert registry.champion(name) == Champion(version, CUTOFF)
+
+
+def test_a_version_loads_as_a_plain_mlflow_model(registry: Registry, tmp_path: Path) -> None:
+    name = new_name()
+    version = registry.register(tmp_path, artefact(tmp_path, name), open_run(registry, name), {})
+    set_tracking_uri(registry.url)
+    model = pyfunc.load_model(f"models:/{name}/{version}")
+    answers = model.predict({"at": np.array([CUTOFF]), "numbers": np.array([[0.0]])})
+    assert answers["probabilities"].tolist() == [[0.5, 0.5]]
+
+
+def test_open_runs_are_those_of_the_task_that_still_run_and_are_ours(registry: Registry, mlflow_url: str) -> None:
+    name = new_name()
+    assert registry.open_runs(name) == []
+    run_id = open_run(registry, name)
+    foreign = registry.start_run(name, "by hand", {})
+    assert registry.open_runs(name) == [OpenRun(run_id, 7, "mine")]
+    registry.end_run(run_id, "FAILED", "its trainer went away")
+    assert registry.open_runs(name) == []
+    client = MlflowClient(mlflow_url, mlflow_url)
+    assert client.get_run(run_id).data.tags["morrow.reason"] == "its trainer went away"
+    assert client.get_run(foreign).info.status == "RUNNING"
+
+
+def test_a_deleted_experiment_is_taken_up_again(registry: Registry, mlflow_url: str) -> None:
+    name = new_name()
+    open_run(registry, name)
+    client = MlflowClient(mlflow_url, mlflow_url)
+    experiment = client.get_experiment_by_name(name)
+    assert experiment is not None
+    client.delete_experiment(experiment.experiment_id)
+    open_run(registry, name)
+
+
+def test_a_name_that_is_not_a_tasks_is_refused(registry: Registry, tmp_path: Path) -> None:
+    manifest = artefact(tmp_path, new_name())
+    manifest.task["name"] = "../x"
+    with pytest.raises(CycleError, match="names no task"):
+        registry.register(tmp_path, manifest, "0" * 32, {})
+
+
+def test_a_dead_server_is_reported_within_seconds(tmp_path: Path) -> None:
+    dead = Registry(f"http://127.0.0.1:{free_port()}")
+    began = time.monotonic()
+    with pytest.raises(Unavailable):
+        dead.champion("demand")
+    with pytest.raises(Unavailable):
+        dead.register(tmp_path, artefact(tmp_path, "demand"), "0" * 32, {})
+    assert time.monotonic() - began < 20
+
+
+def test_what_is_noted_while_the_server_is_away_is_delivered_once_it_is_back(
+    registry: Registry, mlflow_url: str
+) -> None:
+    name = new_name()
+    run = Run(Registry(f"http://127.0.0.1:{free_port()}"), name, "a cycle", {}, lambda: datetime.now(UTC))
+    run.note(params={"width": 8}, tags={"morrow.device": "cpu"})
+    run.measure("loss", 0.5, 1)
+    run.deliver()
+    assert run.run_id is None
+    run.registry = registry
+    run.measure("loss", 0.25, 2)
+    run.end("FINISHED", None)
+    assert run.run_id is not None
+    client = MlflowClient(mlflow_url, mlflow_url)
+    written = client.get_run(run.run_id)
+    assert (written.info.status, written.data.params) == ("FINISHED", {"width": "8"})
+    assert [point.value for point in client.get_metric_history(run.run_id, "loss")] == [0.5, 0.25]
+
+
+def test_a_run_keeps_a_bounded_number_of_figures(registry: Registry, mlflow_url: str) -> None:
+    run = Run(registry, new_name(), "a cycle", {}, lambda: datetime.now(UTC))
+    for step in range(6000):
+        run.measure("loss", 0.0, step)
+    run_id = run.insist()
+    history = MlflowClient(mlflow_url, mlflow_url).get_metric_history(run_id, "loss")
+    assert max(point.step for point in history) == 4999
