@@ -91,8 +91,10 @@ def main(now: Callable[[], datetime]) -> None:
 
 
 def _listen(lines: SimpleQueue[str]) -> None:
-    for line in sys.stdin:
-        lines.put(line)
+    """Through a stream of its own: a thread that waits in `sys.stdin` would hold up the interpreter's end."""
+    with os.fdopen(os.dup(sys.stdin.fileno())) as stream:
+        for line in stream:
+            lines.put(line)
     os._exit(0)
 
 

@@ -23,10 +23,19 @@ _LONGEST_INTEGER = 300  # longer ones no float64 can hold
 def read_csv(stream: BinaryIO, task: Task) -> Iterator[dict[str, Any]]:
     """Events of a CSV file with a header: event_id, at, label, known_at where given, and a column for each feature.
 
-    An empty cell is a missing value. Raises InvalidInput for a file without the needed columns or a ragged line.
+    An empty cell is a missing value. Raises InvalidInput for a file that is not CSV in UTF-8, lacks a needed column or has a ragged line.
     """
+    text = io.TextIOWrapper(stream, "utf-8-sig", newline="")
+    try:
+        yield from _read(csv.DictReader(text, restkey=""), task)
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise InvalidInput([Fault("file", f"is not CSV in UTF-8: {error}")]) from error
+    finally:
+        text.detach()  # the stream is its owner's to close
+
+
+def _read(reader: "csv.DictReader[str]", task: Task) -> Iterator[dict[str, Any]]:
     numbers = {feature.name for feature in task.numbers}
-    reader = csv.DictReader(io.TextIOWrapper(stream, "utf-8-sig", newline=""), restkey="")
     if missing := {"event_id", "at", "label"} - set(reader.fieldnames or ()):
         raise InvalidInput([Fault(name, "is not a column of the file") for name in sorted(missing)])
     for row in reader:

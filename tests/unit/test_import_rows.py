@@ -85,5 +85,10 @@ def test_ragged_lines_are_named(line: str) -> None:
         read(HEADER + line)
 
 
+def test_a_file_in_another_encoding_is_refused() -> None:
+    with pytest.raises(InvalidInput, match="is not CSV in UTF-8"):
+        list(read_csv(io.BytesIO((HEADER + "é,T,late,1,UA\n").encode("latin-1")), CLASSIFICATION))
+
+
 def test_batches_keep_order_and_lose_nothing() -> None:
     assert list(batches(range(5), 2)) == [[0, 1], [2, 3], [4]]

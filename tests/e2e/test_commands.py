@@ -1,0 +1,113 @@
+"""The commands that talk to an API, as a user types them, against the real API over a real database."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+import pytest
+
+from cli.children import start_child
+from cli.flights import read_task_file
+from cli.stack import HOST, free_port
+
+MORROW = [sys.executable, "-m", "cli.main"]
+
+
+@dataclass(frozen=True)
+class Said:
+    """What a command printed and how it ended."""
+
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def api(database_url: str, tmp_path: Path) -> Iterator[str]:
+    port = free_port()
+    environment = os.environ | {
+        "MORROW_DATABASE_URL": database_url,
+        "MORROW_HOME": str(tmp_path / "home"),
+        "MORROW_HOST": HOST,
+        "MORROW_PORT": str(port),
+    }
+    child = start_child("API", [*MORROW, "serve"], environment, tmp_path / "api.log")
+    url = f"http://{HOST}:{port}"
+    try:
+        transport = httpx.HTTPTransport(retries=8)
+        with httpx.Client(transport=transport, timeout=30) as client:
+            assert client.get(f"{url}/livez").status_code == 200
+        yield url
+    finally:
+        child.stop()
+
+
+def say(url: str, *arguments: str) -> Said:
+    done = subprocess.run(
+        [*MORROW, *arguments],
+        env=os.environ | {"MORROW_URL": url, "COLUMNS": "200"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert "Traceback" not in done.stderr
+    return Said(done.returncode, done.stdout, done.stderr)
+
+
+def test_a_task_is_applied_shown_filled_and_retrained(api: str, tmp_path: Path) -> None:
+    task = tmp_path / "flights.toml"
+    task.write_text(read_task_file())
+    assert "stored as revision 1" in say(api, "task", "apply", str(task)).out
+    assert "stored already as revision 1" in say(api, "task", "apply", str(task)).out
+
+    file = tmp_path / "flights.csv"
+    names = "sched_dep_minutes,weekday,carrier,origin,dest,distance,temp,dewp,humid,wind_speed,precip,pressure,visib"
+    good = "2013-01-01T10:00:00Z,late,315,Tuesday,UA,EWR,IAH,1400,39.02,28.04,64.43,12.65,0.0,,10.0"
+    naive = good.replace("Z,", ",", 1).replace(",1400,", ",nan,")
+    file.write_text(f"event_id,at,label,{names}\na,{good}\nb,{good}\nc,{naive}\na,{good.replace('late', 'on_time')}\n")
+    imported = say(api, "events", "import", "flights", str(file))
+    assert imported.code == 1
+    assert "2 created, 0 duplicates, 1 conflicts, 1 rejected" in imported.out
+    assert "c: at: has no offset" in imported.out
+    assert "features.distance" in imported.out
+    assert "a: is stored with other content" in imported.out
+
+    assert "requested" in say(api, "cycle", "flights", "--as-of", "2013-01-08T05:00:00Z", "--no-wait").out
+    shown = say(api, "task", "show", "flights").out
+    assert "2 events" in shown
+    assert "Champion  none yet" in shown
+    assert "2013-01-08T05:00:00Z" in shown
+    assert "flights" in say(api, "task", "show").out
+
+
+def test_refusals_are_sentences_and_exit_with_1(api: str, tmp_path: Path) -> None:
+    unknown = say(api, "cycle", "nothing")
+    assert unknown.code == 1
+    assert "There is no task named 'nothing'" in unknown.err
+    wrong = tmp_path / "wrong.toml"
+    wrong.write_text('name = "wrong"\nwindow = "P7D"\nfeatures = []\n[target]\nname = "y"\nkind = "clustering"\n')
+    refused = say(api, "task", "apply", str(wrong))
+    assert refused.code == 1
+    assert "target.kind" in refused.err
+    wrong.write_text("name = ")
+    assert "is not TOML" in say(api, "task", "apply", str(wrong)).err
+
+
+def test_an_absent_api_is_said() -> None:
+    said = say(f"http://{HOST}:{free_port()}", "task", "show")
+    assert said.code == 1
+    assert "does not answer" in said.err
+
+
+def test_settings_that_cannot_be_read_are_named() -> None:
+    done = subprocess.run(
+        [*MORROW, "serve"], env=os.environ | {"MORROW_PORT": "many"}, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    assert "port" in done.stderr
+    assert "Traceback" not in done.stderr
