@@ -23,7 +23,8 @@ _LONGEST_INTEGER = 300  # longer ones no float64 can hold
 def read_csv(stream: BinaryIO, task: Task) -> Iterator[dict[str, Any]]:
     """Events of a CSV file with a header: event_id, at, label, known_at where given, and a column for each feature.
 
-    An empty cell is a missing value. Raises InvalidInput for a file that is not CSV in UTF-8, lacks a needed column or has a ragged line.
+    An empty cell is a missing value. Raises InvalidInput for a file that is not CSV in UTF-8, lacks a needed column
+    or has a ragged line.
     """
     text = io.TextIOWrapper(stream, "utf-8-sig", newline="")
     try:
