@@ -35,8 +35,8 @@ from torch import Tensor, nn
 
 from contracts.task import Training
 
-# Slowest and fastest sine of Time2Vec at the start, in radians per span: a twelfth of a period to half a period. Faster
-# ones fit the past as well and carry a steady drift less far: the calendar's phases are there for cycles.
+# Slowest and fastest sine of Time2Vec at the start, in radians per span. Faster ones carry a steady drift less far; for
+# cycles there is the calendar.
 _FREQUENCIES = (0.5, 3.0)
 _GATE_SCALE = 0.1
 
@@ -119,8 +119,7 @@ class Linear(nn.Module):
         value = torch.baddbmm(self.bias[:, None], x.value, self.weight)
         if x.rate is None:
             return Dual(value, None)
-        num_moving = x.rate.shape[-1]
-        return Dual(value, torch.bmm(x.rate, self.weight[:, self.weight.shape[1] - num_moving :]))
+        return Dual(value, torch.bmm(x.rate, self.weight[:, self.weight.shape[1] - x.rate.shape[-1] :]))
 
 
 class Embedding(nn.Module):
@@ -144,9 +143,8 @@ class Embedding(nn.Module):
 
     def forward(self, codes: Int[Tensor, "E n q"]) -> Float[Tensor, "E n qa"]:
         num_members, num_rows, width = self.table.shape
-        members = torch.arange(num_members, device=codes.device) * num_rows
-        found = nn.functional.embedding(codes + self.starts + members[:, None, None], self.table.reshape(-1, width))
-        return found.flatten(2)
+        first_row = self.starts + num_rows * torch.arange(num_members, device=codes.device)[:, None, None]
+        return nn.functional.embedding(codes + first_row, self.table.reshape(-1, width)).flatten(2)
 
 
 class Time2Vec(nn.Module):
@@ -193,13 +191,12 @@ class TReLU(nn.Module):
 
     def __init__(self, num_members: int, time_width: int, gate_width: int, width: int) -> None:
         super().__init__()
-        self.gate_width = gate_width
         self.hidden = Linear(num_members, time_width, 2 * gate_width)
         self.slope = Linear(num_members, gate_width, width, scale=_GATE_SCALE)
         self.threshold = Linear(num_members, gate_width, width, scale=_GATE_SCALE)
 
     def forward(self, x: Dual, tau: Dual) -> Dual:
-        for_slope, for_threshold = _halves(_tanh(self.hidden(tau)), self.gate_width)
+        for_slope, for_threshold = _halves(_tanh(self.hidden(tau)))
         h: Dual = self.slope(for_slope)
         g: Dual = self.threshold(for_threshold)
         gap = (g.value - x.value).relu()
@@ -232,22 +229,19 @@ class CohortNetwork(nn.Module):
         self.time = Time2Vec(num_members, shape.time_width, shape.time_linear) if shape.is_timed else None
         widths = [shape.num_inputs] + [shape.width] * shape.num_layers
         self.hidden = nn.ModuleList(Linear(num_members, narrow, wide) for narrow, wide in itertools.pairwise(widths))
-        num_plain = shape.num_layers - shape.num_trelu if shape.is_timed else shape.num_layers
+        num_plain = shape.num_layers - shape.num_trelu * shape.is_timed
         self.activations = nn.ModuleList(
             ReLU() if i < num_plain else TReLU(num_members, shape.time_width, shape.trelu_width, shape.width)
             for i in range(shape.num_layers)
         )
         self.head = Linear(num_members, shape.width, shape.num_outputs)
         self.to(dtype)
-        self._draw(seeds)
-
-    @torch.no_grad()
-    def _draw(self, seeds: Sequence[int]) -> None:
-        layers = [layer for layer in self.modules() if isinstance(layer, Embedding | Time2Vec | Linear)]
-        for member, seed in enumerate(seeds):
-            generator = torch.Generator().manual_seed(seed)
-            for layer in layers:
-                layer.draw(member, generator)
+        with torch.no_grad():
+            for member, seed in enumerate(seeds):
+                generator = torch.Generator().manual_seed(seed)
+                for layer in self.modules():
+                    if isinstance(layer, Embedding | Time2Vec | Linear):
+                        layer.draw(member, generator)
 
     @property
     def num_members(self) -> int:
@@ -302,8 +296,9 @@ def _tanh(x: Dual) -> Dual:
     return Dual(value, None if x.rate is None else x.rate * (1 - value * value))
 
 
-def _halves(x: Dual, width: int) -> tuple[Dual, Dual]:
-    first, second = slice(None, width), slice(width, None)
+def _halves(x: Dual) -> tuple[Dual, Dual]:
+    first, second = x.value.chunk(2, dim=-1)
     if x.rate is None:
-        return Dual(x.value[..., first], None), Dual(x.value[..., second], None)
-    return Dual(x.value[..., first], x.rate[..., first]), Dual(x.value[..., second], x.rate[..., second])
+        return Dual(first, None), Dual(second, None)
+    first_rate, second_rate = x.rate.chunk(2, dim=-1)
+    return Dual(first, first_rate), Dual(second, second_rate)
