@@ -5,12 +5,13 @@ scheduler. The order comes as one line on standard input, which keeps passwords 
 pipe then stays open, and its end tells the process that the scheduler is gone.
 """
 
+import io
 import os
 import signal
 import sys
 import threading
 from datetime import UTC, datetime
-from typing import Any, BinaryIO
+from typing import Any
 
 import msgspec
 import structlog
@@ -41,8 +42,11 @@ def write_order(settings: TrainerSettings, cycle: Cycle | None) -> bytes:
     return msgspec.json.encode(Order(settings.model_dump(mode="json"), cycle)) + b"\n"
 
 
-def run_child(stream: BinaryIO) -> int:
-    """Carry out the order that comes first on the stream; returns the exit code."""
+def run_child(stream: io.RawIOBase) -> int:
+    """Carry out the order that comes first on the stream; returns the exit code.
+
+    The stream is unbuffered: a thread that still waits in a buffered one would abort the interpreter at its end.
+    """
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     order = msgspec.json.decode(stream.readline(), type=Order)
@@ -75,7 +79,7 @@ def _run(engine: Engine, cycle: Cycle, settings: TrainerSettings, mlflow_url: st
         run_cycle(engine, Registry(mlflow_url), cycle, settings=settings, now=lambda: datetime.now(UTC), report=report)
 
 
-def _die_with_parent(stream: BinaryIO) -> None:
+def _die_with_parent(stream: io.RawIOBase) -> None:
     """The pipe ends when the scheduler does, however it died; its lease then runs out."""
     stream.read()
     os._exit(ORPHANED)
@@ -101,4 +105,5 @@ def end_orphans(engine: Engine, mlflow_url: str) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(run_child(sys.stdin.buffer))
+    with open(0, "rb", buffering=0, closefd=False) as standard_input:
+        sys.exit(run_child(standard_input))

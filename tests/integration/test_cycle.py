@@ -36,7 +36,6 @@ from trainer.cycle import run_cycle
 from trainer.due import REGISTRY_UNREACHABLE
 from trainer.registry import Registry
 
-
 IDLE_IN_TRANSACTION = """
     SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND state LIKE 'idle in transaction%'
 """
