@@ -57,12 +57,13 @@ def make_app(settings: ServiceSettings) -> FastAPI:
         following.cancel()
         with suppress(asyncio.CancelledError):
             await following
+        follower.close()
         store.close()
         log.info("service.stopped")
 
     app = FastAPI(title="Morrow", version=VERSION, description=DESCRIPTION, lifespan=lifespan, redoc_url=None)
     app.add_middleware(CountRequests, metrics=metrics)
-    handle_problems(app)
+    handle_problems(app, metrics)
     app.router.routes.append(Predict(follower, settings).route())
     app.include_router(events_router(store, settings, metrics))
     app.include_router(tasks_router(store, follower, settings))

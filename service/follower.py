@@ -112,6 +112,11 @@ class Follower:
         """Make the look that goes on end soon, a download included."""
         self._stopping.set()
 
+    def close(self) -> None:
+        """Close the connections to the registry, once no look goes on."""
+        if self._client is not None:
+            self._client.close()
+
     def restore(self) -> None:
         """Load the local copies, so that a start without registry and database answers as before."""
         for task, current in list_copies(self._models).items():

@@ -31,6 +31,7 @@ from contracts.errors import (
     Unavailable,
 )
 from service.forecaster import AnswerNotFinite
+from service.metrics import Metrics
 
 MAX_FAULTS = 100
 
@@ -101,8 +102,16 @@ def write_problem(kind: Kind, detail: str, headers: dict[str, str] | None = None
     return Response(msgspec.json.encode(document), kind.status, headers, "application/problem+json")
 
 
-def handle_problems(app: FastAPI) -> None:
+def handle_problems(app: FastAPI, metrics: Metrics) -> None:
     """Answer every exception of the app with a problem document."""
+
+    async def on_answer_not_finite(_request: Request, error: Exception) -> Response:
+        assert isinstance(error, AnswerNotFinite)
+        metrics.not_finite.labels(error.task).inc()
+        log.error("answer.not_finite", task=error.task, version=error.version)
+        return problem_of(error)
+
+    app.add_exception_handler(AnswerNotFinite, on_answer_not_finite)
     app.add_exception_handler(MorrowError, _on_morrow_error)
     app.add_exception_handler(RequestValidationError, _on_validation_error)
     app.add_exception_handler(HTTPException, _on_http_exception)
@@ -111,8 +120,6 @@ def handle_problems(app: FastAPI) -> None:
 
 async def _on_morrow_error(_request: Request, error: Exception) -> Response:
     assert isinstance(error, MorrowError)
-    if isinstance(error, AnswerNotFinite):
-        log.error("answer.not_finite", task=error.task, version=error.version)
     return problem_of(error)
 
 

@@ -1,0 +1,243 @@
+"""GET and POST /predict from a local copy alone: no database and no registry answer, and none is needed."""
+
+import math
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import onnxruntime
+import pytest
+
+from contracts.clock import format_moment
+from service.copies import Current, write_current
+from tests.integration.artefacts import CUTOFF, TRAINED_FROM, WEEK, write_version
+from tests.integration.serving import service_settings, serving
+
+pytestmark = pytest.mark.anyio
+
+DEAD_DATABASE = "postgresql+psycopg://nobody@127.0.0.1:9/morrow"
+DEAD_REGISTRY = "http://127.0.0.1:9"
+VALID_UNTIL = CUTOFF + 2 * WEEK
+ROW: dict[str, Any] = {"distance": 1400, "carrier": "UA", "wind": 3.5}
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+def place_version(home: Path, version: str = "3", *, valid_until: int = VALID_UNTIL, **changes: Any) -> Path:
+    """A current local copy of a version, as a follower leaves it."""
+    task = changes.get("task", "flights")
+    folder = write_version(home / "models" / task / version, **changes)
+    write_current(folder.parent, Current(version, valid_until))
+    return folder
+
+
+@pytest.fixture
+async def client(tmp_path: Path) -> AsyncIterator[httpx.AsyncClient]:
+    place_version(tmp_path)
+    async with serving(service_settings(DEAD_DATABASE, tmp_path, mlflow_url=DEAD_REGISTRY)) as client:
+        yield client
+
+
+async def ask(client: httpx.AsyncClient, at: int | str, **changes: Any) -> httpx.Response:
+    moment = at if isinstance(at, str) else format_moment(at)
+    return await client.get("/predict", params={"task": "flights", "at": moment, **ROW, **changes})
+
+
+async def test_an_answer_says_which_version_it_is_from_and_how_far_it_may_be_trusted(
+    client: httpx.AsyncClient, tmp_path: Path
+) -> None:
+    at = CUTOFF + WEEK + WEEK // 2
+    answer = (await ask(client, at)).json()
+    graph = onnxruntime.InferenceSession(tmp_path / "models" / "flights" / "3" / "model.onnx")
+    feed = {"at": np.array([at]), "numbers": np.array([[1400.0, 3.5]]), "categories": np.array([["UA"]], object)}
+    late, on_time = graph.run(None, feed)[0][0].tolist()
+    assert answer == {
+        "task": "flights",
+        "prediction": "on_time",
+        "probabilities": {"late": late, "on_time": on_time},
+        "at": "2026-02-08T12:00:00Z",
+        "lead": "P10DT12H",
+        "expected_error": 0.41,
+        "error_name": "log_loss",
+        "version": "3",
+        "trained_until": "2026-01-29T00:00:00Z",
+        "valid_until": "2026-02-12T00:00:00Z",
+    }
+
+
+@pytest.mark.parametrize(
+    ("at", "status"),
+    [
+        (TRAINED_FROM - 1, 422),
+        (TRAINED_FROM, 200),
+        (CUTOFF, 200),
+        (VALID_UNTIL, 200),
+        (VALID_UNTIL + 1, 422),
+    ],
+)
+async def test_the_guard_is_exact_to_the_microsecond_and_names_both_bounds(
+    client: httpx.AsyncClient, at: int, status: int
+) -> None:
+    one = await ask(client, at)
+    many = await client.post("/predict", json={"features": ROW, "at": [format_moment(at)]})
+    assert (one.status_code, many.status_code) == (status, status)
+    if status == 422:
+        for problem in (one.json(), many.json()):
+            assert problem["type"].endswith("/outside-horizon")
+            assert problem["valid_from"] == format_moment(TRAINED_FROM)
+            assert problem["valid_until"] == format_moment(VALID_UNTIL)
+            assert problem["version"] == "3"
+            assert problem["errors"][0]["field"] == "at"
+
+
+@pytest.mark.parametrize(
+    ("at", "expected"),
+    [(CUTOFF - WEEK, None), (CUTOFF, None), (CUTOFF + 1, 0.40), (CUTOFF + WEEK, 0.41), (VALID_UNTIL, 0.41)],
+)
+async def test_the_expected_error_is_that_of_the_age_and_null_before_the_cutoff(
+    client: httpx.AsyncClient, at: int, expected: float | None
+) -> None:
+    answer = (await ask(client, at)).json()
+    assert answer["expected_error"] == expected
+    assert answer["lead"].startswith("-") == (at < CUTOFF)
+
+
+async def test_a_closed_horizon_stays_closed_after_a_restart_offline(tmp_path: Path) -> None:
+    place_version(tmp_path, valid_until=CUTOFF + WEEK)
+    async with serving(service_settings(DEAD_DATABASE, tmp_path)) as client:
+        assert (await ask(client, CUTOFF + WEEK)).status_code == 200
+        refused = await ask(client, CUTOFF + WEEK + 1)
+        assert (refused.status_code, refused.json()["valid_until"]) == (422, "2026-02-05T00:00:00Z")
+        assert (await client.get("/readyz")).status_code == 200
+
+
+async def test_without_at_an_expired_version_is_503_with_retry_after(client: httpx.AsyncClient) -> None:
+    answer = await client.get("/predict", params=ROW)
+    assert answer.status_code == 503
+    assert answer.json()["type"].endswith("/model-expired")
+    assert int(answer.headers["retry-after"]) > 0
+
+
+async def test_without_at_the_answer_is_for_now(tmp_path: Path) -> None:
+    place_version(tmp_path, valid_until=CUTOFF + 5000 * WEEK)
+    async with serving(service_settings(DEAD_DATABASE, tmp_path)) as client:
+        one = (await client.get("/predict", params=ROW)).json()
+        many = (await client.post("/predict", json={"rows": [{"features": ROW}]})).json()["answers"][0]
+    assert one["at"] > "2026-02-12"
+    assert one["at"][:10] == many["at"][:10]
+
+
+async def test_a_plus_must_be_escaped_and_is_never_read_as_another_moment(client: httpx.AsyncClient) -> None:
+    features = "distance=1400&carrier=UA"
+    escaped = await client.get(f"/predict?at=2026-02-01T02:00:00%2B02:00&{features}")
+    assert escaped.json()["at"] == "2026-02-01T00:00:00Z"
+    raw = await client.get(f"/predict?at=2026-02-01T02:00:00+02:00&{features}")
+    assert raw.status_code == 422
+    assert "%2B" in raw.json()["detail"]
+
+
+@pytest.mark.parametrize(
+    ("query", "fields"),
+    [
+        ("distance=1&distance=1&carrier=UA", {"features.distance"}),
+        ("distance=1&Carrier=UA", {"features.carrier", "features.Carrier"}),
+        ("distance=nan&carrier=UA", {"features.distance"}),
+        ("distance=1e400&carrier=", {"features.distance", "features.carrier"}),
+        ("distance=true&carrier=UA", {"features.distance"}),
+        ("at=2026-02-01T00:00:00&distance=1&carrier=UA", {"at"}),
+        ("at=2026-02-01T00:00:00Z&at=2026-02-01T00:00:00Z&distance=1&carrier=UA", {"at"}),
+        ("carrier=%0d%0aERROR%20fake&distance=1", {"features.carrier"}),
+        ("rate=true&distance=1&carrier=UA", {"features.rate"}),
+        ("", {"features.distance", "features.carrier"}),
+        ("task=flights&task=flights&distance=1&carrier=UA", {"task"}),
+    ],
+)
+async def test_a_query_that_breaks_a_rule_is_422_and_names_each_field(
+    client: httpx.AsyncClient, query: str, fields: set[str]
+) -> None:
+    answer = await client.get(f"/predict?{query}")
+    assert answer.status_code == 422
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert {fault["field"] for fault in answer.json()["errors"]} == fields
+
+
+async def test_rows_are_answered_in_order_and_as_by_get(client: httpx.AsyncClient) -> None:
+    moments = [CUTOFF + step * (WEEK // 7) for step in range(10)]
+    rows = [{"at": format_moment(at), "features": {**ROW, "distance": 100 * i}} for i, at in enumerate(moments)]
+    answers = (await client.post("/predict", json={"rows": rows})).json()["answers"]
+    for i, at in enumerate(moments):
+        one = (await ask(client, at, distance=100 * i)).json()
+        assert math.isclose(
+            one["probabilities"].pop("on_time"), answers[i]["probabilities"].pop("on_time"), rel_tol=1e-6
+        )
+        assert math.isclose(one["probabilities"].pop("late"), answers[i]["probabilities"].pop("late"), rel_tol=1e-6)
+        assert one == answers[i]
+
+
+async def test_a_large_batch_is_answered_whole(client: httpx.AsyncClient) -> None:
+    rows = [{"at": "2026-02-01T00:00:00Z", "features": {**ROW, "distance": i}} for i in range(5000)]
+    answers = (await client.post("/predict", json={"rows": rows})).json()["answers"]
+    shares = [answer["probabilities"]["on_time"] for answer in answers]
+    assert len(shares) == 5000
+    assert shares == sorted(shares)
+
+
+async def test_one_row_outside_the_horizon_refuses_the_batch_and_is_named(client: httpx.AsyncClient) -> None:
+    rows = [{"at": format_moment(at), "features": ROW} for at in (CUTOFF, VALID_UNTIL + 1, CUTOFF)]
+    answer = await client.post("/predict", json={"rows": rows})
+    assert answer.status_code == 422
+    assert answer.json()["type"].endswith("/outside-horizon")
+    assert [fault["field"] for fault in answer.json()["errors"]] == ["rows[1].at"]
+
+
+async def test_a_task_without_a_version_is_another_problem_than_no_task(client: httpx.AsyncClient) -> None:
+    answer = await client.get("/predict", params={"task": "nosuch", **ROW})
+    assert (answer.status_code, answer.json()["type"]) == (404, "/problems/not-found")
+
+
+async def test_a_version_whose_probe_is_not_finite_never_answers(tmp_path: Path) -> None:
+    place_version(tmp_path, bias=float("nan"))
+    async with serving(service_settings(DEAD_DATABASE, tmp_path)) as client:
+        answer = await client.get("/predict", params={"task": "flights", **ROW})
+    assert answer.status_code == 404
+
+
+async def test_an_answer_that_is_not_finite_is_a_named_500_and_counted(tmp_path: Path) -> None:
+    regression = {"target": {"name": "delay", "kind": "regression"}}
+    place_version(tmp_path, spec=regression)
+    async with serving(service_settings(DEAD_DATABASE, tmp_path)) as client:
+        finite = (await ask(client, CUTOFF)).json()
+        assert finite["prediction"] == finite["mean"]
+        assert finite["error_name"] == "mean_absolute_error"
+        answer = await ask(client, CUTOFF, distance=1e6)
+        assert answer.status_code == 500
+        assert answer.json()["type"].endswith("/answer-not-finite")
+        metrics = (await client.get("/metrics")).text
+    assert 'morrow_answers_not_finite_total{task="flights"} 1.0' in metrics
+
+
+async def test_other_methods_are_405_and_the_document_lists_predict(client: httpx.AsyncClient) -> None:
+    answer = await client.delete("/predict")
+    assert (answer.status_code, answer.headers["content-type"]) == (405, "application/problem+json")
+    document = (await client.get("/openapi.json")).json()
+    assert set(document["paths"]["/predict"]) == {"get", "post"}
+    assert "/predict" not in (await client.get("/docs")).text
+    assert (await client.get("/docs")).status_code == 200
+
+
+async def test_metrics_count_by_route_template_and_name_the_version(client: httpx.AsyncClient) -> None:
+    await ask(client, CUTOFF)
+    await client.get("/tasks/one-of-many-names")
+    await client.get("/no/such/path")
+    metrics = (await client.get("/metrics")).text
+    assert 'morrow_requests_total{method="GET",route="/predict",status="200"} 1.0' in metrics
+    assert 'route="/tasks/{task}",status="503"' in metrics
+    assert 'route="none",status="404"' in metrics
+    assert 'morrow_model_info{task="flights",version="3"} 1.0' in metrics
+    assert "one-of-many-names" not in metrics
+    assert 'morrow_predict_seconds_count{method="GET"} 1.0' in metrics
