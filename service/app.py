@@ -1,10 +1,10 @@
 """Wires the service: settings in, a FastAPI app out; and `serve`, which runs it."""
 
-import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from typing import Any
 
+import anyio
 import anyio.to_thread
 import structlog
 import uvicorn
@@ -50,13 +50,12 @@ def make_app(settings: ServiceSettings) -> FastAPI:
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
         await anyio.to_thread.run_sync(follower.restore)
-        following = asyncio.create_task(follower.run())
-        log.info("service.started", models=len(follower.forecasters))
-        yield
-        follower.stop()
-        following.cancel()
-        with suppress(asyncio.CancelledError):
-            await following
+        async with anyio.create_task_group() as group:
+            group.start_soon(follower.run)
+            log.info("service.started", models=len(follower.forecasters))
+            yield
+            follower.stop()
+            group.cancel_scope.cancel()
         follower.close()
         store.close()
         log.info("service.stopped")

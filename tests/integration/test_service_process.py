@@ -1,0 +1,72 @@
+"""The service as a process of its own: what it imports, how it ends, and what a restart offline answers."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+
+from service.copies import Current, write_current
+from tests.conftest import free_port, stop, wait_until_healthy
+from tests.integration.artefacts import CUTOFF, WEEK, write_version
+
+QUERY = {"at": "2026-02-01T00:00:00Z", "distance": "1400", "carrier": "UA"}
+
+
+@contextmanager
+def running(home: Path, database_url: str) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
+    """`python -m service` with a registry that does not answer, until it is alive."""
+    port = free_port()
+    given = {
+        "MORROW_HOME": str(home),
+        "MORROW_DATABASE_URL": database_url,
+        "MORROW_MLFLOW_URL": "http://127.0.0.1:9",
+        "MORROW_PORT": str(port),
+        "MORROW_LOG_FORMAT": "json",
+    }
+    process = subprocess.Popen(
+        [sys.executable, "-m", "service"], env={**os.environ, **given}, start_new_session=True, stderr=subprocess.PIPE
+    )
+    try:
+        url = f"http://127.0.0.1:{port}"
+        wait_until_healthy(f"{url}/livez", process, seconds=60)
+        yield process, url
+    finally:
+        stop(process)
+        assert process.stderr is not None
+        process.stderr.close()
+
+
+def test_a_process_ends_on_sigterm_and_answers_the_same_after_kill_9_and_a_restart_offline(
+    database_url: str, tmp_path: Path
+) -> None:
+    folder = write_version(tmp_path / "models" / "flights" / "3")
+    write_current(folder.parent, Current("3", CUTOFF + WEEK))
+    with running(tmp_path, database_url) as (process, url):
+        first = httpx.get(f"{url}/predict", params=QUERY)
+        assert (first.status_code, first.json()["version"]) == (200, "3")
+        process.send_signal(signal.SIGKILL)
+        process.wait(10)
+    with running(tmp_path, "postgresql+psycopg://nobody@127.0.0.1:9/morrow") as (process, url):
+        again = httpx.get(f"{url}/predict", params=QUERY)
+        assert again.json() == first.json()
+        refused = httpx.get(f"{url}/predict", params={**QUERY, "at": "2026-02-05T00:00:00.000001Z"})
+        assert refused.json()["valid_until"] == "2026-02-05T00:00:00Z"
+        assert httpx.get(f"{url}/readyz").status_code == 200
+        process.send_signal(signal.SIGTERM)
+        _, errors = process.communicate(timeout=20)
+        assert process.returncode in (0, -signal.SIGTERM)
+    lines = errors.decode().splitlines()
+    assert all(line.startswith("{") for line in lines)
+    assert any('"event": "service.stopped"' in line for line in lines)
+
+
+def test_the_service_imports_neither_training_nor_a_registry_client() -> None:
+    heavy = {"torch", "mlflow", "pandas", "scipy", "apscheduler", "trainer"}
+    program = f"import sys, service.app; print(sorted({heavy!r} & set(sys.modules)))"
+    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "[]"

@@ -1,0 +1,187 @@
+"""Tasks, their status and their retrainings over HTTP, against a real PostgreSQL."""
+
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import anyio
+import httpx
+import pytest
+from sqlalchemy import Engine
+
+from contracts.catalog import find_task
+from contracts.cycles import request_cycle
+from service.copies import Current, write_current
+from tests.integration.artefacts import CUTOFF, WEEK, write_version
+from tests.integration.serving import TASK, an_event, service_settings, serving
+
+pytestmark = pytest.mark.anyio
+
+NOW = datetime(2026, 2, 1, tzinfo=UTC)
+DEAD = "postgresql+psycopg://someone:secret@127.0.0.1:9/morrow"
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture
+async def client(database_url: str, tmp_path: Path) -> AsyncIterator[httpx.AsyncClient]:
+    async with serving(service_settings(database_url, tmp_path)) as client:
+        yield client
+
+
+async def test_a_task_is_created_kept_and_revised(client: httpx.AsyncClient) -> None:
+    created = await client.put("/tasks/flights", json=TASK)
+    assert (created.status_code, created.json()["revision"]) == (201, 1)
+    assert created.json()["spec"]["training"]["method"] == "gi"
+    same = await client.put("/tasks/flights", json={"name": "flights", **TASK})
+    assert (same.status_code, same.json()["revision"], same.json()["changed"]) == (200, 1, False)
+    revised = await client.put("/tasks/flights", json={**TASK, "window": "P1D"})
+    assert (revised.status_code, revised.json()["revision"], revised.json()["changed"]) == (200, 2, True)
+    listed = (await client.get("/tasks")).json()["tasks"]
+    assert [(task["task"], task["revision"], task["champion"]) for task in listed] == [("flights", 2, None)]
+
+
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [
+        ({"name": "other"}, "name"),
+        ({"windows": "P7D"}, "windows"),
+        ({"window": "PT0S"}, "window"),
+        ({"target": {"name": "y", "kind": "classification", "classes": ["a", "b\u0000"]}}, "target.classes.1"),
+        ({"features": [{"name": "at", "kind": "number"}]}, ""),
+        ({"features": [{"name": "x", "kind": "text"}]}, "features.0.kind"),
+        ({"guard": {"tolerance": 0}}, "guard.tolerance"),
+    ],
+)
+async def test_a_broken_spec_is_a_problem_that_names_its_field(
+    client: httpx.AsyncClient, changes: dict[str, Any], field: str
+) -> None:
+    answer = await client.put("/tasks/flights", json={**TASK, **changes})
+    assert answer.status_code == 422
+    assert field in {fault["field"] for fault in answer.json()["errors"]}
+
+
+@pytest.mark.parametrize("body", [b"{", b'{"a": NaN}', b'{"a": 1, "a": 2}', b"[" * 100_000, b"1" * 5000, b"\xff"])
+async def test_a_spec_that_is_no_json_is_malformed(client: httpx.AsyncClient, body: bytes) -> None:
+    answer = await client.put("/tasks/flights", content=body, headers={"content-type": "application/json"})
+    assert (answer.status_code, answer.json()["type"]) == (400, "/problems/malformed")
+
+
+async def test_a_horizon_that_can_never_be_long_enough_is_warned_of(client: httpx.AsyncClient) -> None:
+    slow = await client.put("/tasks/slow", json={**TASK, "label_delay": "P28D"})
+    assert "guard.max_age" in slow.json()["warnings"][0]
+    assert (await client.put("/tasks/quick", json=TASK)).json()["warnings"] == []
+
+
+async def test_the_status_tells_of_events_champion_and_next_cycle(
+    database_url: str, tmp_path: Path, client: httpx.AsyncClient
+) -> None:
+    await client.put("/tasks/flights", json={**TASK, "schedule": "window"})
+    await client.post("/events", json=[an_event(f"e{i}") for i in range(3)])
+    folder = write_version(tmp_path / "models" / "flights" / "7")
+    write_current(folder.parent, Current("7", CUTOFF + WEEK))
+    async with serving(service_settings(database_url, tmp_path)) as restarted:
+        status = (await restarted.get("/tasks/flights")).json()
+        manifest = (await restarted.get("/tasks/flights/models/7")).json()
+        unknown = await restarted.get("/tasks/flights/models/8")
+    assert status["num_events"] == 3
+    assert status["champion"]["version"] == "7"
+    assert status["champion"]["valid_until"] == "2026-02-05T00:00:00Z"
+    assert [age["mean"] for age in status["champion"]["errors"]] == [0.40, 0.41]
+    assert status["registry"]["state"] in ("ok", "degraded")
+    assert status["next_cycle"].endswith("T00:00:00Z")
+    assert manifest["num_rows"] == 1000
+    assert unknown.status_code == 404
+
+
+async def test_a_cycle_is_asked_for_at_the_window_boundary_and_only_once(client: httpx.AsyncClient) -> None:
+    await client.put("/tasks/flights", json=TASK)
+    first = await client.post("/tasks/flights/cycles", json={"as_of": "2026-01-31T05:00:00+02:00"})
+    assert first.status_code == 202
+    assert (first.json()["cutoff"], first.json()["state"]) == ("2026-01-29T00:00:00Z", "requested")
+    again = await client.post("/tasks/flights/cycles", json={"as_of": "2026-01-30T00:00:00Z"})
+    assert again.json()["id"] == first.json()["id"]
+    now = await client.post("/tasks/flights/cycles")
+    assert now.status_code == 202
+    listed = (await client.get("/tasks/flights/cycles")).json()["cycles"]
+    assert [cycle["cutoff"] for cycle in listed] == sorted((cycle["cutoff"] for cycle in listed), reverse=True)
+    assert (await client.get("/tasks/flights")).json()["next_cycle"] is None
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        (b'{"as_of": "2999-01-01T00:00:00Z"}', 422),
+        (b'{"as_of": "2026-01-01T00:00:00"}', 422),
+        (b'{"as_of": 5}', 422),
+        (b'{"asof": "2026-01-01T00:00:00Z"}', 422),
+        (b'{"as_of": "2026-01-01T00:00:00Z", "as_of": "2026-01-01T00:00:00Z"}', 422),
+        (b'{"as_of": "0001-01-01T00:00:00Z"}', 422),
+        (b"[]", 422),
+        (b"{", 400),
+    ],
+)
+async def test_a_cycle_that_cannot_be_meant_is_refused(client: httpx.AsyncClient, body: bytes, status: int) -> None:
+    await client.put("/tasks/flights", json=TASK)
+    answer = await client.post("/tasks/flights/cycles", content=body, headers={"content-type": "application/json"})
+    assert answer.status_code == status
+    assert (await client.get("/tasks/flights/cycles")).json()["cycles"] == []
+
+
+async def test_what_is_not_there_is_a_404_problem(client: httpx.AsyncClient) -> None:
+    for verb, path in [("GET", "/tasks/no"), ("GET", "/tasks/no/cycles"), ("POST", "/tasks/no/cycles"), ("GET", "/no")]:
+        answer = await client.request(verb, path)
+        assert (answer.status_code, answer.headers["content-type"]) == (404, "application/problem+json")
+    assert (await client.get("/tasks?limit=5")).status_code == 422
+
+
+async def test_a_new_task_is_known_to_predict_at_once(client: httpx.AsyncClient) -> None:
+    await client.put("/tasks/flights", json=TASK)
+    answer = await client.get("/predict", params={"distance": "1", "carrier": "UA"})
+    assert (answer.status_code, answer.json()["type"]) == (503, "/problems/no-model")
+    assert int(answer.headers["retry-after"]) > 0
+
+
+async def test_the_page_shows_what_answers_and_escapes_what_others_wrote(
+    client: httpx.AsyncClient, engine: Engine
+) -> None:
+    await client.put("/tasks/flights", json=TASK)
+    with engine.begin() as connection:
+        cycle = request_cycle(connection, find_task(connection, "flights").task_id, CUTOFF, NOW)
+        connection.exec_driver_sql(
+            "UPDATE cycles SET state = 'failed', reason = '<script>alert(1)</script>' WHERE id = %s", (cycle.cycle_id,)
+        )
+    page = await client.get("/")
+    assert page.headers["content-type"].startswith("text/html")
+    assert "flights" in page.text
+    assert "&lt;script&gt;" in page.text
+    assert "<script>" not in page.text
+
+
+async def test_without_a_database_the_page_still_shows_what_answers(tmp_path: Path) -> None:
+    folder = write_version(tmp_path / "models" / "flights" / "7")
+    write_current(folder.parent, Current("7", CUTOFF + WEEK))
+    async with serving(service_settings(DEAD, tmp_path)) as client:
+        page = await client.get("/")
+        assert (page.status_code, "2026-02-05T00:00:00Z" in page.text) == (200, True)
+        assert "secret" not in page.text
+        tasks = await client.get("/tasks")
+        assert (tasks.status_code, tasks.headers["retry-after"]) == (503, "1")
+
+
+async def test_each_type_of_problem_has_its_page(client: httpx.AsyncClient) -> None:
+    for name in ("outside-horizon", "no-model", "malformed"):
+        assert (await client.get(f"/problems/{name}")).status_code == 200
+    assert (await client.get("/problems/none")).status_code == 404
+
+
+async def test_a_fresh_deployment_is_ready_as_soon_as_its_database_answers(client: httpx.AsyncClient) -> None:
+    with anyio.fail_after(10):
+        while (answer := await client.get("/readyz")).status_code != 200:
+            await anyio.sleep(0.02)
+    assert answer.json()["database"] == "ok"
+    assert (await client.get("/livez")).status_code == 200
