@@ -65,7 +65,7 @@ def run_demo(num_weeks: int, json_file: Path | None, *, keep: bool) -> None:
     console = Console()
     task = Task.model_validate(tomllib.loads(read_task_file()))
     flights = load_flights()
-    with stop_signals(), _fresh_home(console, keep=keep) as home, PeakMemory() as memory:
+    with stop_signals(), _fresh_home(keep=keep) as home, PeakMemory() as memory:
         settings = SharedSettings(home=home, database_url=None, mlflow_url=None)
         with (
             EmbeddedStack(settings, free_port(), console) as stack,
@@ -73,15 +73,16 @@ def run_demo(num_weeks: int, json_file: Path | None, *, keep: bool) -> None:
             open_api(stack.addresses.api) as api,
         ):
             demo = Demo(console, api, stack, rivals, task, flights)
-            console.print(budget(task.training))
+            console.print(f"API     {stack.addresses.api}/docs\nMLflow  {stack.addresses.mlflow}")
+            console.print(budget(task.training), highlight=False)
             document = _play(demo, num_weeks)
             document["seconds"]["install_free_total"] = round(time.monotonic() - began, 1)
             document["peak_rss_mb"] = round(memory.peak_bytes / 2**20)
-            _print_end(demo, document)
+            console.print(_cost(document), highlight=False)
             if json_file:
                 json_file.write_text(json.dumps(document, indent=2) + "\n")
             if keep:
-                console.print(f"State in {home}. Ctrl-C stops everything.")
+                console.print(f"Everything runs on, with its state in {home}. Ctrl-C stops it.")
                 stack.wait()
 
 
@@ -201,18 +202,17 @@ def _ask_too_late(demo: Demo, reports: Sequence[WeekReport]) -> dict[str, Any] |
     raise NotServed(f"A moment past {valid_until} was answered: {answer}")
 
 
-def _print_end(demo: Demo, document: dict[str, Any]) -> None:
+def _cost(document: dict[str, Any]) -> str:
     seconds = document["seconds"]
-    demo.console.print(
-        f"{seconds['install_free_total']:.0f} s in all; ingest {seconds['ingest']:.0f} s; "
-        f"median cycle {seconds['cycle_median']:.0f} s; peak memory of all processes "
-        f"{document['peak_rss_mb']:,} MiB (proportional set sizes)."
+    return (
+        f"{seconds['install_free_total']:.0f} s in all; ingest {seconds['ingest']:.0f} s; median cycle "
+        f"{seconds['cycle_median']:.0f} s; peak memory of all processes {document['peak_rss_mb']:,} MiB "
+        "(sum of proportional set sizes)."
     )
-    demo.console.print(f"API     {demo.stack.addresses.api}/docs\nMLflow  {demo.stack.addresses.mlflow}")
 
 
 @contextmanager
-def _fresh_home(console: Console, *, keep: bool) -> Iterator[Path]:
+def _fresh_home(*, keep: bool) -> Iterator[Path]:
     """A new folder for all state, removed at the end unless it is kept."""
     home = Path(tempfile.mkdtemp(prefix="morrow-demo-"))
     try:
@@ -220,5 +220,3 @@ def _fresh_home(console: Console, *, keep: bool) -> Iterator[Path]:
     finally:
         if not keep:
             shutil.rmtree(home, ignore_errors=True)
-        else:
-            console.print(f"The state is kept in {home}.")

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
+from rich import box
 from rich.console import Console
 from rich.table import Table
 
@@ -45,37 +46,38 @@ def week_document(week: WeekReport) -> dict[str, Any]:
 
 
 def weeks_table(weeks: Sequence[WeekReport]) -> Table:
-    """A row a week and a row of means over the weeks that all methods answered."""
-    table = Table(title="Late flights, week by week: log-loss (error rate)", title_justify="left")
-    for heading in ("week of", "version", "valid until", "flights", "requests", "cycle"):
-        table.add_column(heading, justify="left" if heading in ("week of", "valid until") else "right")
+    """A row a week and a row of means over the weeks that all methods answered; fits 80 columns."""
+    table = Table(
+        title="Late flights, week by week: log-loss and error rate", title_justify="left", box=box.SIMPLE_HEAD
+    )
+    table.add_column("week of", no_wrap=True)
+    table.add_column("ver-\nsion", justify="right", no_wrap=True)
+    table.add_column("valid\nuntil", no_wrap=True)
+    table.add_column("re-\nquests", justify="right", no_wrap=True)
     for method in METHODS:
-        table.add_column(_NAMES[method], justify="right")
+        table.add_column(_NAMES[method].replace(" ", "\n").replace("-", "-\n"), justify="right", no_wrap=True)
     for week in weeks:
         table.add_row(
             week.start[:10],
             week.version or "–",
-            week.valid_until or "–",
-            str(week.num_flights),
+            (week.valid_until or "–")[:10],
             str(week.num_requests),
-            f"{week.cycle_seconds:.0f} s",
             *(_figures(week.log_loss.get(method), week.error.get(method)) for method in METHODS),
         )
     if answered := answered_by_all(weeks):
         losses, errors = mean_figures(answered)
         table.add_section()
-        name = f"mean of {len(answered)}"
-        table.add_row(name, *[""] * 5, *(_figures(losses[method], errors[method]) for method in METHODS))
+        means = (_figures(losses[method], errors[method]) for method in METHODS)
+        table.add_row(f"mean of {len(answered)}", *[""] * 3, *means)
     return table
 
 
 def week_line(week: WeekReport) -> str:
-    """One week in one line, printed as soon as it is known."""
-    figures = "  ".join(
-        f"{_NAMES[method]} {_figures(week.log_loss.get(method), week.error.get(method))}" for method in METHODS
-    )
-    line = f"{week.start[:10]}  version {week.version or '–'}  {figures}"
-    return f"{line}\n            {week.note}" if week.note else line
+    """One week in words, printed as soon as it is known."""
+    losses = ", ".join(f"{_NAMES[method]} {_figure(week.log_loss.get(method))}" for method in METHODS)
+    served = f"version {week.version}, valid until {week.valid_until}" if week.version else "no version"
+    line = f"{week.start[:10]}: {served}; cycle {week.cycle_seconds:.0f} s\n  log-loss: {losses}"
+    return f"{line}\n  {week.note}" if week.note else line
 
 
 def answered_by_all(weeks: Sequence[WeekReport]) -> list[WeekReport]:
@@ -120,5 +122,9 @@ def print_refusal(console: Console, status: int, problem: Mapping[str, Any]) -> 
     console.print_json(data=dict(problem))
 
 
+def _figure(loss: float | None) -> str:
+    return "–" if loss is None else f"{loss:.4f}"
+
+
 def _figures(loss: float | None, error: float | None) -> str:
-    return "–" if loss is None or error is None else f"{loss:.4f} ({error:.1%})"
+    return "–" if loss is None or error is None else f"{loss:.4f}\n{error:.1%}"

@@ -55,7 +55,10 @@ def demo(
     """Retrain and serve through half a year of real flights, beside rival models."""
     from cli.demo import run_demo
 
-    run_demo(weeks, json_file, keep=keep)
+    try:
+        run_demo(weeks, json_file, keep=keep)
+    except KeyboardInterrupt:
+        raise typer.Exit(0 if keep else 130) from None
 
 
 @app.command()
@@ -88,12 +91,10 @@ def serve() -> None:
 
     from cli.signals import stop_signals
     from cli.store import open_store
-    from contracts.logs import configure_logs
     from service.app import serve as serve_api
     from service.settings import ServiceSettings
 
     settings = ServiceSettings()
-    configure_logs(settings)
     # The server stops gracefully on a signal and then raises it again.
     with suppress(KeyboardInterrupt), stop_signals(), open_store(settings) as database_url:
         serve_api(settings.model_copy(update={"database_url": database_url}))
@@ -117,8 +118,8 @@ def trainer(
     from cli.store import open_store
     from contracts.logs import configure_logs
 
-    configure_logs(settings)
     with open_store(settings) as database_url:
+        configure_logs(settings)
         run_trainer(settings.model_copy(update={"database_url": database_url}))
 
 

@@ -1,14 +1,13 @@
 """The demo's side of `cli.rivals`: one child process that fits rivals, asked by lines of JSON."""
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from cli.stack import Addresses
+from cli.stack import Addresses, child_environment
 from contracts.errors import MorrowError
 
 STOP_SECONDS = 10.0
@@ -25,7 +24,10 @@ class RivalProcess:
     """Loads torch on entry, in the background; ends on exit, or by itself when the demo is gone."""
 
     def __init__(self, addresses: Addresses, home: Path) -> None:
-        self._environment = os.environ | {"MORROW_HOME": str(home), "MORROW_DATABASE_URL": addresses.database}
+        self._environment = child_environment(home) | {
+            "MORROW_HOME": str(home),
+            "MORROW_DATABASE_URL": addresses.database,
+        }
         self._log = home / "logs" / "rivals.log"
 
     def __enter__(self) -> Self:

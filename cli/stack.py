@@ -149,7 +149,7 @@ class EmbeddedStack:
 
     def _add(self, name: str, command: Sequence[str], environment: Mapping[str, str]) -> None:
         log = self._settings.home / "logs" / f"{name.lower()}.log"
-        child = start_child(name, command, os.environ | environment, log)
+        child = start_child(name, command, {**child_environment(self._settings.home), **environment}, log)
         self._children.append(child)
         self._cleanup.callback(child.stop)
 
@@ -190,6 +190,13 @@ def _await_free_port(port: int) -> None:
                 if time.monotonic() > deadline:
                     raise StackError(f"Port {port} is taken: choose another by --port.") from error
         time.sleep(0.2)
+
+
+def child_environment(home: Path) -> dict[str, str]:
+    """Our environment, but what libraries leave lying in temporary folders stays below the home folder."""
+    folder = home / "tmp"
+    folder.mkdir(exist_ok=True)
+    return os.environ | {"TMPDIR": str(folder)}
 
 
 def free_port() -> int:
