@@ -17,9 +17,10 @@ SCHEMA_LIMIT_SECONDS = 60.0
 
 @contextmanager
 def open_store(settings: SharedSettings) -> Iterator[str]:
-    """The URL of a migrated database. The embedded one is started or joined, and migrated, by whoever comes first.
+    """The URL of a migrated database. The embedded one is started or joined, and migrated.
 
-    Raises Unavailable where a named database stays without its tables.
+    Whoever started it stops it, for those who joined too; commands that shall live side by side belong under
+    `morrow up`. Raises Unavailable where a named database stays without its tables.
     """
     if settings.database_url:
         await_schema(settings.database_url, SCHEMA_LIMIT_SECONDS)
