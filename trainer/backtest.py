@@ -72,13 +72,17 @@ def fill_matrix(
 ) -> list[Cell]:
     """All cells that are complete at the reading's cutoff, after adding those that were missing.
 
-    Cells are stored origin by origin, so what a killed backtest has scored is not lost. An origin that knows too few
-    rows or classes is left out; the verdict then says what is missing.
+    Where something must be fitted anyway, so are the origins whose target windows still wait for labels: side by side
+    they cost less than one by one in the cycles to come. Cells are stored origin by origin, so what a killed backtest
+    has scored is not lost. An origin that knows too few rows or classes is left out; the verdict then says what is
+    missing.
     """
     task, home = reading.schema.task, settings.home
     wanted = missing_pairs(engine, reading)
     kept = {origin: manifest for origin in wanted if (manifest := find_kept(home, task, origin))}
     absent = [origin for origin in wanted if origin not in kept]
+    if absent:
+        absent += _soon_needed(reading, home)
     report("matrix.missing", num_kept=len(kept), num_to_fit=len(absent))
 
     def follow(epoch: EpochReport) -> None:
@@ -87,7 +91,7 @@ def fill_matrix(
             on_epoch(epoch)
 
     def store(manifest: Manifest) -> None:
-        cells = score_origin(reading, manifest, wanted[manifest.cutoff], home)
+        cells = score_origin(reading, manifest, wanted.get(manifest.cutoff, []), home)
         with engine.begin() as connection:
             record_cells(connection, reading.schema.task_id, task.recipe, cells)
         report("origin.scored", origin=manifest.cutoff, num_cells=len(cells))
@@ -113,6 +117,17 @@ def missing_pairs(engine: Engine, reading: Reading) -> dict[int, list[int]]:
     return {
         origin: wanted[origin] for origin in sorted(wanted) if reason_to_skip(task, reading.fit_rows(origin)) is None
     }
+
+
+def _soon_needed(reading: Reading, home: Path) -> list[int]:
+    """Origins after the newest complete window and before the cutoff that no cycle has fitted."""
+    task = reading.schema.task
+    origins = range(complete_until(task, reading.cutoff), reading.cutoff, task.clock.window)
+    return [
+        origin
+        for origin in origins
+        if reason_to_skip(task, reading.fit_rows(origin)) is None and find_kept(home, task, origin) is None
+    ]
 
 
 def _read_matrix(engine: Engine, reading: Reading) -> list[Cell]:

@@ -142,6 +142,17 @@ def test_a_steady_cycle_fits_one_model(engine: Engine, registry: Registry, tmp_p
     assert (cutoff_after(10), cutoff_after(10)) in {(cell.origin, cell.window) for cell in cells}
 
 
+def test_with_late_labels_too_the_second_cycle_fits_one_model(
+    engine: Engine, registry: Registry, tmp_path: Path
+) -> None:
+    schema = define(engine, drifting_task(label_delay="PT30M"), 11)
+    first, second = Story(), Story()
+    assert retrain(engine, registry, schema, cutoff_after(10), tmp_path, story=first) == "released"
+    assert first.of("matrix.missing") == [{"num_kept": 0, "num_to_fit": 6}]
+    assert retrain(engine, registry, schema, cutoff_after(11), tmp_path, story=second) == "released"
+    assert second.of("matrix.missing") == [{"num_kept": 2, "num_to_fit": 0}]
+
+
 def test_a_cycle_over_too_few_rows_is_skipped(engine: Engine, registry: Registry, tmp_path: Path) -> None:
     schema = define(engine, drifting_task(guard={"min_rows": 200}), 1)
     assert retrain(engine, registry, schema, cutoff_after(1), tmp_path) == "skipped"
