@@ -63,7 +63,7 @@ def make_app(settings: ServiceSettings) -> FastAPI:
     app = FastAPI(title="Morrow", version=VERSION, description=DESCRIPTION, lifespan=lifespan, redoc_url=None)
     app.add_middleware(CountRequests, metrics=metrics)
     handle_problems(app, metrics)
-    app.router.routes.append(Predict(follower, settings).route())
+    app.router.routes.insert(0, Predict(follower, settings).route())
     app.include_router(events_router(store, settings, metrics))
     app.include_router(tasks_router(store, follower, settings))
     app.include_router(health_router(follower, metrics))

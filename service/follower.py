@@ -18,6 +18,7 @@ import structlog
 from sqlalchemy import Connection
 
 from contracts.catalog import list_tasks
+from contracts.clock import format_moment
 from contracts.errors import ArtefactRefused, Fault, InvalidInput, NoModel, NotFound, Unavailable
 from contracts.releases import read_valid_until
 from service.copies import Current, fill_copy, list_copies, read_current, remove_copies, write_current
@@ -67,6 +68,7 @@ class Follower:
         self._client: httpx.Client | None = make_client(settings.mlflow_url) if settings.mlflow_url else None
         self._models = settings.home / "models"
         self._task_ids: Mapping[str, int] = {}
+        self._bounds: Mapping[str, int] = {}
         self._refused: dict[str, _Refused] = {}
         self._stopping = threading.Event()
 
@@ -140,6 +142,7 @@ class Follower:
                 return
             registry = self.registries.get(task, Registry())
             try:
+                self._apply_bound(task)
                 found = self._follow(task, now)
             except Unavailable as error:
                 self._metrics.follower_errors.labels("registry").inc()
@@ -160,20 +163,26 @@ class Follower:
             if self.database_answers:
                 log.warning("database.unreachable", reason=str(error))
             self.database_answers = False
+            self._bounds = {}
             return
         if not self.database_answers:
             log.info("database.reached", tasks=len(task_ids))
         self.database_answers = True
         self._task_ids = {**self._task_ids, **task_ids}
-        for task, valid_until in bounds.items():
-            forecaster = self.forecasters[task]
-            if valid_until != forecaster.valid_until:
-                folder = self._models / task
-                current = read_current(folder)
-                previous = current.previous if current else None
-                write_current(folder, Current(forecaster.version, valid_until, previous))
-                self._put(forecaster.with_valid_until(valid_until))
-                log.warning("horizon.changed", task=task, version=forecaster.version, valid_until=valid_until)
+        self._bounds = bounds
+
+    def _apply_bound(self, task: str) -> None:
+        """Let a newer release row count at once, and keep it for a restart. Raises OSError."""
+        forecaster, valid_until = self.forecasters.get(task), self._bounds.get(task)
+        if forecaster is None or valid_until is None:
+            return
+        if valid_until != forecaster.valid_until:
+            self._put(forecaster.with_valid_until(valid_until))
+            moment = format_moment(valid_until)
+            log.warning("horizon.changed", task=task, version=forecaster.version, valid_until=moment)
+        current = read_current(self._models / task)
+        if current and current.version == forecaster.version and current.valid_until != valid_until:
+            write_current(self._models / task, Current(current.version, valid_until, current.previous))
 
     def _read_tasks_and_bounds(self, connection: Connection) -> tuple[Mapping[str, int], Mapping[str, int]]:
         task_ids = {schema.task.name: schema.task_id for schema in list_tasks(connection)}
@@ -235,7 +244,7 @@ class Follower:
         self._put(forecaster.with_valid_until(valid_until))
         remove_copies(folder, current)
         self._metrics.swaps.labels(task).inc()
-        log.info("model.swapped", task=task, version=version, previous=previous, valid_until=valid_until)
+        log.info("model.swapped", task=task, version=version, previous=previous, valid_until=format_moment(valid_until))
 
     def _put(self, forecaster: Forecaster) -> None:
         self.forecasters = {**self.forecasters, forecaster.task.name: forecaster}

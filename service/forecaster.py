@@ -6,6 +6,7 @@ two versions.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -135,9 +136,13 @@ class Forecaster:
             self._expected_error(at),
             self.manifest.error_name,
             self.version,
-            format_moment(self.manifest.cutoff),
-            format_moment(self.valid_until),
+            *self._bounds,
         )
+
+    @cached_property
+    def _bounds(self) -> tuple[str, str]:
+        """`trained_until` and `valid_until` as every answer says them."""
+        return format_moment(self.manifest.cutoff), format_moment(self.valid_until)
 
     def _expected_error(self, at: int) -> float | None:
         """Mean error at the age of the window that holds `at`; the horizon's very end takes the last age."""

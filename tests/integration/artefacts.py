@@ -51,7 +51,8 @@ def write_version(folder: Path, *, task: str = "flights", bias: float = 0.0, hor
 
 
 def _probe(graph: onnx.ModelProto, task: Task) -> Probe:
-    at, numbers, categories = [CUTOFF, CUTOFF + WEEK], [[1400.0, 3.5], [200.0, None]], [["UA"], ["??"]]
+    at, categories = [CUTOFF, CUTOFF + WEEK], [["UA"], ["??"]]
+    numbers: list[list[float | None]] = [[1400.0, 3.5], [200.0, None]]
     session = onnxruntime.InferenceSession(graph.SerializeToString(), providers=["CPUExecutionProvider"])
     feed = graph_feed(
         task, np.array(at), np.array(numbers, np.float64), np.array(categories, object).reshape(len(at), 1)

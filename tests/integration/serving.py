@@ -36,7 +36,8 @@ def an_event(event_id: str = "e1", **changes: Any) -> dict[str, Any]:
 
 def service_settings(database_url: str, home: Path, **changes: Any) -> ServiceSettings:
     """Settings of a service that looks often and waits briefly."""
-    return ServiceSettings(**{"database_url": database_url, "home": home, "poll_seconds": 0.1} | changes)
+    given: dict[str, Any] = {"database_url": database_url, "home": home, "poll_seconds": 0.1}
+    return ServiceSettings(**(given | changes))
 
 
 @asynccontextmanager
