@@ -32,8 +32,7 @@ def parse_moment(text: str) -> int:
             raise ValueError("has no offset: an offset such as Z or +02:00 is required")
         raise ValueError("is not an RFC 3339 time with an offset, such as 2026-01-31T12:00:00Z")
     try:
-        moment = datetime.fromisoformat(text.upper())
-        return to_micros(moment)
+        return to_micros(datetime.fromisoformat(text.upper()).astimezone(UTC))
     except (ValueError, OverflowError) as error:
         raise ValueError(f"is not a moment of the calendar ({error})") from None
 

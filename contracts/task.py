@@ -7,6 +7,7 @@ import hashlib
 import json
 import re
 from datetime import timedelta
+from functools import cached_property
 from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
@@ -25,14 +26,20 @@ def _identifier(name: str) -> str:
     return name
 
 
-def _whole_micros(duration: timedelta) -> timedelta:
-    if duration < timedelta(seconds=1):
-        raise ValueError("is at least one second")
+def _bounded(duration: timedelta) -> timedelta:
+    if not timedelta(seconds=1) <= duration <= timedelta(days=36_525):
+        raise ValueError("is at least one second and at most a hundred years")
     return duration
 
 
+def _printable(text: str) -> str:
+    if not text.isprintable():
+        raise ValueError("holds no control characters")
+    return text
+
+
 Name = Annotated[str, AfterValidator(_identifier)]
-Duration = Annotated[timedelta, AfterValidator(_whole_micros)]
+Duration = Annotated[timedelta, AfterValidator(_bounded)]
 
 
 class Spec(BaseModel):
@@ -54,7 +61,7 @@ class Target(Spec):
 
     name: Name
     kind: Literal["classification", "regression"]
-    classes: tuple[Annotated[str, Field(min_length=1, max_length=256)], ...] | None = None
+    classes: tuple[Annotated[str, Field(min_length=1, max_length=256), AfterValidator(_printable)], ...] | None = None
 
     @model_validator(mode="after")
     def _classes_fit_the_kind(self) -> Self:
@@ -146,18 +153,18 @@ class Task(Spec):
             raise ValueError("the target is not one of the features")
         return self
 
-    @property
+    @cached_property
     def clock(self) -> Clock:
         window = self.window // MICROSECOND
         span = self.span // MICROSECOND if self.span else 26 * window
         return Clock(window=window, offset=self.offset // MICROSECOND % window, span=span)
 
-    @property
+    @cached_property
     def numbers(self) -> tuple[Feature, ...]:
         """Number features in the order of the stored array."""
         return tuple(feature for feature in self.features if feature.kind == "number")
 
-    @property
+    @cached_property
     def categories(self) -> tuple[Feature, ...]:
         """Category features in the order of the stored array."""
         return tuple(feature for feature in self.features if feature.kind == "category")
