@@ -6,6 +6,7 @@ pipe then stays open, and its end tells the process that the scheduler is gone.
 """
 
 import io
+import logging
 import os
 import signal
 import sys
@@ -53,6 +54,7 @@ def run_child(stream: io.RawIOBase) -> int:
     threading.Thread(target=_die_with_parent, args=(stream,), daemon=True).start()
     settings = TrainerSettings(**order.settings)
     configure_logs(settings)
+    logging.getLogger("httpx").setLevel(logging.WARNING)
     assert settings.database_url is not None
     assert settings.mlflow_url is not None
     engine = make_engine(settings.database_url)

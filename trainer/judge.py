@@ -46,7 +46,7 @@ def validated_ages(verdict: Verdict) -> list[AgeError]:
 def describe(task: Task, verdict: Verdict, reason: str | None) -> dict[str, Any]:
     """The verdict as JSON: what was asked of it, what it found, and why it holds where it does."""
     return {
-        "released": reason is None,
+        "passed": reason is None,
         "reason": reason,
         "horizon": verdict.horizon,
         "missing_windows": verdict.missing_windows,

@@ -22,7 +22,7 @@ from contracts.errors import InvalidInput
 from tests.conftest import free_port
 from tests.integration.drifting import HOUR, START, claim, cutoff_after, define, drifting_task, now
 from trainer.child import end_orphans
-from trainer.due import REGISTRY_UNREACHABLE, STOPPED
+from trainer.due import LEASE_RAN_OUT, REGISTRY_UNREACHABLE, STOPPED
 from trainer.registry import CYCLE_TAG, LEASE_TAG, Registry
 from trainer.scheduler import Trainer, heartbeat, is_alive, run_trainer
 from trainer.settings import TrainerSettings
@@ -192,6 +192,7 @@ def test_runs_of_cycles_that_have_ended_are_closed_and_others_left_alone(engine:
     dead = claim(engine, schema, cutoff_after(1), lease_seconds=1)
     with engine.begin() as connection:
         expire_leases(connection, now() + timedelta(minutes=1))
+    assert cycles_of(engine, schema)[0].reason == LEASE_RAN_OUT
     alive = claim(engine, schema, cutoff_after(2))
     runs = [start(dead, dead.lease), start(alive, alive.lease), start(dead, "of another deployment")]
     end_orphans(engine, mlflow_url)

@@ -50,7 +50,7 @@ def test_the_manifest_promises_only_ages_inside_the_horizon() -> None:
 def test_the_verdict_is_json_without_nan() -> None:
     verdict = describe(task(), Verdict(1, (FRESH, UNKNOWN), 0, None), None)
     assert json.loads(json.dumps(verdict, allow_nan=False)) == verdict
-    assert verdict["released"] is True
+    assert verdict["passed"] is True
     assert verdict["ages"][1]["mean"] is None
     assert verdict["ages"][1]["reason"] == "too few windows at this age"
 
