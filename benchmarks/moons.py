@@ -50,14 +50,17 @@ PAPER = Training(
 )
 # What `--choose` compares: every combination.
 SPACE: Mapping[str, Sequence[Any]] = {
-    "gi_weight": (0.1, 0.5, 1.0),
+    "gi_weight": (0.1, 0.5),
     "gi_pretrain": (False, True),
     "delta_max": (1.0, 2.0, 5.5),
     "pretrain_rate": (5e-3, 1e-2),
-    "pretrain_epochs": (30, 60, 120),
+    "pretrain_epochs": (30, 60),
 }
 NUM_FINALISTS = 8
-RECIPE = PAPER
+# The choice, on domain 8 (docs/moons.md).
+RECIPE = PAPER.model_copy(
+    update={"gi_weight": 0.1, "gi_pretrain": True, "delta_max": 1.0, "pretrain_rate": 1e-2, "pretrain_epochs": 30}
+)
 
 # Errors in percent: the paper's, what we commit to, and the best that a later paper published.
 PUBLISHED, COMMITTED, BEST_PUBLISHED = 3.5, 5.0, 1.3
@@ -72,6 +75,7 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--choose", action="store_true", help="compare recipes on domain 8 instead")
     parser.add_argument("--json", type=Path, help="file to write the result to")
     options = parser.parse_args(arguments)
+    torch.set_num_threads(1)  # networks this small only wait for a second thread
     x, y = load(options.data)
     if options.choose:
         choose(x, y, options.seeds)

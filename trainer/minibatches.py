@@ -20,18 +20,28 @@ _STEPS_PER_TRANSFER = 64
 
 
 @dataclass(frozen=True)
+class Columns:
+    """The rows of one fit on the device: dense `(n, d)`, codes `(n, q)`, u and targets `(n,)`."""
+
+    dense: Tensor
+    codes: Tensor
+    u: Tensor
+    targets: Tensor
+
+
+@dataclass(frozen=True)
 class Stock:
     """All members' rows on the device, each distinct set once: the members of each run, and their columns."""
 
     runs: tuple[slice, ...]
-    columns: tuple[Batch, ...]
+    columns: tuple[Columns, ...]
 
     @staticmethod
     def of(rows: Sequence[Encoded], device: torch.device, dtype: torch.dtype) -> "Stock":
         """Rows per member; neighbours that share one object share a run. On the CPU nothing is copied."""
-        moved: dict[int, Batch] = {}
+        moved: dict[int, Columns] = {}
         runs: list[slice] = []
-        columns: list[Batch] = []
+        columns: list[Columns] = []
         start = 0
         for key, run in itertools.groupby(rows, key=id):
             same = list(run)
@@ -59,9 +69,9 @@ class Stock:
         return taken[0] if len(taken) == 1 else torch.cat(taken)
 
 
-def _moved(rows: Encoded, device: torch.device, dtype: torch.dtype) -> Batch:
+def _moved(rows: Encoded, device: torch.device, dtype: torch.dtype) -> Columns:
     targets = torch.from_numpy(rows.targets).to(device)
-    return Batch(
+    return Columns(
         dense=torch.from_numpy(rows.dense).to(device, dtype),
         codes=torch.from_numpy(rows.codes).to(device),
         u=torch.from_numpy(rows.u).to(device, dtype),
