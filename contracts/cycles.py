@@ -20,6 +20,8 @@ from contracts.errors import Conflict, LeaseLost
 State = Literal["requested", "running", "released", "held", "skipped", "failed"]
 Step = Literal["claim", "read", "score", "fit", "export", "verify", "judge", "register", "alias", "release"]
 
+LEASE_RAN_OUT = "The trainer went away and its lease ran out."
+
 
 @dataclass(frozen=True)
 class Cycle:
@@ -129,7 +131,7 @@ def expire_leases(connection: Connection, now: datetime) -> Sequence[Cycle]:
     rows = connection.execute(
         update(cycles)
         .where(cycles.c.state == "running", cycles.c.lease_until <= now)
-        .values(state="failed", reason="the trainer went away and its lease ran out", ended_at=now)
+        .values(state="failed", reason=LEASE_RAN_OUT, ended_at=now)
         .returning(*_COLUMNS)
     )
     return [_cycle(row) for row in rows]

@@ -1,6 +1,6 @@
 """Structured logs: a stable event name plus keys. JSON in containers, aligned text on a terminal.
 
-Values are escaped by both renderers, so no input can forge a line.
+Values are escaped by both renderers, so no input can forge a line; tracebacks show no local variables, so no password.
 """
 
 import logging
@@ -27,7 +27,7 @@ def configure_logs(settings: SharedSettings) -> None:
         cache_logger_on_first_use=True,
     )
     last: list[structlog.typing.Processor] = (
-        [structlog.dev.ConsoleRenderer(pad_event_to=28)]
+        [structlog.dev.ConsoleRenderer(pad_event_to=28, exception_formatter=structlog.dev.plain_traceback)]
         if as_text
         else [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
     )

@@ -14,6 +14,10 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validat
 
 from contracts.clock import MICROSECOND, Clock
 
+# A category or a class: what any store and log can hold.
+MAX_TEXT = 256
+PRINTABLE = r"^[^\x00-\x1f\x7f-\x9f\ud800-\udfff]*\Z"
+
 RESERVED_NAMES = frozenset({"at", "task", "coverage", "rate"})
 
 Calendar = Literal["day", "week", "year"]
@@ -33,12 +37,13 @@ def _bounded(duration: timedelta) -> timedelta:
 
 
 def _printable(text: str) -> str:
-    if not text.isprintable():
-        raise ValueError("holds no control characters")
+    if not re.match(PRINTABLE, text):
+        raise ValueError("holds a control character or a lone surrogate")
     return text
 
 
 Name = Annotated[str, AfterValidator(_identifier)]
+Text = Annotated[str, Field(min_length=1, max_length=MAX_TEXT), AfterValidator(_printable)]
 Duration = Annotated[timedelta, AfterValidator(_bounded)]
 
 
@@ -61,7 +66,7 @@ class Target(Spec):
 
     name: Name
     kind: Literal["classification", "regression"]
-    classes: tuple[Annotated[str, Field(min_length=1, max_length=256), AfterValidator(_printable)], ...] | None = None
+    classes: tuple[Text, ...] | None = None
 
     @model_validator(mode="after")
     def _classes_fit_the_kind(self) -> Self:

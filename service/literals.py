@@ -8,10 +8,9 @@ import math
 import re
 
 from contracts.clock import EPOCH, parse_moment, to_micros
+from contracts.task import MAX_TEXT, PRINTABLE
 
 EXACT_INTEGER = 2**53
-MAX_TEXT = 256
-PRINTABLE = r"^[^\x00-\x1f\x7f-\x9f\ud800-\udfff]*\Z"
 
 _NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
 _INTEGER = re.compile(r"-?[0-9]+")

@@ -13,8 +13,8 @@ from msgspec import UNSET, Meta, UnsetType
 
 from contracts.clock import MICROSECOND
 from contracts.events import Event
-from contracts.task import Feature, Task
-from service.literals import EXACT_INTEGER, MAX_TEXT, PRINTABLE, is_in_calendar, json_moment
+from contracts.task import MAX_TEXT, PRINTABLE, Feature, Task
+from service.literals import EXACT_INTEGER, is_in_calendar, json_moment
 
 _Text = Annotated[str, Meta(min_length=1, max_length=MAX_TEXT, pattern=PRINTABLE)]
 _NAN = math.nan

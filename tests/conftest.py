@@ -14,6 +14,9 @@ import httpx
 import pytest
 from sqlalchemy import Engine, create_engine, make_url, text
 
+# A second thread costs small fits more than it brings, and much more where test processes share the cores.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 from cli.postgres import embedded_postgres
 from contracts.database import make_engine
 from migrations import migrate

@@ -16,8 +16,8 @@ import torch
 from numpy.typing import NDArray
 from onnxruntime import InferenceSession, SessionOptions
 
+from contracts.columns import EventColumns
 from contracts.errors import ArtefactRefused
-from contracts.events import EventColumns
 from contracts.manifest import (
     FORMAT_VERSION,
     GRAPH_FILE,

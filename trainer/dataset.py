@@ -19,8 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contracts.clock import Clock
+from contracts.columns import EventColumns
 from contracts.errors import CycleError
-from contracts.events import EventColumns
 from contracts.task import Calendar, Task
 
 # A category value that a fit has seen less often shares the unseen bucket, which is so trained on something.

@@ -9,13 +9,12 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from contracts.clock import to_micros
-from contracts.cycles import Cycle
+from contracts.cycles import LEASE_RAN_OUT, Cycle
 from contracts.task import Task
 
 REGISTRY_UNREACHABLE = "The registry does not answer."
 STORE_UNREACHABLE = "The event store does not answer."
 STOPPED = "The trainer was stopped."
-LEASE_RAN_OUT = "the trainer went away and its lease ran out"
 
 _INTERRUPTIONS = (REGISTRY_UNREACHABLE, STORE_UNREACHABLE, STOPPED, LEASE_RAN_OUT)
 _LONGEST_PAUSE = timedelta(minutes=15)

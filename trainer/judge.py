@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from contracts.events import EventColumns
+from contracts.columns import EventColumns
 from contracts.manifest import AgeError
 from contracts.matrix import AgeVerdict, Verdict
 from contracts.task import Task

@@ -11,7 +11,7 @@ from sqlalchemy import Engine
 
 from contracts.catalog import Schema
 from contracts.clock import to_micros
-from contracts.events import EventColumns, read_events
+from contracts.columns import EventColumns, read_events
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from onnxruntime import InferenceSession
 
 from contracts.clock import MICROSECOND, Clock, format_moment
+from contracts.columns import EventColumns
 from contracts.errors import CycleError
-from contracts.events import EventColumns
 from contracts.manifest import graph_feed
 from contracts.matrix import NAIVE, Cell
 from contracts.task import Guard, Task

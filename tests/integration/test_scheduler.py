@@ -16,13 +16,13 @@ from structlog.testing import capture_logs
 
 from contracts.catalog import Schema
 from contracts.clock import to_micros
-from contracts.cycles import Cycle, end_cycle, expire_leases, list_cycles, request_cycle
+from contracts.cycles import LEASE_RAN_OUT, Cycle, end_cycle, expire_leases, list_cycles, request_cycle
 from contracts.database import make_engine
 from contracts.errors import InvalidInput
 from tests.conftest import free_port
 from tests.integration.drifting import HOUR, START, claim, cutoff_after, define, drifting_task, now
 from trainer.child import end_orphans
-from trainer.due import LEASE_RAN_OUT, REGISTRY_UNREACHABLE, STOPPED
+from trainer.due import REGISTRY_UNREACHABLE, STOPPED
 from trainer.registry import CYCLE_TAG, LEASE_TAG, Registry
 from trainer.scheduler import Trainer, heartbeat, is_alive, run_trainer
 from trainer.settings import TrainerSettings

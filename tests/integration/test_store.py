@@ -12,10 +12,11 @@ from sqlalchemy import Engine, create_engine, make_url, text
 
 from contracts.catalog import Schema, define_task, find_task, list_tasks
 from contracts.clock import to_micros
+from contracts.columns import NEVER, read_events
 from contracts.cycles import begin_step, claim_cycle, end_cycle, expire_leases, list_cycles, request_cycle
 from contracts.database import metadata
 from contracts.errors import Conflict, LeaseLost, NotFound
-from contracts.events import NEVER, Event, Rejection, append_events, read_events, record_rejections
+from contracts.events import Event, Rejection, append_events, record_rejections
 from contracts.matrix import Cell, read_cells, record_cells
 from contracts.releases import read_valid_until, record_release
 from contracts.task import Task

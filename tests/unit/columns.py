@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from contracts.events import NEVER, EventColumns
+from contracts.columns import NEVER, EventColumns
 from contracts.task import Task
 
 HOUR = 3_600_000_000

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from contracts.columns import NEVER, EventColumns
 from contracts.errors import CycleError
-from contracts.events import NEVER, EventColumns
 from contracts.task import Calendar, Task
 from trainer.dataset import DENSE_LIMIT, MIN_SEEN, PERIODS, UNKNOWN_CLASS, UNSEEN, encode, fit_encoder, phase
 

@@ -5,9 +5,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from contracts.clock import to_micros
-from contracts.cycles import Cycle, State
+from contracts.cycles import LEASE_RAN_OUT, Cycle, State
 from tests.unit.columns import task
-from trainer.due import LEASE_RAN_OUT, REGISTRY_UNREACHABLE, STOPPED, due_cutoff, retry_pause
+from trainer.due import REGISTRY_UNREACHABLE, STOPPED, due_cutoff, retry_pause
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 CUTOFF = to_micros(NOON)

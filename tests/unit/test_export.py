@@ -10,8 +10,8 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
+from contracts.columns import NEVER, EventColumns
 from contracts.errors import ArtefactRefused
-from contracts.events import NEVER, EventColumns
 from contracts.manifest import GRAPH_FILE, MANIFEST_FILE, Manifest, checksum, encode_manifest, graph_feed, read_manifest
 from contracts.task import Feature, Target, Task, Training
 from trainer.artefact import make_probe, open_graph, raw_categories, torch_answers, verify_artefact, write_artefact

@@ -27,7 +27,7 @@ SPEC: dict[str, Any] = {
         ({"features": []}, "at least 1"),
         ({"window": "PT0S"}, "at least one second"),
         ({"window": "P40000D"}, "at most a hundred years"),
-        ({"target": {"name": "late", "kind": "classification", "classes": ["a", "b\x00"]}}, "control characters"),
+        ({"target": {"name": "late", "kind": "classification", "classes": ["a", "b\x00"]}}, "control character"),
         ({"windows": "P7D"}, "Extra inputs"),
         ({"target": {"name": "late", "kind": "regression", "classes": ["a", "b"]}}, "classification target only"),
         ({"target": {"name": "late", "kind": "classification", "classes": ["a", "a"]}}, "at least two"),
