@@ -9,7 +9,7 @@ import shutil
 import tempfile
 import time
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,6 +45,10 @@ SWAP_LIMIT_SECONDS = 30.0
 
 class NotServed(MorrowError):
     """The API did not take up a released version in time."""
+
+
+class NotStored(MorrowError):
+    """The API did not store a flight."""
 
 
 @dataclass(frozen=True)
@@ -116,9 +120,17 @@ def _post_known_weeks(demo: Demo) -> float:
     with Progress(*columns, console=demo.console) as progress:
         bar = progress.add_task("", total=len(known))
         weeks = (week for _, rows in known.groupby("week") for week in to_events(rows))
-        for answer in post_events(demo.api, demo.task.name, weeks):
-            progress.advance(bar, answer["created"])
+        for num_created in _post(demo, weeks):
+            progress.advance(bar, num_created)
     return time.monotonic() - began
+
+
+def _post(demo: Demo, events: Iterable[dict[str, Any]]) -> Iterator[int]:
+    """How many events of each batch are stored: all of them. Raises NotStored."""
+    for answer in post_events(demo.api, demo.task.name, events):
+        if others := [result for result in answer["results"] if result["status"] != "created"]:
+            raise NotStored(f"A flight was not stored: {others[0]}")
+        yield answer["created"]
 
 
 def _serve_week(demo: Demo, week: int, status: Status) -> WeekReport:
@@ -141,8 +153,7 @@ def _serve_week(demo: Demo, week: int, status: Status) -> WeekReport:
     score, refusal = _try_to_ask(demo, events)
     champion = ask(demo.api, "GET", f"/tasks/{name}")["champion"] or {}
     status.update(f"{title}: posting the labels and fitting the rivals …")
-    for _ in post_events(demo.api, name, events):
-        pass
+    num_flights = sum(_post(demo, events))
     known_by = begins + (WEEK + demo.task.label_delay) // MICROSECOND
     figures = demo.rivals.score(name, begins, known_by)
     if score is not None:
@@ -151,7 +162,7 @@ def _serve_week(demo: Demo, week: int, status: Status) -> WeekReport:
         start=format_moment(begins),
         version=champion.get("version"),
         valid_until=champion.get("valid_until"),
-        num_flights=len(events),
+        num_flights=num_flights,
         num_requests=score.num_requests if score else 0,
         cycle_seconds=cycle_seconds,
         note=" ".join(part for part in (note, refusal) if part) or None,
