@@ -1,4 +1,4 @@
-"""The service keeps its word when PostgreSQL and MLflow are away, also after a restart."""
+"""The service keeps its word, and the trainer its fits, while PostgreSQL or MLflow is away."""
 
 from pathlib import Path
 
@@ -6,18 +6,19 @@ import httpx
 
 from cli.postgres import EmbeddedPostgres
 from contracts.clock import format_moment, parse_moment
+from contracts.cycles import list_cycles
 from contracts.database import make_engine
 from migrations import migrate
 from tests.conftest import free_port, start_mlflow, stop, wait_until_healthy
 from tests.e2e.processes import impatient_environment, process, released, request, wait_for
 from tests.integration.drifting import cutoff_after, define, drifting_task
+from trainer.due import REGISTRY_UNREACHABLE
 
 
-def test_bounds_hold_to_the_microsecond_after_a_restart_without_postgres_and_mlflow(tmp_path: Path) -> None:
+def test_a_fit_outlives_an_absent_registry_and_bounds_outlive_absent_stores(tmp_path: Path) -> None:
     postgres = EmbeddedPostgres(tmp_path / "postgres", durable=False)
     log, mlflow_url = tmp_path / "log", f"http://127.0.0.1:{free_port()}"
-    with log.open("ab") as stream:
-        mlflow = start_mlflow(tmp_path, mlflow_url, stream.fileno())
+    mlflow = None
     try:
         database_url = postgres.start()
         migrate(database_url)
@@ -26,8 +27,10 @@ def test_bounds_hold_to_the_microsecond_after_a_restart_without_postgres_and_mlf
         engine = make_engine(database_url)
         task = drifting_task()
         schema = define(engine, task, 8)
-        request(engine, schema, cutoff_after(8))
-        wait_until_healthy(f"{mlflow_url}/health", mlflow, seconds=240)
+
+        def reasons() -> list[str | None]:
+            with engine.connect() as connection:
+                return [cycle.reason for cycle in list_cycles(connection, schema.task_id)]
 
         def ask(at: str) -> httpx.Response:
             return httpx.get(f"{url}/predict", params={"task": task.name, "at": at, "x": "0.5", "kind": "a"})
@@ -48,7 +51,15 @@ def test_bounds_hold_to_the_microsecond_after_a_restart_without_postgres_and_mlf
         with process("service", environment, log) as api:
             wait_until_healthy(f"{url}/livez", api, seconds=60)
             with process("trainer", environment, log):
-                wait_for("the release", lambda: released(engine, schema, cutoff_after(8)), log)
+                request(engine, schema, cutoff_after(8))
+                wait_for("a fit without a registry", lambda: REGISTRY_UNREACHABLE in reasons(), log)
+                assert released(engine, schema, cutoff_after(8)) is None
+                with log.open("ab") as stream:
+                    mlflow = start_mlflow(tmp_path, mlflow_url, stream.fileno())
+                wait_for("the release", lambda: released(engine, schema, cutoff_after(8)), log, seconds=240)
+            said = log.read_text()
+            assert said.count('"fit.began"') == 1
+            assert '"fit.reused"' in said
             wait_for("the first answer", lambda: ask(moment).status_code == 200, log)
             before = answers(moment)
             engine.dispose()
@@ -62,5 +73,6 @@ def test_bounds_hold_to_the_microsecond_after_a_restart_without_postgres_and_mlf
             assert refused.status_code == 503
             assert "Retry-After" in refused.headers
     finally:
-        stop(mlflow)
+        if mlflow is not None:
+            stop(mlflow)
         postgres.stop()
