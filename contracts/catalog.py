@@ -45,7 +45,8 @@ def define_task(connection: Connection, task: Task, now: datetime) -> tuple[Sche
 
 def find_task(connection: Connection, name: str) -> Schema:
     """The newest revision of a task. Raises NotFound."""
-    found = _newest(connection, name)
+    # PostgreSQL cannot even compare with a name that holds NUL.
+    found = None if "\x00" in name else _newest(connection, name)
     if not found:
         raise NotFound(f"There is no task named {name!r}.")
     return found[0]

@@ -18,12 +18,15 @@ from contracts.clock import MICROSECOND
 from contracts.errors import Fault, InvalidInput
 from contracts.events import Event
 from contracts.task import Task
-from service.bodies import JsonObject, decode_json, decode_rows, decode_text
+from service.bodies import JsonObject, decode_json, decode_rows, decode_text, limit_values
 from service.literals import NumberLiteral, is_in_calendar, json_moment, json_number, json_text
 from service.structs import Row, RowStructs, compile_structs
 
 MAX_FAULTS_PER_ROW = 50
 MAX_SHOWN = 100
+# Values that a row may hold beside its features on average, its faults included; a small body may hold more.
+_MORE_VALUES_PER_ROW = 8
+_ALWAYS_READ = 10_000
 T = TypeVar("T")
 
 _EVENT_FIELDS = ("event_id", "at", "features", "label")
@@ -70,8 +73,9 @@ class RowRules:
     def read_events(self, body: bytes, max_rows: int) -> tuple[list[Event | Refusal], bool]:
         """Events and refused rows in their order, and whether the body was an array.
 
-        Raises HTTPException: 400 where the body is not JSON at all, 413 for more than `max_rows`.
+        Raises HTTPException: 400 where the body is not JSON at all, 413 for more than `max_rows` or their values.
         """
+        self._limit_values(body, max_rows)
         is_array = body.lstrip()[:1] == b"["
         accepted = self.structs.accept_events(body)
         if accepted is not None:
@@ -88,6 +92,7 @@ class RowRules:
 
         Raises InvalidInput with every fault, HTTPException as `read_events`.
         """
+        self._limit_values(body, max_rows)
         rows = self.structs.accept_questions(body)
         if rows is None:
             rows = self._judge_questions(decode_json(decode_text(body)), max_rows)
@@ -95,6 +100,9 @@ class RowRules:
         if not rows:
             raise InvalidInput([Fault("rows", "holds no row")])
         return rows
+
+    def _limit_values(self, body: bytes, max_rows: int) -> None:
+        limit_values(body, max(_ALWAYS_READ, max_rows * (len(self.kinds) + _MORE_VALUES_PER_ROW)))
 
     def _judge_event(self, given: Any, payload: str) -> Event | Refusal:
         if not isinstance(given, JsonObject):

@@ -18,7 +18,7 @@ from contracts.database import events
 from contracts.errors import Fault, InvalidInput, NotFound
 from contracts.manifest import Manifest
 from contracts.task import Task
-from service.bodies import JsonObject, decode_json, decode_text, read_body
+from service.bodies import JsonObject, decode_json, decode_text, limit_values, read_body
 from service.follower import Follower
 from service.forecaster import Forecaster
 from service.literals import is_in_calendar, json_moment
@@ -28,6 +28,7 @@ from service.settings import ServiceSettings
 from service.store import Store
 
 NUM_CYCLES_SHOWN = 10
+MAX_VALUES = 10_000
 
 Name = Annotated[str, Path(alias="task", description="name of the task")]
 
@@ -113,7 +114,8 @@ def tasks_router(store: Store, follower: Follower, settings: ServiceSettings) ->
 
 
 def parse_task(name: str, body: bytes) -> Task:
-    """The task of a JSON body, whose `name` may be left out. Raises InvalidInput, HTTPException 400."""
+    """The task of a JSON body, whose `name` may be left out. Raises InvalidInput, HTTPException 400 or 413."""
+    limit_values(body, MAX_VALUES)
     try:
         spec = json.loads(decode_text(body), parse_constant=_refuse_constant, object_pairs_hook=_refuse_repeated)
     except (ValueError, RecursionError) as error:
@@ -143,6 +145,7 @@ def _refuse_repeated(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def parse_as_of(body: bytes, now: int) -> int:
     """`as_of` of a body `{"as_of": moment}`, which may be empty; microseconds. Raises InvalidInput."""
+    limit_values(body, MAX_VALUES)
     given = decode_json(decode_text(body)) if body.strip() else JsonObject()
     if not isinstance(given, JsonObject):
         raise InvalidInput([Fault("body", "is not a JSON object")])

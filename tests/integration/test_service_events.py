@@ -180,10 +180,12 @@ async def test_a_body_over_the_limit_is_refused_before_it_is_read(database_url: 
     assert sent <= 12_000
 
 
-@pytest.mark.parametrize("query", ["atomik=true", "task=flights&task=flights", "atomic=perhaps", "task=none"])
+@pytest.mark.parametrize(
+    "query", ["atomik=true", "task=flights&task=flights", "atomic=perhaps", "task=none", "task=%00"]
+)
 async def test_parameters_that_are_not_understood_are_refused(client: httpx.AsyncClient, query: str) -> None:
     answer = await client.post(f"/events?{query}", json=an_event())
-    assert answer.status_code == (404 if query == "task=none" else 422)
+    assert answer.status_code == (404 if query in ("task=none", "task=%00") else 422)
 
 
 async def test_the_task_must_be_named_where_there_are_two(client: httpx.AsyncClient) -> None:

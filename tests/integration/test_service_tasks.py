@@ -133,10 +133,23 @@ async def test_a_cycle_that_cannot_be_meant_is_refused(client: httpx.AsyncClient
 
 
 async def test_what_is_not_there_is_a_404_problem(client: httpx.AsyncClient) -> None:
-    for verb, path in [("GET", "/tasks/no"), ("GET", "/tasks/no/cycles"), ("POST", "/tasks/no/cycles"), ("GET", "/no")]:
-        answer = await client.request(verb, path)
-        assert (answer.status_code, answer.headers["content-type"]) == (404, "application/problem+json")
+    for name in ("no", "%00", "no%00", "%ED%A0%80", "%1B[31m"):
+        for verb, path in [
+            ("GET", "/tasks/%s"),
+            ("GET", "/tasks/%s/cycles"),
+            ("POST", "/tasks/%s/cycles"),
+            ("GET", "/%s"),
+        ]:
+            answer = await client.request(verb, path % name)
+            assert (answer.status_code, answer.headers["content-type"]) == (404, "application/problem+json")
     assert (await client.get("/tasks?limit=5")).status_code == 422
+
+
+async def test_a_spec_of_more_values_than_any_task_has_is_refused_unread(client: httpx.AsyncClient) -> None:
+    body = b'{"features": [' + b"{}," * 10_001 + b"{}]}"
+    for verb, path in (("PUT", "/tasks/flights"), ("POST", "/tasks/flights/cycles")):
+        answer = await client.request(verb, path, content=body, headers={"content-type": "application/json"})
+        assert (answer.status_code, answer.json()["type"]) == (413, "/problems/too-large")
 
 
 async def test_a_new_task_is_known_to_predict_at_once(client: httpx.AsyncClient) -> None:

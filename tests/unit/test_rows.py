@@ -2,6 +2,8 @@
 
 import json
 import math
+import time
+from contextlib import suppress
 from typing import Any
 from urllib.parse import quote
 
@@ -13,7 +15,7 @@ from starlette.exceptions import HTTPException
 from contracts.errors import Fault, InvalidInput
 from contracts.events import Event
 from contracts.task import Task
-from service.bodies import decode_rows
+from service.bodies import decode_rows, limit_values
 from service.predict import parse_query
 from service.rows import Refusal, RowRules, compile_rules
 from service.structs import Row
@@ -355,6 +357,31 @@ def test_one_row_meets_many_moments() -> None:
 def test_a_body_of_another_shape_is_refused(body: str) -> None:
     with pytest.raises(InvalidInput):
         RULES.read_questions(body.encode(), 10)
+
+
+@pytest.mark.parametrize("body", ['{"rows": [%s0]}', "[%s0]", '{"at": [%s0]}', '{"features": {"x": [%s0]}}'])
+def test_a_body_of_more_values_than_rows_could_hold_is_refused_undecoded(body: str) -> None:
+    for read in (RULES.read_questions, RULES.read_events):
+        with pytest.raises(HTTPException) as caught:
+            read((body % ("0," * 10_001)).encode(), 10)
+        assert caught.value.status_code == 413
+
+
+def test_commas_inside_of_texts_are_no_values() -> None:
+    text = json.dumps("," * 250 + '\\"')
+    (row,) = RULES.read_questions(f'{{"rows": [{{"features": {{"carrier": {text}, "distance": 1}}}}]}}'.encode(), 1)
+    assert row.categories[0] == json.loads(text)
+    limit_values(json.dumps(["," * 100] * 3).encode(), 2)
+    with pytest.raises(HTTPException):
+        limit_values(json.dumps(["," * 100] * 4).encode(), 2)
+
+
+@pytest.mark.parametrize("body", [b'"' + b'\\"' * 2**20 + b",,", b"\\" * 2**20 + b",,", b'"\\,,' * 2**18])
+def test_counting_values_takes_a_moment_whatever_the_body(body: bytes) -> None:
+    began = time.perf_counter()
+    with suppress(HTTPException):
+        limit_values(body, 1)
+    assert time.perf_counter() - began < 2
 
 
 def test_a_fault_in_a_batch_names_its_row() -> None:
