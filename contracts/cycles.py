@@ -50,7 +50,10 @@ def request_cycle(connection: Connection, task_id: int, cutoff: int, now: dateti
     Raises Conflict where the cutoff has been released already.
     """
     connection.execute(select(tasks.c.id).where(tasks.c.id == task_id).with_for_update())
-    attempts = [cycle for cycle in list_cycles(connection, task_id) if cycle.cutoff == cutoff]
+    rows = connection.execute(
+        select(*_COLUMNS).where(cycles.c.task_id == task_id, cycles.c.cutoff == from_micros(cutoff))
+    )
+    attempts = [_cycle(row) for row in rows]
     for cycle in attempts:
         if cycle.state in ("requested", "running"):
             return cycle

@@ -207,6 +207,18 @@ def test_one_trainer_wins_a_cycle_and_a_lost_lease_releases_nothing(engine: Engi
         ]
 
 
+def test_a_cutoff_older_than_a_thousand_others_is_asked_for_again(engine: Engine, schema: Schema) -> None:
+    with engine.begin() as connection:
+        first = request_cycle(connection, schema.task_id, START, NOW)
+        claimed = claim_cycle(connection, "lease", NOW, LEASE)
+        assert claimed is not None
+        end_cycle(connection, claimed, "skipped", "too few rows", NOW)
+        for hour in range(1, 1002):
+            request_cycle(connection, schema.task_id, START + hour * HOUR, NOW)
+        again = request_cycle(connection, schema.task_id, START, NOW)
+    assert (first.attempt, again.attempt) == (1, 2)
+
+
 def test_cells_are_replaced_and_read_only_up_to_a_window(engine: Engine, schema: Schema) -> None:
     cell = Cell(START, START, "gi", 10, 0.5, 0.1)
     with engine.begin() as connection:
