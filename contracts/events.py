@@ -61,7 +61,8 @@ def append_events(
     result: list[Outcome] = []
     for event in batch:
         if event.event_id in seen:
-            result.append("duplicate" if _same(event, first[event.event_id]) else "conflict")
+            is_stored = outcomes[event.event_id] != "conflict" and _same(event, first[event.event_id])
+            result.append("duplicate" if is_stored else "conflict")
         else:
             seen.add(event.event_id)
             result.append(outcomes[event.event_id])

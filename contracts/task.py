@@ -23,6 +23,8 @@ RESERVED_NAMES = frozenset({"at", "task", "coverage", "rate"})
 Calendar = Literal["day", "week", "year"]
 DeltaMode = Literal["random", "adversarial", "warm", "grid"]
 
+_CENTURY = timedelta(days=36_525)
+
 
 def _identifier(name: str) -> str:
     if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]{0,62}", name):
@@ -31,7 +33,7 @@ def _identifier(name: str) -> str:
 
 
 def _bounded(duration: timedelta) -> timedelta:
-    if not timedelta(seconds=1) <= duration <= timedelta(days=36_525):
+    if not timedelta(seconds=1) <= duration <= _CENTURY:
         raise ValueError("is at least one second and at most a hundred years")
     return duration
 
@@ -141,7 +143,7 @@ class Task(Spec):
     target: Target
     window: Duration
     offset: timedelta = timedelta(0)
-    label_delay: timedelta = Field(timedelta(0), ge=timedelta(0))
+    label_delay: timedelta = Field(timedelta(0), ge=timedelta(0), le=_CENTURY)
     span: Duration | None = Field(None, description="unit of model time; 26 windows where unset")
     schedule: Literal["window", "manual"] = "window"
     guard: Guard = Guard()

@@ -98,6 +98,13 @@ def test_each_row_is_stored_once_and_says_what_became_of_it(engine: Engine, sche
         assert connection.execute(text("SELECT count(*) FROM events")).scalar_one() == 3
 
 
+def test_a_row_in_conflict_is_no_duplicate_when_it_is_sent_twice(engine: Engine, schema: Schema) -> None:
+    with engine.begin() as connection:
+        append_events(connection, schema, [event(1)], NOW)
+        twice = [event(1, label="no"), event(1, label="no")]
+        assert append_events(connection, schema, twice, NOW) == ["conflict", "conflict"]
+
+
 def test_a_batch_larger_than_any_parameter_limit_is_one_transaction(engine: Engine, schema: Schema) -> None:
     batch = [event(number) for number in range(25_000)]
     with engine.begin() as connection:

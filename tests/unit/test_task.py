@@ -27,6 +27,7 @@ SPEC: dict[str, Any] = {
         ({"features": []}, "at least 1"),
         ({"window": "PT0S"}, "at least one second"),
         ({"window": "P40000D"}, "at most a hundred years"),
+        ({"label_delay": "P999999999D"}, "less than or equal to 36525 days"),
         ({"target": {"name": "late", "kind": "classification", "classes": ["a", "b\x00"]}}, "control character"),
         ({"windows": "P7D"}, "Extra inputs"),
         ({"target": {"name": "late", "kind": "regression", "classes": ["a", "b"]}}, "classification target only"),
