@@ -7,6 +7,7 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import compress
 from typing import Any
 
 import numpy as np
@@ -46,8 +47,8 @@ class EventColumns:
     def __len__(self) -> int:
         return len(self.at)
 
-    def select(self, rows: NDArray[np.bool_] | slice) -> "EventColumns":
-        """The same columns for some of the rows; vocabularies and classes stay whole."""
+    def select(self, rows: NDArray[np.bool_] | NDArray[np.intp] | slice) -> "EventColumns":
+        """The same columns for some of the rows, or positions of rows; vocabularies and classes stay whole."""
         return replace(
             self,
             at=self.at[rows],
@@ -69,11 +70,21 @@ class EventColumns:
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 over every value, so that two reads can be told apart."""
-        sha = hashlib.sha256(repr((self.vocabularies, self.classes)).encode())
-        for column in (self.at, self.known_at, self.numbers, self.categories, self.labels, self.withheld):
+        """SHA-256 over every value of these rows: the same whatever else was read with them."""
+        coded = [_used(positions, known) for positions, known in zip(self.categories.T, self.vocabularies, strict=True)]
+        if self.classes:
+            coded.append(_used(self.labels.astype(np.int32), self.classes))
+        sha = hashlib.sha256(repr([texts for _, texts in coded]).encode())
+        values = [self.at, self.known_at, self.numbers, self.withheld, *(positions for positions, _ in coded)]
+        for column in values if self.classes else [*values, self.labels]:
             sha.update(np.ascontiguousarray(column).tobytes())
         return sha.hexdigest()
+
+
+def _used(positions: NDArray[np.int32], known: Sequence[str]) -> tuple[NDArray[np.int64], list[str]]:
+    """The texts that occur, and each row's position among them."""
+    occurs = np.bincount(positions, minlength=len(known)) > 0
+    return (np.cumsum(occurs) - 1)[positions], list(compress(known, occurs))
 
 
 def read_events(connection: Connection, task_id: int, task: Task, cutoff: int) -> EventColumns:

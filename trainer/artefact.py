@@ -81,17 +81,8 @@ def make_probe(encoder: Encoder, network: CohortNetwork, members: Sequence[int],
 def _probe_rows(encoder: Encoder, rows: EventColumns) -> EventColumns:
     spread = np.linspace(0, len(rows) - 1, NUM_PROBE_ROWS).round().astype(np.intp)
     positions = np.concatenate([np.unique(spread), [len(rows) - 1, len(rows) - 1]])
-    chosen = replace(
-        rows,
-        at=rows.at[positions],
-        known_at=rows.known_at[positions],
-        superseded_at=rows.superseded_at[positions],
-        numbers=rows.numbers[positions],
-        categories=rows.categories[positions],
-        vocabularies=tuple((*vocabulary, _unseen(vocabulary), "") for vocabulary in rows.vocabularies),
-        labels=rows.labels[positions],
-        withheld=rows.withheld[positions],
-    )
+    vocabularies = tuple((*vocabulary, _unseen(vocabulary), "") for vocabulary in rows.vocabularies)
+    chosen = replace(rows.select(positions), vocabularies=vocabularies)
     num_values = np.array([len(vocabulary) for vocabulary in rows.vocabularies], np.int32)
     chosen.at[-2:] = encoder.cutoff, encoder.cutoff + encoder.clock.window
     chosen.categories[-2:] = num_values, num_values + 1

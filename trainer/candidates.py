@@ -139,11 +139,15 @@ def find_kept(home: Path, task: Task, origin: int) -> Manifest | None:
 
 def renew_verdict(home: Path, reading: Reading, manifest: Manifest, verdict: Verdict) -> Manifest:
     """Give a kept fit the verdict of now. Where it says the same as before, the file stays as it was, byte for byte."""
-    ages = validated_ages(verdict)
-    task = reading.schema.task.model_dump(mode="json")
-    if (manifest.horizon, manifest.ages, manifest.task) == (verdict.horizon, ages, task):
+    renewed = msgspec.structs.replace(
+        manifest,
+        horizon=verdict.horizon,
+        ages=validated_ages(verdict),
+        task=reading.schema.task.model_dump(mode="json"),
+        schema_id=reading.schema.schema_id,
+    )
+    if renewed == manifest:
         return manifest
-    renewed = msgspec.structs.replace(manifest, horizon=verdict.horizon, ages=ages, task=task)
     file = candidate_folder(home, reading.schema.task, manifest.cutoff) / MANIFEST_FILE
     partial = file.with_suffix(".partial")
     partial.write_bytes(encode_manifest(renewed))
