@@ -23,7 +23,7 @@ from contracts.clock import to_micros
 from contracts.columns import NEVER, WITHHELD_BYTES, EventColumns
 from contracts.task import Task, Training
 from trainer.dataset import Encoded, encode, fit_encoder
-from trainer.fit import Member, fit, outputs
+from trainer.fit import Member, finish, fit, outputs
 from trainer.methods import naive
 
 if TYPE_CHECKING:
@@ -142,13 +142,7 @@ def score(task: Task, columns: EventColumns, training: Training) -> list[float]:
     recipe = task.model_copy(update={"training": training})
     origins = [_origin(recipe, columns, week) for week in TARGET_WEEKS]
     members = [Member(one.known, one.vocabulary_sizes, one.num_outputs, seed=0) for one in origins]
-    training_run = fit(members, training, task.clock, torch.device("cpu"))
-    while True:
-        try:
-            next(training_run)
-        except StopIteration as done:
-            network = done.value
-            break
+    network = finish(fit(members, training, task.clock, torch.device("cpu")))
     return [
         _log_loss(outputs(network, one.target, [number])[0], one.target.targets) for number, one in enumerate(origins)
     ]

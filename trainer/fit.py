@@ -100,6 +100,19 @@ def fit(
     return network
 
 
+def finish(
+    fitting: Generator[EpochReport, None, CohortNetwork],
+    on_epoch: Callable[[EpochReport], object] = lambda _report: None,
+) -> CohortNetwork:
+    """Carry a fit to its end and pass its reports on; returns the network."""
+    while True:
+        try:
+            on_epoch(next(fitting))
+        except StopIteration as end:
+            network: CohortNetwork = end.value
+            return network
+
+
 def outputs(network: CohortNetwork, rows: Encoded, members: Sequence[int] | None = None) -> NDArray[np.float32]:
     """Raw outputs `(len(members), n, K)` of these members (all where None) on the same encoded rows, block by block."""
     chosen = network if members is None else network.select(members)

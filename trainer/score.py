@@ -38,7 +38,7 @@ def target_windows(task: Task, rows: EventColumns, cutoff: int) -> list[int]:
 
     `rows` are those known at the cutoff.
     """
-    starts = np.unique(rows.at - (rows.at - task.clock.offset) % task.clock.window)
+    starts = np.unique(task.clock.window_starts(rows.at))
     complete = starts[starts < complete_until(task, cutoff)]
     return [int(start) for start in complete[-(task.guard.min_pairs + EXTRA_WINDOWS) :]]
 

@@ -20,8 +20,8 @@ CLOCKS = st.builds(
 def test_every_moment_lies_in_exactly_one_window(clock: Clock, at: int) -> None:
     start = clock.window_start(at)
     assert start <= at < start + clock.window
-    assert clock.is_boundary(start)
     assert clock.window_start(start) == start
+    assert clock.window_starts(np.array([at, start])).tolist() == [start, start]
     assert clock.window_start(start - 1) == start - clock.window
 
 

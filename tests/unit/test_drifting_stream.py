@@ -12,7 +12,7 @@ import torch
 from contracts.clock import Clock
 from contracts.task import Training
 from trainer.dataset import Encoded
-from trainer.fit import Member, fit, outputs
+from trainer.fit import Member, finish, fit, outputs
 
 NUM_WINDOWS = 10
 ROWS_PER_WINDOW = 200
@@ -60,19 +60,11 @@ def stream(first: int, end: int) -> Encoded:
 def log_losses(method: Literal["gi", "baseline", "last_window"]) -> list[float]:
     """Mean log-loss on the window after the cutoff, one a seed."""
     past, future = stream(-NUM_WINDOWS, 0), stream(0, 1)
-    fitting = fit(
-        [Member(past, (), 2, seed) for seed in SEEDS],
-        RECIPE.model_copy(update={"method": method}),
-        CLOCK,
-        torch.device("cpu"),
-    )
-    while True:
-        try:
-            next(fitting)
-        except StopIteration as end:
-            logits = torch.from_numpy(outputs(end.value, future))
-            chances = logits.log_softmax(-1)[:, torch.arange(len(future.targets)), torch.from_numpy(future.targets)]
-            return [-float(chance) for chance in chances.mean(1)]
+    members = [Member(past, (), 2, seed) for seed in SEEDS]
+    network = finish(fit(members, RECIPE.model_copy(update={"method": method}), CLOCK, torch.device("cpu")))
+    logits = torch.from_numpy(outputs(network, future))
+    chances = logits.log_softmax(-1)[:, torch.arange(len(future.targets)), torch.from_numpy(future.targets)]
+    return [-float(chance) for chance in chances.mean(1)]
 
 
 @pytest.mark.parametrize("rival", ["baseline", "last_window"])

@@ -14,7 +14,7 @@ from contracts.clock import Clock
 from contracts.errors import CycleError
 from contracts.task import DeltaMode, Training
 from trainer.dataset import Encoded
-from trainer.fit import EpochReport, Member, fit, outputs
+from trainer.fit import EpochReport, Member, finish, fit, outputs
 from trainer.methods import METHODS
 from trainer.minibatches import row_numbers
 from trainer.network import CohortNetwork
@@ -53,12 +53,8 @@ def member(number: int = 0, num_rows: int = 60, vocabulary_size: int = 4) -> Mem
 def train(
     members: list[Member], training: Training = RECIPE, dtype: torch.dtype = torch.float32, device: torch.device = CPU
 ) -> tuple[CohortNetwork, list[EpochReport]]:
-    reports, fitting = [], fit(members, training, WEEK, device, dtype)
-    while True:
-        try:
-            reports.append(next(fitting))
-        except StopIteration as end:
-            return end.value, reports
+    reports: list[EpochReport] = []
+    return finish(fit(members, training, WEEK, device, dtype), reports.append), reports
 
 
 def recipe(**changes: Any) -> Training:
