@@ -1,4 +1,4 @@
-"""The `morrow` command: every entry point of the system. The one place that reads the clock and the environment.
+"""The `morrow` command: every entry point of the system, where environment and clock are read and handed down.
 
 Heavy libraries are imported where a command needs them, so that `morrow --help` answers at once.
 """

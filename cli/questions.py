@@ -19,12 +19,11 @@ LEAST_PROBABILITY = 1e-6
 
 @dataclass(frozen=True)
 class Score:
-    """Mean log-loss and error rate of the answers, how many requests they took and which versions gave them."""
+    """Mean log-loss and error rate of the answers, and how many requests they took."""
 
     log_loss: float
     error: float
     num_requests: int
-    versions: frozenset[str]
 
 
 def ask_and_score(api: httpx.Client, task: str, events: Sequence[dict[str, Any]]) -> Score:
@@ -40,7 +39,6 @@ def ask_and_score(api: httpx.Client, task: str, events: Sequence[dict[str, Any]]
         log_loss=sum(losses) / len(losses),
         error=sum(errors) / len(errors),
         num_requests=len(single) + len(rest),
-        versions=frozenset(answer["version"] for answer in answers),
     )
 
 

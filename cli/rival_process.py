@@ -11,7 +11,6 @@ from cli.stack import Addresses, child_environment
 from contracts.errors import MorrowError
 
 STOP_SECONDS = 10.0
-RIVALS = ("all_past", "last_window", "base_rate")
 
 Figures = dict[str, dict[str, float]]
 

@@ -19,13 +19,11 @@ from onnx import TensorProto, helper, numpy_helper
 
 from trainer.dataset import DENSE_LIMIT, PERIODS, Encoder
 from trainer.network import CohortNetwork, TReLU
+from trainer.objectives import LOG_SCALE_LIMIT
 
 # Old enough for every ONNX Runtime that we allow, new enough for reductions over an axis that is an input.
 _OPSETS = (helper.make_opsetid("", 18), helper.make_opsetid("ai.onnx.ml", 3))
 _IR_VERSION = 8
-
-# Of `trainer.objectives.log_scale`; a test holds the two to each other.
-LOG_SCALE_LIMIT = 5.0
 
 Weights = dict[str, NDArray[np.float32]]
 

@@ -20,7 +20,7 @@ from contracts.task import DeltaMode
 from trainer.network import CohortNetwork
 
 # A standardised label's scale stays within e^±5: neither a single row nor an extrapolated output can make it infinite.
-_LOG_SCALE_LIMIT = 5.0
+LOG_SCALE_LIMIT = 5.0
 # A warm δ is drawn afresh within this share of δ_max from 0, where ∂ℓ/∂δ = −δ·ℓ′F″ vanishes, and from ±δ_max.
 _STUCK = 0.05
 
@@ -55,12 +55,12 @@ def cross_entropy(outputs: Float[Tensor, "E n K"], targets: Int[Tensor, "E n"]) 
 
 def log_scale(raw: Tensor) -> Tensor:
     """The log of a scale from its raw output, smoothly within ±5."""
-    return _LOG_SCALE_LIMIT * torch.tanh(raw / _LOG_SCALE_LIMIT)
+    return LOG_SCALE_LIMIT * torch.tanh(raw / LOG_SCALE_LIMIT)
 
 
 def raw_log_scale(scale: float) -> float:
     """The raw output that means this scale of the standardised label: the inverse of `log_scale`."""
-    return _LOG_SCALE_LIMIT * math.atanh(math.log(scale) / _LOG_SCALE_LIMIT)
+    return LOG_SCALE_LIMIT * math.atanh(math.log(scale) / LOG_SCALE_LIMIT)
 
 
 def gaussian(outputs: Float[Tensor, "E n 2"], targets: Float[Tensor, "E n"]) -> Float[Tensor, "E n"]:

@@ -53,7 +53,7 @@ REASON_TAG = "morrow.reason"
 
 _EXISTS = "RESOURCE_ALREADY_EXISTS"
 _MISSING = ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE")
-_OURS_TO_BLAME = ("INTERNAL_ERROR", "TEMPORARILY_UNAVAILABLE", "RESOURCE_EXHAUSTED", "REQUEST_LIMIT_EXCEEDED")
+_SERVER_FAULTS = ("INTERNAL_ERROR", "TEMPORARILY_UNAVAILABLE", "RESOURCE_EXHAUSTED", "REQUEST_LIMIT_EXCEEDED")
 _REQUIREMENTS = ["onnxruntime>=1.22,<2", "numpy>=2.0,<3"]
 _NUM_ATTEMPTS = 3
 _PAUSE_SECONDS = 1.0
@@ -247,7 +247,7 @@ def _answered() -> Iterator[None]:
     except RestException as error:
         if error.error_code in _MISSING:
             raise _Missing(f"MLflow refuses: {error.message}") from error
-        if error.error_code in _OURS_TO_BLAME:
+        if error.error_code in _SERVER_FAULTS:
             raise Unavailable(REGISTRY_UNREACHABLE) from error
         raise CycleError(f"MLflow refuses: {error.message}") from error
     except (MlflowException, RequestException) as error:
