@@ -20,6 +20,7 @@ from contracts.matrix import Cell, Verdict, judge_horizon, read_cells, record_ce
 from contracts.task import Task
 from trainer.artefact import verify_artefact
 from trainer.candidates import candidate_folder, find_kept, fit_origins, keep
+from trainer.dataset import draw_in_labels
 from trainer.device import choose_device
 from trainer.fit import EpochReport
 from trainer.judge import reason_to_skip
@@ -142,11 +143,12 @@ def score_origin(reading: Reading, manifest: Manifest, windows: Sequence[int], h
     task, origin = reading.schema.task, manifest.cutoff
     session = verify_artefact(candidate_folder(home, task, origin))
     known, labelled = reading.fit_rows(origin), reading.events.as_of(reading.cutoff)
+    drawn_in = draw_in_labels(task, known, known)
     cells: list[Cell] = []
     for window in windows:
-        rows = in_window(labelled, window, task.clock)
+        rows = draw_in_labels(task, in_window(labelled, window, task.clock), known)
         cells.append(score_cell(task, session, manifest.classes, rows, origin=origin, window=window))
-        cells.append(score_naive(task, known, manifest.classes, rows, origin=origin, window=window))
+        cells.append(score_naive(task, drawn_in, manifest.classes, rows, origin=origin, window=window))
     return cells
 
 

@@ -37,6 +37,7 @@ from trainer.artefact import verify_artefact
 from trainer.attempt import Attempt, begin, end, fail
 from trainer.backtest import Report, fill_matrix, judge, report_epoch
 from trainer.candidates import candidate_folder, delete_older, find_kept, fit_origins, keep, renew_verdict, seeds_of
+from trainer.dataset import draw_in_labels
 from trainer.device import choose_device
 from trainer.due import STOPPED, STORE_UNREACHABLE
 from trainer.fit import EpochReport
@@ -180,6 +181,7 @@ def _verify(attempt: Attempt, reading: Reading, manifest: Manifest) -> None:
     known = reading.known(reading.cutoff)
     withheld = known.select(known.withheld)
     newest = withheld.select(slice(max(0, len(withheld) - _NUM_CHECKED_ROWS), None))
+    newest = draw_in_labels(task, newest, known)
     if len(newest):
         loss, metric = score(task, manifest.classes, answer(session, task, newest), newest)
         attempt.run.measure("withheld_loss", loss, 0)

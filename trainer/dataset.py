@@ -13,7 +13,7 @@ Columns of dense, d = p + o + 2c:
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +28,9 @@ MIN_SEEN = 5
 UNSEEN = 0
 UNKNOWN_CLASS = -1
 DENSE_LIMIT = 10.0
+# In standard deviations. Wide enough for any honest tail, and one absurd label cannot end a task's fits for ever.
+LABEL_LIMIT = 100.0
+_SMALLEST, _LARGEST = float(np.finfo(np.float32).tiny), float(np.finfo(np.float32).max)
 # Share of the values at each end that may not shape mean and scale, rounded up to whole values.
 _TAIL = 0.001
 
@@ -50,7 +53,7 @@ class Encoder:
     """The constants of one fit. `cutoff` in microseconds; `classes` is empty for regression.
 
     A category's code is 1 + its position in its vocabulary, 0 for every other value. A regression target is
-    `(label − label_mean) / label_scale`.
+    `(label − label_mean) / label_scale`, clipped to ±100.
     """
 
     cutoff: int
@@ -106,10 +109,13 @@ class Encoded:
 def fit_encoder(task: Task, rows: EventColumns, cutoff: int) -> Encoder:
     """Take the constants from these rows, which are already only what this fit may use.
 
-    Raises CycleError where the classes are not listed and the rows show fewer than two.
+    Raises CycleError where the classes are not listed and the rows show fewer than two, or where a label's unit is
+    beyond 32 bits.
     """
     classes = _classes(task, rows) if task.is_classification else ()
-    label_mean, label_scale = (0.0, 1.0) if task.is_classification else _centre(_sorted_finite(rows.labels))
+    label_mean, label_scale = (0.0, 1.0) if task.is_classification else _label_unit(rows)
+    if abs(label_mean) + LABEL_LIMIT * label_scale > _LARGEST or label_scale < _SMALLEST:
+        raise CycleError(f"{task.target.name} is too large or too small for answers of 32 bits: give it another unit.")
     return Encoder(
         cutoff=cutoff,
         clock=task.clock,
@@ -133,6 +139,19 @@ def encode(encoder: Encoder, rows: EventColumns) -> Encoded:
     )
 
 
+def draw_in_labels(task: Task, rows: EventColumns, known: EventColumns) -> EventColumns:
+    """Rows whose regression labels are drawn in to what a fit on `known` would read of them.
+
+    Whoever scores rows draws them in, so that one absurd label cannot close every later horizon.
+    """
+    if task.is_classification:
+        return rows
+    mean, scale = _label_unit(known)
+    with np.errstate(over="ignore"):  # a bound beyond float64 is none
+        low, high = np.float64(mean) + np.float64(scale) * np.array([-LABEL_LIMIT, LABEL_LIMIT])
+    return replace(rows, labels=rows.labels.clip(low, high))
+
+
 def phase(at: NDArray[np.int64], name: Calendar) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Sine and cosine `(n,)` of the part of a day, week or year that has passed; the year is the mean Gregorian one."""
     angle = (at % PERIODS[name]) * (2 * math.pi / PERIODS[name])
@@ -151,8 +170,17 @@ def _classes(task: Task, rows: EventColumns) -> tuple[str, ...]:
 def _fit_number(values: NDArray[np.float64], is_optional: bool) -> Number:
     ordered = _sorted_finite(values)
     median = float(ordered[(len(ordered) - 1) // 2]) if len(ordered) else 0.0
-    mean, scale = _centre(ordered)
+    mean, scale = _centre(ordered, *_tails(ordered))
     return Number(median, mean, scale, is_optional)
+
+
+def _label_unit(rows: EventColumns) -> tuple[float, float]:
+    """Mean and deviation of winsorised labels, or of all where only the tails differ, as where nearly all are 0."""
+    ordered = _sorted_finite(rows.labels)
+    low, high = _tails(ordered)
+    if len(ordered) and low == high:
+        low, high = float(ordered[0]), float(ordered[-1])
+    return _centre(ordered, low, high)
 
 
 def _sorted_finite(values: NDArray[np.float64] | NDArray[np.int32]) -> NDArray[np.float64]:
@@ -160,18 +188,24 @@ def _sorted_finite(values: NDArray[np.float64] | NDArray[np.int32]) -> NDArray[n
     return np.sort(numbers[np.isfinite(numbers)])
 
 
-def _centre(ordered: NDArray[np.float64]) -> tuple[float, float]:
-    """Mean and standard deviation of winsorised values; (0, 1) of none, and a scale of 1 where all are equal.
-
-    Each end's tail, at least one value, is drawn in to the value next to it. Sums are taken of shares of the largest
-    value, so that nothing overflows and equal values have a deviation of exactly 0.
-    """
+def _tails(ordered: NDArray[np.float64]) -> tuple[float, float]:
+    """The values next to each end's tail, which is at least one value; 0 of none."""
     count = len(ordered)
     if count == 0:
-        return 0.0, 1.0
+        return 0.0, 0.0
     tail = math.ceil(count * _TAIL)
-    low, high = ordered[min(tail, (count - 1) // 2)], ordered[max(count - 1 - tail, count // 2)]
-    unit = float(max(abs(low), abs(high))) or 1.0
+    return float(ordered[min(tail, (count - 1) // 2)]), float(ordered[max(count - 1 - tail, count // 2)])
+
+
+def _centre(ordered: NDArray[np.float64], low: float, high: float) -> tuple[float, float]:
+    """Mean and standard deviation of values drawn in to these bounds; (0, 1) of none, a scale of 1 where all are equal.
+
+    Sums are taken of shares of the largest value, so that nothing overflows and equal values have a deviation of
+    exactly 0.
+    """
+    if len(ordered) == 0:
+        return 0.0, 1.0
+    unit = max(abs(low), abs(high)) or 1.0
     shares = ordered.clip(low, high) / unit
     return float(shares.mean()) * unit, float(shares.std()) * unit or 1.0
 
@@ -213,5 +247,6 @@ def _targets(encoder: Encoder, rows: EventColumns) -> NDArray[np.int64] | NDArra
         index_of = {value: index for index, value in enumerate(encoder.classes)}
         known = np.array([index_of.get(value, UNKNOWN_CLASS) for value in rows.classes], np.int64)
         return known[rows.labels.astype(np.intp)]
-    with np.errstate(over="ignore"):  # a label beyond float32 is infinite, so its fit fails and says so
-        return ((rows.labels - encoder.label_mean) / encoder.label_scale).astype(np.float32)
+    with np.errstate(over="ignore"):  # what overflows is clipped next
+        standardised = (rows.labels - encoder.label_mean) / encoder.label_scale
+    return standardised.clip(-LABEL_LIMIT, LABEL_LIMIT).astype(np.float32)

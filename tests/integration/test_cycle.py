@@ -1,6 +1,7 @@
 """Whole cycles against real PostgreSQL and MLflow, on a task that retrains in a second."""
 
 import json
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -15,17 +16,21 @@ from contracts.catalog import Schema
 from contracts.clock import from_micros
 from contracts.cycles import Cycle, State, expire_leases, list_cycles
 from contracts.database import cycles, events, releases
+from contracts.events import append_events
 from contracts.manifest import GRAPH_FILE, MANIFEST_FILE, read_manifest
 from contracts.matrix import read_cells
 from contracts.releases import ALIAS, read_valid_until
 from contracts.task import Task
 from tests.conftest import free_port
 from tests.integration.drifting import (
+    ROWS_PER_WINDOW,
+    START,
     Story,
     add_windows,
     claim,
     cutoff_after,
     define,
+    drifting_events,
     drifting_task,
     now,
     settings,
@@ -328,6 +333,17 @@ def test_a_regression_is_released_and_judged_by_its_absolute_error(
     assert verdict is not None
     assert verdict["error_name"] == "mean_absolute_error"
     assert json.dumps(verdict, allow_nan=False)
+
+
+@pytest.mark.parametrize("absurd", [1e30, -1e300])
+def test_one_absurd_label_costs_no_release(engine: Engine, registry: Registry, tmp_path: Path, absurd: float) -> None:
+    schema = define(engine, drifting_task(target={"name": "y", "kind": "regression"}), 0)
+    rows = list(drifting_events(0, 10, as_numbers=True))
+    for place in (2 * ROWS_PER_WINDOW + 1, 8 * ROWS_PER_WINDOW + 1):
+        rows[place] = replace(rows[place], label=repr(absurd))
+    with engine.begin() as connection:
+        append_events(connection, schema, rows, START)
+    assert retrain(engine, registry, schema, cutoff_after(10), tmp_path) == "released"
 
 
 def test_no_transaction_stays_open_while_a_model_is_fitted(engine: Engine, registry: Registry, tmp_path: Path) -> None:

@@ -13,7 +13,18 @@ from numpy.typing import NDArray
 from contracts.columns import NEVER, EventColumns
 from contracts.errors import CycleError
 from contracts.task import Calendar, Task
-from trainer.dataset import DENSE_LIMIT, MIN_SEEN, PERIODS, UNKNOWN_CLASS, UNSEEN, encode, fit_encoder, phase
+from trainer.dataset import (
+    DENSE_LIMIT,
+    LABEL_LIMIT,
+    MIN_SEEN,
+    PERIODS,
+    UNKNOWN_CLASS,
+    UNSEEN,
+    draw_in_labels,
+    encode,
+    fit_encoder,
+    phase,
+)
 
 HOUR = 3_600_000_000
 WEEK = 168 * HOUR
@@ -170,8 +181,35 @@ def test_one_absurd_label_leaves_the_others_their_unit() -> None:
     assert encoder.label_mean == pytest.approx(50, abs=0.5)
     assert encoder.label_scale == pytest.approx(3, abs=0.5)
     targets = encode(encoder, rows).targets
-    assert targets[3] == np.inf
+    assert targets[3] == LABEL_LIMIT
     assert targets.dtype == np.float32
+
+
+def test_labels_are_scored_within_what_a_fit_reads_of_them() -> None:
+    labels = np.random.default_rng(0).normal(50, 3, 1000)
+    rows = make_rows(list(range(1000)), [(0, 0)] * 1000, ["a"] * 1000, labels.tolist())
+    rows.labels[3], rows.labels[4] = 1e300, -1e300
+    task = make_task("regression")
+    encoder = fit_encoder(task, rows, ORIGIN)
+    drawn_in = draw_in_labels(task, rows, rows)
+    np.testing.assert_allclose(
+        drawn_in.labels[3:5], encoder.label_mean + encoder.label_scale * np.array([LABEL_LIMIT, -LABEL_LIMIT])
+    )
+    np.testing.assert_array_equal(np.delete(drawn_in.labels, [3, 4]), np.delete(rows.labels, [3, 4]))
+
+
+def test_rare_labels_beside_a_constant_give_the_unit() -> None:
+    rows = make_rows(list(range(2000)), [(0, 0)] * 2000, ["a"] * 2000, [0.0] * 1999 + [1e6])
+    encoder = fit_encoder(make_task("regression"), rows, ORIGIN)
+    assert encoder.label_scale == pytest.approx(rows.labels.std())
+
+
+@pytest.mark.parametrize("unit", [1e300, 1e-300])
+def test_a_label_that_no_answer_could_hold_is_refused_in_words(unit: float) -> None:
+    labels = (np.random.default_rng(0).normal(0, 1, 100) * unit).tolist()
+    rows = make_rows(list(range(100)), [(0, 0)] * 100, ["a"] * 100, labels)
+    with pytest.raises(CycleError, match="another unit"):
+        fit_encoder(make_task("regression"), rows, ORIGIN)
 
 
 def test_a_constant_or_absent_number_has_scale_one() -> None:
@@ -239,12 +277,13 @@ def test_a_code_names_its_value(values: list[str]) -> None:
 
 
 @given(st.lists(st.integers(-(10**8), 10**8).map(lambda cents: cents / 100), min_size=2, max_size=60))
-def test_labels_come_back_from_targets(labels: list[float]) -> None:
+def test_labels_come_back_from_targets_but_for_what_is_clipped(labels: list[float]) -> None:
     rows = make_rows(list(range(len(labels))), [(0, 0)] * len(labels), ["a"] * len(labels), labels)
     encoder = fit_encoder(make_task("regression"), rows, ORIGIN)
     targets = encode(encoder, rows).targets.astype(np.float64)
     back = targets * encoder.label_scale + encoder.label_mean
-    np.testing.assert_allclose(back, labels, atol=1e-6 * (1 + np.abs(labels).max()))
+    bounds = encoder.label_mean + encoder.label_scale * np.array([-LABEL_LIMIT, LABEL_LIMIT])
+    np.testing.assert_allclose(back, np.clip(labels, *bounds), atol=1e-6 * (1 + np.abs(labels).max()))
 
 
 @given(st.permutations(range(60)))
