@@ -17,6 +17,8 @@ from typing import Any
 import msgspec
 import structlog
 from sqlalchemy import Engine
+from sqlalchemy.exc import OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from contracts.catalog import list_tasks
 from contracts.cycles import Cycle, list_cycles
@@ -27,6 +29,7 @@ from trainer.settings import TrainerSettings
 
 log = structlog.get_logger(__name__)
 
+STORE_AWAY = 69
 ORPHANED = 70
 STOPPED = 130
 
@@ -65,6 +68,9 @@ def run_child(stream: io.RawIOBase) -> int:
             _run(engine, order.cycle, settings, settings.mlflow_url)
     except KeyboardInterrupt:
         return STOPPED
+    except (OperationalError, PoolTimeout):  # a cycle that has begun sees to this itself
+        log.exception("store.unreachable")
+        return STORE_AWAY
     return 0
 
 

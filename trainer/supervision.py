@@ -10,8 +10,9 @@ from dataclasses import dataclass
 import structlog
 
 from contracts.cycles import Cycle
-from trainer.child import ORPHANED, STOPPED, write_order
+from trainer.child import ORPHANED, STOPPED, STORE_AWAY, write_order
 from trainer.due import STOPPED as STOPPED_REASON
+from trainer.due import STORE_UNREACHABLE
 from trainer.settings import TrainerSettings
 
 log = structlog.get_logger(__name__)
@@ -79,6 +80,8 @@ def close(child: Child) -> str | None:
         return None
     if code in (STOPPED, ORPHANED):
         return STOPPED_REASON
+    if code == STORE_AWAY:
+        return STORE_UNREACHABLE
     how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
     return f"The training process {how}."
 

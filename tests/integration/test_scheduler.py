@@ -21,8 +21,9 @@ from contracts.database import make_engine
 from contracts.errors import InvalidInput
 from tests.conftest import free_port
 from tests.integration.drifting import HOUR, START, claim, cutoff_after, define, drifting_task, now
+from trainer import supervision
 from trainer.child import end_orphans
-from trainer.due import REGISTRY_UNREACHABLE, STOPPED
+from trainer.due import REGISTRY_UNREACHABLE, STOPPED, STORE_UNREACHABLE
 from trainer.registry import CYCLE_TAG, LEASE_TAG, Registry
 from trainer.scheduler import Trainer, heartbeat, is_alive, run_trainer
 from trainer.settings import TrainerSettings
@@ -223,6 +224,15 @@ def test_without_postgresql_the_trainer_waits_and_says_so_once(tmp_path: Path) -
     assert [line["event"] for line in lines] == ["store.unreachable"]
     assert is_alive(trainer.settings, now())
     engine.dispose()
+
+
+def test_a_cycle_whose_store_goes_away_before_it_begins_is_tried_again(tmp_path: Path) -> None:
+    dead = f"postgresql+psycopg://nobody@127.0.0.1:{free_port()}/nothing"
+    cycle = Cycle(
+        1, 1, to_micros(START), 1, "running", "claim", "mine", None, None, None, None, None, now(), now(), None
+    )
+    child = supervision.start(settings_for(dead, "http://127.0.0.1:1", tmp_path), cycle)
+    assert supervision.close(child) == STORE_UNREACHABLE
 
 
 def test_it_is_alive_while_its_heart_beats(tmp_path: Path) -> None:
