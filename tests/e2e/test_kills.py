@@ -44,7 +44,7 @@ RESUME = """
 """
 
 
-def kill_with_children(trainer: "subprocess.Popen[bytes]") -> None:
+def kill_alone(trainer: "subprocess.Popen[bytes]") -> None:
     """kill -9 the trainer alone; its training process has to notice by itself."""
     children = psutil.Process(trainer.pid).children(recursive=True)
     os.kill(trainer.pid, signal.SIGKILL)
@@ -107,7 +107,7 @@ def test_a_trainer_killed_before_any_step_leaves_no_half_release(
                 request(engine, schema, cutoff_after(window))
                 with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
                     wait_for(f"a pause at {condition}", partial(connection.scalar, text(IS_PAUSED)), log)
-                kill_with_children(trainer)
+                kill_alone(trainer)
             with engine.begin() as connection:
                 connection.execute(text(RESUME))
                 connection.execute(text("DROP FUNCTION pause CASCADE"))

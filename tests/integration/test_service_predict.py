@@ -195,7 +195,7 @@ async def test_one_row_outside_the_horizon_refuses_the_batch_and_is_named(client
     assert [fault["field"] for fault in answer.json()["errors"]] == ["rows[1].at"]
 
 
-async def test_a_task_without_a_version_is_another_problem_than_no_task(client: httpx.AsyncClient) -> None:
+async def test_a_task_that_nobody_knows_is_a_404_problem(client: httpx.AsyncClient) -> None:
     answer = await client.get("/predict", params={"task": "nosuch", **ROW})
     assert (answer.status_code, answer.json()["type"]) == (404, "/problems/not-found")
 
