@@ -73,14 +73,11 @@ def json_moment(value: object) -> int:
     """Microseconds since the epoch of an RFC 3339 string with an offset. Raises ValueError."""
     if not isinstance(value, str) or isinstance(value, NumberLiteral):
         raise ValueError(f"is {_kind(value)}, not an RFC 3339 time in a string")
-    micros = parse_moment(value)
-    if not _FIRST_MICRO <= micros <= _LAST_MICRO:
-        raise ValueError("is outside the years 1 to 9999 in UTC")
-    return micros
+    return parse_moment(value)
 
 
 def is_in_calendar(micros: int) -> bool:
-    """Whether a moment has a date in UTC."""
+    """Whether a count of microseconds has a date in UTC, as every parsed moment does."""
     return _FIRST_MICRO <= micros <= _LAST_MICRO
 
 

@@ -24,6 +24,12 @@ from migrations import migrate
 DATA = Path(os.environ.get("MORROW_PAPER_DATA", Path(__file__).parents[2] / "shared" / "data"))
 
 
+@pytest.fixture
+def anyio_backend() -> str:
+    """The one event loop that the service runs on."""
+    return "asyncio"
+
+
 @pytest.fixture(scope="session")
 def server_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A PostgreSQL server: `MORROW_TEST_DATABASE_URL`, else the embedded one without fsync."""

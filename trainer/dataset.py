@@ -135,7 +135,7 @@ def encode(encoder: Encoder, rows: EventColumns) -> Encoded:
         codes=_codes(encoder.vocabularies, rows.vocabularies, rows.categories),
         u=encoder.clock.model_time(rows.at, encoder.cutoff),
         targets=_targets(encoder, rows),
-        windows=rows.at - (rows.at - encoder.clock.offset) % encoder.clock.window,
+        windows=encoder.clock.window_starts(rows.at),
     )
 
 

@@ -17,11 +17,6 @@ pytestmark = pytest.mark.anyio
 
 
 @pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture
 async def client(database_url: str, tmp_path: Path) -> AsyncIterator[httpx.AsyncClient]:
     async with serving(service_settings(database_url, tmp_path)) as client:
         assert (await client.put("/tasks/flights", json=TASK)).status_code == 201

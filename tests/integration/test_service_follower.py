@@ -267,11 +267,6 @@ def test_a_registry_that_does_not_answer_costs_a_bounded_time(make_follower: Mak
     assert not follower.is_ready
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 @pytest.mark.anyio
 async def test_no_request_fails_or_mixes_versions_while_versions_are_swapped(
     database_url: str, mlflow_url: str, engine: Engine, task: str, tmp_path: Path

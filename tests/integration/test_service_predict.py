@@ -23,11 +23,6 @@ VALID_UNTIL = CUTOFF + 2 * WEEK
 ROW: dict[str, Any] = {"distance": 1400, "carrier": "UA", "wind": 3.5}
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 def place_version(home: Path, version: str = "3", *, valid_until: int = VALID_UNTIL, **changes: Any) -> Path:
     """A current local copy of a version, as a follower leaves it."""
     task = changes.get("task", "flights")

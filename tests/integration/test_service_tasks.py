@@ -23,11 +23,6 @@ DEAD = "postgresql+psycopg://someone:secret@127.0.0.1:9/morrow"
 
 
 @pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture
 async def client(database_url: str, tmp_path: Path) -> AsyncIterator[httpx.AsyncClient]:
     async with serving(service_settings(database_url, tmp_path)) as client:
         yield client
