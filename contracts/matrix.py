@@ -5,7 +5,7 @@ Everything that says how good a model is or how long it stays good reads this on
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean, stdev
 
 from scipy.special import stdtrit
@@ -82,6 +82,16 @@ def judge_horizon(cells: Iterable[Cell], *, method: str, error_name: str, clock:
     horizon = sum(age.is_valid for age in ages)
     reason = ages[-1].reason if horizon == 0 else None
     return Verdict(horizon, tuple(ages), 0, reason)
+
+
+def after_empty_windows(verdict: Verdict, count: int) -> Verdict:
+    """The verdict of a cutoff before which that many complete windows hold no event: its first window has their age."""
+    if count == 0 or verdict.horizon == 0:
+        return verdict
+    horizon = max(0, verdict.horizon - count)
+    ages = tuple(replace(age, age=age.age - count) for age in verdict.ages[count:])
+    reason = f"the newest {count} windows hold no known event, and {verdict.horizon} are validated"
+    return Verdict(horizon, ages, verdict.missing_windows, None if horizon else reason)
 
 
 def _errors_by_age(cells: Iterable[Cell], method: str, error_name: str, clock: Clock) -> dict[int, dict[int, float]]:

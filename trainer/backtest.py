@@ -16,8 +16,7 @@ from sqlalchemy import Engine
 from contracts.catalog import Schema
 from contracts.errors import CycleError
 from contracts.manifest import Manifest
-from contracts.matrix import Cell, Verdict, judge_horizon, read_cells, record_cells
-from contracts.task import Task
+from contracts.matrix import Cell, Verdict, after_empty_windows, judge_horizon, read_cells, record_cells
 from trainer.artefact import verify_artefact
 from trainer.candidates import candidate_folder, find_kept, fit_origins, keep
 from trainer.dataset import draw_in_labels
@@ -25,7 +24,15 @@ from trainer.device import choose_device
 from trainer.fit import EpochReport
 from trainer.judge import reason_to_skip
 from trainer.reading import Reading, read
-from trainer.score import complete_until, in_window, needed_pairs, score_cell, score_naive, target_windows
+from trainer.score import (
+    complete_until,
+    in_window,
+    needed_pairs,
+    num_empty_windows,
+    score_cell,
+    score_naive,
+    target_windows,
+)
 from trainer.settings import TrainerSettings
 
 
@@ -52,14 +59,16 @@ def backtest(
     if reason := reason_to_skip(schema.task, reading.fit_rows(cutoff)):
         raise CycleError(f"Nothing can be fitted as of this cutoff: {reason}.")
     cells = fill_matrix(engine, reading, settings, choose_device(settings), report=report)
-    return cells, judge(schema.task, cells)
+    return cells, judge(reading, cells)
 
 
-def judge(task: Task, cells: Sequence[Cell]) -> Verdict:
-    """The horizon rule on these cells."""
-    return judge_horizon(
+def judge(reading: Reading, cells: Sequence[Cell]) -> Verdict:
+    """The horizon rule on these cells, for a model that knows no more than the reading does."""
+    task = reading.schema.task
+    verdict = judge_horizon(
         cells, method=task.training.method, error_name=task.error_name, clock=task.clock, guard=task.guard
     )
+    return after_empty_windows(verdict, num_empty_windows(task, reading.known(reading.cutoff), reading.cutoff))
 
 
 def fill_matrix(

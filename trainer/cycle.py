@@ -109,7 +109,7 @@ def _retrain(attempt: Attempt) -> State:
     begin(attempt, "score", **_rows(reading))
     follow = measure_epochs(attempt, "backtest_loss")
     cells = fill_matrix(attempt.engine, reading, attempt.settings, device, report=attempt.report, on_epoch=follow)
-    verdict = judge(task, cells)
+    verdict = judge(reading, cells)
 
     begin(attempt, "fit")
     manifest = _fit_or_reuse(attempt, reading, device, verdict)

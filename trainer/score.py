@@ -33,6 +33,12 @@ def complete_until(task: Task, cutoff: int) -> int:
     return task.clock.window_start(cutoff - task.label_delay // MICROSECOND)
 
 
+def num_empty_windows(task: Task, known: EventColumns, cutoff: int) -> int:
+    """How many complete windows before the cutoff follow the newest one of which anything is known."""
+    newest = task.clock.window_start(int(known.at[-1])) + task.clock.window
+    return max(0, complete_until(task, cutoff) - newest) // task.clock.window
+
+
 def target_windows(task: Task, rows: EventColumns, cutoff: int) -> list[int]:
     """Starts of the newest complete windows that have rows, oldest first: those that every age is compared on.
 

@@ -335,6 +335,17 @@ def test_a_regression_is_released_and_judged_by_its_absolute_error(
     assert json.dumps(verdict, allow_nan=False)
 
 
+def test_a_gap_in_the_events_shortens_the_horizon_and_then_ends_it(
+    engine: Engine, registry: Registry, tmp_path: Path
+) -> None:
+    schema = define(engine, drifting_task(), 10)
+    assert retrain(engine, registry, schema, cutoff_after(11), tmp_path) == "released"
+    manifest = read_manifest(candidate_folder(tmp_path, schema.task, cutoff_after(11)))
+    assert (manifest.horizon, [age.age for age in manifest.ages]) == (1, [0])
+    assert retrain(engine, registry, schema, cutoff_after(12), tmp_path) == "held"
+    assert newest_cycle(engine, schema).reason == "the newest 2 windows hold no known event, and 2 are validated"
+
+
 @pytest.mark.parametrize("absurd", [1e30, -1e300])
 def test_one_absurd_label_costs_no_release(engine: Engine, registry: Registry, tmp_path: Path, absurd: float) -> None:
     schema = define(engine, drifting_task(target={"name": "y", "kind": "regression"}), 0)

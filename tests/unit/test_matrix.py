@@ -7,7 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contracts.clock import Clock
-from contracts.matrix import NAIVE, Cell, Verdict, judge_horizon, mean_upper_bound, predictive_band
+from contracts.matrix import (
+    NAIVE,
+    Cell,
+    Verdict,
+    after_empty_windows,
+    judge_horizon,
+    mean_upper_bound,
+    predictive_band,
+)
 from contracts.task import Guard
 
 CLOCK = Clock(window=10_000_000, offset=0, span=260_000_000)
@@ -61,6 +69,18 @@ def test_the_horizon_ends_at_the_first_age_that_grows_too_much() -> None:
     assert not verdict.ages[2].is_valid
     assert verdict.ages[2].increase == pytest.approx(0.1)
     assert verdict.ages[2].allowed == pytest.approx(0.05)
+
+
+def test_windows_without_events_before_the_cutoff_count_as_age() -> None:
+    verdict = judge({0: [0.50] * 4, 1: [0.51] * 4, 2: [0.52] * 4, 3: [0.53] * 4}, max_age=4)
+    assert after_empty_windows(verdict, 0) == verdict
+    shorter = after_empty_windows(verdict, 3)
+    assert (shorter.horizon, shorter.reason) == (1, None)
+    assert [(age.age, age.num_windows) for age in shorter.ages] == [(0, 4)]
+    assert shorter.ages[0].mean == pytest.approx(0.53)
+    nothing = after_empty_windows(verdict, 4)
+    assert nothing.horizon == 0
+    assert nothing.reason == "the newest 4 windows hold no known event, and 4 are validated"
 
 
 def test_an_age_that_does_not_beat_naive_ends_the_horizon() -> None:
