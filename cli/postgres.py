@@ -131,6 +131,11 @@ class EmbeddedPostgres:
                 raise PostgresError(f"PostgreSQL in {self.data_dir} could not be started: {error}") from error
         return self._url
 
+    def check(self) -> None:
+        """Raises PostgresError, with the end of its log, where a server that was started here has ended by itself."""
+        if self._process is not None and (status := self._process.poll()) is not None:
+            raise PostgresError(f"PostgreSQL ended with status {status}:\n{_log_tail(self.data_dir)}")
+
     def stop(self) -> None:
         """Stop the server if it was started here: fast, or at once after a time limit. Safe to repeat."""
         process, self._process, self._url = self._process, None, None

@@ -21,7 +21,7 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from cli.children import Child, start_child
-from cli.postgres import embedded_postgres
+from cli.postgres import EmbeddedPostgres
 from cli.signals import ignored_signals
 from contracts.errors import MorrowError
 from contracts.settings import SharedSettings
@@ -60,6 +60,7 @@ class EmbeddedStack:
         self._console = console
         self._cleanup = ExitStack()
         self._children: list[Child] = []
+        self._postgres = EmbeddedPostgres(self._settings.home / "postgres")
         self.addresses = Addresses("", "", "")
 
     def __enter__(self) -> Self:
@@ -76,12 +77,13 @@ class EmbeddedStack:
         self._stop()
 
     def check(self) -> None:
-        """Raises ChildDied where a part has ended by itself."""
+        """Raises ChildDied, or PostgresError, where a part has ended by itself."""
+        self._postgres.check()
         for child in self._children:
             child.check()
 
     def wait(self) -> None:
-        """Watch until a part ends by itself, which raises ChildDied."""
+        """Watch until a part ends by itself, which raises as `check` does."""
         while True:
             self.check()
             time.sleep(0.5)
@@ -135,7 +137,7 @@ class EmbeddedStack:
         return f"http://{HOST}:{port}"
 
     def _start_postgres(self) -> str:
-        return self._cleanup.enter_context(embedded_postgres(self._settings.home / "postgres"))
+        return self._cleanup.enter_context(self._postgres).url
 
     def _start_ours(self) -> None:
         shared = {

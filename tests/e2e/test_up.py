@@ -111,6 +111,17 @@ def test_a_part_that_dies_is_named_and_ends_everything(home: Path) -> None:
     wait_until_gone(members)
 
 
+def test_a_database_that_dies_is_named_and_ends_everything(home: Path) -> None:
+    with running(home, free_port()) as (process, _):
+        members = group_members(process.pid)
+        pidfile = home / "postgres" / "cluster" / "postmaster.pid"
+        psutil.Process(int(pidfile.read_text().splitlines()[0])).kill()
+        assert process.wait(GONE_SECONDS) == 1
+        assert process.stdout is not None
+        assert "PostgreSQL ended with status -9" in process.stdout.read()
+    wait_until_gone(members)
+
+
 def test_a_taken_port_is_said_at_once(tmp_path: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
