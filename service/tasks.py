@@ -70,6 +70,7 @@ def tasks_router(store: Store, follower: Follower, settings: ServiceSettings) ->
     async def get_task(name: Name) -> JSONResponse:
         """Spec, events, champion and its errors by age, how following it goes, last cycles, next cycle."""
         schema, num_events, cycles = await store.run(lambda connection: _read_status(connection, name))
+        forecaster = follower.forecasters.get(name)
         return JSONResponse(
             {
                 **_describe(schema),
@@ -77,7 +78,7 @@ def tasks_router(store: Store, follower: Follower, settings: ServiceSettings) ->
                 **status_of_model(follower, name),
                 "cycles": [describe_cycle(cycle) for cycle in cycles],
                 "next_cycle": next_cycle(schema.task, to_micros(datetime.now(UTC))),
-                "warnings": warn(schema.task),
+                "warnings": warn(schema.task, forecaster.manifest.horizon if forecaster else None),
             }
         )
 
@@ -162,15 +163,16 @@ def parse_as_of(body: bytes, now: int) -> int:
     return as_of
 
 
-def warn(task: Task) -> list[str]:
-    """What can be seen from the spec alone to leave gaps in time (DESIGN §6, Schedule)."""
-    if task.label_delay + task.window > task.guard.max_age * task.window:
+def warn(task: Task, horizon: int | None = None) -> list[str]:
+    """What leaves gaps in time (DESIGN §6, Schedule): the horizon of the version that answers, else the spec."""
+    length, name = (task.guard.max_age, "guard.max_age") if horizon is None else (horizon, "the horizon")
+    if length == 1:
+        return [f"{name} is one window: every version expires while the next one trains"]
+    if task.label_delay + task.window > length * task.window:
         return [
-            f"label_delay and one window are longer than guard.max_age = {task.guard.max_age} windows: every version "
-            "expires before the next one can be trained"
+            f"label_delay and one window are longer than {name} of {length} windows: every version expires before the "
+            "next one can be trained"
         ]
-    if task.guard.max_age == 1:
-        return ["guard.max_age is 1: every version expires while the next one trains"]
     return []
 
 

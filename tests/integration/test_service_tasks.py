@@ -72,6 +72,17 @@ async def test_a_horizon_that_can_never_be_long_enough_is_warned_of(client: http
     assert (await client.put("/tasks/quick", json=TASK)).json()["warnings"] == []
 
 
+async def test_a_version_whose_horizon_is_one_window_is_warned_of(
+    database_url: str, tmp_path: Path, client: httpx.AsyncClient
+) -> None:
+    await client.put("/tasks/flights", json=TASK)
+    folder = write_version(tmp_path / "models" / "flights" / "7", horizon=1)
+    write_current(folder.parent, Current("7", CUTOFF + WEEK))
+    async with serving(service_settings(database_url, tmp_path)) as restarted:
+        (warning,) = (await restarted.get("/tasks/flights")).json()["warnings"]
+    assert warning.startswith("the horizon is one window")
+
+
 async def test_the_status_tells_of_events_champion_and_next_cycle(
     database_url: str, tmp_path: Path, client: httpx.AsyncClient
 ) -> None:
