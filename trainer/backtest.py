@@ -130,9 +130,12 @@ def missing_pairs(engine: Engine, reading: Reading) -> dict[int, list[int]]:
 
 
 def _soon_needed(reading: Reading, home: Path) -> list[int]:
-    """Origins after the newest complete window and before the cutoff that no cycle has fitted."""
+    """The first origins after the newest complete window and before the cutoff that no cycle has fitted.
+
+    As many as there are ages: where labels take a thousand windows, later cycles fit the others, bunch by bunch.
+    """
     task = reading.schema.task
-    origins = range(complete_until(task, reading.cutoff), reading.cutoff, task.clock.window)
+    origins = range(complete_until(task, reading.cutoff), reading.cutoff, task.clock.window)[: task.guard.max_age]
     return [
         origin
         for origin in origins

@@ -322,6 +322,13 @@ def test_a_backtest_needs_no_registry_and_leaves_the_cycle_one_fit(
     assert story.of("matrix.missing") == [{"num_kept": 0, "num_to_fit": 0}]
 
 
+def test_a_long_wait_for_labels_does_not_fit_every_origin_of_it_at_once(engine: Engine, tmp_path: Path) -> None:
+    schema = define(engine, drifting_task(label_delay="PT300H"), 6)
+    story = Story()
+    backtest(engine, schema, cutoff_after(306), settings=settings(tmp_path), now=now, report=story)
+    assert story.of("matrix.missing") == [{"num_kept": 0, "num_to_fit": 5 + 2}]
+
+
 def test_a_regression_is_released_and_judged_by_its_absolute_error(
     engine: Engine, registry: Registry, tmp_path: Path
 ) -> None:
