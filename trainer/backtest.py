@@ -4,7 +4,6 @@ The same code fills the matrix at a task's start, in every cycle, and for `morro
 steady cycle finds all origins among the kept fits and so fits none here.
 """
 
-import math
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -166,7 +165,6 @@ def score_origin(reading: Reading, manifest: Manifest, windows: Sequence[int], h
 
 def report_epoch(report: Report, step: str, epoch: EpochReport) -> None:
     """One line of progress, with the mean loss of the members that took part."""
-    losses = [loss for loss in epoch.losses if math.isfinite(loss)]
     report(
         "epoch.ended",
         step=step,
@@ -174,6 +172,6 @@ def report_epoch(report: Report, step: str, epoch: EpochReport) -> None:
         epoch=epoch.epoch,
         num_epochs=epoch.num_epochs,
         num_members=len(epoch.losses),
-        loss=sum(losses) / max(1, len(losses)),
+        loss=epoch.mean_loss,
         seconds=epoch.seconds,
     )

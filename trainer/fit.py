@@ -11,6 +11,7 @@ import math
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 
 import numpy as np
 import torch
@@ -69,6 +70,11 @@ class EpochReport:
     num_epochs: int
     losses: tuple[float, ...]
     seconds: float
+
+    @property
+    def mean_loss(self) -> float:
+        """Over the members that take part; one does in every phase that has steps."""
+        return fmean(loss for loss in self.losses if math.isfinite(loss))
 
 
 def fit(

@@ -1,6 +1,5 @@
 """What a cycle writes down in its MLflow run: parameters, rows, losses by epoch, errors by age, picture and verdict."""
 
-import math
 from collections.abc import Callable
 
 import torch
@@ -56,9 +55,7 @@ def measure_epochs(attempt: Attempt, prefix: str) -> Callable[[EpochReport], Non
     """A follower that keeps each epoch's mean loss, one figure a phase with the epoch as its step."""
 
     def follow(epoch: EpochReport) -> None:
-        losses = [loss for loss in epoch.losses if math.isfinite(loss)]
-        if losses:
-            attempt.run.measure(f"{prefix}.{epoch.phase}", sum(losses) / len(losses), epoch.epoch)
+        attempt.run.measure(f"{prefix}.{epoch.phase}", epoch.mean_loss, epoch.epoch)
         attempt.run.deliver()
 
     return follow

@@ -143,6 +143,7 @@ def test_fewer_windows_than_are_fine_tuned_on_sit_the_phase_out() -> None:
     _, reports = train([short, member(1)])
     is_missing = {report.phase: np.isnan(report.losses).tolist() for report in reports}
     assert is_missing == {"pretrain": [False] * 2, "finetune_2": [True, False], "finetune_1": [False] * 2}
+    assert all(report.mean_loss == pytest.approx(np.nanmean(report.losses)) for report in reports)
 
 
 def test_minibatches_run_through_reshuffled_passes() -> None:
