@@ -23,7 +23,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from contracts.catalog import list_tasks
 from contracts.cycles import Cycle, list_cycles
 from contracts.database import make_engine
-from contracts.errors import Unavailable
+from contracts.errors import CycleError, Unavailable
 from contracts.logs import configure_logs
 from trainer.settings import TrainerSettings
 
@@ -82,6 +82,8 @@ def _run(engine: Engine, cycle: Cycle, settings: TrainerSettings, mlflow_url: st
         end_orphans(engine, mlflow_url)
     except Unavailable:
         log.warning("registry.unreachable")
+    except CycleError as error:
+        log.warning("orphans.not_ended", reason=str(error))
     with structlog.contextvars.bound_contextvars(cycle_id=cycle.cycle_id):
         report = structlog.get_logger("trainer.cycle").info
         run_cycle(engine, Registry(mlflow_url), cycle, settings=settings, now=lambda: datetime.now(UTC), report=report)

@@ -131,7 +131,7 @@ class Registry:
         return [
             OpenRun(run.info.run_id, int(run.data.tags[CYCLE_TAG]), run.data.tags[LEASE_TAG])
             for run in runs
-            if CYCLE_TAG in run.data.tags and LEASE_TAG in run.data.tags
+            if run.data.tags.get(CYCLE_TAG, "").isdecimal() and LEASE_TAG in run.data.tags
         ]
 
     def register(self, folder: Path, manifest: Manifest, run_id: str, tags: Mapping[str, str]) -> str:
@@ -163,8 +163,10 @@ class Registry:
                 version = self._client.get_model_version_by_alias(task, ALIAS)
         except _Missing:
             return None
-        cutoff = version.tags.get(CUTOFF_TAG)
-        return Champion(str(version.version), None if cutoff is None else parse_moment(cutoff))
+        try:
+            return Champion(str(version.version), parse_moment(version.tags.get(CUTOFF_TAG, "")))
+        except ValueError:  # not a version of Morrow's, or somebody has edited its tags
+            return Champion(str(version.version), None)
 
     def move_alias(self, task: str, version: str) -> None:
         """Let the alias name this version; the services follow within their poll."""

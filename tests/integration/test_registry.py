@@ -16,7 +16,7 @@ from contracts.errors import CycleError, Unavailable
 from contracts.manifest import FORMAT_VERSION, GRAPH_FILE, MANIFEST_FILE, Manifest, Probe, checksum, encode_manifest
 from contracts.task import Task
 from tests.conftest import free_port
-from trainer.registry import CYCLE_TAG, LEASE_TAG, Champion, OpenRun, Registry
+from trainer.registry import CUTOFF_TAG, CYCLE_TAG, LEASE_TAG, Champion, OpenRun, Registry
 from trainer.run import Run
 
 CUTOFF = to_micros(datetime(2026, 1, 1, tzinfo=UTC))
@@ -107,6 +107,17 @@ def test_the_champion_is_the_version_that_the_alias_names(registry: Registry, tm
     assert registry.champion(name) == Champion(version, CUTOFF)
 
 
+@pytest.mark.parametrize("cutoff", ["", "yesterday", "2026-01-01"])
+def test_a_champion_whose_tags_were_edited_has_no_cutoff(
+    registry: Registry, mlflow_url: str, tmp_path: Path, cutoff: str
+) -> None:
+    name = new_name()
+    version = registry.register(tmp_path, artefact(tmp_path, name), open_run(registry, name), {})
+    registry.move_alias(name, version)
+    MlflowClient(mlflow_url).set_model_version_tag(name, version, CUTOFF_TAG, cutoff)
+    assert registry.champion(name) == Champion(version, None)
+
+
 def test_a_version_loads_as_a_plain_mlflow_model(registry: Registry, tmp_path: Path) -> None:
     name = new_name()
     version = registry.register(tmp_path, artefact(tmp_path, name), open_run(registry, name), {})
@@ -121,6 +132,7 @@ def test_open_runs_are_those_of_the_task_that_still_run_and_are_ours(registry: R
     assert registry.open_runs(name) == []
     run_id = open_run(registry, name)
     foreign = registry.start_run(name, "by hand", {})
+    registry.start_run(name, "edited", {CYCLE_TAG: "seven", LEASE_TAG: "mine"})
     assert registry.open_runs(name) == [OpenRun(run_id, 7, "mine")]
     registry.end_run(run_id, "FAILED", "its trainer went away")
     assert registry.open_runs(name) == []
