@@ -8,6 +8,7 @@ import httpx
 from rich.console import Console
 
 from cli.remote import ask, open_api
+from contracts.errors import NotFound
 
 POLL_SECONDS = 0.5
 ENDED = ("released", "held", "skipped", "failed")
@@ -38,9 +39,14 @@ def request_cycle(api: httpx.Client, task: str, as_of: str | None) -> dict[str, 
 def follow_cycle(
     api: httpx.Client, task: str, cycle: dict[str, Any], on_step: Callable[[str], object]
 ) -> dict[str, Any]:
-    """Poll until this attempt at this cutoff has ended; says each step that is seen."""
+    """Poll until this attempt at this cutoff has ended; says each step that is seen.
+
+    Raises NotFound where the API lists newer cutoffs only.
+    """
     while True:
-        found = next(one for one in list_cycles(api, task) if _is_same(one, cycle))
+        found = next((one for one in list_cycles(api, task) if one["id"] == cycle["id"]), None)
+        if found is None:
+            raise NotFound(f"The cycle of {cycle['cutoff']} is requested, but the API lists newer ones only.")
         if found["state"] in ENDED:
             return found
         on_step(found["step"] or "waiting for the trainer")
@@ -51,10 +57,6 @@ def list_cycles(api: httpx.Client, task: str) -> list[dict[str, Any]]:
     """A task's cycles, newest first."""
     cycles: list[dict[str, Any]] = ask(api, "GET", f"/tasks/{task}/cycles")["cycles"]
     return cycles
-
-
-def _is_same(one: dict[str, Any], other: dict[str, Any]) -> bool:
-    return bool(one["id"] == other["id"])
 
 
 def _because(cycle: dict[str, Any]) -> str:

@@ -5,15 +5,20 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
 
 @contextmanager
 def stop_signals() -> Iterator[None]:
-    """Let SIGTERM and SIGHUP end the block as Ctrl-C does: by KeyboardInterrupt."""
+    """Let SIGTERM and SIGHUP end the block as Ctrl-C does: by KeyboardInterrupt.
+
+    SIGINT too, because a shell starts what it puts in the background with SIGINT ignored.
+    """
 
     def interrupt(_number: int, _frame: FrameType | None) -> None:
         raise KeyboardInterrupt
 
-    former = {number: signal.signal(number, interrupt) for number in (signal.SIGTERM, signal.SIGHUP)}
+    former = {number: signal.signal(number, interrupt) for number in STOP_SIGNALS}
     try:
         yield
     finally:
@@ -24,8 +29,7 @@ def stop_signals() -> Iterator[None]:
 @contextmanager
 def ignored_signals() -> Iterator[None]:
     """Nothing may interrupt the stopping, which is bounded anyhow."""
-    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    former = {number: signal.signal(number, signal.SIG_IGN) for number in numbers}
+    former = {number: signal.signal(number, signal.SIG_IGN) for number in STOP_SIGNALS}
     try:
         yield
     finally:

@@ -36,8 +36,8 @@ def due_cutoff(
 ) -> int | None:
     """The cutoff to request now, or None. `cycles` are the task's, newest cutoff and attempt first.
 
-    `has_registry` says whether MLflow answers: a finished fit that waits for it is not counted among the attempts, and
-    not tried again before.
+    `has_registry` says whether MLflow answers: a finished fit that waits for it is not tried again before. Neither that
+    wait nor a stop that somebody asked for counts among the attempts.
     """
     by_schedule = task.schedule == "window"
     if by_schedule and (not cycles or cycles[0].cutoff < newest_cutoff(task, now)):
@@ -50,7 +50,7 @@ def due_cutoff(
         return None
     if last.reason == REGISTRY_UNREACHABLE:
         return last.cutoff if has_registry else None
-    num_counted = sum(reason != REGISTRY_UNREACHABLE for reason in reasons)
+    num_counted = sum(reason not in (REGISTRY_UNREACHABLE, STOPPED) for reason in reasons)
     may_retry = (by_schedule or last.reason in _INTERRUPTIONS) and num_counted < max_attempts
     return last.cutoff if may_retry else None
 

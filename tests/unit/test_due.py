@@ -66,5 +66,10 @@ def test_a_finished_fit_waits_for_the_registry_however_long_it_is_away() -> None
     assert due(waiting, later, has_registry=True) == CUTOFF
 
 
+def test_stops_that_somebody_asked_for_do_not_use_up_the_attempts() -> None:
+    stopped = [cycle("failed", STOPPED, attempt=k) for k in range(9, 0, -1)]
+    assert due(stopped, NOON + timedelta(minutes=20)) == CUTOFF
+
+
 def test_pauses_are_bounded() -> None:
     assert [retry_pause(k, PAUSE).total_seconds() for k in (1, 2, 3, 1000)] == [30, 60, 120, 900]
