@@ -13,11 +13,13 @@ import time
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
+from benchmarks.figures import Figure, smaller_is_better, write_figures
 from cli.flights import load_flights, read_task_file, week_start
 from contracts.clock import to_micros
 from contracts.columns import NEVER, WITHHELD_BYTES, EventColumns
@@ -77,10 +79,12 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--trials", type=int, default=24, help="recipes that are drawn and scored")
     parser.add_argument("--seconds", type=float, default=1500, help="no trial begins after this long")
     parser.add_argument("--seed", type=int, default=0, help="seed of the draws")
+    parser.add_argument("--json", type=Path, help="file to write the figures to")
     options = parser.parse_args(arguments)
     task = Task.model_validate(tomllib.loads(read_task_file()))
     columns = known_columns(task)
-    print(f"{len(columns)} events of weeks 0-25; target weeks {TARGET_WEEKS}; naive {_naive_loss(task, columns):.4f}")
+    yardsticks = {"naive": _naive_loss(task, columns)}
+    print(f"{len(columns)} events of weeks 0-25; target weeks {TARGET_WEEKS}; naive {yardsticks['naive']:.4f}")
     trials: list[Trial] = []
     began = time.monotonic()
     for recipe in draw_recipes(options.trials, options.seed):
@@ -95,7 +99,18 @@ def main(arguments: list[str]) -> None:
     chosen = task.training.model_copy(update=best.recipe)
     for method in ("gi", "baseline", "last_window"):
         losses = score(task, columns, chosen.model_copy(update={"method": method}))
-        print(f"{method:12} {np.mean(losses):.4f}  by week {np.round(losses, 4).tolist()}", flush=True)
+        yardsticks[method] = float(np.mean(losses))
+        print(f"{method:12} {yardsticks[method]:.4f}  by week {np.round(losses, 4).tolist()}", flush=True)
+    if options.json:
+        ours = yardsticks.pop("gi")
+        write_figures(options.json, [_beside(method, ours, loss) for method, loss in yardsticks.items()])
+
+
+def _beside(method: str, ours: float, loss: float) -> Figure:
+    """GI's mean log-loss beside a rival's: we commit to no more than it, and aim at 2 % less."""
+    return smaller_is_better(
+        f"flights, choosing weeks, GI beside {method}", ours, loss, commit=loss, goal=0.98 * loss, unit="nats"
+    )
 
 
 def choose(trials: Sequence[Trial]) -> Trial:

@@ -8,9 +8,7 @@ domain 9, beside the time-oblivious rivals with the same budget.
 
 import argparse
 import itertools
-import json
 import os
-import platform
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,6 +19,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from benchmarks.figures import Figure, smaller_is_better, write_figures
 from contracts.clock import Clock
 from contracts.task import Training
 from trainer.dataset import Encoded
@@ -82,7 +81,7 @@ def main(arguments: list[str]) -> None:
         return
     errors = {method: show(method, x, y, RECIPE, options.seeds) for method in ("gi", "baseline", "last_window")}
     if options.json:
-        options.json.write_text(json.dumps([result(float(np.mean(errors["gi"])))], indent=2) + "\n")
+        write_figures(options.json, [result(float(np.mean(errors["gi"])))])
 
 
 def load(folder: Path) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
@@ -172,17 +171,13 @@ def show(
     return errors
 
 
-def result(error: float) -> dict[str, Any]:
-    """The error beside the published one, in the form that all benchmarks share; a larger ratio is better."""
-    ratio = PUBLISHED / max(error, 1e-9)
-    return {
-        "name": "2-Moons, GI, domain 9, mean over seeds",
-        "ours": error,
-        "yardstick": PUBLISHED,
-        "ratio": ratio,
-        "commit": PUBLISHED / COMMITTED,
-        "goal": PUBLISHED / BEST_PUBLISHED,
-        "met": ratio >= PUBLISHED / COMMITTED,
-        "unit": "% error",
-        "hardware": f"{platform.machine()}, {torch.get_num_threads()} threads, torch {torch.__version__}",
-    }
+def result(error: float) -> Figure:
+    """The error beside the published one."""
+    return smaller_is_better(
+        "2-Moons, GI, domain 9, mean over seeds",
+        error,
+        PUBLISHED,
+        commit=COMMITTED,
+        goal=BEST_PUBLISHED,
+        unit="% error",
+    )
