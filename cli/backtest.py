@@ -5,6 +5,7 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Any
 
+from rich import box
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
@@ -32,7 +33,11 @@ def print_backtest(settings: TrainerSettings, database_url: str, task_name: str,
     finally:
         engine.dispose()
     console.print(f"{len(cells)} cells as of {format_moment(cutoff)}")
-    console.print(_table(schema.task, verdict))
+    if verdict.ages:
+        console.print(_table(schema.task, verdict))
+    for age in verdict.ages:
+        if age.reason:
+            console.print(f"Age {age.age} is not valid: {age.reason}.", markup=False, highlight=False)
     console.print(_sentence(schema.task, verdict))
 
 
@@ -55,9 +60,11 @@ def _follow(progress: Progress) -> Report:
 
 
 def _table(task: Task, verdict: Verdict) -> Table:
-    table = Table(title=f"{task.name}: {task.error_name} by age", title_justify="left")
-    for heading in ("age", "windows", "mean", "band", "naive", "pairs", "increase", "allowed", "verdict"):
-        table.add_column(heading, justify="left" if heading == "verdict" else "right")
+    """One line an age at 80 columns; what is wrong with an age is a sentence and follows below."""
+    title = f"{task.name}: {task.error_name} by age"
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, collapse_padding=True)
+    for heading in ("age", "windows", "mean", "band", "naive", "pairs", "increase", "allowed"):
+        table.add_column(heading, justify="right", no_wrap=True)
     for age in verdict.ages:
         table.add_row(*_cells(age))
     return table
@@ -73,7 +80,6 @@ def _cells(age: AgeVerdict) -> tuple[str, ...]:
         str(age.num_pairs),
         _figure(age.increase),
         _figure(age.allowed),
-        age.reason or "valid",
     )
 
 

@@ -27,7 +27,20 @@ def run_cycle(url: str, task: str, as_of: str | None, *, wait: bool) -> bool:
                 api, task, cycle, lambda step: status.update(f"Cycle as of {cycle['cutoff']}: {step} …")
             )
     console.print(f"Cycle as of {ended['cutoff']}: {ended['state']}" + _because(ended))
+    for line in _judgement(ended["verdict"]):
+        console.print(line, markup=False, highlight=False)
     return bool(ended["state"] == "released")
+
+
+def _judgement(verdict: dict[str, Any] | None) -> list[str]:
+    """A line for each age that was judged; none where a cycle ended before its verdict."""
+    if verdict is None:
+        return []
+    return [
+        f"  age {age['age']}: {verdict['error_name']} {age['mean']:.4f}, {age['reason'] or 'valid'}"
+        for age in verdict["ages"]
+        if age["mean"] is not None
+    ]
 
 
 def request_cycle(api: httpx.Client, task: str, as_of: str | None) -> dict[str, Any]:

@@ -217,8 +217,8 @@ def _cost(document: dict[str, Any]) -> str:
     seconds = document["seconds"]
     return (
         f"{seconds['install_free_total']:.0f} s in all; ingest {seconds['ingest']:.0f} s; median cycle "
-        f"{seconds['cycle_median']:.0f} s; peak memory of all processes {document['peak_rss_mb']:,} MiB "
-        "(sum of proportional set sizes)."
+        f"{seconds['cycle_median']:.0f} s.\n"
+        f"Peak memory of all processes: {document['peak_rss_mb']:,} MiB (sum of proportional set sizes)."
     )
 
 

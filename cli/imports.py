@@ -29,7 +29,7 @@ def import_events(url: str, task_name: str, file: Path) -> bool:
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
-        TextColumn("{task.fields[rows]} rows"),
+        TextColumn("{task.fields[rows]:,} rows"),
         TimeElapsedColumn(),
     )
     counts: Counter[str] = Counter()

@@ -23,11 +23,18 @@ class Commands(TyperGroup):
         except MorrowError as error:
             sentence = str(error)
         except ValidationError as error:
+            prefix = "MORROW_" if error.title.endswith("Settings") else ""
             sentence = "\n".join(
-                f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in error.errors(include_url=False)
+                f"{_name_field(fault['loc'], prefix)}: {fault['msg']}" for fault in error.errors(include_url=False)
             )
         typer.secho(sentence, fg="red", err=True)
         raise typer.Exit(1)
+
+
+def _name_field(path: tuple[int | str, ...], prefix: str) -> str:
+    """A field as people wrote it: a setting by its environment variable."""
+    name = ".".join(map(str, path))
+    return prefix + name.upper() if prefix else name
 
 
 app = typer.Typer(

@@ -173,7 +173,7 @@ def _sole_stack(home: Path) -> Iterator[None]:
         yield
     except BlockingIOError as error:
         raise StackError(
-            f"Another Morrow runs in {home} already: stop it, or choose another folder by --home."
+            f"Another Morrow runs in {home} already: stop it, or choose another folder by MORROW_HOME."
         ) from error
     finally:
         os.close(lock)
@@ -190,7 +190,7 @@ def _await_free_port(port: int) -> None:
                 return
             except OSError as error:
                 if time.monotonic() > deadline:
-                    raise StackError(f"Port {port} is taken: choose another by --port.") from error
+                    raise StackError(f"Port {port} is taken: choose another by MORROW_PORT.") from error
         time.sleep(0.2)
 
 

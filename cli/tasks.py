@@ -57,11 +57,18 @@ def show_task(url: str, name: str) -> None:
         console.print("Champion  none yet")
     else:
         console.print(f"Champion  version {champion['version']}, trained until {champion['trained_until']}")
-        console.print(f"Valid     until {champion['valid_until']}, a horizon of {champion['horizon']} windows")
+        console.print(f"Valid     until {champion['valid_until']}, a horizon of {_count_windows(champion['horizon'])}")
         console.print(_errors_table(champion))
     console.print(f"Next      {status['next_cycle'] or 'on request'}")
     console.print(_cycles_table(status["cycles"]))
+    for cycle in status["cycles"]:
+        if cycle["reason"]:
+            console.print(f"{cycle['cutoff']} {cycle['state']}: {cycle['reason']}", markup=False, highlight=False)
     _print_warnings(console, status)
+
+
+def _count_windows(number: int) -> str:
+    return f"{number} window" if number == 1 else f"{number} windows"
 
 
 def _errors_table(champion: dict[str, Any]) -> Table:
@@ -73,7 +80,8 @@ def _errors_table(champion: dict[str, Any]) -> Table:
 
 
 def _cycles_table(cycles: list[dict[str, Any]]) -> Table:
-    table = Table("cutoff", "attempt", "state", "step", "version", "rows", "reason")
+    """One line a cycle at 80 columns; reasons are sentences and follow below."""
+    table = Table("cutoff", "attempt", "state", "step", "version", "rows")
     for cycle in cycles:
         rows = "–" if cycle["num_rows"] is None else f"{cycle['num_rows']:,}"
         table.add_row(
@@ -83,7 +91,6 @@ def _cycles_table(cycles: list[dict[str, Any]]) -> Table:
             cycle["step"] or "–",
             cycle["version"] or "–",
             rows,
-            cycle["reason"] or "",
         )
     return table
 
