@@ -109,5 +109,5 @@ def test_settings_that_cannot_be_read_are_named() -> None:
         [*MORROW, "serve"], env=os.environ | {"MORROW_PORT": "many"}, capture_output=True, text=True, check=False
     )
     assert done.returncode == 1
-    assert "port" in done.stderr
+    assert "MORROW_PORT" in done.stderr
     assert "Traceback" not in done.stderr
