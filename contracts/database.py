@@ -1,4 +1,4 @@
-"""The tables (DESIGN §3) and the engine. PostgreSQL is the one dialect; `migrations/` builds what is described here.
+"""The tables and the engine. PostgreSQL is the one dialect; `migrations/` builds what is described here.
 
 Functions elsewhere take a `Connection`; only the outermost caller begins a transaction.
 """

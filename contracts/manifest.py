@@ -1,4 +1,4 @@
-"""What a released model promises: the file `manifest.json` beside its graph (DESIGN §7).
+"""What a released model promises: the file `manifest.json` beside its graph.
 
 The graph `model.onnx` takes raw values and does clock, calendar, encoding, cohort and averaging itself:
 

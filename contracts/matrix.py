@@ -1,6 +1,6 @@
 """The error matrix: the error of a model of each origin on each later target window, its bands and the horizon rule.
 
-Everything that says how good a model is or how long it stays good reads this one table (DESIGN §6).
+Everything that says how good a model is or how long it stays good reads this one table.
 """
 
 import math
@@ -90,7 +90,7 @@ def after_empty_windows(verdict: Verdict, count: int) -> Verdict:
         return verdict
     horizon = max(0, verdict.horizon - count)
     ages = tuple(replace(age, age=age.age - count) for age in verdict.ages[count:])
-    reason = f"the newest {count} windows hold no known event, and {verdict.horizon} are validated"
+    reason = f"no event of the newest {count} windows is known, and the validated horizon is {verdict.horizon}"
     return Verdict(horizon, ages, verdict.missing_windows, None if horizon else reason)
 
 

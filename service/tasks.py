@@ -164,7 +164,7 @@ def parse_as_of(body: bytes, now: int) -> int:
 
 
 def warn(task: Task, horizon: int | None = None) -> list[str]:
-    """What leaves gaps in time (DESIGN §6, Schedule): the horizon of the version that answers, else the spec."""
+    """What leaves gaps between versions: the horizon of the one that answers, else the spec."""
     length, name = (task.guard.max_age, "guard.max_age") if horizon is None else (horizon, "the horizon")
     if length == 1:
         return [f"{name} is one window: every version expires while the next one trains"]

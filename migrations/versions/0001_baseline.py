@@ -1,4 +1,4 @@
-"""Tasks, schemas, events, rejected events, cycles, the error matrix and releases (DESIGN §3)."""
+"""Tasks, schemas, events, rejected events, cycles, the error matrix and releases."""
 
 from alembic import op
 from sqlalchemy import BigInteger, Column, Double, ForeignKey, Identity, Integer, Text, text

@@ -350,7 +350,10 @@ def test_a_gap_in_the_events_shortens_the_horizon_and_then_ends_it(
     manifest = read_manifest(candidate_folder(tmp_path, schema.task, cutoff_after(11)))
     assert (manifest.horizon, [age.age for age in manifest.ages]) == (1, [0])
     assert retrain(engine, registry, schema, cutoff_after(12), tmp_path) == "held"
-    assert newest_cycle(engine, schema).reason == "the newest 2 windows hold no known event, and 2 are validated"
+    assert (
+        newest_cycle(engine, schema).reason
+        == "no event of the newest 2 windows is known, and the validated horizon is 2"
+    )
 
 
 @pytest.mark.parametrize("absurd", [1e30, -1e300])

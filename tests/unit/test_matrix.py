@@ -80,7 +80,7 @@ def test_windows_without_events_before_the_cutoff_count_as_age() -> None:
     assert shorter.ages[0].mean == pytest.approx(0.53)
     nothing = after_empty_windows(verdict, 4)
     assert nothing.horizon == 0
-    assert nothing.reason == "the newest 4 windows hold no known event, and 4 are validated"
+    assert nothing.reason == "no event of the newest 4 windows is known, and the validated horizon is 4"
 
 
 def test_an_age_that_does_not_beat_naive_ends_the_horizon() -> None:
