@@ -99,7 +99,8 @@ _DASHBOARD = _PAGES.from_string(
 {% if task.champion %}
 <dt>version</dt><dd>{{ task.champion.version }}</dd>
 <dt>trained until</dt><dd>{{ task.champion.trained_until }}</dd>
-<dt>valid until</dt><dd>{{ task.champion.valid_until }} ({{ task.champion.horizon }} window{{ "" if task.champion.horizon == 1 else "s" }})</dd>
+<dt>valid until</dt><dd>{{ task.champion.valid_until }}
+({{ task.champion.horizon }} window{{ "" if task.champion.horizon == 1 else "s" }})</dd>
 <dt>{{ task.champion.error_name | replace("_", " ") }} by age</dt>
 <dd>{% for age in task.champion.errors %}{{ "%.4g" | format(age.mean) }}{{ " · " if not loop.last }}{% endfor %}</dd>
 {% else %}

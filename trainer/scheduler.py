@@ -48,10 +48,7 @@ def run_trainer(settings: TrainerSettings) -> None:
     missing = [name for name in ("database_url", "mlflow_url") if getattr(settings, name) is None]
     if missing:
         raise InvalidInput(
-            [
-                Fault(f"MORROW_{name.upper()}", "is not set: set it, or run the whole stack by `morrow up`")
-                for name in missing
-            ]
+            [Fault(f"MORROW_{name.upper()}", "is not set; `morrow up` brings its own") for name in missing]
         )
     settings.home.mkdir(parents=True, exist_ok=True)
     logging.getLogger("apscheduler").setLevel(logging.ERROR)
