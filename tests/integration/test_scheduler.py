@@ -246,5 +246,5 @@ def test_it_is_alive_while_its_heart_beats(tmp_path: Path) -> None:
 
 
 def test_a_trainer_without_stores_refuses_to_start(tmp_path: Path) -> None:
-    with pytest.raises(InvalidInput, match="MORROW_DATABASE_URL: is not set; .*; MORROW_MLFLOW_URL: is not set"):
+    with pytest.raises(InvalidInput, match=r"MORROW_DATABASE_URL: is not set; .*; MORROW_MLFLOW_URL: is not set"):
         run_trainer(TrainerSettings(home=tmp_path, database_url=None, mlflow_url=None))
