@@ -1,7 +1,6 @@
 """What a network reads depends on the rows of its fit alone, and no absurd value can break or flatten it."""
 
 import math
-import pickle
 from dataclasses import replace
 
 import numpy as np
@@ -251,11 +250,6 @@ def test_fewer_than_two_classes_end_the_cycle(labels: list[str]) -> None:
     rows = make_rows(list(range(count)), [(0, 0)] * count, ["a"] * count, labels, more_values=("no",))
     with pytest.raises(CycleError, match="at least two"):
         fit_encoder(make_task(), rows, ORIGIN)
-
-
-def test_an_encoder_survives_the_way_to_a_child_process() -> None:
-    encoder = fit_encoder(make_task(), weeks_of_rows(99, 0, 1, ["a"], ["no", "yes"]), ORIGIN)
-    assert pickle.loads(pickle.dumps(encoder)) == encoder  # noqa: S301 - our own bytes
 
 
 @given(st.lists(st.tuples(numbers_or_missing, numbers_or_missing), min_size=1, max_size=40))
