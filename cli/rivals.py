@@ -17,8 +17,8 @@ from queue import SimpleQueue
 from sqlalchemy import Engine
 
 from contracts.catalog import Schema, find_task
+from contracts.cells import Cell
 from contracts.database import make_engine
-from contracts.matrix import Cell
 from trainer.artefact import open_graph
 from trainer.candidates import fit_origins
 from trainer.device import choose_device

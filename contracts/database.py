@@ -5,6 +5,7 @@ Functions elsewhere take a `Connection`; only the outermost caller begins a tran
 
 from sqlalchemy import (
     BigInteger,
+    Boolean,
     CheckConstraint,
     Column,
     Double,
@@ -130,6 +131,11 @@ error_cells = Table(
     Column("num_rows", BigInteger, nullable=False),
     Column("loss", Double, nullable=False),
     Column("metric", Double, nullable=False),
+    Column("num_revisions", BigInteger, nullable=False),
+    Column("is_complete", Boolean, nullable=False),
+    Column("scores", ARRAY(Double), nullable=False),
+    Column("tempered", ARRAY(Double), nullable=False),
+    Column("scored_at", _moment, nullable=False),
 )
 
 releases = Table(
@@ -140,10 +146,15 @@ releases = Table(
     Column("version", Text, nullable=False),
     Column("action", Text, nullable=False),
     Column("valid_until", _moment, nullable=False),
+    Column("calibration", JSONB),
+    Column("verdict", JSONB),
     Column("actor", Text, nullable=False),
     Column("reason", Text, nullable=False),
     Column("at", _moment, nullable=False),
-    CheckConstraint("action in ('release', 'rollback', 'close', 'reopen', 'override')", name="action"),
+    CheckConstraint(
+        "action in ('release', 'rollback', 'calibrate', 'close', 'reopen', 'override')",
+        name="action",
+    ),
     Index("releases_task_id_version_idx", "task_id", "version", "id"),
 )
 

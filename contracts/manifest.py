@@ -18,11 +18,13 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from contracts.calibration import Calibration
 from contracts.errors import ArtefactRefused
 from contracts.task import Task
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 GRAPH_FILE = "model.onnx"
+RATE_FILE = "rate.onnx"
 MANIFEST_FILE = "manifest.json"
 
 # How far an answer may be from the probe's: in probability, or as a share of the spread of its means and scales; and
@@ -32,13 +34,17 @@ _PROBE_ROUNDING = 1e-6
 
 
 class AgeError(msgspec.Struct, frozen=True):
-    """What the error matrix says of one age: mean error and the predictive band for one future window."""
+    """What the error matrix says of one age: mean error, the predictive band of one future window, and `limit`.
+
+    A realised window error above `limit`, the band's one-sided 99 % bound, closes the horizon.
+    """
 
     age: int
     num_windows: int
     mean: float
     low: float
     high: float
+    limit: float
 
 
 class Probe(msgspec.Struct, frozen=True):
@@ -64,6 +70,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     horizon: int
     error_name: str
     ages: list[AgeError]
+    calibration: Calibration
     num_rows: int
     rows_digest: str
     read_at: int

@@ -9,40 +9,26 @@ from dataclasses import dataclass, replace
 from statistics import fmean, stdev
 
 from scipy.special import stdtrit
-from sqlalchemy import Connection, select
-from sqlalchemy.dialects.postgresql import insert
 
-from contracts.clock import Clock, from_micros, to_micros
-from contracts.database import error_cells
+from contracts.cells import NAIVE, Cell
+from contracts.clock import Clock
 from contracts.task import Guard
-
-NAIVE = "naive"
-
-
-@dataclass(frozen=True)
-class Cell:
-    """Error of `method` fitted at `origin` on the rows of the window that starts at `window` (microseconds).
-
-    `loss` is the mean log-loss or Gaussian negative log-likelihood, `metric` the error rate or mean absolute error.
-    """
-
-    origin: int
-    window: int
-    method: str
-    num_rows: int
-    loss: float
-    metric: float
 
 
 @dataclass(frozen=True)
 class AgeVerdict:
-    """What the matrix says of one age. `increase` is the upper 95 % bound of the mean paired increase over age 0."""
+    """What the matrix says of one age. `increase` is the upper 95 % bound of the mean paired increase over age 0.
+
+    `low` and `high` bound the predictive band of one future window; `limit` is its one-sided 99 % bound, beyond which
+    a realised error closes the horizon.
+    """
 
     age: int
     num_windows: int
     mean: float
     low: float
     high: float
+    limit: float
     naive: float
     num_pairs: int
     increase: float | None
@@ -113,9 +99,10 @@ def _judge_age(
 ) -> AgeVerdict:
     nan = float("nan")
     if len(errors) < 2:
-        return AgeVerdict(age, len(errors), nan, nan, nan, nan, 0, None, None, "too few windows at this age")
+        return AgeVerdict(age, len(errors), nan, nan, nan, nan, nan, 0, None, None, "too few windows at this age")
     mean = fmean(errors.values())
     low, high = predictive_band(list(errors.values()))
+    limit = predictive_limit(list(errors.values()))
     naive_mean = fmean(naive[window] for window in errors)
     increase = allowed = None
     pairs = sorted(errors.keys() & fresh.keys())
@@ -132,7 +119,7 @@ def _judge_age(
         reason = f"the mean error {mean:.4g} does not beat naive {naive_mean:.4g}"
     if reason is None and guard.max_error is not None and mean > guard.max_error:
         reason = f"the mean error {mean:.4g} is above max_error {guard.max_error:.4g}"
-    return AgeVerdict(age, len(errors), mean, low, high, naive_mean, len(pairs), increase, allowed, reason)
+    return AgeVerdict(age, len(errors), mean, low, high, limit, naive_mean, len(pairs), increase, allowed, reason)
 
 
 def mean_upper_bound(values: Sequence[float], confidence: float = 0.95) -> float:
@@ -148,48 +135,7 @@ def predictive_band(values: Sequence[float], coverage: float = 0.90) -> tuple[fl
     return fmean(values) - half, fmean(values) + half
 
 
-def record_cells(connection: Connection, task_id: int, recipe: str, cells: Sequence[Cell]) -> None:
-    """Store cells; a cell that is there already is replaced by its newer score."""
-    if not cells:
-        return
-    statement = insert(error_cells)
-    connection.execute(
-        statement.on_conflict_do_update(
-            index_elements=["task_id", "recipe", "origin", "window", "method"],
-            set_={name: statement.excluded[name] for name in ("num_rows", "loss", "metric")},
-        ),
-        [
-            {
-                "task_id": task_id,
-                "recipe": recipe,
-                "origin": from_micros(cell.origin),
-                "window": from_micros(cell.window),
-                "method": cell.method,
-                "num_rows": cell.num_rows,
-                "loss": cell.loss,
-                "metric": cell.metric,
-            }
-            for cell in cells
-        ],
-    )
-
-
-def read_cells(connection: Connection, task_id: int, recipe: str, *, until: int) -> list[Cell]:
-    """Cells whose target window starts before `until`, so that a cycle of the past reads no later window."""
-    rows = connection.execute(
-        select(
-            error_cells.c.origin,
-            error_cells.c.window,
-            error_cells.c.method,
-            error_cells.c.num_rows,
-            error_cells.c.loss,
-            error_cells.c.metric,
-        )
-        .where(
-            error_cells.c.task_id == task_id,
-            error_cells.c.recipe == recipe,
-            error_cells.c.window < from_micros(until),
-        )
-        .order_by(error_cells.c.window, error_cells.c.origin, error_cells.c.method)
-    )
-    return [Cell(to_micros(row[0]), to_micros(row[1]), *row[2:]) for row in rows]
+def predictive_limit(values: Sequence[float], confidence: float = 0.99) -> float:
+    """One-sided upper predictive t-bound for one future value, `m + t · s · √(1 + 1/n)`."""
+    n = len(values)
+    return fmean(values) + float(stdtrit(n - 1, confidence)) * stdev(values) * math.sqrt(1 + 1 / n)

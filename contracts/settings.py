@@ -22,5 +22,6 @@ class SharedSettings(BaseSettings):
         None, description="SQLAlchemy URL postgresql+psycopg://…; the embedded PostgreSQL is used where unset"
     )
     mlflow_url: str | None = Field(None, description="address of the MLflow server, such as http://mlflow:5000")
+    cycle_limit_seconds: float = Field(3600.0, gt=0, description="time limit of one cycle; over it the fit is killed")
     log_format: Literal["auto", "json", "text"] = Field("auto", description="auto is text on a terminal, else json")
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field("INFO", description="least level that is logged")

@@ -20,7 +20,7 @@ from sqlalchemy import Connection
 from contracts.catalog import list_tasks
 from contracts.clock import format_moment
 from contracts.errors import ArtefactRefused, Fault, InvalidInput, NoModel, NotFound, Unavailable
-from contracts.releases import read_valid_until
+from contracts.releases import read_overlay
 from service.copies import Current, fill_copy, list_copies, read_current, remove_copies, write_current
 from service.forecaster import Forecaster, load_forecaster
 from service.metrics import Metrics
@@ -189,9 +189,9 @@ class Follower:
         bounds = {}
         for task, forecaster in self.forecasters.items():
             if task in task_ids:
-                valid_until = read_valid_until(connection, task_ids[task], forecaster.version)
-                if valid_until is not None:
-                    bounds[task] = valid_until
+                overlay = read_overlay(connection, task_ids[task], forecaster.version)
+                if overlay is not None:
+                    bounds[task] = overlay.valid_until
         return task_ids, bounds
 
     def _follow(self, task: str, now: float) -> Registry:
@@ -254,7 +254,8 @@ class Follower:
         if task_id is None or not self.database_answers:
             return None
         try:
-            return self._store.transact(lambda connection: read_valid_until(connection, task_id, version))
+            overlay = self._store.transact(lambda connection: read_overlay(connection, task_id, version))
+            return None if overlay is None else overlay.valid_until
         except Unavailable:
             return None
 

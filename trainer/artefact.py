@@ -16,6 +16,7 @@ import torch
 from numpy.typing import NDArray
 from onnxruntime import InferenceSession, SessionOptions
 
+from contracts.calibration import Calibration
 from contracts.columns import EventColumns
 from contracts.errors import ArtefactRefused
 from contracts.manifest import (
@@ -106,6 +107,7 @@ def write_artefact(
     trained_from: int,
     horizon: int,
     ages: Sequence[AgeError],
+    calibration: Calibration,
     num_rows: int,
     rows_digest: str,
     read_at: int,
@@ -133,6 +135,7 @@ def write_artefact(
         horizon=horizon,
         error_name=task.error_name,
         ages=list(ages),
+        calibration=calibration,
         num_rows=num_rows,
         rows_digest=rows_digest,
         read_at=read_at,

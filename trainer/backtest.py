@@ -13,9 +13,11 @@ import torch
 from sqlalchemy import Engine
 
 from contracts.catalog import Schema
+from contracts.cells import Cell, read_cells, record_cells
+from contracts.clock import from_micros
 from contracts.errors import CycleError
 from contracts.manifest import Manifest
-from contracts.matrix import Cell, Verdict, after_empty_windows, judge_horizon, read_cells, record_cells
+from contracts.matrix import Verdict, after_empty_windows, judge_horizon
 from trainer.artefact import verify_artefact
 from trainer.candidates import candidate_folder, find_kept, fit_origins, keep
 from trainer.dataset import draw_in_labels
@@ -102,7 +104,7 @@ def fill_matrix(
     def store(manifest: Manifest) -> None:
         cells = score_origin(reading, manifest, wanted.get(manifest.cutoff, []), home)
         with engine.begin() as connection:
-            record_cells(connection, reading.schema.task_id, task.recipe, cells)
+            record_cells(connection, reading.schema.task_id, task.recipe, cells, from_micros(reading.read_at))
         report("origin.scored", origin=manifest.cutoff, num_cells=len(cells))
 
     for manifest in kept.values():

@@ -15,6 +15,7 @@ from pathlib import Path
 import msgspec
 import torch
 
+from contracts.calibration import Calibration
 from contracts.errors import ArtefactRefused
 from contracts.manifest import MANIFEST_FILE, Manifest, encode_manifest, read_manifest
 from contracts.matrix import Verdict
@@ -109,6 +110,7 @@ def keep(
         trained_from=int(rows.at[0]),
         horizon=0 if verdict is None else verdict.horizon,
         ages=[] if verdict is None else validated_ages(verdict),
+        calibration=Calibration(1.0, []),
         num_rows=len(known),
         rows_digest=known.digest,
         read_at=reading.read_at,

@@ -38,7 +38,7 @@ def reason_overtaken(newest_released: int | None, cutoff: int) -> str | None:
 def validated_ages(verdict: Verdict) -> list[AgeError]:
     """Errors and bands of the ages inside the horizon, for the manifest."""
     return [
-        AgeError(age=age.age, num_windows=age.num_windows, mean=age.mean, low=age.low, high=age.high)
+        AgeError(age.age, age.num_windows, mean=age.mean, low=age.low, high=age.high, limit=age.limit)
         for age in verdict.ages[: verdict.horizon]
     ]
 
@@ -65,6 +65,7 @@ def _describe_age(age: AgeVerdict) -> dict[str, Any]:
         "mean": _finite(age.mean),
         "low": _finite(age.low),
         "high": _finite(age.high),
+        "limit": _finite(age.limit),
         "naive": _finite(age.naive),
         "num_pairs": age.num_pairs,
         "increase": _finite(age.increase),

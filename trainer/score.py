@@ -12,11 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 from onnxruntime import InferenceSession
 
+from contracts.cells import NAIVE, Cell
 from contracts.clock import MICROSECOND, Clock, format_moment
 from contracts.columns import EventColumns
 from contracts.errors import CycleError
 from contracts.manifest import graph_feed
-from contracts.matrix import NAIVE, Cell
 from contracts.task import Guard, Task
 from trainer.artefact import raw_categories
 from trainer.dataset import Encoded

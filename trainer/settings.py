@@ -34,7 +34,6 @@ class TrainerSettings(SharedSettings):
     threads: int = Field(0, ge=0, description="threads of one fit on the CPU; 0 takes the cores that the container has")
     tick_seconds: float = Field(1.0, gt=0, description="how often the scheduler looks what is due")
     lease_seconds: float = Field(30.0, ge=1, description="how long a silent trainer keeps its cycle")
-    cycle_limit_seconds: float = Field(3600.0, gt=0, description="time limit of one cycle; over it the fit is killed")
     max_attempts: int = Field(3, ge=1, description="attempts at one cutoff before the next window is waited for")
     retry_seconds: float = Field(30.0, gt=0, description="pause before the second attempt; doubles with each further")
     max_members: int = Field(64, ge=1, description="most networks of a backtest that are trained side by side")

@@ -9,6 +9,7 @@ import onnx
 import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
 
+from contracts.calibration import Calibration
 from contracts.clock import parse_moment
 from contracts.manifest import FORMAT_VERSION, AgeError, Manifest, Probe, checksum, encode_manifest, graph_feed
 from contracts.task import Task
@@ -36,7 +37,8 @@ def write_version(folder: Path, *, task: str = "flights", bias: float = 0.0, hor
         "window": WEEK,
         "horizon": horizon,
         "error_name": spec.error_name,
-        "ages": [AgeError(age, 5, (40 + age) / 100, 0.3, 0.6) for age in range(horizon)],
+        "ages": [AgeError(age, 5, (40 + age) / 100, 0.3, 0.6, 0.7) for age in range(horizon)],
+        "calibration": Calibration(1.0, []),
         "num_rows": 1000,
         "rows_digest": "0" * 64,
         "read_at": CUTOFF,

@@ -13,13 +13,13 @@ from mlflow import MlflowClient
 from sqlalchemy import Engine, func, select, text, update
 
 from contracts.catalog import Schema
+from contracts.cells import read_cells
 from contracts.clock import from_micros
 from contracts.cycles import Cycle, State, expire_leases, list_cycles
 from contracts.database import cycles, events, releases
 from contracts.events import append_events
 from contracts.manifest import GRAPH_FILE, MANIFEST_FILE, read_manifest
-from contracts.matrix import read_cells
-from contracts.releases import ALIAS, read_valid_until
+from contracts.releases import ALIAS, Overlay, read_overlay
 from contracts.task import Task
 from tests.conftest import free_port
 from tests.integration.drifting import (
@@ -95,7 +95,7 @@ def test_a_cycle_releases_a_version_that_services_can_read(
     assert str(champion.version) == cycle.version
     assert cycle.version is not None
     with engine.connect() as connection:
-        assert read_valid_until(connection, schema.task_id, cycle.version) == cutoff + 2 * task.clock.window
+        assert read_overlay(connection, schema.task_id, cycle.version) == Overlay(cutoff + 2 * task.clock.window, None)
 
     uri = client.get_model_version_download_uri(task.name, cycle.version).removeprefix("mlflow-artifacts:/")
     downloaded = tmp_path / "downloaded"

@@ -11,6 +11,7 @@ import pytest
 from mlflow import MlflowClient, pyfunc, set_tracking_uri
 from onnx import TensorProto, helper
 
+from contracts.calibration import Calibration
 from contracts.clock import to_micros
 from contracts.errors import CycleError, Unavailable
 from contracts.manifest import FORMAT_VERSION, GRAPH_FILE, MANIFEST_FILE, Manifest, Probe, checksum, encode_manifest
@@ -67,6 +68,7 @@ def artefact(folder: Path, name: str, cutoff: int = CUTOFF) -> Manifest:
         horizon=2,
         error_name=task.error_name,
         ages=[],
+        calibration=Calibration(1.0, []),
         num_rows=1,
         rows_digest="0" * 64,
         read_at=cutoff,

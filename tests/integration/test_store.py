@@ -11,14 +11,14 @@ from alembic.migration import MigrationContext
 from sqlalchemy import Engine, create_engine, make_url, text
 
 from contracts.catalog import Schema, define_task, find_task, list_tasks
+from contracts.cells import Cell, read_cells, record_cells
 from contracts.clock import to_micros
 from contracts.columns import NEVER, read_events
 from contracts.cycles import begin_step, claim_cycle, end_cycle, expire_leases, list_cycles, request_cycle
 from contracts.database import metadata
 from contracts.errors import Conflict, LeaseLost, NotFound
 from contracts.events import Event, Rejection, append_events, record_rejections
-from contracts.matrix import Cell, read_cells, record_cells
-from contracts.releases import read_valid_until, record_release
+from contracts.releases import Overlay, read_overlay, record_release
 from contracts.task import Task
 from migrations import is_migrated, migrate
 
@@ -229,8 +229,8 @@ def test_a_cutoff_older_than_a_thousand_others_is_asked_for_again(engine: Engine
 def test_cells_are_replaced_and_read_only_up_to_a_window(engine: Engine, schema: Schema) -> None:
     cell = Cell(START, START, "gi", 10, 0.5, 0.1)
     with engine.begin() as connection:
-        record_cells(connection, schema.task_id, "r", [cell, Cell(START, START + HOUR, "gi", 10, 0.6, 0.2)])
-        record_cells(connection, schema.task_id, "r", [Cell(START, START, "gi", 11, 0.4, 0.1)])
+        record_cells(connection, schema.task_id, "r", [cell, Cell(START, START + HOUR, "gi", 10, 0.6, 0.2)], NOW)
+        record_cells(connection, schema.task_id, "r", [Cell(START, START, "gi", 11, 0.4, 0.1)], NOW)
         assert read_cells(connection, schema.task_id, "r", until=START + HOUR) == [
             Cell(START, START, "gi", 11, 0.4, 0.1)
         ]
@@ -239,7 +239,7 @@ def test_cells_are_replaced_and_read_only_up_to_a_window(engine: Engine, schema:
 
 def test_the_newest_release_row_of_a_version_counts(engine: Engine, schema: Schema) -> None:
     with engine.begin() as connection:
-        assert read_valid_until(connection, schema.task_id, "1") is None
+        assert read_overlay(connection, schema.task_id, "1") is None
         for hours in (3, 1):
             record_release(
                 connection,
@@ -251,4 +251,4 @@ def test_the_newest_release_row_of_a_version_counts(engine: Engine, schema: Sche
                 reason="",
                 now=NOW,
             )
-        assert read_valid_until(connection, schema.task_id, "1") == START + HOUR
+        assert read_overlay(connection, schema.task_id, "1") == Overlay(START + HOUR, None)

@@ -10,6 +10,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
+from contracts.calibration import Calibration
 from contracts.columns import NEVER, EventColumns
 from contracts.errors import ArtefactRefused
 from contracts.manifest import GRAPH_FILE, MANIFEST_FILE, Manifest, checksum, encode_manifest, graph_feed, read_manifest
@@ -225,6 +226,7 @@ def write(folder: Path, task: Task, encoder: Encoder, network: CohortNetwork) ->
         trained_from=int(rows.at[0]),
         horizon=2,
         ages=[],
+        calibration=Calibration(1.0, []),
         num_rows=len(rows),
         rows_digest=rows.digest,
         read_at=CUTOFF,
@@ -309,8 +311,8 @@ def test_a_probe_of_other_features_or_without_rows_is_refused(written: Written) 
 
 
 def test_a_manifest_of_another_format_is_refused(written: Written) -> None:
-    rewrite(written, format_version=2)
-    with pytest.raises(ArtefactRefused, match="format 2"):
+    rewrite(written, format_version=1)
+    with pytest.raises(ArtefactRefused, match="format 1"):
         verify_artefact(written.folder)
 
 

@@ -9,9 +9,9 @@ from tests.unit.columns import rows, task
 from trainer.judge import age_metrics, describe, reason_overtaken, reason_to_hold, reason_to_skip, validated_ages
 
 NAN = math.nan
-FRESH = AgeVerdict(0, 4, 0.2, 0.1, 0.3, 0.6, 4, None, None, None)
-GREW = AgeVerdict(1, 4, 0.4, 0.3, 0.5, 0.6, 4, 0.25, 0.02, "the error may grow")
-UNKNOWN = AgeVerdict(1, 1, NAN, NAN, NAN, NAN, 0, None, None, "too few windows at this age")
+FRESH = AgeVerdict(0, 4, 0.2, 0.1, 0.3, 0.35, 0.6, 4, None, None, None)
+GREW = AgeVerdict(1, 4, 0.4, 0.3, 0.5, 0.55, 0.6, 4, 0.25, 0.02, "the error may grow")
+UNKNOWN = AgeVerdict(1, 1, NAN, NAN, NAN, NAN, NAN, 0, None, None, "too few windows at this age")
 HORIZON = Verdict(1, (FRESH, GREW), 0, None)
 
 

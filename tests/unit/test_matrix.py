@@ -6,10 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from contracts.cells import NAIVE, Cell
 from contracts.clock import Clock
 from contracts.matrix import (
-    NAIVE,
-    Cell,
     Verdict,
     after_empty_windows,
     judge_horizon,

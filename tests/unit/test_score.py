@@ -6,8 +6,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from contracts.cells import NAIVE
 from contracts.errors import CycleError
-from contracts.matrix import NAIVE
 from tests.unit.columns import HOUR, rows, task
 from trainer.score import (
     EXTRA_WINDOWS,
