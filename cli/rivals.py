@@ -19,10 +19,10 @@ from sqlalchemy import Engine
 from contracts.catalog import Schema, find_task
 from contracts.cells import Cell
 from contracts.database import make_engine
-from trainer.artefact import open_graph
 from trainer.candidates import fit_origins
 from trainer.device import choose_device
 from trainer.export import build_graph
+from trainer.graph import open_graph
 from trainer.reading import Reading, read
 from trainer.score import score_cell, score_naive
 from trainer.settings import TrainerSettings

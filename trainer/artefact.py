@@ -8,17 +8,14 @@ import shutil
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx
 import torch
 from numpy.typing import NDArray
-from onnxruntime import InferenceSession, SessionOptions
 
 from contracts.calibration import Calibration
 from contracts.columns import EventColumns
-from contracts.errors import ArtefactRefused
 from contracts.manifest import (
     FORMAT_VERSION,
     GRAPH_FILE,
@@ -26,19 +23,17 @@ from contracts.manifest import (
     AgeError,
     Manifest,
     Probe,
-    check_probe,
     checksum,
     encode_manifest,
-    read_manifest,
 )
 from contracts.task import Task
 from trainer.dataset import Encoder, encode
 from trainer.fit import outputs
+from trainer.graph import raw_categories
 from trainer.network import CohortNetwork
 from trainer.objectives import log_scale
 
 NUM_PROBE_ROWS = 16
-_ERRORS_ONLY = 3
 
 
 def torch_answers(
@@ -55,14 +50,6 @@ def torch_answers(
     return np.column_stack(
         [mean.numpy() * encoder.label_scale + encoder.label_mean, scale.numpy() * encoder.label_scale]
     )
-
-
-def raw_categories(rows: EventColumns) -> NDArray[np.object_]:
-    """Categories as the graph reads them, `(n, q)` of str."""
-    categories = np.empty(rows.categories.shape, object)
-    for j, vocabulary in enumerate(rows.vocabularies):
-        categories[:, j] = np.array(vocabulary, object)[rows.categories[:, j]]
-    return categories
 
 
 def make_probe(encoder: Encoder, network: CohortNetwork, members: Sequence[int], rows: EventColumns) -> Probe:
@@ -149,27 +136,3 @@ def write_artefact(
     shutil.rmtree(folder, ignore_errors=True)
     partial.rename(folder)
     return manifest
-
-
-def verify_artefact(folder: Path) -> InferenceSession:
-    """Load an artefact as the service would, in bare ONNX Runtime, and ask it the probe. Raises ArtefactRefused."""
-    manifest = read_manifest(folder)
-    try:
-        session = open_graph((folder / GRAPH_FILE).read_bytes())
-    except Exception as error:  # a runtime's errors have no root in common
-        raise ArtefactRefused(f"{GRAPH_FILE} cannot be loaded: {error}") from error
-    check_probe(manifest, lambda feed: _run(session, feed))
-    return session
-
-
-def open_graph(graph: bytes) -> InferenceSession:
-    """A session on one thread of its own: small graphs lose more by handing work over than they gain."""
-    options = SessionOptions()
-    options.intra_op_num_threads = options.inter_op_num_threads = 1
-    options.log_severity_level = _ERRORS_ONLY
-    return InferenceSession(graph, options, providers=["CPUExecutionProvider"])
-
-
-def _run(session: InferenceSession, feed: dict[str, NDArray[Any]]) -> list[NDArray[Any]]:
-    answers: list[NDArray[Any]] = session.run(None, feed)
-    return answers

@@ -18,11 +18,11 @@ from contracts.clock import from_micros
 from contracts.errors import CycleError
 from contracts.manifest import Manifest
 from contracts.matrix import Verdict, after_empty_windows, judge_horizon
-from trainer.artefact import verify_artefact
 from trainer.candidates import candidate_folder, find_kept, fit_origins, keep
 from trainer.dataset import draw_in_labels
 from trainer.device import choose_device
 from trainer.fit import EpochReport
+from trainer.graph import verify_artefact
 from trainer.judge import reason_to_skip
 from trainer.reading import Reading, read
 from trainer.score import (

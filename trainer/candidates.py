@@ -20,11 +20,12 @@ from contracts.errors import ArtefactRefused
 from contracts.manifest import MANIFEST_FILE, Manifest, encode_manifest, read_manifest
 from contracts.matrix import Verdict
 from contracts.task import Task
-from trainer.artefact import make_probe, verify_artefact, write_artefact
+from trainer.artefact import make_probe, write_artefact
 from trainer.dataset import Encoded, Encoder, encode, fit_encoder
 from trainer.device import device_name
 from trainer.export import build_graph
 from trainer.fit import EpochReport, Member, finish, fit
+from trainer.graph import verify_artefact
 from trainer.judge import validated_ages
 from trainer.network import CohortNetwork
 from trainer.reading import Reading

@@ -33,7 +33,6 @@ from contracts.cycles import Cycle, State
 from contracts.errors import LeaseLost, MorrowError, NotFound
 from contracts.manifest import Manifest
 from contracts.matrix import Verdict
-from trainer.artefact import verify_artefact
 from trainer.attempt import Attempt, begin, end, fail
 from trainer.backtest import Report, fill_matrix, judge, report_epoch
 from trainer.candidates import candidate_folder, delete_older, find_kept, fit_origins, keep, renew_verdict, seeds_of
@@ -41,6 +40,7 @@ from trainer.dataset import draw_in_labels
 from trainer.device import choose_device
 from trainer.due import STOPPED, STORE_UNREACHABLE
 from trainer.fit import EpochReport
+from trainer.graph import verify_artefact
 from trainer.judge import describe, reason_overtaken, reason_to_hold, reason_to_skip
 from trainer.notes import first_tags, measure_epochs, note_rows, note_start, note_verdict, version_tags
 from trainer.reading import Reading, read

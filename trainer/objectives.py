@@ -58,11 +58,6 @@ def log_scale(raw: Tensor) -> Tensor:
     return LOG_SCALE_LIMIT * torch.tanh(raw / LOG_SCALE_LIMIT)
 
 
-def raw_log_scale(scale: float) -> float:
-    """The raw output that means this scale of the standardised label: the inverse of `log_scale`."""
-    return LOG_SCALE_LIMIT * math.atanh(math.log(scale) / LOG_SCALE_LIMIT)
-
-
 def gaussian(outputs: Float[Tensor, "E n 2"], targets: Float[Tensor, "E n"]) -> Float[Tensor, "E n"]:
     """−log N(target; mean, scale²) with outputs (mean, raw log-scale), both of the standardised label."""
     log_of_scale = log_scale(outputs[..., 1])

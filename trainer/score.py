@@ -18,8 +18,8 @@ from contracts.columns import EventColumns
 from contracts.errors import CycleError
 from contracts.manifest import graph_feed
 from contracts.task import Guard, Task
-from trainer.artefact import raw_categories
 from trainer.dataset import Encoded
+from trainer.graph import raw_categories
 from trainer.methods.naive import naive
 
 # Target windows beyond `guard.min_pairs` that a cycle looks back on, so that one odd window does not stand for a third.
@@ -134,9 +134,9 @@ def _naive_outputs(task: Task, newest: EventColumns, classes: Sequence[str], cou
     # The method speaks of standardised labels; the newest window's own mean and deviation are as good a unit as any.
     mean, deviation = float(newest.labels.mean()), float(newest.labels.std()) or 1.0
     standardised = ((newest.labels - mean) / deviation).astype(np.float32)
-    shift, log_scale = naive(_targets_only(standardised), 2, is_classification=False)
+    shift, scale = naive(_targets_only(standardised), 2, is_classification=False)
     ones = np.ones(count, np.float32)
-    return [ones * np.float32(mean + deviation * shift), ones * np.float32(deviation * math.exp(log_scale))]
+    return [ones * np.float32(mean + deviation * shift), ones * np.float32(deviation * scale)]
 
 
 def _targets_only(targets: NDArray[np.int64] | NDArray[np.float32]) -> Encoded:

@@ -15,9 +15,10 @@ from contracts.columns import NEVER, EventColumns
 from contracts.errors import ArtefactRefused
 from contracts.manifest import GRAPH_FILE, MANIFEST_FILE, Manifest, checksum, encode_manifest, graph_feed, read_manifest
 from contracts.task import Feature, Target, Task, Training
-from trainer.artefact import make_probe, open_graph, raw_categories, torch_answers, verify_artefact, write_artefact
+from trainer.artefact import make_probe, torch_answers, write_artefact
 from trainer.dataset import Encoder, encode, fit_encoder
 from trainer.export import build_graph
+from trainer.graph import open_graph, raw_categories, verify_artefact
 from trainer.network import CohortNetwork, architecture
 
 DAY = 86_400_000_000

@@ -19,7 +19,6 @@ from trainer.objectives import (
     gradient_interpolation,
     interpolated,
     log_scale,
-    raw_log_scale,
     worst_delta,
 )
 
@@ -78,7 +77,7 @@ def test_cross_entropy_by_hand() -> None:
 
 
 def test_gaussian_by_hand() -> None:
-    outputs = torch.tensor([[[1.0, raw_log_scale(2.0)]]])
+    outputs = torch.tensor([[[1.0, 5 * math.atanh(math.log(2.0) / 5)]]])
     expected = 0.5 * 1.5**2 + math.log(2.0) + 0.5 * math.log(2 * math.pi)
     torch.testing.assert_close(gaussian(outputs, torch.tensor([[4.0]])), torch.tensor([[expected]]))
 
@@ -92,8 +91,9 @@ def test_gaussian_stays_finite_whatever_the_raw_scale() -> None:
     assert outputs.grad.isfinite().all()
 
 
-def test_raw_log_scale_inverts_log_scale() -> None:
-    assert float(log_scale(torch.tensor(raw_log_scale(0.03)))) == pytest.approx(math.log(0.03))
+def test_log_scale_is_squashed_within_five() -> None:
+    raw = torch.tensor([0.0, 5.0, 1e6])
+    torch.testing.assert_close(log_scale(raw), torch.tensor([0.0, 5 * math.tanh(1.0), 5.0]))
 
 
 def test_gi_loss_by_hand() -> None:

@@ -4,14 +4,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trainer.dataset import Encoded
-from trainer.objectives import raw_log_scale
 
 
 def naive(rows: Encoded, num_outputs: int, is_classification: bool) -> NDArray[np.float32]:
-    """The same outputs `(K,)` for every row: logits of the newest window's class shares, or (mean, raw log-scale).
+    """The same outputs `(K,)` for every row: logits of the newest window's class shares, or (mean, scale).
 
     `rows` are those of one origin, and so hold only labels that it knew. A class that the window lacks keeps half a
-    row's share, so that its loss stays finite; labels are the encoder's, standardised.
+    row's share, so that its loss stays finite; labels are standardised. No torch is needed for it.
     """
     newest = rows.targets[rows.windows == rows.windows.max()]
     if is_classification:
@@ -19,4 +18,4 @@ def naive(rows: Encoded, num_outputs: int, is_classification: bool) -> NDArray[n
         shares: NDArray[np.float64] = counts / counts.sum()
         return np.log(shares).astype(np.float32)
     scale = max(float(newest.std()), 0.01)
-    return np.array([newest.mean(), raw_log_scale(scale)], np.float32)
+    return np.array([newest.mean(), scale], np.float32)
