@@ -210,8 +210,8 @@ class Registry:
             )
             return str(version.version)
 
-    def _read_back(self, name: str, version: str, identity: str) -> None:
-        """Fetch manifest and graph as a service would and compare checksums."""
+    def fetch(self, name: str, version: str, folder: Path) -> Manifest:
+        """Download a version's files as a service would, and check them. Raises ArtefactRefused, CycleError."""
         with _answered():
             uri = self._client.get_model_version_download_uri(name, version)
         if not uri.startswith("mlflow-artifacts:/"):
@@ -219,12 +219,15 @@ class Registry:
                 "MLflow stores artefacts where services cannot read them: start it with --serve-artifacts."
             )
         path = uri.removeprefix("mlflow-artifacts:").lstrip("/")
+        for file in (MANIFEST_FILE, GRAPH_FILE):
+            self._download(f"{path}/{file}", folder / file)
+        return read_manifest(folder)
+
+    def _read_back(self, name: str, version: str, identity: str) -> None:
         with tempfile.TemporaryDirectory(prefix="morrow-") as temporary:
-            for name_ in (MANIFEST_FILE, GRAPH_FILE):
-                self._download(f"{path}/{name_}", Path(temporary) / name_)
+            self.fetch(name, version, Path(temporary))
             if hashlib.sha256((Path(temporary) / MANIFEST_FILE).read_bytes()).hexdigest() != identity:
                 raise ArtefactRefused(f"Version {version} of {name} came back from MLflow with another manifest.")
-            read_manifest(Path(temporary))
 
     def _download(self, path: str, target: Path) -> None:
         try:
