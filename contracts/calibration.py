@@ -2,10 +2,13 @@
 
 `trainer.calibrate` computes them from the error matrix; the service only looks a quantile up. A row's nonconformity
 score is `|y − mean| / scale` for regression, and `1 − probability of y` for classification, so an interval is
-`mean ± quantile · scale` and a prediction set holds every class whose probability is at least `1 − quantile`.
+`mean ± quantile · scale` and a prediction set holds every class whose probability is at least `1 − quantile`. There,
+probabilities are those before the temperature (`untempered`): fits of different temperatures so share one quantile.
 """
 
 import msgspec
+import numpy as np
+from numpy.typing import NDArray
 
 # Coverages that quantiles are kept for, ascending: 0.50, 0.51 … 0.99, 0.995, 0.999.
 LEVELS: tuple[float, ...] = (*(k / 100 for k in range(50, 100)), 0.995, 0.999)
@@ -24,6 +27,13 @@ class Calibration(msgspec.Struct, frozen=True):
 
     temperature: float
     ages: list[AgeQuantiles]
+
+
+def untempered(probabilities: NDArray[np.float32], temperature: float) -> NDArray[np.float64]:
+    """What a graph of this temperature would answer at temperature 1, `(n, C)`: `pᵀ / Σ pᵀ`."""
+    powers = probabilities.astype(np.float64) ** temperature
+    shares: NDArray[np.float64] = powers / powers.sum(axis=1, keepdims=True)
+    return shares
 
 
 def find_quantile(calibration: Calibration, age: int, coverage: float) -> float | None:

@@ -4,7 +4,7 @@ Everything that says how good a model is or how long it stays good reads this on
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean, stdev
 
@@ -13,6 +13,10 @@ from scipy.special import stdtrit
 from contracts.cells import NAIVE, Cell
 from contracts.clock import Clock
 from contracts.task import Guard
+
+# How often chance alone may make a rival look better, and the share of our error below which nobody need care.
+_LUCK = 0.05
+_LEAST_GAIN = 0.01
 
 
 @dataclass(frozen=True)
@@ -50,7 +54,7 @@ class Verdict:
     reason: str | None
 
 
-def judge_horizon(cells: Iterable[Cell], *, method: str, error_name: str, clock: Clock, guard: Guard) -> Verdict:
+def judge_horizon(cells: Sequence[Cell], *, method: str, error_name: str, clock: Clock, guard: Guard) -> Verdict:
     """The longest run of ages, from 0, whose errors stay close to the fresh error, below naive and below `max_error`.
 
     Ages are compared on the same target windows, so that a hard week is not taken for ageing.
@@ -70,6 +74,55 @@ def judge_horizon(cells: Iterable[Cell], *, method: str, error_name: str, clock:
     return Verdict(horizon, tuple(ages), 0, reason)
 
 
+@dataclass(frozen=True)
+class BetterMethod:
+    """A rival that is clearly better: the mean over target windows of its error less ours, and the bound of that mean.
+
+    `error` is our mean error on the same windows.
+    """
+
+    method: str
+    num_windows: int
+    error: float
+    difference: float
+    upper: float
+
+
+def better_method(
+    cells: Sequence[Cell],
+    *,
+    method: str,
+    rivals: Sequence[str],
+    error_name: str,
+    clock: Clock,
+    guard: Guard,
+    horizon: int,
+) -> BetterMethod | None:
+    """The best of the rivals that are clearly better inside the horizon (at age 0 where there is none), or None.
+
+    A target window counts once, by its mean over the ages that both were scored at. Clearly better is an upper bound
+    below 0, over at least `min_pairs` windows, of a gain of at least 1 % of our error. Each of several rivals is held
+    to its share of the 5 %: the more are asked, the luckier the luckiest.
+    """
+    ages = range(max(1, horizon))
+    ours = _errors_by_age(cells, method, error_name, clock)
+    found: list[BetterMethod] = []
+    for rival in rivals:
+        theirs = _errors_by_age(cells, rival, error_name, clock)
+        pairs: dict[int, list[tuple[float, float]]] = {}
+        for age in ages:
+            for window in ours.get(age, {}).keys() & theirs.get(age, {}).keys():
+                pairs.setdefault(window, []).append((ours[age][window], theirs[age][window]))
+        if len(pairs) < guard.min_pairs:
+            continue
+        differences = [fmean(other - own for own, other in pairs[window]) for window in sorted(pairs)]
+        error = fmean(fmean(own for own, _ in pairs[window]) for window in sorted(pairs))
+        upper = mean_upper_bound(differences, 1 - _LUCK / len(rivals))
+        if upper < 0 and -fmean(differences) >= _LEAST_GAIN * error:
+            found.append(BetterMethod(rival, len(pairs), error, fmean(differences), upper))
+    return min(found, key=lambda rival: rival.difference, default=None)
+
+
 def after_empty_windows(verdict: Verdict, count: int) -> Verdict:
     """The verdict of a cutoff before which that many complete windows hold no event: its first window has their age."""
     if count == 0 or verdict.horizon == 0:
@@ -80,11 +133,11 @@ def after_empty_windows(verdict: Verdict, count: int) -> Verdict:
     return Verdict(horizon, ages, verdict.missing_windows, None if horizon else reason)
 
 
-def _errors_by_age(cells: Iterable[Cell], method: str, error_name: str, clock: Clock) -> dict[int, dict[int, float]]:
-    """age -> target window -> error."""
+def _errors_by_age(cells: Sequence[Cell], method: str, error_name: str, clock: Clock) -> dict[int, dict[int, float]]:
+    """age -> target window -> error, of complete cells."""
     errors: dict[int, dict[int, float]] = {}
     for cell in cells:
-        if cell.method == method:
+        if cell.method == method and cell.is_complete:
             error = cell.loss if error_name == "log_loss" else cell.metric
             errors.setdefault(clock.age(cell.origin, cell.window), {})[cell.window] = error
     return errors

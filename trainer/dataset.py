@@ -158,6 +158,12 @@ def phase(at: NDArray[np.int64], name: Calendar) -> tuple[NDArray[np.float64], N
     return np.sin(angle), np.cos(angle)
 
 
+def class_positions(classes: Sequence[str], rows: EventColumns) -> NDArray[np.int64]:
+    """Where each row's class stands among those of a fit, `(n,)`; −1 for one that the fit never saw."""
+    position = {name: k for k, name in enumerate(classes)}
+    return np.array([position.get(name, UNKNOWN_CLASS) for name in rows.classes], np.int64)[rows.labels.astype(np.intp)]
+
+
 def _classes(task: Task, rows: EventColumns) -> tuple[str, ...]:
     if task.target.classes is not None:
         return task.target.classes
@@ -244,9 +250,7 @@ def _codes(
 
 def _targets(encoder: Encoder, rows: EventColumns) -> NDArray[np.int64] | NDArray[np.float32]:
     if encoder.is_classification:
-        index_of = {value: index for index, value in enumerate(encoder.classes)}
-        known = np.array([index_of.get(value, UNKNOWN_CLASS) for value in rows.classes], np.int64)
-        return known[rows.labels.astype(np.intp)]
+        return class_positions(encoder.classes, rows)
     with np.errstate(over="ignore"):  # what overflows is clipped next
         standardised = (rows.labels - encoder.label_mean) / encoder.label_scale
     return standardised.clip(-LABEL_LIMIT, LABEL_LIMIT).astype(np.float32)

@@ -1,8 +1,8 @@
 """Fill the error matrix: which cells a cycle needs, and the error of one fit on one target window.
 
 Every fit is scored through its exported graph in ONNX Runtime, as the service will answer with it, so the figures that
-a horizon rests on belong to the very program that serves. Rows whose class a fit never saw stay in: they cost what a
-probability of 0 costs, because that is what they cost whoever asks.
+a horizon rests on belong to the very program that serves; none of it needs torch. Rows whose class a fit never saw stay
+in: they cost what a probability of 0 costs, because that is what they cost whoever asks.
 """
 
 import math
@@ -18,13 +18,14 @@ from contracts.columns import EventColumns
 from contracts.errors import CycleError
 from contracts.manifest import graph_feed
 from contracts.task import Guard, Task
-from trainer.dataset import Encoded
+from trainer.calibrate import LEAST_PROBABILITY, nonconformity, sketch, tempered_losses
+from trainer.dataset import Encoded, class_positions
 from trainer.graph import raw_categories
 from trainer.methods.naive import naive
 
 # Target windows beyond `guard.min_pairs` that a cycle looks back on, so that one odd window does not stand for a third.
 EXTRA_WINDOWS = 1
-LEAST_PROBABILITY = 1e-6
+_LEAST_SCALE = 1e-12
 _ROWS_PER_BLOCK = 8192
 
 
@@ -83,51 +84,118 @@ def score(
 
     Raises CycleError where an output is not finite.
     """
+    errors = row_errors(task, classes, outputs, rows)
+    if task.is_classification:
+        is_wrong = outputs[0].argmax(axis=1) != class_positions(classes, rows)
+        return float(errors.mean()), float(is_wrong.mean())
+    scale = np.maximum(outputs[1].astype(np.float64), _LEAST_SCALE)
+    nll = 0.5 * math.log(2 * math.pi) + np.log(scale) + 0.5 * (errors / scale) ** 2
+    return float(nll.mean()), float(errors.mean())
+
+
+def row_errors(
+    task: Task, classes: Sequence[str], outputs: Sequence[NDArray[np.float32]], rows: EventColumns
+) -> NDArray[np.float64]:
+    """What the task's error is the mean of, `(n,)`: log-losses, or absolute errors.
+
+    Raises CycleError where an output is not finite.
+    """
     if not all(np.isfinite(output).all() for output in outputs):
         raise CycleError("The model gives answers that are not finite.")
-    if task.is_classification:
-        return _score_classes(outputs[0], _class_positions(classes, rows))
-    mean, scale = (output.astype(np.float64) for output in outputs)
-    scale = np.maximum(scale, 1e-12)
-    nll = 0.5 * math.log(2 * math.pi) + np.log(scale) + 0.5 * ((rows.labels - mean) / scale) ** 2
-    return float(nll.mean()), float(np.abs(rows.labels - mean).mean())
+    if not task.is_classification:
+        return np.abs(rows.labels - outputs[0].astype(np.float64))
+    truth = class_positions(classes, rows)
+    given = outputs[0][np.arange(len(truth)), truth].astype(np.float64)
+    losses: NDArray[np.float64] = -np.log(np.where(truth < 0, 0.0, given).clip(LEAST_PROBABILITY, 1.0))
+    return losses
 
 
-def _score_classes(probabilities: NDArray[np.float32], truth: NDArray[np.int64]) -> tuple[float, float]:
-    """`truth` holds −1 for a class that the fit never saw."""
-    given = probabilities[np.arange(len(truth)), truth].astype(np.float64)
-    loss = -np.log(np.where(truth < 0, 0.0, given).clip(LEAST_PROBABILITY, 1.0))
-    return float(loss.mean()), float((probabilities.argmax(axis=1) != truth).mean())
+def make_cell(
+    task: Task,
+    classes: Sequence[str],
+    outputs: Sequence[NDArray[np.float32]],
+    rows: EventColumns,
+    *,
+    origin: int,
+    window: int,
+    method: str,
+    num_revisions: int = 0,
+    is_complete: bool = True,
+    temperature: float = 1.0,
+) -> Cell:
+    """What outputs on the rows of a target window cost, and the sketches that calibration needs (naive has none).
 
-
-def _class_positions(classes: Sequence[str], rows: EventColumns) -> NDArray[np.int64]:
-    position = {name: k for k, name in enumerate(classes)}
-    return np.array([position.get(name, -1) for name in rows.classes], np.int64)[rows.labels.astype(np.intp)]
+    `temperature` is the graph's own. Raises CycleError where an output is not finite.
+    """
+    loss, metric = score(task, classes, outputs, rows)
+    scores: tuple[float, ...] = ()
+    tempered: tuple[float, ...] = ()
+    if method != NAIVE:
+        scores = sketch(nonconformity(task, classes, outputs, rows, temperature))
+        if task.is_classification:
+            tempered = tempered_losses(outputs[0], class_positions(classes, rows), temperature)
+    return Cell(origin, window, method, len(rows), loss, metric, num_revisions, is_complete, scores, tempered)
 
 
 def score_cell(
-    task: Task, session: InferenceSession, classes: Sequence[str], rows: EventColumns, *, origin: int, window: int
+    task: Task,
+    session: InferenceSession,
+    classes: Sequence[str],
+    rows: EventColumns,
+    *,
+    origin: int,
+    window: int,
+    num_revisions: int = 0,
+    is_complete: bool = True,
+    temperature: float = 1.0,
 ) -> Cell:
-    """The cell of the fit of `origin`, by its graph, on the rows of a target window."""
+    """The cell of the fit of `origin`, by its graph, which has this temperature, on the rows of a target window."""
     try:
-        loss, metric = score(task, classes, answer(session, task, rows), rows)
+        return make_cell(
+            task,
+            classes,
+            answer(session, task, rows),
+            rows,
+            origin=origin,
+            window=window,
+            method=task.training.method,
+            num_revisions=num_revisions,
+            is_complete=is_complete,
+            temperature=temperature,
+        )
     except CycleError as error:
         raise CycleError(f"{error} It is the fit of {format_moment(origin)}.") from error
-    return Cell(origin, window, task.training.method, len(rows), loss, metric)
 
 
 def score_naive(
-    task: Task, known: EventColumns, classes: Sequence[str], rows: EventColumns, *, origin: int, window: int
+    task: Task,
+    known: EventColumns,
+    classes: Sequence[str],
+    rows: EventColumns,
+    *,
+    origin: int,
+    window: int,
+    num_revisions: int = 0,
+    is_complete: bool = True,
 ) -> Cell:
     """The same cell for saying what the newest window known at the origin says; `known` are the rows of that fit."""
     newest = in_window(known, task.clock.window_start(int(known.at[-1])), task.clock)
-    loss, metric = score(task, classes, _naive_outputs(task, newest, classes, len(rows)), rows)
-    return Cell(origin, window, NAIVE, len(rows), loss, metric)
+    return make_cell(
+        task,
+        classes,
+        _naive_outputs(task, newest, classes, len(rows)),
+        rows,
+        origin=origin,
+        window=window,
+        method=NAIVE,
+        num_revisions=num_revisions,
+        is_complete=is_complete,
+    )
 
 
 def _naive_outputs(task: Task, newest: EventColumns, classes: Sequence[str], count: int) -> list[NDArray[np.float32]]:
     if task.is_classification:
-        positions = _class_positions(classes, newest)
+        positions = class_positions(classes, newest)
         logits = naive(_targets_only(positions[positions >= 0]), len(classes), is_classification=True)
         shares = np.exp(logits) / np.exp(logits).sum()
         return [np.tile(shares, (count, 1)).astype(np.float32)]

@@ -9,9 +9,9 @@ import pytest
 from contracts.cells import NAIVE
 from contracts.errors import CycleError
 from tests.unit.columns import HOUR, rows, task
+from trainer.calibrate import LEAST_PROBABILITY
 from trainer.score import (
     EXTRA_WINDOWS,
-    LEAST_PROBABILITY,
     complete_until,
     in_window,
     needed_pairs,
