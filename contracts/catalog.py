@@ -57,6 +57,14 @@ def list_tasks(connection: Connection) -> Sequence[Schema]:
     return _newest(connection, None)
 
 
+def lock_task(connection: Connection, task_id: int) -> None:
+    """Until the end of the transaction nobody else moves this task's alias, releases or asks for a cycle of it.
+
+    NO KEY UPDATE: appending events, which refer to the task, goes on meanwhile.
+    """
+    connection.execute(select(tasks.c.id).where(tasks.c.id == task_id).with_for_update(key_share=True))
+
+
 def _newest(connection: Connection, name: str | None) -> Sequence[Schema]:
     query = (
         select(tasks.c.id, schemas.c.id, schemas.c.revision, schemas.c.spec)

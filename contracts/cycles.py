@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Literal
 
-from sqlalchemy import Connection, select, update
-from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy import ColumnElement, Connection, func, literal, select, update
+from sqlalchemy.dialects.postgresql import JSONB, insert
 from sqlalchemy.exc import IntegrityError
 
 from contracts.clock import from_micros, to_micros
 from contracts.database import cycles, tasks
-from contracts.errors import Conflict, LeaseLost
+from contracts.errors import Conflict, LeaseLost, NotFound
 
 State = Literal["requested", "running", "released", "held", "skipped", "failed"]
 Step = Literal["claim", "read", "score", "fit", "export", "verify", "judge", "register", "alias", "release"]
@@ -25,7 +25,11 @@ LEASE_RAN_OUT = "The trainer went away and its lease ran out."
 
 @dataclass(frozen=True)
 class Cycle:
-    """One attempt at one cutoff (microseconds)."""
+    """One attempt at one cutoff (microseconds).
+
+    `override_actor` and `override_reason` say who wants it released in spite of a verdict that held its cutoff before;
+    gates that no model may fail hold all the same.
+    """
 
     cycle_id: int
     task_id: int
@@ -42,34 +46,102 @@ class Cycle:
     requested_at: datetime
     started_at: datetime | None
     ended_at: datetime | None
+    override_actor: str | None = None
+    override_reason: str | None = None
 
 
-def request_cycle(connection: Connection, task_id: int, cutoff: int, now: datetime) -> Cycle:
+def request_cycle(
+    connection: Connection,
+    task_id: int,
+    cutoff: int,
+    now: datetime,
+    override: tuple[str, str] | None = None,
+) -> Cycle:
     """Ask for a cutoff to be trained; asking again while it waits or runs changes nothing.
 
-    Raises Conflict where the cutoff has been released already.
+    `override` is the actor and reason of an admin who wants it released in spite of its verdict; it is noted on an
+    attempt that still waits, and outlives an attempt that fails. Raises Conflict where the cutoff has been released
+    already, and where an attempt runs that knows nothing of the override.
     """
     connection.execute(select(tasks.c.id).where(tasks.c.id == task_id).with_for_update())
     rows = connection.execute(
-        select(*_COLUMNS).where(cycles.c.task_id == task_id, cycles.c.cutoff == from_micros(cutoff))
+        select(*_COLUMNS)
+        .where(cycles.c.task_id == task_id, cycles.c.cutoff == from_micros(cutoff))
+        .order_by(cycles.c.attempt.desc())
     )
     attempts = [_cycle(row) for row in rows]
     for cycle in attempts:
         if cycle.state in ("requested", "running"):
-            return cycle
+            return cycle if override is None else _note_override(connection, cycle, override)
         if cycle.state == "released":
             raise Conflict(f"This cutoff has been released already, as version {cycle.version}.")
+    last = attempts[0] if attempts else None
+    if override is None and last is not None and last.state == "failed":
+        actor, reason = last.override_actor, last.override_reason
+    else:
+        actor, reason = override or (None, None)
     row = connection.execute(
         insert(cycles)
         .values(
             task_id=task_id,
             cutoff=from_micros(cutoff),
-            attempt=1 + max((cycle.attempt for cycle in attempts), default=0),
+            attempt=1 + (last.attempt if last else 0),
             state="requested",
             requested_at=now,
+            override_actor=actor,
+            override_reason=reason,
         )
         .returning(*_COLUMNS)
     ).one()
+    return _cycle(row)
+
+
+def override_cycle(
+    connection: Connection, task_id: int, cycle_id: int, *, actor: str, reason: str, now: datetime
+) -> Cycle:
+    """Ask for a held candidate to be released; returns the attempt that will.
+
+    Raises NotFound where the task has no such cycle, Conflict where it is not held or a newer cutoff is released.
+    """
+    connection.execute(select(tasks.c.id).where(tasks.c.id == task_id).with_for_update())
+    row = connection.execute(
+        select(*_COLUMNS).where(cycles.c.task_id == task_id, cycles.c.id == cycle_id)
+    ).one_or_none()
+    if row is None:
+        raise NotFound(f"This task has no cycle {cycle_id}.")
+    cycle = _cycle(row)
+    if cycle.state != "held":
+        raise Conflict(f"Cycle {cycle_id} is {cycle.state}, not held.")
+    newer = connection.execute(
+        select(cycles.c.version)
+        .where(cycles.c.task_id == task_id, cycles.c.state == "released", cycles.c.cutoff > from_micros(cycle.cutoff))
+        .limit(1)
+    ).scalar_one_or_none()
+    if newer is not None:
+        raise Conflict(f"A newer cutoff is released already, as version {newer}.")
+    return request_cycle(connection, task_id, cycle.cutoff, now, override=(actor, reason))
+
+
+def is_releasing(connection: Connection, task_id: int) -> bool:
+    """Whether a cycle of the task is between moving the alias and writing its release down."""
+    found = connection.execute(
+        select(cycles.c.id)
+        .where(cycles.c.task_id == task_id, cycles.c.state == "running", cycles.c.step.in_(("alias", "release")))
+        .limit(1)
+    )
+    return found.one_or_none() is not None
+
+
+def _note_override(connection: Connection, cycle: Cycle, override: tuple[str, str]) -> Cycle:
+    actor, reason = override
+    row = connection.execute(
+        update(cycles)
+        .where(cycles.c.id == cycle.cycle_id, cycles.c.state == "requested")
+        .values(override_actor=actor, override_reason=reason)
+        .returning(*_COLUMNS)
+    ).one_or_none()
+    if row is None:
+        raise Conflict("This cutoff is being tried again right now; ask when that attempt has ended.")
     return _cycle(row)
 
 
@@ -108,6 +180,8 @@ def end_cycle(
     connection: Connection, cycle: Cycle, state: State, reason: str | None, now: datetime, **found: Any
 ) -> None:
     """Close a cycle that this lease holds. Raises LeaseLost, and Conflict where the cutoff has been released before."""
+    if state == "failed":
+        found = {"verdict": _failed("completed", reason), **found}
     try:
         _write_held(connection, cycle, now, state=state, reason=reason, ended_at=now, **found)
     except IntegrityError as error:
@@ -134,10 +208,20 @@ def expire_leases(connection: Connection, now: datetime) -> Sequence[Cycle]:
     rows = connection.execute(
         update(cycles)
         .where(cycles.c.state == "running", cycles.c.lease_until <= now)
-        .values(state="failed", reason=LEASE_RAN_OUT, ended_at=now)
+        .values(state="failed", reason=LEASE_RAN_OUT, ended_at=now, verdict=_failed("lease", LEASE_RAN_OUT))
         .returning(*_COLUMNS)
     )
     return [_cycle(row) for row in rows]
+
+
+def _failed(rule: str, reason: str | None) -> ColumnElement[Any]:
+    """The verdict so far with one more decision: the cycle broke this rule."""
+    decision = {"rule": rule, "passed": False, "value": None, "threshold": None, "reason": reason}
+    so_far = func.coalesce(cycles.c.verdict["decisions"], literal([], JSONB))
+    verdict = func.coalesce(cycles.c.verdict, literal({}, JSONB)).concat(
+        literal({"passed": False, "reason": reason}, JSONB)
+    )
+    return verdict.concat(func.jsonb_build_object("decisions", so_far.concat(literal([decision], JSONB))))
 
 
 def list_cycles(connection: Connection, task_id: int, limit: int = 1000) -> Sequence[Cycle]:
@@ -167,6 +251,8 @@ _COLUMNS = (
     cycles.c.requested_at,
     cycles.c.started_at,
     cycles.c.ended_at,
+    cycles.c.override_actor,
+    cycles.c.override_reason,
 )
 
 

@@ -102,6 +102,8 @@ cycles = Table(
     Column("requested_at", _moment, nullable=False),
     Column("started_at", _moment),
     Column("ended_at", _moment),
+    Column("override_actor", Text),
+    Column("override_reason", Text),
     CheckConstraint("state in ('requested', 'running', 'released', 'held', 'skipped', 'failed')", name="state"),
     Index("cycles_task_id_cutoff_attempt_key", "task_id", "cutoff", "attempt", unique=True),
     Index(
@@ -146,8 +148,8 @@ releases = Table(
     Column("version", Text, nullable=False),
     Column("action", Text, nullable=False),
     Column("valid_until", _moment, nullable=False),
-    Column("calibration", JSONB),
-    Column("verdict", JSONB),
+    Column("calibration", JSONB(none_as_null=True)),
+    Column("verdict", JSONB(none_as_null=True)),
     Column("actor", Text, nullable=False),
     Column("reason", Text, nullable=False),
     Column("at", _moment, nullable=False),
@@ -156,6 +158,8 @@ releases = Table(
         name="action",
     ),
     Index("releases_task_id_version_idx", "task_id", "version", "id"),
+    Index("releases_task_id_idx", "task_id", "id"),
+    Index("releases_champions_idx", "task_id", "id", postgresql_where=text("action in ('release', 'rollback')")),
 )
 
 

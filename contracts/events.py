@@ -1,4 +1,4 @@
-"""The event store's entrance: append labelled rows once, keep refused ones.
+"""The event store's entrance: append labelled rows once, correct them, keep refused ones.
 
 Rows come in with their content checked (`service.rows`) and are read back as arrays (`contracts.columns`). Append-only:
 a correction closes a revision and adds one, so a past training set can be rebuilt.
@@ -15,8 +15,10 @@ from sqlalchemy import Connection, text
 from contracts.catalog import Schema
 from contracts.clock import from_micros
 from contracts.database import rejected_events
+from contracts.errors import NotFound
 
 Outcome = Literal["created", "duplicate", "conflict"]
+Correction = Literal["corrected", "duplicate"]
 
 NUM_ROWS_PER_STATEMENT = 1000
 
@@ -47,7 +49,8 @@ def append_events(
 ) -> list[Outcome]:
     """Store rows that are new; say of each: `created`, `duplicate` of the same content, or `conflict`.
 
-    Of two rows with one `event_id` in a batch the first counts.
+    Of two rows with one `event_id` in a batch the first counts. A row that says what any revision of its event says is
+    a duplicate; when a correction was known is its own affair.
     """
     first: dict[str, Event] = {}
     for event in batch:
@@ -127,11 +130,60 @@ _APPEND = text("""
     LEFT JOIN created USING (event_id)
     LEFT JOIN LATERAL (
         SELECT bool_or(
-            (events.at, events.known_at, events.numbers, events.categories, events.label)
-            IS NOT DISTINCT FROM (input.at, input.known_at, input.numbers, input.categories, input.label)
+            (events.at, events.numbers, events.categories, events.label)
+            IS NOT DISTINCT FROM (input.at, input.numbers, input.categories, input.label)
+            AND (events.revision > 1 OR events.known_at = input.known_at)
         ) AS same
         FROM events WHERE events.task_id = :task_id AND events.event_id = input.event_id
     ) AS stored ON true
+""")
+
+
+def correct_event(connection: Connection, schema: Schema, event: Event, received_at: datetime) -> Correction:
+    """Add a revision with this content and close the former one, unless that says the same already.
+
+    The correction is known when it is received, whatever `event.known_at` says; but not before the former revision:
+    from the moment on at which an event is known, exactly one revision of it is visible. Raises NotFound.
+    """
+    key = {"task_id": schema.task_id, "event_id": event.event_id}
+    # Every correction takes the first revision's row, which never moves, so a second one sees what the first has done.
+    if connection.execute(_LOCK, key).one_or_none() is None:
+        raise NotFound("There is no event of this id.")
+    content = {
+        "schema_id": schema.schema_id,
+        "at": from_micros(event.at),
+        "numbers": list(event.numbers),
+        "categories": list(event.categories),
+        "label": event.label,
+    }
+    written = connection.execute(_CORRECT, {**key, **content, "received_at": received_at})
+    return "corrected" if written.rowcount == 1 else "duplicate"
+
+
+_LOCK = text(
+    "SELECT revision FROM events WHERE task_id = :task_id AND event_id = :event_id AND revision = 1 FOR UPDATE"
+)
+
+_CORRECT = text("""
+    WITH given AS (
+        SELECT CAST(:at AS timestamptz) AS at, CAST(:numbers AS float8[]) AS numbers,
+               CAST(:categories AS text[]) AS categories, CAST(:label AS text) AS label, schemas.row_schema
+        FROM schemas WHERE schemas.id = :schema_id
+    ), former AS (
+        UPDATE events
+        SET superseded_at = greatest(CAST(:received_at AS timestamptz), events.received_at, events.known_at)
+        FROM schemas, given
+        WHERE events.task_id = :task_id AND events.event_id = :event_id AND events.superseded_at IS NULL
+          AND schemas.id = events.schema_id
+          AND (events.at, events.numbers, events.categories, events.label, schemas.row_schema)
+              IS DISTINCT FROM (given.at, given.numbers, given.categories, given.label, given.row_schema)
+        RETURNING events.revision, events.superseded_at
+    )
+    INSERT INTO events
+        (task_id, event_id, revision, at, known_at, received_at, schema_id, numbers, categories, label)
+    SELECT :task_id, :event_id, former.revision + 1, given.at, former.superseded_at, :received_at, :schema_id,
+           given.numbers, given.categories, given.label
+    FROM given, former
 """)
 
 

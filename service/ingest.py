@@ -1,7 +1,8 @@
-"""POST /events: labelled rows in, one transaction, acknowledged only after commit.
+"""POST /events and PUT /events/{event_id}: labelled rows in, one transaction, acknowledged only after commit.
 
 Every row gets its result. A refused row is kept with its reason and payload, so that its producer can mend and
-resend it; the valid rows beside it are stored, unless `atomic` asks for all or nothing.
+resend it; the valid rows beside it are stored, unless `atomic` asks for all or nothing. A correction is judged like any
+other row.
 """
 
 from collections.abc import Callable, Sequence
@@ -9,7 +10,7 @@ from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 
 import msgspec
-from fastapi import APIRouter, Depends, Query
+from fastapi import APIRouter, Depends, Path, Query
 from msgspec import UNSET, UnsetType
 from sqlalchemy import Connection
 from starlette.requests import Request
@@ -17,7 +18,7 @@ from starlette.responses import Response
 
 from contracts.catalog import Schema, find_task, list_tasks
 from contracts.errors import Conflict, Fault, InvalidInput
-from contracts.events import Event, Rejection, append_events, record_rejections
+from contracts.events import Correction, Event, Rejection, append_events, correct_event, record_rejections
 from service.bodies import read_body
 from service.follower import only_task
 from service.metrics import Metrics
@@ -49,8 +50,18 @@ class IngestResult(msgspec.Struct, frozen=True):
     results: list[RowResult]
 
 
+class CorrectionResult(msgspec.Struct, frozen=True):
+    """The answer of PUT /events/{event_id}."""
+
+    event_id: str
+    status: Correction
+
+
+TaskName = Annotated[str | None, Query(description="may be left out while there is one task")]
+
+
 def events_router(store: Store, settings: ServiceSettings, metrics: Metrics) -> APIRouter:
-    """The route of POST /events."""
+    """The routes of POST /events and PUT /events/{event_id}."""
     router = APIRouter(tags=["events"])
 
     @router.post(
@@ -68,7 +79,7 @@ def events_router(store: Store, settings: ServiceSettings, metrics: Metrics) -> 
     )
     async def post_events(
         request: Request,
-        task: Annotated[str | None, Query(description="may be left out while there is one task")] = None,
+        task: TaskName = None,
         atomic: Annotated[bool, Query(description="store all rows or none")] = False,
     ) -> Response:
         """One event object, or an array of them. An array is answered 200 with a result for each row."""
@@ -79,7 +90,51 @@ def events_router(store: Store, settings: ServiceSettings, metrics: Metrics) -> 
             metrics.events.labels(status).inc(sum(result.status == status for result in results))
         return answer
 
+    @router.put(
+        "/events/{event_id:path}",
+        summary="Correct an event",
+        response_class=Response,
+        dependencies=[Depends(takes_only("task"))],
+        openapi_extra={"requestBody": {"required": True, "content": {"application/json": _CORRECTION}}},
+        responses={
+            200: {"description": "The correction is stored, or says what is stored already"},
+            404: {"description": "There is no such event"},
+            422: {"description": "The correction breaks a rule"},
+            503: {"description": "The database does not answer: nothing was stored, send it again"},
+        },
+    )
+    async def put_event(
+        event_id: Annotated[str, Path(description="id of an event that is stored")],
+        request: Request,
+        task: TaskName = None,
+    ) -> Response:
+        """The whole event as it should be; `event_id` may be left out. It becomes a new revision, and counts from the
+        moment on at which it is received, whatever its `known_at`: what was trained before can still be rebuilt."""
+        body = await read_body(request, settings.max_body_bytes)
+        received_at = datetime.now(UTC)
+        status, answer = await store.run(_correct(task, event_id, body, received_at))
+        metrics.events.labels(status).inc()
+        return answer
+
     return router
+
+
+def _correct(
+    task: str | None, event_id: str, body: bytes, received_at: datetime
+) -> Callable[[Connection], tuple[Correction | Literal["rejected"], Response]]:
+    """The work of one correction inside its transaction; the rejection it keeps outlives the refusal."""
+
+    def work(connection: Connection) -> tuple[Correction | Literal["rejected"], Response]:
+        schema = _find_schema(connection, task)
+        row = compile_rules(schema.task).read_correction(body, event_id)
+        if isinstance(row, Refusal):
+            record_rejections(connection, schema.task_id, [_rejection(row)], received_at)
+            return "rejected", problem_of(InvalidInput(row.faults))
+        outcome = correct_event(connection, schema, row, received_at)
+        answer = msgspec.json.encode(CorrectionResult(row.event_id, outcome))
+        return outcome, Response(answer, media_type="application/json")
+
+    return work
 
 
 def _ingest(
@@ -171,3 +226,4 @@ _EXAMPLES: dict[str, Any] = {
     },
     "example": _EVENT,
 }
+_CORRECTION: dict[str, Any] = {"schema": {"$ref": "#/components/schemas/Event"}, "example": {**_EVENT, "label": "late"}}

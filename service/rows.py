@@ -87,6 +87,18 @@ class RowRules:
         _limit_rows(len(rows), max_rows)
         return [self._judge_event(value, payload) for value, payload in rows], is_array
 
+    def read_correction(self, body: bytes, event_id: str) -> Event | Refusal:
+        """One event, judged as `read_events` does; its `event_id` may be left out, or is this one.
+
+        Raises HTTPException as `read_events`.
+        """
+        self._limit_values(body, 1)
+        text = decode_text(body)
+        given = decode_json(text)
+        if isinstance(given, JsonObject) and given.setdefault("event_id", event_id) != event_id:
+            return Refusal(event_id, (Fault("event_id", "differs from the id in the path"),), text)
+        return self._judge_event(given, text)
+
     def read_questions(self, body: bytes, max_rows: int) -> list[Row]:
         """The rows of a body of /predict: `{"rows": [{"at", "features"}]}`, or one row and many `at`.
 

@@ -1,7 +1,7 @@
-"""Cells that carry calibration and say when they were scored; releases that say what they rest on."""
+"""Cells that carry calibration, releases that say what they rest on, cycles that an admin has overridden."""
 
 from alembic import op
-from sqlalchemy import BigInteger, Boolean, Column, Double, text
+from sqlalchemy import BigInteger, Boolean, Column, Double, Text, text
 from sqlalchemy.dialects.postgresql import ARRAY, JSONB, TIMESTAMP
 
 revision = "0002"
@@ -22,3 +22,12 @@ def upgrade() -> None:
     op.create_check_constraint(
         "action", "releases", text("action in ('release', 'rollback', 'calibrate', 'close', 'reopen', 'override')")
     )
+    op.create_index("releases_task_id_idx", "releases", ["task_id", "id"])
+    op.create_index(
+        "releases_champions_idx",
+        "releases",
+        ["task_id", "id"],
+        postgresql_where=text("action in ('release', 'rollback')"),
+    )
+    op.add_column("cycles", Column("override_actor", Text))
+    op.add_column("cycles", Column("override_reason", Text))
