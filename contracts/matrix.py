@@ -156,7 +156,8 @@ def _judge_age(
     mean = fmean(errors.values())
     low, high = predictive_band(list(errors.values()))
     limit = predictive_limit(list(errors.values()))
-    naive_mean = fmean(naive[window] for window in errors)
+    shared = sorted(errors.keys() & naive.keys())
+    naive_mean = fmean(naive[window] for window in shared) if shared else nan
     increase = allowed = None
     pairs = sorted(errors.keys() & fresh.keys())
     reason = None
@@ -168,7 +169,9 @@ def _judge_age(
             allowed = guard.tolerance * fmean(fresh[window] for window in pairs)
             if increase > allowed:
                 reason = f"the error may grow by {increase:.4g}, more than the tolerated {allowed:.4g}"
-    if reason is None and not mean < naive_mean:
+    if reason is None and not shared:
+        reason = "naive has no errors to compare with at this age"
+    if reason is None and not fmean(errors[window] for window in shared) < naive_mean:
         reason = f"the mean error {mean:.4g} does not beat naive {naive_mean:.4g}"
     if reason is None and guard.max_error is not None and mean > guard.max_error:
         reason = f"the mean error {mean:.4g} is above max_error {guard.max_error:.4g}"

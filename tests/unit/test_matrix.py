@@ -1,6 +1,7 @@
 """The horizon rule by hand-computed cells."""
 
 import math
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -9,11 +10,14 @@ from hypothesis import strategies as st
 from contracts.cells import NAIVE, Cell
 from contracts.clock import Clock
 from contracts.matrix import (
+    BetterMethod,
     Verdict,
     after_empty_windows,
+    better_method,
     judge_horizon,
     mean_upper_bound,
     predictive_band,
+    predictive_limit,
 )
 from contracts.task import Guard
 
@@ -120,3 +124,70 @@ def test_regression_is_judged_by_its_mean_absolute_error() -> None:
 def test_the_horizon_never_shrinks_with_more_tolerance(rows: list[list[float]], tolerance: float, more: float) -> None:
     errors = dict(enumerate(rows))
     assert judge(errors, tolerance=tolerance).horizon <= judge(errors, tolerance=tolerance * more).horizon
+
+
+def test_errors_of_windows_that_are_not_complete_do_not_count() -> None:
+    first_look = [replace(cell, is_complete=False) for cell in cells({0: [0.5] * 3})]
+    verdict = judge_horizon(first_look, method="gi", error_name="log_loss", clock=CLOCK, guard=Guard())
+    assert (verdict.horizon, verdict.missing_windows) == (0, 3)
+
+
+def test_the_mean_is_held_to_naive_on_the_windows_that_both_were_scored_on() -> None:
+    ours = cells({0: [0.5, 0.5, 0.9]}, naive=0.6)
+    without_the_last = [cell for cell in ours if cell.method == "gi" or cell.window < 102 * CLOCK.window]
+    guard = Guard(max_age=1)
+    for matrix, horizon in ((ours, 0), (without_the_last, 1)):
+        verdict = judge_horizon(matrix, method="gi", error_name="log_loss", clock=CLOCK, guard=guard)
+        assert verdict.horizon == horizon
+    alone = [cell for cell in ours if cell.method == "gi"]
+    verdict = judge_horizon(alone, method="gi", error_name="log_loss", clock=CLOCK, guard=guard)
+    assert (verdict.horizon, verdict.reason) == (0, "naive has no errors to compare with at this age")
+
+
+def test_the_limit_is_the_hand_computed_one_sided_bound() -> None:
+    # mean 2, s = 1, t(0.99, 2) = 6.964557
+    assert predictive_limit([1.0, 2.0, 3.0]) == pytest.approx(2 + 6.964557 * math.sqrt(1 + 1 / 3), abs=1e-5)
+
+
+def better(theirs: dict[str, dict[int, list[float]]], horizon: int = 1) -> BetterMethod | None:
+    matrix = cells({0: [0.5, 0.6, 0.7], 1: [0.6, 0.7, 0.8]})
+    for rival, errors in theirs.items():
+        matrix += [replace(cell, method=rival) for cell in cells(errors) if cell.method == "gi"]
+    return better_method(
+        matrix, method="gi", rivals=tuple(theirs), error_name="log_loss", clock=CLOCK, guard=Guard(), horizon=horizon
+    )
+
+
+def test_a_clearly_better_rival_is_named_with_its_figures() -> None:
+    found = better({"gbdt": {0: [0.39, 0.50, 0.61]}})  # less by 0.11, 0.10, 0.09; t(0.95, 2) = 2.919986
+    assert found is not None
+    assert (found.method, found.num_windows) == ("gbdt", 3)
+    assert found.error == pytest.approx(0.6)
+    assert found.difference == pytest.approx(-0.10)
+    assert found.upper == pytest.approx(-0.10 + 2.919986 * 0.01 / math.sqrt(3), abs=1e-7)
+
+
+def test_the_best_of_several_better_rivals_is_named() -> None:
+    found = better({"gbdt": {0: [0.4, 0.5, 0.6]}, "baseline": {0: [0.3, 0.4, 0.5]}})
+    assert found is not None
+    assert found.method == "baseline"
+
+
+def test_several_rivals_are_each_held_to_a_stricter_bound() -> None:
+    lucky = {0: [0.45, 0.58, 0.66]}  # mean −0.0367, s = 0.0153: beyond the bound alone, but not as one of three
+    worse = {0: [0.9, 0.9, 0.9]}
+    assert better({"gbdt": lucky}) is not None
+    assert better({"gbdt": lucky, "baseline": worse, "last_window": worse}) is None
+
+
+def test_a_gain_below_one_percent_or_on_too_few_windows_is_none() -> None:
+    assert better({"gbdt": {0: [0.495, 0.595, 0.695]}}) is None
+    assert better({"gbdt": {0: [0.1, 0.1]}}) is None
+    assert better({}) is None
+
+
+def test_a_target_window_counts_once_by_its_mean_over_the_ages_inside_the_horizon() -> None:
+    rival = {"gbdt": {0: [0.4, 0.5, 0.6], 1: [0.8, 0.9, 1.0]}}
+    assert better(rival, horizon=0) == better(rival, horizon=1)
+    assert better(rival, horizon=1) is not None
+    assert better(rival, horizon=2) is None
