@@ -56,12 +56,13 @@ def begin(attempt: Attempt, step: Step, **found: Any) -> None:
     attempt.report("cycle.step", step=step, cycle_id=attempt.cycle.cycle_id)
 
 
-def end(attempt: Attempt, state: State, reason: str, **found: Any) -> State:
-    """End a cycle that rightly releases nothing."""
+def end(attempt: Attempt, state: State, verdict: dict[str, Any], **found: Any) -> State:
+    """End a cycle that rightly releases nothing, for the verdict's reason."""
+    reason = str(verdict["reason"])
     in_store(
         attempt,
         lambda connection: end_cycle(
-            connection, attempt.cycle, state, reason, attempt.now(), **run_id(attempt), **found
+            connection, attempt.cycle, state, reason, attempt.now(), verdict=verdict, **run_id(attempt), **found
         ),
     )
     attempt.report("cycle.ended", state=state, reason=reason)

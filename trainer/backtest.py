@@ -4,7 +4,7 @@ The same code fills the matrix at a task's start, in every cycle, and for `morro
 steady cycle finds all origins among the kept fits and so fits none here.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Protocol
@@ -17,7 +17,8 @@ from contracts.cells import Cell, read_cells, record_cells
 from contracts.clock import from_micros
 from contracts.errors import CycleError
 from contracts.manifest import Manifest
-from contracts.matrix import Verdict, after_empty_windows, judge_horizon
+from contracts.matrix import BetterMethod, Verdict, after_empty_windows, better_method, judge_horizon
+from contracts.task import Task
 from trainer.candidates import candidate_folder, find_kept, fit_origins, keep
 from trainer.dataset import draw_in_labels
 from trainer.device import choose_device
@@ -72,6 +73,19 @@ def judge(reading: Reading, cells: Sequence[Cell]) -> Verdict:
     return after_empty_windows(verdict, num_empty_windows(task, reading.known(reading.cutoff), reading.cutoff))
 
 
+def find_better(task: Task, cells: Sequence[Cell], verdict: Verdict) -> BetterMethod | None:
+    """A rival that is clearly better than our method inside the horizon, where there is one."""
+    return better_method(
+        cells,
+        method=task.training.method,
+        rivals=task.guard.rivals,
+        error_name=task.error_name,
+        clock=task.clock,
+        guard=task.guard,
+        horizon=verdict.horizon,
+    )
+
+
 def fill_matrix(
     engine: Engine,
     reading: Reading,
@@ -81,7 +95,7 @@ def fill_matrix(
     report: Report,
     on_epoch: Callable[[EpochReport], None] | None = None,
 ) -> list[Cell]:
-    """All cells that are complete at the reading's cutoff, after adding those that were missing.
+    """The matrix as of the reading's cutoff, after adding what was missing; its newest windows may be incomplete.
 
     Where something must be fitted anyway, so are the origins whose target windows still wait for labels: side by side
     they cost less than one by one in the cycles to come. Cells are stored origin by origin, so what a killed backtest
@@ -89,7 +103,8 @@ def fill_matrix(
     missing.
     """
     task, home = reading.schema.task, settings.home
-    wanted = missing_pairs(engine, reading)
+    matrix = {(cell.origin, cell.window, cell.method): cell for cell in read_matrix(engine, reading)}
+    wanted = missing_pairs(reading, matrix.values())
     kept = {origin: manifest for origin in wanted if (manifest := find_kept(home, task, origin))}
     absent = [origin for origin in wanted if origin not in kept]
     if absent:
@@ -105,20 +120,40 @@ def fill_matrix(
         cells = score_origin(reading, manifest, wanted.get(manifest.cutoff, []), home)
         with engine.begin() as connection:
             record_cells(connection, reading.schema.task_id, task.recipe, cells, from_micros(reading.read_at))
+        matrix.update({(cell.origin, cell.window, cell.method): cell for cell in cells})
         report("origin.scored", origin=manifest.cutoff, num_cells=len(cells))
 
     for manifest in kept.values():
         store(manifest)
     for fit in fit_origins(reading, absent, device, settings.max_members, follow):
         store(keep(fit, reading, home=home, device=device, git_sha=settings.git_sha, verdict=None))
-    return _read_matrix(engine, reading)
+    for origin, window in _first_looks(reading, matrix.values()):
+        if (manifest := find_kept(home, task, origin)) is not None:
+            matrix.update(
+                {
+                    (cell.origin, cell.window, cell.method): cell
+                    for cell in score_origin(reading, manifest, [window], home)
+                }
+            )
+    return sorted(matrix.values(), key=lambda cell: (cell.window, cell.origin, cell.method))
 
 
-def missing_pairs(engine: Engine, reading: Reading) -> dict[int, list[int]]:
-    """origin -> target windows whose cells are needed and not there; only origins that can be fitted."""
+def read_matrix(engine: Engine, reading: Reading) -> list[Cell]:
+    """The stored cells, without those that know more than the reading: they were scored on later labels."""
+    with engine.connect() as connection:
+        cells = read_cells(connection, reading.schema.task_id, reading.schema.task.recipe, until=reading.cutoff)
+    return [cell for cell in cells if cell.num_revisions <= reading.fingerprints.get(cell.window, (0, 0))[1]]
+
+
+def missing_pairs(reading: Reading, cells: Iterable[Cell]) -> dict[int, list[int]]:
+    """origin -> target windows whose cells are needed and not there as of now; only origins that can be fitted."""
     task = reading.schema.task
     there = {
-        (cell.origin, cell.window) for cell in _read_matrix(engine, reading) if cell.method == task.training.method
+        (cell.origin, cell.window)
+        for cell in cells
+        if cell.method == task.training.method
+        and cell.is_complete
+        and (cell.num_rows, cell.num_revisions) == reading.fingerprints[cell.window]
     }
     windows = target_windows(task, reading.events.as_of(reading.cutoff), reading.cutoff)
     wanted: dict[int, list[int]] = {}
@@ -128,6 +163,15 @@ def missing_pairs(engine: Engine, reading: Reading) -> dict[int, list[int]]:
     return {
         origin: wanted[origin] for origin in sorted(wanted) if reason_to_skip(task, reading.fit_rows(origin)) is None
     }
+
+
+def _first_looks(reading: Reading, cells: Iterable[Cell]) -> list[tuple[int, int]]:
+    """(origin, window) of what is known of windows whose labels are not all due: the judge looks at them early."""
+    task, marks = reading.schema.task, reading.fingerprints
+    there = {(cell.origin, cell.window): (cell.num_rows, cell.num_revisions) for cell in cells}
+    unfinished = [window for window in marks if window >= complete_until(task, reading.cutoff) and marks[window][0]]
+    pairs = needed_pairs(unfinished[-task.guard.max_age :], task.clock, task.guard)
+    return [pair for pair in pairs if there.get(pair) != marks[pair[1]]]
 
 
 def _soon_needed(reading: Reading, home: Path) -> list[int]:
@@ -144,13 +188,6 @@ def _soon_needed(reading: Reading, home: Path) -> list[int]:
     ]
 
 
-def _read_matrix(engine: Engine, reading: Reading) -> list[Cell]:
-    task = reading.schema.task
-    until = complete_until(task, reading.cutoff)
-    with engine.connect() as connection:
-        return read_cells(connection, reading.schema.task_id, task.recipe, until=until)
-
-
 def score_origin(reading: Reading, manifest: Manifest, windows: Sequence[int], home: Path) -> list[Cell]:
     """Cells of one kept fit, and of naive at the same origin, on the rows of these windows known at the cutoff."""
     task, origin = reading.schema.task, manifest.cutoff
@@ -160,8 +197,13 @@ def score_origin(reading: Reading, manifest: Manifest, windows: Sequence[int], h
     cells: list[Cell] = []
     for window in windows:
         rows = draw_in_labels(task, in_window(labelled, window, task.clock), known)
-        cells.append(score_cell(task, session, manifest.classes, rows, origin=origin, window=window))
-        cells.append(score_naive(task, drawn_in, manifest.classes, rows, origin=origin, window=window))
+        seen: dict[str, int] = {"origin": origin, "window": window, "num_revisions": reading.fingerprints[window][1]}
+        is_complete = window < complete_until(task, reading.cutoff)
+        temperature = manifest.calibration.temperature
+        cells += [
+            score_cell(task, session, manifest.classes, rows, is_complete=is_complete, temperature=temperature, **seen),
+            score_naive(task, drawn_in, manifest.classes, rows, is_complete=is_complete, **seen),
+        ]
     return cells
 
 

@@ -18,7 +18,7 @@ MLflow may be away all the while: the fit goes on, the finished fit is kept, and
 that makes the scheduler ask for the cutoff again once MLflow answers; that attempt registers without fitting.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime
 
 import structlog
@@ -27,21 +27,33 @@ from sqlalchemy import Engine
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
+from contracts.calibration import Calibration
 from contracts.catalog import Schema, list_tasks
-from contracts.clock import format_moment, from_micros
+from contracts.cells import Cell
+from contracts.clock import MICROSECOND, format_moment, from_micros
 from contracts.cycles import Cycle, State
 from contracts.errors import LeaseLost, MorrowError, NotFound
 from contracts.manifest import Manifest
 from contracts.matrix import Verdict
 from trainer.attempt import Attempt, begin, end, fail
-from trainer.backtest import Report, fill_matrix, judge, report_epoch
+from trainer.backtest import Report, fill_matrix, find_better, judge, report_epoch
+from trainer.calibrate import calibrate
 from trainer.candidates import candidate_folder, delete_older, find_kept, fit_origins, keep, renew_verdict, seeds_of
+from trainer.champion import judge_beside
 from trainer.dataset import draw_in_labels
 from trainer.device import choose_device
 from trainer.due import STOPPED, STORE_UNREACHABLE
 from trainer.fit import EpochReport
 from trainer.graph import verify_artefact
-from trainer.judge import describe, reason_overtaken, reason_to_hold, reason_to_skip
+from trainer.judge import (
+    Decision,
+    check_horizon,
+    check_overtaken,
+    check_rows,
+    describe,
+    describe_decisions,
+    first_failure,
+)
 from trainer.notes import first_tags, measure_epochs, note_rows, note_start, note_verdict, version_tags
 from trainer.reading import Reading, read
 from trainer.registry import Registry
@@ -103,8 +115,9 @@ def _retrain(attempt: Attempt) -> State:
     begin(attempt, "read")
     reading = read(attempt.engine, attempt.schema, cutoff, attempt.now())
     note_rows(attempt, reading)
-    if reason := reason_to_skip(task, reading.fit_rows(cutoff)):
-        return end(attempt, "skipped", reason, **_rows(reading))
+    decisions = check_rows(task, reading.fit_rows(cutoff))
+    if first_failure(decisions):
+        return end(attempt, "skipped", describe_decisions(decisions), **_rows(reading))
 
     begin(attempt, "score", **_rows(reading))
     follow = measure_epochs(attempt, "backtest_loss")
@@ -112,27 +125,38 @@ def _retrain(attempt: Attempt) -> State:
     verdict = judge(reading, cells)
 
     begin(attempt, "fit")
-    manifest = _fit_or_reuse(attempt, reading, device, verdict)
+    calibration = calibrate(
+        cells,
+        method=task.training.method,
+        clock=task.clock,
+        max_age=task.guard.max_age,
+        label_delay=task.label_delay // MICROSECOND,
+    )
+    manifest = _fit_or_reuse(attempt, reading, device, verdict, calibration)
 
     begin(attempt, "verify")
     _verify(attempt, reading, manifest)
 
     begin(attempt, "judge")
-    note_verdict(attempt, manifest, verdict)
+    note_verdict(attempt, manifest, cells, verdict)
     _delete_unneeded(attempt, reading)
-    if reason := reason_to_hold(verdict) or _overtaken(attempt):
-        return end(attempt, "held", reason, verdict=describe(task, verdict, reason))
+    decisions += check_horizon(task, verdict)
+    if first_failure(decisions) is None:
+        decisions += _judge_beside_champion(attempt, reading, cells, manifest)
+    described = describe(task, cutoff, verdict, decisions, find_better(task, cells, verdict))
+    if first_failure(decisions):
+        return end(attempt, "held", described)
 
-    begin(attempt, "register", verdict=describe(task, verdict, None))
+    begin(attempt, "register", verdict=described)
     folder = candidate_folder(attempt.settings.home, task, cutoff)
     version = run.registry.register(folder, manifest, run.insist(), version_tags(attempt, manifest))
 
     begin(attempt, "alias", version=version)
-    if reason := move_alias(attempt, version):
-        return end(attempt, "held", reason, verdict=describe(task, verdict, reason))
+    if (overtaken := move_alias(attempt, version)) is not None:
+        return end(attempt, "held", described | describe_decisions([*decisions, overtaken]))
 
     begin(attempt, "release")
-    return release(attempt, manifest, version)
+    return release(attempt, manifest, version, described)
 
 
 def _find_schema(engine: Engine, task_id: int) -> Schema:
@@ -148,12 +172,21 @@ def _rows(reading: Reading) -> dict[str, object]:
     return {"num_rows": len(known), "rows_digest": known.digest, "read_at": from_micros(reading.read_at)}
 
 
-def _overtaken(attempt: Attempt) -> str | None:
+def _judge_beside_champion(
+    attempt: Attempt, reading: Reading, cells: Sequence[Cell], manifest: Manifest
+) -> list[Decision]:
+    """An override takes the place of what is judged beside the champion, never of what comes before."""
+    champion = attempt.run.registry.champion(attempt.schema.task.name)
     with attempt.engine.connect() as connection:
-        return reason_overtaken(newest_released(attempt, connection), attempt.cycle.cutoff)
+        decision = check_overtaken(newest_released(attempt, connection, champion), attempt.cycle.cutoff)
+    if not decision.passed:
+        return [decision]
+    return [decision, *judge_beside(attempt, reading, cells, manifest, champion)]
 
 
-def _fit_or_reuse(attempt: Attempt, reading: Reading, device: torch.device, verdict: Verdict) -> Manifest:
+def _fit_or_reuse(
+    attempt: Attempt, reading: Reading, device: torch.device, verdict: Verdict, calibration: Calibration
+) -> Manifest:
     """The candidate's artefact: fitted and exported, or the kept one where it stands on the very same rows."""
     task, settings = attempt.schema.task, attempt.settings
     kept = find_kept(settings.home, task, reading.cutoff)
@@ -161,7 +194,7 @@ def _fit_or_reuse(attempt: Attempt, reading: Reading, device: torch.device, verd
     if kept is not None and same_rows and kept.seeds == seeds_of(task):
         attempt.report("fit.reused", cutoff=reading.cutoff)
         begin(attempt, "export")
-        return renew_verdict(settings.home, reading, kept, verdict)
+        return renew_verdict(settings.home, reading, kept, verdict, calibration)
     attempt.report("fit.began", cutoff=reading.cutoff)
     measure = measure_epochs(attempt, "loss")
 
@@ -171,7 +204,15 @@ def _fit_or_reuse(attempt: Attempt, reading: Reading, device: torch.device, verd
 
     (candidate,) = fit_origins(reading, [reading.cutoff], device, settings.max_members, follow)
     begin(attempt, "export")
-    return keep(candidate, reading, home=settings.home, device=device, git_sha=settings.git_sha, verdict=verdict)
+    return keep(
+        candidate,
+        reading,
+        home=settings.home,
+        device=device,
+        git_sha=settings.git_sha,
+        verdict=verdict,
+        calibration=calibration,
+    )
 
 
 def _verify(attempt: Attempt, reading: Reading, manifest: Manifest) -> None:

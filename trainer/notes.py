@@ -1,9 +1,11 @@
 """What a cycle writes down in its MLflow run: parameters, rows, losses by epoch, errors by age, picture and verdict."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
+import msgspec
 import torch
 
+from contracts.cells import Cell
 from contracts.clock import format_moment
 from contracts.cycles import Cycle
 from contracts.manifest import MANIFEST_FILE, Manifest
@@ -20,6 +22,7 @@ from trainer.registry import CUTOFF_TAG, CYCLE_TAG, LEASE_TAG
 from trainer.settings import TrainerSettings, count_threads
 
 PICTURE_FILE = "error_by_age.png"
+MATRIX_FILE = "error_matrix.json"
 
 
 def first_tags(task: Task, cycle: Cycle, settings: TrainerSettings) -> dict[str, str]:
@@ -61,14 +64,17 @@ def measure_epochs(attempt: Attempt, prefix: str) -> Callable[[EpochReport], Non
     return follow
 
 
-def note_verdict(attempt: Attempt, manifest: Manifest, verdict: Verdict) -> None:
-    """Errors by age as figures and as a picture, the horizon, and the manifest."""
+def note_verdict(attempt: Attempt, manifest: Manifest, cells: Sequence[Cell], verdict: Verdict) -> None:
+    """Errors by age as figures and as a picture, the matrix they are read off, the horizon, and the manifest."""
     task = attempt.schema.task
     folder = candidate_folder(attempt.settings.home, task, manifest.cutoff)
     for key, value, age in age_metrics(verdict.ages):
         attempt.run.measure(key, value, age)
     attempt.run.measure("horizon", verdict.horizon, 0)
+    attempt.run.measure("temperature", manifest.calibration.temperature, 0)
     save_error_by_age(task, manifest.cutoff, verdict, folder / PICTURE_FILE)
+    (folder / MATRIX_FILE).write_bytes(msgspec.json.format(msgspec.json.encode(cells)))
+    attempt.run.attach(folder / MATRIX_FILE)
     attempt.run.attach(folder / PICTURE_FILE)
     attempt.run.attach(folder / MANIFEST_FILE)
 

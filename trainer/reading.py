@@ -6,7 +6,9 @@ that happened or became known after an origin can reach its fit.
 
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cached_property
 
+import numpy as np
 from sqlalchemy import Engine
 
 from contracts.catalog import Schema
@@ -30,6 +32,17 @@ class Reading:
         if task.training.history is None:
             return rows
         return rows.select(rows.at >= origin - task.training.history * task.clock.window)
+
+    @cached_property
+    def fingerprints(self) -> dict[int, tuple[int, int]]:
+        """Window -> its current rows and all their revisions: any append or correction changes one of the two."""
+        windows = self.schema.task.clock.window_starts(self.events.at)
+        starts, place, num_revisions = np.unique(windows, return_inverse=True, return_counts=True)
+        num_rows = np.bincount(place, self.events.superseded_at > self.cutoff, len(starts)).astype(np.int64)
+        return {
+            start: (rows, revisions)
+            for start, rows, revisions in zip(starts.tolist(), num_rows.tolist(), num_revisions.tolist(), strict=True)
+        }
 
     def fit_rows(self, origin: int) -> EventColumns:
         """The same without the withheld rows: what the fit of this origin is made of."""

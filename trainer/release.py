@@ -1,5 +1,7 @@
 """From a judged candidate to a served one: the alias moves under the lease, then the release is written down."""
 
+from typing import Any
+
 from sqlalchemy import Connection, select, text
 
 from contracts.clock import format_moment
@@ -8,11 +10,12 @@ from contracts.database import tasks
 from contracts.manifest import Manifest
 from contracts.releases import record_release
 from trainer.attempt import Attempt, in_store, run_id
-from trainer.judge import reason_overtaken
+from trainer.judge import Decision, check_overtaken
+from trainer.registry import Champion
 
 
-def move_alias(attempt: Attempt, version: str) -> str | None:
-    """Let the alias name the version while this cycle is provably ours; returns why not, where a newer cutoff won.
+def move_alias(attempt: Attempt, version: str) -> Decision | None:
+    """Let the alias name the version while this cycle is provably ours; returns the rule that a newer cutoff broke.
 
     The task's row keeps cycles of other cutoffs apart, the cycle's row keeps the lease from running out unseen.
     PostgreSQL ends the transaction of a trainer that stops half-way.
@@ -23,14 +26,16 @@ def move_alias(attempt: Attempt, version: str) -> str | None:
         task_row = select(tasks.c.id).where(tasks.c.id == attempt.cycle.task_id)
         connection.execute(task_row.with_for_update(key_share=True))
         renew_lease(connection, attempt.cycle, attempt.now(), attempt.lease_time)
-        reason = reason_overtaken(newest_released(attempt, connection), attempt.cycle.cutoff)
-        if reason is None:
-            attempt.run.registry.move_alias(attempt.schema.task.name, version)
-    return reason
+        champion = attempt.run.registry.champion(attempt.schema.task.name)
+        decision = check_overtaken(newest_released(attempt, connection, champion), attempt.cycle.cutoff)
+        if not decision.passed:
+            return decision
+        attempt.run.registry.move_alias(attempt.schema.task.name, version)
+    return None
 
 
-def release(attempt: Attempt, manifest: Manifest, version: str) -> State:
-    """Write the release down and end the cycle, both or neither. Raises LeaseLost."""
+def release(attempt: Attempt, manifest: Manifest, version: str, verdict: dict[str, Any]) -> State:
+    """Write down the release and the verdict it rests on, and end the cycle, both or neither. Raises LeaseLost."""
 
     def work(connection: Connection) -> None:
         now = attempt.now()
@@ -43,6 +48,7 @@ def release(attempt: Attempt, manifest: Manifest, version: str) -> State:
             actor="trainer",
             reason=f"cycle {attempt.cycle.cycle_id}",
             now=now,
+            verdict=verdict,
         )
         end_cycle(connection, attempt.cycle, "released", None, now, version=version, **run_id(attempt))
 
@@ -53,10 +59,9 @@ def release(attempt: Attempt, manifest: Manifest, version: str) -> State:
     return "released"
 
 
-def newest_released(attempt: Attempt, connection: Connection) -> int | None:
+def newest_released(attempt: Attempt, connection: Connection, champion: Champion | None) -> int | None:
     """Newest cutoff that the ledger has released or the alias names; after a kill or a rollback either may be ahead."""
     released = [cycle.cutoff for cycle in list_cycles(connection, attempt.cycle.task_id) if cycle.state == "released"]
-    champion = attempt.run.registry.champion(attempt.schema.task.name)
     if champion is not None and champion.cutoff is not None:
         released.append(champion.cutoff)
     return max(released, default=None)

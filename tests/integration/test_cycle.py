@@ -18,7 +18,7 @@ from contracts.clock import from_micros
 from contracts.cycles import Cycle, State, expire_leases, list_cycles
 from contracts.database import cycles, events, releases
 from contracts.events import append_events
-from contracts.manifest import GRAPH_FILE, MANIFEST_FILE, read_manifest
+from contracts.manifest import GRAPH_FILE, MANIFEST_FILE, RATE_FILE, read_manifest
 from contracts.releases import ALIAS, Overlay, read_overlay
 from contracts.task import Task
 from tests.conftest import free_port
@@ -100,7 +100,7 @@ def test_a_cycle_releases_a_version_that_services_can_read(
     uri = client.get_model_version_download_uri(task.name, cycle.version).removeprefix("mlflow-artifacts:/")
     downloaded = tmp_path / "downloaded"
     downloaded.mkdir()
-    for name in (GRAPH_FILE, MANIFEST_FILE):
+    for name in (GRAPH_FILE, RATE_FILE, MANIFEST_FILE):
         answer = httpx.get(f"{registry.url}/api/2.0/mlflow-artifacts/artifacts/{uri}/{name}")
         (downloaded / name).write_bytes(answer.raise_for_status().content)
     manifest = read_manifest(downloaded)

@@ -1,0 +1,71 @@
+"""The champion as the judge meets it: fetched from MLflow as a service would, and asked rows that no fit has used."""
+
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from onnxruntime import InferenceSession
+
+from contracts.cells import Cell
+from contracts.columns import EventColumns
+from contracts.errors import CycleError
+from contracts.manifest import Manifest
+from contracts.releases import read_overlay
+from contracts.task import Task
+from trainer.attempt import Attempt
+from trainer.candidates import candidate_folder
+from trainer.dataset import draw_in_labels
+from trainer.graph import verify_artefact
+from trainer.judge import Decision, check_newest_window, check_withheld, first_failure, unexplained_windows
+from trainer.reading import Reading
+from trainer.registry import Champion
+from trainer.score import answer, row_errors
+
+
+def judge_beside(
+    attempt: Attempt, reading: Reading, cells: Sequence[Cell], candidate: Manifest, champion: Champion | None
+) -> list[Decision]:
+    """What the newest window and the withheld rows say of a candidate beside the champion. Raises Unavailable."""
+    task = attempt.schema.task
+    decisions = [check_newest_window(task, cells, None if champion is None else champion.cutoff)]
+    if champion is not None and champion.cutoff is not None and first_failure(decisions) is None:
+        suspects = unexplained_windows(task, cells, champion.cutoff)
+        decisions.append(_compare(attempt, reading, candidate, champion, suspects))
+    return decisions
+
+
+def _compare(
+    attempt: Attempt, reading: Reading, candidate: Manifest, champion: Champion, suspects: set[int]
+) -> Decision:
+    """On the withheld rows after the champion's cutoff that it may answer; where it cannot answer, it has lost."""
+    task = attempt.schema.task
+    with tempfile.TemporaryDirectory(prefix="morrow-") as temporary:
+        try:
+            manifest = attempt.run.registry.fetch(task.name, champion.version, Path(temporary))
+            session = verify_artefact(Path(temporary))
+            theirs = manifest.parse_task()
+        except (CycleError, ValueError) as error:
+            return Decision("withheld_rows", True, reason=f"the champion cannot be asked: {error}")
+    if theirs.row_schema != task.row_schema:
+        return Decision("withheld_rows", True, reason="the champion answers rows of another schema")
+    rows = _rows_to_compare_on(attempt, reading, manifest, champion.version, suspects)
+    ours = verify_artefact(candidate_folder(attempt.settings.home, task, candidate.cutoff))
+    return check_withheld(_errors(ours, task, candidate, rows), _errors(session, task, manifest, rows))
+
+
+def _rows_to_compare_on(
+    attempt: Attempt, reading: Reading, champion: Manifest, version: str, suspects: set[int]
+) -> EventColumns:
+    with attempt.engine.connect() as connection:
+        overlay = read_overlay(connection, attempt.cycle.task_id, version)
+    valid_until = champion.valid_until if overlay is None else overlay.valid_until
+    known = reading.known(reading.cutoff)
+    is_meant = known.withheld & (known.at >= champion.cutoff) & (known.at <= valid_until)
+    is_meant &= ~np.isin(attempt.schema.task.clock.window_starts(known.at), list(suspects))
+    return draw_in_labels(attempt.schema.task, known.select(is_meant), known)
+
+
+def _errors(session: InferenceSession, task: Task, manifest: Manifest, rows: EventColumns) -> NDArray[np.float64]:
+    return row_errors(task, manifest.classes, answer(session, task, rows), rows)
