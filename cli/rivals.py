@@ -10,7 +10,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from queue import SimpleQueue
 
@@ -23,7 +23,8 @@ from trainer.candidates import fit_origins
 from trainer.device import choose_device
 from trainer.export import build_graph
 from trainer.graph import open_graph
-from trainer.reading import Reading, read
+from trainer.reading import read
+from trainer.rivals import with_method
 from trainer.score import score_cell, score_naive
 from trainer.settings import TrainerSettings
 
@@ -51,7 +52,7 @@ def score_rivals(
     cells: dict[str, Cell] = {}
     classes: tuple[str, ...] = ()
     for name, method in METHODS.items():
-        rival = _with_method(reading, method)
+        rival = with_method(reading, method)
         (fit,) = fit_origins(rival, [start], device, settings.max_members, _ignore)
         classes = fit.encoder.classes
         session = open_graph(build_graph(fit.encoder, fit.network, fit.members).SerializeToString())
@@ -59,13 +60,6 @@ def score_rivals(
     known = reading.fit_rows(start)
     cells[BASE_RATE] = score_naive(schema.task, known, classes, rows, origin=start, window=start)
     return cells
-
-
-def _with_method(reading: Reading, method: str) -> Reading:
-    """The same rows for a task whose recipe differs in its method alone."""
-    task = reading.schema.task
-    training = task.training.model_validate(task.training.model_dump() | {"method": method})
-    return replace(reading, schema=replace(reading.schema, task=task.model_copy(update={"training": training})))
 
 
 def _ignore(_epoch: object) -> None:

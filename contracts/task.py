@@ -22,6 +22,7 @@ RESERVED_NAMES = frozenset({"at", "task", "coverage", "rate"})
 
 Calendar = Literal["day", "week", "year"]
 DeltaMode = Literal["random", "adversarial", "warm", "grid"]
+Rival = Literal["baseline", "last_window", "gbdt"]
 
 _CENTURY = timedelta(days=36_525)
 
@@ -90,6 +91,11 @@ class Guard(Spec):
     min_pairs: int = Field(3, ge=2, le=1000, description="target windows that an age must be compared on")
     max_error: float | None = Field(None, gt=0, description="absolute limit of the mean error at an age")
     min_rows: int = Field(100, ge=2, description="rows below which no model is fitted")
+    rivals: tuple[Rival, ...] = Field(
+        ("baseline", "last_window", "gbdt"),
+        description="methods that are fitted beside ours when the trainer is idle, and scored on the same rows; "
+        "never served",
+    )
 
 
 class Training(Spec):

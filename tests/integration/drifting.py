@@ -29,7 +29,7 @@ def drifting_task(**changes: Any) -> Task:
         "target": {"name": "y", "kind": "classification"},
         "window": "PT1H",
         "schedule": "manual",
-        "guard": {"max_age": 2, "tolerance": 5.0, "min_rows": 100},
+        "guard": {"max_age": 2, "tolerance": 5.0, "min_rows": 100, "rivals": []},
         "training": {
             "num_seeds": 2,
             "calendar": [],

@@ -1,0 +1,131 @@
+"""The rivals' part of the error matrix: other methods fitted at our origins, on the same rows, and scored like ours.
+
+No cycle fits them, so that a steady cycle costs one fit: the trainer does when it is idle. A rival is kept beside our
+own fits, under a recipe of its own, and its cells stand in our matrix under its name. It is never served.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from importlib.util import find_spec
+from itertools import groupby
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sqlalchemy import Engine
+
+from contracts.cells import Cell, record_cells
+from contracts.clock import from_micros
+from contracts.columns import EventColumns
+from contracts.errors import ArtefactRefused, CycleError
+from trainer.backtest import Report
+from trainer.candidates import candidate_folder, find_kept, fit_origins, keep, seeds_of
+from trainer.dataset import draw_in_labels
+from trainer.gaps import Gap, find_gaps
+from trainer.graph import verify_artefact
+from trainer.methods.gbdt import GBDT, Gbdt, answer_gbdt, fit_gbdt, keep_gbdt, read_gbdt
+from trainer.reading import Reading
+from trainer.score import answer, complete_until, in_window, make_cell
+from trainer.settings import TrainerSettings, count_threads
+
+Answers = Callable[[EventColumns], Sequence[NDArray[np.float32]]]
+
+
+def fill_rivals(
+    engine: Engine, reading: Reading, settings: TrainerSettings, device: torch.device, report: Report
+) -> list[Cell]:
+    """Fit and score what the task's rivals lack as of the reading; returns the cells that were added.
+
+    One fit after the other, each kept and its cells stored at once, so that whatever ends this loses one fit at most. A
+    rival that cannot be fitted at an origin is reported and left out.
+    """
+    task, task_id = reading.schema.task, reading.schema.task_id
+    added: list[Cell] = []
+    for (method, origin), gaps in groupby(_gaps(engine, reading, report), key=lambda gap: (gap.method, gap.origin)):
+        try:
+            find = _find_gbdt if method == GBDT else _find_network
+            classes, answers = find(reading, method, origin, settings, device)
+            cells = [_score(reading, classes, answers, gap) for gap in gaps]
+        except CycleError as error:
+            report("rival.failed", method=method, origin=origin, reason=str(error))
+            continue
+        with engine.begin() as connection:
+            record_cells(connection, task_id, task.recipe, cells, from_micros(reading.read_at))
+        report("rival.scored", method=method, origin=origin, num_cells=len(cells))
+        added += cells
+    return added
+
+
+def with_method(reading: Reading, method: str) -> Reading:
+    """The same rows for a task whose recipe differs in its method alone."""
+    task = reading.schema.task
+    training = task.training.model_validate(task.training.model_dump() | {"method": method})
+    return replace(reading, schema=replace(reading.schema, task=task.model_copy(update={"training": training})))
+
+
+def gbdt_folder(home: Path, reading: Reading, origin: int) -> Path:
+    """Where the booster of an origin is kept: beside our own fits, since its recipe is no network's."""
+    ours = candidate_folder(home, reading.schema.task, origin)
+    return ours.parent.with_name(f"{ours.parent.name}.{GBDT}") / ours.name
+
+
+def _gaps(engine: Engine, reading: Reading, report: Report) -> Iterable[Gap]:
+    """The gaps that this reading can fill, by method and origin."""
+    with engine.connect() as connection:
+        gaps = find_gaps(connection, reading.schema, complete_until(reading.schema.task, reading.cutoff))
+    if any(gap.method == GBDT for gap in gaps) and find_spec("lightgbm") is None:
+        report("rival.left_out", method=GBDT, reason="LightGBM is not installed; it comes with morrow[gbdt]")
+        gaps = [gap for gap in gaps if gap.method != GBDT]
+    return [gap for gap in gaps if reading.fingerprints.get(gap.window, (0, 0))[1] >= gap.num_revisions]
+
+
+def _score(reading: Reading, classes: Sequence[str], answers: Answers, gap: Gap) -> Cell:
+    """The cell of a rival's fit on the rows of a window that the reading knows."""
+    task = reading.schema.task
+    rows = in_window(reading.events.as_of(reading.cutoff), gap.window, task.clock)
+    rows = draw_in_labels(task, rows, reading.fit_rows(gap.origin))
+    return make_cell(
+        task,
+        classes,
+        answers(rows),
+        rows,
+        origin=gap.origin,
+        window=gap.window,
+        method=gap.method,
+        num_revisions=reading.fingerprints[gap.window][1],
+    )
+
+
+def _find_network(
+    reading: Reading, method: str, origin: int, settings: TrainerSettings, device: torch.device
+) -> tuple[Sequence[str], Answers]:
+    """Classes and answers of a kept network of this method, fitted and kept first where there is none."""
+    rival, home = with_method(reading, method), settings.home
+    task = rival.schema.task
+    manifest = find_kept(home, task, origin)
+    if manifest is None:
+        (fit,) = fit_origins(rival, [origin], device, settings.max_members, lambda _epoch: None)
+        manifest = keep(fit, rival, home=home, device=device, git_sha=settings.git_sha, verdict=None)
+    session = verify_artefact(candidate_folder(home, task, origin))
+    return manifest.classes, lambda rows: answer(session, task, rows)
+
+
+def _find_gbdt(
+    reading: Reading, _method: str, origin: int, settings: TrainerSettings, _device: torch.device
+) -> tuple[Sequence[str], Answers]:
+    """The same of LightGBM, which takes the processor whatever the device."""
+    task, threads, folder = reading.schema.task, count_threads(settings), gbdt_folder(settings.home, reading, origin)
+    fit = _read_kept(folder, task.recipe)
+    if fit is None:
+        fit = fit_gbdt(task, reading.fit_rows(origin), origin, seed=seeds_of(task)[0], threads=threads)
+        keep_gbdt(folder, fit, task.recipe)
+    found = fit
+    return found.encoder.classes, lambda rows: answer_gbdt(found, rows, threads)
+
+
+def _read_kept(folder: Path, recipe: str) -> Gbdt | None:
+    try:
+        return read_gbdt(folder, recipe) if folder.is_dir() else None
+    except ArtefactRefused:
+        return None
