@@ -1,12 +1,16 @@
-"""What a released model promises: the file `manifest.json` beside its graph.
+"""What a released model promises: the file `manifest.json` beside its graphs.
 
-The graph `model.onnx` takes raw values and does clock, calendar, encoding, cohort and averaging itself:
+The graph `model.onnx` takes raw values and does clock, calendar, encoding, cohort, averaging and temperature itself:
 
     inputs   at          (n,)    int64    microseconds since the epoch
              numbers     (n, p)  double   number features in task order, NaN where missing; absent where p = 0
              categories  (n, q)  string   category features in task order, "" where missing; absent where q = 0
-    outputs  probabilities (n, C) float   in the order of `classes`            (classification)
+    outputs  probabilities (n, C) float   in the order of `classes`, tempered  (classification)
              mean, scale   (n,)   float   in the target's own unit             (regression)
+
+The graph `rate.onnx` has the same inputs and outputs, and after them how the latter move with `at` while features and
+calendar are held, per second: `rate` (n, C), or `mean_rate` and `scale_rate` (n,). Both have the temperature of the
+manifest's `calibration`, which an overlay of `releases` never changes.
 """
 
 import hashlib
@@ -57,7 +61,12 @@ class Probe(msgspec.Struct, frozen=True):
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
-    """Moments and durations in microseconds. `task` is the whole spec: a service answers without a database."""
+    """Moments and durations in microseconds. `task` is the whole spec: a service answers without a database.
+
+    naive         what the newest window known at the cutoff says of any row, the yardstick that this version must beat:
+                  a share for each class, or mean and scale
+    label_bounds  a regression's labels beyond these count as these where it is scored; None for classification
+    """
 
     format_version: int
     task: dict[str, object]
@@ -71,6 +80,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     error_name: str
     ages: list[AgeError]
     calibration: Calibration
+    naive: list[float]
+    label_bounds: tuple[float, float] | None
     num_rows: int
     rows_digest: str
     read_at: int
@@ -83,6 +94,16 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def valid_until(self) -> int:
         return self.cutoff + self.horizon * self.window
+
+    @property
+    def output_names(self) -> tuple[str, ...]:
+        """What both graphs answer."""
+        return ("probabilities",) if self.classes else ("mean", "scale")
+
+    @property
+    def rate_names(self) -> tuple[str, ...]:
+        """What the rate graph answers beside it: the rate of each, per second."""
+        return ("rate",) if self.classes else ("mean_rate", "scale_rate")
 
     def parse_task(self) -> Task:
         return Task.model_validate(self.task)
@@ -110,8 +131,9 @@ def read_manifest(folder: Path) -> Manifest:
             raise ArtefactRefused(f"{name} cannot be read: {error}") from error
         if found != expected:
             raise ArtefactRefused(f"{name} has another checksum than the manifest says.")
-    if GRAPH_FILE not in manifest.checksums:
-        raise ArtefactRefused(f"The manifest does not vouch for {GRAPH_FILE}.")
+    for name in (GRAPH_FILE, RATE_FILE):
+        if name not in manifest.checksums:
+            raise ArtefactRefused(f"The manifest does not vouch for {name}.")
     return manifest
 
 
@@ -128,9 +150,9 @@ def graph_feed(
 
 
 def check_probe(manifest: Manifest, run: Callable[[dict[str, NDArray[Any]]], Sequence[NDArray[Any]]]) -> None:
-    """Ask the graph the probe's rows. Raises ArtefactRefused where it fails or answers otherwise.
+    """Ask a graph the probe's rows. Raises ArtefactRefused where it fails or answers otherwise.
 
-    `run` takes the graph's inputs by name and returns its outputs in order.
+    `run` takes the graph's inputs by name and returns its outputs in order, those of `rate.onnx` without the rates.
     """
     probe = manifest.probe
     try:

@@ -10,7 +10,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import onnx
 import torch
 from numpy.typing import NDArray
 
@@ -20,6 +19,7 @@ from contracts.manifest import (
     FORMAT_VERSION,
     GRAPH_FILE,
     MANIFEST_FILE,
+    RATE_FILE,
     AgeError,
     Manifest,
     Probe,
@@ -27,22 +27,24 @@ from contracts.manifest import (
     encode_manifest,
 )
 from contracts.task import Task
-from trainer.dataset import Encoder, encode
+from trainer.dataset import Encoder, draw_in_labels, encode, label_bounds
+from trainer.export import build_graph, build_rate_graph
 from trainer.fit import outputs
 from trainer.graph import raw_categories
 from trainer.network import CohortNetwork
 from trainer.objectives import log_scale
+from trainer.score import naive_answer
 
 NUM_PROBE_ROWS = 16
 
 
 def torch_answers(
-    encoder: Encoder, network: CohortNetwork, members: Sequence[int], rows: EventColumns
+    encoder: Encoder, network: CohortNetwork, members: Sequence[int], rows: EventColumns, temperature: float = 1.0
 ) -> NDArray[np.float64]:
     """What the graph of these members must answer: probabilities `(n, C)`, or mean and scale `(n, 2)`."""
     raw = torch.from_numpy(outputs(network, encode(encoder, rows), members)).double()
     if encoder.is_classification:
-        answers: NDArray[np.float64] = raw.softmax(-1).mean(0).numpy()
+        answers: NDArray[np.float64] = (raw.softmax(-1).mean(0).log() / temperature).softmax(-1).numpy()
         return answers
     means, scales = raw[..., 0], log_scale(raw[..., 1]).exp()
     mean = means.mean(0)
@@ -52,7 +54,9 @@ def torch_answers(
     )
 
 
-def make_probe(encoder: Encoder, network: CohortNetwork, members: Sequence[int], rows: EventColumns) -> Probe:
+def make_probe(
+    encoder: Encoder, network: CohortNetwork, members: Sequence[int], rows: EventColumns, temperature: float = 1.0
+) -> Probe:
     """Real rows spread over these, one at the cutoff with unseen categories, and one a window later with all missing.
 
     `rows` are those of the fit, at least one.
@@ -62,7 +66,7 @@ def make_probe(encoder: Encoder, network: CohortNetwork, members: Sequence[int],
         at=chosen.at.tolist(),
         numbers=[[None if np.isnan(value) else value for value in row] for row in chosen.numbers.tolist()],
         categories=raw_categories(chosen).tolist(),
-        outputs=torch_answers(encoder, network, members, chosen).tolist(),
+        outputs=torch_answers(encoder, network, members, chosen, temperature).tolist(),
     )
 
 
@@ -86,12 +90,12 @@ def _unseen(vocabulary: Sequence[str]) -> str:
 def write_artefact(
     folder: Path,
     *,
-    graph: onnx.ModelProto,
-    probe: Probe,
-    task: Task,
     encoder: Encoder,
+    network: CohortNetwork,
+    members: Sequence[int],
+    rows: EventColumns,
+    task: Task,
     schema_id: int,
-    trained_from: int,
     horizon: int,
     ages: Sequence[AgeError],
     calibration: Calibration,
@@ -102,35 +106,41 @@ def write_artefact(
     device: str,
     git_sha: str,
 ) -> Manifest:
-    """Write graph and manifest into `folder`, which appears whole or not at all and replaces what a killed try left.
+    """Write graphs and manifest into `folder`, which appears whole or not at all and replaces what a killed try left.
 
-    Moments in microseconds; `horizon` in windows.
+    `rows` are those of the fit, at least one; `num_rows` and `rows_digest` are of all rows known at the cutoff, the
+    withheld ones included. Both graphs have the temperature of `calibration`. Moments in microseconds; `horizon` in
+    windows.
     """
+    temperature = calibration.temperature
     partial = folder.with_name(f"{folder.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
-    (partial / GRAPH_FILE).write_bytes(graph.SerializeToString())
+    for name, build in ((GRAPH_FILE, build_graph), (RATE_FILE, build_rate_graph)):
+        (partial / name).write_bytes(build(encoder, network, members, temperature).SerializeToString())
     manifest = Manifest(
         format_version=FORMAT_VERSION,
         task=task.model_dump(mode="json"),
         schema_id=schema_id,
         recipe=task.recipe,
         classes=list(encoder.classes),
-        trained_from=trained_from,
+        trained_from=int(rows.at[0]),
         cutoff=encoder.cutoff,
         window=encoder.clock.window,
         horizon=horizon,
         error_name=task.error_name,
         ages=list(ages),
         calibration=calibration,
+        naive=naive_answer(task, draw_in_labels(task, rows, rows), encoder.classes),
+        label_bounds=label_bounds(encoder),
         num_rows=num_rows,
         rows_digest=rows_digest,
         read_at=read_at,
         seeds=list(seeds),
         device=device,
         git_sha=git_sha,
-        checksums={GRAPH_FILE: checksum(partial / GRAPH_FILE)},
-        probe=probe,
+        checksums={name: checksum(partial / name) for name in (GRAPH_FILE, RATE_FILE)},
+        probe=make_probe(encoder, network, members, rows, temperature),
     )
     (partial / MANIFEST_FILE).write_bytes(encode_manifest(manifest))
     shutil.rmtree(folder, ignore_errors=True)

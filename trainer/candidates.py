@@ -20,15 +20,16 @@ from contracts.errors import ArtefactRefused
 from contracts.manifest import MANIFEST_FILE, Manifest, encode_manifest, read_manifest
 from contracts.matrix import Verdict
 from contracts.task import Task
-from trainer.artefact import make_probe, write_artefact
+from trainer.artefact import write_artefact
 from trainer.dataset import Encoded, Encoder, encode, fit_encoder
 from trainer.device import device_name
-from trainer.export import build_graph
 from trainer.fit import EpochReport, Member, finish, fit
 from trainer.graph import verify_artefact
 from trainer.judge import validated_ages
 from trainer.network import CohortNetwork
 from trainer.reading import Reading
+
+UNCALIBRATED = Calibration(1.0, [])
 
 
 @dataclass(frozen=True)
@@ -96,22 +97,29 @@ def _encoded(reading: Reading, encoders: Sequence[Encoder]) -> Iterator[tuple[En
 
 
 def keep(
-    fit_: Fit, reading: Reading, *, home: Path, device: torch.device, git_sha: str, verdict: Verdict | None
+    fit_: Fit,
+    reading: Reading,
+    *,
+    home: Path,
+    device: torch.device,
+    git_sha: str,
+    verdict: Verdict | None,
+    calibration: Calibration = UNCALIBRATED,
 ) -> Manifest:
     """Export a fit into its folder. An origin of a backtest has no verdict of its own, and so no horizon."""
     task = reading.schema.task
     known, rows = reading.known(fit_.origin), reading.fit_rows(fit_.origin)
     return write_artefact(
         candidate_folder(home, task, fit_.origin),
-        graph=build_graph(fit_.encoder, fit_.network, fit_.members),
-        probe=make_probe(fit_.encoder, fit_.network, fit_.members, rows),
-        task=task,
         encoder=fit_.encoder,
+        network=fit_.network,
+        members=fit_.members,
+        rows=rows,
+        task=task,
         schema_id=reading.schema.schema_id,
-        trained_from=int(rows.at[0]),
         horizon=0 if verdict is None else verdict.horizon,
         ages=[] if verdict is None else validated_ages(verdict),
-        calibration=Calibration(1.0, []),
+        calibration=calibration,
         num_rows=len(known),
         rows_digest=known.digest,
         read_at=reading.read_at,

@@ -1,8 +1,9 @@
-"""An encoder and its cohort as one ONNX graph, built by hand from the weights.
+"""An encoder and its cohort as ONNX graphs, built by hand from the weights.
 
-The graph takes raw values and answers in the target's own terms (`contracts.manifest` names its inputs and outputs), so
+A graph takes raw values and answers in the target's own terms (`contracts.manifest` names its inputs and outputs), so
 any ONNX runtime gives the same answer and nothing about encoding is written twice for serving. It is `trainer.dataset`
-and `trainer.network` once more, operator by operator, with the same legend; tests hold the two to each other.
+and `trainer.network` once more, operator by operator, with the same legend; tests hold the two to each other. As there,
+every layer maps a `Dual` to a `Dual`, so the same description gives the graph of values and that of their rates.
 
 Every activation of the cohort is `(E, n, width)`, as in torch. Features are the same for all members; they take their
 axis E by a product with ones, the only way that needs no count of rows.
@@ -10,83 +11,55 @@ axis E by a product with ones, the only way that needs no count of rows.
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import onnx
 from numpy.typing import NDArray
-from onnx import TensorProto, helper, numpy_helper
 
 from trainer.dataset import DENSE_LIMIT, PERIODS, Encoder
+from trainer.heads import answer_classes, answer_values
 from trainer.network import CohortNetwork, TReLU
-from trainer.objectives import LOG_SCALE_LIMIT
-
-# Old enough for every ONNX Runtime that we allow, new enough for reductions over an axis that is an input.
-_OPSETS = (helper.make_opsetid("", 18), helper.make_opsetid("ai.onnx.ml", 3))
-_IR_VERSION = 8
+from trainer.nodes import DOUBLE, FLOAT, INT64, STRING, Dual, Nodes, rows_of
 
 Weights = dict[str, NDArray[np.float32]]
 
 
-class _Graph:
-    """Nodes and constants in the order in which they are asked for. A value is known by its name."""
-
-    def __init__(self) -> None:
-        self.nodes: list[onnx.NodeProto] = []
-        self.constants: list[onnx.TensorProto] = []
-
-    def add(self, operator: str, *inputs: str | NDArray[Any] | np.generic, **attributes: Any) -> str:
-        """One node with one output; arrays among its inputs become constants."""
-        (output,) = self.add_many(operator, 1, *inputs, **attributes)
-        return output
-
-    def add_many(
-        self, operator: str, num_outputs: int, *inputs: str | NDArray[Any] | np.generic, **attributes: Any
-    ) -> list[str]:
-        """One node with several outputs."""
-        names = [value if isinstance(value, str) else self._constant(value) for value in inputs]
-        outputs = [f"{operator}_{len(self.nodes)}_{k}" for k in range(num_outputs)]
-        self.nodes.append(helper.make_node(operator, names, outputs, **attributes))
-        return outputs
-
-    def name(self, value: str, output: str) -> None:
-        """Call a value by the name of an output of the graph."""
-        self.nodes.append(helper.make_node("Identity", [value], [output]))
-
-    def _constant(self, value: NDArray[Any] | np.generic) -> str:
-        name = f"constant_{len(self.constants)}"
-        self.constants.append(numpy_helper.from_array(np.asarray(value), name))
-        return name
-
-
-def build_graph(encoder: Encoder, network: CohortNetwork, members: Sequence[int]) -> onnx.ModelProto:
+def build_graph(
+    encoder: Encoder, network: CohortNetwork, members: Sequence[int], temperature: float = 1.0
+) -> onnx.ModelProto:
     """The averaged answer of these members, all fitted with this encoder, to raw rows.
 
-    Classification averages probabilities. Regression answers with the mean and the standard deviation of the members'
-    equal mixture, `scale² = mean over members of (scale_e² + (mean_e − mean)²)`, in the target's own unit.
+    Classification averages probabilities p and answers with `p^(1/T) / Σ p^(1/T)`. Regression, which has no
+    temperature, answers with the mean and the standard deviation of the members' equal mixture, `scale² = mean over
+    members of (scale_e² + (mean_e − mean)²)`, in the target's own unit.
     """
-    graph = _Graph()
-    weights = _weights(network, members)
-    raw = _network(graph, encoder, network, weights, len(members))
+    return _build(encoder, network, members, temperature, with_rate=False)
+
+
+def build_rate_graph(
+    encoder: Encoder, network: CohortNetwork, members: Sequence[int], temperature: float = 1.0
+) -> onnx.ModelProto:
+    """The same answer and its rate per second, with features and calendar held."""
+    return _build(encoder, network, members, temperature, with_rate=True)
+
+
+def _build(
+    encoder: Encoder, network: CohortNetwork, members: Sequence[int], temperature: float, *, with_rate: bool
+) -> onnx.ModelProto:
+    nodes = Nodes()
+    raw = _network(nodes, encoder, network, _weights(network, members), with_rate)
     if encoder.is_classification:
-        _add_probabilities(graph, raw)
-        outputs = [_tensor("probabilities", TensorProto.FLOAT, encoder.num_outputs)]
+        answer_classes(nodes, encoder, raw, temperature)
+        outputs = [rows_of(name, FLOAT, encoder.num_outputs) for name in ("probabilities", "rate")]
     else:
-        _add_mean_and_scale(graph, encoder, raw)
-        outputs = [_tensor("mean", TensorProto.FLOAT), _tensor("scale", TensorProto.FLOAT)]
-    inputs = [_tensor("at", TensorProto.INT64)]
+        answer_values(nodes, encoder, raw)
+        outputs = [rows_of(name, FLOAT) for name in ("mean", "scale", "mean_rate", "scale_rate")]
+    inputs = [rows_of("at", INT64)]
     if encoder.numbers:
-        inputs.append(_tensor("numbers", TensorProto.DOUBLE, len(encoder.numbers)))
+        inputs.append(rows_of("numbers", DOUBLE, len(encoder.numbers)))
     if encoder.vocabularies:
-        inputs.append(_tensor("categories", TensorProto.STRING, len(encoder.vocabularies)))
-    body = helper.make_graph(graph.nodes, "morrow", inputs, outputs, graph.constants)
-    model = helper.make_model(body, opset_imports=_OPSETS, ir_version=_IR_VERSION, producer_name="morrow")
-    onnx.checker.check_model(model, full_check=True)
-    return model
-
-
-def _tensor(name: str, element: int, *columns: int) -> onnx.ValueInfoProto:
-    return helper.make_tensor_value_info(name, element, ["n", *columns])
+        inputs.append(rows_of("categories", STRING, len(encoder.vocabularies)))
+    return nodes.model(inputs, outputs if with_rate else outputs[: len(outputs) // 2])
 
 
 def _weights(network: CohortNetwork, members: Sequence[int]) -> Weights:
@@ -95,39 +68,39 @@ def _weights(network: CohortNetwork, members: Sequence[int]) -> Weights:
     return {name: tensor.detach()[chosen].float().cpu().numpy() for name, tensor in network.named_parameters()}
 
 
-def _model_time(graph: _Graph, encoder: Encoder) -> str:
+def _model_time(nodes: Nodes, encoder: Encoder) -> str:
     """u, `(n, 1)`."""
-    lead = graph.add("Cast", graph.add("Sub", "at", np.int64(encoder.cutoff)), to=TensorProto.DOUBLE)
-    u = graph.add("Cast", graph.add("Div", lead, np.float64(encoder.clock.span)), to=TensorProto.FLOAT)
-    return graph.add("Unsqueeze", u, np.array([1]))
+    lead = nodes.add("Cast", nodes.add("Sub", "at", np.int64(encoder.cutoff)), to=DOUBLE)
+    u = nodes.add("Cast", nodes.add("Div", lead, np.float64(encoder.clock.span)), to=FLOAT)
+    return nodes.add("Unsqueeze", u, np.array([1]))
 
 
-def _calendar(graph: _Graph, encoder: Encoder) -> str:
+def _calendar(nodes: Nodes, encoder: Encoder) -> str:
     """Sine and cosine of each phase, `(n, 2c)`: a cosine is the sine of a quarter of a turn more."""
     periods = np.repeat(np.array([PERIODS[name] for name in encoder.calendar], np.int64), 2)
     quarters = np.tile(np.array([0.0, math.pi / 2]), len(encoder.calendar))
-    since = graph.add("Mod", graph.add("Unsqueeze", "at", np.array([1])), periods)
-    turned = graph.add("Mul", graph.add("Cast", since, to=TensorProto.DOUBLE), 2 * math.pi / periods)
-    return graph.add("Cast", graph.add("Sin", graph.add("Add", turned, quarters)), to=TensorProto.FLOAT)
+    since = nodes.add("Mod", nodes.add("Unsqueeze", "at", np.array([1])), periods)
+    turned = nodes.add("Mul", nodes.add("Cast", since, to=DOUBLE), 2 * math.pi / periods)
+    return nodes.add("Cast", nodes.add("Sin", nodes.add("Add", turned, quarters)), to=FLOAT)
 
 
-def _numbers(graph: _Graph, encoder: Encoder) -> list[str]:
+def _numbers(nodes: Nodes, encoder: Encoder) -> list[str]:
     """Standardised numbers `(n, p)` and, where there are optional ones, their indicators `(n, o)`."""
     constants = np.array([(number.median, number.mean, number.scale) for number in encoder.numbers])
     medians, means, scales = constants.T
-    is_missing = graph.add("IsNaN", "numbers")
-    filled = graph.add("Where", is_missing, medians, "numbers")
-    scaled = graph.add("Div", graph.add("Sub", filled, means), scales)
-    clipped = graph.add("Clip", scaled, np.float64(-DENSE_LIMIT), np.float64(DENSE_LIMIT))
-    columns = [graph.add("Cast", clipped, to=TensorProto.FLOAT)]
+    is_missing = nodes.add("IsNaN", "numbers")
+    filled = nodes.add("Where", is_missing, medians, "numbers")
+    scaled = nodes.add("Div", nodes.add("Sub", filled, means), scales)
+    clipped = nodes.add("Clip", scaled, np.float64(-DENSE_LIMIT), np.float64(DENSE_LIMIT))
+    columns = [nodes.add("Cast", clipped, to=FLOAT)]
     optional = np.flatnonzero([number.is_optional for number in encoder.numbers])
     if len(optional):
-        chosen = graph.add("Gather", is_missing, optional.astype(np.int64), axis=1)
-        columns.append(graph.add("Cast", chosen, to=TensorProto.FLOAT))
+        chosen = nodes.add("Gather", is_missing, optional.astype(np.int64), axis=1)
+        columns.append(nodes.add("Cast", chosen, to=FLOAT))
     return columns
 
 
-def _embeddings(graph: _Graph, encoder: Encoder, network: CohortNetwork, table: NDArray[np.float32]) -> str:
+def _embeddings(nodes: Nodes, encoder: Encoder, network: CohortNetwork, table: NDArray[np.float32]) -> str:
     """Embeddings of all categories side by side, `(E, n, q·a)`.
 
     One look-up serves every column: a value's number in the union of all vocabularies, 0 for a value in none, leads to
@@ -139,7 +112,7 @@ def _embeddings(graph: _Graph, encoder: Encoder, network: CohortNetwork, table: 
     for j, (vocabulary, start) in enumerate(zip(encoder.vocabularies, network.embedding.starts.tolist(), strict=True)):
         code_of = {value: code for code, value in enumerate(vocabulary, start=1)}
         rows[j] = start + np.array([0, *(code_of.get(value, 0) for value in union)])
-    numbers = graph.add(
+    numbers = nodes.add(
         "LabelEncoder",
         "categories",
         domain="ai.onnx.ml",
@@ -147,83 +120,101 @@ def _embeddings(graph: _Graph, encoder: Encoder, network: CohortNetwork, table: 
         values_int64s=list(range(1, 1 + len(union))),
         default_int64=0,
     )
-    cells = graph.add("Add", numbers, np.arange(rows.shape[0]) * rows.shape[1])
-    found = graph.add("Gather", table, graph.add("Gather", rows.ravel(), cells), axis=1)
-    return graph.add("Reshape", found, np.array([table.shape[0], -1, rows.shape[0] * table.shape[2]]))
+    cells = nodes.add("Add", numbers, np.arange(rows.shape[0]) * rows.shape[1])
+    found = nodes.add("Gather", table, nodes.add("Gather", rows.ravel(), cells), axis=1)
+    return nodes.add("Reshape", found, np.array([table.shape[0], -1, rows.shape[0] * table.shape[2]]))
 
 
-def _network(graph: _Graph, encoder: Encoder, network: CohortNetwork, weights: Weights, num_members: int) -> str:
-    """Raw outputs of the cohort, `(E, n, K)`."""
-    dense = _numbers(graph, encoder) if encoder.numbers else []
+def _network(nodes: Nodes, encoder: Encoder, network: CohortNetwork, weights: Weights, with_rate: bool) -> Dual:
+    """Raw outputs of the cohort, `(E, n, K)`, and their rate where it is asked for."""
+    dense = _numbers(nodes, encoder) if encoder.numbers else []
     if network.time is not None and encoder.calendar:
-        dense.append(_calendar(graph, encoder))
+        dense.append(_calendar(nodes, encoder))
     inputs = []
     if dense:
-        shared = graph.add("Concat", *dense, axis=1)
-        inputs.append(graph.add("Mul", shared, np.ones((num_members, 1, 1), np.float32)))
+        shared = nodes.add("Concat", *dense, axis=1)
+        inputs.append(nodes.add("Mul", shared, np.ones((len(weights["head.bias"]), 1, 1), np.float32)))
     if network.embedding is not None:
-        inputs.append(_embeddings(graph, encoder, network, weights["embedding.table"]))
-    tau = ""
+        inputs.append(_embeddings(nodes, encoder, network, weights["embedding.table"]))
+    tau = Dual("", None)
     if network.time is not None:
-        tau = _time2vec(graph, _model_time(graph, encoder), weights, network.time.num_linear)
-        inputs.append(tau)
-    x = graph.add("Concat", *inputs, axis=-1)
+        tau = _time2vec(nodes, _model_time(nodes, encoder), weights, network.time.num_linear, with_rate)
+        inputs.append(tau.value)
+    x = Dual(nodes.add("Concat", *inputs, axis=-1), tau.rate)
+    num_held = network.architecture.num_inputs - network.architecture.time_width
     for i, activation in enumerate(network.activations):
-        x = _linear(graph, x, weights, f"hidden.{i}")
-        if isinstance(activation, TReLU):
-            x = _trelu(graph, x, tau, weights, f"activations.{i}")
-        else:
-            x = graph.add("Relu", x)
-    return _linear(graph, x, weights, "head")
+        x = _linear(nodes, x, weights, f"hidden.{i}", num_held if i == 0 else 0)
+        x = _trelu(nodes, x, tau, weights, f"activations.{i}") if isinstance(activation, TReLU) else _relu(nodes, x)
+    raw = _linear(nodes, x, weights, "head")
+    if with_rate and raw.rate is None:  # a time-oblivious network stands still
+        return Dual(raw.value, nodes.add("Mul", raw.value, np.float32(0)))
+    return raw
 
 
-def _linear(graph: _Graph, x: str, weights: Weights, name: str) -> str:
-    product = graph.add("MatMul", x, weights[f"{name}.weight"])
-    return graph.add("Add", product, weights[f"{name}.bias"][:, None])
+def _linear(nodes: Nodes, x: Dual, weights: Weights, name: str, num_held: int = 0) -> Dual:
+    """`x·W + b`. The first `num_held` columns of x have no rate."""
+    weight = nodes.hold(weights[f"{name}.weight"])
+    product = nodes.add("MatMul", x.value, weight)
+    value = nodes.add("Add", product, weights[f"{name}.bias"][:, None])
+    if x.rate is None:
+        return Dual(value, None)
+    return Dual(value, nodes.add("MatMul", x.rate, weights[f"{name}.weight"][:, num_held:] if num_held else weight))
 
 
-def _time2vec(graph: _Graph, u: str, weights: Weights, num_linear: int) -> str:
+def _time2vec(nodes: Nodes, u: str, weights: Weights, num_linear: int, with_rate: bool) -> Dual:
     frequency, phase = weights["time.frequency"][:, None], weights["time.phase"][:, None]
-    angle = graph.add("Add", graph.add("Mul", u, frequency), phase)
-    num_sines = frequency.shape[2] - num_linear
+    angle = nodes.add("Add", nodes.add("Mul", u, frequency), phase)
+    value = _periodic(nodes, angle, num_linear, frequency.shape[2] - num_linear)
+    if not with_rate:
+        return Dual(value, None)
+    is_periodic = (np.arange(frequency.shape[2]) >= num_linear).astype(np.float32)
+    slope = nodes.add("Cos", nodes.add("Mul", angle, is_periodic))  # 1 for the linear entries
+    return Dual(value, nodes.add("Mul", slope, frequency))
+
+
+def _periodic(nodes: Nodes, angle: str, num_linear: int, num_sines: int) -> str:
+    """The first entries as they are, the sine of the others."""
     if num_sines == 0:
         return angle
     if num_linear == 0:
-        return graph.add("Sin", angle)
-    linear, periodic = graph.add_many("Split", 2, angle, np.array([num_linear, num_sines]), axis=-1)
-    return graph.add("Concat", linear, graph.add("Sin", periodic), axis=-1)
+        return nodes.add("Sin", angle)
+    linear, periodic = nodes.add_many("Split", 2, angle, np.array([num_linear, num_sines]), axis=-1)
+    return nodes.add("Concat", linear, nodes.add("Sin", periodic), axis=-1)
 
 
-def _trelu(graph: _Graph, x: str, tau: str, weights: Weights, name: str) -> str:
-    """`x + (h − 1)·min(x − g, 0)`."""
-    hidden = graph.add("Tanh", _linear(graph, tau, weights, f"{name}.hidden"))
-    width = weights[f"{name}.hidden.bias"].shape[1] // 2
-    for_slope, for_threshold = graph.add_many("Split", 2, hidden, np.array([width, width]), axis=-1)
-    slope = graph.add("Sub", _linear(graph, for_slope, weights, f"{name}.slope"), np.float32(1))
-    threshold = _linear(graph, for_threshold, weights, f"{name}.threshold")
-    short = graph.add("Min", graph.add("Sub", x, threshold), np.float32(0))
-    return graph.add("Add", x, graph.add("Mul", slope, short))
+def _relu(nodes: Nodes, x: Dual) -> Dual:
+    value = nodes.add("Relu", x.value)
+    return Dual(value, None if x.rate is None else nodes.add("Mul", x.rate, nodes.add("Sign", value)))
 
 
-def _add_probabilities(graph: _Graph, raw: str) -> None:
-    probabilities = graph.add("Softmax", raw, axis=-1)
-    graph.name(graph.add("ReduceMean", probabilities, np.array([0]), keepdims=0), "probabilities")
+def _trelu(nodes: Nodes, x: Dual, tau: Dual, weights: Weights, name: str) -> Dual:
+    """`x + (h − 1)·short` with `short = min(x − g, 0)`, and `x′ + h′·short + (h − 1)·(x′ − g′)` where it is below 0."""
+    hidden = _tanh(nodes, _linear(nodes, tau, weights, f"{name}.hidden"))
+    for_slope, for_threshold = _halves(nodes, hidden, weights[f"{name}.hidden.bias"].shape[1] // 2)
+    h = _linear(nodes, for_slope, weights, f"{name}.slope")
+    less_one = nodes.add("Sub", h.value, np.float32(1))
+    g = _linear(nodes, for_threshold, weights, f"{name}.threshold")
+    short = nodes.add("Min", nodes.add("Sub", x.value, g.value), np.float32(0))
+    value = nodes.add("Add", x.value, nodes.add("Mul", less_one, short))
+    if x.rate is None or h.rate is None or g.rate is None:
+        return Dual(value, None)
+    towards = nodes.add("Mul", less_one, nodes.add("Sub", g.rate, x.rate))
+    of_short = nodes.add("Mul", nodes.add("Sign", short), towards)
+    of_slope = nodes.add("Mul", h.rate, short)
+    return Dual(value, nodes.add("Add", x.rate, nodes.add("Add", of_slope, of_short)))
 
 
-def _add_mean_and_scale(graph: _Graph, encoder: Encoder, raw: str) -> None:
-    """Moments of the mixture. In double, because the target's unit may be far from 1."""
-    mean_of_each, raw_log_scale = graph.add_many("Split", 2, raw, np.array([1, 1]), axis=-1)
-    squashed = graph.add("Tanh", graph.add("Div", raw_log_scale, np.float32(LOG_SCALE_LIMIT)))
-    log_scale = graph.add("Mul", squashed, np.float32(LOG_SCALE_LIMIT))
-    means = graph.add("Cast", mean_of_each, to=TensorProto.DOUBLE)
-    scales = graph.add("Cast", graph.add("Exp", log_scale), to=TensorProto.DOUBLE)
-    members = np.array([0])
-    mean = graph.add("ReduceMean", means, members)
-    apart = graph.add("Sub", means, mean)
-    squares = graph.add("Add", graph.add("Mul", scales, scales), graph.add("Mul", apart, apart))
-    scale = graph.add("Sqrt", graph.add("ReduceMean", squares, members))
-    unit = np.float64(encoder.label_scale)
-    in_unit = graph.add("Add", graph.add("Mul", mean, unit), np.float64(encoder.label_mean))
-    for value, output in ((in_unit, "mean"), (graph.add("Mul", scale, unit), "scale")):
-        flat = graph.add("Reshape", value, np.array([-1]))
-        graph.name(graph.add("Cast", flat, to=TensorProto.FLOAT), output)
+def _tanh(nodes: Nodes, x: Dual) -> Dual:
+    value = nodes.add("Tanh", x.value)
+    if x.rate is None:
+        return Dual(value, None)
+    return Dual(value, nodes.add("Mul", x.rate, nodes.add("Sub", np.float32(1), nodes.add("Mul", value, value))))
+
+
+def _halves(nodes: Nodes, x: Dual, width: int) -> tuple[Dual, Dual]:
+    sizes = nodes.hold(np.array([width, width]))
+    first, second = nodes.add_many("Split", 2, x.value, sizes, axis=-1)
+    if x.rate is None:
+        return Dual(first, None), Dual(second, None)
+    first_rate, second_rate = nodes.add_many("Split", 2, x.rate, sizes, axis=-1)
+    return Dual(first, first_rate), Dual(second, second_rate)

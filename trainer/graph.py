@@ -12,19 +12,33 @@ from onnxruntime import InferenceSession, SessionOptions
 
 from contracts.columns import EventColumns
 from contracts.errors import ArtefactRefused
-from contracts.manifest import GRAPH_FILE, check_probe, read_manifest
+from contracts.manifest import GRAPH_FILE, RATE_FILE, Manifest, check_probe, read_manifest
 
 _ERRORS_ONLY = 3
 
 
 def verify_artefact(folder: Path) -> InferenceSession:
-    """Load an artefact as the service would, in bare ONNX Runtime, and ask it the probe. Raises ArtefactRefused."""
+    """Load an artefact as the service would, in bare ONNX Runtime, and ask both graphs the probe; the one of values.
+
+    Raises ArtefactRefused.
+    """
     manifest = read_manifest(folder)
+    session = _prove(folder, manifest, GRAPH_FILE)
+    _prove(folder, manifest, RATE_FILE)
+    return session
+
+
+def _prove(folder: Path, manifest: Manifest, name: str) -> InferenceSession:
     try:
-        session = open_graph((folder / GRAPH_FILE).read_bytes())
+        session = open_graph((folder / name).read_bytes())
     except Exception as error:  # a runtime's errors have no root in common
-        raise ArtefactRefused(f"{GRAPH_FILE} cannot be loaded: {error}") from error
-    check_probe(manifest, lambda feed: _run(session, feed))
+        raise ArtefactRefused(f"{name} cannot be loaded: {error}") from error
+
+    def run(feed: dict[str, NDArray[Any]]) -> list[NDArray[Any]]:
+        answers: list[NDArray[Any]] = session.run(manifest.output_names, feed)
+        return answers
+
+    check_probe(manifest, run)
     return session
 
 
@@ -34,11 +48,6 @@ def open_graph(graph: bytes) -> InferenceSession:
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     options.log_severity_level = _ERRORS_ONLY
     return InferenceSession(graph, options, providers=["CPUExecutionProvider"])
-
-
-def _run(session: InferenceSession, feed: dict[str, NDArray[Any]]) -> list[NDArray[Any]]:
-    answers: list[NDArray[Any]] = session.run(None, feed)
-    return answers
 
 
 def raw_categories(rows: EventColumns) -> NDArray[np.object_]:

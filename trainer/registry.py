@@ -39,7 +39,7 @@ from requests import RequestException
 
 from contracts.clock import format_moment, parse_moment
 from contracts.errors import ArtefactRefused, CycleError, Unavailable
-from contracts.manifest import GRAPH_FILE, MANIFEST_FILE, Manifest, read_manifest
+from contracts.manifest import GRAPH_FILE, MANIFEST_FILE, RATE_FILE, Manifest, read_manifest
 from contracts.releases import ALIAS
 from trainer.due import REGISTRY_UNREACHABLE
 
@@ -55,6 +55,7 @@ _EXISTS = "RESOURCE_ALREADY_EXISTS"
 _MISSING = ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE")
 _SERVER_FAULTS = ("INTERNAL_ERROR", "TEMPORARILY_UNAVAILABLE", "RESOURCE_EXHAUSTED", "REQUEST_LIMIT_EXCEEDED")
 _REQUIREMENTS = ["onnxruntime>=1.22,<2", "numpy>=2.0,<3"]
+_FILES = (MANIFEST_FILE, GRAPH_FILE, RATE_FILE)
 _NUM_ATTEMPTS = 3
 _PAUSE_SECONDS = 1.0
 
@@ -219,7 +220,7 @@ class Registry:
                 "MLflow stores artefacts where services cannot read them: start it with --serve-artifacts."
             )
         path = uri.removeprefix("mlflow-artifacts:").lstrip("/")
-        for file in (MANIFEST_FILE, GRAPH_FILE):
+        for file in _FILES:
             self._download(f"{path}/{file}", folder / file)
         return read_manifest(folder)
 
@@ -268,7 +269,7 @@ def _model_name(manifest: Manifest) -> str:
 
 
 def _save_flavour(target: Path, folder: Path, manifest: Manifest) -> None:
-    """MLflow's onnx flavour with our bytes of the graph in it, the manifest beside it and the signature of both."""
+    """MLflow's onnx flavour with our bytes of the graph in it, rates and manifest beside it, and the signature."""
     task = manifest.parse_task()
     inputs: list[ColSpec | TensorSpec] = [TensorSpec(np.dtype("int64"), (-1,), "at")]
     if task.numbers:
@@ -291,5 +292,5 @@ def _save_flavour(target: Path, folder: Path, manifest: Manifest) -> None:
             pip_requirements=_REQUIREMENTS,
             save_as_external_data=False,
         )
-    for name in (GRAPH_FILE, MANIFEST_FILE):
+    for name in _FILES:
         shutil.copyfile(folder / name, target / name)

@@ -18,14 +18,17 @@ from tests.integration.serving import TASK
 CUTOFF = parse_moment("2026-01-29T00:00:00Z")
 WEEK = 7 * 86_400_000_000
 TRAINED_FROM = CUTOFF - 8 * WEEK
+PER_SECOND = 1e6 / (10 * WEEK)  # rate of the score, which grows by 1 in ten weeks
 
 
 def write_version(folder: Path, *, task: str = "flights", bias: float = 0.0, horizon: int = 2, **changes: Any) -> Path:
     """A version in `folder`: P(on_time) is larger the larger `bias` is; `changes` replace fields of its manifest."""
     folder.mkdir(parents=True, exist_ok=True)
     spec = Task.model_validate({**TASK, "name": task, **changes.pop("spec", {})})
-    graph = _regression_graph(bias) if spec.target.kind == "regression" else _class_graph(bias)
-    (folder / "model.onnx").write_bytes(graph.SerializeToString())
+    build = _class_graph if spec.is_classification else _regression_graph
+    graph = build(bias)
+    for name, model in (("model.onnx", graph), ("rate.onnx", build(bias, with_rate=True))):
+        (folder / name).write_bytes(model.SerializeToString())
     fields: dict[str, Any] = {
         "format_version": FORMAT_VERSION,
         "task": spec.model_dump(mode="json"),
@@ -39,13 +42,15 @@ def write_version(folder: Path, *, task: str = "flights", bias: float = 0.0, hor
         "error_name": spec.error_name,
         "ages": [AgeError(age, 5, (40 + age) / 100, 0.3, 0.6, 0.7) for age in range(horizon)],
         "calibration": Calibration(1.0, []),
+        "naive": [0.5, 0.5] if spec.is_classification else [0.0, 1.0],
+        "label_bounds": None if spec.is_classification else (-100.0, 100.0),
         "num_rows": 1000,
         "rows_digest": "0" * 64,
         "read_at": CUTOFF,
         "seeds": [0],
         "device": "cpu",
         "git_sha": "0" * 40,
-        "checksums": {"model.onnx": checksum(folder / "model.onnx")},
+        "checksums": {name: checksum(folder / name) for name in ("model.onnx", "rate.onnx")},
         "probe": _probe(graph, spec),
     }
     (folder / "manifest.json").write_bytes(encode_manifest(Manifest(**(fields | changes))))
@@ -64,7 +69,7 @@ def _probe(graph: onnx.ModelProto, task: Task) -> Probe:
     return Probe(at, numbers, categories, finite.tolist())
 
 
-def _class_graph(bias: float) -> onnx.ModelProto:
+def _class_graph(bias: float, *, with_rate: bool = False) -> onnx.ModelProto:
     nodes = [
         *_score_nodes(),
         helper.make_node("Sigmoid", ["score"], ["on_time"]),
@@ -72,17 +77,33 @@ def _class_graph(bias: float) -> onnx.ModelProto:
         helper.make_node("Sigmoid", ["minus"], ["late"]),
         helper.make_node("Concat", ["late", "on_time"], ["probabilities"], axis=1),
     ]
-    return _model(nodes, bias, [helper.make_tensor_value_info("probabilities", TensorProto.FLOAT, ["n", 2])])
+    outputs = [helper.make_tensor_value_info("probabilities", TensorProto.FLOAT, ["n", 2])]
+    if with_rate:
+        nodes += [
+            helper.make_node("Mul", ["late", "on_time"], ["slope"]),
+            helper.make_node("Mul", ["slope", "per_second"], ["up"]),
+            helper.make_node("Neg", ["up"], ["down"]),
+            helper.make_node("Concat", ["down", "up"], ["rate"], axis=1),
+        ]
+        outputs.append(helper.make_tensor_value_info("rate", TensorProto.FLOAT, ["n", 2]))
+    return _model(nodes, bias, outputs)
 
 
-def _regression_graph(bias: float) -> onnx.ModelProto:
+def _regression_graph(bias: float, *, with_rate: bool = False) -> onnx.ModelProto:
     nodes = [
         *_score_nodes(),
         helper.make_node("Squeeze", ["score", "last"], ["mean"]),
         helper.make_node("Exp", ["mean"], ["scale"]),
     ]
-    outputs = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n"]) for name in ("mean", "scale")]
-    return _model(nodes, bias, outputs)
+    names = ["mean", "scale"]
+    if with_rate:
+        nodes += [
+            helper.make_node("Mul", ["mean", "nothing"], ["none"]),
+            helper.make_node("Add", ["none", "per_second"], ["mean_rate"]),
+            helper.make_node("Mul", ["scale", "mean_rate"], ["scale_rate"]),
+        ]
+        names += ["mean_rate", "scale_rate"]
+    return _model(nodes, bias, [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n"]) for name in names])
 
 
 def _score_nodes() -> list[onnx.NodeProto]:
@@ -119,6 +140,8 @@ def _model(nodes: list[onnx.NodeProto], bias: float, outputs: list[onnx.ValueInf
         "ten_weeks": np.array(10.0 * WEEK),
         "last": np.array([1]),
         "bias": np.array(bias, np.float32),
+        "per_second": np.array(PER_SECOND, np.float32),
+        "nothing": np.array(0, np.float32),
     }
     graph = helper.make_graph(
         nodes,

@@ -14,7 +14,16 @@ from onnx import TensorProto, helper
 from contracts.calibration import Calibration
 from contracts.clock import to_micros
 from contracts.errors import CycleError, Unavailable
-from contracts.manifest import FORMAT_VERSION, GRAPH_FILE, MANIFEST_FILE, Manifest, Probe, checksum, encode_manifest
+from contracts.manifest import (
+    FORMAT_VERSION,
+    GRAPH_FILE,
+    MANIFEST_FILE,
+    RATE_FILE,
+    Manifest,
+    Probe,
+    checksum,
+    encode_manifest,
+)
 from contracts.task import Task
 from tests.conftest import free_port
 from trainer.registry import CUTOFF_TAG, CYCLE_TAG, LEASE_TAG, Champion, OpenRun, Registry
@@ -29,25 +38,10 @@ def registry(mlflow_url: str) -> Registry:
 
 
 def artefact(folder: Path, name: str, cutoff: int = CUTOFF) -> Manifest:
-    """A graph that answers two classes by the sign of one number, with its manifest."""
+    """A graph that answers two classes by the sign of one number, rates of 0, and their manifest."""
     folder.mkdir(parents=True, exist_ok=True)
-    graph = helper.make_graph(
-        [
-            helper.make_node("Cast", ["numbers"], ["x"], to=TensorProto.FLOAT),
-            helper.make_node("Neg", ["x"], ["minus_x"]),
-            helper.make_node("Concat", ["x", "minus_x"], ["logits"], axis=1),
-            helper.make_node("Softmax", ["logits"], ["probabilities"], axis=1),
-        ],
-        "tiny",
-        [
-            helper.make_tensor_value_info("at", TensorProto.INT64, ["n"]),
-            helper.make_tensor_value_info("numbers", TensorProto.DOUBLE, ["n", 1]),
-        ],
-        [helper.make_tensor_value_info("probabilities", TensorProto.FLOAT, ["n", 2])],
-    )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
-    onnx.checker.check_model(model)
-    (folder / GRAPH_FILE).write_bytes(model.SerializeToString())
+    for file in (GRAPH_FILE, RATE_FILE):
+        (folder / file).write_bytes(_graph(with_rate=file == RATE_FILE).SerializeToString())
     task = Task.model_validate(
         {
             "name": name,
@@ -69,17 +63,41 @@ def artefact(folder: Path, name: str, cutoff: int = CUTOFF) -> Manifest:
         error_name=task.error_name,
         ages=[],
         calibration=Calibration(1.0, []),
+        naive=[0.5, 0.5],
+        label_bounds=None,
         num_rows=1,
         rows_digest="0" * 64,
         read_at=cutoff,
         seeds=[0],
         device="cpu",
         git_sha="unknown",
-        checksums={GRAPH_FILE: checksum(folder / GRAPH_FILE)},
+        checksums={file: checksum(folder / file) for file in (GRAPH_FILE, RATE_FILE)},
         probe=Probe(at=[cutoff], numbers=[[0.0]], categories=[[]], outputs=[[0.5, 0.5]]),
     )
     (folder / MANIFEST_FILE).write_bytes(encode_manifest(manifest))
     return manifest
+
+
+def _graph(*, with_rate: bool) -> onnx.ModelProto:
+    names = ["probabilities", "rate"] if with_rate else ["probabilities"]
+    graph = helper.make_graph(
+        [
+            helper.make_node("Cast", ["numbers"], ["x"], to=TensorProto.FLOAT),
+            helper.make_node("Neg", ["x"], ["minus_x"]),
+            helper.make_node("Concat", ["x", "minus_x"], ["logits"], axis=1),
+            helper.make_node("Softmax", ["logits"], ["probabilities"], axis=1),
+            *([helper.make_node("Sub", ["logits", "logits"], ["rate"])] if with_rate else []),
+        ],
+        "tiny",
+        [
+            helper.make_tensor_value_info("at", TensorProto.INT64, ["n"]),
+            helper.make_tensor_value_info("numbers", TensorProto.DOUBLE, ["n", 1]),
+        ],
+        [helper.make_tensor_value_info(output, TensorProto.FLOAT, ["n", 2]) for output in names],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
+    onnx.checker.check_model(model)
+    return model
 
 
 def new_name() -> str:
@@ -127,6 +145,16 @@ def test_a_version_loads_as_a_plain_mlflow_model(registry: Registry, tmp_path: P
     model = pyfunc.load_model(f"models:/{name}/{version}")
     answers = model.predict({"at": np.array([CUTOFF]), "numbers": np.array([[0.0]])})
     assert answers["probabilities"].tolist() == [[0.5, 0.5]]
+
+
+def test_a_version_is_fetched_with_both_graphs(registry: Registry, tmp_path: Path) -> None:
+    name = new_name()
+    manifest = artefact(tmp_path, name)
+    version = registry.register(tmp_path, manifest, open_run(registry, name), {})
+    (tmp_path / "fetched").mkdir()
+    assert registry.fetch(name, version, tmp_path / "fetched") == manifest
+    for file in (GRAPH_FILE, RATE_FILE):
+        assert (tmp_path / "fetched" / file).read_bytes() == (tmp_path / file).read_bytes()
 
 
 def test_open_runs_are_those_of_the_task_that_still_run_and_are_ours(registry: Registry, mlflow_url: str) -> None:

@@ -13,15 +13,25 @@ from numpy.typing import NDArray
 from contracts.calibration import Calibration
 from contracts.columns import NEVER, EventColumns
 from contracts.errors import ArtefactRefused
-from contracts.manifest import GRAPH_FILE, MANIFEST_FILE, Manifest, checksum, encode_manifest, graph_feed, read_manifest
+from contracts.manifest import (
+    GRAPH_FILE,
+    MANIFEST_FILE,
+    RATE_FILE,
+    Manifest,
+    checksum,
+    encode_manifest,
+    graph_feed,
+    read_manifest,
+)
 from contracts.task import Feature, Target, Task, Training
-from trainer.artefact import make_probe, torch_answers, write_artefact
+from trainer.artefact import torch_answers, write_artefact
 from trainer.dataset import Encoder, encode, fit_encoder
-from trainer.export import build_graph
+from trainer.export import build_graph, build_rate_graph
 from trainer.graph import open_graph, raw_categories, verify_artefact
 from trainer.network import CohortNetwork, architecture
 
 DAY = 86_400_000_000
+TEMPERATURE = 1.7
 CUTOFF = 16_000 * DAY
 NUMBERS = (Feature(name="x", kind="number"), Feature(name="y", kind="number", optional=True))
 CATEGORIES = (Feature(name="carrier", kind="category"), Feature(name="origin", kind="category", optional=True))
@@ -219,15 +229,15 @@ def write(folder: Path, task: Task, encoder: Encoder, network: CohortNetwork) ->
     rows = make_rows(task, 900)
     return write_artefact(
         folder,
-        graph=build_graph(encoder, network, [0, 1]),
-        probe=make_probe(encoder, network, [0, 1], rows),
-        task=task,
         encoder=encoder,
+        network=network,
+        members=[0, 1],
+        rows=rows,
+        task=task,
         schema_id=1,
-        trained_from=int(rows.at[0]),
         horizon=2,
         ages=[],
-        calibration=Calibration(1.0, []),
+        calibration=Calibration(TEMPERATURE if task.is_classification else 1.0, []),
         num_rows=len(rows),
         rows_digest=rows.digest,
         read_at=CUTOFF,
@@ -241,7 +251,9 @@ def test_a_written_artefact_is_verified_and_answers(written: Written) -> None:
     session = verify_artefact(written.folder)
     rows = make_rows(written.task, 20, seed=3)
     found = np.column_stack(session.run(None, graph_feed(written.task, rows.at, rows.numbers, raw_categories(rows))))
-    np.testing.assert_allclose(found, torch_answers(written.encoder, written.network, [0, 1], rows), rtol=1e-4)
+    temperature = written.manifest.calibration.temperature
+    expected = torch_answers(written.encoder, written.network, [0, 1], rows, temperature)
+    np.testing.assert_allclose(found, expected, rtol=1e-4)
     assert read_manifest(written.folder) == written.manifest
     assert written.manifest.parse_task() == written.task
 
@@ -262,20 +274,22 @@ def test_an_artefact_appears_whole_over_what_a_killed_try_left(written: Written)
     write(written.folder, written.task, written.encoder, written.network)
     verify_artefact(written.folder)
     assert sorted(path.name for path in written.folder.parent.iterdir()) == ["artefact"]
-    assert sorted(path.name for path in written.folder.iterdir()) == [MANIFEST_FILE, GRAPH_FILE]
+    assert sorted(path.name for path in written.folder.iterdir()) == [MANIFEST_FILE, GRAPH_FILE, RATE_FILE]
 
 
-def test_a_truncated_graph_is_refused(written: Written) -> None:
-    file = written.folder / GRAPH_FILE
+@pytest.mark.parametrize("name", [GRAPH_FILE, RATE_FILE])
+def test_a_truncated_graph_is_refused(written: Written, name: str) -> None:
+    file = written.folder / name
     file.write_bytes(file.read_bytes()[:-100])
     with pytest.raises(ArtefactRefused, match="another checksum"):
         verify_artefact(written.folder)
 
 
-def test_a_graph_that_no_runtime_loads_is_refused(written: Written) -> None:
-    file = written.folder / GRAPH_FILE
+@pytest.mark.parametrize("name", [GRAPH_FILE, RATE_FILE])
+def test_a_graph_that_no_runtime_loads_is_refused(written: Written, name: str) -> None:
+    file = written.folder / name
     file.write_bytes(file.read_bytes()[:-100])
-    rewrite(written, checksums={GRAPH_FILE: checksum(file)})
+    rewrite(written, checksums=written.manifest.checksums | {name: checksum(file)})
     with pytest.raises(ArtefactRefused, match="cannot be loaded"):
         verify_artefact(written.folder)
 
@@ -291,9 +305,7 @@ def test_a_graph_that_answers_otherwise_is_refused(written: Written) -> None:
 def test_a_graph_that_answers_with_nan_is_refused(written: Written) -> None:
     with torch.no_grad():
         written.network.head.bias.fill_(float("nan"))
-    graph = build_graph(written.encoder, written.network, [0, 1]).SerializeToString()
-    (written.folder / GRAPH_FILE).write_bytes(graph)
-    rewrite(written, checksums={GRAPH_FILE: checksum(written.folder / GRAPH_FILE)})
+    put_graph(written, GRAPH_FILE, build_graph(written.encoder, written.network, [0, 1]))
     with pytest.raises(ArtefactRefused, match="otherwise"):
         verify_artefact(written.folder)
 
@@ -315,6 +327,29 @@ def test_a_manifest_of_another_format_is_refused(written: Written) -> None:
     rewrite(written, format_version=1)
     with pytest.raises(ArtefactRefused, match="format 1"):
         verify_artefact(written.folder)
+
+
+def test_a_rate_graph_of_another_temperature_or_network_is_refused(written: Written) -> None:
+    temperature = written.manifest.calibration.temperature
+    other = make_network(written.encoder, written.task.training, 3)
+    for graph in (
+        build_rate_graph(written.encoder, other, [1, 2], temperature),
+        *([build_rate_graph(written.encoder, written.network, [0, 1])] if written.task.is_classification else []),
+    ):
+        put_graph(written, RATE_FILE, graph)
+        with pytest.raises(ArtefactRefused, match="otherwise"):
+            verify_artefact(written.folder)
+
+
+def test_an_artefact_that_does_not_vouch_for_its_rates_is_refused(written: Written) -> None:
+    rewrite(written, checksums={GRAPH_FILE: written.manifest.checksums[GRAPH_FILE]})
+    with pytest.raises(ArtefactRefused, match="does not vouch for rate"):
+        verify_artefact(written.folder)
+
+
+def put_graph(written: Written, name: str, graph: onnx.ModelProto) -> None:
+    (written.folder / name).write_bytes(graph.SerializeToString())
+    rewrite(written, checksums=written.manifest.checksums | {name: checksum(written.folder / name)})
 
 
 def rewrite(written: Written, **changes: object) -> None:

@@ -1,0 +1,102 @@
+"""From a cohort's raw outputs to one answer in the target's own terms, as nodes: average, temper, rescale.
+
+Legend: z raw outputs of a member   p_e its probabilities   p their mean over the members   T temperature
+        m_e, s_e mean and scale of a member, standardised   ′ ∂/∂u, with features and calendar held
+
+A rate leaves as change per second: `∂/∂u` over the span in seconds.
+"""
+
+import numpy as np
+
+from trainer.dataset import Encoder
+from trainer.nodes import DOUBLE, FLOAT, Dual, Nodes
+from trainer.objectives import LOG_SCALE_LIMIT
+
+_MEMBERS = np.array([0])
+_CLASSES = np.array([-1])
+_TINY = np.finfo(np.float32).tiny
+_SECOND = 1_000_000
+
+
+def answer_classes(nodes: Nodes, encoder: Encoder, raw: Dual, temperature: float) -> None:
+    """`probabilities (n, C)`, in proportion to `p^(1/T)`, and `rate (n, C)` where raw outputs `(E, n, C)` have one."""
+    shares = nodes.add("Softmax", raw.value, axis=-1)
+    value = nodes.add("ReduceMean", shares, _MEMBERS, keepdims=0)
+    rate = None
+    if raw.rate is not None:
+        rate = nodes.add("ReduceMean", _softmax_rate(nodes, shares, raw.rate), _MEMBERS, keepdims=0)
+    if temperature != 1:
+        value, rate = _temper(nodes, Dual(value, rate), np.float32(1 / temperature))
+    nodes.answer(value, "probabilities")
+    if rate is not None:
+        nodes.answer(nodes.add("Mul", rate, np.float32(_SECOND / encoder.clock.span)), "rate")
+
+
+def _temper(nodes: Nodes, p: Dual, power: np.float32) -> Dual:
+    """`softmax(log p / T)`, whose logits have the rate `p′ / (p·T)`; where p is 0, so is p′."""
+    value = nodes.add("Softmax", nodes.add("Mul", nodes.add("Log", p.value), power), axis=-1)
+    if p.rate is None:
+        return Dual(value, None)
+    of_log = nodes.add("Div", p.rate, nodes.add("Max", p.value, _TINY))
+    return Dual(value, _softmax_rate(nodes, value, nodes.add("Mul", of_log, power)))
+
+
+def _softmax_rate(nodes: Nodes, shares: str, rate: str) -> str:
+    """Rate of shares whose logits have this rate: `p ∘ (z′ − Σ p·z′)`."""
+    mean = nodes.add("ReduceSum", nodes.add("Mul", shares, rate), _CLASSES)
+    return nodes.add("Mul", shares, nodes.add("Sub", rate, mean))
+
+
+def answer_values(nodes: Nodes, encoder: Encoder, raw: Dual) -> None:
+    """`mean (n,)` and `scale (n,)` of the members' mixture, and their rates where raw outputs `(E, n, 2)` have theirs.
+
+    `mean = avg m_e`, `scale² = avg (s_e² + (m_e − mean)²)`, so `scale·scale′ = avg (s_e·s_e′ + (m_e − mean)·(m_e′ −
+    mean′))`. In double, because the target's unit may be far from 1.
+    """
+    means, scales = _moments(nodes, raw)
+    mean = nodes.add("ReduceMean", means.value, _MEMBERS)
+    apart = nodes.add("Sub", means.value, mean)
+    squares = _sum_of_products(nodes, (scales.value, scales.value), (apart, apart))
+    scale = nodes.add("Sqrt", nodes.add("ReduceMean", squares, _MEMBERS))
+    unit = np.float64(encoder.label_scale)
+    in_unit = nodes.add("Add", nodes.add("Mul", mean, unit), np.float64(encoder.label_mean))
+    _answer_column(nodes, in_unit, "mean")
+    _answer_column(nodes, nodes.add("Mul", scale, unit), "scale")
+    if means.rate is None or scales.rate is None:
+        return
+    mean_rate = nodes.add("ReduceMean", means.rate, _MEMBERS)
+    apart_rate = nodes.add("Sub", means.rate, mean_rate)
+    products = _sum_of_products(nodes, (scales.value, scales.rate), (apart, apart_rate))
+    scale_rate = nodes.add("Div", nodes.add("ReduceMean", products, _MEMBERS), scale)
+    per_second = unit * _SECOND / encoder.clock.span
+    _answer_column(nodes, nodes.add("Mul", mean_rate, per_second), "mean_rate")
+    _answer_column(nodes, nodes.add("Mul", scale_rate, per_second), "scale_rate")
+
+
+def _moments(nodes: Nodes, raw: Dual) -> tuple[Dual, Dual]:
+    """m_e and `s_e = exp(L·tanh(z / L))`, each `(E, n, 1)` in double, with `s_e′ = s_e·(1 − tanh²)·z′`."""
+    halves = np.array([1, 1])
+    mean, raw_log_scale = nodes.add_many("Split", 2, raw.value, halves, axis=-1)
+    squashed = nodes.add("Tanh", nodes.add("Div", raw_log_scale, np.float32(LOG_SCALE_LIMIT)))
+    log_scale = nodes.add("Mul", squashed, np.float32(LOG_SCALE_LIMIT))
+    means = nodes.add("Cast", mean, to=DOUBLE)
+    scales = nodes.add("Cast", nodes.add("Exp", log_scale), to=DOUBLE)
+    if raw.rate is None:
+        return Dual(means, None), Dual(scales, None)
+    mean_rate, raw_rate = nodes.add_many("Split", 2, raw.rate, halves, axis=-1)
+    slope = nodes.add("Sub", np.float32(1), nodes.add("Mul", squashed, squashed))
+    log_scale_rate = nodes.add("Cast", nodes.add("Mul", slope, raw_rate), to=DOUBLE)
+    return (
+        Dual(means, nodes.add("Cast", mean_rate, to=DOUBLE)),
+        Dual(scales, nodes.add("Mul", scales, log_scale_rate)),
+    )
+
+
+def _sum_of_products(nodes: Nodes, first: tuple[str, str], second: tuple[str, str]) -> str:
+    return nodes.add("Add", nodes.add("Mul", *first), nodes.add("Mul", *second))
+
+
+def _answer_column(nodes: Nodes, value: str, output: str) -> None:
+    """A value `(1, n, 1)` in double as an output `(n,)`."""
+    flat = nodes.add("Reshape", value, np.array([-1]))
+    nodes.answer(nodes.add("Cast", flat, to=FLOAT), output)
