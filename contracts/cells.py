@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, select
+from sqlalchemy import ColumnElement, Connection, delete, select, tuple_
 from sqlalchemy.dialects.postgresql import insert
 
 from contracts.clock import from_micros, to_micros
@@ -42,13 +42,28 @@ class Cell:
     tempered: tuple[float, ...] = ()
 
 
+@dataclass(frozen=True)
+class Mark:
+    """A stored cell without its sketches: what it was scored on, its error, and when it was scored (microseconds)."""
+
+    origin: int
+    window: int
+    method: str
+    num_rows: int
+    loss: float
+    metric: float
+    num_revisions: int
+    is_complete: bool
+    scored_at: int
+
+
 _NAMES = [field.name for field in fields(Cell)]
 _MOMENTS = ("origin", "window")
 _KEY = ("task_id", "recipe", "origin", "window", "method")
 
 
 def record_cells(connection: Connection, task_id: int, recipe: str, cells: Sequence[Cell], now: datetime) -> None:
-    """Store cells; one that is there already is replaced, unless it knew more revisions than the new one."""
+    """Store cells; one that is there already is replaced, unless it knew more revisions, or that no label was due."""
     if not cells:
         return
     statement = insert(error_cells)
@@ -57,28 +72,76 @@ def record_cells(connection: Connection, task_id: int, recipe: str, cells: Seque
         statement.on_conflict_do_update(
             index_elements=_KEY,
             set_={column.name: found[column.name] for column in error_cells.columns if column.name not in _KEY},
-            where=error_cells.c.num_revisions <= found.num_revisions,
+            where=tuple_(error_cells.c.num_revisions, error_cells.c.is_complete)
+            <= tuple_(found.num_revisions, found.is_complete),
         ),
         [_row(cell) | {"task_id": task_id, "recipe": recipe, "scored_at": now} for cell in cells],
     )
 
 
 def read_cells(
-    connection: Connection, task_id: int, recipe: str, *, until: int, origin: int | None = None
+    connection: Connection,
+    task_id: int,
+    recipe: str,
+    *,
+    until: int,
+    since: int | None = None,
+    origin: int | None = None,
+    method: str | None = None,
 ) -> list[Cell]:
-    """Cells whose target window starts before `until`, of one origin or of all; oldest window first."""
-    of_origin = [] if origin is None else [error_cells.c.origin == from_micros(origin)]
+    """Cells whose target window starts before `until`, and at or after `since` where given; oldest window first.
+
+    Of one origin and of one method where they are given, else of all.
+    """
+    chosen: list[ColumnElement[bool]] = []
+    if since is not None:
+        chosen.append(error_cells.c.window >= from_micros(since))
+    if origin is not None:
+        chosen.append(error_cells.c.origin == from_micros(origin))
+    if method is not None:
+        chosen.append(error_cells.c.method == method)
     rows = connection.execute(
         select(*(error_cells.c[name] for name in _NAMES))
         .where(
             error_cells.c.task_id == task_id,
             error_cells.c.recipe == recipe,
             error_cells.c.window < from_micros(until),
-            *of_origin,
+            *chosen,
         )
         .order_by(error_cells.c.window, error_cells.c.origin, error_cells.c.method)
     )
     return [_cell(row) for row in rows]
+
+
+def read_marks(connection: Connection, task_id: int, recipe: str, *, since: int) -> list[Mark]:
+    """What is stored of fits of origins from `since` (microseconds) on, without the sketches; oldest window first."""
+    names = [field.name for field in fields(Mark)]
+    rows = connection.execute(
+        select(*(error_cells.c[name] for name in names))
+        .where(
+            error_cells.c.task_id == task_id,
+            error_cells.c.recipe == recipe,
+            error_cells.c.origin >= from_micros(since),
+        )
+        .order_by(error_cells.c.window, error_cells.c.origin, error_cells.c.method)
+    )
+    return [_mark(row) for row in rows]
+
+
+def delete_cells(connection: Connection, task_id: int, recipe: str, window: int) -> None:
+    """Delete the cells of a target window: corrections have moved all of its rows to others."""
+    connection.execute(
+        delete(error_cells).where(
+            error_cells.c.task_id == task_id,
+            error_cells.c.recipe == recipe,
+            error_cells.c.window == from_micros(window),
+        )
+    )
+
+
+def _mark(row: Sequence[Any]) -> Mark:
+    origin, window, *values, scored_at = row
+    return Mark(*(to_micros(origin), to_micros(window), *values, to_micros(scored_at)))
 
 
 def _cell(row: Sequence[Any]) -> Cell:

@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from psycopg import sql
-from sqlalchemy import Connection
+from sqlalchemy import Connection, func, select
 
-from contracts.clock import from_micros
+from contracts.clock import EPOCH, from_micros, to_micros
+from contracts.database import events, schemas
 from contracts.task import Task
 
 WITHHELD_BYTES = 13  # of 256: the fixed 5 % of events that no fit ever uses
@@ -87,11 +88,14 @@ def _used(positions: NDArray[np.int32], known: Sequence[str]) -> tuple[NDArray[n
     return (np.cumsum(occurs) - 1)[positions], list(compress(known, occurs))
 
 
-def read_events(connection: Connection, task_id: int, task: Task, cutoff: int) -> EventColumns:
+def read_events(
+    connection: Connection, task_id: int, task: Task, cutoff: int, *, since: int | None = None, until: int | None = None
+) -> EventColumns:
     """Every revision that happened before `cutoff` and was known by it, from one snapshot.
 
-    The caller's transaction should be REPEATABLE READ. Rows come through COPY as fixed-width binary tuples, which
-    NumPy reads in place: categories and classes travel as positions in vocabularies that are read first.
+    With `since` and `until` only those that happened in `[since, until)`; moments in microseconds. The caller's
+    transaction should be REPEATABLE READ. Rows come through COPY as fixed-width binary tuples, which NumPy reads in
+    place: categories and classes travel as positions in vocabularies that are read first.
     """
     allowed = sql.SQL(
         "events.task_id = {task_id} AND at < {cutoff} AND known_at <= {cutoff} AND row_schema = {row_schema}"
@@ -100,6 +104,10 @@ def read_events(connection: Connection, task_id: int, task: Task, cutoff: int) -
         cutoff=sql.Literal(from_micros(cutoff)),
         row_schema=sql.Literal(task.row_schema),
     )
+    if since is not None:
+        allowed += sql.SQL(" AND at >= {}").format(sql.Literal(from_micros(since)))
+    if until is not None:
+        allowed += sql.SQL(" AND at < {}").format(sql.Literal(from_micros(until)))
     source = sql.SQL("events JOIN schemas ON schemas.id = events.schema_id")
     texts: list[sql.Composable] = [
         sql.SQL("categories[{}]").format(sql.Literal(j + 1)) for j in range(len(task.categories))
@@ -128,6 +136,30 @@ def read_events(connection: Connection, task_id: int, task: Task, cutoff: int) -
         with cursor.copy(query) as copy:
             stream = b"".join(copy)
     return _parse_copy(task, stream, layout, vocabularies)
+
+
+def read_fingerprints(
+    connection: Connection, task_id: int, task: Task, cutoff: int, *, since: int
+) -> dict[int, tuple[int, int]]:
+    """Window -> its current rows and all their revisions, as known at `cutoff`, of windows from `since` on.
+
+    Any append or correction changes one of the two, so they tell whether a cell still stands on what is known.
+    """
+    window = func.date_bin(from_micros(task.clock.window) - EPOCH, events.c.at, from_micros(since))
+    is_current = events.c.superseded_at.is_(None) | (events.c.superseded_at > from_micros(cutoff))
+    rows = connection.execute(
+        select(window, func.count().filter(is_current), func.count())
+        .join(schemas, schemas.c.id == events.c.schema_id)
+        .where(
+            events.c.task_id == task_id,
+            events.c.at >= from_micros(since),
+            events.c.at < from_micros(cutoff),
+            events.c.known_at <= from_micros(cutoff),
+            schemas.c.row_schema == task.row_schema,
+        )
+        .group_by(window)
+    )
+    return {to_micros(start): (num_rows, num_revisions) for start, num_rows, num_revisions in rows}
 
 
 def _copy_layout(

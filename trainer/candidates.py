@@ -26,6 +26,7 @@ from trainer.device import device_name
 from trainer.fit import EpochReport, Member, finish, fit
 from trainer.graph import verify_artefact
 from trainer.judge import validated_ages
+from trainer.kept import recipe_folder
 from trainer.network import CohortNetwork
 from trainer.reading import Reading
 
@@ -44,7 +45,7 @@ class Fit:
 
 def candidate_folder(home: Path, task: Task, origin: int) -> Path:
     """Where the fit of an origin (microseconds) is kept."""
-    return home / "candidates" / task.name / task.recipe / str(origin)
+    return recipe_folder(home, task.name, task.recipe) / str(origin)
 
 
 def seeds_of(task: Task) -> list[int]:
@@ -142,12 +143,18 @@ def find_kept(home: Path, task: Task, origin: int) -> Manifest | None:
     return manifest if manifest.cutoff == origin and manifest.recipe == task.recipe else None
 
 
-def renew_verdict(home: Path, reading: Reading, manifest: Manifest, verdict: Verdict) -> Manifest:
-    """Give a kept fit the verdict of now. Where it says the same as before, the file stays as it was, byte for byte."""
+def renew_verdict(
+    home: Path, reading: Reading, manifest: Manifest, verdict: Verdict, calibration: Calibration
+) -> Manifest:
+    """Give a kept fit the verdict and the quantiles of now; its graph keeps its temperature.
+
+    Where they say the same as before, the file stays as it was, byte for byte.
+    """
     renewed = msgspec.structs.replace(
         manifest,
         horizon=verdict.horizon,
         ages=validated_ages(verdict),
+        calibration=Calibration(manifest.calibration.temperature, calibration.ages),
         task=reading.schema.task.model_dump(mode="json"),
         schema_id=reading.schema.schema_id,
     )

@@ -152,6 +152,14 @@ def draw_in_labels(task: Task, rows: EventColumns, known: EventColumns) -> Event
     return replace(rows, labels=rows.labels.clip(low, high))
 
 
+def label_bounds(encoder: Encoder) -> tuple[float, float] | None:
+    """The bounds that `draw_in_labels` draws in to, for this fit; None for classification."""
+    if encoder.is_classification:
+        return None
+    reach = LABEL_LIMIT * encoder.label_scale
+    return encoder.label_mean - reach, encoder.label_mean + reach
+
+
 def phase(at: NDArray[np.int64], name: Calendar) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Sine and cosine `(n,)` of the part of a day, week or year that has passed; the year is the mean Gregorian one."""
     angle = (at % PERIODS[name]) * (2 * math.pi / PERIODS[name])

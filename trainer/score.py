@@ -179,11 +179,10 @@ def score_naive(
     is_complete: bool = True,
 ) -> Cell:
     """The same cell for saying what the newest window known at the origin says; `known` are the rows of that fit."""
-    newest = in_window(known, task.clock.window_start(int(known.at[-1])), task.clock)
     return make_cell(
         task,
         classes,
-        _naive_outputs(task, newest, classes, len(rows)),
+        repeat_answer(task, naive_answer(task, known, classes), len(rows)),
         rows,
         origin=origin,
         window=window,
@@ -193,18 +192,26 @@ def score_naive(
     )
 
 
-def _naive_outputs(task: Task, newest: EventColumns, classes: Sequence[str], count: int) -> list[NDArray[np.float32]]:
+def naive_answer(task: Task, known: EventColumns, classes: Sequence[str]) -> list[float]:
+    """What the newest window of these rows says of any row: a share for each class, or mean and scale; as float32."""
+    newest = in_window(known, task.clock.window_start(int(known.at[-1])), task.clock)
     if task.is_classification:
         positions = class_positions(classes, newest)
         logits = naive(_targets_only(positions[positions >= 0]), len(classes), is_classification=True)
-        shares = np.exp(logits) / np.exp(logits).sum()
-        return [np.tile(shares, (count, 1)).astype(np.float32)]
+        shares: NDArray[np.float32] = np.exp(logits) / np.exp(logits).sum()
+        return [float(share) for share in shares]
     # The method speaks of standardised labels; the newest window's own mean and deviation are as good a unit as any.
     mean, deviation = float(newest.labels.mean()), float(newest.labels.std()) or 1.0
     standardised = ((newest.labels - mean) / deviation).astype(np.float32)
     shift, scale = naive(_targets_only(standardised), 2, is_classification=False)
-    ones = np.ones(count, np.float32)
-    return [ones * np.float32(mean + deviation * shift), ones * np.float32(deviation * scale)]
+    return [float(np.float32(mean + deviation * shift)), float(np.float32(deviation * scale))]
+
+
+def repeat_answer(task: Task, given: Sequence[float], count: int) -> list[NDArray[np.float32]]:
+    """One answer as a graph's outputs on that many rows: [probabilities (n, C)], or [mean (n,), scale (n,)]."""
+    if task.is_classification:
+        return [np.tile(np.array(given, np.float32), (count, 1))]
+    return [np.full(count, value, np.float32) for value in given]
 
 
 def _targets_only(targets: NDArray[np.int64] | NDArray[np.float32]) -> Encoded:
