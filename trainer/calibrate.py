@@ -31,9 +31,12 @@ TEMPERATURES: tuple[float, ...] = tuple(10 ** (k / 25) for k in range(-10, 16))
 LEAST_PROBABILITY = 1e-6
 # Rows of distinct target windows below which no temperature is fitted.
 LEAST_ROWS = 200
-# Newest target windows that quantiles and temperature are taken from.
-POOLED_WINDOWS = 52
+# Target windows that a quantile or a temperature is taken from, and that the walk goes back over: the newest.
+POOLED_WINDOWS = 26
+WALKED_WINDOWS = 104
+# γ, and the most that it may be times the windows that errors arrive late by, or the walk would swing.
 STEP = 0.1
+_LATE_STEP = 0.4
 
 _SKETCH = 200
 _LEAST_SCALE = 1e-12
@@ -92,7 +95,8 @@ def fit_temperature(cells: Iterable[Cell], method: str) -> float:
 
     Between the points of the grid the loss is taken for a parabola in log T.
     """
-    found = _newest([cell for cell in cells if cell.method == method and cell.is_complete and cell.tempered])
+    known = [cell for cell in cells if cell.method == method and cell.is_complete and cell.tempered]
+    found = _newest(known, POOLED_WINDOWS)
     if sum({cell.window: cell.num_rows for cell in found}.values()) < LEAST_ROWS:
         return 1.0
     losses = np.average([cell.tempered for cell in found], axis=0, weights=[cell.num_rows for cell in found])
@@ -124,7 +128,7 @@ def calibrate(
     for cell in sorted(known, key=lambda cell: cell.window):
         by_age.setdefault(clock.age(cell.origin, cell.window), []).append(cell)
     ages = [
-        _calibrate_age(age, _newest(by_age[age]), clock.window + label_delay)
+        _calibrate_age(age, _newest(by_age[age], WALKED_WINDOWS), clock.window, label_delay)
         for age in sorted(by_age)
         if 0 <= age < max_age
     ]
@@ -140,9 +144,9 @@ def share_covered(cell: Cell, quantiles: NDArray[np.float64]) -> NDArray[np.floa
     return shares
 
 
-def _newest(cells: Sequence[Cell]) -> list[Cell]:
-    """Cells of the newest target windows."""
-    windows = sorted({cell.window for cell in cells})[-POOLED_WINDOWS:]
+def _newest(cells: Sequence[Cell], count: int) -> list[Cell]:
+    """Cells of so many target windows, the newest."""
+    windows = sorted({cell.window for cell in cells})[-count:]
     return [cell for cell in cells if cell.window >= windows[0]] if windows else []
 
 
@@ -173,32 +177,34 @@ def _weights(cell: Cell) -> NDArray[np.float64]:
     return weights
 
 
-def _calibrate_age(age: int, cells: Sequence[Cell], delay: int) -> AgeQuantiles:
+def _calibrate_age(age: int, cells: Sequence[Cell], window: int, label_delay: int) -> AgeQuantiles:
     """Walk the target windows of one age, oldest first; then say what stands after the last.
 
-    `delay` is from the start of a window until its labels are due: no fit knows the errors of a later one.
+    A fit knows the errors of windows whose labels were due at its origin, and of no other.
     """
     nominal = 1.0 - np.array(LEVELS)
+    gamma = min(STEP, _LATE_STEP / (age + math.ceil((window + label_delay) / window)))
     pool = _pool(cells)
     windows = [cell.window for cell in cells]
     miscoverages = [nominal]
     for cell in cells:
-        num_known = bisect_right(windows, cell.origin - delay)
-        quantiles, num_supported = _quantiles(pool, pool.owner < num_known, miscoverages[num_known])
-        step = STEP * (nominal - (1.0 - share_covered(cell, quantiles)))
+        num_known = bisect_right(windows, cell.origin - window - label_delay)
+        quantiles, num_supported = _quantiles(pool, num_known, miscoverages[num_known])
+        step = gamma * (nominal - (1.0 - share_covered(cell, quantiles)))
         step[num_supported:] = 0.0
         miscoverages.append((miscoverages[-1] + step).clip(0.0, 1.0))
-    quantiles, num_supported = _quantiles(pool, np.ones(len(pool.owner), np.bool_), miscoverages[-1])
-    return AgeQuantiles(age, sum(cell.num_rows for cell in cells), quantiles[:num_supported].tolist())
+    quantiles, num_supported = _quantiles(pool, len(cells), miscoverages[-1])
+    num_rows = sum(cell.num_rows for cell in cells[-POOLED_WINDOWS:])
+    return AgeQuantiles(age, num_rows, quantiles[:num_supported].tolist())
 
 
-def _quantiles(
-    pool: _Pool, chosen: NDArray[np.bool_], miscoverages: NDArray[np.float64]
-) -> tuple[NDArray[np.float64], int]:
-    """The ⌈(n + 1)(1 − α)⌉-th smallest of n chosen scores for each level's α, and how many levels n can support.
+def _quantiles(pool: _Pool, num_known: int, miscoverages: NDArray[np.float64]) -> tuple[NDArray[np.float64], int]:
+    """The ⌈(n + 1)(1 − α)⌉-th smallest for each level's α of the n scores of the newest of so many known windows.
 
+    Beside them, how many levels n can support.
     They never fall from level to level. A rank beyond n, which only an adapted α asks for, is the largest score.
     """
+    chosen = (pool.owner < num_known) & (pool.owner >= num_known - POOLED_WINDOWS)
     rows = np.cumsum(np.where(chosen, pool.weights, 0.0))
     n = rows[-1]
     if n < 1:

@@ -207,3 +207,16 @@ def test_a_drifting_stream_is_covered_in_the_long_run_where_plain_pooling_is_not
         pooled.append(float((windows[k] <= np.quantile(np.concatenate(windows[:k]), 0.9)).mean()))
     assert np.mean(adapted) == pytest.approx(0.90, abs=0.01)
     assert np.mean(pooled) < 0.85
+
+
+def test_errors_that_arrive_forty_windows_late_do_not_make_the_quantile_swing() -> None:
+    """Weeks are hard or easy by 15 %. With the whole step, coverage strays by 6.7 % instead of 5.2 %."""
+    rng, age = np.random.default_rng(2), 40
+    windows = [np.abs(rng.normal(size=150)) * math.exp(0.15 * rng.normal()) for _ in range(320)]
+    cells = [cell_of(scores, k, age) for k, scores in enumerate(windows)]
+    covered = []
+    for k in range(160, 320, 2):
+        found = calibrate(cells[: k - age], method="gi", clock=CLOCK, max_age=64)
+        covered.append(float(share_covered(cells[k], np.array(find_quantile(found, age, 0.9)))))
+    assert np.mean(covered) == pytest.approx(0.90, abs=0.01)
+    assert np.std(covered) <= 0.06
