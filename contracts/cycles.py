@@ -4,12 +4,12 @@ A running cycle holds a lease. Every step begins by renewing it, so whoever lost
 step and can release nothing.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Literal
 
-from sqlalchemy import ColumnElement, Connection, func, literal, select, update
+from sqlalchemy import ColumnElement, Connection, case, exists, func, literal, select, update
 from sqlalchemy.dialects.postgresql import JSONB, insert
 from sqlalchemy.exc import IntegrityError
 
@@ -145,14 +145,26 @@ def _note_override(connection: Connection, cycle: Cycle, override: tuple[str, st
     return _cycle(row)
 
 
-def claim_cycle(connection: Connection, lease: str, now: datetime, lease_time: timedelta) -> Cycle | None:
-    """Take the oldest requested cycle that no one else is taking; None where there is none."""
+def claim_cycle(
+    connection: Connection, lease: str, now: datetime, lease_time: timedelta, newest_first: Collection[int] = ()
+) -> Cycle | None:
+    """Take a requested cycle that no one else is taking; None where there is none.
+
+    Tasks take turns: the one whose last cycle began longest ago comes first. Of one task the oldest cutoff does, or the
+    newest where its id is among `newest_first`.
+    """
+    other, begun = cycles.alias(), cycles.alias()
+    is_before = case(
+        (cycles.c.task_id.in_(newest_first), other.c.cutoff > cycles.c.cutoff), else_=other.c.cutoff < cycles.c.cutoff
+    )
+    is_preceded = exists().where(other.c.task_id == cycles.c.task_id, other.c.state == "requested", is_before)
+    last_begun = select(func.max(begun.c.started_at)).where(begun.c.task_id == cycles.c.task_id).scalar_subquery()
     chosen = (
         select(cycles.c.id)
-        .where(cycles.c.state == "requested")
-        .order_by(cycles.c.cutoff, cycles.c.id)
+        .where(cycles.c.state == "requested", ~is_preceded)
+        .order_by(last_begun.nulls_first(), cycles.c.id)
         .limit(1)
-        .with_for_update(skip_locked=True)
+        .with_for_update(skip_locked=True, of=cycles)
         .scalar_subquery()
     )
     row = connection.execute(
@@ -222,6 +234,17 @@ def _failed(rule: str, reason: str | None) -> ColumnElement[Any]:
         literal({"passed": False, "reason": reason}, JSONB)
     )
     return verdict.concat(func.jsonb_build_object("decisions", so_far.concat(literal([decision], JSONB))))
+
+
+def find_judged(connection: Connection, task_id: int) -> Cycle | None:
+    """The newest attempt at the newest cutoff whose candidate was judged: released, or held."""
+    row = connection.execute(
+        select(*_COLUMNS)
+        .where(cycles.c.task_id == task_id, cycles.c.state.in_(("released", "held")), cycles.c.verdict.is_not(None))
+        .order_by(cycles.c.cutoff.desc(), cycles.c.attempt.desc())
+        .limit(1)
+    ).one_or_none()
+    return None if row is None else _cycle(row)
 
 
 def list_cycles(connection: Connection, task_id: int, limit: int = 1000) -> Sequence[Cycle]:

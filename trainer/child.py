@@ -1,4 +1,4 @@
-"""The training process: one cycle, or one sweep of orphaned runs, then it ends.
+"""The training process: one cycle, one sweep of orphaned runs, or the rivals of one task, then it ends.
 
 Only here torch and mlflow are loaded, so an out-of-memory, a hang or a broken device costs one window and never the
 scheduler. The order comes as one line on standard input, which keeps passwords out of arguments and environment; the
@@ -12,19 +12,19 @@ import signal
 import sys
 import threading
 from datetime import UTC, datetime
-from typing import Any
 
-import msgspec
 import structlog
 from sqlalchemy import Engine
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from contracts.catalog import list_tasks
+from contracts.clock import to_micros
 from contracts.cycles import Cycle, list_cycles
 from contracts.database import make_engine
 from contracts.errors import CycleError, Unavailable
 from contracts.logs import configure_logs
+from trainer.orders import FillRivals, RunCycle, Sweep, read_order
 from trainer.settings import TrainerSettings
 
 log = structlog.get_logger(__name__)
@@ -32,18 +32,8 @@ log = structlog.get_logger(__name__)
 STORE_AWAY = 69
 ORPHANED = 70
 STOPPED = 130
-
-
-class Order(msgspec.Struct, frozen=True):
-    """What the scheduler wants done: this claimed cycle, or a sweep where it is None."""
-
-    settings: dict[str, Any]
-    cycle: Cycle | None
-
-
-def write_order(settings: TrainerSettings, cycle: Cycle | None) -> bytes:
-    """The order as one line."""
-    return msgspec.json.encode(Order(settings.model_dump(mode="json"), cycle)) + b"\n"
+# Rivals leave the cores to whoever answers and trains.
+_POLITENESS = 10
 
 
 def run_child(stream: io.RawIOBase) -> int:
@@ -53,19 +43,21 @@ def run_child(stream: io.RawIOBase) -> int:
     """
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    order = msgspec.json.decode(stream.readline(), type=Order)
+    settings, job = read_order(stream.readline())
     threading.Thread(target=_die_with_parent, args=(stream,), daemon=True).start()
-    settings = TrainerSettings(**order.settings)
     configure_logs(settings)
     logging.getLogger("httpx").setLevel(logging.WARNING)
     assert settings.database_url is not None
     assert settings.mlflow_url is not None
     engine = make_engine(settings.database_url)
     try:
-        if order.cycle is None:
-            end_orphans(engine, settings.mlflow_url)
-        else:
-            _run(engine, order.cycle, settings, settings.mlflow_url)
+        match job:
+            case RunCycle(cycle):
+                _run(engine, cycle, settings, settings.mlflow_url)
+            case Sweep():
+                end_orphans(engine, settings.mlflow_url)
+            case FillRivals(task_id):
+                _fill(engine, task_id, settings)
     except KeyboardInterrupt:
         return STOPPED
     except (OperationalError, PoolTimeout):  # a cycle that has begun sees to this itself
@@ -87,6 +79,21 @@ def _run(engine: Engine, cycle: Cycle, settings: TrainerSettings, mlflow_url: st
     with structlog.contextvars.bound_contextvars(cycle_id=cycle.cycle_id):
         report = structlog.get_logger("trainer.cycle").info
         run_cycle(engine, Registry(mlflow_url), cycle, settings=settings, now=lambda: datetime.now(UTC), report=report)
+
+
+def _fill(engine: Engine, task_id: int, settings: TrainerSettings) -> None:
+    from trainer.device import choose_device
+    from trainer.reading import read
+    from trainer.rivals import fill_rivals
+
+    os.nice(_POLITENESS)
+    with engine.connect() as connection:
+        (schema,) = (schema for schema in list_tasks(connection) if schema.task_id == task_id)
+    moment = datetime.now(UTC)
+    reading = read(engine, schema, to_micros(moment), moment)
+    with structlog.contextvars.bound_contextvars(task=schema.task.name):
+        report = structlog.get_logger("trainer.rivals").info
+        fill_rivals(engine, reading, settings, choose_device(settings), report)
 
 
 def _die_with_parent(stream: io.RawIOBase) -> None:

@@ -1,5 +1,7 @@
 """The trainer process: looks every second what is due, claims one cycle, and has it carried out by a child process.
 
+While no cycle is asked for, the child fits rivals, and makes way for whatever is.
+
 The `cycles` table is the only truth, so nothing is scheduled in memory but the tick itself: a clock change, a pause or
 a restart costs nothing but time. While PostgreSQL is away the trainer waits and says so once.
 """
@@ -17,17 +19,20 @@ import httpx
 import structlog
 from apscheduler.schedulers.background import BackgroundScheduler
 from psycopg.errors import UndefinedTable
-from sqlalchemy import Connection, Engine, update
+from sqlalchemy import Connection, Engine, select, update
 from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError, ProgrammingError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from contracts.catalog import Schema, list_tasks
-from contracts.clock import format_moment, from_micros
+from contracts.clock import format_moment, from_micros, to_micros
 from contracts.cycles import Cycle, claim_cycle, end_cycle, expire_leases, list_cycles, renew_lease, request_cycle
 from contracts.database import cycles, make_engine
 from contracts.errors import Conflict, Fault, InvalidInput, LeaseLost
 from trainer import supervision
-from trainer.due import REGISTRY_UNREACHABLE, due_cutoff, newest_cutoff
+from trainer.due import OVERRULED, REGISTRY_UNREACHABLE, STOPPED, due_cutoff, newest_cutoff
+from trainer.idle import Idle
+from trainer.live import Live
+from trainer.orders import FillRivals, RunCycle, Sweep
 from trainer.settings import TrainerSettings
 from trainer.supervision import Child
 
@@ -36,8 +41,10 @@ log = structlog.get_logger(__name__)
 HEARTBEAT_FILE = "trainer.heartbeat"
 
 _SWEEP_PAUSE_SECONDS = 30.0
-_SWEEP_LIMIT_SECONDS = 120.0
 _LEAST_PATIENCE_SECONDS = 60.0
+# A rival's process has nothing to put in order before it goes.
+_RIVAL_GRACE_SECONDS = 2.0
+_LATE_TICKS = 10
 
 
 def run_trainer(settings: TrainerSettings) -> None:
@@ -58,16 +65,19 @@ def run_trainer(settings: TrainerSettings) -> None:
         signal.signal(number, lambda _number, _frame: stop.set())
     assert settings.database_url is not None
     trainer = Trainer(make_engine(settings.database_url), settings)
+    live = Live(trainer.engine, settings, stop)
     scheduler = BackgroundScheduler(timezone=UTC)
-    scheduler.add_job(
-        lambda: trainer.tick(datetime.now(UTC)),
-        "interval",
-        seconds=settings.tick_seconds,
-        coalesce=True,
-        max_instances=1,
-        misfire_grace_time=None,
-        next_run_time=datetime.now(UTC),
-    )
+    for job in (trainer.tick, live.tick):
+        scheduler.add_job(
+            lambda tick: tick(datetime.now(UTC)),
+            "interval",
+            args=[job],
+            seconds=settings.tick_seconds,
+            coalesce=True,
+            max_instances=1,
+            misfire_grace_time=None,
+            next_run_time=datetime.now(UTC),
+        )
     scheduler.start()
     log.info("trainer.started", home=str(settings.home), device=settings.device)
     stop.wait()
@@ -98,7 +108,9 @@ class Trainer:
         self.settings = settings
         self.child: Child | None = None
         self._lease_time = timedelta(seconds=settings.lease_seconds)
+        self._idle = Idle(engine, settings.max_attempts)
         self._renew_at = 0.0
+        self._ticked_at = time.monotonic()
         self._trouble: str | None = None
         # A former trainer may have left runs open.
         self._must_sweep = True
@@ -107,8 +119,9 @@ class Trainer:
     def tick(self, now: datetime) -> None:
         """Look after the child, end what lost its trainer, request what is due, and start what is claimed."""
         heartbeat(self.settings).touch()
+        self._note_lateness()
         if self.child is not None:
-            supervision.kill_if_over(self.child, self.settings)
+            supervision.kill_if_over(self.child)
         try:
             self._tend(now)
         except (OperationalError, InterfaceError, PoolTimeout, ProgrammingError) as error:
@@ -125,7 +138,7 @@ class Trainer:
     def stop(self, now: datetime) -> None:
         """End the child and its cycle; returns within seconds."""
         if self.child is not None:
-            supervision.stop(self.child)
+            supervision.stop(self.child, STOPPED)
             try:
                 self._conclude(self.child, now)
             except (DBAPIError, PoolTimeout):
@@ -143,8 +156,14 @@ class Trainer:
                 log.warning("cycle.expired", cycle_id=cycle.cycle_id, step=cycle.step)
                 self._must_sweep = True
         self._request(now)
+        if self.child is not None and isinstance(self.child.job, FillRivals) and self._is_wanted():
+            supervision.stop(self.child, OVERRULED, _RIVAL_GRACE_SECONDS)
+            self._conclude(self.child, now)
+            self.child = None
         if self.child is None and not self._sweep():
             self._claim(now)
+        if self.child is None and (job := self._idle.choose(now)) is not None:
+            self.child = supervision.start(self.settings, job)
 
     def _renew(self, child: Child, now: datetime) -> None:
         if child.cycle is None or time.monotonic() < self._renew_at:
@@ -154,13 +173,16 @@ class Trainer:
                 renew_lease(connection, child.cycle, now, self._lease_time)
         except LeaseLost:
             # Either it has just ended its cycle and is leaving, or it learns of the loss at its next step.
-            child.deadline = min(child.deadline, time.monotonic() + self.settings.lease_seconds)
+            patience = self.settings.lease_seconds
+            supervision.hasten(child, patience, f"Its lease was lost, and it did not leave within {patience:g} s.")
         self._renew_at = time.monotonic() + self.settings.lease_seconds / 3
 
     def _conclude(self, child: Child, now: datetime) -> None:
         """After the child's end: its cycle fails here where it could not end it itself."""
         reason = supervision.close(child)
-        if child.cycle is None:
+        if isinstance(child.job, FillRivals):
+            self._idle.conclude(child.job, reason, now)
+        elif child.cycle is None:
             self._must_sweep = reason is not None
         elif reason is not None:
             self._must_sweep = True
@@ -190,28 +212,46 @@ class Trainer:
                     except Conflict:
                         continue
                     log.info(
-                        "cycle.requested", task=schema.task.name, cutoff=format_moment(cutoff), attempt=cycle.attempt
+                        "cycle.requested",
+                        task=schema.task.name,
+                        cutoff=format_moment(cutoff),
+                        attempt=cycle.attempt,
+                        late_seconds=(to_micros(now) - cutoff) / 1e6,
                     )
 
     def _claim(self, now: datetime) -> None:
         with self.engine.begin() as connection:
-            cycle = claim_cycle(connection, uuid4().hex, now, self._lease_time)
+            scheduled = [schema.task_id for schema in list_tasks(connection) if schema.task.schedule == "window"]
+            cycle = claim_cycle(connection, uuid4().hex, now, self._lease_time, newest_first=scheduled)
         if cycle is not None:
             log.info(
                 "cycle.claimed", cycle_id=cycle.cycle_id, cutoff=format_moment(cycle.cutoff), attempt=cycle.attempt
             )
             self._renew_at = time.monotonic() + self.settings.lease_seconds / 3
-            self.child = supervision.start(self.settings, cycle)
+            self.child = supervision.start(self.settings, RunCycle(cycle))
 
-    def _sweep(self) -> bool:
-        """Start a sweep of orphaned runs where one is due and MLflow answers; whether it did."""
+    def _is_wanted(self) -> bool:
+        """Whether there is anything that rivals must make way for."""
+        with self.engine.connect() as connection:
+            requested = connection.execute(select(cycles.c.id).where(cycles.c.state == "requested").limit(1))
+            is_requested = requested.one_or_none() is not None
+        return is_requested or self._may_sweep()
+
+    def _may_sweep(self) -> bool:
+        """Whether a sweep of orphaned runs is due and MLflow answers."""
         if not self._must_sweep or time.monotonic() < self._sweep_at:
             return False
-        self._sweep_at = time.monotonic() + _SWEEP_PAUSE_SECONDS
         if not self._has_registry():
+            self._sweep_at = time.monotonic() + _SWEEP_PAUSE_SECONDS
             return False
-        self.child = supervision.start(self.settings, None)
-        self.child.deadline = time.monotonic() + _SWEEP_LIMIT_SECONDS
+        return True
+
+    def _sweep(self) -> bool:
+        """Start a sweep where one may be; whether it did."""
+        if not self._may_sweep():
+            return False
+        self._sweep_at = time.monotonic() + _SWEEP_PAUSE_SECONDS
+        self.child = supervision.start(self.settings, Sweep())
         return True
 
     def _has_registry(self) -> bool:
@@ -219,6 +259,13 @@ class Trainer:
             return httpx.get(f"{self.settings.mlflow_url}/health", timeout=2).status_code == httpx.codes.OK
         except httpx.HTTPError:
             return False
+
+    def _note_lateness(self) -> None:
+        """Say where this process was stopped, or the machine slept, for longer than ticks can differ."""
+        pause = time.monotonic() - self._ticked_at
+        self._ticked_at += pause
+        if pause > _LATE_TICKS * self.settings.tick_seconds:
+            log.warning("tick.late", seconds=round(pause, 1))
 
     def _note_trouble(self, event: str, error: Exception) -> None:
         if self._trouble != event:

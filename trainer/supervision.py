@@ -10,32 +10,44 @@ from dataclasses import dataclass
 import structlog
 
 from contracts.cycles import Cycle
-from trainer.child import ORPHANED, STOPPED, STORE_AWAY, write_order
+from trainer.child import ORPHANED, STOPPED, STORE_AWAY
 from trainer.due import STOPPED as STOPPED_REASON
 from trainer.due import STORE_UNREACHABLE
+from trainer.orders import Job, RunCycle, Sweep, write_order
 from trainer.settings import TrainerSettings
 
 log = structlog.get_logger(__name__)
 
-_GRACE_SECONDS = 10.0
+GRACE_SECONDS = 10.0
+
+_SWEEP_LIMIT_SECONDS = 120.0
 
 
 @dataclass
 class Child:
-    """A started process. `deadline` by the monotonic clock; `reason` is why it was ended from outside, where it was."""
+    """A started process. At `deadline`, by the monotonic clock, it is ended because it is `overdue`.
+
+    `reason` is why it was ended from outside, where it was.
+    """
 
     process: "subprocess.Popen[bytes]"
-    cycle: Cycle | None
+    job: Job
     deadline: float
+    overdue: str
     reason: str | None = None
+
+    @property
+    def cycle(self) -> Cycle | None:
+        """The cycle that it carries out, where it does."""
+        return self.job.cycle if isinstance(self.job, RunCycle) else None
 
     @property
     def is_running(self) -> bool:
         return self.process.poll() is None
 
 
-def start(settings: TrainerSettings, cycle: Cycle | None) -> Child:
-    """Start a process for this cycle, or a sweep, in a session of its own: a terminal's Ctrl-C is ours to pass on."""
+def start(settings: TrainerSettings, job: Job) -> Child:
+    """Start a process for this job in a session of its own: a terminal's Ctrl-C is ours to pass on."""
     process = subprocess.Popen(
         [sys.executable, "-m", "trainer.child"],
         stdin=subprocess.PIPE,
@@ -45,32 +57,40 @@ def start(settings: TrainerSettings, cycle: Cycle | None) -> Child:
         env={"OMP_WAIT_POLICY": "passive", **os.environ},
     )
     assert process.stdin is not None
-    process.stdin.write(write_order(settings, cycle))
+    process.stdin.write(write_order(settings, job))
     process.stdin.flush()
-    return Child(process, cycle, time.monotonic() + settings.cycle_limit_seconds)
+    limit = _SWEEP_LIMIT_SECONDS if isinstance(job, Sweep) else settings.cycle_limit_seconds
+    return Child(process, job, time.monotonic() + limit, f"The time limit of {limit:g} s was reached.")
 
 
-def kill_if_over(child: Child, settings: TrainerSettings) -> None:
+def hasten(child: Child, seconds: float, overdue: str) -> None:
+    """Leave a process no more than so much time, and say why."""
+    deadline = time.monotonic() + seconds
+    if deadline < child.deadline:
+        child.deadline, child.overdue = deadline, overdue
+
+
+def kill_if_over(child: Child) -> None:
     """End a process that has had its time; its cycle fails with that reason."""
     if child.is_running and time.monotonic() > child.deadline:
-        child.reason = f"The time limit of {settings.cycle_limit_seconds:g} s was reached."
+        child.reason = child.overdue
         log.error("child.killed", reason=child.reason)
         _kill(child)
 
 
-def stop(child: Child) -> None:
-    """Ask a process to end its cycle and run, and kill it where that takes too long."""
-    child.reason = STOPPED_REASON
+def stop(child: Child, reason: str, grace_seconds: float = GRACE_SECONDS) -> None:
+    """Ask a process to end what it does, and kill it where that takes too long."""
+    child.reason = reason
     if child.is_running:
         child.process.terminate()
     try:
-        child.process.wait(_GRACE_SECONDS)
+        child.process.wait(grace_seconds)
     except subprocess.TimeoutExpired:
         _kill(child)
 
 
 def close(child: Child) -> str | None:
-    """After its end: free the pipe; returns why its cycle failed, None after a clean exit."""
+    """After its end: free the pipe; returns why its job failed, None after a clean exit."""
     code = child.process.wait()
     if child.process.stdin is not None:
         child.process.stdin.close()

@@ -24,6 +24,7 @@ from tests.integration.drifting import HOUR, START, claim, cutoff_after, define,
 from trainer import supervision
 from trainer.child import end_orphans
 from trainer.due import REGISTRY_UNREACHABLE, STOPPED, STORE_UNREACHABLE
+from trainer.orders import RunCycle
 from trainer.registry import CYCLE_TAG, LEASE_TAG, Registry
 from trainer.scheduler import Trainer, heartbeat, is_alive, run_trainer
 from trainer.settings import TrainerSettings
@@ -231,7 +232,7 @@ def test_a_cycle_whose_store_goes_away_before_it_begins_is_tried_again(tmp_path:
     cycle = Cycle(
         1, 1, to_micros(START), 1, "running", "claim", "mine", None, None, None, None, None, now(), now(), None
     )
-    child = supervision.start(settings_for(dead, "http://127.0.0.1:1", tmp_path), cycle)
+    child = supervision.start(settings_for(dead, "http://127.0.0.1:1", tmp_path), RunCycle(cycle))
     assert supervision.close(child) == STORE_UNREACHABLE
 
 
