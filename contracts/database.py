@@ -98,7 +98,7 @@ cycles = Table(
     Column("rows_digest", Text),
     Column("read_at", _moment),
     Column("reason", Text),
-    Column("verdict", JSONB),
+    Column("verdict", JSONB(none_as_null=True)),
     Column("requested_at", _moment, nullable=False),
     Column("started_at", _moment),
     Column("ended_at", _moment),

@@ -14,6 +14,7 @@ from fastapi.openapi.utils import get_openapi
 from contracts.database import make_engine
 from contracts.logs import configure_logs
 from contracts.task import Task
+from service.cycles import cycles_router
 from service.follower import Follower
 from service.health import health_router
 from service.ingest import events_router
@@ -21,6 +22,8 @@ from service.metrics import CountRequests, Metrics
 from service.pages import pages_router
 from service.predict import Predict, predict_path_item
 from service.problems import handle_problems
+from service.registry import make_client
+from service.releases import releases_router
 from service.settings import ServiceSettings
 from service.store import Store
 from service.tasks import tasks_router
@@ -45,6 +48,7 @@ def make_app(settings: ServiceSettings) -> FastAPI:
         seconds=settings.database_seconds,
     )
     follower = Follower(settings, store, metrics)
+    registry = make_client(settings.mlflow_url) if settings.mlflow_url else None
     metrics.watch(follower)
 
     @asynccontextmanager
@@ -57,6 +61,8 @@ def make_app(settings: ServiceSettings) -> FastAPI:
             follower.stop()
             group.cancel_scope.cancel()
         follower.close()
+        if registry is not None:
+            registry.close()
         store.close()
         log.info("service.stopped")
 
@@ -66,6 +72,8 @@ def make_app(settings: ServiceSettings) -> FastAPI:
     app.router.routes.insert(0, Predict(follower, settings).route())
     app.include_router(events_router(store, settings, metrics))
     app.include_router(tasks_router(store, follower, settings))
+    app.include_router(cycles_router(store, settings))
+    app.include_router(releases_router(store, registry, settings))
     app.include_router(health_router(follower, metrics))
     app.include_router(pages_router(store, follower))
     _describe(app)

@@ -6,8 +6,9 @@ and the task's status says `degraded` and why. /predict only ever reads the refe
 
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import partial
 from typing import Literal
 
@@ -17,15 +18,16 @@ import httpx
 import structlog
 from sqlalchemy import Connection
 
-from contracts.catalog import list_tasks
+from contracts.catalog import list_tasks, lock_task
 from contracts.clock import format_moment
 from contracts.errors import ArtefactRefused, Fault, InvalidInput, NoModel, NotFound, Unavailable
-from contracts.releases import read_overlay
+from contracts.releases import note_moved_alias, read_overlay
 from service.copies import Current, fill_copy, list_copies, read_current, remove_copies, write_current
 from service.forecaster import Forecaster, load_forecaster
 from service.metrics import Metrics
 from service.registry import download_version, make_client, read_champion
 from service.settings import ServiceSettings
+from service.standing import Standing, read_standing
 from service.store import Store
 
 FIRST_PAUSE, LONGEST_PAUSE = 10.0, 600.0
@@ -55,16 +57,25 @@ class _Refused:
 class Follower:
     """The versions that answer, by task, and the state of following each.
 
-    `poll` runs in a thread; what others read (`forecasters`, `registries`) is replaced whole, never changed in place.
+    `poll` runs in a thread; what others read (`forecasters`, `registries`, `standings`) is replaced whole, never
+    changed in place. `clock` dates what the follower writes down.
     """
 
-    def __init__(self, settings: ServiceSettings, store: Store, metrics: Metrics) -> None:
+    def __init__(
+        self,
+        settings: ServiceSettings,
+        store: Store,
+        metrics: Metrics,
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
         self.forecasters: Mapping[str, Forecaster] = {}
         self.registries: Mapping[str, Registry] = {}
+        self.standings: Mapping[str, Standing] = {}
         self.database_answers = False
         self._settings = settings
         self._store = store
         self._metrics = metrics
+        self._clock = clock
         self._client: httpx.Client | None = make_client(settings.mlflow_url) if settings.mlflow_url else None
         self._models = settings.home / "models"
         self._task_ids: Mapping[str, int] = {}
@@ -156,9 +167,9 @@ class Follower:
             self.registries = {**self.registries, task: found}
 
     def _read_store(self) -> None:
-        """The tasks there are, and the newest bounds of the versions that answer."""
+        """The tasks there are and how they stand, and the newest bounds of the versions that answer."""
         try:
-            task_ids, bounds = self._store.transact(self._read_tasks_and_bounds)
+            task_ids, standings, bounds = self._store.transact(self._read_tasks)
         except Unavailable as error:
             if self.database_answers:
                 log.warning("database.unreachable", reason=str(error))
@@ -169,6 +180,7 @@ class Follower:
             log.info("database.reached", tasks=len(task_ids))
         self.database_answers = True
         self._task_ids = {**self._task_ids, **task_ids}
+        self.standings = standings
         self._bounds = bounds
 
     def _apply_bound(self, task: str) -> None:
@@ -184,15 +196,22 @@ class Follower:
         if current and current.version == forecaster.version and current.valid_until != valid_until:
             write_current(self._models / task, Current(current.version, valid_until, current.previous))
 
-    def _read_tasks_and_bounds(self, connection: Connection) -> tuple[Mapping[str, int], Mapping[str, int]]:
-        task_ids = {schema.task.name: schema.task_id for schema in list_tasks(connection)}
+    def _read_tasks(
+        self, connection: Connection
+    ) -> tuple[Mapping[str, int], Mapping[str, Standing], Mapping[str, int]]:
+        schemas = list_tasks(connection)
+        task_ids = {schema.task.name: schema.task_id for schema in schemas}
+        standings = {
+            schema.task.name: read_standing(connection, schema, self.forecasters.get(schema.task.name))
+            for schema in schemas
+        }
         bounds = {}
         for task, forecaster in self.forecasters.items():
             if task in task_ids:
                 overlay = read_overlay(connection, task_ids[task], forecaster.version)
                 if overlay is not None:
                     bounds[task] = overlay.valid_until
-        return task_ids, bounds
+        return task_ids, standings, bounds
 
     def _follow(self, task: str, now: float) -> Registry:
         """Bring one task to the version that its alias names. Raises Unavailable, OSError."""
@@ -204,6 +223,7 @@ class Follower:
             if forecaster is None:
                 return Registry()
             return Registry("degraded", "The registry names no champion; the last one goes on answering.")
+        self._note_moved_alias(self._client, task, champion)
         if forecaster is not None and forecaster.version == champion:
             return Registry(champion=champion)
         refused = self._refused.get(task)
@@ -216,6 +236,26 @@ class Follower:
                 self._refused.pop(task, None)
                 return Registry(champion=champion)
         return Registry("degraded", f"Version {champion} was refused: {self._refused[task].reason}", champion)
+
+    def _note_moved_alias(self, client: httpx.Client, task: str, champion: str) -> None:
+        """Where neither a cycle nor this API has moved the alias to the champion, write down that somebody has."""
+        standing = self.standings.get(task)
+        if not self.database_answers or standing is None or standing.champion in (None, champion):
+            return
+        task_id = self._task_ids[task]
+
+        def note(connection: Connection) -> bool:
+            lock_task(connection, task_id)
+            # The alias may have been moved on, and written down, since it was read.
+            if read_champion(client, task) != champion:
+                return False
+            return note_moved_alias(connection, task_id, champion, self._clock())
+
+        try:
+            if self._store.transact(note):
+                log.warning("alias.moved", task=task, version=champion, former=standing.champion)
+        except Unavailable as error:  # the next look tries again
+            log.info("alias.not_noted", task=task, version=champion, reason=str(error))
 
     def _load(self, client: httpx.Client, task: str, version: str) -> Forecaster:
         """A verified copy that is there already, as after a rollback, or a fresh one."""

@@ -56,14 +56,14 @@ def json_number(value: object) -> float:
     raise ValueError(f"is {_kind(value)}, not a number")
 
 
-def json_text(value: object) -> str:
-    """A text of 1 to 256 characters that any store and log can hold. Raises ValueError."""
+def json_text(value: object, longest: int = MAX_TEXT) -> str:
+    """A text of 1 to `longest` characters that any store and log can hold. Raises ValueError."""
     if not isinstance(value, str) or isinstance(value, NumberLiteral):
         raise ValueError(f"is {_kind(value)}, not a string")
     if not value:
         raise ValueError("is empty")
-    if len(value) > MAX_TEXT:
-        raise ValueError(f"is longer than {MAX_TEXT} characters")
+    if len(value) > longest:
+        raise ValueError(f"is longer than {longest} characters")
     if not _PRINTABLE.match(value):
         raise ValueError("holds a control character or a lone surrogate")
     return value

@@ -62,7 +62,44 @@ class _Models(Collector):
         for task, registry in self._follower.registries.items():
             degraded.add_metric([task], registry.state == "degraded")
         database.add_metric([], self._follower.database_answers)
-        return [model, left, degraded, database]
+        return [model, left, degraded, database, *self._errors(), *self._cycles()]
+
+    def _errors(self) -> Iterable[GaugeMetricFamily]:
+        expected = GaugeMetricFamily(
+            "morrow_expected_error", "Mean error that the version promises at an age", labels=["task", "age"]
+        )
+        realised = GaugeMetricFamily(
+            "morrow_realised_error", "Mean error of the version on the window of that age", labels=["task", "age"]
+        )
+        closed = GaugeMetricFamily("morrow_horizon_closed", "1 while a realised error closes it", labels=["task"])
+        for task, forecaster in self._follower.forecasters.items():
+            for age in forecaster.manifest.ages:
+                expected.add_metric([task, str(age.age)], age.mean)
+            standing = self._follower.standings.get(task)
+            if standing is not None and standing.version == forecaster.version:
+                for found in standing.realised:
+                    realised.add_metric([task, str(found.age)], found.error)
+                closed.add_metric([task], standing.closing is not None)
+        return expected, realised, closed
+
+    def _cycles(self) -> Iterable[GaugeMetricFamily]:
+        since = GaugeMetricFamily(
+            "morrow_seconds_since_release", "Seconds since a cycle released a version", labels=["task"]
+        )
+        better = GaugeMetricFamily(
+            "morrow_better_method", "1 where a rival is clearly better than ours", labels=["task", "method"]
+        )
+        failed = GaugeMetricFamily("morrow_cycles_failed", "Cycles failed in a row, up to now", labels=["task"])
+        held = GaugeMetricFamily("morrow_held", "1 while the newest cycle that ended is held", labels=["task"])
+        for task, standing in self._follower.standings.items():
+            if standing.released is not None:
+                since.add_metric([task], self._now() - standing.released.at.timestamp())
+            if standing.better_method is not None:
+                better.add_metric([task, standing.better_method["method"]], 1)
+            failed.add_metric([task], standing.num_failed)
+            last = standing.last_ended
+            held.add_metric([task], last is not None and last.state == "held")
+        return since, better, failed, held
 
 
 class CountRequests:

@@ -13,10 +13,12 @@ from contracts.catalog import list_tasks
 from contracts.clock import to_micros
 from contracts.cycles import list_cycles
 from contracts.errors import Unavailable
+from service.cycles import describe_cycle, next_cycle
 from service.follower import Follower
 from service.problems import HTTP_KINDS, KINDS
+from service.standing import state_of
+from service.status import describe_live_errors, describe_model
 from service.store import Store
-from service.tasks import describe_cycle, next_cycle, status_of_model
 
 NUM_CYCLES_SHOWN = 5
 
@@ -34,7 +36,7 @@ def pages_router(store: Store, follower: Follower) -> APIRouter:
         except Unavailable as error:
             tasks = [{"name": name, "cycles": [], "next_cycle": None} for name in follower.tasks]
             database = str(error)
-        shown = [{**task, **status_of_model(follower, task["name"])} for task in tasks]
+        shown = [{**task, **_describe(follower, task["name"], now)} for task in tasks]
         return HTMLResponse(_DASHBOARD.render(tasks=shown, database=database))
 
     @router.get("/problems/{name}")
@@ -48,6 +50,22 @@ def pages_router(store: Store, follower: Follower) -> APIRouter:
         raise HTTPException(404, "There is no such type of problem.")
 
     return router
+
+
+def _describe(follower: Follower, task: str, now: int) -> dict[str, Any]:
+    """What answers and how it stands, as the follower saw it last."""
+    forecaster, standing = follower.forecasters.get(task), follower.standings.get(task)
+    live_errors = []
+    if forecaster is not None and standing is not None and standing.version == forecaster.version:
+        live_errors = describe_live_errors(forecaster, standing)
+    closing = None if standing is None else standing.closing
+    return {
+        **describe_model(follower, task, forecaster),
+        "state": state_of(forecaster, standing, now),
+        "closed": None if closing is None else closing.reason,
+        "better_method": None if standing is None else standing.better_method,
+        "live_errors": live_errors,
+    }
 
 
 def _read_tasks(connection: Connection, now: int) -> list[dict[str, Any]]:
@@ -96,6 +114,8 @@ _DASHBOARD = _PAGES.from_string(
 <section>
 <h2>{{ task.name }} {% if task.revision %}<span class="soft">revision {{ task.revision }}</span>{% endif %}</h2>
 <dl>
+<dt>state</dt><dd class="{{ 'good' if task.state == 'valid' else 'bad' if task.champion else 'soft' }}">
+{{ task.state | replace("_", " ") }}{% if task.closed %}: {{ task.closed }}{% endif %}</dd>
 {% if task.champion %}
 <dt>version</dt><dd>{{ task.champion.version }}</dd>
 <dt>trained until</dt><dd>{{ task.champion.trained_until }}</dd>
@@ -103,6 +123,15 @@ _DASHBOARD = _PAGES.from_string(
 ({{ task.champion.horizon }} window{{ "" if task.champion.horizon == 1 else "s" }})</dd>
 <dt>{{ task.champion.error_name | replace("_", " ") }} by age</dt>
 <dd>{% for age in task.champion.errors %}{{ "%.4g" | format(age.mean) }}{{ " · " if not loop.last }}{% endfor %}</dd>
+<dt>realised</dt>
+<dd>{% for age in task.live_errors %}
+{% if age.realised is none %}–{% else %}
+<span class="{{ 'bad' if age.limit is not none and age.realised > age.limit }}">{{ "%.4g" | format(age.realised) }}
+{%- if not age.is_complete %} so far{% endif %}</span>{% endif %}{{ " · " if not loop.last }}
+{% else %}–{% endfor %}</dd>
+{% if task.better_method %}
+<dt>better method</dt><dd class="bad">{{ task.better_method.method }}</dd>
+{% endif %}
 {% else %}
 <dt>version</dt><dd class="soft">none has been released yet</dd>
 {% endif %}

@@ -1,12 +1,16 @@
-"""Query parameters of the endpoints that are not hot: unknown and repeated ones are refused, never ignored."""
+"""Parameters of the endpoints that are not hot: in a query, unknown and repeated ones are refused, never ignored."""
 
 from collections import Counter
 from collections.abc import Callable
+from typing import Annotated
 
+from fastapi import Path
 from starlette.requests import Request
 
 from contracts.errors import Fault, InvalidInput
 from service.rows import printable
+
+TaskInPath = Annotated[str, Path(alias="task", description="name of the task")]
 
 
 def takes_only(*names: str) -> Callable[[Request], None]:

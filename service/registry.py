@@ -1,4 +1,4 @@
-"""MLflow's registry and artefact proxy by REST, read only: which version is champion, and its files.
+"""MLflow's registry and artefact proxy by REST: which version is champion, its files, and the way back to a former one.
 
 Only proxied artefacts (`mlflow-artifacts:`) can be read so; every other place would need its own client and keys.
 """
@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import httpx
 import msgspec
 
-from contracts.errors import ArtefactRefused, Unavailable
+from contracts.errors import ArtefactRefused, NotFound, Unavailable
 from contracts.manifest import MANIFEST_FILE
 from contracts.releases import ALIAS
 
@@ -36,7 +36,7 @@ def make_client(mlflow_url: str) -> httpx.Client:
 
 def read_champion(client: httpx.Client, task: str) -> str | None:
     """The version that the alias names; None where there is no such alias. Raises Unavailable."""
-    found = _ask(client, "registered-models/alias", {"name": task, "alias": ALIAS})
+    found = _ask(client, "GET", "registered-models/alias", {"name": task, "alias": ALIAS})
     if found is None:
         return None
     version = found.get("model_version", {}).get("version")
@@ -45,9 +45,15 @@ def read_champion(client: httpx.Client, task: str) -> str | None:
     return version
 
 
+def move_alias(client: httpx.Client, task: str, version: str) -> None:
+    """Let the alias name this version. Raises NotFound where the registry has it no more, Unavailable."""
+    if _ask(client, "POST", "registered-models/alias", {"name": task, "alias": ALIAS, "version": version}) is None:
+        raise NotFound(f"Version {version} is gone from the registry.")
+
+
 def download_version(client: httpx.Client, task: str, version: str, folder: Path, *, stopping: threading.Event) -> None:
     """Copy the manifest and the files it vouches for into `folder`. Raises Unavailable, ArtefactRefused."""
-    found = _ask(client, "model-versions/get-download-uri", {"name": task, "version": version})
+    found = _ask(client, "GET", "model-versions/get-download-uri", {"name": task, "version": version})
     if found is None:
         raise ArtefactRefused(f"Version {version} is gone from the registry.")
     root = _proxied_path(str(found.get("artifact_uri")))
@@ -76,10 +82,11 @@ def _proxied_path(uri: str) -> str:
     return path
 
 
-def _ask(client: httpx.Client, path: str, parameters: dict[str, str]) -> dict[str, Any] | None:
+def _ask(client: httpx.Client, method: str, path: str, parameters: dict[str, str]) -> dict[str, Any] | None:
     """MLflow's JSON answer; None where it says that there is no such thing."""
+    given: dict[str, Any] = {"params": parameters} if method == "GET" else {"json": parameters}
     try:
-        response = client.get(f"/api/2.0/mlflow/{path}", params=parameters)
+        response = client.request(method, f"/api/2.0/mlflow/{path}", **given)
         found = response.json()
     except httpx.HTTPError as error:
         raise Unavailable("The registry does not answer.") from error

@@ -1,0 +1,227 @@
+"""What was released when, by whom and why; and the two ways in which people have a say: roll back, override.
+
+Both are written down with actor and reason in the same transaction that does them, under the task's row, so that no
+cycle and no other request crosses them.
+"""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import httpx
+from fastapi import APIRouter, Depends
+from sqlalchemy import Connection
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+
+from contracts.catalog import Schema, find_task, lock_task
+from contracts.clock import format_moment, parse_moment, to_micros
+from contracts.cycles import is_releasing, override_cycle
+from contracts.errors import Conflict, Fault, InvalidInput, NotFound, Unavailable
+from contracts.releases import CHAMPION_ACTIONS, Release, find_former, list_releases, read_overlay, record_release
+from service.bodies import read_body
+from service.cycles import describe_cycle
+from service.fields import Law, json_actor, json_id, json_reason, read_fields
+from service.literals import json_moment, json_text
+from service.queries import TaskInPath, takes_only
+from service.registry import move_alias, read_champion
+from service.settings import ServiceSettings
+from service.store import Store
+
+DEFAULT_ACTOR = "admin"
+
+
+def releases_router(store: Store, client: httpx.Client | None, settings: ServiceSettings) -> APIRouter:
+    """The routes below /tasks/{task} that show, roll back and override; `client` speaks to the registry."""
+    router = APIRouter(tags=["tasks"], dependencies=[Depends(takes_only())])
+
+    @router.get("/tasks/{task}/releases", summary="History of releases")
+    async def get_releases(name: TaskInPath) -> JSONResponse:
+        """Newest first; at most 1000."""
+        rows = await store.run(
+            lambda connection: list_releases(connection, find_task(connection, name).task_id, with_calibration=False)
+        )
+        return JSONResponse({"releases": [describe_release(row) for row in rows]})
+
+    @router.post(
+        "/tasks/{task}/rollback",
+        summary="Roll back",
+        openapi_extra=_ROLLBACK,
+        responses={409: {"description": "It is the champion already, or a cycle is releasing"}},
+    )
+    async def post_rollback(name: TaskInPath, request: Request) -> JSONResponse:
+        """Let `version`, or the champion before the present one, answer again, within its own horizon.
+
+        It stays until a newer cutoff is released: the next cycle is no part of what is rolled back.
+        """
+        laws: dict[str, Law] = {"version": json_text, "reason": json_reason, "actor": json_actor}
+        given = read_fields(await read_body(request, settings.max_body_bytes), laws, required=("reason",))
+        if client is None:
+            raise Unavailable("No registry is configured (MORROW_MLFLOW_URL).")
+        registry, now = client, datetime.now(UTC)
+        row = await store.run(lambda connection: _roll_back(connection, registry, name, given, now))
+        return JSONResponse(describe_release(row))
+
+    @router.post(
+        "/tasks/{task}/override",
+        summary="Overrule a verdict",
+        openapi_extra=_OVERRIDE,
+        responses={
+            202: {"description": "The held cutoff is tried once more and released in spite of its verdict"},
+            409: {"description": "The cycle is not held, or a newer cutoff is released"},
+        },
+    )
+    async def post_override(name: TaskInPath, request: Request) -> JSONResponse:
+        """Set until when a version is valid, as to reopen a closed horizon; or, with `cycle`, release what it held.
+
+        `version` is the champion where left out, `valid_until` what its release promised. Nothing goes beyond the
+        longest horizon that the task allows, and no gate that a model must pass is opened.
+        """
+        laws: dict[str, Law] = {
+            "version": json_text,
+            "valid_until": json_moment,
+            "cycle": json_id,
+            "reason": json_reason,
+            "actor": json_actor,
+        }
+        given = read_fields(await read_body(request, settings.max_body_bytes), laws, required=("reason",))
+        now = datetime.now(UTC)
+        if "cycle" not in given:
+            row = await store.run(lambda connection: _override_bound(connection, name, given, now))
+            return JSONResponse(describe_release(row))
+        if faults := [Fault(field, "does not go with cycle") for field in ("version", "valid_until") if field in given]:
+            raise InvalidInput(faults)
+        cycle = await store.run(
+            lambda connection: override_cycle(
+                connection,
+                find_task(connection, name).task_id,
+                given["cycle"],
+                actor=given.get("actor", DEFAULT_ACTOR),
+                reason=given["reason"],
+                now=now,
+            )
+        )
+        return JSONResponse(describe_cycle(cycle), 202)
+
+    return router
+
+
+def describe_release(release: Release) -> dict[str, Any]:
+    """A row of the history; its calibration is the service's own affair."""
+    return {
+        "action": release.action,
+        "version": release.version,
+        "valid_until": format_moment(release.valid_until),
+        "actor": release.actor,
+        "reason": release.reason,
+        "at": format_moment(to_micros(release.at)),
+        "verdict": release.verdict,
+    }
+
+
+def _roll_back(
+    connection: Connection, client: httpx.Client, name: str, given: dict[str, Any], now: datetime
+) -> Release:
+    """The row first, then the alias, then the commit: what fails before the alias moves leaves everything as it was.
+
+    Should the commit fail, or the registry's word be lost, an alias that has moved all the same is found and written
+    down by the followers.
+    """
+    task_id = find_task(connection, name).task_id
+    lock_task(connection, task_id)
+    if is_releasing(connection, task_id):
+        raise Conflict("A cycle is releasing a version right now: try again when it has ended.")
+    champion = read_champion(client, name)
+    version = given.get("version") or find_former(connection, task_id, champion)
+    if version is None:
+        raise Conflict("No version was champion before: there is nothing to roll back to.")
+    released = list_releases(connection, task_id, version=version, actions=["release"], limit=1)
+    overlay = read_overlay(connection, task_id, version)
+    if not released or overlay is None:
+        raise NotFound(f"Version {version} was never released for this task.")
+    if version == champion:
+        raise Conflict(f"Version {version} is the champion already.")
+    row = record_release(
+        connection,
+        task_id,
+        version,
+        action="rollback",
+        valid_until=overlay.valid_until,
+        actor=given.get("actor", DEFAULT_ACTOR),
+        reason=given["reason"],
+        now=now,
+        verdict={"replaced": champion},
+    )
+    move_alias(client, name, version)
+    return row
+
+
+def _override_bound(connection: Connection, name: str, given: dict[str, Any], now: datetime) -> Release:
+    schema = find_task(connection, name)
+    lock_task(connection, schema.task_id)
+    version = given.get("version") or _find_champion(connection, schema.task_id)
+    released = list_releases(connection, schema.task_id, version=version, actions=["release"], limit=1)
+    overlay = read_overlay(connection, schema.task_id, version)
+    if not released or overlay is None:
+        raise NotFound(f"Version {version} was never released for this task.")
+    promised = released[0]
+    earliest, latest = _allowed_bounds(schema, promised)
+    valid_until: int = given.get("valid_until", promised.valid_until)
+    if valid_until > latest:
+        reason = f"is beyond {format_moment(latest)}, the longest horizon that the task allows this version"
+        raise InvalidInput([Fault("valid_until", reason)])
+    if earliest is not None and valid_until < earliest:
+        raise InvalidInput([Fault("valid_until", f"is before {format_moment(earliest)}, the version's cutoff")])
+    return record_release(
+        connection,
+        schema.task_id,
+        version,
+        action="override",
+        valid_until=valid_until,
+        actor=given.get("actor", DEFAULT_ACTOR),
+        reason=given["reason"],
+        now=now,
+        verdict={
+            "replaced_valid_until": format_moment(overlay.valid_until),
+            "promised_valid_until": format_moment(promised.valid_until),
+        },
+    )
+
+
+def _find_champion(connection: Connection, task_id: int) -> str:
+    rows = list_releases(connection, task_id, actions=CHAMPION_ACTIONS, limit=1, with_calibration=False)
+    if not rows:
+        raise NotFound("No version has been released for this task yet.")
+    return rows[0].version
+
+
+def _allowed_bounds(schema: Schema, promised: Release) -> tuple[int | None, int]:
+    """Cutoff, and cutoff plus `max_age` windows, of a released version; rows of old name no cutoff."""
+    cutoff = (promised.verdict or {}).get("cutoff")
+    if cutoff is None:
+        return None, promised.valid_until
+    start = parse_moment(cutoff)
+    latest = start + schema.task.guard.max_age * schema.task.clock.window
+    return start, max(latest, promised.valid_until)
+
+
+def _body(**properties: dict[str, Any]) -> dict[str, Any]:
+    schema = {
+        "type": "object",
+        "required": ["reason"],
+        "additionalProperties": False,
+        "properties": {
+            **properties,
+            "reason": {"type": "string", "minLength": 1, "maxLength": 1000, "description": "why, for the record"},
+            "actor": {"type": "string", "minLength": 1, "maxLength": 200, "default": DEFAULT_ACTOR},
+        },
+    }
+    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
+
+
+_VERSION = {"type": "string", "description": "a version released before"}
+_ROLLBACK = _body(version=_VERSION)
+_OVERRIDE = _body(
+    version=_VERSION,
+    valid_until={"type": "string", "format": "date-time", "description": "what the release promised where left out"},
+    cycle={"type": "integer", "description": "id of a held cycle to release; excludes version and valid_until"},
+)

@@ -1,0 +1,103 @@
+"""The status of a task: what answers, until when, how wrong it is, why it does not, and what to expect next."""
+
+from datetime import datetime, timedelta
+from typing import Any
+
+from contracts.clock import format_moment, to_micros
+from contracts.task import Task
+from service.follower import Follower
+from service.forecaster import Forecaster
+from service.releases import describe_release
+from service.standing import Standing, seconds_since_release, state_of, why_stale
+
+
+def describe_standing(
+    task: Task, forecaster: Forecaster | None, standing: Standing, now: datetime, cycle_limit: timedelta
+) -> dict[str, Any]:
+    """One word, why it is so, and what the newest releases and verdicts say."""
+    stale = why_stale(task, standing, now, cycle_limit)
+    closing = standing.closing
+    return {
+        "state": state_of(forecaster, standing, to_micros(now)),
+        "closed": None if closing is None else describe_release(closing),
+        "stale": stale is not None,
+        "stale_reason": stale,
+        "seconds_since_release": seconds_since_release(standing, now),
+        "num_failed": standing.num_failed,
+        "better_method": standing.better_method,
+        "missing_windows": standing.missing_windows,
+    }
+
+
+def describe_model(follower: Follower, task: str, forecaster: Forecaster | None) -> dict[str, Any]:
+    """The version that answers for a task, or null, and how following the registry goes."""
+    registry = follower.registries.get(task)
+    return {
+        "champion": None if forecaster is None else describe_champion(forecaster),
+        "registry": {
+            "state": registry.state if registry else "ok",
+            "reason": registry.reason if registry else None,
+            "champion": registry.champion if registry else None,
+        },
+    }
+
+
+def describe_champion(forecaster: Forecaster) -> dict[str, Any]:
+    """What the version that answers promises."""
+    manifest = forecaster.manifest
+    return {
+        "version": forecaster.version,
+        "trained_from": format_moment(manifest.trained_from),
+        "trained_until": format_moment(manifest.cutoff),
+        "valid_until": format_moment(forecaster.valid_until),
+        "horizon": manifest.horizon,
+        "error_name": manifest.error_name,
+        "errors": [
+            {
+                "age": age.age,
+                "mean": age.mean,
+                "low": age.low,
+                "high": age.high,
+                "limit": age.limit,
+                "num_windows": age.num_windows,
+            }
+            for age in manifest.ages
+        ],
+    }
+
+
+def describe_live_errors(forecaster: Forecaster, standing: Standing) -> list[dict[str, Any]]:
+    """Expected beside realised, by age; null where nothing is promised beyond the horizon, or nothing labelled yet."""
+    manifest = forecaster.manifest
+    expected = {age.age: age for age in manifest.ages}
+    realised = {found.age: found for found in standing.realised}
+    shown = []
+    for age in sorted({*expected, *realised}):
+        promise, found = expected.get(age), realised.get(age)
+        shown.append(
+            {
+                "age": age,
+                "window": format_moment(manifest.cutoff + age * manifest.window),
+                "expected": promise.mean if promise else None,
+                "low": promise.low if promise else None,
+                "high": promise.high if promise else None,
+                "limit": promise.limit if promise else None,
+                "realised": found.error if found else None,
+                "num_rows": found.num_rows if found else 0,
+                "is_complete": found.is_complete if found else False,
+            }
+        )
+    return shown
+
+
+def warn(task: Task, cycle_limit: timedelta, horizon: int | None = None) -> list[str]:
+    """What leaves gaps between versions: the horizon of the one that answers, else the spec."""
+    length, name = (task.guard.max_age, "guard.max_age") if horizon is None else (horizon, "the horizon")
+    if task.label_delay + task.window + cycle_limit <= length * task.window:
+        return []
+    if length == 1:
+        return [f"{name} is one window: every version expires while the next one trains"]
+    return [
+        f"label_delay, one window and the time limit of a cycle are together longer than {name} of {length} windows: "
+        "a version may expire before the next one is released"
+    ]
