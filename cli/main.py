@@ -175,6 +175,18 @@ def import_events(
         raise typer.Exit(1)
 
 
+@events_app.command("correct")
+def correct_event(
+    task: str,
+    file: Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="One event as JSON.")],
+    url: Url = LOCAL_URL,
+) -> None:
+    """Correct a stored event: the file holds all of it, as it should be."""
+    from cli.releases import correct_event as correct
+
+    correct(url, task, file)
+
+
 @app.command()
 def cycle(
     task: str,
@@ -187,6 +199,45 @@ def cycle(
 
     if not run_cycle(url, task, as_of, wait=wait):
         raise typer.Exit(1)
+
+
+Reason = Annotated[str, typer.Option(help="Why, for the record.")]
+Actor = Annotated[str | None, typer.Option(help="Who asks, for the record; admin where not given.")]
+
+
+@app.command()
+def rollback(
+    task: str,
+    reason: Reason,
+    version: Annotated[
+        str | None, typer.Option(help="Version to go back to; the champion before this one where not given.")
+    ] = None,
+    actor: Actor = None,
+    url: Url = LOCAL_URL,
+) -> None:
+    """Let an earlier version answer again, within its own horizon, until a newer cutoff is released."""
+    from cli.releases import roll_back
+
+    roll_back(url, task, version, reason, actor)
+
+
+@app.command()
+def override(
+    task: str,
+    *,
+    reason: Reason,
+    version: Annotated[str | None, typer.Option(help="Version to reopen; the champion where not given.")] = None,
+    valid_until: Annotated[
+        str | None, typer.Option(help="Its new bound (RFC 3339); what its release promised where not given.")
+    ] = None,
+    cycle: Annotated[int | None, typer.Option(help="Id of a held cycle whose candidate shall be released.")] = None,
+    actor: Actor = None,
+    url: Url = LOCAL_URL,
+) -> None:
+    """Overrule a verdict: reopen a closed horizon, or release what a cycle held."""
+    from cli.releases import override as overrule
+
+    overrule(url, task, version=version, valid_until=valid_until, cycle=cycle, reason=reason, actor=actor)
 
 
 @app.command()

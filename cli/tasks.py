@@ -1,11 +1,13 @@
 """What `morrow task` does and prints: define a task from a file, list tasks, show how one is."""
 
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from cli.remote import ask, open_api
 from contracts.errors import Fault, InvalidInput
@@ -32,12 +34,13 @@ def list_tasks(url: str) -> None:
     """Every task with the version that answers for it."""
     with open_api(url) as api:
         tasks = ask(api, "GET", "/tasks")["tasks"]
-    table = Table("task", "revision", "version", "valid until", "registry")
+    table = Table("task", "revision", "state", "version", "valid until", "registry")
     for task in tasks:
         champion = task["champion"] or {}
         table.add_row(
             task["task"],
             str(task["revision"]),
+            _state(task),
             champion.get("version", "–"),
             champion.get("valid_until", "–"),
             task["registry"]["state"],
@@ -46,19 +49,15 @@ def list_tasks(url: str) -> None:
 
 
 def show_task(url: str, name: str) -> None:
-    """A task's champion, its errors by age and its last cycles."""
+    """A task's state, its champion, expected beside realised errors by age, and its last cycles."""
     with open_api(url) as api:
         status = ask(api, "GET", f"/tasks/{name}")
     console = Console()
-    registry, champion = status["registry"], status["champion"]
     console.print(f"{name}, revision {status['revision']}: {status['num_events']:,} events")
-    console.print(f"Registry  {registry['state']}" + (f": {registry['reason']}" if registry["reason"] else ""))
-    if champion is None:
-        console.print("Champion  none yet")
-    else:
-        console.print(f"Champion  version {champion['version']}, trained until {champion['trained_until']}")
-        console.print(f"Valid     until {champion['valid_until']}, a horizon of {_count_windows(champion['horizon'])}")
-        console.print(_errors_table(champion))
+    for heading, text in _facts(status):
+        console.print(f"{heading:<10}{text}", markup=False, highlight=False)
+    if status["live_errors"]:
+        console.print(_errors_table(status))
     console.print(f"Next      {status['next_cycle'] or 'on request'}")
     console.print(_cycles_table(status["cycles"]))
     for cycle in status["cycles"]:
@@ -67,16 +66,60 @@ def show_task(url: str, name: str) -> None:
     _print_warnings(console, status)
 
 
+def _facts(status: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """Headings and what stands beside them: the state and its reasons, the champion, the registry."""
+    registry, champion, closed = status["registry"], status["champion"], status["closed"]
+    yield "State", _state(status)
+    if closed is not None:
+        yield "Closed", f"at {closed['valid_until']} by {closed['actor']}: {closed['reason']}"
+    if status["stale"]:
+        yield "Stale", status["stale_reason"]
+    if status["missing_windows"]:
+        yield "Needs", f"{_count_windows(status['missing_windows'])} more before a horizon can be judged"
+    if status["better_method"] is not None:
+        yield "Better", _describe_better(status["better_method"])
+    yield "Registry", registry["state"] + (f": {registry['reason']}" if registry["reason"] else "")
+    if champion is None:
+        yield "Champion", "none yet"
+        return
+    yield "Champion", f"version {champion['version']}, trained until {champion['trained_until']}"
+    yield "Valid", f"until {champion['valid_until']}, a horizon of {_count_windows(champion['horizon'])}"
+
+
+def _state(status: dict[str, Any]) -> str:
+    return str(status["state"]).replace("_", " ") + (", stale" if status["stale"] else "")
+
+
+def _describe_better(better: dict[str, Any]) -> str:
+    return f"{better['method']}, whose mean error is lower by {-better['difference']:.4g}"
+
+
 def _count_windows(number: int) -> str:
     return f"{number} window" if number == 1 else f"{number} windows"
 
 
-def _errors_table(champion: dict[str, Any]) -> Table:
-    table = Table("age", champion["error_name"], "band", "windows")
-    for error in champion["errors"]:
-        band = f"{error['low']:.4f} … {error['high']:.4f}"
-        table.add_row(str(error["age"]), f"{error['mean']:.4f}", band, str(error["num_windows"]))
+def _errors_table(status: dict[str, Any]) -> Table:
+    """Expected beside realised at 80 columns; what is above its limit is red."""
+    table = Table("age", status["champion"]["error_name"], "band", "limit", "realised", "rows")
+    for error in status["live_errors"]:
+        promised = error["expected"] is not None
+        table.add_row(
+            str(error["age"]),
+            f"{error['expected']:.4f}" if promised else "–",
+            f"{error['low']:.4f} … {error['high']:.4f}" if promised else "–",
+            f"{error['limit']:.4f}" if promised else "–",
+            _realised(error),
+            f"{error['num_rows']:,}",
+        )
     return table
+
+
+def _realised(error: dict[str, Any]) -> Text:
+    if error["realised"] is None:
+        return Text("–")
+    is_beyond = error["limit"] is not None and error["realised"] > error["limit"]
+    so_far = "" if error["is_complete"] else " so far"
+    return Text(f"{error['realised']:.4f}{so_far}", style="red" if is_beyond else "")
 
 
 def _cycles_table(cycles: list[dict[str, Any]]) -> Table:
