@@ -20,22 +20,14 @@ from contracts.manifest import Manifest
 from contracts.matrix import BetterMethod, Verdict, after_empty_windows, better_method, judge_horizon
 from contracts.task import Task
 from trainer.candidates import candidate_folder, find_kept, fit_origins, keep
-from trainer.dataset import draw_in_labels
 from trainer.device import choose_device
 from trainer.fit import EpochReport
-from trainer.graph import verify_artefact
 from trainer.judge import reason_to_skip
+from trainer.kept import open_kept, score_kept
 from trainer.reading import Reading, read
-from trainer.score import (
-    complete_until,
-    in_window,
-    needed_pairs,
-    num_empty_windows,
-    score_cell,
-    score_naive,
-    target_windows,
-)
+from trainer.score import complete_until, in_window, needed_pairs, num_empty_windows, target_windows
 from trainer.settings import TrainerSettings
+from trainer.suspects import set_aside
 
 
 class Report(Protocol):
@@ -68,15 +60,25 @@ def judge(reading: Reading, cells: Sequence[Cell]) -> Verdict:
     """The horizon rule on these cells, for a model that knows no more than the reading does."""
     task = reading.schema.task
     verdict = judge_horizon(
-        cells, method=task.training.method, error_name=task.error_name, clock=task.clock, guard=task.guard
+        counted(task, cells),
+        method=task.training.method,
+        error_name=task.error_name,
+        clock=task.clock,
+        guard=task.guard,
     )
     return after_empty_windows(verdict, num_empty_windows(task, reading.known(reading.cutoff), reading.cutoff))
+
+
+def counted(task: Task, cells: Sequence[Cell]) -> list[Cell]:
+    """The cells of the windows that count (see `trainer.suspects`)."""
+    aside = set_aside(task, cells)
+    return [cell for cell in cells if cell.window not in aside]
 
 
 def find_better(task: Task, cells: Sequence[Cell], verdict: Verdict) -> BetterMethod | None:
     """A rival that is clearly better than our method inside the horizon, where there is one."""
     return better_method(
-        cells,
+        counted(task, cells),
         method=task.training.method,
         rivals=task.guard.rivals,
         error_name=task.error_name,
@@ -190,20 +192,17 @@ def _soon_needed(reading: Reading, home: Path) -> list[int]:
 
 def score_origin(reading: Reading, manifest: Manifest, windows: Sequence[int], home: Path) -> list[Cell]:
     """Cells of one kept fit, and of naive at the same origin, on the rows of these windows known at the cutoff."""
-    task, origin = reading.schema.task, manifest.cutoff
-    session = verify_artefact(candidate_folder(home, task, origin))
-    known, labelled = reading.fit_rows(origin), reading.events.as_of(reading.cutoff)
-    drawn_in = draw_in_labels(task, known, known)
+    task, labelled = reading.schema.task, reading.events.as_of(reading.cutoff)
+    kept = open_kept(candidate_folder(home, task, manifest.cutoff))
     cells: list[Cell] = []
     for window in windows:
-        rows = draw_in_labels(task, in_window(labelled, window, task.clock), known)
-        seen: dict[str, int] = {"origin": origin, "window": window, "num_revisions": reading.fingerprints[window][1]}
-        is_complete = window < complete_until(task, reading.cutoff)
-        temperature = manifest.calibration.temperature
-        cells += [
-            score_cell(task, session, manifest.classes, rows, is_complete=is_complete, temperature=temperature, **seen),
-            score_naive(task, drawn_in, manifest.classes, rows, is_complete=is_complete, **seen),
-        ]
+        cells += score_kept(
+            kept,
+            in_window(labelled, window, task.clock),
+            window=window,
+            num_revisions=reading.fingerprints[window][1],
+            is_complete=window < complete_until(task, reading.cutoff),
+        )
     return cells
 
 

@@ -18,10 +18,11 @@ from trainer.attempt import Attempt
 from trainer.candidates import candidate_folder
 from trainer.dataset import draw_in_labels
 from trainer.graph import verify_artefact
-from trainer.judge import Decision, check_newest_window, check_withheld, first_failure, unexplained_windows
+from trainer.judge import Decision, check_withheld, first_failure
 from trainer.reading import Reading
 from trainer.registry import Champion
 from trainer.score import answer, row_errors
+from trainer.suspects import check_newest_window, set_aside
 
 
 def judge_beside(
@@ -31,14 +32,11 @@ def judge_beside(
     task = attempt.schema.task
     decisions = [check_newest_window(task, cells, None if champion is None else champion.cutoff)]
     if champion is not None and champion.cutoff is not None and first_failure(decisions) is None:
-        suspects = unexplained_windows(task, cells, champion.cutoff)
-        decisions.append(_compare(attempt, reading, candidate, champion, suspects))
+        decisions.append(_compare(attempt, reading, candidate, champion, set_aside(task, cells)))
     return decisions
 
 
-def _compare(
-    attempt: Attempt, reading: Reading, candidate: Manifest, champion: Champion, suspects: set[int]
-) -> Decision:
+def _compare(attempt: Attempt, reading: Reading, candidate: Manifest, champion: Champion, aside: set[int]) -> Decision:
     """On the withheld rows after the champion's cutoff that it may answer; where it cannot answer, it has lost."""
     task = attempt.schema.task
     with tempfile.TemporaryDirectory(prefix="morrow-") as temporary:
@@ -50,20 +48,20 @@ def _compare(
             return Decision("withheld_rows", True, reason=f"the champion cannot be asked: {error}")
     if theirs.row_schema != task.row_schema:
         return Decision("withheld_rows", True, reason="the champion answers rows of another schema")
-    rows = _rows_to_compare_on(attempt, reading, manifest, champion.version, suspects)
+    rows = _rows_to_compare_on(attempt, reading, manifest, champion.version, aside)
     ours = verify_artefact(candidate_folder(attempt.settings.home, task, candidate.cutoff))
     return check_withheld(_errors(ours, task, candidate, rows), _errors(session, task, manifest, rows))
 
 
 def _rows_to_compare_on(
-    attempt: Attempt, reading: Reading, champion: Manifest, version: str, suspects: set[int]
+    attempt: Attempt, reading: Reading, champion: Manifest, version: str, aside: set[int]
 ) -> EventColumns:
     with attempt.engine.connect() as connection:
         overlay = read_overlay(connection, attempt.cycle.task_id, version)
     valid_until = champion.valid_until if overlay is None else overlay.valid_until
     known = reading.known(reading.cutoff)
     is_meant = known.withheld & (known.at >= champion.cutoff) & (known.at <= valid_until)
-    is_meant &= ~np.isin(attempt.schema.task.clock.window_starts(known.at), list(suspects))
+    is_meant &= ~np.isin(attempt.schema.task.clock.window_starts(known.at), list(aside))
     return draw_in_labels(attempt.schema.task, known.select(is_meant), known)
 
 

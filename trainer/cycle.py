@@ -36,7 +36,7 @@ from contracts.errors import LeaseLost, MorrowError, NotFound
 from contracts.manifest import Manifest
 from contracts.matrix import Verdict
 from trainer.attempt import Attempt, begin, end, fail
-from trainer.backtest import Report, fill_matrix, find_better, judge, report_epoch
+from trainer.backtest import Report, counted, fill_matrix, find_better, judge, report_epoch
 from trainer.calibrate import calibrate
 from trainer.candidates import candidate_folder, delete_older, find_kept, fit_origins, keep, renew_verdict, seeds_of
 from trainer.champion import judge_beside
@@ -126,7 +126,7 @@ def _retrain(attempt: Attempt) -> State:
 
     begin(attempt, "fit")
     calibration = calibrate(
-        cells,
+        counted(task, cells),
         method=task.training.method,
         clock=task.clock,
         max_age=task.guard.max_age,
@@ -181,6 +181,8 @@ def _judge_beside_champion(
         decision = check_overtaken(newest_released(attempt, connection, champion), attempt.cycle.cutoff)
     if not decision.passed:
         return [decision]
+    if (actor := attempt.cycle.override_actor) is not None:
+        return [decision, Decision("override", True, reason=f"{actor}: {attempt.cycle.override_reason}")]
     return [decision, *judge_beside(attempt, reading, cells, manifest, champion)]
 
 

@@ -1,27 +1,22 @@
 """Whether a candidate may be released: the rules, and the verdict in the form that ledger, status and tags show.
 
-Gates come first: rows, classes, windows, a horizon. Then the newest window: where the champion's error on it is beyond
-its limit, the world has changed or the labels are poisoned, and the two look alike. Such a window is suspect, and its
-candidate is held until a fit that has seen it explains the window after it. Last, candidate and champion are compared
-on withheld rows that neither was fitted on.
-
-A held candidate's fit is kept all the same, because its errors on later windows are cells that the matrix needs.
+Gates come first: rows, classes, windows, a horizon. Then whether the newest window is suspect (`trainer.suspects`), and
+last candidate against champion on withheld rows that neither was fitted on. A held candidate's fit is kept all the
+same, because its errors on later windows are cells that the matrix needs.
 """
 
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
-from statistics import median
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from contracts.cells import Cell
 from contracts.clock import format_moment
 from contracts.columns import EventColumns
 from contracts.manifest import AgeError
-from contracts.matrix import AgeVerdict, BetterMethod, Verdict, mean_upper_bound, predictive_limit
+from contracts.matrix import AgeVerdict, BetterMethod, Verdict, mean_upper_bound
 from contracts.task import Task
 
 # Withheld rows below which candidate and champion are not compared.
@@ -78,69 +73,6 @@ def check_overtaken(newest_released: int | None, cutoff: int) -> Decision:
     """A cycle never takes the alias from a newer cutoff; moments in microseconds."""
     is_newest = newest_released is None or newest_released <= cutoff
     return Decision("newest_cutoff", is_newest, reason=None if is_newest else "a newer cutoff is released")
-
-
-def check_newest_window(task: Task, cells: Iterable[Cell], champion_cutoff: int | None) -> Decision:
-    """Whether the newest window is one that fits which have not seen it explain; see the module's docstring.
-
-    Labels need not be complete: a window counts once half as many rows are known as in a usual one.
-    """
-    ours = [cell for cell in cells if cell.method == task.training.method]
-    usual = median([cell.num_rows for cell in ours if cell.is_complete] or [0])
-    windows = [cell.window for cell in ours if cell.num_rows >= usual / 2]
-    if not windows:
-        return Decision("newest_window", True, reason="no window has been scored yet")
-    return _check_window(task, ours, max(windows), champion_cutoff)
-
-
-def unexplained_windows(task: Task, cells: Iterable[Cell], champion_cutoff: int) -> set[int]:
-    """Windows after the champion's cutoff that no fit explains: no ground to compare on."""
-    ours = [cell for cell in cells if cell.method == task.training.method]
-    windows = {cell.window for cell in ours if cell.window >= champion_cutoff}
-    return {window for window in windows if not _check_window(task, ours, window, champion_cutoff).passed}
-
-
-def _check_window(task: Task, ours: Sequence[Cell], window: int, champion_cutoff: int | None) -> Decision:
-    """The champion's error there, or that of the youngest fit where the champion has none, against its limit.
-
-    The limit is of windows before that fit's origin, as its manifest promises: a suspect window must not widen it.
-    """
-    there = {cell.origin: cell for cell in ours if cell.window == window}
-    reference = there[champion_cutoff if champion_cutoff in there else max(there)]
-    age = task.clock.age(reference.origin, window)
-    before = [
-        _error(task, cell)
-        for cell in ours
-        if cell.is_complete and cell.window < reference.origin and task.clock.age(cell.origin, cell.window) == age
-    ]
-    if len(before) < task.guard.min_pairs:
-        return Decision("newest_window", True, reason=f"only {len(before)} earlier windows at age {age}")
-    error, limit = _error(task, reference), predictive_limit(before)
-    if error <= limit:
-        return Decision("newest_window", True, error, limit)
-    # A younger fit has seen what changed. It explains the window if it takes back half of the excess at least.
-    explained = [
-        cell for cell in there.values() if cell.origin > reference.origin and _error(task, cell) <= (error + limit) / 2
-    ]
-    when = format_moment(window)
-    if explained:
-        youngest = max(explained, key=lambda cell: cell.origin)
-        fit, better = format_moment(youngest.origin), _error(task, youngest)
-        return Decision(
-            "newest_window", True, error, limit, f"the fit of {fit} confirms the window of {when}: {better:.4g}"
-        )
-    return Decision(
-        "newest_window",
-        False,
-        error,
-        limit,
-        f"the window of {when} is suspect: the error {error:.4g} of the fit of {format_moment(reference.origin)} on it "
-        f"is above its limit {limit:.4g}; the next window or an override decides",
-    )
-
-
-def _error(task: Task, cell: Cell) -> float:
-    return cell.loss if task.error_name == "log_loss" else cell.metric
 
 
 def check_withheld(candidate: NDArray[np.float64], champion: NDArray[np.float64]) -> Decision:

@@ -45,9 +45,10 @@ def release(attempt: Attempt, manifest: Manifest, version: str, verdict: dict[st
             version,
             action="release",
             valid_until=manifest.valid_until,
-            actor="trainer",
-            reason=f"cycle {attempt.cycle.cycle_id}",
+            actor=attempt.cycle.override_actor or "trainer",
+            reason=attempt.cycle.override_reason or f"cycle {attempt.cycle.cycle_id}",
             now=now,
+            calibration=manifest.calibration,
             verdict=verdict,
         )
         end_cycle(connection, attempt.cycle, "released", None, now, version=version, **run_id(attempt))

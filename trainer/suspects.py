@@ -1,0 +1,92 @@
+"""Windows whose labels may be poisoned: drift and poison look alike until the next window has been seen.
+
+A window is odd where a fit that has not seen it errs beyond its limit there. If the next window is odd to the same fit,
+the world has changed, and both windows count. If it is ordinary, the odd one is set aside: it is no ground to judge a
+model on, to validate an age, or to say how large errors usually are. Until then it is suspect.
+"""
+
+from collections.abc import Iterable, Mapping
+from statistics import median
+
+from contracts.cells import Cell
+from contracts.clock import format_moment
+from contracts.matrix import predictive_limit
+from contracts.task import Task
+from trainer.judge import Decision
+
+# window -> origin -> error of our method
+Errors = Mapping[int, Mapping[int, float]]
+
+
+def set_aside(task: Task, cells: Iterable[Cell]) -> set[int]:
+    """Odd windows that no later window has confirmed."""
+    errors = _errors(task, cells)
+    aside: set[int] = set()
+    for window, there in errors.items():
+        youngest = max(there)
+        if not _is_odd(task, errors, youngest, window, aside):
+            continue
+        later = next((one for one in errors if one > window and youngest in errors[one]), None)
+        if later is None or not _is_odd(task, errors, youngest, later, aside):
+            aside.add(window)
+    return aside
+
+
+def check_newest_window(task: Task, cells: Iterable[Cell], champion_cutoff: int | None) -> Decision:
+    """Whether the newest window is ordinary to the champion, or explained by a younger fit that has seen the change.
+
+    Where the champion has no error there, the youngest fit stands for it. To explain is to take back half of what is
+    beyond the limit, at least.
+    """
+    errors = _errors(task, cells)
+    if not errors:
+        return Decision("newest_window", True, reason="no window has been scored yet")
+    window, there = max(errors.items())
+    reference = champion_cutoff if champion_cutoff is not None and champion_cutoff in there else max(there)
+    limit = _limit(task, errors, reference, window, set_aside(task, cells))
+    if limit is None:
+        return Decision("newest_window", True, there[reference], reason="too few earlier windows to say what is usual")
+    error, when = there[reference], format_moment(window)
+    if error <= limit:
+        return Decision("newest_window", True, error, limit)
+    explaining = [origin for origin in there if origin > reference and there[origin] <= (error + limit) / 2]
+    if explaining:
+        fit = max(explaining)
+        reason = f"the fit of {format_moment(fit)} confirms the window of {when}: its error is {there[fit]:.4g}"
+        return Decision("newest_window", True, error, limit, reason)
+    reason = (
+        f"the window of {when} is suspect: the error {error:.4g} of the fit of {format_moment(reference)} is above its "
+        f"limit {limit:.4g}; the next window or an override decides"
+    )
+    return Decision("newest_window", False, error, limit, reason)
+
+
+def _errors(task: Task, cells: Iterable[Cell]) -> Errors:
+    """By window, oldest first. Of a window that is not complete, half as many rows must be known as is usual."""
+    ours = [cell for cell in cells if cell.method == task.training.method]
+    usual = median([cell.num_rows for cell in ours if cell.is_complete] or [0])
+    errors: dict[int, dict[int, float]] = {}
+    for cell in sorted(ours, key=lambda cell: cell.window):
+        if cell.is_complete or cell.num_rows >= usual / 2:
+            error = cell.loss if task.error_name == "log_loss" else cell.metric
+            errors.setdefault(cell.window, {})[cell.origin] = error
+    return errors
+
+
+def _is_odd(task: Task, errors: Errors, origin: int, window: int, aside: set[int]) -> bool:
+    limit = _limit(task, errors, origin, window, aside)
+    return limit is not None and errors[window][origin] > limit
+
+
+def _limit(task: Task, errors: Errors, origin: int, window: int, aside: set[int]) -> float | None:
+    """Of a fit on a window, by the windows before its origin that fits of the same age have been scored on.
+
+    Windows after the origin would let a change widen the limit that it is held to. None where there are too few.
+    """
+    lead = window - origin
+    before = [
+        there[earlier - lead]
+        for earlier, there in errors.items()
+        if earlier < origin and earlier not in aside and earlier - lead in there
+    ]
+    return predictive_limit(before) if len(before) >= task.guard.min_pairs else None
