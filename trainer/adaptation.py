@@ -13,7 +13,7 @@ from contracts.cells import read_cells
 from contracts.clock import MICROSECOND, format_moment, parse_moment, to_micros
 from contracts.releases import Release, read_overlay
 from contracts.task import Task
-from trainer.calibrate import POOLED_WINDOWS, calibrate
+from trainer.calibrate import WALKED_WINDOWS, calibrate
 from trainer.promises import Change, Promise
 from trainer.score import complete_until
 
@@ -59,8 +59,7 @@ def _calibrate(connection: Connection, task_id: int, task: Task, newest: int, te
         connection,
         task_id,
         task.recipe,
-        # Twice as far back as is pooled, for windows without rows.
-        since=newest - 2 * POOLED_WINDOWS * task.clock.window,
+        since=newest - WALKED_WINDOWS * task.clock.window,
         until=newest + task.clock.window,
         method=task.training.method,
     )

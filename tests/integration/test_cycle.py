@@ -95,7 +95,7 @@ def test_a_cycle_releases_a_version_that_services_can_read(
     assert str(champion.version) == cycle.version
     assert cycle.version is not None
     with engine.connect() as connection:
-        assert read_overlay(connection, schema.task_id, cycle.version) == Overlay(cutoff + 2 * task.clock.window, None)
+        overlay = read_overlay(connection, schema.task_id, cycle.version)
 
     uri = client.get_model_version_download_uri(task.name, cycle.version).removeprefix("mlflow-artifacts:/")
     downloaded = tmp_path / "downloaded"
@@ -107,6 +107,7 @@ def test_a_cycle_releases_a_version_that_services_can_read(
     assert (manifest.cutoff, manifest.horizon, manifest.num_rows) == (cutoff, 2, 1500)
     assert [age.age for age in manifest.ages] == [0, 1]
     assert manifest.parse_task() == task
+    assert overlay == Overlay(cutoff + 2 * task.clock.window, manifest.calibration)
 
 
 def test_a_run_keeps_parameters_metrics_tags_and_the_picture(
