@@ -9,12 +9,14 @@ import pytest
 from contracts.cells import NAIVE
 from contracts.errors import CycleError
 from tests.unit.columns import HOUR, rows, task
-from trainer.calibrate import LEAST_PROBABILITY
+from trainer.calibrate import LEAST_PROBABILITY, TEMPERATURES, nonconformity, sketch
 from trainer.score import (
     EXTRA_WINDOWS,
     complete_until,
     in_window,
+    make_cell,
     needed_pairs,
+    row_errors,
     score,
     score_naive,
     target_windows,
@@ -82,3 +84,49 @@ def test_naive_of_a_number_is_the_mean_of_the_newest_window() -> None:
     constant = replace(known, labels=np.array([1.0, 7.0, 7.0]))
     same = score_naive(task("regression"), constant, (), rows([2 * HOUR], [7.0]), origin=2 * HOUR, window=2 * HOUR)
     assert same.metric == 0.0
+
+
+def test_a_cell_of_classes_holds_its_scores_and_its_losses_by_temperature() -> None:
+    """At the graph's own temperature the tempered loss is the cell's."""
+    temperature = TEMPERATURES[18]
+    outputs = [np.array([[0.2, 0.8], [0.25, 0.75]], np.float32)]
+    labelled = rows([0, 1], [0, 1], ("a", "b"))
+    cell = make_cell(
+        task(),
+        ("b", "a"),
+        outputs,
+        labelled,
+        origin=2 * HOUR,
+        window=3 * HOUR,
+        method="gi",
+        num_revisions=5,
+        is_complete=False,
+        temperature=temperature,
+    )
+    assert (cell.origin, cell.window, cell.method, cell.num_rows) == (2 * HOUR, 3 * HOUR, "gi", 2)
+    assert (cell.num_revisions, cell.is_complete) == (5, False)
+    assert (cell.loss, cell.metric) == score(task(), ("b", "a"), outputs, labelled)
+    assert cell.tempered[18] == pytest.approx(cell.loss, rel=1e-6)
+    assert cell.scores == sketch(nonconformity(task(), ("b", "a"), outputs, labelled, temperature))
+
+
+def test_a_cell_of_numbers_holds_scores_and_no_temperatures() -> None:
+    outputs = [np.array([1.0, 2.0], np.float32), np.array([0.5, 2.0], np.float32)]
+    labelled = rows([0, 1], [2.0, 2.0])
+    cell = make_cell(task("regression"), (), outputs, labelled, origin=0, window=HOUR, method="gbdt")
+    assert (cell.scores, cell.tempered, cell.method) == ((0.0, 2.0), (), "gbdt")
+
+
+def test_naive_needs_no_sketches() -> None:
+    known, target = rows([0, 1], [0, 1], ("a", "b")), rows([2 * HOUR], [1], ("a", "b"))
+    cell = score_naive(task(), known, ("a", "b"), target, origin=2 * HOUR, window=2 * HOUR, num_revisions=3)
+    assert (cell.scores, cell.tempered, cell.num_revisions) == ((), (), 3)
+
+
+def test_row_errors_are_what_the_tasks_error_is_the_mean_of() -> None:
+    outputs = [np.array([[0.2, 0.8], [0.25, 0.75]], np.float32)]
+    labelled = rows([0, 1], [0, 1], ("a", "new"))
+    errors = row_errors(task(), ("a", "b"), outputs, labelled)
+    assert errors.tolist() == pytest.approx([-math.log(0.2), -math.log(LEAST_PROBABILITY)])
+    numbers = [np.array([1.0, 2.0], np.float32), np.array([0.5, 2.0], np.float32)]
+    assert row_errors(task("regression"), (), numbers, rows([0, 1], [2.0, -2.0])).tolist() == [1.0, 4.0]
