@@ -16,6 +16,7 @@ from contracts.task import Task
 from trainer.calibrate import WALKED_WINDOWS, calibrate
 from trainer.promises import Change, Promise
 from trainer.score import complete_until
+from trainer.suspects import set_aside
 
 _LEAST_DIFFERENCE = 1e-6
 
@@ -63,8 +64,9 @@ def _calibrate(connection: Connection, task_id: int, task: Task, newest: int, te
         until=newest + task.clock.window,
         method=task.training.method,
     )
+    aside = set_aside(task, cells)
     return calibrate(
-        cells,
+        [cell for cell in cells if cell.window not in aside],
         method=task.training.method,
         clock=task.clock,
         max_age=task.guard.max_age,
