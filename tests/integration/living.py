@@ -11,6 +11,7 @@ from sqlalchemy import Engine
 from contracts.catalog import Schema
 from contracts.cells import Cell, read_cells
 from contracts.events import Event, append_events
+from contracts.matrix import Verdict
 from contracts.task import Task
 from tests.integration.drifting import HOUR, START, Story, cutoff_after, define, settings
 from trainer.backtest import backtest
@@ -35,8 +36,9 @@ def fill(engine: Engine, task: Task, home: Path, **how: bool) -> Schema:
     return schema
 
 
-def fill_as_of(engine: Engine, schema: Schema, home: Path, num_windows: int) -> None:
-    backtest(
+def fill_as_of(engine: Engine, schema: Schema, home: Path, num_windows: int) -> Verdict:
+    """Fill the matrix as of that many windows after the start; the verdict on it."""
+    _, verdict = backtest(
         engine,
         schema,
         cutoff_after(num_windows),
@@ -44,6 +46,7 @@ def fill_as_of(engine: Engine, schema: Schema, home: Path, num_windows: int) -> 
         now=lambda: moment(num_windows),
         report=Story(),
     )
+    return verdict
 
 
 def copy_home(fits: Path, home: Path) -> Path:
