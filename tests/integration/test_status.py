@@ -1,0 +1,248 @@
+"""What status, metrics and page say of a task: its state and why, expected beside realised errors, what is stale."""
+
+from collections.abc import AsyncIterator, Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import anyio
+import httpx
+import pytest
+from sqlalchemy import Engine, text
+
+from contracts.catalog import Schema, define_task
+from contracts.cells import Cell, record_cells
+from contracts.clock import format_moment, to_micros
+from contracts.releases import Release
+from contracts.task import Task
+from service.copies import Current, write_current
+from service.standing import Recent, Standing, why_stale
+from service.status import warn
+from tests.integration.artefacts import CUTOFF, WEEK, write_version
+from tests.integration.releasing import NOW, define, note, run_cycle, wait_for
+from tests.integration.serving import TASK, service_settings, serving
+
+pytestmark = pytest.mark.anyio
+
+FOREVER = to_micros(datetime(2100, 1, 1, tzinfo=UTC))
+LIMIT = timedelta(hours=1)
+
+
+@pytest.fixture
+def schema(engine: Engine) -> Schema:
+    return define(engine)
+
+
+@pytest.fixture
+async def client(database_url: str, schema: Schema, tmp_path: Path) -> AsyncIterator[httpx.AsyncClient]:
+    """A service that holds version 7 of the task."""
+    folder = write_version(tmp_path / "models" / schema.task.name / "7", task=schema.task.name)
+    write_current(folder.parent, Current("7", CUTOFF + 2 * WEEK))
+    async with serving(service_settings(database_url, tmp_path)) as client:
+        yield client
+
+
+async def status_when(
+    client: httpx.AsyncClient, schema: Schema, is_met: Callable[[Any], bool] = lambda _: True
+) -> dict[str, Any]:
+    found: dict[str, Any] = await wait_for(client, f"/tasks/{schema.task.name}", is_met)
+    return found
+
+
+async def test_the_state_is_one_word_and_a_closing_is_explained(
+    client: httpx.AsyncClient, engine: Engine, schema: Schema
+) -> None:
+    assert (await status_when(client, schema))["state"] == "expired"
+    note(engine, schema, "7", "release", valid_until=FOREVER)
+    valid = await status_when(client, schema, lambda found: found["state"] == "valid")
+    assert valid["closed"] is None
+    figures = {"rule": "limit", "window": "2026-01-29T00:00:00Z", "age": 0, "value": 0.9, "threshold": 0.7}
+    note(engine, schema, "7", "close", valid_until=CUTOFF, reason="0.9 is above 0.7", verdict=figures)
+    note(engine, schema, "7", "calibrate", valid_until=CUTOFF)
+    closed = await status_when(client, schema, lambda found: found["state"] == "closed")
+    assert (closed["closed"]["reason"], closed["closed"]["verdict"]) == ("0.9 is above 0.7", figures)
+    note(engine, schema, "7", "reopen", valid_until=FOREVER)
+    assert (await status_when(client, schema, lambda found: found["state"] == "valid"))["closed"] is None
+    listed = (await client.get("/tasks")).json()["tasks"]
+    assert [(task["task"], task["state"], task["stale"]) for task in listed] == [(schema.task.name, "valid", False)]
+
+
+async def test_a_task_without_a_model_says_so(client: httpx.AsyncClient, engine: Engine, schema: Schema) -> None:
+    other = define(engine)
+    status = await status_when(client, other)
+    assert (status["state"], status["live_errors"], status["seconds_since_release"]) == ("no_model", [], None)
+    assert (status["last_verdict"], status["better_method"], status["missing_windows"]) == (None, None, 0)
+
+
+async def test_expected_and_realised_errors_stand_side_by_side_by_age(
+    client: httpx.AsyncClient, engine: Engine, schema: Schema
+) -> None:
+    cells = [
+        Cell(CUTOFF, CUTOFF, "gi", 50, 0.45, 0.1),
+        Cell(CUTOFF, CUTOFF + 2 * WEEK, "gi", 20, 0.8, 0.3, is_complete=False),
+        Cell(CUTOFF, CUTOFF, "naive", 50, 0.69, 0.5),
+        Cell(CUTOFF - WEEK, CUTOFF, "gi", 50, 0.5, 0.1),
+    ]
+    with engine.begin() as connection:
+        record_cells(connection, schema.task_id, schema.task.recipe, cells, NOW)
+        record_cells(connection, schema.task_id, "other", [Cell(CUTOFF, CUTOFF + WEEK, "gi", 1, 9.0, 1.0)], NOW)
+    fresh, unlabelled, beyond = (await status_when(client, schema))["live_errors"]
+    assert fresh == {
+        "age": 0,
+        "window": format_moment(CUTOFF),
+        "expected": 0.4,
+        "low": 0.3,
+        "high": 0.6,
+        "limit": 0.7,
+        "realised": 0.45,
+        "num_rows": 50,
+        "is_complete": True,
+    }
+    assert (unlabelled["age"], unlabelled["expected"], unlabelled["realised"]) == (1, 0.41, None)
+    assert (beyond["age"], beyond["expected"], beyond["realised"], beyond["is_complete"]) == (2, None, 0.8, False)
+
+
+async def test_the_newest_verdict_says_what_was_decided_missing_and_better(
+    client: httpx.AsyncClient, engine: Engine, schema: Schema
+) -> None:
+    better = {"method": "gbdt", "num_windows": 9, "error": 0.4, "difference": -0.1, "upper": -0.05}
+    decisions = [{"rule": "min_pairs", "passed": False, "value": 1, "threshold": 3, "reason": "2 more"}]
+    run_cycle(engine, schema, CUTOFF - WEEK, "released", version="6", verdict={"missing_windows": 0})
+    verdict = {"passed": False, "decisions": decisions, "missing_windows": 2, "better_method": better}
+    run_cycle(engine, schema, CUTOFF, "held", "2 more", verdict=verdict)
+    status = await status_when(client, schema)
+    assert (status["better_method"], status["missing_windows"]) == (better, 2)
+    assert status["last_verdict"]["state"] == "held"
+    assert status["last_verdict"]["cutoff"] == format_moment(CUTOFF)
+    assert status["last_verdict"]["decisions"] == decisions
+    skipped = {"passed": False, "decisions": [{"rule": "min_rows", "passed": False}]}
+    run_cycle(engine, schema, CUTOFF + WEEK, "skipped", "too few rows", verdict=skipped)
+    status = await status_when(client, schema)
+    assert (status["last_verdict"]["state"], status["better_method"]) == ("skipped", better)
+
+
+async def test_scheduled_failures_in_a_row_are_counted_and_stale(
+    client: httpx.AsyncClient, engine: Engine, tmp_path: Path
+) -> None:
+    schema = define(engine, schedule="window")
+    note(engine, schema, "7", "release")
+    run_cycle(engine, schema, CUTOFF, "released", version="7")
+    for week in (1, 2, 3):
+        run_cycle(engine, schema, CUTOFF + week * WEEK, "failed", "no memory")
+    status = await status_when(client, schema)
+    assert (status["stale"], status["num_failed"]) == (True, 3)
+    assert status["stale_reason"] == f"the cycle of {format_moment(CUTOFF + 3 * WEEK)} failed: no memory"
+    assert status["seconds_since_release"] == pytest.approx((datetime.now(UTC) - NOW).total_seconds(), abs=60)
+
+
+def standing(*recent: Recent, released_at: datetime | None) -> Standing:
+    released = None
+    if released_at is not None:
+        released = Release(1, "7", "release", CUTOFF, None, None, "trainer", "", released_at)
+    return Standing(NOW, None, None, released, None, recent, None, ())
+
+
+@pytest.mark.parametrize(
+    ("recent", "released", "elapsed", "words"),
+    [
+        ([Recent(CUTOFF, "held", "suspect")], True, timedelta(days=7, hours=1), None),
+        ([Recent(CUTOFF, "held", "suspect")], True, timedelta(days=7, hours=1, seconds=1), "was held: suspect"),
+        ([Recent(CUTOFF, "skipped", "too few rows")], False, timedelta(days=8), "was skipped: too few rows"),
+        ([Recent(CUTOFF, "running", None), Recent(CUTOFF, "failed", "x")], True, timedelta(days=8), "failed: x"),
+        ([Recent(CUTOFF, "running", None)], True, timedelta(days=8), "has not ended yet"),
+        ([Recent(CUTOFF, "released", None)], True, timedelta(days=8), "is the trainer running?"),
+        ([], False, timedelta(days=8), "is the trainer running?"),
+        ([], False, timedelta(days=7), None),
+    ],
+)
+async def test_a_scheduled_task_is_stale_after_a_window_and_the_time_of_a_cycle(
+    recent: list[Recent], released: bool, elapsed: timedelta, words: str | None
+) -> None:
+    found = standing(*recent, released_at=NOW if released else None)
+    scheduled = Task.model_validate({**TASK, "name": "flights", "schedule": "window"})
+    why = why_stale(scheduled, found, NOW + elapsed, LIMIT)
+    assert why is None if words is None else words in str(why)
+    assert why_stale(scheduled.model_copy(update={"schedule": "manual"}), found, NOW + elapsed, LIMIT) is None
+
+
+@pytest.mark.parametrize(
+    ("label_delay", "horizon", "is_warned"),
+    [
+        (timedelta(days=7) - LIMIT, 2, False),
+        (timedelta(days=7) - LIMIT + timedelta(microseconds=1), 2, True),
+        (timedelta(0), 1, True),
+        (timedelta(days=21) - LIMIT, None, False),
+        (timedelta(days=21), None, True),
+    ],
+)
+async def test_the_schedule_is_warned_of_exactly_where_a_gap_can_be(
+    label_delay: timedelta, horizon: int | None, is_warned: bool
+) -> None:
+    task = Task.model_validate({**TASK, "name": "flights", "label_delay": label_delay})
+    warnings = warn(task, LIMIT, horizon)
+    assert bool(warnings) is is_warned
+    if is_warned:
+        assert ("guard.max_age" if horizon is None else "the horizon") in warnings[0]
+
+
+async def read_metrics(client: httpx.AsyncClient, task: str) -> dict[str, float]:
+    lines = (await client.get("/metrics")).text.splitlines()
+    mine = [line.rsplit(" ", 1) for line in lines if f'task="{task}"' in line]
+    return {name.replace(f'task="{task}",', "").replace(f',task="{task}"', ""): float(value) for name, value in mine}
+
+
+async def test_metrics_tell_the_same_without_asking_the_database(
+    client: httpx.AsyncClient, engine: Engine, schema: Schema
+) -> None:
+    task = schema.task.name
+    better = {"method": "gbdt", "difference": -0.1, "upper": -0.05}
+    with engine.begin() as connection:
+        cell = Cell(CUTOFF, CUTOFF, "gi", 50, 0.9, 0.1)
+        record_cells(connection, schema.task_id, schema.task.recipe, [cell], NOW)
+    note(engine, schema, "7", "release")
+    note(engine, schema, "7", "close", valid_until=CUTOFF)
+    run_cycle(engine, schema, CUTOFF, "held", "suspect", verdict={"better_method": better})
+    with anyio.fail_after(20):
+        while not (await read_metrics(client, task)).get(f'morrow_held{{task="{task}"}}'):
+            await anyio.sleep(0.03)
+    with engine.begin() as blocker:
+        for table in ("tasks", "releases", "cycles", "error_cells"):
+            blocker.execute(text(f"LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE"))
+        with anyio.fail_after(5):
+            found = await read_metrics(client, task)
+    assert found['morrow_expected_error{age="0"}'] == 0.4
+    assert found['morrow_expected_error{age="1"}'] == 0.41
+    assert found['morrow_realised_error{age="0"}'] == 0.9
+    assert found[f'morrow_horizon_closed{{task="{task}"}}'] == 1
+    assert found['morrow_better_method{method="gbdt"}'] == 1
+    assert found[f'morrow_cycles_failed{{task="{task}"}}'] == 0
+    age = (datetime.now(UTC) - NOW).total_seconds()
+    assert found[f'morrow_seconds_since_release{{task="{task}"}}'] == pytest.approx(age, abs=60)
+
+
+async def test_the_page_shows_state_closing_and_realised_errors(
+    client: httpx.AsyncClient, engine: Engine, schema: Schema
+) -> None:
+    with engine.begin() as connection:
+        cell = Cell(CUTOFF, CUTOFF, "gi", 50, 0.9125, 0.1)
+        record_cells(connection, schema.task_id, schema.task.recipe, [cell], NOW)
+    note(engine, schema, "7", "release")
+    note(engine, schema, "7", "close", valid_until=CUTOFF, reason="an error <b>above</b> its limit")
+    with anyio.fail_after(20):
+        while "0.9125" not in (page := (await client.get("/")).text) or "closed" not in page:
+            await anyio.sleep(0.03)
+    assert "an error &lt;b&gt;above&lt;/b&gt; its limit" in page
+
+
+async def test_a_task_of_another_recipe_shows_no_error_of_the_old_one(
+    client: httpx.AsyncClient, engine: Engine, schema: Schema
+) -> None:
+    """The version that answers keeps its own recipe's cells, whatever the task's newest revision says."""
+    with engine.begin() as connection:
+        record_cells(connection, schema.task_id, schema.task.recipe, [Cell(CUTOFF, CUTOFF, "gi", 50, 0.45, 0.1)], NOW)
+        changed = {**TASK, "name": schema.task.name, "training": {"method": "baseline"}}
+        newer, _ = define_task(connection, Task.model_validate(changed), NOW)
+        record_cells(
+            connection, schema.task_id, newer.task.recipe, [Cell(CUTOFF, CUTOFF, "baseline", 50, 0.6, 0.2)], NOW
+        )
+    assert (await status_when(client, schema))["live_errors"][0]["realised"] == 0.45
