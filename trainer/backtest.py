@@ -118,11 +118,14 @@ def fill_matrix(
         if on_epoch is not None:
             on_epoch(epoch)
 
+    def add(cells: Iterable[Cell]) -> None:
+        matrix.update({(cell.origin, cell.window, cell.method): cell for cell in cells})
+
     def store(manifest: Manifest) -> None:
-        cells = score_origin(reading, manifest, wanted.get(manifest.cutoff, []), home)
+        cells = score_origin(reading, manifest.cutoff, wanted.get(manifest.cutoff, []), home)
         with engine.begin() as connection:
             record_cells(connection, reading.schema.task_id, task.recipe, cells, from_micros(reading.read_at))
-        matrix.update({(cell.origin, cell.window, cell.method): cell for cell in cells})
+        add(cells)
         report("origin.scored", origin=manifest.cutoff, num_cells=len(cells))
 
     for manifest in kept.values():
@@ -130,13 +133,8 @@ def fill_matrix(
     for fit in fit_origins(reading, absent, device, settings.max_members, follow):
         store(keep(fit, reading, home=home, device=device, git_sha=settings.git_sha, verdict=None))
     for origin, window in _first_looks(reading, matrix.values()):
-        if (manifest := find_kept(home, task, origin)) is not None:
-            matrix.update(
-                {
-                    (cell.origin, cell.window, cell.method): cell
-                    for cell in score_origin(reading, manifest, [window], home)
-                }
-            )
+        if find_kept(home, task, origin) is not None:
+            add(score_origin(reading, origin, [window], home))
     return sorted(matrix.values(), key=lambda cell: (cell.window, cell.origin, cell.method))
 
 
@@ -190,20 +188,22 @@ def _soon_needed(reading: Reading, home: Path) -> list[int]:
     ]
 
 
-def score_origin(reading: Reading, manifest: Manifest, windows: Sequence[int], home: Path) -> list[Cell]:
+def score_origin(reading: Reading, origin: int, windows: Sequence[int], home: Path) -> list[Cell]:
     """Cells of one kept fit, and of naive at the same origin, on the rows of these windows known at the cutoff."""
-    task, labelled = reading.schema.task, reading.events.as_of(reading.cutoff)
-    kept = open_kept(candidate_folder(home, task, manifest.cutoff))
-    cells: list[Cell] = []
-    for window in windows:
-        cells += score_kept(
+    task = reading.schema.task
+    kept = open_kept(candidate_folder(home, task, origin))
+    labelled = reading.events.as_of(reading.cutoff)
+    return [
+        cell
+        for window in windows
+        for cell in score_kept(
             kept,
             in_window(labelled, window, task.clock),
             window=window,
             num_revisions=reading.fingerprints[window][1],
             is_complete=window < complete_until(task, reading.cutoff),
         )
-    return cells
+    ]
 
 
 def report_epoch(report: Report, step: str, epoch: EpochReport) -> None:

@@ -42,6 +42,11 @@ def flip(event: Event) -> Event:
     return replace(event, label={"yes": "no", "no": "yes"}[event.label])
 
 
+def jump(event: Event) -> Event:
+    """The boundary has moved: who was just above it is below it now."""
+    return replace(event, label="yes" if event.label == "yes" and event.numbers[0] > 1.2 else "no")
+
+
 def add(engine: Engine, schema: Schema, window: int, change: Callable[[Event], Event] = lambda event: event) -> None:
     with engine.begin() as connection:
         append_events(connection, schema, [change(event) for event in drifting_events(window, window + 1)], START)
@@ -95,11 +100,11 @@ def test_drift_that_stays_is_confirmed_by_the_held_fit_and_released(
     engine: Engine, registry: Registry, tmp_path: Path
 ) -> None:
     schema = started(engine, registry, tmp_path, guard=PATIENT, training=FORGETFUL)
-    add(engine, schema, NUM_KNOWN, flip)
+    add(engine, schema, NUM_KNOWN, jump)
     assert retrain(engine, registry, schema, NUM_KNOWN + 1, tmp_path).state == "held"
     cycles = []
     for window in range(NUM_KNOWN + 1, NUM_KNOWN + 5):
-        add(engine, schema, window, flip)
+        add(engine, schema, window, jump)
         cycles.append(retrain(engine, registry, schema, window + 1, tmp_path))
         if cycles[-1].state == "released":
             break
