@@ -54,10 +54,10 @@ def show_task(url: str, name: str) -> None:
         status = ask(api, "GET", f"/tasks/{name}")
     console = Console()
     console.print(f"{name}, revision {status['revision']}: {status['num_events']:,} events")
-    for heading, text in _facts(status):
+    for heading, text in state_facts(status):
         console.print(f"{heading:<10}{text}", markup=False, highlight=False)
     if status["live_errors"]:
-        console.print(_errors_table(status))
+        console.print(errors_table(status))
     console.print(f"Next      {status['next_cycle'] or 'on request'}")
     console.print(_cycles_table(status["cycles"]))
     for cycle in status["cycles"]:
@@ -66,7 +66,7 @@ def show_task(url: str, name: str) -> None:
     _print_warnings(console, status)
 
 
-def _facts(status: dict[str, Any]) -> Iterator[tuple[str, str]]:
+def state_facts(status: dict[str, Any]) -> Iterator[tuple[str, str]]:
     """Headings and what stands beside them: the state and its reasons, the champion, the registry."""
     registry, champion, closed = status["registry"], status["champion"], status["closed"]
     yield "State", _state(status)
@@ -98,16 +98,17 @@ def _count_windows(number: int) -> str:
     return f"{number} window" if number == 1 else f"{number} windows"
 
 
-def _errors_table(status: dict[str, Any]) -> Table:
+def errors_table(status: dict[str, Any]) -> Table:
     """Expected beside realised at 80 columns; what is above its limit is red."""
-    table = Table("age", status["champion"]["error_name"], "band", "limit", "realised", "rows")
+    name = status["champion"]["error_name"].replace("_", " ")
+    table = Table("age", "expected", "band", "limit", "realised", "rows", title=name, title_justify="left")
     for error in status["live_errors"]:
         promised = error["expected"] is not None
         table.add_row(
             str(error["age"]),
-            f"{error['expected']:.4f}" if promised else "–",
-            f"{error['low']:.4f} … {error['high']:.4f}" if promised else "–",
-            f"{error['limit']:.4f}" if promised else "–",
+            f"{error['expected']:.4g}" if promised else "–",
+            f"{error['low']:.4g} … {error['high']:.4g}" if promised else "–",
+            f"{error['limit']:.4g}" if promised else "–",
             _realised(error),
             f"{error['num_rows']:,}",
         )
@@ -119,7 +120,7 @@ def _realised(error: dict[str, Any]) -> Text:
         return Text("–")
     is_beyond = error["limit"] is not None and error["realised"] > error["limit"]
     so_far = "" if error["is_complete"] else " so far"
-    return Text(f"{error['realised']:.4f}{so_far}", style="red" if is_beyond else "")
+    return Text(f"{error['realised']:.4g}{so_far}", style="red" if is_beyond else "")
 
 
 def _cycles_table(cycles: list[dict[str, Any]]) -> Table:

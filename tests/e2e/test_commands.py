@@ -1,5 +1,6 @@
 """The commands that talk to an API, as a user types them, against the real API over a real database."""
 
+import json
 import os
 import subprocess
 import sys
@@ -77,9 +78,23 @@ def test_a_task_is_applied_shown_filled_and_retrained(api: str, tmp_path: Path) 
     assert "features.distance" in imported.out
     assert "a: is stored with other content" in imported.out
 
+    texts = ("weekday", "carrier", "origin", "dest")
+    given = dict(zip(names.split(","), good.split(",")[2:], strict=True))
+    features = {name: value if name in texts else float(value) for name, value in given.items() if value}
+    event = {"event_id": "a", "at": "2013-01-01T10:00:00Z", "label": "on_time", "features": features}
+    correction = tmp_path / "event.json"
+    correction.write_text(json.dumps({**event, "features": {"carrier": "UA"}}))
+    refused = say(api, "events", "correct", "flights", str(correction))
+    assert refused.code == 1
+    assert "features.distance" in refused.err
+    correction.write_text(json.dumps(event))
+    assert "a is corrected." in say(api, "events", "correct", "flights", str(correction)).out
+    assert "a says so already." in say(api, "events", "correct", "flights", str(correction)).out
+
     assert "requested" in say(api, "cycle", "flights", "--as-of", "2013-01-08T05:00:00Z", "--no-wait").out
     shown = say(api, "task", "show", "flights").out
     assert "2 events" in shown
+    assert "State     no model" in shown
     assert "Champion  none yet" in shown
     assert "2013-01-08T05:00:00Z" in shown
     assert "flights" in say(api, "task", "show").out
@@ -96,6 +111,19 @@ def test_refusals_are_sentences_and_exit_with_1(api: str, tmp_path: Path) -> Non
     assert "target.kind" in refused.err
     wrong.write_text("name = ")
     assert "is not TOML" in say(api, "task", "apply", str(wrong)).err
+
+
+def test_a_word_that_cannot_be_had_is_said(api: str, tmp_path: Path) -> None:
+    task = tmp_path / "flights.toml"
+    task.write_text(read_task_file())
+    say(api, "task", "apply", str(task))
+    rolled_back = say(api, "rollback", "flights", "--reason", "it errs")
+    assert rolled_back.code == 1
+    assert "No registry is configured" in rolled_back.err
+    overridden = say(api, "override", "flights", "--reason", "a strike", "--cycle", "999")
+    assert overridden.code == 1
+    assert "has no cycle 999" in overridden.err
+    assert say(api, "override", "flights").code == 2
 
 
 def test_an_absent_api_is_said() -> None:
