@@ -4,16 +4,25 @@ Everything that says how good a model is or how long it stays good reads this on
 """
 
 import math
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean, stdev
 
-from scipy.special import stdtrit
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import stdtr, stdtrit
 
 from contracts.cells import NAIVE, Cell
 from contracts.clock import Clock
 from contracts.task import Guard
 
+BAND_COVERAGE = 0.90
+# Target windows that count, the newest: a year of weeks. What a model of long ago erred says little of the next.
+COUNTED_WINDOWS = 52
+# How far one window moves the share of errors that a band may miss, and the bounds of that share.
+_BAND_STEP = 0.05
+_LEAST_MISSED, _MOST_MISSED = 0.01, 0.5
 # How often chance alone may make a rival look better, and the share of our error below which nobody need care.
 _LUCK = 0.05
 _LEAST_GAIN = 0.01
@@ -23,8 +32,8 @@ _LEAST_GAIN = 0.01
 class AgeVerdict:
     """What the matrix says of one age. `increase` is the upper 95 % bound of the mean paired increase over age 0.
 
-    `low` and `high` bound the predictive band of one future window; `limit` is its one-sided 99 % bound, beyond which
-    a realised error closes the horizon.
+    `low` and `high` bound the 90 % band of one future window, adapted to how often such bands have held; `limit` is the
+    one-sided 99 % bound, beyond which a realised error closes the horizon, and is never adapted.
     """
 
     age: int
@@ -54,19 +63,24 @@ class Verdict:
     reason: str | None
 
 
-def judge_horizon(cells: Sequence[Cell], *, method: str, error_name: str, clock: Clock, guard: Guard) -> Verdict:
+def judge_horizon(
+    cells: Sequence[Cell], *, method: str, error_name: str, clock: Clock, guard: Guard, label_delay: int = 0
+) -> Verdict:
     """The longest run of ages, from 0, whose errors stay close to the fresh error, below naive and below `max_error`.
 
-    Ages are compared on the same target windows, so that a hard week is not taken for ageing.
+    Ages are compared on the same target windows, so that a hard week is not taken for ageing. `label_delay` in
+    microseconds.
     """
     ours = _errors_by_age(cells, method, error_name, clock)
     naive = _errors_by_age(cells, NAIVE, error_name, clock)
     fresh = ours.get(0, {})
     if missing := max(0, guard.min_pairs - len(fresh)):
         return Verdict(0, (), missing, f"{missing} more complete windows are needed")
+    coverage = adapted_coverage(ours, clock, label_delay)
     ages: list[AgeVerdict] = []
     for age in range(guard.max_age):
-        ages.append(_judge_age(age, ours.get(age, {}), fresh, naive.get(age, {}), guard))
+        found = _Errors(ours.get(age, {}), fresh, naive.get(age, {}))
+        ages.append(_judge_age(age, found, guard, coverage))
         if not ages[-1].is_valid:
             break
     horizon = sum(age.is_valid for age in ages)
@@ -134,27 +148,33 @@ def after_empty_windows(verdict: Verdict, count: int) -> Verdict:
 
 
 def _errors_by_age(cells: Sequence[Cell], method: str, error_name: str, clock: Clock) -> dict[int, dict[int, float]]:
-    """age -> target window -> error, of complete cells."""
+    """age -> target window -> error, of the complete cells of the newest windows."""
+    found = [cell for cell in cells if cell.method == method and cell.is_complete]
+    counted = set(sorted({cell.window for cell in found})[-COUNTED_WINDOWS:])
     errors: dict[int, dict[int, float]] = {}
-    for cell in cells:
-        if cell.method == method and cell.is_complete:
+    for cell in found:
+        if cell.window in counted:
             error = cell.loss if error_name == "log_loss" else cell.metric
             errors.setdefault(clock.age(cell.origin, cell.window), {})[cell.window] = error
     return errors
 
 
-def _judge_age(
-    age: int,
-    errors: Mapping[int, float],
-    fresh: Mapping[int, float],
-    naive: Mapping[int, float],
-    guard: Guard,
-) -> AgeVerdict:
+@dataclass(frozen=True)
+class _Errors:
+    """By target window: ours at one age, ours at age 0, and naive's at that age."""
+
+    ours: Mapping[int, float]
+    fresh: Mapping[int, float]
+    naive: Mapping[int, float]
+
+
+def _judge_age(age: int, found: _Errors, guard: Guard, coverage: float) -> AgeVerdict:
+    errors, fresh, naive = found.ours, found.fresh, found.naive
     nan = float("nan")
     if len(errors) < 2:
         return AgeVerdict(age, len(errors), nan, nan, nan, nan, nan, 0, None, None, "too few windows at this age")
     mean = fmean(errors.values())
-    low, high = predictive_band(list(errors.values()))
+    low, high = predictive_band(list(errors.values()), coverage)
     limit = predictive_limit(list(errors.values()))
     shared = sorted(errors.keys() & naive.keys())
     naive_mean = fmean(naive[window] for window in shared) if shared else nan
@@ -184,7 +204,7 @@ def mean_upper_bound(values: Sequence[float], confidence: float = 0.95) -> float
     return fmean(values) + float(stdtrit(n - 1, confidence)) * stdev(values) / math.sqrt(n)
 
 
-def predictive_band(values: Sequence[float], coverage: float = 0.90) -> tuple[float, float]:
+def predictive_band(values: Sequence[float], coverage: float = BAND_COVERAGE) -> tuple[float, float]:
     """Two-sided predictive t-interval for one future value, `m ± t · s · √(1 + 1/n)`."""
     n = len(values)
     half = float(stdtrit(n - 1, (1 + coverage) / 2)) * stdev(values) * math.sqrt(1 + 1 / n)
@@ -195,3 +215,42 @@ def predictive_limit(values: Sequence[float], confidence: float = 0.99) -> float
     """One-sided upper predictive t-bound for one future value, `m + t · s · √(1 + 1/n)`."""
     n = len(values)
     return fmean(values) + float(stdtrit(n - 1, confidence)) * stdev(values) * math.sqrt(1 + 1 / n)
+
+
+def adapted_coverage(errors: Mapping[int, Mapping[int, float]], clock: Clock, label_delay: int = 0) -> float:
+    """The nominal coverage at which bands would have held 90 % of the errors so far; `errors` by age and target window.
+
+    Adaptive conformal inference on whole windows, `α ← α + γ (0.1 − share of ages whose band missed)`: errors that
+    drift, follow each other or were wild at first are not the independent draws that a t-interval takes them for.
+    """
+    tails = {age: _tail_probabilities(found, (age + 1) * clock.window + label_delay) for age, found in errors.items()}
+    windows = sorted({window for found in tails.values() for window in found})
+    missable = [1 - BAND_COVERAGE]
+    for window in windows:
+        missed = [
+            found[window] < missable[bisect_right(windows, window - (age + 1) * clock.window - label_delay)]
+            for age, found in tails.items()
+            if window in found
+        ]
+        moved = missable[-1] + _BAND_STEP * (1 - BAND_COVERAGE - fmean(missed))
+        missable.append(min(max(moved, _LEAST_MISSED), _MOST_MISSED))
+    return 1 - missable[-1]
+
+
+def _tail_probabilities(found: Mapping[int, float], reach: int) -> dict[int, float]:
+    """Target window -> how likely an error as far from the mean was (two-sided t), by windows `reach` or more earlier.
+
+    A band of coverage 1 − α misses the error where this is below α. Windows with fewer than two before have none.
+    """
+    windows = np.array(sorted(found), np.int64)
+    values = np.array([found[window] for window in windows.tolist()])
+    centred = values - values.mean() if len(values) else values
+    n = np.searchsorted(windows, windows - reach, side="right")
+    is_known = n >= 2
+    n = n[is_known]
+    sums, squares = (np.concatenate([[0.0], np.cumsum(power)])[n] for power in (centred, centred**2))
+    deviation: NDArray[np.float64] = np.sqrt(np.maximum(squares - sums**2 / n, 0.0) / (n - 1) * (1 + 1 / n))
+    away = np.abs(centred[is_known] - sums / n)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        scaled = np.where(away > 0, away / deviation, 0.0)
+    return dict(zip(windows[is_known].tolist(), (2 * stdtr(n - 1, -scaled)).tolist(), strict=True))

@@ -35,7 +35,7 @@ LEAST_ROWS = 200
 POOLED_WINDOWS = 26
 WALKED_WINDOWS = 104
 # γ, and the most that it may be times the windows that errors arrive late by, or the walk would swing.
-STEP = 0.1
+STEP = 0.2
 _LATE_STEP = 0.4
 
 _SKETCH = 200

@@ -90,10 +90,10 @@ def test_rows_of_several_windows_are_one_pool() -> None:
 
 
 def test_a_window_above_its_quantile_raises_the_next_by_one_step() -> None:
-    """Nine rows 1 … 9 give rank 5 at half; the next window lies above it whole, so α falls from 0.5 by 0.1 · 0.5."""
+    """Nine rows 1 … 9 give rank 5 at half; the next window lies above it whole, so α falls from 0.5 by 0.2 · 0.5."""
     cells = [cell_of(np.arange(1.0, 10.0), 0), cell_of(np.arange(11.0, 20.0), 1)]
-    # 18 rows, 1 − α = 0.55: rank ⌈19 · 0.55⌉ = 11, the second of the later window; without the step ⌈19 · 0.5⌉ = 10.
-    assert quantile(cells, 0.5) == 12.0
+    # 18 rows, 1 − α = 0.6: rank ⌈19 · 0.6⌉ = 12, the third of the later window; without the step ⌈19 · 0.5⌉ = 10.
+    assert quantile(cells, 0.5) == 13.0
 
 
 def test_a_fit_is_judged_by_windows_whose_labels_were_due_at_its_origin() -> None:
@@ -102,7 +102,7 @@ def test_a_fit_is_judged_by_windows_whose_labels_were_due_at_its_origin() -> Non
     at_once = [cell_of(first, 0, age=1), cell_of(second, 1, age=1)]
     assert quantile(at_once, 0.5, age=1) == 11.0
     apart = [cell_of(first, 0, age=1), cell_of(second, 2, age=1)]
-    assert quantile(apart, 0.5, age=1) == 12.0
+    assert quantile(apart, 0.5, age=1) == 13.0
     assert quantile(apart, 0.5, age=1, label_delay=1) == 11.0
 
 

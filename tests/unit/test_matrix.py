@@ -10,8 +10,10 @@ from hypothesis import strategies as st
 from contracts.cells import NAIVE, Cell
 from contracts.clock import Clock
 from contracts.matrix import (
+    COUNTED_WINDOWS,
     BetterMethod,
     Verdict,
+    adapted_coverage,
     after_empty_windows,
     better_method,
     judge_horizon,
@@ -191,3 +193,45 @@ def test_a_target_window_counts_once_by_its_mean_over_the_ages_inside_the_horizo
     assert better(rival, horizon=0) == better(rival, horizon=1)
     assert better(rival, horizon=1) is not None
     assert better(rival, horizon=2) is None
+
+
+def test_a_band_is_widened_by_one_step_where_an_earlier_one_missed() -> None:
+    """The band of the last window was taken from 1, 2 and 3 and missed 9, so α falls by 0.05 · 0.9."""
+    found = dict(enumerate([1.0, 2.0, 3.0, 9.0], start=100))
+    errors = {0: {window * CLOCK.window: error for window, error in found.items()}}
+    inside = {0: errors[0] | {103 * CLOCK.window: 2.0}}
+    # That of the window before held: 3 lies within 1.5 ± 6.31 · 0.71 · 1.22. Each that holds gives 0.05 · 0.1 back.
+    assert adapted_coverage(errors, CLOCK) == pytest.approx(0.90 - 0.005 + 0.045)
+    assert adapted_coverage(inside, CLOCK) == pytest.approx(0.90 - 0.005 - 0.005)
+
+
+def test_a_band_knows_no_window_whose_labels_were_not_due_at_its_origin() -> None:
+    errors = {0: {window * CLOCK.window: error for window, error in enumerate([1.0, 2.0, 3.0, 9.0], start=100)}}
+    assert adapted_coverage(errors, CLOCK, label_delay=1) == pytest.approx(0.90 + 0.045)  # 1.5 ± 5.5 misses 9
+    assert adapted_coverage(errors, CLOCK, label_delay=2 * CLOCK.window) == 0.90
+    assert adapted_coverage({2: errors[0]}, CLOCK) == 0.90
+
+
+def test_ages_share_one_coverage_and_each_window_counts_once() -> None:
+    wild = {window * CLOCK.window: error for window, error in enumerate([1.0, 2.0, 3.0, 9.0], start=100)}
+    calm = wild | {103 * CLOCK.window: 2.0}
+    # At window 103 one of two bands missed: age 1 knows two windows of its own there, 1.5 ± 5.5.
+    assert adapted_coverage({0: wild, 1: calm}, CLOCK) == pytest.approx(0.90 - 0.005 + 0.05 * (0.5 - 0.1))
+
+
+def test_equal_errors_have_a_band_without_width_that_holds() -> None:
+    errors = {0: {window * CLOCK.window: 0.3 for window in range(100, 120)}}
+    assert adapted_coverage(errors, CLOCK) == pytest.approx(0.90 - 18 * 0.005)
+
+
+@given(st.lists(st.lists(st.floats(0, 1e6), min_size=2, max_size=12), min_size=1, max_size=4))
+def test_bands_are_asked_for_at_least_half_and_at_most_99_percent(rows: list[list[float]]) -> None:
+    errors = {age: {k * CLOCK.window: error for k, error in enumerate(row)} for age, row in enumerate(rows)}
+    assert 0.5 <= adapted_coverage(errors, CLOCK) <= 0.99
+
+
+def test_only_the_newest_windows_count() -> None:
+    long_ago = [0.1, 0.9] * 20
+    verdict = judge({0: long_ago + [0.5] * COUNTED_WINDOWS}, max_age=1)
+    (age,) = verdict.ages
+    assert (age.num_windows, age.mean, age.limit) == (COUNTED_WINDOWS, 0.5, 0.5)
