@@ -31,6 +31,10 @@ GRAPH_FILE = "model.onnx"
 RATE_FILE = "rate.onnx"
 MANIFEST_FILE = "manifest.json"
 
+Feed = dict[str, NDArray[Any]]
+# A graph as a function: names of outputs and inputs by name to those outputs.
+Run = Callable[[Sequence[str], Feed], Sequence[NDArray[Any]]]
+
 # How far an answer may be from the probe's: in probability, or as a share of the spread of its means and scales; and
 # how much more as a share of the value, which is float32.
 _PROBE_TOLERANCE = 1e-4
@@ -139,9 +143,9 @@ def read_manifest(folder: Path) -> Manifest:
 
 def graph_feed(
     task: Task, at: NDArray[np.int64], numbers: NDArray[np.float64], categories: NDArray[np.object_]
-) -> dict[str, NDArray[Any]]:
+) -> Feed:
     """The graph's inputs of these rows: at `(n,)`, numbers `(n, p)`, categories `(n, q)` of str; without empty ones."""
-    feed: dict[str, NDArray[Any]] = {"at": at}
+    feed: Feed = {"at": at}
     if task.numbers:
         feed["numbers"] = numbers
     if task.categories:
@@ -149,10 +153,10 @@ def graph_feed(
     return feed
 
 
-def check_probe(manifest: Manifest, run: Callable[[dict[str, NDArray[Any]]], Sequence[NDArray[Any]]]) -> None:
-    """Ask a graph the probe's rows. Raises ArtefactRefused where it fails or answers otherwise.
+def check_probe(manifest: Manifest, run: Run, *, with_rates: bool = False) -> None:
+    """Ask a graph the probe's rows, `rate.onnx` also for its rates; the probe does not say what these should be.
 
-    `run` takes the graph's inputs by name and returns its outputs in order, those of `rate.onnx` without the rates.
+    Raises ArtefactRefused where it fails, answers otherwise, or gives rates that are not finite or not one a value.
     """
     probe = manifest.probe
     try:
@@ -168,14 +172,17 @@ def check_probe(manifest: Manifest, run: Callable[[dict[str, NDArray[Any]]], Seq
     except (ValueError, OverflowError) as error:
         raise ArtefactRefused(f"The probe cannot be read: {error}") from error
     try:
-        found = np.column_stack(run(feed)).astype(np.float64)
+        found = np.column_stack(run(manifest.output_names, feed)).astype(np.float64)
+        rates = np.column_stack(run(manifest.rate_names, feed)) if with_rates else np.zeros(expected.shape)
     except Exception as error:  # a runtime's errors have no root in common
         raise ArtefactRefused(f"The graph does not run on the probe: {error}") from error
-    if count == 0 or found.shape != expected.shape:
+    if count == 0 or found.shape != expected.shape or rates.shape != expected.shape:
         raise ArtefactRefused(f"The graph answers the probe with {found.shape}, not {expected.shape}.")
     spread = 1.0 if task.is_classification else np.ptp(expected[:, 0]) + np.max(expected[:, 1])
     if not np.all(np.abs(found - expected) <= _PROBE_TOLERANCE * spread + _PROBE_ROUNDING * np.abs(expected)):
         raise ArtefactRefused("The graph answers the probe's rows otherwise than the manifest says.")
+    if not np.isfinite(rates).all():
+        raise ArtefactRefused("The graph gives the probe's rows rates that are not finite.")
 
 
 def checksum(file: Path) -> str:

@@ -19,8 +19,9 @@ from service.follower import Follower
 from service.health import health_router
 from service.ingest import events_router
 from service.metrics import CountRequests, Metrics
+from service.openapi import predict_path_item
 from service.pages import pages_router
-from service.predict import Predict, predict_path_item
+from service.predict import Predict
 from service.problems import handle_problems
 from service.registry import make_client
 from service.releases import releases_router

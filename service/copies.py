@@ -11,17 +11,50 @@ from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
+from msgspec.structs import replace
+
+from contracts.calibration import Calibration
+from contracts.releases import Overlay
 
 CURRENT_FILE = "current.json"
 _TEMPORARY = ".incoming-"
 
 
 class Current(msgspec.Struct, frozen=True):
-    """The version that answers, the one before it, and until when the former is valid (microseconds)."""
+    """The version that answers, the one before it, and what `releases` says of either (microseconds)."""
 
     version: str
     valid_until: int
     previous: str | None = None
+    calibration: Calibration | None = None
+    previous_overlay: Overlay | None = None
+
+    @property
+    def overlays(self) -> dict[str, Overlay]:
+        """The versions that may answer with their overlays, best first: the previous one, where its bound is known."""
+        found = {self.version: Overlay(self.valid_until, self.calibration)}
+        if self.previous is not None and self.previous_overlay is not None:
+            found[self.previous] = self.previous_overlay
+        return found
+
+
+def renew(current: Current, version: str, overlay: Overlay) -> Current:
+    """The same with a newer overlay of one of its versions."""
+    if version == current.version:
+        return replace(current, valid_until=overlay.valid_until, calibration=overlay.calibration)
+    return replace(current, previous_overlay=overlay) if version == current.previous else current
+
+
+def succeed(former: Current | None, answering: tuple[str, Overlay] | None, version: str, overlay: Overlay) -> Current:
+    """What is current once `version` answers; the previous one is what has answered so far, if anything has."""
+    previous, before = None, None
+    if answering is not None and answering[0] != version:
+        previous, before = answering
+    elif former is not None and former.version != version:
+        previous, before = former.version, former.overlays[former.version]
+    elif former is not None:
+        previous, before = former.previous, former.previous_overlay
+    return Current(version, overlay.valid_until, previous, overlay.calibration, before)
 
 
 def list_copies(models: Path) -> dict[str, Current]:

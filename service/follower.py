@@ -1,4 +1,4 @@
-"""Follows the registry's alias: download, verify, swap; and the releases that open or close a version's horizon.
+"""Follows the registry's alias: download, verify, swap; and the releases that open, close or calibrate a version.
 
 One thread of a process looks every few seconds. Whatever goes wrong there, the last good version goes on answering
 and the task's status says `degraded` and why. /predict only ever reads the references that are swapped here.
@@ -7,6 +7,7 @@ and the task's status says `degraded` and why. /predict only ever reads the refe
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -18,19 +19,19 @@ import httpx
 import structlog
 from sqlalchemy import Connection
 
-from contracts.catalog import list_tasks, lock_task
+from contracts.catalog import lock_task
 from contracts.clock import format_moment
 from contracts.errors import ArtefactRefused, Fault, InvalidInput, NoModel, NotFound, Unavailable
-from contracts.releases import note_moved_alias, read_overlay
-from service.copies import Current, fill_copy, list_copies, read_current, remove_copies, write_current
+from contracts.releases import Overlay, note_moved_alias, read_overlay
+from service.copies import fill_copy, list_copies, read_current, remove_copies, renew, succeed, write_current
 from service.forecaster import Forecaster, load_forecaster
+from service.looks import look_at_store
 from service.metrics import Metrics
+from service.refusals import Refusals
 from service.registry import download_version, make_client, read_champion
 from service.settings import ServiceSettings
-from service.standing import Standing, read_standing
+from service.standing import Standing
 from service.store import Store
-
-FIRST_PAUSE, LONGEST_PAUSE = 10.0, 600.0
 
 log = structlog.get_logger(__name__)
 
@@ -42,16 +43,6 @@ class Registry:
     state: Literal["ok", "degraded"] = "ok"
     reason: str | None = None
     champion: str | None = None
-
-
-@dataclass(frozen=True)
-class _Refused:
-    """A version that is not tried again before `until` (monotonic seconds)."""
-
-    version: str
-    reason: str
-    until: float
-    pause: float
 
 
 class Follower:
@@ -79,8 +70,8 @@ class Follower:
         self._client: httpx.Client | None = make_client(settings.mlflow_url) if settings.mlflow_url else None
         self._models = settings.home / "models"
         self._task_ids: Mapping[str, int] = {}
-        self._bounds: Mapping[str, int] = {}
-        self._refused: dict[str, _Refused] = {}
+        self._overlays: Mapping[str, Overlay] = {}
+        self._refusals = Refusals()
         self._stopping = threading.Event()
 
     @property
@@ -131,19 +122,22 @@ class Follower:
             self._client.close()
 
     def restore(self) -> None:
-        """Load the local copies, so that a start without registry and database answers as before."""
+        """Load the local copies, so that a start without registry and database answers as before.
+
+        Where the current one is damaged, the previous one answers within its own bound until the registry is reached.
+        """
         for task, current in list_copies(self._models).items():
-            folder = self._models / task / current.version
-            try:
-                forecaster = load_forecaster(folder, task, current.version, threads=self._settings.model_threads)
-            except ArtefactRefused as error:
-                self._metrics.follower_errors.labels("artefact").inc()
-                log.error(
-                    "artefact.refused", task=task, version=current.version, reason=str(error), source="local copy"
-                )
-                continue
-            self._put(forecaster.with_valid_until(current.valid_until))
-            log.info("model.restored", task=task, version=current.version)
+            for version, overlay in current.overlays.items():
+                try:
+                    forecaster = self._load_copy(task, version)
+                except ArtefactRefused as error:
+                    self._metrics.follower_errors.labels("artefact").inc()
+                    reason = f"The local copy of version {version} was refused: {error}"
+                    self.registries = {**self.registries, task: Registry("degraded", reason)}
+                    continue
+                self._put(forecaster.with_overlay(overlay))
+                log.info("model.restored", task=task, version=version)
+                break
 
     def poll(self, now: float) -> None:
         """One look at the store and, for each task, at the registry; `now` in monotonic seconds."""
@@ -153,7 +147,7 @@ class Follower:
                 return
             registry = self.registries.get(task, Registry())
             try:
-                self._apply_bound(task)
+                self._apply_overlay(task)
                 found = self._follow(task, now)
             except Unavailable as error:
                 self._metrics.follower_errors.labels("registry").inc()
@@ -167,51 +161,37 @@ class Follower:
             self.registries = {**self.registries, task: found}
 
     def _read_store(self) -> None:
-        """The tasks there are and how they stand, and the newest bounds of the versions that answer."""
+        """Look at the database; where it does not answer, what was known of tasks stays, and overlays stay applied."""
         try:
-            task_ids, standings, bounds = self._store.transact(self._read_tasks)
+            look = self._store.transact(lambda connection: look_at_store(connection, self.forecasters))
         except Unavailable as error:
             if self.database_answers:
                 log.warning("database.unreachable", reason=str(error))
             self.database_answers = False
-            self._bounds = {}
+            self._overlays = {}
             return
         if not self.database_answers:
-            log.info("database.reached", tasks=len(task_ids))
+            log.info("database.reached", tasks=len(look.task_ids))
         self.database_answers = True
-        self._task_ids = {**self._task_ids, **task_ids}
-        self.standings = standings
-        self._bounds = bounds
+        self._task_ids = {**self._task_ids, **look.task_ids}
+        self.standings = look.standings
+        self._overlays = look.overlays
 
-    def _apply_bound(self, task: str) -> None:
-        """Let a newer release row count at once, and keep it for a restart. Raises OSError."""
-        forecaster, valid_until = self.forecasters.get(task), self._bounds.get(task)
-        if forecaster is None or valid_until is None:
+    def _apply_overlay(self, task: str) -> None:
+        """Let newer release rows count at once, and keep them for a restart. Raises OSError."""
+        forecaster, overlay = self.forecasters.get(task), self._overlays.get(task)
+        if forecaster is None or overlay is None:
             return
-        if valid_until != forecaster.valid_until:
-            self._put(forecaster.with_valid_until(valid_until))
-            moment = format_moment(valid_until)
-            log.warning("horizon.changed", task=task, version=forecaster.version, valid_until=moment)
+        if overlay != forecaster.overlay:
+            self._put(forecaster.with_overlay(overlay))
+            moment = format_moment(overlay.valid_until)
+            if overlay.valid_until != forecaster.valid_until:
+                log.warning("horizon.changed", task=task, version=forecaster.version, valid_until=moment)
+            else:
+                log.info("calibration.changed", task=task, version=forecaster.version)
         current = read_current(self._models / task)
-        if current and current.version == forecaster.version and current.valid_until != valid_until:
-            write_current(self._models / task, Current(current.version, valid_until, current.previous))
-
-    def _read_tasks(
-        self, connection: Connection
-    ) -> tuple[Mapping[str, int], Mapping[str, Standing], Mapping[str, int]]:
-        schemas = list_tasks(connection)
-        task_ids = {schema.task.name: schema.task_id for schema in schemas}
-        standings = {
-            schema.task.name: read_standing(connection, schema, self.forecasters.get(schema.task.name))
-            for schema in schemas
-        }
-        bounds = {}
-        for task, forecaster in self.forecasters.items():
-            if task in task_ids:
-                overlay = read_overlay(connection, task_ids[task], forecaster.version)
-                if overlay is not None:
-                    bounds[task] = overlay.valid_until
-        return task_ids, standings, bounds
+        if current is not None and (renewed := renew(current, forecaster.version, overlay)) != current:
+            write_current(self._models / task, renewed)
 
     def _follow(self, task: str, now: float) -> Registry:
         """Bring one task to the version that its alias names. Raises Unavailable, OSError."""
@@ -226,16 +206,17 @@ class Follower:
         self._note_moved_alias(self._client, task, champion)
         if forecaster is not None and forecaster.version == champion:
             return Registry(champion=champion)
-        refused = self._refused.get(task)
-        if refused is None or refused.version != champion or now >= refused.until:
+        if self._refusals.may_try(task, champion, now):
             try:
                 self._swap(task, champion, self._load(self._client, task, champion))
             except ArtefactRefused as error:
-                self._refuse(task, champion, str(error), now)
+                self._refusals.add(task, champion, str(error), now)
+                self._metrics.follower_errors.labels("artefact").inc()
+                log.error("artefact.refused", task=task, version=champion, reason=str(error), source="registry")
             else:
-                self._refused.pop(task, None)
+                self._refusals.forget(task)
                 return Registry(champion=champion)
-        return Registry("degraded", f"Version {champion} was refused: {self._refused[task].reason}", champion)
+        return Registry("degraded", f"Version {champion} was refused: {self._refusals.reason(task)}", champion)
 
     def _note_moved_alias(self, client: httpx.Client, task: str, champion: str) -> None:
         """Where neither a cycle nor this API has moved the alias to the champion, write down that somebody has."""
@@ -260,52 +241,48 @@ class Follower:
     def _load(self, client: httpx.Client, task: str, version: str) -> Forecaster:
         """A verified copy that is there already, as after a rollback, or a fresh one."""
         folder = self._models / task
-        threads = self._settings.model_threads
         if (folder / version).is_dir():
-            try:
-                return load_forecaster(folder / version, task, version, threads=threads)
-            except ArtefactRefused as error:
-                log.warning("artefact.refused", task=task, version=version, reason=str(error), source="local copy")
+            with suppress(ArtefactRefused):
+                return self._load_copy(task, version)
         download = partial(download_version, client, task, version, stopping=self._stopping)
         copy = fill_copy(folder, version, download)
-        return load_forecaster(copy, task, version, threads=threads)
+        return load_forecaster(copy, task, version, threads=self._settings.model_threads)
+
+    def _load_copy(self, task: str, version: str) -> Forecaster:
+        """A version from its local copy. Raises ArtefactRefused."""
+        folder = self._models / task / version
+        try:
+            return load_forecaster(folder, task, version, threads=self._settings.model_threads)
+        except ArtefactRefused as error:
+            log.error("artefact.refused", task=task, version=version, reason=str(error), source="local copy")
+            raise
 
     def _swap(self, task: str, version: str, forecaster: Forecaster) -> None:
         """Let a loaded version answer: first on the disk, then by one assignment."""
         folder = self._models / task
-        former = read_current(folder)
-        valid_until = self._read_bound(task, version)
-        if valid_until is None:
-            known = former is not None and former.version == version
-            valid_until = former.valid_until if former and known else forecaster.valid_until
-        previous = former.version if former and former.version != version else former.previous if former else None
-        current = Current(version, valid_until, previous)
+        former, answering = read_current(folder), self.forecasters.get(task)
+        known = {} if former is None else former.overlays
+        overlay = self._read_overlay(task, version) or known.get(version) or forecaster.overlay
+        before = None if answering is None else (answering.version, answering.overlay)
+        current = succeed(former, before, version, overlay)
         write_current(folder, current)
-        self._put(forecaster.with_valid_until(valid_until))
+        self._put(forecaster.with_overlay(overlay))
         remove_copies(folder, current)
         self._metrics.swaps.labels(task).inc()
-        log.info("model.swapped", task=task, version=version, previous=previous, valid_until=format_moment(valid_until))
+        moment = format_moment(overlay.valid_until)
+        log.info("model.swapped", task=task, version=version, previous=current.previous, valid_until=moment)
 
     def _put(self, forecaster: Forecaster) -> None:
         self.forecasters = {**self.forecasters, forecaster.task.name: forecaster}
 
-    def _read_bound(self, task: str, version: str) -> int | None:
+    def _read_overlay(self, task: str, version: str) -> Overlay | None:
         task_id = self._task_ids.get(task)
         if task_id is None or not self.database_answers:
             return None
         try:
-            overlay = self._store.transact(lambda connection: read_overlay(connection, task_id, version))
-            return None if overlay is None else overlay.valid_until
+            return self._store.transact(lambda connection: read_overlay(connection, task_id, version))
         except Unavailable:
             return None
-
-    def _refuse(self, task: str, version: str, reason: str, now: float) -> None:
-        """Remember a bad version and wait longer each time before trying it again."""
-        former = self._refused.get(task)
-        pause = min(2 * former.pause, LONGEST_PAUSE) if former and former.version == version else FIRST_PAUSE
-        self._refused[task] = _Refused(version, reason, now + pause, pause)
-        self._metrics.follower_errors.labels("artefact").inc()
-        log.error("artefact.refused", task=task, version=version, reason=reason, source="registry")
 
 
 def only_task(names: tuple[str, ...]) -> str:

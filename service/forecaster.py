@@ -13,74 +13,79 @@ from typing import Any
 import msgspec
 import numpy as np
 import onnxruntime
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET
 from numpy.typing import NDArray
 
+from contracts.calibration import Calibration, find_quantile
 from contracts.clock import format_duration, format_moment
-from contracts.errors import ArtefactRefused, Fault, ModelExpired, MorrowError, OutsideHorizon
-from contracts.manifest import GRAPH_FILE, Manifest, check_probe, graph_feed, read_manifest
+from contracts.errors import ArtefactRefused, Fault, ModelExpired, OutsideHorizon
+from contracts.manifest import GRAPH_FILE, RATE_FILE, Feed, Manifest, check_probe, graph_feed, read_manifest
+from contracts.releases import Overlay
 from contracts.task import Task
+from service.answers import Answer, AnswerNotFinite
+from service.coverage import USUAL, interval, prediction_set, require_quantile
+from service.flips import find_flip
+from service.graphs import RateGraph, open_session
+from service.options import PLAIN, Options
 from service.rows import RowRules, compile_rules
 from service.structs import Row
 
 NUM_ROWS_PER_RUN = 1024
 
-
-class AnswerNotFinite(MorrowError):
-    """The model gave no finite answer to these rows."""
-
-    def __init__(self, task: str, version: str) -> None:
-        self.task, self.version = task, version
-        super().__init__(f"Version {version} of {task} gave no finite answer to these rows.")
-
-
-class Answer(msgspec.Struct, frozen=True):
-    """One answer of /predict. `mean` and `scale` belong to regression, `probabilities` to classification."""
-
-    task: str
-    prediction: str | float
-    probabilities: dict[str, float] | UnsetType
-    mean: float | UnsetType
-    scale: float | UnsetType
-    at: str
-    lead: str
-    expected_error: float | None
-    error_name: str
-    version: str
-    trained_until: str
-    valid_until: str
+# The outputs of one row: a probability per class, or mean and scale.
+Values = Sequence[float]
 
 
 @dataclass(frozen=True)
 class Forecaster:
-    """One version that answers; `valid_until` (microseconds) is the manifest's or what `releases` says of it later."""
+    """One version that answers; `overlay` is what `releases` says of it beyond its manifest."""
 
     version: str
     manifest: Manifest
     task: Task
     rules: RowRules
     session: onnxruntime.InferenceSession
-    valid_until: int
+    rates: RateGraph
     errors: dict[int, float]
+    overlay: Overlay
 
-    def answer(self, row: Row, now: int) -> Answer:
-        """The answer to one row. Raises OutsideHorizon, ModelExpired, AnswerNotFinite."""
-        return self.answers([row], now)[0]
+    @property
+    def valid_until(self) -> int:
+        """The guard's upper bound, microseconds."""
+        return self.overlay.valid_until
 
-    def answers(self, rows: Sequence[Row], now: int) -> list[Answer]:
-        """Answers in the order of rows; all of them or none. Raises as `answer`."""
+    @property
+    def calibration(self) -> Calibration:
+        return self.overlay.calibration or self.manifest.calibration
+
+    def with_overlay(self, overlay: Overlay) -> "Forecaster":
+        return replace(self, overlay=overlay)
+
+    def answer(self, row: Row, now: int, options: Options = PLAIN) -> Answer:
+        """The answer to one row.
+
+        Raises OutsideHorizon, ModelExpired, AnswerNotFinite, CoverageUnsupported, RateRefused.
+        """
+        return self.answers([row], now, options)[0]
+
+    def answers(self, rows: Sequence[Row], now: int, options: Options = PLAIN, at_field: str = "at") -> list[Answer]:
+        """Answers in the order of rows; all of them or none.
+
+        `at_field` is where the moment of a row stands in the request, by the row's place. Raises as `answer`.
+        """
         moments = [now if row.at is None else row.at for row in rows]
-        self._guard(rows, moments)
-        found: list[Answer] = []
-        for start in range(0, len(rows), NUM_ROWS_PER_RUN):
-            part = slice(start, start + NUM_ROWS_PER_RUN)
-            found += self._run(rows[part], moments[part])
+        self._guard(rows, moments, at_field)
+        coverage = options.coverage
+        quantiles = [] if coverage is None else [self._require_quantile(at, coverage) for at in moments]
+        values = self._values(rows, moments)
+        found = [self._describe(at, given) for at, given in zip(moments, values, strict=True)]
+        if coverage is not None:
+            found = [self._cover(*each, coverage) for each in zip(found, values, quantiles, strict=True)]
+        if options.rate:
+            found = [self._move(*each) for each in zip(found, rows, moments, self._rates(rows, moments), strict=True)]
         return found
 
-    def with_valid_until(self, valid_until: int) -> "Forecaster":
-        return replace(self, valid_until=valid_until)
-
-    def _guard(self, rows: Sequence[Row], moments: Sequence[int]) -> None:
+    def _guard(self, rows: Sequence[Row], moments: Sequence[int], at_field: str) -> None:
         valid_from, valid_until = self.manifest.trained_from, self.valid_until
         if valid_from <= min(moments) and max(moments) <= valid_until:
             return
@@ -89,65 +94,112 @@ class Forecaster:
         if rows[first].at is None and moments[first] > valid_until:
             raise ModelExpired(f"Version {self.version} was valid until {format_moment(valid_until)}.")
         error = OutsideHorizon(moments[first], valid_from, valid_until, self.version)
-        if len(rows) > 1:
-            reason = error.faults[0].reason
-            error.faults = tuple(Fault(f"rows[{place}].at", reason) for place in outside)
+        reason = error.faults[0].reason
+        error.faults = tuple(Fault(at_field.format(place), reason) for place in outside)
         raise error
 
-    def _run(self, rows: Sequence[Row], moments: Sequence[int]) -> list[Answer]:
-        feed = graph_feed(
+    def _values(self, rows: Sequence[Row], moments: Sequence[int]) -> list[Values]:
+        found: list[Values] = []
+        for start in range(0, len(rows), NUM_ROWS_PER_RUN):
+            part = slice(start, start + NUM_ROWS_PER_RUN)
+            outputs = self._run(self._feed(rows[part], moments[part]))
+            found += _by_row(outputs)
+        return found
+
+    def _feed(self, rows: Sequence[Row], moments: Sequence[int]) -> Feed:
+        return graph_feed(
             self.task,
             np.array(moments, np.int64),
             np.array([row.numbers for row in rows], np.float64),
             np.array([row.categories for row in rows], object),
         )
+
+    def _run(self, feed: Feed) -> list[NDArray[Any]]:
         outputs: list[NDArray[Any]] = self.session.run(None, feed)
+        self._require_finite(outputs)
+        return outputs
+
+    def _require_finite(self, outputs: Sequence[NDArray[Any]]) -> None:
         if not all(np.isfinite(output).all() for output in outputs):
             raise AnswerNotFinite(self.task.name, self.version)
-        if self.task.is_classification:
-            return [self._class_answer(at, shares) for at, shares in zip(moments, outputs[0].tolist(), strict=True)]
-        means, scales = outputs[0].tolist(), outputs[1].tolist()
-        return [self._value_answer(*each) for each in zip(moments, means, scales, strict=True)]
 
-    def _class_answer(self, at: int, shares: list[float]) -> Answer:
-        classes = self.manifest.classes
-        prediction = classes[shares.index(max(shares))]
-        return self._describe(at, prediction, dict(zip(classes, shares, strict=True)), UNSET, UNSET)
-
-    def _value_answer(self, at: int, mean: float, scale: float) -> Answer:
-        return self._describe(at, mean, UNSET, mean, scale)
-
-    def _describe(
-        self,
-        at: int,
-        prediction: str | float,
-        probabilities: dict[str, float] | UnsetType,
-        mean: float | UnsetType,
-        scale: float | UnsetType,
-    ) -> Answer:
-        return Answer(
-            self.task.name,
-            prediction,
-            probabilities,
-            mean,
-            scale,
+    def _describe(self, at: int, values: Values) -> Answer:
+        """The plain answer."""
+        age = self._age(at)
+        about = (
             format_moment(at),
             format_duration(at - self.manifest.cutoff),
-            self._expected_error(at),
+            None if age is None else self.errors.get(age),
             self.manifest.error_name,
             self.version,
             *self._bounds,
         )
+        if self.task.is_classification:
+            classes = self.manifest.classes
+            prediction = classes[values.index(max(values))]
+            shares = dict(zip(classes, values, strict=True))
+            return Answer(self.task.name, prediction, shares, UNSET, UNSET, *about)
+        mean, scale = values
+        quantile = None if age is None else self._usual_quantiles.get(age)
+        usual = None if quantile is None else interval(mean, scale, quantile)
+        return Answer(self.task.name, mean, UNSET, mean, scale, *about, USUAL, usual)
 
     @cached_property
     def _bounds(self) -> tuple[str, str]:
         """`trained_until` and `valid_until` as every answer says them."""
         return format_moment(self.manifest.cutoff), format_moment(self.valid_until)
 
-    def _expected_error(self, at: int) -> float | None:
-        """Mean error at the age of the window that holds `at`; the horizon's very end takes the last age."""
+    @cached_property
+    def _usual_quantiles(self) -> dict[int, float]:
+        """The quantile of the usual coverage of each age that supports it."""
+        found = {age.age: find_quantile(self.calibration, age.age, USUAL) for age in self.calibration.ages}
+        return {age: quantile for age, quantile in found.items() if quantile is not None}
+
+    def _age(self, at: int) -> int | None:
+        """Age of the window that holds `at`; the horizon's very end takes the last age, what the fit has seen none."""
         cutoff, window = self.manifest.cutoff, self.manifest.window
-        return None if at <= cutoff else self.errors.get((min(at, self.valid_until - 1) - cutoff) // window)
+        return None if at <= cutoff else (min(at, self.valid_until - 1) - cutoff) // window
+
+    def _require_quantile(self, at: int, coverage: float) -> float:
+        return require_quantile(self.calibration, self._age(at), coverage)
+
+    def _cover(self, answer: Answer, values: Values, quantile: float, coverage: float) -> Answer:
+        """The answer with its prediction set or interval."""
+        if self.task.is_classification:
+            chosen = prediction_set(self.manifest.classes, values, self.manifest.calibration.temperature, quantile)
+            return msgspec.structs.replace(answer, coverage=coverage, prediction_set=chosen)
+        mean, scale = values
+        return msgspec.structs.replace(answer, coverage=coverage, interval=interval(mean, scale, quantile))
+
+    def _rates(self, rows: Sequence[Row], moments: Sequence[int]) -> list[Values]:
+        outputs = self.rates.run(self._feed(rows, moments))
+        self._require_finite(outputs)
+        return _by_row(outputs)
+
+    def _move(self, answer: Answer, row: Row, at: int, rates: Values) -> Answer:
+        """The answer with its rates and, where it is a class, the moment at which it flips."""
+        if not self.task.is_classification:
+            return msgspec.structs.replace(answer, rate=dict(zip(("mean", "scale"), rates, strict=True)))
+        classes = self.manifest.classes
+
+        def classes_at(moments: NDArray[np.int64]) -> NDArray[np.intp]:
+            found: NDArray[np.intp] = self._run(self._feed([row] * len(moments), moments.tolist()))[0].argmax(axis=1)
+            return found
+
+        flip = find_flip(classes_at, classes.index(str(answer.prediction)), at, self.valid_until)
+        return msgspec.structs.replace(
+            answer,
+            rate=dict(zip(classes, rates, strict=True)),
+            flips_at=None if flip is None else format_moment(flip),
+        )
+
+
+def _by_row(outputs: Sequence[NDArray[Any]]) -> list[Values]:
+    """One output `(n, C)` or two `(n,)` as what each row has."""
+    if len(outputs) == 1:
+        shares: list[Values] = outputs[0].tolist()
+        return shares
+    return list(zip(*(output.tolist() for output in outputs), strict=True))
 
 
 def load_forecaster(folder: Path, task_name: str, version: str, *, threads: int) -> Forecaster:
@@ -162,26 +214,15 @@ def load_forecaster(folder: Path, task_name: str, version: str, *, threads: int)
     num_outputs = len(manifest.classes) if task.is_classification else 2
     if any(len(outputs) != num_outputs for outputs in manifest.probe.outputs):
         raise ArtefactRefused(f"The probe's answers do not have {num_outputs} columns.")
-    session = _open_session((folder / GRAPH_FILE).read_bytes(), threads)
-    check_probe(manifest, lambda feed: session.run(None, feed))
+    session = open_session((folder / GRAPH_FILE).read_bytes(), threads)
+    check_probe(manifest, session.run)
     return Forecaster(
         version=version,
         manifest=manifest,
         task=task,
         rules=compile_rules(task),
         session=session,
-        valid_until=manifest.valid_until,
+        rates=RateGraph((folder / RATE_FILE).read_bytes(), manifest, version, threads),
         errors={age.age: age.mean for age in manifest.ages},
+        overlay=Overlay(manifest.valid_until, None),
     )
-
-
-def _open_session(graph: bytes, threads: int) -> onnxruntime.InferenceSession:
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = threads
-    options.inter_op_num_threads = 1
-    options.execution_mode = onnxruntime.ExecutionMode.ORT_SEQUENTIAL
-    options.log_severity_level = 3
-    try:
-        return onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
-    except Exception as error:  # ONNX Runtime's errors have no root in common
-        raise ArtefactRefused(f"The graph cannot be loaded: {error}") from error

@@ -30,7 +30,9 @@ from contracts.errors import (
     OutsideHorizon,
     Unavailable,
 )
-from service.forecaster import AnswerNotFinite
+from service.answers import AnswerNotFinite
+from service.coverage import CoverageUnsupported
+from service.graphs import RateRefused
 from service.metrics import Metrics
 
 MAX_FAULTS = 100
@@ -51,12 +53,14 @@ class Kind:
 KINDS: dict[type[MorrowError], Kind] = {
     InvalidInput: Kind(422, "invalid-input", "The input breaks a rule"),
     OutsideHorizon: Kind(422, "outside-horizon", "The moment is outside the validated horizon"),
+    CoverageUnsupported: Kind(422, "coverage-unsupported", "Too few scored rows support the coverage"),
     NotFound: Kind(404, "not-found", "There is no such thing"),
     Conflict: Kind(409, "conflict", "This contradicts what is stored"),
     NotReady: Kind(503, "not-ready", "Nothing can answer yet", 10),
     NoModel: Kind(503, "no-model", "No version has been released yet", 10),
     ModelExpired: Kind(503, "model-expired", "The released version is past its horizon", 10),
     Unavailable: Kind(503, "unavailable", "A store does not answer", 1),
+    RateRefused: Kind(503, "rate-refused", "This version cannot give rates", 60),
     AnswerNotFinite: Kind(500, "answer-not-finite", "The model gave no finite answer"),
 }
 

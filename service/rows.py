@@ -20,7 +20,7 @@ from contracts.events import Event
 from contracts.task import Task
 from service.bodies import JsonObject, decode_json, decode_rows, decode_text, limit_values
 from service.literals import NumberLiteral, is_in_calendar, json_moment, json_number, json_text
-from service.structs import Row, RowStructs, compile_structs
+from service.structs import AT_OF_MANY, AT_OF_ROW, Questions, Row, RowStructs, compile_structs
 
 MAX_FAULTS_PER_ROW = 50
 MAX_SHOWN = 100
@@ -99,19 +99,19 @@ class RowRules:
             return Refusal(event_id, (Fault("event_id", "differs from the id in the path"),), text)
         return self._judge_event(given, text)
 
-    def read_questions(self, body: bytes, max_rows: int) -> list[Row]:
-        """The rows of a body of /predict: `{"rows": [{"at", "features"}]}`, or one row and many `at`.
+    def read_questions(self, body: bytes, max_rows: int) -> Questions:
+        """The questions of a body of /predict: `{"rows": [{"at", "features"}]}`, or one row and many `at`.
 
         Raises InvalidInput with every fault, HTTPException as `read_events`.
         """
         self._limit_values(body, max_rows)
-        rows = self.structs.accept_questions(body)
-        if rows is None:
-            rows = self._judge_questions(decode_json(decode_text(body)), max_rows)
-        _limit_rows(len(rows), max_rows)
-        if not rows:
+        questions = self.structs.accept_questions(body)
+        if questions is None:
+            questions = self._judge_questions(decode_json(decode_text(body)), max_rows)
+        _limit_rows(len(questions.rows), max_rows)
+        if not questions.rows:
             raise InvalidInput([Fault("rows", "holds no row")])
-        return rows
+        return questions
 
     def _limit_values(self, body: bytes, max_rows: int) -> None:
         limit_values(body, max(_ALWAYS_READ, max_rows * (len(self.kinds) + _MORE_VALUES_PER_ROW)))
@@ -183,7 +183,7 @@ class RowRules:
                     categories.append(category)
         return tuple(numbers), tuple(categories)
 
-    def _judge_questions(self, given: Any, max_rows: int) -> list[Row]:
+    def _judge_questions(self, given: Any, max_rows: int) -> Questions:
         if not isinstance(given, JsonObject):
             raise InvalidInput([Fault("body", "is not a JSON object")])
         if "rows" in given:
@@ -192,7 +192,8 @@ class RowRules:
             if not isinstance(rows, list):
                 raise InvalidInput([*faults, Fault("rows", "is not an array")])
             _limit_rows(len(rows), max_rows)
-            questions = [self._judge_question(row, f"rows[{place}].", faults) for place, row in enumerate(rows)]
+            judged = [self._judge_question(row, f"rows[{place}].", faults) for place, row in enumerate(rows)]
+            questions = Questions(judged, AT_OF_ROW)
         else:
             faults = _judge_names(given, ("features", "at"), (), "the fields of a body with one row")
             moments = given.get("at", [])
@@ -201,8 +202,10 @@ class RowRules:
                 moments = []
             _limit_rows(len(moments), max_rows)
             numbers, categories = self._judge_features(given.get("features", JsonObject()), "", faults)
-            micros = [_judge(json_moment, moment, f"at[{place}]", faults) for place, moment in enumerate(moments)]
-            questions = [Row(moment, numbers, categories) for moment in micros]
+            micros = [
+                _judge(json_moment, moment, AT_OF_MANY.format(place), faults) for place, moment in enumerate(moments)
+            ]
+            questions = Questions([Row(moment, numbers, categories) for moment in micros], AT_OF_MANY)
         _raise_any(faults)
         return questions
 

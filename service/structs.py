@@ -18,6 +18,7 @@ from service.literals import EXACT_INTEGER, is_in_calendar, json_moment
 
 _Text = Annotated[str, Meta(min_length=1, max_length=MAX_TEXT, pattern=PRINTABLE)]
 _NAN = math.nan
+AT_OF_ROW, AT_OF_MANY = "rows[{}].at", "at[{}]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +28,14 @@ class Row:
     at: int | None
     numbers: tuple[float, ...]
     categories: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Questions:
+    """The rows of a body of /predict; `at_field` is where the moment of a row stands in it, by the row's place."""
+
+    rows: list[Row]
+    at_field: str
 
 
 class _Doubt(Exception):
@@ -61,27 +70,28 @@ class RowStructs:
             return None
         return events if quotes == _count_quotes(body) else None
 
-    def accept_questions(self, body: bytes) -> list[Row] | None:
-        """The rows of a body of /predict; None where the body must be judged."""
+    def accept_questions(self, body: bytes) -> Questions | None:
+        """The questions of a body of /predict; None where the body must be judged."""
         try:
             given = self.questions.decode(body)
             if given.rows is UNSET:
                 if given.features is UNSET or given.at is UNSET:
                     return None
+                at_field = AT_OF_MANY
                 numbers, categories, quotes = self._features(given.features)
                 rows = [Row(json_moment(at), numbers, categories) for at in given.at]
                 quotes += 4 + 2 * len(rows)
             else:
                 if given.features is not UNSET or given.at is not UNSET:
                     return None
-                rows, quotes = [], 2
+                rows, quotes, at_field = [], 2, AT_OF_ROW
                 for one in given.rows:
                     numbers, categories, its_quotes = self._features(one.features)
                     rows.append(Row(json_moment(one.at) if isinstance(one.at, str) else None, numbers, categories))
                     quotes += its_quotes + 2 + (0 if one.at is UNSET else 2 if one.at is None else 4)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, ValueError, _Doubt):
             return None
-        return rows if quotes == _count_quotes(body) else None
+        return Questions(rows, at_field) if quotes == _count_quotes(body) else None
 
     def _event(self, given: Any) -> tuple[Event, int]:
         numbers, categories, quotes = self._features(given.features)

@@ -4,7 +4,6 @@ Whoever only scores (the trainer's live job, replay) loads no torch for it.
 """
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,12 +32,7 @@ def _prove(folder: Path, manifest: Manifest, name: str) -> InferenceSession:
         session = open_graph((folder / name).read_bytes())
     except Exception as error:  # a runtime's errors have no root in common
         raise ArtefactRefused(f"{name} cannot be loaded: {error}") from error
-
-    def run(feed: dict[str, NDArray[Any]]) -> list[NDArray[Any]]:
-        answers: list[NDArray[Any]] = session.run(manifest.output_names, feed)
-        return answers
-
-    check_probe(manifest, run)
+    check_probe(manifest, session.run, with_rates=name == RATE_FILE)
     return session
 
 

@@ -143,6 +143,7 @@ def _model(nodes: list[onnx.NodeProto], bias: float, outputs: list[onnx.ValueInf
         "per_second": np.array(PER_SECOND, np.float32),
         "nothing": np.array(0, np.float32),
     }
+    read = {name for node in nodes for name in node.input}
     graph = helper.make_graph(
         nodes,
         "tiny",
@@ -152,7 +153,7 @@ def _model(nodes: list[onnx.NodeProto], bias: float, outputs: list[onnx.ValueInf
             helper.make_tensor_value_info("categories", TensorProto.STRING, ["n", 1]),
         ],
         outputs,
-        [numpy_helper.from_array(value, name) for name, value in constants.items()],
+        [numpy_helper.from_array(value, name) for name, value in constants.items() if name in read],
     )
     opsets = [helper.make_opsetid("", 20), helper.make_opsetid("ai.onnx.ml", 4)]
     return helper.make_model(graph, opset_imports=opsets, ir_version=10)

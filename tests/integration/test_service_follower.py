@@ -20,8 +20,8 @@ from contracts.errors import NoModel, NotFound
 from contracts.manifest import MANIFEST_FILE
 from contracts.releases import record_release
 from contracts.task import Task
+from service.answers import Answer
 from service.follower import Follower
-from service.forecaster import Answer
 from service.literals import json_moment
 from service.metrics import Metrics
 from service.store import Store

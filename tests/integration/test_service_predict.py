@@ -87,7 +87,8 @@ async def test_the_guard_is_exact_to_the_microsecond_and_names_both_bounds(
             assert problem["valid_from"] == format_moment(TRAINED_FROM)
             assert problem["valid_until"] == format_moment(VALID_UNTIL)
             assert problem["version"] == "3"
-            assert problem["errors"][0]["field"] == "at"
+        assert one.json()["errors"][0]["field"] == "at"
+        assert many.json()["errors"][0]["field"] == "at[0]"
 
 
 @pytest.mark.parametrize(
@@ -147,7 +148,8 @@ async def test_a_plus_must_be_escaped_and_is_never_read_as_another_moment(client
         ("at=2026-02-01T00:00:00&distance=1&carrier=UA", {"at"}),
         ("at=2026-02-01T00:00:00Z&at=2026-02-01T00:00:00Z&distance=1&carrier=UA", {"at"}),
         ("carrier=%0d%0aERROR%20fake&distance=1", {"features.carrier"}),
-        ("rate=true&distance=1&carrier=UA", {"features.rate"}),
+        ("rate=yes&distance=1&carrier=UA", {"rate"}),
+        ("coverage=0.9&coverage=0.8&rate=1&task=a&task=b&distance=1", {"coverage", "rate", "task"}),
         ("", {"features.distance", "features.carrier"}),
         ("task=flights&task=flights&distance=1&carrier=UA", {"task"}),
     ],
@@ -190,6 +192,13 @@ async def test_one_row_outside_the_horizon_refuses_the_batch_and_is_named(client
     assert [fault["field"] for fault in answer.json()["errors"]] == ["rows[1].at"]
 
 
+async def test_a_moment_of_many_outside_the_horizon_is_named_by_its_place(client: httpx.AsyncClient) -> None:
+    moments = [CUTOFF, VALID_UNTIL + 1, CUTOFF, TRAINED_FROM - 1]
+    answer = await client.post("/predict", json={"features": ROW, "at": [format_moment(at) for at in moments]})
+    assert answer.status_code == 422
+    assert [fault["field"] for fault in answer.json()["errors"]] == ["at[1]", "at[3]"]
+
+
 async def test_a_task_that_nobody_knows_is_a_404_problem(client: httpx.AsyncClient) -> None:
     answer = await client.get("/predict", params={"task": "nosuch", **ROW})
     assert (answer.status_code, answer.json()["type"]) == (404, "/problems/not-found")
@@ -221,6 +230,9 @@ async def test_other_methods_are_405_and_the_document_lists_predict(client: http
     assert (answer.status_code, answer.headers["content-type"]) == (405, "application/problem+json")
     document = (await client.get("/openapi.json")).json()
     assert set(document["paths"]["/predict"]) == {"get", "post"}
+    for verb in ("get", "post"):
+        names = {parameter["name"] for parameter in document["paths"]["/predict"][verb]["parameters"]}
+        assert {"task", "coverage", "rate"} <= names
     assert "/predict" not in (await client.get("/docs")).text
     assert (await client.get("/docs")).status_code == 200
 

@@ -60,7 +60,7 @@ def post_verdict(**literals: str) -> Row | tuple[Fault, ...]:
     features = ", ".join(f'"{name}": {text}' for name, text in given.items() if name != "at")
     body = f'{{"rows": [{{"at": {given["at"]}, "features": {{{features}}}}}]}}'
     try:
-        return RULES.read_questions(body.encode("utf-8", "surrogatepass"), 10)[0]
+        return RULES.read_questions(body.encode("utf-8", "surrogatepass"), 10).rows[0]
     except InvalidInput as error:
         return tuple(Fault(fault.field.removeprefix("rows[0]."), fault.reason) for fault in error.faults)
 
@@ -342,7 +342,9 @@ def test_a_regression_label_is_stored_as_the_number_it_is() -> None:
 
 def test_one_row_meets_many_moments() -> None:
     body: dict[str, Any] = {"features": {"carrier": "UA", "distance": 5}, "at": [AT, "2026-02-01T00:00:00+01:00"]}
-    rows = RULES.read_questions(json.dumps(body).encode(), 10)
+    questions = RULES.read_questions(json.dumps(body).encode(), 10)
+    rows = questions.rows
+    assert questions.at_field == "at[{}]"
     assert [row.at for row in rows] == [1769860800000000, 1769900400000000]
     assert rows[0].numbers[0] == 5
     body["at"] = [AT, None, 5]
@@ -369,7 +371,10 @@ def test_a_body_of_more_values_than_rows_could_hold_is_refused_undecoded(body: s
 
 def test_commas_inside_of_texts_are_no_values() -> None:
     text = json.dumps("," * 250 + '\\"')
-    (row,) = RULES.read_questions(f'{{"rows": [{{"features": {{"carrier": {text}, "distance": 1}}}}]}}'.encode(), 1)
+    body = f'{{"rows": [{{"features": {{"carrier": {text}, "distance": 1}}}}]}}'
+    questions = RULES.read_questions(body.encode(), 1)
+    assert questions.at_field == "rows[{}].at"
+    (row,) = questions.rows
     assert row.categories[0] == json.loads(text)
     limit_values(json.dumps(["," * 100] * 3).encode(), 2)
     with pytest.raises(HTTPException):

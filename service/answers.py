@@ -1,0 +1,45 @@
+"""What one answer of /predict holds, and why there may be none."""
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from contracts.errors import MorrowError
+
+
+class AnswerNotFinite(MorrowError):
+    """The model gave no finite answer to these rows."""
+
+    def __init__(self, task: str, version: str) -> None:
+        self.task, self.version = task, version
+        super().__init__(f"Version {version} of {task} gave no finite answer to these rows.")
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """`mean`, `scale` and `interval` belong to regression, `probabilities` and `prediction_set` to classification.
+
+    What does not belong to an answer or was not asked for is unset, and so left out of its JSON.
+    """
+
+    task: str
+    prediction: str | float
+    probabilities: dict[str, float] | UnsetType
+    mean: float | UnsetType
+    scale: float | UnsetType
+    at: str
+    lead: str
+    expected_error: float | None
+    error_name: str
+    version: str
+    trained_until: str
+    valid_until: str
+    coverage: float | UnsetType = UNSET
+    interval: list[float] | UnsetType | None = UNSET
+    prediction_set: list[str] | UnsetType = UNSET
+    rate: dict[str, float] | UnsetType = UNSET
+    flips_at: str | UnsetType | None = UNSET
+
+
+class Answers(msgspec.Struct, frozen=True):
+    """The answer of POST /predict, in the order of its rows."""
+
+    answers: list[Answer]

@@ -1,0 +1,63 @@
+"""The graphs of a version in ONNX Runtime: one opened at once, the one of rates when somebody asks for a rate."""
+
+import threading
+from typing import Any
+
+import onnxruntime
+import structlog
+from numpy.typing import NDArray
+
+from contracts.errors import ArtefactRefused, MorrowError
+from contracts.manifest import RATE_FILE, Feed, Manifest, check_probe
+
+log = structlog.get_logger(__name__)
+
+
+class RateRefused(MorrowError):
+    """This version cannot say how fast its answers change."""
+
+
+def open_session(graph: bytes, threads: int) -> onnxruntime.InferenceSession:
+    """A session on so many threads. Raises ArtefactRefused."""
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    options.execution_mode = onnxruntime.ExecutionMode.ORT_SEQUENTIAL
+    options.log_severity_level = 3
+    try:
+        return onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # ONNX Runtime's errors have no root in common
+        raise ArtefactRefused(f"The graph cannot be loaded: {error}") from error
+
+
+class RateGraph:
+    """`rate.onnx` of one version, opened and held to the probe once, by whichever thread asks first."""
+
+    def __init__(self, graph: bytes, manifest: Manifest, version: str, threads: int) -> None:
+        self._graph = graph
+        self._manifest = manifest
+        self._version = version
+        self._threads = threads
+        self._lock = threading.Lock()
+        self._session: onnxruntime.InferenceSession | None = None
+        self._refused: str | None = None
+
+    def run(self, feed: Feed) -> list[NDArray[Any]]:
+        """The rates of the graph's answers, per second, in the order of `Manifest.rate_names`. Raises RateRefused."""
+        found: list[NDArray[Any]] = self._open().run(self._manifest.rate_names, feed)
+        return found
+
+    def _open(self) -> onnxruntime.InferenceSession:
+        with self._lock:
+            if self._session is None and self._refused is None:
+                try:
+                    session = open_session(self._graph, self._threads)
+                    check_probe(self._manifest, session.run, with_rates=True)
+                    self._session = session
+                except ArtefactRefused as error:
+                    self._refused = str(error)
+                    log.error("rates.refused", version=self._version, file=RATE_FILE, reason=self._refused)
+                self._graph = b""
+            if self._session is None:
+                raise RateRefused(f"Version {self._version} cannot give rates: {self._refused}")
+            return self._session

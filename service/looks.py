@@ -1,0 +1,35 @@
+"""One look at the database: the tasks, how they stand, and what `releases` says of the versions that answer."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from sqlalchemy import Connection
+
+from contracts.catalog import list_tasks
+from contracts.releases import Overlay, read_overlay
+from service.forecaster import Forecaster
+from service.standing import Standing, read_standing
+
+
+@dataclass(frozen=True)
+class Look:
+    """What was found, by task; `overlays` of tasks whose version has rows of its own."""
+
+    task_ids: Mapping[str, int] = field(default_factory=dict)
+    standings: Mapping[str, Standing] = field(default_factory=dict)
+    overlays: Mapping[str, Overlay] = field(default_factory=dict)
+
+
+def look_at_store(connection: Connection, forecasters: Mapping[str, Forecaster]) -> Look:
+    """Everything that a follower with these versions wants to know, in a few small queries."""
+    schemas = list_tasks(connection)
+    task_ids = {schema.task.name: schema.task_id for schema in schemas}
+    standings = {
+        schema.task.name: read_standing(connection, schema, forecasters.get(schema.task.name)) for schema in schemas
+    }
+    found = {
+        task: read_overlay(connection, task_ids[task], forecaster.version)
+        for task, forecaster in forecasters.items()
+        if task in task_ids
+    }
+    return Look(task_ids, standings, {task: overlay for task, overlay in found.items() if overlay is not None})

@@ -1,0 +1,39 @@
+"""Versions that were refused: why, and when each is worth another try."""
+
+from dataclasses import dataclass
+
+FIRST_PAUSE, LONGEST_PAUSE = 10.0, 600.0
+
+
+@dataclass(frozen=True)
+class _Refusal:
+    """A version that is not tried again before `until` (monotonic seconds)."""
+
+    version: str
+    reason: str
+    until: float
+    pause: float
+
+
+class Refusals:
+    """The newest refusal of each task; the pause after it doubles while the same version is refused again."""
+
+    def __init__(self) -> None:
+        self._of: dict[str, _Refusal] = {}
+
+    def may_try(self, task: str, version: str, now: float) -> bool:
+        """Whether it is time; `now` in monotonic seconds."""
+        refusal = self._of.get(task)
+        return refusal is None or refusal.version != version or now >= refusal.until
+
+    def add(self, task: str, version: str, reason: str, now: float) -> None:
+        former = self._of.get(task)
+        pause = min(2 * former.pause, LONGEST_PAUSE) if former and former.version == version else FIRST_PAUSE
+        self._of[task] = _Refusal(version, reason, now + pause, pause)
+
+    def forget(self, task: str) -> None:
+        self._of.pop(task, None)
+
+    def reason(self, task: str) -> str:
+        """Why the newest refused version of a task was; there is one."""
+        return self._of[task].reason
