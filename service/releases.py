@@ -123,8 +123,7 @@ def _roll_back(
 ) -> Release:
     """The row first, then the alias, then the commit: what fails before the alias moves leaves everything as it was.
 
-    Should the commit fail, or the registry's word be lost, an alias that has moved all the same is found and written
-    down by the followers.
+    Should the commit fail, the followers find the moved alias and write it down.
     """
     task_id = find_task(connection, name).task_id
     lock_task(connection, task_id)
@@ -151,7 +150,12 @@ def _roll_back(
         now=now,
         verdict={"replaced": champion},
     )
-    move_alias(client, name, version)
+    try:
+        move_alias(client, name, version)
+    except Unavailable:
+        # Its answer may have been lost on the way, or have come too late.
+        if read_champion(client, name) != version:
+            raise
     return row
 
 
