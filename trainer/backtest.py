@@ -14,7 +14,7 @@ from sqlalchemy import Engine
 
 from contracts.catalog import Schema
 from contracts.cells import Cell, read_cells, record_cells
-from contracts.clock import from_micros
+from contracts.clock import MICROSECOND, from_micros
 from contracts.errors import CycleError
 from contracts.manifest import Manifest
 from contracts.matrix import BetterMethod, Verdict, after_empty_windows, better_method, judge_horizon
@@ -65,6 +65,7 @@ def judge(reading: Reading, cells: Sequence[Cell]) -> Verdict:
         error_name=task.error_name,
         clock=task.clock,
         guard=task.guard,
+        label_delay=task.label_delay // MICROSECOND,
     )
     return after_empty_windows(verdict, num_empty_windows(task, reading.known(reading.cutoff), reading.cutoff))
 

@@ -13,10 +13,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from contracts.bands import mean_upper_bound
 from contracts.clock import format_moment
 from contracts.columns import EventColumns
 from contracts.manifest import AgeError
-from contracts.matrix import AgeVerdict, BetterMethod, Verdict, mean_upper_bound
+from contracts.matrix import AgeVerdict, BetterMethod, Verdict
 from contracts.task import Task
 
 # Withheld rows below which candidate and champion are not compared.

@@ -8,9 +8,9 @@ model on, to validate an age, or to say how large errors usually are. Until then
 from collections.abc import Iterable, Mapping
 from statistics import median
 
+from contracts.bands import predictive_limit
 from contracts.cells import Cell
 from contracts.clock import format_moment
-from contracts.matrix import predictive_limit
 from contracts.task import Task
 from trainer.judge import Decision
 

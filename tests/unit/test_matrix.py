@@ -7,19 +7,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from contracts.bands import adapted_coverage, mean_upper_bound, predictive_band, predictive_limit
 from contracts.cells import NAIVE, Cell
 from contracts.clock import Clock
 from contracts.matrix import (
     COUNTED_WINDOWS,
     BetterMethod,
     Verdict,
-    adapted_coverage,
     after_empty_windows,
     better_method,
     judge_horizon,
-    mean_upper_bound,
-    predictive_band,
-    predictive_limit,
 )
 from contracts.task import Guard
 
