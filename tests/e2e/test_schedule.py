@@ -1,0 +1,168 @@
+"""Real trainers and the wall clock: a window is trained once, however its boundary is met.
+
+Windows of seconds whose events are stored ahead of time: an event counts from its own moment on.
+"""
+
+import json
+import signal
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+from mlflow import MlflowClient
+from sqlalchemy import Engine, inspect, make_url
+
+from cli.postgres import EmbeddedPostgres
+from contracts.catalog import Schema, define_task
+from contracts.cells import read_cells
+from contracts.clock import MICROSECOND, format_moment, to_micros
+from contracts.cycles import Cycle, list_cycles
+from contracts.database import make_engine, metadata
+from contracts.events import Event, append_events
+from migrations import migrate
+from tests.e2e.processes import impatient_environment, process, released, wait_for
+from tests.integration.drifting import drifting_task
+from trainer.due import STOPPED
+
+WINDOW = timedelta(seconds=20)
+MICROS = WINDOW // MICROSECOND
+NUM_BEFORE, NUM_AFTER = 10, 20
+ROWS = 120
+
+
+def schedule(engine: Engine, rivals: list[str]) -> Schema:
+    """A task that is retrained by the clock, with events from ten windows ago to twenty from now."""
+    guard = {"max_age": 2, "tolerance": 5.0, "min_rows": 100, "min_pairs": 2, "rivals": rivals}
+    task = drifting_task(window="PT20S", schedule="window", guard=guard)
+    now = datetime.now(UTC)
+    first = task.clock.window_start(to_micros(now)) - NUM_BEFORE * MICROS
+    with engine.begin() as connection:
+        schema, _ = define_task(connection, task, now)
+        append_events(connection, schema, list(_events(first, NUM_BEFORE + NUM_AFTER)), now)
+    return schema
+
+
+def _events(first: int, num_windows: int) -> Iterator[Event]:
+    rng = np.random.default_rng(0)
+    for k in range(num_windows * ROWS):
+        at = first + k * (MICROS // ROWS)
+        x = float(rng.normal())
+        yield Event(f"{k}", at, at, (x,), ("ab"[k % 2],), "yes" if x > 0 else "no")
+
+
+def cycles_of(engine: Engine, schema: Schema) -> list[Cycle]:
+    with engine.connect() as connection:
+        return list(list_cycles(connection, schema.task_id))
+
+
+def releases_of(engine: Engine, schema: Schema) -> list[Cycle]:
+    return [cycle for cycle in cycles_of(engine, schema) if cycle.state == "released"]
+
+
+def methods_of(engine: Engine, schema: Schema) -> set[str]:
+    """Methods that have cells in the task's matrix."""
+    with engine.connect() as connection:
+        cells = read_cells(connection, schema.task_id, schema.task.recipe, until=to_micros(datetime.now(UTC)))
+    return {cell.method for cell in cells}
+
+
+def await_boundary(schema: Schema, seconds_before: float) -> int:
+    """Sleep until so long before the next boundary that is far enough away; returns it."""
+    boundary = schema.task.clock.window_start(to_micros(datetime.now(UTC)))
+    while (left := (boundary - to_micros(datetime.now(UTC))) / 1e6 - seconds_before) < 0:
+        boundary += MICROS
+    time.sleep(left)
+    return boundary
+
+
+def lines_of(log: Path) -> list[dict[str, Any]]:
+    """Structured lines of a log; tracebacks and what others print is left out."""
+    return [json.loads(line) for line in log.read_text().splitlines() if line.startswith("{")]
+
+
+def share_of_a_core(pid: int, seconds: float) -> float:
+    """What a process alone takes of one core, over so long."""
+    watched = psutil.Process(pid)
+    before = watched.cpu_times()
+    time.sleep(seconds)
+    after = watched.cpu_times()
+    return (after.user + after.system - before.user - before.system) / seconds
+
+
+def environment_for(database_url: str, mlflow_url: str, home: Path) -> dict[str, str]:
+    # A lease that outlives a trainer that is stopped for seconds.
+    return impatient_environment(database_url, mlflow_url, home) | {"MORROW_LEASE_SECONDS": "20"}
+
+
+def test_a_trainer_rests_between_windows_and_trains_late_where_it_was_stopped_and_says_so(
+    engine: Engine, database_url: str, mlflow_url: str, tmp_path: Path
+) -> None:
+    schema, log = schedule(engine, []), tmp_path / "log"
+    with process("trainer", environment_for(database_url, mlflow_url, tmp_path / "home"), log) as trainer:
+        wait_for("the first release", lambda: releases_of(engine, schema), log)
+        await_boundary(schema, seconds_before=7)
+        assert share_of_a_core(trainer.pid, seconds=4) < 0.25
+        boundary = await_boundary(schema, seconds_before=1.5)
+        trainer.send_signal(signal.SIGSTOP)
+        time.sleep(4)
+        trainer.send_signal(signal.SIGCONT)
+        cycle = wait_for("the release of the boundary", lambda: released(engine, schema, boundary), log)
+    assert to_micros(cycle.requested_at) - boundary > 2_000_000
+    lines = lines_of(log)
+    assert max(line["seconds"] for line in lines if line["event"] == "tick.late") > 3
+    requested = [line for line in lines if line["event"] == "cycle.requested"]
+    assert [line["late_seconds"] > 2 for line in requested if line["cutoff"] == format_moment(boundary)] == [True]
+    # The schedule is in no job store that an upgrade could fail to read.
+    assert set(inspect(engine).get_table_names()) == {*metadata.tables, "alembic_version"}
+
+
+def test_a_store_that_restarts_across_a_boundary_costs_no_window(mlflow_url: str, tmp_path: Path) -> None:
+    postgres, log = EmbeddedPostgres(tmp_path / "pg", durable=False), tmp_path / "log"
+    try:
+        # The link outlives the server, whose socket lies in a new folder after each start.
+        url = make_url(postgres.start()).update_query_dict({"host": str(tmp_path / "pg" / "socket")})
+        database_url = url.render_as_string(hide_password=False)
+        migrate(database_url)
+        engine = make_engine(database_url)
+        schema = schedule(engine, [])
+        with process("trainer", environment_for(database_url, mlflow_url, tmp_path / "home"), log):
+            wait_for("the first release", lambda: releases_of(engine, schema), log)
+            boundary = await_boundary(schema, seconds_before=3)
+            postgres.stop()
+            time.sleep(8)
+            postgres.start()
+            wait_for("the release of the boundary", lambda: released(engine, schema, boundary), log)
+        engine.dispose()
+    finally:
+        postgres.stop()
+    events = [line["event"] for line in lines_of(log)]
+    assert events.count("store.unreachable") == 1
+    assert events.count("store.reached") == 1
+
+
+def test_three_trainers_release_each_cutoff_once_and_fill_rivals_once(
+    engine: Engine, database_url: str, mlflow_url: str, tmp_path: Path
+) -> None:
+    schema, logs = schedule(engine, ["baseline", "last_window", "gbdt"]), [tmp_path / f"log{k}" for k in range(3)]
+    with ExitStack() as stack:
+        for k, log in enumerate(logs):
+            environment = environment_for(database_url, mlflow_url, tmp_path / f"home{k}")
+            stack.enter_context(process("trainer", environment, log))
+        wait_for("three releases", lambda: len(releases_of(engine, schema)) >= 3, logs[0], seconds=240)
+        wait_for("cells of every rival", lambda: len(methods_of(engine, schema)) == 5, logs[0])
+    cutoffs = [cycle.cutoff for cycle in releases_of(engine, schema)]
+    assert len(cutoffs) == len(set(cutoffs))
+    others = {(cycle.state, cycle.reason) for cycle in cycles_of(engine, schema) if cycle.state != "released"}
+    assert others <= {("skipped", "a newer cutoff is due"), ("failed", STOPPED)}
+    found = MlflowClient(mlflow_url, mlflow_url).search_model_versions(f"name='{schema.task.name}'")
+    assert sorted(version.version for version in found) == sorted(
+        str(cycle.version) for cycle in releases_of(engine, schema)
+    )
+    claims = Counter(line["cycle_id"] for log in logs for line in lines_of(log) if line["event"] == "cycle.claimed")
+    assert set(claims.values()) == {1}
