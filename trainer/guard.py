@@ -3,15 +3,17 @@
 A version promised a limit for each age of its horizon. A complete window inside the horizon whose realised error is
 above that limit closes the horizon at the window's start, and a correction that takes the error back reopens it. An
 override is an admin's word on all that was known by then: windows that had been closed or scored before it do not close
-the version again. The champion's quantiles follow the labels, one row a window at most.
+the version again. The champion's quantiles follow the labels, one row a window at most. Labels that are due may still
+come in bunches, so a window counts once it holds half as many rows as is usual, or once the next one is complete too.
 
 Everything is read off the rows of `releases` and the cells of the error matrix, so a restart forgets nothing. Rows are
 written while the task's row is held, so two trainers write them once.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from statistics import median
 
 import structlog
 from sqlalchemy import Connection, Engine, select
@@ -23,6 +25,7 @@ from contracts.releases import CHAMPION_ACTIONS, Action, Release, list_releases,
 from contracts.task import Task
 from trainer.adaptation import adapt
 from trainer.promises import Change, Promise, read_promise
+from trainer.score import complete_until
 
 log = structlog.get_logger(__name__)
 
@@ -117,6 +120,14 @@ def _change(promise: Promise, action: Action, window: int, valid_until: int, mar
     )
 
 
+def find_settled(task: Task, marks: Iterable[Mark], now: int) -> list[Mark]:
+    """The complete cells of our method on windows that count by now (microseconds)."""
+    complete = [mark for mark in marks if mark.is_complete and mark.method == task.training.method]
+    usual = median({mark.window: mark.num_rows for mark in complete}.values() or [0])
+    last = complete_until(task, now) - task.clock.window
+    return [mark for mark in complete if mark.num_rows >= usual / 2 or mark.window < last]
+
+
 def enforce(engine: Engine, task_id: int, task: Task, now: datetime, *, since: int) -> bool:
     """Write what the cells of a recipe ask for of its versions whose cutoff is `since` or later (microseconds).
 
@@ -160,11 +171,7 @@ def enforce(engine: Engine, task_id: int, task: Task, now: datetime, *, since: i
 
 def _find_next(connection: Connection, task_id: int, task: Task, now: datetime, since: int) -> Change | None:
     rows = list_releases(connection, task_id, with_calibration=False)
-    marks = [
-        mark
-        for mark in read_marks(connection, task_id, task.recipe, since=since)
-        if mark.is_complete and mark.method == task.training.method
-    ]
+    marks = find_settled(task, read_marks(connection, task_id, task.recipe, since=since), to_micros(now))
     promises = [
         promise
         for row in rows

@@ -77,7 +77,7 @@ class Live:
         # Fits that cannot be opened, each with its manifest's time of change: a new one is tried.
         self._refused: set[tuple[Path, int]] = set()
         self._promises: dict[int, tuple[int, list[Promise]]] = {}
-        self._judged: dict[tuple[int, str], tuple[int, list[Mark]]] = {}
+        self._judged: dict[tuple[int, str], tuple[int, int, list[Mark]]] = {}
 
     def tick(self, now: datetime) -> None:
         """Look, where the last look has been rested from. What fails is said once and tried again."""
@@ -112,7 +112,8 @@ class Live:
 
     def _look_at(self, schema: Schema, now: datetime) -> int:
         with self._engine.connect() as connection:
-            newest = next((row.release_id for row in list_releases(connection, schema.task_id, limit=1)), 0)
+            rows = list_releases(connection, schema.task_id, limit=1, with_calibration=False)
+            newest = rows[0].release_id if rows else 0
             known, promises = self._promises.get(schema.task_id, (-1, []))
             if newest != known:
                 rows = list_releases(connection, schema.task_id, actions=["release"], with_calibration=False)
@@ -128,8 +129,11 @@ class Live:
         return num_cells
 
     def _find_matrices(self, schema: Schema, promises: Sequence[Promise], now: datetime) -> list[Task]:
-        """The task as it is now, and as it was for versions of other recipes whose labels may still come."""
-        waiting = to_micros(now) - schema.task.label_delay // MICROSECOND
+        """The task as it is now, and as it was for versions of other recipes whose labels may still come.
+
+        They are waited for one window longer than they are due.
+        """
+        waiting = to_micros(now) - schema.task.label_delay // MICROSECOND - schema.task.clock.window
         others = {promise.recipe for promise in promises if promise.valid_until > waiting} - {schema.task.recipe}
         found = [schema.task]
         for recipe in sorted(others):
@@ -203,13 +207,12 @@ class Live:
             return ()
 
     def _judge(self, task_id: int, task: Task, newest: int, now: datetime, *, since: int) -> None:
-        """Let the guard judge, unless it has judged these very cells and rows."""
+        """Let the guard judge, unless it has judged these very rows and cells while the same windows were complete."""
         with self._engine.connect() as connection:
             marks = read_marks(connection, task_id, task.recipe, since=since)
-        if self._judged.get((task_id, task.recipe)) != (newest, marks) and enforce(
-            self._engine, task_id, task, now, since=since
-        ):
-            self._judged[task_id, task.recipe] = newest, marks
+        seen, key = (newest, complete_until(task, to_micros(now)), marks), (task_id, task.recipe)
+        if self._judged.get(key) != seen and enforce(self._engine, task_id, task, now, since=since):
+            self._judged[key] = seen
 
     def _refuse(self, folder: Path, error: CycleError, stamp: tuple[Path, int] | None = None) -> None:
         stamp = stamp or _stamp(folder)

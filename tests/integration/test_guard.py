@@ -288,3 +288,20 @@ def test_flipped_labels_close_the_horizon_within_a_look_and_their_correction_reo
     live(engine, home).look(moment(9.6))
     assert [row.action for row in rows_of(engine, schema)][len(before) :][:2] == ["close", "reopen"]
     assert story(engine, schema)[-1][2] == bound
+
+
+def test_a_bunch_of_a_windows_labels_closes_nothing_before_the_rest_is_late(
+    engine: Engine, fits: Path, tmp_path: Path
+) -> None:
+    schema = fill(engine, TASK, fits)
+    home = copy_home(fits, tmp_path)
+    verdict = fill_as_of(engine, schema, home, 8)
+    write(engine, schema, "release", 7 + verdict.horizon, verdict=describe(TASK, cutoff_after(7), verdict, [], None))
+    job = live(engine, home)
+    append(engine, schema, [flipped(event) for event in drifting_events(8, 9)][:20])
+    job.look(moment(9))
+    assert "close" not in [row.action for row in rows_of(engine, schema)]
+    job.look(moment(9.9))
+    assert "close" not in [row.action for row in rows_of(engine, schema)]
+    assert job.look(moment(10)) == 0
+    assert story(engine, schema)[-1] == ("1", "close", 8)

@@ -240,8 +240,8 @@ def test_a_version_of_another_recipe_is_scored_while_it_may_be_valid(
             now=moment(7),
             verdict=verdict,
         )
-    assert job.look(moment(9)) == 0, "its last window has ended and no label is awaited"
-    assert job.look(moment(8.9)) == 2
+    assert job.look(moment(10)) == 0, "its last labels have been due for a window"
+    assert job.look(moment(9.9)) == 2
     assert ages_on(engine, schema, 8)[1].origin == cutoff_after(7)
 
 

@@ -13,9 +13,9 @@ from contracts.calibration import AgeQuantiles, Calibration
 from contracts.cells import Mark
 from contracts.clock import EPOCH, format_moment
 from contracts.releases import Action, Release
-from tests.unit.columns import HOUR
+from tests.unit.columns import HOUR, task
 from trainer.adaptation import differs
-from trainer.guard import find_change
+from trainer.guard import find_change, find_settled
 from trainer.promises import Change, read_promise
 
 CUTOFF, HORIZON = 10, 4
@@ -153,6 +153,24 @@ def test_rollbacks_and_calibrations_neither_open_nor_close() -> None:
 def test_a_version_that_is_released_again_is_held_to_its_new_limits() -> None:
     history = [*RELEASED, close(11), row("release", 14, verdict=VERDICT)]
     assert change(history, {11: 2.0}) == ("close", 11)
+
+
+def test_a_window_counts_with_half_the_usual_rows_or_once_the_next_one_is_complete() -> None:
+    hourly = task(label_delay="PT30M")
+    usual = [mark(window, 0.5) for window in range(10, 14)]
+    bunch = replace(mark(14, 9.0), num_rows=24)
+
+    def counted(found: Mark, now: float) -> bool:
+        return found in find_settled(hourly, [*usual, found], round(now * HOUR))
+
+    assert not counted(bunch, 15.5)
+    assert not counted(bunch, 16.4)
+    assert counted(bunch, 16.5)
+    assert counted(replace(bunch, num_rows=25), 15.5)
+    assert not counted(replace(bunch, num_rows=25, is_complete=False), 15.5)
+    assert not counted(replace(bunch, num_rows=25, method="naive"), 15.5)
+    assert find_settled(hourly, [], HOUR) == []
+    assert find_settled(hourly, [bunch], round(15.5 * HOUR)) == [bunch], "nothing else is known of what is usual"
 
 
 errors = st.dictionaries(st.integers(9, 15), st.sampled_from([0.5, 1.0, 1.5]))
