@@ -62,21 +62,22 @@ def judge_horizon(
     Ages are compared on the same target windows, so that a hard week is not taken for ageing. `label_delay` in
     microseconds.
     """
+    judged = judge_ages(cells, method=method, error_name=error_name, clock=clock, guard=guard, label_delay=label_delay)
+    if missing := max(0, guard.min_pairs - judged[0].num_windows):
+        return Verdict(0, (), missing, f"{missing} more complete windows are needed")
+    horizon = next((age.age for age in judged if not age.is_valid), guard.max_age)
+    return Verdict(horizon, judged[: horizon + 1], 0, judged[0].reason)
+
+
+def judge_ages(
+    cells: Sequence[Cell], *, method: str, error_name: str, clock: Clock, guard: Guard, label_delay: int = 0
+) -> tuple[AgeVerdict, ...]:
+    """Every age up to `max_age` by itself: what its errors are expected to be, also beyond the horizon."""
     ours = _errors_by_age(cells, method, error_name, clock)
     naive = _errors_by_age(cells, NAIVE, error_name, clock)
-    fresh = ours.get(0, {})
-    if missing := max(0, guard.min_pairs - len(fresh)):
-        return Verdict(0, (), missing, f"{missing} more complete windows are needed")
     coverage = adapted_coverage(ours, clock, label_delay)
-    ages: list[AgeVerdict] = []
-    for age in range(guard.max_age):
-        found = _Errors(ours.get(age, {}), fresh, naive.get(age, {}))
-        ages.append(_judge_age(age, found, guard, coverage))
-        if not ages[-1].is_valid:
-            break
-    horizon = sum(age.is_valid for age in ages)
-    reason = ages[-1].reason if horizon == 0 else None
-    return Verdict(horizon, tuple(ages), 0, reason)
+    errors = (_Errors(ours.get(age, {}), ours.get(0, {}), naive.get(age, {})) for age in range(guard.max_age))
+    return tuple(_judge_age(age, found, guard, coverage) for age, found in enumerate(errors))
 
 
 @dataclass(frozen=True)

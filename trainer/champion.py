@@ -48,22 +48,22 @@ def _compare(attempt: Attempt, reading: Reading, candidate: Manifest, champion: 
             return Decision("withheld_rows", True, reason=f"the champion cannot be asked: {error}")
     if theirs.row_schema != task.row_schema:
         return Decision("withheld_rows", True, reason="the champion answers rows of another schema")
-    rows = _rows_to_compare_on(attempt, reading, manifest, champion.version, aside)
-    ours = verify_artefact(candidate_folder(attempt.settings.home, task, candidate.cutoff))
-    return check_withheld(_errors(ours, task, candidate, rows), _errors(session, task, manifest, rows))
-
-
-def _rows_to_compare_on(
-    attempt: Attempt, reading: Reading, champion: Manifest, version: str, aside: set[int]
-) -> EventColumns:
     with attempt.engine.connect() as connection:
-        overlay = read_overlay(connection, attempt.cycle.task_id, version)
-    valid_until = champion.valid_until if overlay is None else overlay.valid_until
-    known = reading.known(reading.cutoff)
-    is_meant = known.withheld & (known.at >= champion.cutoff) & (known.at <= valid_until)
-    is_meant &= ~np.isin(attempt.schema.task.clock.window_starts(known.at), list(aside))
-    return draw_in_labels(attempt.schema.task, known.select(is_meant), known)
+        overlay = read_overlay(connection, attempt.cycle.task_id, champion.version)
+    valid_until = manifest.valid_until if overlay is None else overlay.valid_until
+    rows = rows_to_compare_on(reading, manifest.cutoff, valid_until, aside)
+    ours = verify_artefact(candidate_folder(attempt.settings.home, task, candidate.cutoff))
+    return check_withheld(errors_on(ours, task, candidate, rows), errors_on(session, task, manifest, rows))
 
 
-def _errors(session: InferenceSession, task: Task, manifest: Manifest, rows: EventColumns) -> NDArray[np.float64]:
+def rows_to_compare_on(reading: Reading, cutoff: int, valid_until: int, aside: set[int]) -> EventColumns:
+    """The withheld rows that the champion of this cutoff may answer, without windows that are set aside."""
+    task, known = reading.schema.task, reading.known(reading.cutoff)
+    is_meant = known.withheld & (known.at >= cutoff) & (known.at <= valid_until)
+    is_meant &= ~np.isin(task.clock.window_starts(known.at), list(aside))
+    return draw_in_labels(task, known.select(is_meant), known)
+
+
+def errors_on(session: InferenceSession, task: Task, manifest: Manifest, rows: EventColumns) -> NDArray[np.float64]:
+    """A version's error on each of these rows, `(n,)`."""
     return row_errors(task, manifest.classes, answer(session, task, rows), rows)

@@ -30,6 +30,8 @@ from trainer.score import answer, complete_until, in_window, make_cell
 from trainer.settings import TrainerSettings, count_threads
 
 Answers = Callable[[EventColumns], Sequence[NDArray[np.float32]]]
+# Classes and answers of a fit.
+Rival = tuple[Sequence[str], Answers]
 
 
 def fill_rivals(
@@ -44,9 +46,8 @@ def fill_rivals(
     added: list[Cell] = []
     for (method, origin), gaps in groupby(_gaps(engine, reading, report), key=lambda gap: (gap.method, gap.origin)):
         try:
-            find = _find_gbdt if method == GBDT else _find_network
-            classes, answers = find(reading, method, origin, settings, device)
-            cells = [_score(reading, classes, answers, gap) for gap in gaps]
+            rival = find_rival(reading, method, origin, settings, device)
+            cells = [score_rival(reading, rival, gap) for gap in gaps]
         except CycleError as error:
             report("rival.failed", method=method, origin=origin, reason=str(error))
             continue
@@ -80,9 +81,15 @@ def _gaps(engine: Engine, reading: Reading, report: Report) -> Iterable[Gap]:
     return [gap for gap in gaps if reading.fingerprints.get(gap.window, (0, 0))[1] >= gap.num_revisions]
 
 
-def _score(reading: Reading, classes: Sequence[str], answers: Answers, gap: Gap) -> Cell:
+def find_rival(reading: Reading, method: str, origin: int, settings: TrainerSettings, device: torch.device) -> Rival:
+    """The kept fit of a rival, fitted and kept first where there is none. Raises CycleError."""
+    find = _find_gbdt if method == GBDT else _find_network
+    return find(reading, method, origin, settings, device)
+
+
+def score_rival(reading: Reading, rival: Rival, gap: Gap) -> Cell:
     """The cell of a rival's fit on the rows of a window that the reading knows."""
-    task = reading.schema.task
+    task, (classes, answers) = reading.schema.task, rival
     rows = in_window(reading.events.as_of(reading.cutoff), gap.window, task.clock)
     rows = draw_in_labels(task, rows, reading.fit_rows(gap.origin))
     return make_cell(
@@ -97,9 +104,7 @@ def _score(reading: Reading, classes: Sequence[str], answers: Answers, gap: Gap)
     )
 
 
-def _find_network(
-    reading: Reading, method: str, origin: int, settings: TrainerSettings, device: torch.device
-) -> tuple[Sequence[str], Answers]:
+def _find_network(reading: Reading, method: str, origin: int, settings: TrainerSettings, device: torch.device) -> Rival:
     """Classes and answers of a kept network of this method, fitted and kept first where there is none."""
     rival, home = with_method(reading, method), settings.home
     task = rival.schema.task
@@ -111,9 +116,7 @@ def _find_network(
     return manifest.classes, lambda rows: answer(session, task, rows)
 
 
-def _find_gbdt(
-    reading: Reading, _method: str, origin: int, settings: TrainerSettings, _device: torch.device
-) -> tuple[Sequence[str], Answers]:
+def _find_gbdt(reading: Reading, _method: str, origin: int, settings: TrainerSettings, _device: torch.device) -> Rival:
     """The same of LightGBM, which takes the processor whatever the device."""
     task, threads, folder = reading.schema.task, count_threads(settings), gbdt_folder(settings.home, reading, origin)
     fit = _read_kept(folder, task.recipe)
