@@ -15,9 +15,14 @@ COPY migrations migrations
 COPY benchmarks benchmarks
 RUN python -m venv /opt/morrow \
     && /opt/morrow/bin/pip install --no-cache-dir ${TORCH_INDEX:+--index-url "$TORCH_INDEX"} torch==2.13.0 \
-    && /opt/morrow/bin/pip install --no-cache-dir -c constraints.txt '.[trainer]'
+    && /opt/morrow/bin/pip install --no-cache-dir -c constraints.txt '.[trainer,gbdt]'
 
 FROM python:3.12-slim
+# LightGBM, which stands beside us as a rival, is linked to the system's OpenMP.
+# hadolint ignore=DL3008
+RUN apt-get update \
+    && apt-get install --yes --no-install-recommends libgomp1 \
+    && rm -rf /var/lib/apt/lists/*
 # The folder for state exists and is ours, so that a fresh volume mounted on it is ours too.
 RUN groupadd --gid 10001 morrow \
     && useradd --uid 10001 --gid morrow --create-home --shell /usr/sbin/nologin morrow \
