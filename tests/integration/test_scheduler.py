@@ -24,7 +24,7 @@ from tests.integration.drifting import HOUR, START, claim, cutoff_after, define,
 from trainer import supervision
 from trainer.child import end_orphans
 from trainer.due import REGISTRY_UNREACHABLE, STOPPED, STORE_UNREACHABLE
-from trainer.orders import RunCycle
+from trainer.orders import RunCycle, Sweep
 from trainer.registry import CYCLE_TAG, LEASE_TAG, Registry
 from trainer.scheduler import Trainer, heartbeat, is_alive, run_trainer
 from trainer.settings import TrainerSettings
@@ -55,10 +55,11 @@ def make_trainer(
     """Trainers whose children end with the test. They sweep only where the test lets them."""
     made: list[Trainer] = []
 
-    def make(*, mlflow: str = mlflow_url, limit: float = 120) -> Trainer:
+    def make(*, mlflow: str = mlflow_url, limit: float = 120, lease: float = 30) -> Trainer:
         home = tmp_path / str(len(made))
         home.mkdir()
-        made.append(Trainer(engine, settings_for(database_url, mlflow, home, cycle_limit_seconds=limit)))
+        settings = settings_for(database_url, mlflow, home, cycle_limit_seconds=limit, lease_seconds=lease)
+        made.append(Trainer(engine, settings))
         made[-1]._must_sweep = False
         return made[-1]
 
@@ -136,6 +137,59 @@ def test_a_cycle_beyond_its_time_limit_is_killed_and_fails(
     tick_until([trainer], lambda: trainer.child is None and not trainer._must_sweep)
     client = MlflowClient(mlflow_url, mlflow_url)
     assert cycle.run_id is None or client.get_run(cycle.run_id).info.status == "FAILED"
+
+
+def test_after_a_child_that_hangs_the_next_cutoff_is_trained(
+    engine: Engine, make_trainer: Callable[..., Trainer]
+) -> None:
+    schema = define(engine, drifting_task(), 11)
+    ask(engine, schema, cutoff_after(10))
+    trainer = make_trainer()
+    tick_until([trainer], lambda: trainer.child is not None)
+    assert trainer.child is not None
+    trainer.child.process.send_signal(signal.SIGSTOP)
+    supervision.hasten(trainer.child, 1, "It hung.")
+    tick_until([trainer], lambda: has_ended(engine, schema))
+    ask(engine, schema, cutoff_after(11))
+    tick_until([trainer], lambda: has_ended(engine, schema))
+    assert [(cycle.state, cycle.reason) for cycle in cycles_of(engine, schema)] == [
+        ("released", None),
+        ("failed", "It hung."),
+    ]
+
+
+def test_a_child_that_hangs_on_a_lost_lease_is_ended_for_that_reason(
+    engine: Engine, make_trainer: Callable[..., Trainer]
+) -> None:
+    schema = define(engine, drifting_task(), 10)
+    ask(engine, schema, cutoff_after(10))
+    trainer = make_trainer(lease=3)
+    tick_until([trainer], lambda: trainer.child is not None)
+    assert trainer.child is not None
+    trainer.child.process.send_signal(signal.SIGSTOP)
+    with engine.begin() as connection:
+        expire_leases(connection, now() + timedelta(minutes=1))
+    with capture_logs() as lines:
+        tick_until([trainer], lambda: trainer.child is None)
+    assert [line["reason"] for line in lines if line["event"] == "child.killed"] == [
+        "Its lease was lost, and it did not leave within 3 s."
+    ]
+    assert cycles_of(engine, schema)[0].reason == LEASE_RAN_OUT
+
+
+def test_a_sweep_that_hangs_is_ended_for_its_own_limit(engine: Engine, make_trainer: Callable[..., Trainer]) -> None:
+    trainer = make_trainer()
+    trainer._must_sweep = True
+    trainer.tick(now())
+    assert trainer.child is not None
+    assert isinstance(trainer.child.job, Sweep)
+    trainer.child.process.send_signal(signal.SIGSTOP)
+    trainer.child.deadline = 0
+    with capture_logs() as lines:
+        tick_until([trainer], lambda: trainer.child is None)
+    assert [line["reason"] for line in lines if line["event"] == "child.killed"] == [
+        "The time limit of 120 s was reached."
+    ]
 
 
 def test_a_child_that_dies_fails_its_cycle_with_the_signal(

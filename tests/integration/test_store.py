@@ -214,6 +214,42 @@ def test_one_trainer_wins_a_cycle_and_a_lost_lease_releases_nothing(engine: Engi
         ]
 
 
+def test_a_scheduled_tasks_newest_cutoff_comes_before_what_was_asked_for_by_hand(
+    engine: Engine, schema: Schema
+) -> None:
+    with engine.begin() as connection:
+        for hour in (0, 2, 1):
+            request_cycle(connection, schema.task_id, START + hour * HOUR, NOW)
+        scheduled = claim_cycle(connection, "one", NOW, LEASE, newest_first=[schema.task_id])
+        by_hand = claim_cycle(connection, "two", NOW, LEASE)
+    assert scheduled is not None
+    assert scheduled.cutoff == START + 2 * HOUR
+    assert by_hand is not None
+    assert by_hand.cutoff == START
+
+
+def test_tasks_take_turns_however_many_cutoffs_one_is_asked_for(engine: Engine, schema: Schema) -> None:
+    served = []
+    with engine.begin() as connection:
+        other, _ = define_task(connection, schema.task.model_copy(update={"name": "other"}), NOW)
+        for hour in range(3):
+            request_cycle(connection, schema.task_id, START + hour * HOUR, NOW)
+        for minute in range(4):
+            moment = NOW + timedelta(minutes=minute)
+            cycle = claim_cycle(connection, f"lease {minute}", moment, LEASE)
+            assert cycle is not None
+            end_cycle(connection, cycle, "held", "no age is validated", moment)
+            served.append((cycle.task_id, cycle.cutoff))
+            if minute == 0:
+                request_cycle(connection, other.task_id, START + 9 * HOUR, moment)
+    assert served == [
+        (schema.task_id, START),
+        (other.task_id, START + 9 * HOUR),
+        (schema.task_id, START + HOUR),
+        (schema.task_id, START + 2 * HOUR),
+    ]
+
+
 def test_a_cutoff_older_than_a_thousand_others_is_asked_for_again(engine: Engine, schema: Schema) -> None:
     with engine.begin() as connection:
         first = request_cycle(connection, schema.task_id, START, NOW)

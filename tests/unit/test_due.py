@@ -1,10 +1,11 @@
 """Which cutoff is asked for, and when a failed one is asked for again."""
 
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 
 import pytest
 
-from contracts.clock import to_micros
+from contracts.clock import MICROSECOND, to_micros
 from contracts.cycles import LEASE_RAN_OUT, Cycle, State
 from tests.unit.columns import task
 from trainer.due import REGISTRY_UNREACHABLE, STOPPED, due_cutoff, retry_pause
@@ -34,6 +35,21 @@ def test_a_scheduled_task_is_due_at_its_newest_boundary_only() -> None:
 @pytest.mark.parametrize("state", ["requested", "running", "released", "held", "skipped"])
 def test_a_cutoff_that_is_under_way_or_decided_is_not_asked_for_again(state: State) -> None:
     assert due([cycle(state)], NOON + timedelta(minutes=30)) is None
+
+
+@pytest.mark.parametrize("window", ["PT1H", "P1D"])
+@pytest.mark.parametrize("change", [datetime(2026, 3, 29, tzinfo=UTC), datetime(2026, 10, 25, tzinfo=UTC)])
+def test_the_windows_around_a_change_of_summer_time_are_ordinary_windows(window: str, change: datetime) -> None:
+    spec = task(window=window)
+    asked: list[int] = []
+    for minute in range(0, 3 * 24 * 60, 10):
+        now = change - timedelta(days=1) + timedelta(minutes=minute)
+        past = [cycle("released", cutoff=cutoff) for cutoff in reversed(asked)]
+        found = due_cutoff(spec, past, now, max_attempts=3, pause=PAUSE, has_registry=True)
+        asked += [] if found is None else [found]
+    steps = {later - earlier for earlier, later in pairwise(asked)}
+    assert steps == {spec.window // MICROSECOND}
+    assert len(asked) == timedelta(days=3) / spec.window
 
 
 def test_a_manual_task_is_never_due_by_the_clock() -> None:

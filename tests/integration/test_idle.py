@@ -1,0 +1,203 @@
+"""Rivals are fitted while nothing is asked for, make way at once, and are taken up where they were left."""
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import Engine
+from structlog.testing import capture_logs
+
+from contracts.catalog import Schema
+from contracts.cells import Cell, read_cells, record_cells
+from contracts.cycles import Cycle, list_cycles, request_cycle
+from tests.integration.drifting import cutoff_after, define, drifting_task, now
+from tests.integration.drifting import settings as settings_for
+from trainer.due import OVERRULED, STOPPED
+from trainer.gaps import find_gaps
+from trainer.idle import Idle
+from trainer.orders import FillRivals
+from trainer.scheduler import Trainer
+
+RIVALS = ["baseline", "last_window", "gbdt"]
+GUARD: dict[str, Any] = {"max_age": 2, "tolerance": 5.0, "min_rows": 100, "rivals": RIVALS}
+ENDLESS = {"pretrain_epochs": 100_000, "width": 8, "num_layers": 1, "calendar": [], "num_seeds": 1}
+
+
+@pytest.fixture
+def make_trainer(engine: Engine, database_url: str, mlflow_url: str, tmp_path: Path) -> Iterator[Callable[[], Trainer]]:
+    """Trainers of one home whose children end with the test."""
+    made: list[Trainer] = []
+
+    def make(**changes: Any) -> Trainer:
+        settings = settings_for(tmp_path, database_url=database_url, mlflow_url=mlflow_url, **changes)
+        made.append(Trainer(engine, settings))
+        made[-1]._must_sweep = False
+        return made[-1]
+
+    yield make
+    for trainer in made:
+        trainer.stop(now())
+
+
+def with_our_cells(engine: Engine, rivals: list[str] = RIVALS, **changes: Any) -> Schema:
+    """A task whose method has a cell that no rival has."""
+    schema = define(engine, drifting_task(guard=GUARD | {"rivals": rivals}, **changes), 8)
+    add_our_cell(engine, schema, 6)
+    return schema
+
+
+def add_our_cell(engine: Engine, schema: Schema, window: int) -> None:
+    start = cutoff_after(window)
+    with engine.begin() as connection:
+        record_cells(
+            connection, schema.task_id, schema.task.recipe, [Cell(start, start, "gi", 150, 0.5, 0.2, 150)], now()
+        )
+
+
+def cycles_of(engine: Engine, schema: Schema) -> list[Cycle]:
+    with engine.connect() as connection:
+        return list(list_cycles(connection, schema.task_id))
+
+
+def ask(engine: Engine, schema: Schema, window: int) -> None:
+    with engine.begin() as connection:
+        request_cycle(connection, schema.task_id, cutoff_after(window), now())
+
+
+def methods(engine: Engine, schema: Schema) -> set[str]:
+    with engine.connect() as connection:
+        cells = read_cells(connection, schema.task_id, schema.task.recipe, until=cutoff_after(1000))
+    return {cell.method for cell in cells}
+
+
+def has_gaps(engine: Engine, schema: Schema) -> bool:
+    with engine.connect() as connection:
+        return bool(find_gaps(connection, schema, cutoff_after(1000)))
+
+
+def tick_until(trainer: Trainer, is_done: Callable[[], bool], seconds: float = 90) -> None:
+    deadline = time.monotonic() + seconds
+    while not is_done():
+        assert time.monotonic() < deadline, "it took too long"
+        trainer.tick(now())
+        time.sleep(0.1)
+
+
+def is_filling(trainer: Trainer) -> bool:
+    return trainer.child is not None and isinstance(trainer.child.job, FillRivals)
+
+
+def test_after_a_cycle_its_rivals_are_fitted(engine: Engine, make_trainer: Callable[[], Trainer]) -> None:
+    schema = define(engine, drifting_task(guard=GUARD), 8)
+    ask(engine, schema, 8)
+    trainer = make_trainer()
+    tick_until(trainer, lambda: {*RIVALS, "gi", "naive"} == methods(engine, schema) and not has_gaps(engine, schema))
+    tick_until(trainer, lambda: trainer.child is None)
+    (cycle,) = cycles_of(engine, schema)
+    assert cycle.state == "released"
+    assert cycle.ended_at is not None
+    trainer._idle._look_at = 0.0
+    trainer.tick(now())
+    assert trainer.child is None
+
+
+def test_what_a_killed_process_has_fitted_is_not_fitted_again(
+    engine: Engine, make_trainer: Callable[[], Trainer], tmp_path: Path
+) -> None:
+    schema = define(engine, drifting_task(guard=GUARD), 8)
+    ask(engine, schema, 8)
+    trainer = make_trainer()
+    tick_until(trainer, lambda: is_filling(trainer) and "baseline" in methods(engine, schema))
+    assert trainer.child is not None
+    os.kill(trainer.child.process.pid, signal.SIGKILL)
+    trainer.child.process.wait()
+    files = set((tmp_path / "candidates").glob("*/*/[0-9]*/*"))
+    stamps = {file: file.stat().st_mtime_ns for file in files}
+    with capture_logs() as lines:
+        tick_until(trainer, lambda: not has_gaps(engine, schema))
+    reasons = [line["reason"] for line in lines if line["event"] == "rivals.ended"]
+    assert reasons[0] == "The training process was killed by SIGKILL."
+    assert len(set((tmp_path / "candidates").glob("*/*/*"))) > len({file.parent for file in files})
+    assert {file: file.stat().st_mtime_ns for file in files} == stamps
+    assert [cycle.state for cycle in cycles_of(engine, schema)] == ["released"]
+
+
+def test_a_requested_cycle_ends_rivals_at_once(engine: Engine, make_trainer: Callable[[], Trainer]) -> None:
+    schema = with_our_cells(engine, ["baseline"], training=ENDLESS)
+    other = define(engine, drifting_task(), 0)
+    trainer = make_trainer()
+    tick_until(trainer, lambda: is_filling(trainer))
+    assert trainer.child is not None
+    child = trainer.child
+    time.sleep(3)
+    ask(engine, other, 1)
+    began = time.monotonic()
+    with capture_logs() as lines:
+        trainer.tick(now())
+    assert time.monotonic() - began < 4
+    assert child.process.poll() is not None
+    assert [line["reason"] for line in lines if line["event"] == "rivals.ended"] == [OVERRULED]
+    assert [cycle.state for cycle in cycles_of(engine, other)] == ["running"]
+    tick_until(trainer, lambda: is_filling(trainer))
+    assert [cycle.state for cycle in cycles_of(engine, other)] == ["skipped"]
+    assert cycles_of(engine, schema) == []
+
+
+def test_rivals_are_polite_and_end_at_the_time_limit(engine: Engine, make_trainer: Callable[..., Trainer]) -> None:
+    schema = with_our_cells(engine, ["baseline"], training=ENDLESS)
+    trainer = make_trainer(cycle_limit_seconds=12, max_attempts=1)
+    tick_until(trainer, lambda: is_filling(trainer))
+    assert trainer.child is not None
+    pid = trainer.child.process.pid
+    tick_until(
+        trainer, lambda: os.getpriority(os.PRIO_PROCESS, pid) == min(19, os.getpriority(os.PRIO_PROCESS, 0) + 10)
+    )
+    with capture_logs() as lines:
+        tick_until(trainer, lambda: trainer.child is None)
+        trainer.tick(now())
+    assert [line["reason"] for line in lines if line["event"] == "rivals.ended"] == [
+        "The time limit of 12 s was reached."
+    ]
+    assert trainer.child is None
+    assert cycles_of(engine, schema) == []
+
+
+def test_what_cannot_be_filled_is_left_until_there_is_more_to_do(engine: Engine) -> None:
+    schema = with_our_cells(engine)
+    idle, job = Idle(engine, 3), FillRivals(schema.task_id)
+    assert idle.choose(now()) == job
+    idle.conclude(job, None, now())
+    assert idle.choose(now()) is None
+    add_our_cell(engine, schema, 7)
+    idle._look_at = 0.0
+    assert idle.choose(now()) == job
+    idle.conclude(job, STOPPED, now())
+
+
+def test_a_process_that_fails_is_tried_so_often_and_one_that_is_stopped_always(engine: Engine) -> None:
+    schema = with_our_cells(engine)
+    idle, job = Idle(engine, 2), FillRivals(schema.task_id)
+    for reason in (STOPPED, OVERRULED, STOPPED, OVERRULED, "a crash", STOPPED, "a crash"):
+        assert idle.choose(now()) == job
+        idle.conclude(job, reason, now())
+    assert idle.choose(now()) is None
+
+
+def test_two_trainers_do_not_fill_the_same_rivals(engine: Engine) -> None:
+    schema = with_our_cells(engine)
+    one, other, job = Idle(engine, 3), Idle(engine, 3), FillRivals(schema.task_id)
+    assert one.choose(now()) == job
+    assert other.choose(now()) is None
+    one.conclude(job, STOPPED, now())
+    other._look_at = 0.0
+    assert other.choose(now()) == job
+    other.conclude(job, STOPPED, now())
+
+
+def test_a_task_without_rivals_has_nothing_to_fill(engine: Engine) -> None:
+    with_our_cells(engine, [])
+    assert Idle(engine, 3).choose(now()) is None
