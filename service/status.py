@@ -91,13 +91,19 @@ def describe_live_errors(forecaster: Forecaster, standing: Standing) -> list[dic
 
 
 def warn(task: Task, cycle_limit: timedelta, horizon: int | None = None) -> list[str]:
-    """What leaves gaps between versions: the horizon of the one that answers, else the spec."""
+    """What leaves gaps between versions: the horizon of the one that answers, else the spec.
+
+    A version waits for the next boundary and a cycle. Where cycles may be longer than windows, it waits for the end of
+    the one that runs instead, by when up to one more window has passed.
+    """
     length, name = (task.guard.max_age, "guard.max_age") if horizon is None else (horizon, "the horizon")
-    if task.label_delay + task.window + cycle_limit <= length * task.window:
+    running = cycle_limit if cycle_limit > task.window else timedelta(0)
+    if task.label_delay + running + task.window + cycle_limit <= length * task.window:
         return []
     if length == 1:
         return [f"{name} is one window: every version expires while the next one trains"]
+    limits = "twice the time limit of a cycle" if running else "the time limit of a cycle"
     return [
-        f"label_delay, one window and the time limit of a cycle are together longer than {name} of {length} windows: "
+        f"label_delay, one window and {limits} are together longer than {name} of {length} windows: "
         "a version may expire before the next one is released"
     ]
