@@ -45,7 +45,7 @@ def _grid(at: int, until: int) -> list[int]:
 def _bisect(differs_at: Callable[[int], bool], low: int, high: int) -> int:
     """The later one of two moments at most a second apart between which the class changes; it differs at `high`."""
     while high - low > _SECOND:
-        middle = high - max((high - low) // (2 * _SECOND), 1) * _SECOND
+        middle = low + max((high - low) // (2 * _SECOND), 1) * _SECOND
         if differs_at(middle):
             high = middle
         else:

@@ -11,14 +11,15 @@ from uuid import uuid4
 import anyio
 import httpx
 import pytest
-from sqlalchemy import Engine
+from sqlalchemy import Connection, Engine
 
-from contracts.catalog import define_task
+from contracts.calibration import LEVELS, AgeQuantiles, Calibration
+from contracts.catalog import define_task, find_task
 from contracts.clock import format_moment
 from contracts.database import make_engine
-from contracts.errors import NoModel, NotFound
+from contracts.errors import NoModel, NotFound, OutsideHorizon
 from contracts.manifest import MANIFEST_FILE
-from contracts.releases import record_release
+from contracts.releases import Action, record_release
 from contracts.task import Task
 from service.answers import Answer
 from service.follower import Follower
@@ -153,6 +154,17 @@ def remove_manifest(folder: Path) -> None:
     (folder / MANIFEST_FILE).unlink()
 
 
+def damage_artefact(mlflow_url: str, task: str, version: str) -> None:
+    """Cut the graph of a registered version short behind the artefact proxy."""
+    with httpx.Client(base_url=f"{mlflow_url}/api/2.0", timeout=30) as client:
+        uri = client.get(
+            "/mlflow/model-versions/get-download-uri", params={"name": task, "version": version}
+        ).raise_for_status()
+        root = uri.json()["artifact_uri"].removeprefix("mlflow-artifacts:/")
+        graph = client.get(f"/mlflow-artifacts/artifacts/{root}/model.onnx").raise_for_status().content
+        client.put(f"/mlflow-artifacts/artifacts/{root}/model.onnx", content=graph[:-100]).raise_for_status()
+
+
 DAMAGES: list[tuple[Callable[[Path], None], str]] = [
     (damage_graph, "checksum"),
     (change_probe, "probe"),
@@ -232,6 +244,30 @@ def test_without_the_alias_the_last_version_goes_on_and_the_status_is_degraded(
     assert follower.registries[task].state == "ok"
 
 
+def record(
+    connection: Connection,
+    task: str,
+    version: str,
+    action: Action,
+    valid_until: int,
+    *,
+    calibration: Calibration | None = None,
+) -> None:
+    """One row of `releases`."""
+    task_id = find_task(connection, task).task_id
+    record_release(
+        connection,
+        task_id,
+        version,
+        action=action,
+        valid_until=valid_until,
+        calibration=calibration,
+        actor="test",
+        reason="drift",
+        now=NOW,
+    )
+
+
 def test_a_release_row_moves_the_horizon_and_a_restart_offline_remembers_it(
     make_follower: MakeFollower, task: str, mlflow_url: str, engine: Engine, tmp_path: Path
 ) -> None:
@@ -241,20 +277,108 @@ def test_a_release_row_moves_the_horizon_and_a_restart_offline_remembers_it(
     assert json_moment(ask(follower, task).valid_until) == CUTOFF + 2 * WEEK
     for bound in (CUTOFF + WEEK, CUTOFF + 2 * WEEK, CUTOFF + WEEK // 2):
         with engine.begin() as connection:
-            schema, _ = define_task(connection, Task.model_validate({**TASK, "name": task}), NOW)
-            record_release(
-                connection,
-                schema.task_id,
-                version,
-                action="close",
-                valid_until=bound,
-                actor="test",
-                reason="drift",
-                now=NOW,
-            )
+            record(connection, task, version, "close", bound)
         follower.poll(1)
         assert ask(follower, task).valid_until == format_moment(bound)
         assert ask(make_follower(offline=True), task).valid_until == format_moment(bound)
+
+
+def calibrated(half: float) -> Calibration:
+    """An interval of so many scales at age 0."""
+    return Calibration(1.0, [AgeQuantiles(0, 1000, [half] * len(LEVELS))])
+
+
+def width(answer: Answer) -> float | None:
+    """Half of an interval, in scales."""
+    if not isinstance(answer.interval, list):
+        return None
+    assert isinstance(answer.scale, float)
+    return round((answer.interval[1] - answer.interval[0]) / (2 * answer.scale), 6)
+
+
+def test_a_calibrate_row_counts_within_a_look_and_a_restart_offline_remembers_it(
+    make_follower: MakeFollower, task: str, mlflow_url: str, engine: Engine, tmp_path: Path
+) -> None:
+    spec = {"target": {"name": "delay", "kind": "regression"}}
+    folder = write_version(tmp_path / "one", task=task, spec=spec, calibration=calibrated(1.0))
+    version = publish(mlflow_url, task, folder)
+    follower = make_follower()
+    follower.poll(0)
+    session = follower.find(task).session
+
+    def widths() -> list[float | None]:
+        return [width(ask(one, task, CUTOFF + 1)) for one in (follower, make_follower(offline=True))]
+
+    assert widths() == [1.0, 1.0]
+    rows: list[tuple[Action, Calibration | None, int, float]] = [
+        ("close", None, CUTOFF + WEEK, 1.0),
+        ("calibrate", calibrated(2.0), CUTOFF + WEEK, 2.0),
+        ("reopen", None, CUTOFF + 2 * WEEK, 2.0),
+    ]
+    for action, calibration, bound, expected in rows:
+        with engine.begin() as connection:
+            record(connection, task, version, action, bound, calibration=calibration)
+        follower.poll(1)
+        assert widths() == [expected, expected]
+        for one in (follower, make_follower(offline=True)):
+            assert one.find(task).valid_until == bound
+    assert follower.find(task).session is session
+
+
+def test_where_the_current_copy_is_damaged_the_previous_one_answers_within_its_own_bound(
+    make_follower: MakeFollower, task: str, mlflow_url: str, engine: Engine, tmp_path: Path
+) -> None:
+    follower = make_follower()
+    for name in ("one", "two"):
+        version = publish(mlflow_url, task, write_version(tmp_path / name, task=task))
+        if name == "one":
+            with engine.begin() as connection:
+                record(connection, task, version, "close", CUTOFF + WEEK)
+        follower.poll(0)
+    assert ask(follower, task, CUTOFF + 2 * WEEK).version == "2"
+    home = tmp_path / "home" / "models" / task
+    damage_graph(home / "2")
+    offline = make_follower(offline=True)
+    assert ask(offline, task, CUTOFF + WEEK).version == "1"
+    with pytest.raises(OutsideHorizon):
+        ask(offline, task, CUTOFF + WEEK + 1)
+    assert offline.registries[task].state == "degraded"
+    assert "version 2 was refused" in str(offline.registries[task].reason)
+    offline.poll(0)
+    assert ask(offline, task, CUTOFF + WEEK).version == "1"
+    online = make_follower()
+    online.poll(0)
+    assert ask(online, task, CUTOFF + 2 * WEEK).version == "2"
+    assert online.registries[task].state == "ok"
+    assert {path.name for path in home.iterdir()} == {"1", "2", "current.json"}
+
+
+def test_where_copy_and_artefact_are_damaged_the_previous_version_answers_and_the_next_one_takes_over(
+    make_follower: MakeFollower, task: str, mlflow_url: str, engine: Engine, tmp_path: Path
+) -> None:
+    follower = make_follower()
+    for name in ("one", "two"):
+        publish(mlflow_url, task, write_version(tmp_path / name, task=task))
+        follower.poll(0)
+    home = tmp_path / "home" / "models" / task
+    damage_graph(home / "2")
+    damage_artefact(mlflow_url, task, "2")
+    restarted = make_follower()
+    for now in (0, 1):
+        restarted.poll(now)
+        assert ask(restarted, task).version == "1"
+        assert restarted.registries[task].state == "degraded"
+        assert "Version 2 was refused" in str(restarted.registries[task].reason)
+    with engine.begin() as connection:
+        record(connection, task, "1", "close", CUTOFF + WEEK)
+    restarted.poll(2)
+    for one in (restarted, make_follower(offline=True)):
+        assert one.find(task).version == "1"
+        assert one.find(task).valid_until == CUTOFF + WEEK
+    third = publish(mlflow_url, task, write_version(tmp_path / "three", task=task))
+    restarted.poll(3)
+    assert ask(restarted, task).version == third == "3"
+    assert {path.name for path in home.iterdir()} == {"1", "3", "current.json"}
 
 
 def test_a_registry_that_does_not_answer_costs_a_bounded_time(make_follower: MakeFollower, task: str) -> None:
