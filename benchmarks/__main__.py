@@ -6,6 +6,7 @@ import sys
 BENCHMARKS = {
     "moons": "the paper's 2-Moons: error on the first unseen domain",
     "flights": "choose the flights task's hyper-parameters on its first 26 weeks",
+    "cycles": "a whole cycle beside one fit of the same network, on the flights task",
 }
 
 

@@ -1,0 +1,111 @@
+"""`python -m benchmarks cycles`: what a whole cycle costs beside one fit of the same network, on the flights task.
+
+The first cycle fills the matrix by a backtest; a steady one fits its candidate only, scores the newest window, judges,
+exports, verifies and registers in a real MLflow. Before each cycle the same origin is fitted alone, so fit and cycle
+meet the same machine. Only the start of the training process is left out of both.
+"""
+
+import argparse
+import tempfile
+import time
+import tomllib
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from statistics import median
+from uuid import uuid4
+
+from rich.console import Console
+from sqlalchemy import Engine
+
+from benchmarks.datasets import to_events
+from benchmarks.figures import smaller_is_better, write_figures
+from cli.flights import load_flights, read_task_file, week_start
+from cli.stack import EmbeddedStack, free_port
+from contracts.catalog import Schema, define_task
+from contracts.clock import to_micros
+from contracts.cycles import claim_cycle, request_cycle
+from contracts.database import make_engine
+from contracts.events import append_events
+from contracts.settings import SharedSettings
+from contracts.task import Task
+from trainer.candidates import fit_origins
+from trainer.cycle import run_cycle
+from trainer.device import choose_device
+from trainer.reading import read
+from trainer.registry import Registry
+from trainer.settings import TrainerSettings
+
+NUM_KNOWN_WEEKS = 26
+
+
+def main(arguments: list[str]) -> None:
+    """Parse the arguments, measure, print."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks cycles", description=__doc__)
+    parser.add_argument("--steady", type=int, default=5, help="steady cycles after the first")
+    parser.add_argument("--json", type=Path, metavar="FILE")
+    given = parser.parse_args(arguments)
+    console = Console()
+    with tempfile.TemporaryDirectory(prefix="morrow-") as folder:
+        shared = SharedSettings(home=Path(folder), database_url=None, mlflow_url=None)
+        with EmbeddedStack(shared, free_port(), console) as stack:
+            engine = make_engine(stack.addresses.database)
+            registry = Registry(stack.addresses.mlflow)
+            # A home of its own, so that the stack's live job does not score beforehand what the cycle is to pay for.
+            settings = TrainerSettings(home=Path(folder) / "measured", lease_seconds=600)
+            schema = _import_flights(engine, NUM_KNOWN_WEEKS + given.steady)
+            weeks = range(NUM_KNOWN_WEEKS, NUM_KNOWN_WEEKS + given.steady + 1)
+            seconds = [
+                _measure(engine, registry, schema, settings=settings, week=week, console=console) for week in weeks
+            ]
+            engine.dispose()
+    (first_fit, first), *steady = seconds
+    figures = [
+        smaller_is_better("first cycle / one fit", first / first_fit, 4, commit=4, goal=1.5, unit="fits"),
+        smaller_is_better(
+            "steady cycle / one fit",
+            median(cycle / fit for fit, cycle in steady),
+            1.3,
+            commit=1.3,
+            goal=1.1,
+            unit="fits",
+        ),
+    ]
+    for figure in figures:
+        console.print(f"{figure['name']}: {figure['ours']:.2f} (commit {figure['yardstick']:g})", highlight=False)
+    if given.json:
+        write_figures(given.json, figures)
+
+
+def _import_flights(engine: Engine, num_weeks: int) -> Schema:
+    task = Task.model_validate(tomllib.loads(read_task_file()))
+    flights = load_flights()
+    now = datetime.now(UTC)
+    with engine.begin() as connection:
+        schema, _ = define_task(connection, task, now)
+        append_events(connection, schema, to_events(task, flights[flights["week"] < num_weeks]), now)
+    return schema
+
+
+def _measure(
+    engine: Engine, registry: Registry, schema: Schema, *, settings: TrainerSettings, week: int, console: Console
+) -> tuple[float, float]:
+    """(seconds of the fit alone, seconds of the whole cycle) of a week's cutoff."""
+    cutoff = to_micros(week_start(week))
+    now = datetime.now(UTC)
+    reading = read(engine, schema, cutoff, now)
+    began = time.perf_counter()
+    list(fit_origins(reading, [cutoff], choose_device(settings), settings.max_members, lambda _epoch: None))
+    fit_seconds = time.perf_counter() - began
+    with engine.begin() as connection:  # in one transaction, so that the stack's trainer does not take it
+        request_cycle(connection, schema.task_id, cutoff, now)
+        cycle = claim_cycle(connection, uuid4().hex, now, timedelta(seconds=settings.lease_seconds))
+    assert cycle is not None
+    began = time.perf_counter()
+    state = run_cycle(engine, registry, cycle, settings=settings, now=lambda: datetime.now(UTC), report=_ignore)
+    cycle_seconds = time.perf_counter() - began
+    console.print(f"week {week}: fit {fit_seconds:.1f} s, cycle {cycle_seconds:.1f} s, {state}", highlight=False)
+    return fit_seconds, cycle_seconds
+
+
+def _ignore(_event: str, /, **_facts: object) -> None:
+    """Nobody follows these cycles."""
