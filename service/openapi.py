@@ -12,10 +12,14 @@ def predict_path_item() -> dict[str, Any]:
     problems = {
         "404": {"description": "There is no such task"},
         "422": {
-            "description": "A parameter breaks a rule, `at` is outside the horizon, or too few scored rows support the "
+            "description": "A parameter breaks a rule, `at` is outside the horizon (`side` says whether "
+            "before the first row of training or beyond what is validated), or too few scored rows support the "
             "coverage: see `type`"
         },
-        "503": {"description": "No version has been released, or `at` was left out and the version has expired"},
+        "503": {
+            "description": "No version has been released, `at` was left out and the version has expired, or this "
+            "version cannot give rates"
+        },
     }
     features = {"type": "object", "additionalProperties": {"type": ["number", "string", "null"]}}
     row = {"type": "object", "required": ["features"], "properties": {"at": MOMENT, "features": features}}
