@@ -1,5 +1,6 @@
 """Rivals stand in our matrix: fitted at our origins, scored on our windows, kept, and taken up where they were left."""
 
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -168,3 +169,14 @@ def test_old_fits_of_rivals_are_deleted_with_ours(engine: Engine, tmp_path: Path
     fill(engine, schema, tmp_path, 8, Story())
     delete_older(tmp_path, schema.task, cutoff_after(1000))
     assert list((tmp_path / "candidates").glob("*/*/*")) == []
+
+
+def test_without_lightgbm_the_other_rivals_are_fitted_and_one_line_says_so(
+    engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    schema, story = define_with_matrix(engine, tmp_path), Story()
+    monkeypatch.setitem(sys.modules, "lightgbm", None)
+    fill(engine, schema, tmp_path, 8, story)
+    assert gaps(engine, schema) == {"gbdt"}
+    assert [facts["method"] for facts in story.of("rival.left_out")] == ["gbdt"]
+    assert story.of("rival.failed") == []
