@@ -1,8 +1,9 @@
 """What `morrow backtest` prints: the error matrix by age, and what the horizon rule makes of it."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 from rich import box
@@ -11,16 +12,27 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from contracts.catalog import find_task
+from contracts.cells import Cell
 from contracts.clock import format_moment, to_micros
 from contracts.database import make_engine
 from contracts.matrix import AgeVerdict, Verdict
 from contracts.task import Task
 from trainer.backtest import Report, backtest
+from trainer.charts import save_matrix
+from trainer.hindsight import error_of
 from trainer.settings import TrainerSettings
 
+# Columns of the matrix that fit 80 characters beside the target windows.
+_MOST_AGES = 8
 
-def print_backtest(settings: TrainerSettings, database_url: str, task_name: str, now: Callable[[], datetime]) -> None:
-    """Fit and score what the task's matrix lacks as of now, then print its ages with the verdict. Raises CycleError."""
+
+def print_backtest(
+    settings: TrainerSettings, database_url: str, task_name: str, now: Callable[[], datetime], picture: Path | None
+) -> None:
+    """Fit and score what the task's matrix lacks as of now, then print it, its ages and the verdict. Raises CycleError.
+
+    `picture` is a file for the matrix as a heat map.
+    """
     console = Console()
     engine = make_engine(database_url)
     try:
@@ -33,12 +45,16 @@ def print_backtest(settings: TrainerSettings, database_url: str, task_name: str,
     finally:
         engine.dispose()
     console.print(f"{len(cells)} cells as of {format_moment(cutoff)}")
+    if cells:
+        console.print(_matrix(schema.task, cells))
     if verdict.ages:
         console.print(_table(schema.task, verdict))
     for age in verdict.ages:
         if age.reason:
             console.print(f"Age {age.age} is not valid: {age.reason}.", markup=False, highlight=False)
     console.print(_sentence(schema.task, verdict))
+    if picture is not None:
+        save_matrix(schema.task, cells, picture)
 
 
 def _follow(progress: Progress) -> Report:
@@ -57,6 +73,29 @@ def _follow(progress: Progress) -> Report:
         progress.update(line, description=words)
 
     return report
+
+
+def _matrix(task: Task, cells: Sequence[Cell]) -> Table:
+    """Target windows against origins: the fit of each age stands in its column, so a row holds one window's errors."""
+    found = {
+        (cell.window, task.clock.age(cell.origin, cell.window)): cell
+        for cell in cells
+        if cell.method == task.training.method
+    }
+    ages = sorted({age for _, age in found})[:_MOST_AGES]
+    title = f"{task.name}: {task.error_name} by target window and age of the fit"
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, collapse_padding=True)
+    table.add_column("window", no_wrap=True)
+    for heading in ("rows", *(f"age {age}" for age in ages)):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for window in sorted({window for window, _ in found}):
+        row = [found.get((window, age)) for age in ages]
+        known = [cell for cell in row if cell is not None]
+        mark = "" if all(cell.is_complete for cell in known) else "…"
+        count = str(known[0].num_rows) + mark if known else "–"
+        figures = ("–" if cell is None else _figure(error_of(task, cell)) for cell in row)
+        table.add_row(format_moment(window)[:16], count, *figures)
+    return table
 
 
 def _table(task: Task, verdict: Verdict) -> Table:

@@ -241,7 +241,10 @@ def override(
 
 
 @app.command()
-def backtest(task: str) -> None:
+def backtest(
+    task: str,
+    picture: Annotated[Path | None, typer.Option(help="Write the matrix as a heat map to this PNG.")] = None,
+) -> None:
     """Fill the error matrix of a task from the past, and print what the horizon rule makes of it."""
     from datetime import UTC, datetime
 
@@ -251,7 +254,39 @@ def backtest(task: str) -> None:
 
     settings = TrainerSettings()
     with open_store(settings) as database_url:
-        print_backtest(settings, database_url, task, lambda: datetime.now(UTC))
+        print_backtest(settings, database_url, task, lambda: datetime.now(UTC), picture)
+
+
+@app.command()
+def replay(
+    task: str,
+    *,
+    first: Annotated[str | None, typer.Option("--from", help="First origin to tell of (RFC 3339).")] = None,
+    last: Annotated[str | None, typer.Option("--to", help="What was known by then (RFC 3339) counts; now.")] = None,
+    json_file: Annotated[Path | None, typer.Option("--json", help="Write all figures to this file.")] = None,
+    pictures: Annotated[Path | None, typer.Option(help="Write pictures into this folder.")] = None,
+    rivals: Annotated[bool, typer.Option(help="Fit rivals at the same origins.")] = True,
+) -> None:
+    """Walk the past of a task window by window: what would have been served, and how wrong it was."""
+    from datetime import UTC, datetime
+
+    from cli.replay import print_replay
+    from cli.store import open_store
+    from trainer.settings import TrainerSettings
+
+    settings = TrainerSettings()
+    with open_store(settings) as database_url:
+        print_replay(
+            settings,
+            database_url,
+            task,
+            first=first,
+            last=last,
+            json_file=json_file,
+            pictures=pictures,
+            with_rivals=rivals,
+            now=lambda: datetime.now(UTC),
+        )
 
 
 if __name__ == "__main__":

@@ -1,16 +1,22 @@
-"""Pictures that a run keeps: how the error grows with age, and why the horizon ends where it does."""
+"""Pictures that runs and replays keep: errors by age, the whole matrix, and what was expected beside what came."""
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from contracts.cells import Cell
 from contracts.clock import format_moment
 from contracts.matrix import AgeVerdict, Verdict
 from contracts.task import Task
+from trainer.hindsight import closings, error_of, served_outcomes
+from trainer.replay import Replay
 
+_CLOSED = "#b03030"
 _OURS, _NAIVE, _HORIZON = "#1f5fa8", "#8a8a8a", "#2e8b57"
 
 
@@ -51,3 +57,53 @@ def save_error_by_age(task: Task, cutoff: int, verdict: Verdict, file: Path) -> 
 
 def _note(age: AgeVerdict) -> str:
     return f"{age.mean:.3g} (n={age.num_windows})"
+
+
+def save_matrix(task: Task, cells: Sequence[Cell], file: Path) -> None:
+    """Write a PNG: our method's complete cells as a heat map, origins against target windows."""
+    found = {
+        (cell.origin, cell.window): error_of(task, cell)
+        for cell in cells
+        if cell.method == task.training.method and cell.is_complete
+    }
+    origins, windows = (sorted({place[side] for place in found}) for side in (0, 1))
+    table = np.full((len(origins), len(windows)), np.nan)
+    for (origin, window), error in found.items():
+        table[origins.index(origin), windows.index(window)] = error
+    figure = Figure(figsize=(8, 7), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.add_subplot()
+    if found:
+        picture = axes.imshow(table, cmap="viridis", aspect="auto", interpolation="nearest")
+        figure.colorbar(picture, ax=axes, label=task.error_name.replace("_", " "))
+        for axis, moments in ((axes.xaxis, windows), (axes.yaxis, origins)):
+            step = math.ceil(len(moments) / 16)
+            axis.set_ticks(range(0, len(moments), step), [format_moment(moment)[:16] for moment in moments[::step]])
+        axes.tick_params(axis="x", rotation=90)
+        axes.tick_params(labelsize=7)
+    axes.set_xlabel("target window")
+    axes.set_ylabel("origin of the fit")
+    axes.set_title(f"{task.name}: the error matrix of {task.training.method}", fontsize=10)
+    figure.savefig(file, dpi=110)
+
+
+def save_expected_and_realised(replay: Replay, file: Path) -> None:
+    """Write a PNG: each window's realised error in the band that the answering version gave for it, and closings."""
+    task, shown = replay.task, served_outcomes(replay)
+    figure = Figure(figsize=(10, 4.5), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.add_subplot()
+    if shown:
+        moments = np.array([outcome.window for outcome in shown], "datetime64[us]")
+        realised = np.array([outcome.realised for outcome in shown])
+        low, high = [outcome.low for outcome in shown], [outcome.high for outcome in shown]
+        axes.fill_between(moments, low, high, color=_OURS, alpha=0.15, label="90 % band")
+        axes.plot(moments, [outcome.expected for outcome in shown], "-", color=_OURS, label="expected")
+        is_shut = np.isin([outcome.window for outcome in shown], [row.valid_until for row in closings(replay)])
+        for chosen, color, label in ((~is_shut, _OURS, "realised"), (is_shut, _CLOSED, "realised: closed a horizon")):
+            axes.plot(moments[chosen], realised[chosen], "o", color=color, markersize=4, label=label)
+    axes.set_ylabel(task.error_name.replace("_", " "))
+    axes.set_title(f"{task.name}: error on each window, of the version that answers", fontsize=10)
+    if axes.has_data():
+        axes.legend(loc="best", fontsize=8)
+    figure.savefig(file, dpi=110)

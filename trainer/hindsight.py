@@ -20,7 +20,7 @@ import numpy as np
 
 from contracts.calibration import find_quantile
 from contracts.cells import NAIVE, Cell
-from contracts.clock import format_moment
+from contracts.clock import format_moment, from_micros
 from contracts.releases import Release
 from contracts.task import Task
 from trainer.calibrate import share_covered
@@ -99,12 +99,38 @@ def realised_coverage(outcomes: Sequence[Outcome]) -> float | None:
 
 def errors_by_horizon(replay: Replay, outcomes: Sequence[Outcome]) -> tuple[float | None, float | None]:
     """Mean error inside and beyond the horizon, over origins that have a horizon which is shorter than `max_age`."""
-    chosen = {cutoff.origin for cutoff in replay.cutoffs if 0 < cutoff.horizon < replay.task.guard.max_age}
+    chosen = _with_a_shorter_horizon(replay)
     inside, beyond = (
         [one.realised for one in outcomes if one.origin in chosen and one.is_inside_horizon is is_inside]
         for is_inside in (True, False)
     )
     return (fmean(inside), fmean(beyond)) if inside and beyond else (None, None)
+
+
+def _with_a_shorter_horizon(replay: Replay) -> set[int]:
+    return {cutoff.origin for cutoff in replay.cutoffs if 0 < cutoff.horizon < replay.task.guard.max_age}
+
+
+def paired_difference(replay: Replay, outcomes: Sequence[Outcome]) -> float | None:
+    """How much larger errors beyond a horizon are than those inside one on the same windows; None without such windows.
+
+    A hard week counts on both sides of it, and so is not taken for ageing. Origins are those of `errors_by_horizon`.
+    """
+    chosen = _with_a_shorter_horizon(replay)
+    sides: dict[int, tuple[list[float], list[float]]] = {}
+    for one in outcomes:
+        if one.origin in chosen:
+            inside, beyond = sides.setdefault(one.window, ([], []))
+            (inside if one.is_inside_horizon else beyond).append(one.realised)
+    differences = [fmean(beyond) - fmean(inside) for inside, beyond in sides.values() if inside and beyond]
+    return fmean(differences) if differences else None
+
+
+def served_outcomes(replay: Replay) -> list[Outcome]:
+    """Of each window that a version answered in, what that version expected of it and what came."""
+    found = {(outcome.origin, outcome.window): outcome for outcome in find_outcomes(replay)}
+    places = [(cutoff.served[1], cutoff.origin) for cutoff in replay.cutoffs if cutoff.served]
+    return [found[place] for place in places if place in found]
 
 
 def errors_on_window(replay: Replay, cutoff: Replayed) -> dict[str, float | None]:
@@ -124,8 +150,9 @@ def errors_on_window(replay: Replay, cutoff: Replayed) -> dict[str, float | None
 
 
 def closings(replay: Replay) -> list[Release]:
-    """Rows that closed a horizon, oldest first."""
-    return [row for row in reversed(replay.releases) if row.action == "close"]
+    """Rows that closed a horizon at the origins that are told of or after them, oldest first."""
+    first = from_micros(replay.cutoffs[0].origin)
+    return [row for row in reversed(replay.releases) if row.action == "close" and row.at >= first]
 
 
 def as_document(replay: Replay) -> dict[str, Any]:

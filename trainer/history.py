@@ -23,14 +23,13 @@ Place = tuple[int, int, str]
 
 
 class History:
-    """All that is known so far; `since` is the oldest target window that is scored, in microseconds."""
+    """All that is known so far."""
 
-    def __init__(self, task: Task, since: int) -> None:
+    def __init__(self, task: Task) -> None:
         self.cells: dict[Place, Cell] = {}
         self.releases: list[Release] = []
         self.fits: dict[int, Kept] = {}
         self._task = task
-        self._since = since
 
     def add_fit(self, folder: Path) -> None:
         """Open a kept fit, which is scored on every later window from now on."""
@@ -40,9 +39,8 @@ class History:
     def score(self, past: Reading) -> None:
         """Score what the reading knows and the cells do not, late labels and corrections included."""
         task, cutoff = self._task, past.cutoff
-        fingerprints = {window: found for window, found in past.fingerprints.items() if window >= self._since}
         labelled = past.events.as_of(cutoff)
-        for window, origins in find_stale(task, self.fits, fingerprints, self._marks(), cutoff).items():
+        for window, origins in find_stale(task, self.fits, past.fingerprints, self._marks(), cutoff).items():
             rows = in_window(labelled, window, task.clock)
             if len(rows) == 0:
                 self.cells = {place: cell for place, cell in self.cells.items() if cell.window != window}
@@ -52,7 +50,7 @@ class History:
                     self.fits[origin],
                     rows,
                     window=window,
-                    num_revisions=fingerprints[window][1],
+                    num_revisions=past.fingerprints[window][1],
                     is_complete=window < complete_until(task, cutoff),
                 )
                 self.cells.update({(cell.origin, cell.window, cell.method): cell for cell in cells})

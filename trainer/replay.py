@@ -18,7 +18,7 @@ from contracts.calibration import Calibration
 from contracts.cells import Cell
 from contracts.clock import MICROSECOND
 from contracts.errors import CycleError
-from contracts.matrix import AgeVerdict, judge_ages
+from contracts.matrix import COUNTED_WINDOWS, AgeVerdict, judge_ages
 from contracts.releases import Release
 from contracts.task import Task
 from trainer.backtest import Report, counted, judge, report_epoch
@@ -31,7 +31,7 @@ from trainer.judge import Decision, check_horizon, check_rows, check_withheld, d
 from trainer.methods.gbdt import GBDT
 from trainer.reading import Reading
 from trainer.rivals import find_rival, score_rival, with_method
-from trainer.score import needed_pairs, num_empty_windows, target_windows
+from trainer.score import num_empty_windows
 from trainer.settings import TrainerSettings
 from trainer.suspects import check_newest_window, set_aside
 
@@ -91,46 +91,40 @@ def replay(
     first: int | None = None,
     rivals: Sequence[str] = RIVALS,
 ) -> Replay:
-    """Walk from the first boundary at or after `first` (all where None) to the last window that the reading knows.
+    """Walk to the last window that the reading knows, and tell of the origins from `first` on, of all where None.
 
-    With `first` the matrix begins as a backtest there would fill it; without, it fills itself from the first event on.
-    Fits lie in a temporary folder meanwhile. Raises CycleError where nothing can be fitted.
+    The walk begins as many windows before as a matrix counts, as if the task had been retrained all the while. Fits lie
+    in a temporary folder meanwhile. Raises CycleError where nothing can be fitted.
     """
-    task = reading.schema.task
-    walked, before, since = _plan(reading, first)
+    task, origins = reading.schema.task, _plan(reading, first)
     with tempfile.TemporaryDirectory(prefix="morrow-") as home:
         walk = _Walk(reading, settings.model_copy(update={"home": Path(home)}), device, report)
         began = time.perf_counter()
-        fits = _fit(walk, [*before, *walked])
+        fits = _fit(walk, origins)
         share = (time.perf_counter() - began) / len(fits)
-        history = History(task, since)
-        for origin in before:
-            if origin in fits:
-                keep(fits[origin], reading, home=Path(home), device=device, git_sha=settings.git_sha, verdict=None)
-                history.add_fit(candidate_folder(Path(home), task, origin))
-        cutoffs = [_step(walk, history, origin, fits.get(origin), share) for origin in walked]
+        history = History(task)
+        cutoffs = [_step(walk, history, origin, fits.get(origin), share) for origin in origins]
         history.score(reading)
         history.enforce(reading.cutoff)
+        told = [cutoff for cutoff in cutoffs if first is None or cutoff.origin >= first]
         for method in rivals:
-            cutoffs = _run_rival(walk, history, method, cutoffs)
-    return Replay(task, tuple(cutoffs), history.cells, tuple(history.releases))
+            told = _run_rival(walk, history, method, told)
+    return Replay(task, tuple(told), history.cells, tuple(history.releases))
 
 
-def _plan(reading: Reading, first: int | None) -> tuple[list[int], list[int], int]:
-    """The origins to walk, those that a backtest at the first of them needs, and the oldest target window."""
+def _plan(reading: Reading, first: int | None) -> range:
+    """The boundaries to walk, of which at least one is to be told of."""
     task, rows = reading.schema.task, reading.events.as_of(reading.cutoff)
+    window = task.clock.window
     if len(rows) == 0:
         raise CycleError("There is nothing to replay: no event is known.")
     oldest, newest = (task.clock.window_start(int(at)) for at in (rows.at[0], rows.at[-1]))
-    boundaries = range(oldest + task.clock.window, newest + 1, task.clock.window)
-    walked = [origin for origin in boundaries if first is None or origin >= first]
-    if not walked:
+    if newest <= oldest or (first is not None and newest < first):
         raise CycleError("There is nothing to replay: no window begins after a cutoff.")
     if first is None:
-        return walked, [], oldest
-    windows = target_windows(task, reading.events.as_of(walked[0]), walked[0])
-    before = sorted({origin for origin, _ in needed_pairs(windows, task.clock, task.guard)} - set(walked))
-    return walked, [origin for origin in before if origin > oldest], min(windows, default=walked[0])
+        return range(oldest + window, newest + 1, window)
+    begin = task.clock.window_start(first) - COUNTED_WINDOWS * window
+    return range(max(oldest + window, begin), newest + 1, window)
 
 
 def _fit(walk: _Walk, origins: Sequence[int]) -> dict[int, Fit]:

@@ -1,0 +1,191 @@
+"""What `morrow replay` prints: window by window what would have been served, and how right the promises were."""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from contracts.catalog import find_task
+from contracts.clock import format_moment, parse_moment, to_micros
+from contracts.database import make_engine
+from contracts.errors import Fault, InvalidInput
+from trainer.backtest import Report
+from trainer.charts import save_expected_and_realised, save_matrix
+from trainer.device import choose_device
+from trainer.hindsight import (
+    Outcome,
+    as_document,
+    closings,
+    errors_by_horizon,
+    errors_on_window,
+    find_outcomes,
+    inside_band,
+    paired_difference,
+    realised_coverage,
+)
+from trainer.judge import first_failure
+from trainer.reading import read
+from trainer.replay import RIVALS, Replay, Replayed, replay
+from trainer.settings import TrainerSettings
+
+# Shorter names of methods, and the rules that come before a fit.
+HEADINGS = {"last_window": "last"}
+SKIPPING_RULES = ("min_rows", "classes")
+MATRIX_PICTURE, BAND_PICTURE = "matrix.png", "expected_and_realised.png"
+
+
+def print_replay(
+    settings: TrainerSettings,
+    database_url: str,
+    task_name: str,
+    *,
+    first: str | None,
+    last: str | None,
+    json_file: Path | None,
+    pictures: Path | None,
+    with_rivals: bool,
+    now: Callable[[], datetime],
+) -> None:
+    """Replay a task between two moments (RFC 3339), as known at the last of them. Raises CycleError, InvalidInput."""
+    console = Console()
+    began = now()
+    origin = None if first is None else _parse("--from", first)
+    cutoff = to_micros(began) if last is None else min(_parse("--to", last), to_micros(began))
+    engine = make_engine(database_url)
+    try:
+        with engine.connect() as connection:
+            schema = find_task(connection, task_name)
+        reading = read(engine, schema, cutoff, began)
+    finally:
+        engine.dispose()
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True) as progress:
+        walked = replay(
+            reading,
+            settings=settings,
+            device=choose_device(settings),
+            report=_follow(progress),
+            first=origin,
+            rivals=RIVALS if with_rivals else (),
+        )
+    console.print(windows_table(walked))
+    for sentence in [*held_cutoffs(walked), *summary(walked)]:
+        console.print(sentence, highlight=False, markup=False)
+    if json_file is not None:
+        json_file.write_text(json.dumps(as_document(walked), indent=2, allow_nan=False) + "\n")
+    if pictures is not None:
+        save_pictures(walked, pictures)
+
+
+def save_pictures(walked: Replay, folder: Path) -> None:
+    """The matrix as a heat map, and expected beside realised errors."""
+    folder.mkdir(parents=True, exist_ok=True)
+    save_matrix(walked.task, list(walked.cells.values()), folder / MATRIX_PICTURE)
+    save_expected_and_realised(walked, folder / BAND_PICTURE)
+
+
+def _parse(option: str, text: str) -> int:
+    try:
+        return parse_moment(text)
+    except ValueError as error:
+        raise InvalidInput([Fault(option, str(error))]) from None
+
+
+def _follow(progress: Progress) -> Report:
+    line = progress.add_task("Fitting …", total=None)
+
+    def report(event: str, /, **facts: Any) -> None:
+        match event:
+            case "replay.began":
+                words = f"{facts['num_origins']} origins to fit …"
+            case "epoch.ended":
+                words = f"{facts['phase']}: epoch {facts['epoch']} of {facts['num_epochs']}, loss {facts['loss']:.4f} …"
+            case "replay.walked":
+                words = f"Walked past {format_moment(facts['origin'])} …"
+            case "rival.began":
+                words = f"Fitting {facts['method']} at {facts['num_origins']} origins …"
+            case _:
+                return
+        progress.update(line, description=words)
+
+    return report
+
+
+def windows_table(walked: Replay) -> Table:
+    """One line a window at 80 columns: who answers, how many ages its cutoff validates, errors, and what became of it.
+
+    `closed` is a window whose error closed a horizon, most often of the version that had just been released.
+    """
+    title = f"{walked.task.name}: {walked.task.error_name} on each window"
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, collapse_padding=True)
+    names = (HEADINGS.get(name, name) for name in errors_on_window(walked, walked.cutoffs[0]))
+    for heading in ("window", "model", "ages", *names):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("cycle", no_wrap=True)
+    shut = {row.valid_until for row in closings(walked)}
+    for cutoff in walked.cutoffs:
+        table.add_row(*_row(walked, cutoff, shut))
+    return table
+
+
+def _row(walked: Replay, cutoff: Replayed, shut: set[int]) -> tuple[str, ...]:
+    moment = format_moment(cutoff.origin)
+    failure = first_failure(cutoff.decisions)
+    state = "released" if failure is None else "skipped" if failure.rule in SKIPPING_RULES else "held"
+    if cutoff.origin in shut:
+        state = "closed" if failure is None else f"{state}, closed"
+    return (
+        moment[:10] if walked.task.window >= timedelta(days=1) else moment[:16],
+        cutoff.served[0] if cutoff.served else "–",
+        str(cutoff.horizon),
+        *(_figure(value) for value in errors_on_window(walked, cutoff).values()),
+        state,
+    )
+
+
+def held_cutoffs(walked: Replay) -> list[str]:
+    """A sentence for each cutoff that released nothing though it had windows enough."""
+    return [
+        f"{format_moment(cutoff.origin)[:16]}: {failure.reason}."
+        for cutoff in walked.cutoffs
+        if (failure := first_failure(cutoff.decisions)) and failure.rule not in (*SKIPPING_RULES, "min_pairs")
+    ]
+
+
+def summary(walked: Replay) -> list[str]:
+    """The figures of the whole replay, a sentence each."""
+    outcomes = find_outcomes(walked)
+    inside, beyond = errors_by_horizon(walked, outcomes)
+    rows = closings(walked)
+    windows = {row.valid_until for row in rows}
+    return [
+        f"Inside the 90 % band: {_share(inside_band(outcomes))} of {len(outcomes)} errors by age and window.",
+        f"Inside 90 % intervals or sets: {_share(realised_coverage(outcomes))} of the scored rows.",
+        f"Mean error inside horizons {_figure(inside)}, beyond them {_figure(beyond)}; {_paired(walked, outcomes)}.",
+        f"Horizons closed: {len(rows)}, by the errors of {len(windows)} windows.",
+        f"Seconds: {_seconds([cutoff.seconds for cutoff in walked.cutoffs])}.",
+    ]
+
+
+def _paired(walked: Replay, outcomes: Sequence[Outcome]) -> str:
+    difference = paired_difference(walked, outcomes)
+    return "no window has both" if difference is None else f"on the same windows {difference:+.4f} beyond"
+
+
+def _seconds(stages: Sequence[Mapping[str, float]]) -> str:
+    names = dict.fromkeys(name for stage in stages for name in stage)
+    return ", ".join(f"{name} {sum(stage.get(name, 0.0) for stage in stages):.1f}" for name in names)
+
+
+def _share(value: float | None) -> str:
+    return "–" if value is None else f"{value:.1%}"
+
+
+def _figure(value: float | None) -> str:
+    return "–" if value is None else f"{value:.4g}"
