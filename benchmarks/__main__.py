@@ -5,6 +5,8 @@ import sys
 
 BENCHMARKS = {
     "moons": "the paper's 2-Moons: error on the first unseen domain",
+    "replay": "what real streams would have been served, and how right it was",
+    "recipes": "choose a stream's hyper-parameters on its first windows",
     "flights": "choose the flights task's hyper-parameters on its first 26 weeks",
     "cycles": "a whole cycle beside one fit of the same network, on the flights task",
 }

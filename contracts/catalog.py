@@ -57,12 +57,14 @@ def list_tasks(connection: Connection) -> Sequence[Schema]:
     return _newest(connection, None)
 
 
-def lock_task(connection: Connection, task_id: int) -> None:
+def lock_task(connection: Connection, task_id: int, *, wait: bool = True) -> bool:
     """Until the end of the transaction nobody else moves this task's alias, releases or asks for a cycle of it.
 
-    NO KEY UPDATE: appending events, which refer to the task, goes on meanwhile.
+    False where somebody else holds it just now and is not waited for. NO KEY UPDATE: appending events, which refer to
+    the task, goes on meanwhile.
     """
-    connection.execute(select(tasks.c.id).where(tasks.c.id == task_id).with_for_update(key_share=True))
+    row = select(tasks.c.id).where(tasks.c.id == task_id).with_for_update(key_share=True, skip_locked=not wait)
+    return connection.execute(row).one_or_none() is not None
 
 
 def _newest(connection: Connection, name: str | None) -> Sequence[Schema]:

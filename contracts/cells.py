@@ -128,14 +128,19 @@ def read_marks(connection: Connection, task_id: int, recipe: str, *, since: int)
     return [_mark(row) for row in rows]
 
 
-def delete_cells(connection: Connection, task_id: int, recipe: str, window: int) -> None:
+def delete_window(connection: Connection, task_id: int, recipe: str, window: int) -> None:
     """Delete the cells of a target window: corrections have moved all of its rows to others."""
+    _delete_cells(connection, task_id, recipe, error_cells.c.window == from_micros(window))
+
+
+def delete_origin(connection: Connection, task_id: int, recipe: str, origin: int) -> None:
+    """Delete the cells of an origin, of whatever method: it is fitted anew, on other rows."""
+    _delete_cells(connection, task_id, recipe, error_cells.c.origin == from_micros(origin))
+
+
+def _delete_cells(connection: Connection, task_id: int, recipe: str, chosen: ColumnElement[bool]) -> None:
     connection.execute(
-        delete(error_cells).where(
-            error_cells.c.task_id == task_id,
-            error_cells.c.recipe == recipe,
-            error_cells.c.window == from_micros(window),
-        )
+        delete(error_cells).where(error_cells.c.task_id == task_id, error_cells.c.recipe == recipe, chosen)
     )
 
 

@@ -193,7 +193,7 @@ def end_cycle(
 ) -> None:
     """Close a cycle that this lease holds. Raises LeaseLost, and Conflict where the cutoff has been released before."""
     if state == "failed":
-        found = {"verdict": _failed("completed", reason), **found}
+        found = {"verdict": break_rule("completed", reason), **found}
     try:
         _write_held(connection, cycle, now, state=state, reason=reason, ended_at=now, **found)
     except IntegrityError as error:
@@ -220,15 +220,17 @@ def expire_leases(connection: Connection, now: datetime) -> Sequence[Cycle]:
     rows = connection.execute(
         update(cycles)
         .where(cycles.c.state == "running", cycles.c.lease_until <= now)
-        .values(state="failed", reason=LEASE_RAN_OUT, ended_at=now, verdict=_failed("lease", LEASE_RAN_OUT))
+        .values(state="failed", reason=LEASE_RAN_OUT, ended_at=now, verdict=break_rule("lease", LEASE_RAN_OUT))
         .returning(*_COLUMNS)
     )
     return [_cycle(row) for row in rows]
 
 
-def _failed(rule: str, reason: str | None) -> ColumnElement[Any]:
+def break_rule(
+    rule: str, reason: str | None, value: float | None = None, threshold: float | None = None
+) -> ColumnElement[Any]:
     """The verdict so far with one more decision: the cycle broke this rule."""
-    decision = {"rule": rule, "passed": False, "value": None, "threshold": None, "reason": reason}
+    decision = {"rule": rule, "passed": False, "value": value, "threshold": threshold, "reason": reason}
     so_far = func.coalesce(cycles.c.verdict["decisions"], literal([], JSONB))
     verdict = func.coalesce(cycles.c.verdict, literal({}, JSONB)).concat(
         literal({"passed": False, "reason": reason}, JSONB)

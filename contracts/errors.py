@@ -18,6 +18,7 @@ HTTP knows nothing of this module and this module knows nothing of HTTP: `servic
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 
 class MorrowError(Exception):
@@ -44,12 +45,20 @@ class InvalidInput(MorrowError):
 
 
 class OutsideHorizon(InvalidInput):
-    """The moment lies outside what the answering version has validated. Bounds in microseconds since the epoch."""
+    """The moment lies outside what the answering version has validated. Bounds in microseconds since the epoch.
+
+    `side` says on which side of the bounds, for programs: `before` or `beyond`.
+    """
 
     def __init__(self, at: int, valid_from: int, valid_until: int, version: str) -> None:
         self.at, self.valid_from, self.valid_until, self.version = at, valid_from, valid_until, version
-        side = "before the first row of training" if at < valid_from else "beyond the validated horizon"
-        super().__init__([Fault("at", f"is {side} of version {version}")])
+        self.side: Literal["before", "beyond"] = "before" if at < valid_from else "beyond"
+        super().__init__([Fault("at", self.reason(at))])
+
+    def reason(self, at: int) -> str:
+        """What is wrong with a moment outside the bounds, in words."""
+        side = "before the first row of training" if at < self.valid_from else "beyond the validated horizon"
+        return f"is {side} of version {self.version}"
 
 
 class NotFound(MorrowError):

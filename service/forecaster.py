@@ -95,8 +95,7 @@ class Forecaster:
         if rows[first].at is None and moments[first] > valid_until:
             raise ModelExpired(f"Version {self.version} was valid until {format_moment(valid_until)}.")
         error = OutsideHorizon(moments[first], valid_from, valid_until, self.version)
-        reason = error.faults[0].reason
-        error.faults = tuple(Fault(at_field.format(place), reason) for place in outside)
+        error.faults = tuple(Fault(at_field.format(place), error.reason(moments[place])) for place in outside)
         raise error
 
     def _values(self, rows: Sequence[Row], moments: Sequence[int]) -> list[Values]:

@@ -84,6 +84,7 @@ def problem_of(error: MorrowError) -> Response:
         detail = "; ".join(f"{fault['field']}: {fault['reason']}" for fault in more["errors"][:5])
     if isinstance(error, OutsideHorizon):
         more |= {
+            "side": error.side,
             "valid_from": format_moment(error.valid_from),
             "valid_until": format_moment(error.valid_until),
             "version": error.version,

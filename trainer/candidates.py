@@ -167,6 +167,11 @@ def renew_verdict(
     return renewed
 
 
+def discard(home: Path, task: Task, origin: int) -> None:
+    """Delete what is kept of an origin, sound or not: it is fitted anew, and nothing may be scored by it meanwhile."""
+    shutil.rmtree(candidate_folder(home, task, origin), ignore_errors=True)
+
+
 def delete_older(home: Path, task: Task, oldest: int) -> None:
     """Delete kept fits of origins before `oldest`, of whatever recipe: no later cycle can need them."""
     for recipe in (home / "candidates" / task.name).glob("*"):

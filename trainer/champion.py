@@ -31,7 +31,11 @@ def judge_beside(
     """What the newest window and the withheld rows say of a candidate beside the champion. Raises Unavailable."""
     task = attempt.schema.task
     decisions = [check_newest_window(task, cells, None if champion is None else champion.cutoff)]
-    if champion is not None and champion.cutoff is not None and first_failure(decisions) is None:
+    if champion is None or first_failure(decisions) is not None:
+        return decisions
+    if champion.cutoff is None:
+        decisions.append(Decision("withheld_rows", True, reason="the champion does not say of which cutoff it is"))
+    else:
         decisions.append(_compare(attempt, reading, candidate, champion, set_aside(task, cells)))
     return decisions
 

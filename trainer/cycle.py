@@ -29,16 +29,25 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from contracts.calibration import Calibration
 from contracts.catalog import Schema, list_tasks
-from contracts.cells import Cell
+from contracts.cells import Cell, delete_origin
 from contracts.clock import MICROSECOND, format_moment, from_micros
 from contracts.cycles import Cycle, State
 from contracts.errors import LeaseLost, MorrowError, NotFound
 from contracts.manifest import Manifest
 from contracts.matrix import Verdict
-from trainer.attempt import Attempt, begin, end, fail
+from trainer.attempt import Attempt, begin, end, fail, in_store
 from trainer.backtest import Report, counted, fill_matrix, find_better, judge, report_epoch
 from trainer.calibrate import calibrate
-from trainer.candidates import candidate_folder, delete_older, find_kept, fit_origins, keep, renew_verdict, seeds_of
+from trainer.candidates import (
+    candidate_folder,
+    delete_older,
+    discard,
+    find_kept,
+    fit_origins,
+    keep,
+    renew_verdict,
+    seeds_of,
+)
 from trainer.champion import judge_beside
 from trainer.dataset import draw_in_labels
 from trainer.device import choose_device
@@ -109,6 +118,8 @@ def run_cycle(
 
 def _retrain(attempt: Attempt) -> State:
     task, cutoff, run = attempt.schema.task, attempt.cycle.cutoff, attempt.run
+    # There is a run from here on, so that a device that is not there fails in it.
+    run.deliver()
     device = choose_device(attempt.settings)
     note_start(attempt, device)
 
@@ -197,6 +208,8 @@ def _fit_or_reuse(
         attempt.report("fit.reused", cutoff=reading.cutoff)
         begin(attempt, "export")
         return renew_verdict(settings.home, reading, kept, verdict, calibration)
+    # First the folder: the live job scores what it finds there.
+    discard(settings.home, task, reading.cutoff)
     attempt.report("fit.began", cutoff=reading.cutoff)
     measure = measure_epochs(attempt, "loss")
 
@@ -206,6 +219,10 @@ def _fit_or_reuse(
 
     (candidate,) = fit_origins(reading, [reading.cutoff], device, settings.max_members, follow)
     begin(attempt, "export")
+    in_store(
+        attempt,
+        lambda connection: delete_origin(connection, attempt.cycle.task_id, task.recipe, reading.cutoff),
+    )
     return keep(
         candidate,
         reading,

@@ -15,6 +15,7 @@ from contracts.task import Task
 REGISTRY_UNREACHABLE = "The registry does not answer."
 STORE_UNREACHABLE = "The event store does not answer."
 STOPPED = "The trainer was stopped."
+OVERTAKEN = "a newer cutoff is due"
 OVERRULED = "Something more urgent came up."
 
 _INTERRUPTIONS = (REGISTRY_UNREACHABLE, STORE_UNREACHABLE, STOPPED, LEASE_RAN_OUT)

@@ -16,11 +16,11 @@ from datetime import datetime
 from statistics import median
 
 import structlog
-from sqlalchemy import Connection, Engine, select
+from sqlalchemy import Connection, Engine
 
+from contracts.catalog import lock_task
 from contracts.cells import Mark, read_marks
 from contracts.clock import format_moment, parse_moment, to_micros
-from contracts.database import tasks
 from contracts.releases import CHAMPION_ACTIONS, Action, Release, list_releases, record_release
 from contracts.task import Task
 from trainer.adaptation import adapt
@@ -138,9 +138,7 @@ def enforce(engine: Engine, task_id: int, task: Task, now: datetime, *, since: i
             return True
     written: list[Change] = []
     with engine.begin() as connection:
-        # NO KEY UPDATE: appending events, which refer to the task, goes on meanwhile.
-        row = select(tasks.c.id).where(tasks.c.id == task_id).with_for_update(key_share=True, skip_locked=True)
-        if connection.execute(row).one_or_none() is None:
+        if not lock_task(connection, task_id, wait=False):
             return False
         while change := _find_next(connection, task_id, task, now, since):
             record_release(

@@ -20,7 +20,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from contracts.catalog import Schema, list_tasks
-from contracts.cells import Cell, Mark, delete_cells, read_marks, record_cells
+from contracts.cells import Cell, Mark, delete_window, read_marks, record_cells
 from contracts.clock import MICROSECOND, format_moment, to_micros
 from contracts.columns import EventColumns, read_events, read_fingerprints
 from contracts.errors import CycleError
@@ -172,7 +172,7 @@ class Live:
         rows = events.as_of(moment)
         if len(rows) == 0:
             with self._engine.begin() as connection:
-                delete_cells(connection, task_id, task.recipe, window)
+                delete_window(connection, task_id, task.recipe, window)
             return 0
         is_complete = window < complete_until(task, moment)
         cells: list[Cell] = []

@@ -26,11 +26,15 @@ MATRIX_FILE = "error_matrix.json"
 
 
 def first_tags(task: Task, cycle: Cycle, settings: TrainerSettings) -> dict[str, str]:
-    """What a run is known by from its first moment on; cycle and lease say whose it is if its trainer goes away."""
+    """What a run is known by from its first moment on; cycle and lease say whose it is if its trainer goes away.
+
+    The device is the one that is asked for, until there is one.
+    """
     return {
         "morrow.task": task.name,
         "morrow.recipe": task.recipe,
         "morrow.git_sha": settings.git_sha,
+        "morrow.device": settings.device,
         CUTOFF_TAG: format_moment(cycle.cutoff),
         CYCLE_TAG: str(cycle.cycle_id),
         LEASE_TAG: str(cycle.lease),

@@ -234,6 +234,8 @@ class Registry:
         try:
             url = f"{self.url}/api/2.0/mlflow-artifacts/artifacts/{path}"
             with httpx.stream("GET", url, timeout=10) as answer, target.open("wb") as file:
+                if answer.status_code == httpx.codes.NOT_FOUND:
+                    raise ArtefactRefused(f"MLflow has no file {target.name} of this version.")
                 answer.raise_for_status()
                 for block in answer.iter_bytes():
                     file.write(block)

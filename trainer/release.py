@@ -2,11 +2,11 @@
 
 from typing import Any
 
-from sqlalchemy import Connection, select, text
+from sqlalchemy import Connection, text
 
+from contracts.catalog import lock_task
 from contracts.clock import format_moment
 from contracts.cycles import State, end_cycle, list_cycles, renew_lease
-from contracts.database import tasks
 from contracts.manifest import Manifest
 from contracts.releases import record_release
 from trainer.attempt import Attempt, in_store, run_id
@@ -22,9 +22,7 @@ def move_alias(attempt: Attempt, version: str) -> Decision | None:
     """
     with attempt.engine.begin() as connection:
         connection.execute(text("SET LOCAL idle_in_transaction_session_timeout = '60s'"))
-        # NO KEY UPDATE: appending events, which refer to the task, goes on meanwhile.
-        task_row = select(tasks.c.id).where(tasks.c.id == attempt.cycle.task_id)
-        connection.execute(task_row.with_for_update(key_share=True))
+        lock_task(connection, attempt.cycle.task_id)
         renew_lease(connection, attempt.cycle, attempt.now(), attempt.lease_time)
         champion = attempt.run.registry.champion(attempt.schema.task.name)
         decision = check_overtaken(newest_released(attempt, connection, champion), attempt.cycle.cutoff)

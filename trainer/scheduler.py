@@ -25,11 +25,20 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from contracts.catalog import Schema, list_tasks
 from contracts.clock import format_moment, from_micros, to_micros
-from contracts.cycles import Cycle, claim_cycle, end_cycle, expire_leases, list_cycles, renew_lease, request_cycle
+from contracts.cycles import (
+    Cycle,
+    break_rule,
+    claim_cycle,
+    end_cycle,
+    expire_leases,
+    list_cycles,
+    renew_lease,
+    request_cycle,
+)
 from contracts.database import cycles, make_engine
 from contracts.errors import Conflict, Fault, InvalidInput, LeaseLost
 from trainer import supervision
-from trainer.due import OVERRULED, REGISTRY_UNREACHABLE, STOPPED, due_cutoff, newest_cutoff
+from trainer.due import OVERRULED, OVERTAKEN, REGISTRY_UNREACHABLE, STOPPED, due_cutoff, newest_cutoff
 from trainer.idle import Idle
 from trainer.live import Live
 from trainer.orders import FillRivals, RunCycle, Sweep
@@ -189,7 +198,8 @@ class Trainer:
             log.error("child.ended", cycle_id=child.cycle.cycle_id, reason=reason)
             try:
                 with self.engine.begin() as connection:
-                    end_cycle(connection, child.cycle, "failed", reason, now)
+                    verdict = supervision.find_broken_rule(child, reason)
+                    end_cycle(connection, child.cycle, "failed", reason, now, verdict=verdict)
             except LeaseLost:
                 log.info("cycle.ended_already", cycle_id=child.cycle.cycle_id)
 
@@ -292,5 +302,5 @@ def _drop_overtaken(connection: Connection, schema: Schema, cutoff: int, now: da
             cycles.c.cutoff < from_micros(cutoff),
             cycles.c.requested_at < cycles.c.cutoff + schema.task.window,
         )
-        .values(state="skipped", reason="a newer cutoff is due", ended_at=now)
+        .values(state="skipped", reason=OVERTAKEN, ended_at=now, verdict=break_rule("newest_cutoff", OVERTAKEN))
     )

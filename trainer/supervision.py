@@ -6,10 +6,12 @@ import subprocess
 import sys
 import time
 from dataclasses import dataclass
+from typing import Any
 
 import structlog
+from sqlalchemy import ColumnElement
 
-from contracts.cycles import Cycle
+from contracts.cycles import Cycle, break_rule
 from trainer.child import ORPHANED, STOPPED, STORE_AWAY
 from trainer.due import STOPPED as STOPPED_REASON
 from trainer.due import STORE_UNREACHABLE
@@ -27,11 +29,14 @@ _SWEEP_LIMIT_SECONDS = 120.0
 class Child:
     """A started process. At `deadline`, by the monotonic clock, it is ended because it is `overdue`.
 
-    `reason` is why it was ended from outside, where it was.
+    `limit` are the seconds after `began` that it may take, None once it is hastened. `reason` is why it was ended from
+    outside, where it was.
     """
 
     process: "subprocess.Popen[bytes]"
     job: Job
+    began: float
+    limit: float | None
     deadline: float
     overdue: str
     reason: str | None = None
@@ -60,14 +65,15 @@ def start(settings: TrainerSettings, job: Job) -> Child:
     process.stdin.write(write_order(settings, job))
     process.stdin.flush()
     limit = _SWEEP_LIMIT_SECONDS if isinstance(job, Sweep) else settings.cycle_limit_seconds
-    return Child(process, job, time.monotonic() + limit, f"The time limit of {limit:g} s was reached.")
+    began = time.monotonic()
+    return Child(process, job, began, limit, began + limit, f"The time limit of {limit:g} s was reached.")
 
 
 def hasten(child: Child, seconds: float, overdue: str) -> None:
     """Leave a process no more than so much time, and say why."""
     deadline = time.monotonic() + seconds
     if deadline < child.deadline:
-        child.deadline, child.overdue = deadline, overdue
+        child.limit, child.deadline, child.overdue = None, deadline, overdue
 
 
 def kill_if_over(child: Child) -> None:
@@ -104,6 +110,13 @@ def close(child: Child) -> str | None:
         return STORE_UNREACHABLE
     how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
     return f"The training process {how}."
+
+
+def find_broken_rule(child: Child, reason: str) -> ColumnElement[Any]:
+    """The verdict of its cycle, which failed for this reason; times in seconds."""
+    if child.limit is not None and reason == child.overdue:
+        return break_rule("cycle_limit", reason, round(time.monotonic() - child.began, 1), child.limit)
+    return break_rule("completed", reason)
 
 
 def _kill(child: Child) -> None:

@@ -35,15 +35,17 @@ def set_aside(task: Task, cells: Iterable[Cell]) -> set[int]:
 def check_newest_window(task: Task, cells: Iterable[Cell], champion_cutoff: int | None) -> Decision:
     """Whether the newest window is ordinary to the champion, or explained by a younger fit that has seen the change.
 
-    Where the champion has no error there, the youngest fit stands for it. To explain is to take back half of what is
-    beyond the limit, at least.
+    Where the champion has no error there, the youngest fit stands for it; as nothing was promised of that one, the fit
+    before it must find the window odd too, or it is the youngest fit that is odd. To explain is to take back half of
+    what is beyond the limit, at least.
     """
     errors = _errors(task, cells)
     if not errors:
         return Decision("newest_window", True, reason="no window has been scored yet")
     window, there = max(errors.items())
     reference = champion_cutoff if champion_cutoff is not None and champion_cutoff in there else max(there)
-    limit = _limit(task, errors, reference, window, set_aside(task, cells))
+    aside = set_aside(task, cells)
+    limit = _limit(task, errors, reference, window, aside)
     if limit is None:
         return Decision("newest_window", True, there[reference], reason="too few earlier windows to say what is usual")
     error, when = there[reference], format_moment(window)
@@ -53,6 +55,12 @@ def check_newest_window(task: Task, cells: Iterable[Cell], champion_cutoff: int 
     if explaining:
         fit = max(explaining)
         reason = f"the fit of {format_moment(fit)} confirms the window of {when}: its error is {there[fit]:.4g}"
+        return Decision("newest_window", True, error, limit, reason)
+    before = max((origin for origin in there if origin < reference), default=None)
+    if reference != champion_cutoff and before is not None and _is_usual(task, errors, before, window, aside):
+        reason = (
+            f"the fit of {format_moment(before)} finds the window of {when} ordinary: its error is {there[before]:.4g}"
+        )
         return Decision("newest_window", True, error, limit, reason)
     reason = (
         f"the window of {when} is suspect: the error {error:.4g} of the fit of {format_moment(reference)} is above its "
@@ -78,15 +86,24 @@ def _is_odd(task: Task, errors: Errors, origin: int, window: int, aside: set[int
     return limit is not None and errors[window][origin] > limit
 
 
-def _limit(task: Task, errors: Errors, origin: int, window: int, aside: set[int]) -> float | None:
-    """Of a fit on a window, by the windows before its origin that fits of the same age have been scored on.
+def _is_usual(task: Task, errors: Errors, origin: int, window: int, aside: set[int]) -> bool:
+    """Whether a fit errs within what fits of its age did on all windows before; False where they are too few."""
+    limit = _limit(task, errors, origin, window, aside, until=window)
+    return limit is not None and errors[window][origin] <= limit
 
-    Windows after the origin would let a change widen the limit that it is held to. None where there are too few.
+
+def _limit(
+    task: Task, errors: Errors, origin: int, window: int, aside: set[int], *, until: int | None = None
+) -> float | None:
+    """Of a fit on a window, by the windows before `until` that fits of the same age have been scored on.
+
+    That is the fit's origin where it is not given: later windows would let a change widen the limit that it is held to.
+    None where there are too few.
     """
-    lead = window - origin
+    lead, until = window - origin, origin if until is None else until
     before = [
         there[earlier - lead]
         for earlier, there in errors.items()
-        if earlier < origin and earlier not in aside and earlier - lead in there
+        if earlier < until and earlier not in aside and earlier - lead in there
     ]
     return predictive_limit(before) if len(before) >= task.guard.min_pairs else None

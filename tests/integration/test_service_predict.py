@@ -87,6 +87,7 @@ async def test_the_guard_is_exact_to_the_microsecond_and_names_both_bounds(
             assert problem["valid_from"] == format_moment(TRAINED_FROM)
             assert problem["valid_until"] == format_moment(VALID_UNTIL)
             assert problem["version"] == "3"
+            assert problem["side"] == ("before" if at < CUTOFF else "beyond")
         assert one.json()["errors"][0]["field"] == "at"
         assert many.json()["errors"][0]["field"] == "at[0]"
 
@@ -196,7 +197,11 @@ async def test_a_moment_of_many_outside_the_horizon_is_named_by_its_place(client
     moments = [CUTOFF, VALID_UNTIL + 1, CUTOFF, TRAINED_FROM - 1]
     answer = await client.post("/predict", json={"features": ROW, "at": [format_moment(at) for at in moments]})
     assert answer.status_code == 422
-    assert [fault["field"] for fault in answer.json()["errors"]] == ["at[1]", "at[3]"]
+    assert answer.json()["side"] == "beyond"
+    assert [(fault["field"], fault["reason"]) for fault in answer.json()["errors"]] == [
+        ("at[1]", "is beyond the validated horizon of version 3"),
+        ("at[3]", "is before the first row of training of version 3"),
+    ]
 
 
 async def test_a_task_that_nobody_knows_is_a_404_problem(client: httpx.AsyncClient) -> None:

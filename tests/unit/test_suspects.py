@@ -87,6 +87,22 @@ def test_an_older_fit_that_is_no_better_confirms_nothing() -> None:
     assert not check_newest_window(TASK, cells, (NEWEST - 2) * WINDOW).passed
 
 
+def test_without_a_champion_an_unlucky_youngest_fit_does_not_make_a_window_suspect() -> None:
+    """The fit before it errs there as fits of its age do: what is odd is the youngest fit, not the window."""
+    cells = matrix({(NEWEST, NEWEST): 3.0})
+    for champion in (None, 1):
+        decision = check_newest_window(TASK, cells, champion)
+        assert decision.passed
+        assert decision.value == 3.0
+        assert "finds the window" in str(decision.reason)
+    assert not check_newest_window(TASK, cells, NEWEST * WINDOW).passed
+
+
+def test_without_a_champion_a_window_that_no_older_fit_can_judge_stays_suspect() -> None:
+    only_fresh = [cell for cell in matrix({(NEWEST, NEWEST): 3.0}) if cell.origin == cell.window]
+    assert not check_newest_window(TASK, only_fresh, None).passed
+
+
 def test_a_window_of_which_few_labels_are_known_is_not_judged_yet() -> None:
     cells = [
         replace(cell, num_rows=40, is_complete=False) if cell.window == NEWEST * WINDOW else cell

@@ -1,0 +1,133 @@
+"""Replays real streams: whether bands, intervals and horizons keep their word, and GI beside its rivals.
+
+Each stream is imported into a PostgreSQL of its own and walked as if its task had been retrained from the first event
+on. Recipes were chosen on the first windows alone (`python -m benchmarks recipes`); what is printed is of the origins
+after them. No constant of Morrow differs between the streams.
+"""
+
+import argparse
+import json
+import time
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from statistics import fmean
+
+import torch
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.datasets import CHOSEN_ON, DATASETS, default_folder, load, split_names
+from benchmarks.streams import import_dataset, temporary_store
+from cli.replay import held_cutoffs, save_pictures, summary, windows_table
+from contracts.clock import format_moment
+from trainer.device import choose_device
+from trainer.hindsight import (
+    Outcome,
+    as_document,
+    errors_by_horizon,
+    errors_on_window,
+    find_outcomes,
+    inside_band,
+    paired_difference,
+    realised_coverage,
+)
+from trainer.reading import Reading
+from trainer.replay import RIVALS, Replay, replay
+from trainer.settings import TrainerSettings, count_threads
+
+# Networks side by side: what a small machine's memory holds with the rows of the longest stream.
+_MAX_MEMBERS = 32
+
+
+def main(arguments: list[str]) -> None:
+    """Print each stream's replay, then all of them in two tables."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks replay", description=__doc__)
+    parser.add_argument("--data", type=Path, default=default_folder(), help="folder of the data sets")
+    parser.add_argument("--sets", default=",".join(DATASETS), help="names of data sets, separated by commas")
+    parser.add_argument("--json", type=Path, help="file to write all figures to")
+    parser.add_argument("--pictures", type=Path, help="folder to write pictures into, one folder a data set")
+    parser.add_argument("--no-rivals", action="store_true", help="fit GI alone")
+    options = parser.parse_args(arguments)
+    console = Console(width=80)
+    replays: dict[str, Replay] = {}
+    for name in split_names(options.sets):
+        began = time.monotonic()
+        with temporary_store() as engine:
+            reading = import_dataset(engine, load(name, options.data), datetime.now(UTC))
+        replays[name] = walk(reading, CHOSEN_ON[name], () if options.no_rivals else RIVALS, console)
+        console.print(windows_table(replays[name]))
+        for sentence in [*held_cutoffs(replays[name]), *summary(replays[name])]:
+            console.print(sentence, highlight=False, markup=False)
+        console.print(f"{time.monotonic() - began:.0f} s with import and rivals.\n", highlight=False)
+        if options.pictures:
+            save_pictures(replays[name], options.pictures / name)
+    console.print(promises_table(replays))
+    console.print(methods_table(replays))
+    if options.json:
+        documents = {name: as_document(walked) for name, walked in replays.items()}
+        options.json.write_text(json.dumps(documents, indent=2, allow_nan=False) + "\n")
+
+
+def walk(reading: Reading, num_windows: int, rivals: Sequence[str], console: Console) -> Replay:
+    """Replay a stream from the origin after so many windows on, saying now and then how far it is."""
+    settings, clock = TrainerSettings(max_members=_MAX_MEMBERS), reading.schema.task.clock
+    torch.set_num_threads(count_threads(settings))
+    first = clock.window_start(int(reading.events.at[0])) + num_windows * clock.window
+    console.print(
+        f"{reading.schema.task.name}: {len(reading.events)} events, told from {format_moment(first)}", highlight=False
+    )
+
+    def report(event: str, /, **facts: object) -> None:
+        if event in ("replay.began", "rival.began", "rival.left_out"):
+            console.print(f"  {event} {facts}", highlight=False, soft_wrap=True)
+
+    return replay(reading, settings=settings, device=choose_device(settings), report=report, first=first, rivals=rivals)
+
+
+def promises_table(replays: Mapping[str, Replay]) -> Table:
+    """Bands, intervals and horizons by stream, and of all together."""
+    table = Table(title="Promises beside what came", title_justify="left", box=box.SIMPLE_HEAD, collapse_padding=True)
+    table.add_column("stream")
+    for heading in ("cells", "windows", "in band", "coverage", "inside", "beyond", "paired"):
+        table.add_column(heading, justify="right")
+    pooled: list[Outcome] = []
+    for name, walked in replays.items():
+        outcomes = find_outcomes(walked)
+        pooled += outcomes
+        inside, beyond = errors_by_horizon(walked, outcomes)
+        paired = paired_difference(walked, outcomes)
+        table.add_row(name, *_kept(outcomes), _figure(inside), _figure(beyond), _figure(paired, "+.3f"))
+    table.add_row("all", *_kept(pooled), "", "", "")
+    return table
+
+
+def _kept(outcomes: Sequence[Outcome]) -> tuple[str, ...]:
+    windows = {outcome.window for outcome in outcomes}
+    shares = (inside_band(outcomes), realised_coverage(outcomes))
+    return str(len(outcomes)), str(len(windows)), *(_figure(share, ".1%") for share in shares)
+
+
+def methods_table(replays: Mapping[str, Replay]) -> Table:
+    """Mean error over the windows that were answered and that every method was scored on."""
+    table = Table(title="GI beside its rivals", title_justify="left", box=box.SIMPLE_HEAD, collapse_padding=True)
+    for heading in ("stream", "error", "windows"):
+        table.add_column(heading, justify="left" if heading != "windows" else "right")
+    names: list[str] = []
+    rows: list[tuple[str, ...]] = []
+    for name, walked in replays.items():
+        found = [errors_on_window(walked, cutoff) for cutoff in walked.cutoffs]
+        names = [method for method in found[0] if any(errors[method] is not None for errors in found)]
+        shared = [errors for errors in found if all(errors[method] is not None for method in names)]
+        means = [fmean(error for errors in shared if (error := errors[method]) is not None) for method in names]
+        rows.append((name, walked.task.error_name, str(len(shared)), *map(_figure, means)))
+    for method in names:
+        table.add_column(method, justify="right")
+    for row in rows:
+        table.add_row(*row)
+    return table
+
+
+def _figure(value: float | None, form: str = ".4g") -> str:
+    return "–" if value is None else format(value, form)
