@@ -1,8 +1,8 @@
 """Chooses a stream's hyper-parameters on its first windows, which no replay tells of.
 
 No event after those windows is loaded. Each trial draws a recipe from `SPACE` with a fixed seed, fits it with one
-member at every origin and scores it on all ages of the later windows: the figure is the mean error over ages. Chosen is the
-quickest within `SLACK` of the best, since two seeds of one recipe differ by as much.
+member at every origin and scores it on all ages of the later windows: the figure is the mean error over ages. Chosen is
+the quickest within `SLACK` of the best, since two seeds of one recipe differ by as much.
 """
 
 import argparse
