@@ -1,0 +1,102 @@
+"""Two real API processes are asked around every bound while versions are swapped, closed and reopened."""
+
+import subprocess
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+
+import httpx
+import numpy as np
+from sqlalchemy import Engine
+
+from contracts.clock import format_moment, to_micros
+from tests.conftest import free_port, wait_until_healthy
+from tests.e2e.hammering import NUM_VERSIONS, ROW, Deployment, hammer, judge
+from tests.e2e.processes import impatient_environment, process
+from tests.integration.releasing import define
+
+SECONDS = 15.0
+NUM_WORKERS, CLIENTS_PER_WORKER = 2, 2
+LEAST_REPLIES = 30
+# The poll is 0.2 s; the rest is for a machine with other work.
+LONGEST_CHANGE_SECONDS = 5.0
+NOWHERE = "postgresql+psycopg://nobody@127.0.0.1:9/morrow"
+
+
+def test_nothing_is_answered_outside_the_bounds_of_the_version_that_answers(
+    engine: Engine, database_url: str, mlflow_url: str, tmp_path: Path
+) -> None:
+    log, schema = tmp_path / "log", define(engine)
+    given = impatient_environment(database_url, mlflow_url, tmp_path)
+    environments = [
+        {**given, "MORROW_HOME": str(tmp_path / f"home{k}"), "MORROW_PORT": str(free_port())}
+        for k in range(NUM_WORKERS)
+    ]
+    urls = [f"http://127.0.0.1:{environment['MORROW_PORT']}" for environment in environments]
+    task, rng = schema.task.name, np.random.default_rng(0)
+    deployment = Deployment(engine, mlflow_url, schema, urls, log)
+    cutoff = schema.task.clock.window_start(to_micros(datetime.now(UTC)))
+    names = [deployment.publish(tmp_path / f"version{k}", cutoff, k) for k in range(NUM_VERSIONS)]
+    versions = deployment.versions
+    bounds = [bound for found in versions.values() for bound in (found.trained_from, found.closed, found.promised)]
+    moments = [bound + step for bound in bounds for step in (-1, 0, 1)]
+    with running(environments, log) as processes:
+        deployment.name_champion(names[0])
+        stopping = threading.Event()
+        with ThreadPoolExecutor(NUM_WORKERS * CLIENTS_PER_WORKER) as pool:
+            clients = [
+                pool.submit(hammer, url, worker, task, moments=moments, stopping=stopping, seed=2 * k + worker)
+                for k in range(CLIENTS_PER_WORKER)
+                for worker, url in enumerate(urls)
+            ]
+            try:
+                deadline = time.monotonic() + SECONDS
+                while time.monotonic() < deadline:
+                    deployment.change(rng)
+                    time.sleep(0.3 * rng.random())
+            finally:
+                stopping.set()
+            replies = [reply for client in clients for reply in client.result()]
+        champion = versions[deployment.champion]
+        deployment.bound(champion.name, "close", champion.closed)
+        assert all(one.poll() is None for one in processes)
+        expired = [ask(url, task) for url in urls]
+
+    for reply in replies:
+        judge(reply, deployment.states[reply.worker], versions)
+    statuses = Counter(reply.status for reply in replies)
+    changes = [state for states in deployment.states for state in states]
+    slowest = max(state.obeyed - state.began for state in changes[1:])
+    assert min(statuses[status] for status in (200, 422, 503)) >= LEAST_REPLIES
+    assert len({state.version for state in changes}) == NUM_VERSIONS
+    assert slowest <= LONGEST_CHANGE_SECONDS
+
+    nowhere = {"MORROW_DATABASE_URL": NOWHERE, "MORROW_MLFLOW_URL": "http://127.0.0.1:9"}
+    with running([environment | nowhere for environment in environments], log):
+        assert [ask(url, task) for url in urls] == expired
+        for found in expired:
+            assert found == (503, f"Version {champion.name} was valid until {format_moment(champion.closed)}.", "10")
+        assert [ask(url, task, champion.closed)[0] for url in urls] == [200] * NUM_WORKERS
+        assert [ask(url, task, champion.closed + 1)[0] for url in urls] == [422] * NUM_WORKERS
+
+
+@contextmanager
+def running(environments: Sequence[dict[str, str]], log: Path) -> Iterator[list["subprocess.Popen[bytes]"]]:
+    """A worker for each environment, alive."""
+    with ExitStack() as stack:
+        processes = [stack.enter_context(process("service", environment, log)) for environment in environments]
+        for one, environment in zip(processes, environments, strict=True):
+            wait_until_healthy(f"http://127.0.0.1:{environment['MORROW_PORT']}/livez", one, seconds=60)
+        yield processes
+
+
+def ask(url: str, task: str, at: int | None = None) -> tuple[int, str | None, str | None]:
+    """Status, detail and Retry-After of one request."""
+    moment = {} if at is None else {"at": format_moment(at)}
+    found = httpx.get(f"{url}/predict", params={"task": task, **ROW, **moment}, timeout=30)
+    return found.status_code, found.json().get("detail"), found.headers.get("Retry-After")
