@@ -105,7 +105,7 @@ def _measure(
     state = run_cycle(engine, registry, cycle, settings=settings, now=lambda: datetime.now(UTC), report=_ignore)
     cycle_seconds = time.perf_counter() - began
     console.print(
-        f"week {week}: fit {fit_seconds:.1f} s ({read_seconds:.1f} of it reading), cycle {cycle_seconds:.1f} s, {state}",
+        f"week {week}: fit {fit_seconds:.1f} s (reading {read_seconds:.1f}), cycle {cycle_seconds:.1f} s, {state}",
         highlight=False,
     )
     return fit_seconds, cycle_seconds
