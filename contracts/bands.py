@@ -6,15 +6,16 @@ A window is one draw: its rows share a week's luck, so their number says nothing
 import math
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from statistics import fmean, stdev
 
-import numpy as np
-from numpy.typing import NDArray
 from scipy.special import stdtr, stdtrit
 
 from contracts.clock import Clock
 
 BAND_COVERAGE = 0.90
+# How much of its weight the level of errors keeps from window to window in a band; 1 would keep all.
+DISCOUNT = 0.6
 # How far one window moves the share of errors that a band may miss, and the bounds of that share.
 _BAND_STEP = 0.05
 _LEAST_MISSED, _MOST_MISSED = 0.01, 0.5
@@ -26,11 +27,18 @@ def mean_upper_bound(values: Sequence[float], confidence: float = 0.95) -> float
     return fmean(values) + float(stdtrit(n - 1, confidence)) * stdev(values) / math.sqrt(n)
 
 
-def predictive_band(values: Sequence[float], coverage: float = BAND_COVERAGE) -> tuple[float, float]:
-    """Two-sided predictive t-interval for one future value, `m ± t · s · √(1 + 1/n)`."""
-    n = len(values)
-    half = float(stdtrit(n - 1, (1 + coverage) / 2)) * stdev(values) * math.sqrt(1 + 1 / n)
-    return fmean(values) - half, fmean(values) + half
+def predictive_band(
+    values: Sequence[float], coverage: float = BAND_COVERAGE, *, lead: int = 1, discount: float = DISCOUNT
+) -> tuple[float, float]:
+    """Two-sided predictive t-interval for the value `lead` windows after these, of the steady model with a discount δ.
+
+    The steady model (West and Harrison, 1997, chapter 2) lets the level wander: `m ← m + (y − m) / ω` with
+    `ω ← δω + 1`, and a value L windows on has variance `s² (1 + (1 + L (1 − δ)/δ) / ω)`. With δ = 1 nothing wanders,
+    and this is `m ± t · s · √(1 + 1/n)` of the plain mean.
+    """
+    level = _levels(values, discount)[-1]
+    half = float(stdtrit(level.num_errors, (1 + coverage) / 2)) * level.deviation(lead, discount)
+    return level.mean - half, level.mean + half
 
 
 def predictive_limit(values: Sequence[float], confidence: float = 0.99) -> float:
@@ -45,7 +53,7 @@ def adapted_coverage(errors: Mapping[int, Mapping[int, float]], clock: Clock, la
     Adaptive conformal inference on whole windows, `α ← α + γ (0.1 − share of ages whose band missed)`: errors that
     drift, follow each other or were wild at first are not the independent draws that a t-interval takes them for.
     """
-    tails = {age: _tail_probabilities(found, (age + 1) * clock.window + label_delay) for age, found in errors.items()}
+    tails = {age: _tail_probabilities(found, clock, age, label_delay) for age, found in errors.items()}
     windows = sorted({window for found in tails.values() for window in found})
     missable = [1 - BAND_COVERAGE]
     for window in windows:
@@ -59,20 +67,46 @@ def adapted_coverage(errors: Mapping[int, Mapping[int, float]], clock: Clock, la
     return 1 - missable[-1]
 
 
-def _tail_probabilities(found: Mapping[int, float], reach: int) -> dict[int, float]:
-    """Target window -> how likely an error as far from the mean was (two-sided t), by windows `reach` or more earlier.
+@dataclass(frozen=True)
+class _Level:
+    """The steady model after some values: their level m, its weight ω, and the scaled squares of one-step errors."""
+
+    mean: float
+    weight: float
+    squares: float
+    num_errors: int
+
+    def deviation(self, lead: int, discount: float) -> float:
+        """Of a value that many windows on."""
+        wandering = 1 + lead * (1 - discount) / discount
+        return math.sqrt(self.squares / self.num_errors * (1 + wandering / self.weight))
+
+
+def _levels(values: Sequence[float], discount: float) -> list[_Level]:
+    """The model after each of the values."""
+    levels = [_Level(values[0], 1.0, 0.0, 0)]
+    for value in values[1:]:
+        last = levels[-1]
+        error, weight = value - last.mean, discount * last.weight
+        squares = last.squares + error**2 / (1 + 1 / weight)
+        levels.append(_Level(last.mean + error / (weight + 1), weight + 1, squares, last.num_errors + 1))
+    return levels
+
+
+def _tail_probabilities(found: Mapping[int, float], clock: Clock, age: int, label_delay: int) -> dict[int, float]:
+    """Target window -> how likely an error as far from the level was (two-sided t), by the windows known at its origin.
 
     A band of coverage 1 − α misses the error where this is below α. Windows with fewer than two before have none.
     """
-    windows = np.array(sorted(found), np.int64)
-    values = np.array([found[window] for window in windows.tolist()])
-    centred = values - values.mean() if len(values) else values
-    n = np.searchsorted(windows, windows - reach, side="right")
-    is_known = n >= 2
-    n = n[is_known]
-    sums, squares = (np.concatenate([[0.0], np.cumsum(power)])[n] for power in (centred, centred**2))
-    deviation: NDArray[np.float64] = np.sqrt(np.maximum(squares - sums**2 / n, 0.0) / (n - 1) * (1 + 1 / n))
-    away = np.abs(centred[is_known] - sums / n)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        scaled = np.where(away > 0, away / deviation, 0.0)
-    return dict(zip(windows[is_known].tolist(), (2 * stdtr(n - 1, -scaled)).tolist(), strict=True))
+    windows = sorted(found)
+    levels = _levels([found[window] for window in windows], DISCOUNT) if windows else []
+    tails = {}
+    for window in windows:
+        num_known = bisect_right(windows, window - (age + 1) * clock.window - label_delay)
+        if num_known < 2:
+            continue
+        level = levels[num_known - 1]
+        away, deviation = abs(found[window] - level.mean), level.deviation(age + 1, DISCOUNT)
+        scaled = away / deviation if deviation else math.inf if away else 0.0
+        tails[window] = 2 * float(stdtr(level.num_errors, -scaled))
+    return tails

@@ -166,7 +166,7 @@ def _judge_age(age: int, found: _Errors, guard: Guard, coverage: float) -> AgeVe
     if len(errors) < 2:
         return AgeVerdict(age, len(errors), nan, nan, nan, nan, nan, 0, None, None, "too few windows at this age")
     mean = fmean(errors.values())
-    low, high = predictive_band(list(errors.values()), coverage)
+    low, high = predictive_band([errors[window] for window in sorted(errors)], coverage, lead=age + 1)
     limit = predictive_limit(list(errors.values()))
     shared = sorted(errors.keys() & naive.keys())
     naive_mean = fmean(naive[window] for window in shared) if shared else nan

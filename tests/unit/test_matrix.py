@@ -53,10 +53,20 @@ def test_the_upper_bound_is_the_hand_computed_t_bound() -> None:
 
 
 def test_the_band_is_the_hand_computed_predictive_interval() -> None:
-    low, high = predictive_band([1.0, 2.0, 3.0])
+    low, high = predictive_band([1.0, 2.0, 3.0], discount=1)
     half = 2.919986 * 1.0 * math.sqrt(1 + 1 / 3)
     assert low == pytest.approx(2 - half, abs=1e-6)
     assert high == pytest.approx(2 + half, abs=1e-6)
+
+
+def test_a_band_whose_level_wanders_is_the_hand_computed_one_of_the_steady_model() -> None:
+    # δ = 0.5. ω: 1, 1.5, 1.75. m: 1, 5/3, 17/7. s² = ((1)²/3 + (4/3)² / (7/3)) / 2 = 23/42.
+    low, high = predictive_band([1.0, 2.0, 3.0], discount=0.5)
+    half = 2.919986 * math.sqrt(23 / 42 * (1 + 2 / 1.75))
+    assert low == pytest.approx(17 / 7 - half, abs=1e-6)
+    assert high == pytest.approx(17 / 7 + half, abs=1e-6)
+    _, later = predictive_band([1.0, 2.0, 3.0], discount=0.5, lead=3)
+    assert later == pytest.approx(17 / 7 + 2.919986 * math.sqrt(23 / 42 * (1 + 4 / 1.75)), abs=1e-6)
 
 
 def test_a_hard_window_shared_by_all_ages_is_not_taken_for_ageing() -> None:
