@@ -1,0 +1,69 @@
+"""`morrow replay` and `morrow backtest` as typed, over a real database."""
+
+import json
+from pathlib import Path
+
+import pytest
+from sqlalchemy import Engine
+from typer.testing import CliRunner, Result
+
+from cli.main import app
+from contracts.catalog import Schema
+from tests.integration.drifting import define, drifting_task
+
+PNG = b"\x89PNG"
+
+
+@pytest.fixture
+def schema(engine: Engine, database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Schema:
+    monkeypatch.setenv("MORROW_DATABASE_URL", database_url)
+    monkeypatch.setenv("MORROW_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("MORROW_THREADS", "1")
+    monkeypatch.setenv("COLUMNS", "80")
+    return define(engine, drifting_task(), 12)
+
+
+def say(*arguments: str) -> Result:
+    return CliRunner().invoke(app, arguments)
+
+
+def test_replay_prints_a_table_and_writes_figures_and_pictures(schema: Schema, tmp_path: Path) -> None:
+    file, pictures = tmp_path / "replay.json", tmp_path / "pictures"
+    said = say(
+        *("replay", schema.task.name, "--from", "2026-01-01T08:00:00Z", "--to", "2026-01-01T11:00:00Z"),
+        *("--json", str(file), "--pictures", str(pictures), "--no-rivals"),
+    )
+    assert said.exit_code == 0, said.output
+    assert max(map(len, said.output.splitlines())) <= 80
+    for moment in ("2026-01-01T08:00", "2026-01-01T09:00", "2026-01-01T10:00"):
+        (line,) = [line for line in said.output.splitlines() if line.strip().startswith(moment)]
+        assert line.rstrip().endswith("released")
+    assert "2026-01-01T11:00" not in said.output
+    document = json.loads(file.read_text())
+    assert [window["origin"] for window in document["windows"]] == [
+        f"2026-01-01T{hour}:00:00Z" for hour in ("08", "09", "10")
+    ]
+    assert {window["metric"]["gbdt"] for window in document["windows"]} == {None}
+    assert all(picture.read_bytes().startswith(PNG) for picture in pictures.iterdir())
+    assert len(list(pictures.iterdir())) == 2
+
+
+def test_a_moment_without_an_offset_is_refused_by_the_name_of_its_option(schema: Schema) -> None:
+    said = say("replay", schema.task.name, "--from", "2026-01-01T08:00:00")
+    assert said.exit_code == 1
+    assert said.output.startswith("--from: has no offset")
+
+
+def test_a_replay_of_no_task_says_so(schema: Schema) -> None:
+    said = say("replay", "nowhere")
+    assert (said.exit_code, said.output) == (1, "There is no task named 'nowhere'.\n")
+
+
+def test_backtest_prints_the_matrix_and_pictures_it(schema: Schema, tmp_path: Path) -> None:
+    said = say("backtest", schema.task.name, "--picture", str(tmp_path / "matrix.png"))
+    assert said.exit_code == 0, said.output
+    assert max(map(len, said.output.splitlines())) <= 80
+    rows = [line.split() for line in said.output.splitlines() if line.strip().startswith("2026-01-01T")]
+    assert [row[:2] for row in rows] == [[f"2026-01-01T{hour}:00", "150"] for hour in ("08", "09", "10", "11")]
+    assert all(len(row) == 4 for row in rows)
+    assert (tmp_path / "matrix.png").read_bytes().startswith(PNG)
