@@ -20,7 +20,7 @@ from rich.table import Table
 
 from benchmarks.datasets import CHOSEN_ON, DATASETS, default_folder, load, split_names
 from benchmarks.streams import import_dataset, temporary_store
-from cli.replay import held_cutoffs, save_pictures, summary, windows_table
+from cli.replay import HEADINGS, held_cutoffs, save_pictures, summary, windows_table
 from contracts.clock import format_moment
 from trainer.device import choose_device
 from trainer.hindsight import (
@@ -39,6 +39,7 @@ from trainer.settings import TrainerSettings, count_threads
 
 # Networks side by side: what a small machine's memory holds with the rows of the longest stream.
 _MAX_MEMBERS = 32
+_ERRORS = {"log_loss": "log-loss", "mean_absolute_error": "absolute"}
 
 
 def main(arguments: list[str]) -> None:
@@ -113,7 +114,7 @@ def methods_table(replays: Mapping[str, Replay]) -> Table:
     """Mean error over the windows that were answered and that every method was scored on."""
     table = Table(title="GI beside its rivals", title_justify="left", box=box.SIMPLE_HEAD, collapse_padding=True)
     for heading in ("stream", "error", "windows"):
-        table.add_column(heading, justify="left" if heading != "windows" else "right")
+        table.add_column(heading, justify="right" if heading == "windows" else "left", no_wrap=True)
     names: list[str] = []
     rows: list[tuple[str, ...]] = []
     for name, walked in replays.items():
@@ -121,9 +122,9 @@ def methods_table(replays: Mapping[str, Replay]) -> Table:
         names = [method for method in found[0] if any(errors[method] is not None for errors in found)]
         shared = [errors for errors in found if all(errors[method] is not None for method in names)]
         means = [fmean(error for errors in shared if (error := errors[method]) is not None) for method in names]
-        rows.append((name, walked.task.error_name, str(len(shared)), *map(_figure, means)))
+        rows.append((name, _ERRORS[walked.task.error_name], str(len(shared)), *map(_figure, means)))
     for method in names:
-        table.add_column(method, justify="right")
+        table.add_column(HEADINGS.get(method, method), justify="right", no_wrap=True)
     for row in rows:
         table.add_row(*row)
     return table

@@ -167,7 +167,7 @@ def summary(walked: Replay) -> list[str]:
     return [
         f"Inside the 90 % band: {_share(inside_band(outcomes))} of {len(outcomes)} errors by age and window.",
         f"Inside 90 % intervals or sets: {_share(realised_coverage(outcomes))} of the scored rows.",
-        f"Mean error inside horizons {_figure(inside)}, beyond them {_figure(beyond)}; {_paired(walked, outcomes)}.",
+        f"Mean error inside horizons {_figure(inside)}, beyond {_figure(beyond)}; {_paired(walked, outcomes)}.",
         f"Horizons closed: {len(rows)}, by the errors of {len(windows)} windows.",
         f"Seconds: {_seconds([cutoff.seconds for cutoff in walked.cutoffs])}.",
     ]
@@ -175,7 +175,7 @@ def summary(walked: Replay) -> list[str]:
 
 def _paired(walked: Replay, outcomes: Sequence[Outcome]) -> str:
     difference = paired_difference(walked, outcomes)
-    return "no window has both" if difference is None else f"on the same windows {difference:+.4f} beyond"
+    return "no window has both" if difference is None else f"on the same windows {difference:+.4g}"
 
 
 def _seconds(stages: Sequence[Mapping[str, float]]) -> str:
