@@ -116,7 +116,8 @@ def trainer(
     """Run the trainer: it retrains every task at each of its windows."""
     from datetime import UTC, datetime
 
-    from trainer.scheduler import is_alive, run_trainer
+    from trainer.heartbeat import is_alive
+    from trainer.scheduler import run_trainer
     from trainer.settings import TrainerSettings
 
     settings = TrainerSettings()

@@ -26,7 +26,7 @@ from cli.signals import ignored_signals
 from contracts.errors import MorrowError
 from contracts.settings import SharedSettings
 from migrations import migrate
-from trainer.scheduler import heartbeat
+from trainer.heartbeat import heartbeat
 from trainer.settings import TrainerSettings
 
 HOST = "127.0.0.1"

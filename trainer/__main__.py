@@ -4,7 +4,8 @@ import sys
 from datetime import UTC, datetime
 
 from contracts.logs import configure_logs
-from trainer.scheduler import is_alive, run_trainer
+from trainer.heartbeat import is_alive
+from trainer.scheduler import run_trainer
 from trainer.settings import TrainerSettings
 
 if __name__ == "__main__":

@@ -12,7 +12,6 @@ import threading
 import time
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from uuid import uuid4
 
 import httpx
@@ -39,6 +38,7 @@ from contracts.database import cycles, make_engine
 from contracts.errors import Conflict, Fault, InvalidInput, LeaseLost
 from trainer import supervision
 from trainer.due import OVERRULED, OVERTAKEN, REGISTRY_UNREACHABLE, STOPPED, due_cutoff, newest_cutoff
+from trainer.heartbeat import heartbeat
 from trainer.idle import Idle
 from trainer.live import Live
 from trainer.orders import FillRivals, RunCycle, Sweep
@@ -47,10 +47,8 @@ from trainer.supervision import Child
 
 log = structlog.get_logger(__name__)
 
-HEARTBEAT_FILE = "trainer.heartbeat"
 
 _SWEEP_PAUSE_SECONDS = 30.0
-_LEAST_PATIENCE_SECONDS = 60.0
 # A rival's process has nothing to put in order before it goes.
 _RIVAL_GRACE_SECONDS = 2.0
 _LATE_TICKS = 10
@@ -93,20 +91,6 @@ def run_trainer(settings: TrainerSettings) -> None:
     scheduler.shutdown(wait=True)
     trainer.stop(datetime.now(UTC))
     log.info("trainer.stopped")
-
-
-def is_alive(settings: TrainerSettings, now: datetime) -> bool:
-    """Whether a trainer with this home has ticked lately: what the container's health check asks."""
-    try:
-        beat = heartbeat(settings).stat().st_mtime
-    except OSError:
-        return False
-    return now.timestamp() - beat <= max(_LEAST_PATIENCE_SECONDS, 10 * settings.tick_seconds)
-
-
-def heartbeat(settings: TrainerSettings) -> Path:
-    """The file that every tick touches."""
-    return settings.home / HEARTBEAT_FILE
 
 
 class Trainer:

@@ -24,9 +24,10 @@ from tests.integration.drifting import HOUR, START, claim, cutoff_after, define,
 from trainer import supervision
 from trainer.child import end_orphans
 from trainer.due import REGISTRY_UNREACHABLE, STOPPED, STORE_UNREACHABLE
+from trainer.heartbeat import heartbeat, is_alive
 from trainer.orders import RunCycle, Sweep
 from trainer.registry import CYCLE_TAG, LEASE_TAG, Registry
-from trainer.scheduler import Trainer, heartbeat, is_alive, run_trainer
+from trainer.scheduler import Trainer, run_trainer
 from trainer.settings import TrainerSettings
 
 LONG_FIT = {"pretrain_epochs": 100_000, "width": 8, "num_layers": 1, "calendar": [], "num_seeds": 1}

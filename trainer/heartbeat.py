@@ -1,0 +1,23 @@
+"""The sign of life that every tick of the trainer leaves, for the container's health check and for `morrow up`."""
+
+from datetime import datetime
+from pathlib import Path
+
+from trainer.settings import TrainerSettings
+
+HEARTBEAT_FILE = "trainer.heartbeat"
+_LEAST_PATIENCE_SECONDS = 60.0
+
+
+def is_alive(settings: TrainerSettings, now: datetime) -> bool:
+    """Whether a trainer with this home has ticked lately: what the container's health check asks."""
+    try:
+        beat = heartbeat(settings).stat().st_mtime
+    except OSError:
+        return False
+    return now.timestamp() - beat <= max(_LEAST_PATIENCE_SECONDS, 10 * settings.tick_seconds)
+
+
+def heartbeat(settings: TrainerSettings) -> Path:
+    """The file that every tick touches."""
+    return settings.home / HEARTBEAT_FILE
