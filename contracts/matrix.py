@@ -3,6 +3,7 @@
 Everything that says how good a model is or how long it stays good reads this one table.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
@@ -17,6 +18,8 @@ COUNTED_WINDOWS = 52
 # How often chance alone may make a rival look better, and the share of our error below which nobody need care.
 _LUCK = 0.05
 _LEAST_GAIN = 0.01
+
+_NOT_FINITE = "an error that this age is judged by is not finite"
 
 
 @dataclass(frozen=True)
@@ -165,6 +168,8 @@ def _judge_age(age: int, found: _Errors, guard: Guard, coverage: float) -> AgeVe
     nan = float("nan")
     if len(errors) < 2:
         return AgeVerdict(age, len(errors), nan, nan, nan, nan, nan, 0, None, None, "too few windows at this age")
+    if not all(map(math.isfinite, [*errors.values(), *fresh.values(), *naive.values()])):
+        return AgeVerdict(age, len(errors), nan, nan, nan, nan, nan, 0, None, None, _NOT_FINITE)
     mean = fmean(errors.values())
     low, high = predictive_band([errors[window] for window in sorted(errors)], coverage, lead=age + 1)
     limit = predictive_limit(list(errors.values()))

@@ -5,6 +5,7 @@ the world has changed, and both windows count. If it is ordinary, the odd one is
 model on, to validate an age, or to say how large errors usually are. Until then it is suspect.
 """
 
+import math
 from collections.abc import Iterable, Mapping
 from statistics import median
 
@@ -51,7 +52,8 @@ def check_newest_window(task: Task, cells: Iterable[Cell], champion_cutoff: int 
     error, when = there[reference], format_moment(window)
     if error <= limit:
         return Decision("newest_window", True, error, limit)
-    explaining = [origin for origin in there if origin > reference and there[origin] <= (error + limit) / 2]
+    half = (error + limit) / 2
+    explaining = [origin for origin in there if origin > reference and there[origin] <= half < math.inf]
     if explaining:
         fit = max(explaining)
         reason = f"the fit of {format_moment(fit)} confirms the window of {when}: its error is {there[fit]:.4g}"
@@ -82,8 +84,9 @@ def _errors(task: Task, cells: Iterable[Cell]) -> Errors:
 
 
 def _is_odd(task: Task, errors: Errors, origin: int, window: int, aside: set[int]) -> bool:
+    """Whether it errs beyond its limit; an error that is not finite stays, for the gates to meet."""
     limit = _limit(task, errors, origin, window, aside)
-    return limit is not None and errors[window][origin] > limit
+    return limit is not None and limit < errors[window][origin] < math.inf
 
 
 def _is_usual(task: Task, errors: Errors, origin: int, window: int, aside: set[int]) -> bool:
@@ -104,6 +107,6 @@ def _limit(
     before = [
         there[earlier - lead]
         for earlier, there in errors.items()
-        if earlier < until and earlier not in aside and earlier - lead in there
+        if earlier < until and earlier not in aside and math.isfinite(there.get(earlier - lead, math.nan))
     ]
     return predictive_limit(before) if len(before) >= task.guard.min_pairs else None

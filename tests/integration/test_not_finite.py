@@ -1,0 +1,150 @@
+"""What is not finite is never released: no graph that answers so, and no candidate judged on cells that say so."""
+
+import hashlib
+from dataclasses import replace
+from itertools import count
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import onnx
+import pytest
+from onnx import helper, numpy_helper
+from sqlalchemy import Engine, update
+
+from contracts.catalog import Schema
+from contracts.clock import from_micros
+from contracts.cycles import Cycle, list_cycles
+from contracts.database import error_cells
+from contracts.events import append_events
+from contracts.manifest import GRAPH_FILE, MANIFEST_FILE, checksum, encode_manifest, read_manifest
+from contracts.releases import list_releases
+from tests.integration.drifting import (
+    START,
+    Story,
+    claim,
+    cutoff_after,
+    define,
+    drifting_events,
+    drifting_task,
+    now,
+    settings,
+)
+from trainer.backtest import Report
+from trainer.candidates import candidate_folder
+from trainer.cycle import run_cycle
+from trainer.registry import Registry
+
+NUM_KNOWN = 10
+FAR = 100.0
+
+
+@pytest.fixture
+def registry(mlflow_url: str) -> Registry:
+    return Registry(mlflow_url)
+
+
+@pytest.fixture
+def schema(engine: Engine, registry: Registry, tmp_path: Path) -> Schema:
+    """A task with a champion, and one more window that nobody can find odd, in which one withheld row is far away."""
+    schema = define(engine, drifting_task(), NUM_KNOWN)
+    assert retrain(engine, registry, schema, NUM_KNOWN, tmp_path).state == "released"
+    window = schema.task.clock.window
+    again = [
+        replace(event, event_id=f"again-{event.event_id}", at=event.at + window, known_at=event.known_at + window)
+        for event in drifting_events(NUM_KNOWN - 1, NUM_KNOWN)
+    ]
+    with engine.begin() as connection:
+        append_events(connection, schema, [*again, replace(again[0], event_id=a_withheld_id(), numbers=(FAR,))], START)
+    return schema
+
+
+def a_withheld_id() -> str:
+    return next(f"far-{k}" for k in count() if hashlib.sha256(f"far-{k}".encode()).digest()[0] < 13)
+
+
+def retrain(
+    engine: Engine, registry: Registry, schema: Schema, num_windows: int, home: Path, *, report: Report | None = None
+) -> Cycle:
+    """The cycle as it ended."""
+    cycle = claim(engine, schema, cutoff_after(num_windows))
+    run_cycle(engine, registry, cycle, settings=settings(home), now=now, report=report or Story())
+    with engine.connect() as connection:
+        return list_cycles(connection, schema.task_id)[0]
+
+
+def break_far_away(folder: Path, value: float) -> None:
+    """Let a kept fit answer this to rows that are far away; its checksums and its probe are right."""
+    manifest, file = read_manifest(folder), folder / GRAPH_FILE
+    model = onnx.load(str(file))
+    for node in model.graph.node:
+        node.output[:] = ["sound" if name == "probabilities" else name for name in node.output]
+        node.input[:] = ["sound" if name == "probabilities" else name for name in node.input]
+    model.graph.initializer.extend(
+        [
+            numpy_helper.from_array(np.array(FAR / 2), "far"),
+            numpy_helper.from_array(np.array([value], np.float32), "broken"),
+        ]
+    )
+    model.graph.node.extend(
+        [
+            helper.make_node("Greater", ["numbers", "far"], ["is_far"]),
+            helper.make_node("Where", ["is_far", "broken", "sound"], ["probabilities"]),
+        ]
+    )
+    file.write_bytes(model.SerializeToString())
+    checksums = manifest.checksums | {GRAPH_FILE: checksum(file)}
+    (folder / MANIFEST_FILE).write_bytes(encode_manifest(msgspec.structs.replace(manifest, checksums=checksums)))
+
+
+def check_that_nothing_was_released(engine: Engine, registry: Registry, schema: Schema) -> None:
+    champion = registry.champion(schema.task.name)
+    assert champion is not None
+    assert champion.cutoff == cutoff_after(NUM_KNOWN)
+    with engine.connect() as connection:
+        assert len(list_releases(connection, schema.task_id, actions=["release"])) == 1
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("step", ["verify", "judge"])
+def test_a_candidate_whose_graph_is_not_finite_on_a_withheld_row_fails(
+    engine: Engine, registry: Registry, schema: Schema, tmp_path: Path, *, step: str, value: float
+) -> None:
+    """Broken when it has been exported, or only when it has been verified."""
+    folder = candidate_folder(tmp_path, schema.task, cutoff_after(NUM_KNOWN + 1))
+
+    def tamper(event: str, /, **facts: object) -> None:
+        if event == "cycle.step" and facts["step"] == step:
+            break_far_away(folder, value)
+
+    ended = retrain(engine, registry, schema, NUM_KNOWN + 1, tmp_path, report=tamper)
+    # One window in a hundred is suspect by chance, and then the judge holds the candidate before it asks it.
+    if ended.state != "held" or step == "verify":
+        assert ended.reason == "The model gives answers that are not finite."
+        assert (ended.state, ended.step) == ("failed", step)
+    check_that_nothing_was_released(engine, registry, schema)
+
+
+def test_a_kept_fit_that_is_not_finite_on_a_newer_window_fails_the_cycle_and_is_named(
+    engine: Engine, registry: Registry, schema: Schema, tmp_path: Path
+) -> None:
+    break_far_away(candidate_folder(tmp_path, schema.task, cutoff_after(NUM_KNOWN)), np.nan)
+    ended = retrain(engine, registry, schema, NUM_KNOWN + 1, tmp_path)
+    assert ended.state == "failed"
+    assert ended.reason == "The model gives answers that are not finite. It is the fit of 2026-01-01T10:00:00Z."
+    check_that_nothing_was_released(engine, registry, schema)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+@pytest.mark.parametrize("method", ["gi", "naive"])
+@pytest.mark.parametrize("window", [NUM_KNOWN - 3, NUM_KNOWN - 1])
+def test_cells_that_are_not_finite_release_nothing(
+    engine: Engine, registry: Registry, schema: Schema, tmp_path: Path, *, window: int, method: str, value: float
+) -> None:
+    start = from_micros(cutoff_after(window))
+    with engine.begin() as connection:
+        cells = update(error_cells).where(error_cells.c.window == start, error_cells.c.method == method)
+        assert connection.execute(cells.values(loss=value)).rowcount == 2
+    ended = retrain(engine, registry, schema, NUM_KNOWN + 1, tmp_path)
+    assert (ended.state, ended.reason) == ("held", "an error that this age is judged by is not finite")
+    check_that_nothing_was_released(engine, registry, schema)
