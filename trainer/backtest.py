@@ -154,7 +154,7 @@ def missing_pairs(reading: Reading, cells: Iterable[Cell]) -> dict[int, list[int
         for cell in cells
         if cell.method == task.training.method
         and cell.is_complete
-        and (cell.num_rows, cell.num_revisions) == reading.fingerprints[cell.window]
+        and (cell.num_rows, cell.num_revisions) == reading.fingerprints.get(cell.window)
     }
     windows = target_windows(task, reading.events.as_of(reading.cutoff), reading.cutoff)
     wanted: dict[int, list[int]] = {}
