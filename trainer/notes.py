@@ -13,7 +13,7 @@ from contracts.matrix import Verdict
 from contracts.task import Task
 from trainer.attempt import Attempt
 from trainer.candidates import candidate_folder
-from trainer.charts import save_error_by_age
+from trainer.charts import save_error_by_age, save_matrix
 from trainer.device import device_name
 from trainer.fit import EpochReport
 from trainer.judge import age_metrics
@@ -23,6 +23,7 @@ from trainer.settings import TrainerSettings, count_threads
 
 PICTURE_FILE = "error_by_age.png"
 MATRIX_FILE = "error_matrix.json"
+MATRIX_PICTURE_FILE = "error_matrix.png"
 
 
 def first_tags(task: Task, cycle: Cycle, settings: TrainerSettings) -> dict[str, str]:
@@ -78,9 +79,9 @@ def note_verdict(attempt: Attempt, manifest: Manifest, cells: Sequence[Cell], ve
     attempt.run.measure("temperature", manifest.calibration.temperature, 0)
     save_error_by_age(task, manifest.cutoff, verdict, folder / PICTURE_FILE)
     (folder / MATRIX_FILE).write_bytes(msgspec.json.format(msgspec.json.encode(cells)))
-    attempt.run.attach(folder / MATRIX_FILE)
-    attempt.run.attach(folder / PICTURE_FILE)
-    attempt.run.attach(folder / MANIFEST_FILE)
+    save_matrix(task, cells, folder / MATRIX_PICTURE_FILE)
+    for name in (MATRIX_FILE, MATRIX_PICTURE_FILE, PICTURE_FILE, MANIFEST_FILE):
+        attempt.run.attach(folder / name)
 
 
 def version_tags(attempt: Attempt, manifest: Manifest) -> dict[str, str]:

@@ -129,7 +129,12 @@ def test_a_run_keeps_parameters_metrics_tags_and_the_picture(
     assert [point.step for point in client.get_metric_history(cycle.run_id, "loss.pretrain")] == [1, 2, 3, 4]
     for name in ("error", "error_low", "error_high", "naive_error"):
         assert [point.step for point in client.get_metric_history(cycle.run_id, name)] == [0, 1]
-    assert {file.path for file in client.list_artifacts(cycle.run_id)} >= {"error_by_age.png", MANIFEST_FILE}
+    assert {file.path for file in client.list_artifacts(cycle.run_id)} >= {
+        "error_by_age.png",
+        "error_matrix.json",
+        "error_matrix.png",
+        MANIFEST_FILE,
+    }
 
 
 def test_a_steady_cycle_fits_one_model(engine: Engine, registry: Registry, tmp_path: Path) -> None:
