@@ -10,8 +10,10 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
+from itertools import pairwise
 from pathlib import Path
 
+import numpy as np
 import torch
 
 from contracts.calibration import Calibration
@@ -112,19 +114,28 @@ def replay(
     return Replay(task, tuple(told), history.cells, tuple(history.releases))
 
 
-def _plan(reading: Reading, first: int | None) -> range:
-    """The boundaries to walk, of which at least one is to be told of."""
+def _plan(reading: Reading, first: int | None) -> list[int]:
+    """The boundaries to walk, of which at least one is to be told of.
+
+    Left out are those so long after the last event that no matrix and no horizon reaches back to it: one event of a
+    wrong century must not make a walk of centuries.
+    """
     task, rows = reading.schema.task, reading.events.as_of(reading.cutoff)
     window = task.clock.window
     if len(rows) == 0:
         raise CycleError("There is nothing to replay: no event is known.")
-    oldest, newest = (task.clock.window_start(int(at)) for at in (rows.at[0], rows.at[-1]))
-    if newest <= oldest or (first is not None and newest < first):
+    begin = rows.at[0] if first is None else task.clock.window_start(first) - COUNTED_WINDOWS * window
+    reach = max(COUNTED_WINDOWS, task.guard.max_age) * window
+    starts = np.unique(task.clock.window_starts(rows.at)).tolist()
+    origins = [
+        origin
+        for start, following in pairwise(starts)
+        for origin in range(start + window, min(following, start + reach) + 1, window)
+        if origin >= begin
+    ]
+    if not origins or (first is not None and origins[-1] < first):
         raise CycleError("There is nothing to replay: no window begins after a cutoff.")
-    if first is None:
-        return range(oldest + window, newest + 1, window)
-    begin = task.clock.window_start(first) - COUNTED_WINDOWS * window
-    return range(max(oldest + window, begin), newest + 1, window)
+    return origins
 
 
 def _fit(walk: _Walk, origins: Sequence[int]) -> dict[int, Fit]:

@@ -131,6 +131,18 @@ def test_a_past_cutoff_rebuilds_its_digest_despite_later_corrections(
     assert after.cells[place].loss > before.cells[place].loss
 
 
+def test_one_event_of_a_wrong_century_makes_no_walk_of_centuries(engine: Engine, tmp_path: Path) -> None:
+    schema = define(engine, drifting_task(), 8)
+    ancient = replace(next(drifting_events(0, 1)), event_id="ancient", at=cutoff_after(-1_000_000))
+    with engine.begin() as connection:
+        append_events(connection, schema, [ancient], START)
+    walked = walk(read_all(engine, schema, 8), tmp_path)
+    told = [cutoff.origin for cutoff in walked.cutoffs]
+    assert told[COUNTED_WINDOWS:] == [cutoff_after(k) for k in range(1, 8)]
+    assert told[COUNTED_WINDOWS - 1] == cutoff_after(COUNTED_WINDOWS - 1_000_000)
+    assert walked.releases
+
+
 def test_labels_that_come_late_are_not_known_before(engine: Engine, tmp_path: Path) -> None:
     schema = define(engine, drifting_task(label_delay="PT90M"), 0)
     delay = 90 * 60 * 1_000_000
