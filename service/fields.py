@@ -25,7 +25,7 @@ def read_fields(body: bytes, laws: Mapping[str, Law], required: Collection[str] 
     given = decode_json(decode_text(body)) if body.strip() else JsonObject()
     if not isinstance(given, JsonObject):
         raise InvalidInput([Fault("body", "is not a JSON object")])
-    doubtful = [name for name in (*given, *given.repeated) if name not in laws or name in given.repeated]
+    doubtful = [name for name in given if name not in laws or name in given.repeated]
     faults = [Fault(printable(name), "is unknown or given twice") for name in doubtful[:MAX_SHOWN]]
     found: dict[str, Any] = {}
     for name, law in laws.items():

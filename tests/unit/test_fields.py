@@ -1,0 +1,13 @@
+"""Small JSON bodies: every fault is told, and told once."""
+
+import pytest
+
+from contracts.errors import Fault, InvalidInput
+from service.fields import json_reason, read_fields
+
+
+@pytest.mark.parametrize("body", [b'{"reason": "one", "reason": "two"}', b'{"reason": 1, "reason": "two"}'])
+def test_a_name_given_twice_is_told_once(body: bytes) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        read_fields(body, {"reason": json_reason})
+    assert list(refused.value.faults) == [Fault("reason", "is unknown or given twice")]
