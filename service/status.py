@@ -107,3 +107,13 @@ def warn(task: Task, cycle_limit: timedelta, horizon: int | None = None) -> list
         f"label_delay, one window and {limits} are together longer than {name} of {length} windows: "
         "a version may expire before the next one is released"
     ]
+
+
+def warn_of_version(forecaster: Forecaster | None, standing: Standing) -> list[str]:
+    """Where what answers was never released: the alias was moved to it, or a trainer ended before it wrote that down.
+
+    The guard holds versions to what their release rows promised, so nothing closes the horizon of this one.
+    """
+    if forecaster is None or standing.bound is not None:
+        return []
+    return [f"version {forecaster.version} answers but was never released: the guard does not watch it"]

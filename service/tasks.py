@@ -28,7 +28,14 @@ from service.queries import TaskInPath, takes_only
 from service.rows import printable
 from service.settings import ServiceSettings
 from service.standing import Standing, read_standing
-from service.status import describe_champion, describe_live_errors, describe_model, describe_standing, warn
+from service.status import (
+    describe_champion,
+    describe_live_errors,
+    describe_model,
+    describe_standing,
+    warn,
+    warn_of_version,
+)
 from service.store import Store
 
 NUM_CYCLES_SHOWN = 10
@@ -97,7 +104,10 @@ def tasks_router(store: Store, follower: Follower, settings: ServiceSettings) ->
                 "last_verdict": next((_shorten(cycle) for cycle in shown if cycle["verdict"]), None),
                 "cycles": shown,
                 "next_cycle": next_cycle(schema.task, to_micros(now)),
-                "warnings": warn(schema.task, cycle_limit, forecaster.manifest.horizon if forecaster else None),
+                "warnings": [
+                    *warn(schema.task, cycle_limit, forecaster.manifest.horizon if forecaster else None),
+                    *warn_of_version(forecaster, standing),
+                ],
             }
         )
 

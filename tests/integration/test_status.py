@@ -67,6 +67,14 @@ async def test_the_state_is_one_word_and_a_closing_is_explained(
     assert [(task["task"], task["state"], task["stale"]) for task in listed] == [(schema.task.name, "valid", False)]
 
 
+async def test_a_version_that_answers_but_was_never_released_is_warned_of(
+    client: httpx.AsyncClient, engine: Engine, schema: Schema
+) -> None:
+    assert "version 7 answers but was never released" in (await status_when(client, schema))["warnings"][-1]
+    note(engine, schema, "7", "release", valid_until=FOREVER)
+    assert not any("never released" in warning for warning in (await status_when(client, schema))["warnings"])
+
+
 async def test_a_task_without_a_model_says_so(client: httpx.AsyncClient, engine: Engine, schema: Schema) -> None:
     other = define(engine)
     status = await status_when(client, other)
