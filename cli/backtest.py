@@ -12,14 +12,13 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from contracts.catalog import find_task
-from contracts.cells import Cell
+from contracts.cells import Cell, error_of
 from contracts.clock import format_moment, to_micros
 from contracts.database import make_engine
 from contracts.matrix import AgeVerdict, Verdict
 from contracts.task import Task
 from trainer.backtest import Report, backtest
 from trainer.charts import save_matrix
-from trainer.hindsight import error_of
 from trainer.settings import TrainerSettings
 
 # Columns of the matrix that fit 80 characters beside the target windows.
@@ -93,7 +92,7 @@ def _matrix(task: Task, cells: Sequence[Cell]) -> Table:
         known = [cell for cell in row if cell is not None]
         mark = "" if all(cell.is_complete for cell in known) else "…"
         count = str(known[0].num_rows) + mark if known else "–"
-        figures = ("–" if cell is None else _figure(error_of(task, cell)) for cell in row)
+        figures = ("–" if cell is None else _figure(error_of(cell, task.error_name)) for cell in row)
         table.add_row(format_moment(window)[:16], count, *figures)
     return table
 

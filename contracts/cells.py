@@ -57,6 +57,11 @@ class Mark:
     scored_at: int
 
 
+def error_of(cell: Cell | Mark, error_name: str) -> float:
+    """The error that a task is judged by, `Task.error_name`."""
+    return cell.loss if error_name == "log_loss" else cell.metric
+
+
 _NAMES = [field.name for field in fields(Cell)]
 _MOMENTS = ("origin", "window")
 _KEY = ("task_id", "recipe", "origin", "window", "method")

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from statistics import fmean
 
 from contracts.bands import adapted_coverage, mean_upper_bound, predictive_band, predictive_limit
-from contracts.cells import NAIVE, Cell
+from contracts.cells import NAIVE, Cell, error_of
 from contracts.clock import Clock
 from contracts.task import Guard
 
@@ -149,8 +149,7 @@ def _errors_by_age(cells: Sequence[Cell], method: str, error_name: str, clock: C
     errors: dict[int, dict[int, float]] = {}
     for cell in found:
         if cell.window in counted:
-            error = cell.loss if error_name == "log_loss" else cell.metric
-            errors.setdefault(clock.age(cell.origin, cell.window), {})[cell.window] = error
+            errors.setdefault(clock.age(cell.origin, cell.window), {})[cell.window] = error_of(cell, error_name)
     return errors
 
 

@@ -12,7 +12,7 @@ from typing import Any, Literal
 from sqlalchemy import Connection, select
 
 from contracts.catalog import Schema
-from contracts.cells import read_marks
+from contracts.cells import error_of, read_marks
 from contracts.clock import format_moment, to_micros
 from contracts.cycles import Cycle, find_judged
 from contracts.database import cycles, tasks
@@ -176,7 +176,7 @@ def _read_realised(connection: Connection, task_id: int, forecaster: Forecaster)
         RealisedError(
             task.clock.age(mark.origin, mark.window),
             mark.window,
-            mark.loss if manifest.error_name == "log_loss" else mark.metric,
+            error_of(mark, manifest.error_name),
             mark.num_rows,
             mark.is_complete,
         )

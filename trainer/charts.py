@@ -9,11 +9,11 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from contracts.cells import Cell
+from contracts.cells import Cell, error_of
 from contracts.clock import format_moment
 from contracts.matrix import AgeVerdict, Verdict
 from contracts.task import Task
-from trainer.hindsight import closings, error_of, served_outcomes
+from trainer.hindsight import closings, served_outcomes
 from trainer.replay import Replay
 
 _CLOSED = "#b03030"
@@ -62,7 +62,7 @@ def _note(age: AgeVerdict) -> str:
 def save_matrix(task: Task, cells: Sequence[Cell], file: Path) -> None:
     """Write a PNG: our method's complete cells as a heat map, origins against target windows."""
     found = {
-        (cell.origin, cell.window): error_of(task, cell)
+        (cell.origin, cell.window): error_of(cell, task.error_name)
         for cell in cells
         if cell.method == task.training.method and cell.is_complete
     }

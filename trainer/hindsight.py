@@ -19,10 +19,9 @@ from typing import Any
 import numpy as np
 
 from contracts.calibration import find_quantile
-from contracts.cells import NAIVE, Cell
+from contracts.cells import NAIVE, error_of
 from contracts.clock import format_moment, from_micros
 from contracts.releases import Release
-from contracts.task import Task
 from trainer.calibrate import share_covered
 from trainer.judge import first_failure
 from trainer.methods.gbdt import GBDT
@@ -53,11 +52,6 @@ class Outcome:
         return self.low <= self.realised <= self.high
 
 
-def error_of(task: Task, cell: Cell) -> float:
-    """The task's error of a cell."""
-    return cell.loss if task.error_name == "log_loss" else cell.metric
-
-
 def find_outcomes(replay: Replay) -> list[Outcome]:
     """Every origin that had a band at an age, where the window of that age has been labelled since."""
     task = replay.task
@@ -78,7 +72,7 @@ def find_outcomes(replay: Replay) -> list[Outcome]:
                     expected=expected.mean,
                     low=expected.low,
                     high=expected.high,
-                    realised=error_of(task, cell),
+                    realised=error_of(cell, task.error_name),
                     num_rows=cell.num_rows,
                     covered=None if quantile is None else float(share_covered(cell, np.array([quantile]))[0]),
                 )
@@ -145,7 +139,7 @@ def errors_on_window(replay: Replay, cutoff: Replayed) -> dict[str, float | None
         cell = replay.cells.get((origin, cutoff.origin, method))
         is_ours = method == task.training.method
         is_known = cell is not None and cell.is_complete and not (is_ours and cutoff.served is None)
-        errors[name] = error_of(task, cell) if cell is not None and is_known else None
+        errors[name] = error_of(cell, task.error_name) if cell is not None and is_known else None
     return errors
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from contracts.calibration import Calibration
-from contracts.cells import Mark
+from contracts.cells import Mark, error_of
 from contracts.clock import parse_moment
 from contracts.releases import Action, Release
 
@@ -23,7 +23,7 @@ class Promise:
 
     def error(self, mark: Mark) -> float:
         """The realised error that the limits are of."""
-        return mark.loss if self.error_name == "log_loss" else mark.metric
+        return error_of(mark, self.error_name)
 
 
 @dataclass(frozen=True)

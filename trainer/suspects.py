@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from statistics import median
 
 from contracts.bands import predictive_limit
-from contracts.cells import Cell
+from contracts.cells import Cell, error_of
 from contracts.clock import format_moment
 from contracts.task import Task
 from trainer.judge import Decision
@@ -78,8 +78,7 @@ def _errors(task: Task, cells: Iterable[Cell]) -> Errors:
     errors: dict[int, dict[int, float]] = {}
     for cell in sorted(ours, key=lambda cell: cell.window):
         if cell.is_complete or cell.num_rows >= usual / 2:
-            error = cell.loss if task.error_name == "log_loss" else cell.metric
-            errors.setdefault(cell.window, {})[cell.origin] = error
+            errors.setdefault(cell.window, {})[cell.origin] = error_of(cell, task.error_name)
     return errors
 
 
