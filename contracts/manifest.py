@@ -110,7 +110,11 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         return ("rate",) if self.classes else ("mean_rate", "scale_rate")
 
     def parse_task(self) -> Task:
-        return Task.model_validate(self.task)
+        """The task as this Morrow understands it. Raises ArtefactRefused, as for a spec of older rules."""
+        try:
+            return Task.model_validate(self.task)
+        except ValueError as error:
+            raise ArtefactRefused("The manifest's task cannot be read.") from error
 
 
 def encode_manifest(manifest: Manifest) -> bytes:
@@ -158,9 +162,8 @@ def check_probe(manifest: Manifest, run: Run, *, with_rates: bool = False) -> No
 
     Raises ArtefactRefused where it fails, answers otherwise, or gives rates that are not finite or not one a value.
     """
-    probe = manifest.probe
+    probe, task = manifest.probe, manifest.parse_task()
     try:
-        task = manifest.parse_task()
         count = len(probe.at)
         feed = graph_feed(
             task,

@@ -204,10 +204,7 @@ def _by_row(outputs: Sequence[NDArray[Any]]) -> list[Values]:
 def load_forecaster(folder: Path, task_name: str, version: str, *, threads: int) -> Forecaster:
     """Load a version from its folder, checked: files, task, probe. Raises ArtefactRefused."""
     manifest = read_manifest(folder)
-    try:
-        task = manifest.parse_task()
-    except ValueError as error:
-        raise ArtefactRefused("The manifest's task cannot be read.") from error
+    task = manifest.parse_task()
     if task.name != task_name:
         raise ArtefactRefused(f"The manifest is of task {task.name!r}, not {task_name!r}.")
     num_outputs = len(manifest.classes) if task.is_classification else 2

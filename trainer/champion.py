@@ -48,7 +48,7 @@ def _compare(attempt: Attempt, reading: Reading, candidate: Manifest, champion: 
             manifest = attempt.run.registry.fetch(task.name, champion.version, Path(temporary))
             session = verify_artefact(Path(temporary))
             theirs = manifest.parse_task()
-        except (CycleError, ValueError) as error:
+        except CycleError as error:
             return Decision("withheld_rows", True, reason=f"the champion cannot be asked: {error}")
     if theirs.row_schema != task.row_schema:
         return Decision("withheld_rows", True, reason="the champion answers rows of another schema")

@@ -258,6 +258,13 @@ def test_a_written_artefact_is_verified_and_answers(written: Written) -> None:
     assert written.manifest.parse_task() == written.task
 
 
+def test_a_task_of_rules_that_hold_no_longer_is_refused(written: Written) -> None:
+    """As whoever meets a kept fit of another time expects: one refused fit must not end the looking at others."""
+    aged = msgspec.structs.replace(written.manifest, task={**written.manifest.task, "window": "never"})
+    with pytest.raises(ArtefactRefused, match="task cannot be read"):
+        aged.parse_task()
+
+
 def test_the_probe_holds_unseen_and_missing_values_and_moments_after_the_cutoff(written: Written) -> None:
     probe = written.manifest.probe
     assert len(probe.at) == 18
