@@ -79,8 +79,9 @@ async def test_a_version_whose_horizon_is_one_window_is_warned_of(
     folder = write_version(tmp_path / "models" / "flights" / "7", horizon=1)
     write_current(folder.parent, Current("7", CUTOFF + WEEK))
     async with serving(service_settings(database_url, tmp_path)) as restarted:
-        warnings = (await restarted.get("/tasks/flights")).json()["warnings"]
-    assert warnings[0].startswith("the horizon is one window")
+        short, unreleased = (await restarted.get("/tasks/flights")).json()["warnings"]
+    assert short.startswith("the horizon is one window")
+    assert unreleased.startswith("version 7 answers but was never released")
 
 
 async def test_the_status_tells_of_events_champion_and_next_cycle(
