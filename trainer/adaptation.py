@@ -10,13 +10,12 @@ from sqlalchemy import Connection
 
 from contracts.calibration import Calibration
 from contracts.cells import read_cells
-from contracts.clock import MICROSECOND, format_moment, parse_moment, to_micros
+from contracts.clock import format_moment, parse_moment, to_micros
 from contracts.releases import Release, read_overlay
 from contracts.task import Task
-from trainer.calibrate import WALKED_WINDOWS, calibrate
+from trainer.calibrate import WALKED_WINDOWS, calibration_of
 from trainer.promises import Change, Promise
 from trainer.score import complete_until
-from trainer.suspects import set_aside
 
 _LEAST_DIFFERENCE = 1e-6
 
@@ -64,15 +63,7 @@ def _calibrate(connection: Connection, task_id: int, task: Task, newest: int, te
         until=newest + task.clock.window,
         method=task.training.method,
     )
-    aside = set_aside(task, cells)
-    return calibrate(
-        [cell for cell in cells if cell.window not in aside],
-        method=task.training.method,
-        clock=task.clock,
-        max_age=task.guard.max_age,
-        label_delay=task.label_delay // MICROSECOND,
-        temperature=temperature,
-    )
+    return calibration_of(task, cells, temperature)
 
 
 def differs(one: Calibration, other: Calibration) -> bool:

@@ -27,7 +27,7 @@ from trainer.kept import open_kept, score_kept
 from trainer.reading import Reading, read
 from trainer.score import complete_until, in_window, needed_pairs, num_empty_windows, target_windows
 from trainer.settings import TrainerSettings
-from trainer.suspects import set_aside
+from trainer.suspects import counted
 
 
 class Report(Protocol):
@@ -68,12 +68,6 @@ def judge(reading: Reading, cells: Sequence[Cell]) -> Verdict:
         label_delay=task.label_delay // MICROSECOND,
     )
     return after_empty_windows(verdict, num_empty_windows(task, reading.known(reading.cutoff), reading.cutoff))
-
-
-def counted(task: Task, cells: Sequence[Cell]) -> list[Cell]:
-    """The cells of the windows that count (see `trainer.suspects`)."""
-    aside = set_aside(task, cells)
-    return [cell for cell in cells if cell.window not in aside]
 
 
 def find_better(task: Task, cells: Sequence[Cell], verdict: Verdict) -> BetterMethod | None:

@@ -21,10 +21,11 @@ from numpy.typing import NDArray
 
 from contracts.calibration import LEVELS, AgeQuantiles, Calibration, untempered
 from contracts.cells import Cell
-from contracts.clock import Clock
+from contracts.clock import MICROSECOND, Clock
 from contracts.columns import EventColumns
 from contracts.task import Task
 from trainer.dataset import class_positions
+from trainer.suspects import counted
 
 # 0.4 … 4, in even steps of log T; 1 is one of them.
 TEMPERATURES: tuple[float, ...] = tuple(10 ** (k / 25) for k in range(-10, 16))
@@ -133,6 +134,18 @@ def calibrate(
         if 0 <= age < max_age
     ]
     return Calibration(fit_temperature(known, method) if temperature is None else temperature, ages)
+
+
+def calibration_of(task: Task, cells: Sequence[Cell], temperature: float | None = None) -> Calibration:
+    """The same for a task, from the windows of its matrix that count (`trainer.suspects`)."""
+    return calibrate(
+        counted(task, cells),
+        method=task.training.method,
+        clock=task.clock,
+        max_age=task.guard.max_age,
+        label_delay=task.label_delay // MICROSECOND,
+        temperature=temperature,
+    )
 
 
 def share_covered(cell: Cell, quantiles: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -30,14 +30,14 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from contracts.calibration import Calibration
 from contracts.catalog import Schema, list_tasks
 from contracts.cells import Cell, delete_origin
-from contracts.clock import MICROSECOND, format_moment, from_micros
+from contracts.clock import format_moment, from_micros
 from contracts.cycles import Cycle, State
 from contracts.errors import LeaseLost, MorrowError, NotFound
 from contracts.manifest import Manifest
 from contracts.matrix import Verdict
 from trainer.attempt import Attempt, begin, end, fail, in_store
-from trainer.backtest import Report, counted, fill_matrix, find_better, judge, report_epoch
-from trainer.calibrate import calibrate
+from trainer.backtest import Report, fill_matrix, find_better, judge, report_epoch
+from trainer.calibrate import calibration_of
 from trainer.candidates import (
     candidate_folder,
     delete_older,
@@ -136,14 +136,7 @@ def _retrain(attempt: Attempt) -> State:
     verdict = judge(reading, cells)
 
     begin(attempt, "fit")
-    calibration = calibrate(
-        counted(task, cells),
-        method=task.training.method,
-        clock=task.clock,
-        max_age=task.guard.max_age,
-        label_delay=task.label_delay // MICROSECOND,
-    )
-    manifest = _fit_or_reuse(attempt, reading, device, verdict, calibration)
+    manifest = _fit_or_reuse(attempt, reading, device, verdict, calibration_of(task, cells))
 
     begin(attempt, "verify")
     _verify(attempt, reading, manifest)

@@ -23,8 +23,8 @@ from contracts.errors import CycleError
 from contracts.matrix import COUNTED_WINDOWS, AgeVerdict, judge_ages
 from contracts.releases import Release
 from contracts.task import Task
-from trainer.backtest import Report, counted, judge, report_epoch
-from trainer.calibrate import calibrate
+from trainer.backtest import Report, judge, report_epoch
+from trainer.calibrate import calibration_of
 from trainer.candidates import UNCALIBRATED, Fit, candidate_folder, fit_origins, keep
 from trainer.champion import errors_on, rows_to_compare_on
 from trainer.gaps import Gap
@@ -35,7 +35,7 @@ from trainer.reading import Reading
 from trainer.rivals import find_rival, score_rival, with_method
 from trainer.score import num_empty_windows
 from trainer.settings import TrainerSettings
-from trainer.suspects import check_newest_window, set_aside
+from trainer.suspects import check_newest_window, counted, set_aside
 
 RIVALS = ("baseline", "last_window", GBDT)
 
@@ -170,7 +170,7 @@ def _step(walk: _Walk, history: History, origin: int, fit: Fit | None, fit_secon
     expected: tuple[AgeVerdict, ...] = ()
     if fit is not None:
         cells = history.ordered_cells()
-        verdict, expected, calibration = judge(past, cells), _expect(past, cells), _calibrate(task, cells)
+        verdict, expected, calibration = judge(past, cells), _expect(past, cells), calibration_of(task, cells)
         horizon = verdict.horizon
         home = walk.settings.home
         manifest = keep(
@@ -221,16 +221,6 @@ def _expect(past: Reading, cells: Sequence[Cell]) -> tuple[AgeVerdict, ...]:
     )
     empty = num_empty_windows(task, past.known(past.cutoff), past.cutoff)
     return tuple(replace(age, age=age.age - empty) for age in ages[empty:])
-
-
-def _calibrate(task: Task, cells: Sequence[Cell]) -> Calibration:
-    return calibrate(
-        counted(task, cells),
-        method=task.training.method,
-        clock=task.clock,
-        max_age=task.guard.max_age,
-        label_delay=task.label_delay // MICROSECOND,
-    )
 
 
 def _judge_beside_champion(history: History, past: Reading, cells: Sequence[Cell]) -> list[Decision]:

@@ -33,6 +33,13 @@ def set_aside(task: Task, cells: Iterable[Cell]) -> set[int]:
     return aside
 
 
+def counted(task: Task, cells: Iterable[Cell]) -> list[Cell]:
+    """The cells of the windows that are not set aside."""
+    known = list(cells)
+    aside = set_aside(task, known)
+    return [cell for cell in known if cell.window not in aside]
+
+
 def check_newest_window(task: Task, cells: Iterable[Cell], champion_cutoff: int | None) -> Decision:
     """Whether the newest window is ordinary to the champion, or explained by a younger fit that has seen the change.
 
