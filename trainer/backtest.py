@@ -16,14 +16,13 @@ from contracts.catalog import Schema
 from contracts.cells import Cell, read_cells, record_cells
 from contracts.clock import MICROSECOND, from_micros
 from contracts.errors import CycleError
-from contracts.manifest import Manifest
 from contracts.matrix import BetterMethod, Verdict, after_empty_windows, better_method, judge_horizon
 from contracts.task import Task
 from trainer.candidates import candidate_folder, find_kept, fit_origins, keep
 from trainer.device import choose_device
 from trainer.fit import EpochReport
 from trainer.judge import reason_to_skip
-from trainer.kept import open_kept, score_kept
+from trainer.kept import Kept, open_kept, score_kept
 from trainer.reading import Reading, read
 from trainer.score import complete_until, in_window, needed_pairs, num_empty_windows, target_windows
 from trainer.settings import TrainerSettings
@@ -102,7 +101,7 @@ def fill_matrix(
     task, home = reading.schema.task, settings.home
     matrix = {(cell.origin, cell.window, cell.method): cell for cell in read_matrix(engine, reading)}
     wanted = missing_pairs(reading, matrix.values())
-    kept = {origin: manifest for origin in wanted if (manifest := find_kept(home, task, origin))}
+    kept = {origin: found for origin in wanted if (found := find_kept(home, task, origin))}
     absent = [origin for origin in wanted if origin not in kept]
     if absent:
         absent += _soon_needed(reading, home)
@@ -116,20 +115,22 @@ def fill_matrix(
     def add(cells: Iterable[Cell]) -> None:
         matrix.update({(cell.origin, cell.window, cell.method): cell for cell in cells})
 
-    def store(manifest: Manifest) -> None:
-        cells = score_origin(reading, manifest.cutoff, wanted.get(manifest.cutoff, []), home)
+    def store(fit: Kept) -> None:
+        origin = fit.manifest.cutoff
+        cells = score_origin(reading, fit, wanted.get(origin, []))
         with engine.begin() as connection:
             record_cells(connection, reading.schema.task_id, task.recipe, cells, from_micros(reading.read_at))
         add(cells)
-        report("origin.scored", origin=manifest.cutoff, num_cells=len(cells))
+        report("origin.scored", origin=origin, num_cells=len(cells))
 
-    for manifest in kept.values():
-        store(manifest)
+    for found in kept.values():
+        store(found)
     for fit in fit_origins(reading, absent, device, settings.max_members, follow):
-        store(keep(fit, reading, home=home, device=device, git_sha=settings.git_sha, verdict=None))
+        keep(fit, reading, home=home, device=device, git_sha=settings.git_sha, verdict=None)
+        store(open_kept(candidate_folder(home, task, fit.origin)))
     for origin, window in _first_looks(reading, matrix.values()):
-        if find_kept(home, task, origin) is not None:
-            add(score_origin(reading, origin, [window], home))
+        if (early := find_kept(home, task, origin)) is not None:
+            add(score_origin(reading, early, [window]))
     return sorted(matrix.values(), key=lambda cell: (cell.window, cell.origin, cell.method))
 
 
@@ -183,10 +184,9 @@ def _soon_needed(reading: Reading, home: Path) -> list[int]:
     ]
 
 
-def score_origin(reading: Reading, origin: int, windows: Sequence[int], home: Path) -> list[Cell]:
+def score_origin(reading: Reading, kept: Kept, windows: Sequence[int]) -> list[Cell]:
     """Cells of one kept fit, and of naive at the same origin, on the rows of these windows known at the cutoff."""
     task = reading.schema.task
-    kept = open_kept(candidate_folder(home, task, origin))
     labelled = reading.events.as_of(reading.cutoff)
     return [
         cell

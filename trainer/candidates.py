@@ -17,16 +17,15 @@ import torch
 
 from contracts.calibration import Calibration
 from contracts.errors import ArtefactRefused
-from contracts.manifest import MANIFEST_FILE, Manifest, encode_manifest, read_manifest
+from contracts.manifest import MANIFEST_FILE, Manifest, encode_manifest
 from contracts.matrix import Verdict
 from contracts.task import Task
 from trainer.artefact import write_artefact
 from trainer.dataset import Encoded, Encoder, encode, fit_encoder
 from trainer.device import device_name
 from trainer.fit import EpochReport, Member, finish, fit
-from trainer.graph import verify_artefact
 from trainer.judge import validated_ages
-from trainer.kept import recipe_folder
+from trainer.kept import Kept, open_kept, recipe_folder
 from trainer.network import CohortNetwork
 from trainer.reading import Reading
 
@@ -130,17 +129,13 @@ def keep(
     )
 
 
-def find_kept(home: Path, task: Task, origin: int) -> Manifest | None:
-    """The manifest of the fit that is kept for an origin; None where there is none or its files are not sound."""
+def find_kept(home: Path, task: Task, origin: int) -> Kept | None:
+    """The fit that is kept for an origin, opened; None where there is none or its files are not sound."""
     folder = candidate_folder(home, task, origin)
-    if not folder.is_dir():
-        return None
     try:
-        manifest = read_manifest(folder)
-        verify_artefact(folder)
+        return open_kept(folder) if folder.is_dir() else None
     except ArtefactRefused:
         return None
-    return manifest if manifest.cutoff == origin and manifest.recipe == task.recipe else None
 
 
 def renew_verdict(

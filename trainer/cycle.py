@@ -196,11 +196,11 @@ def _fit_or_reuse(
     """The candidate's artefact: fitted and exported, or the kept one where it stands on the very same rows."""
     task, settings = attempt.schema.task, attempt.settings
     kept = find_kept(settings.home, task, reading.cutoff)
-    same_rows = kept is not None and kept.rows_digest == reading.known(reading.cutoff).digest
-    if kept is not None and same_rows and kept.seeds == seeds_of(task):
+    identity = reading.known(reading.cutoff).digest, seeds_of(task)
+    if kept is not None and (kept.manifest.rows_digest, kept.manifest.seeds) == identity:
         attempt.report("fit.reused", cutoff=reading.cutoff)
         begin(attempt, "export")
-        return renew_verdict(settings.home, reading, kept, verdict, calibration)
+        return renew_verdict(settings.home, reading, kept.manifest, verdict, calibration)
     # First the folder: the live job scores what it finds there.
     discard(settings.home, task, reading.cutoff)
     attempt.report("fit.began", cutoff=reading.cutoff)

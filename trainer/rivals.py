@@ -23,7 +23,7 @@ from trainer.backtest import Report
 from trainer.candidates import candidate_folder, find_kept, fit_origins, keep, seeds_of
 from trainer.dataset import draw_in_labels
 from trainer.gaps import Gap, find_gaps
-from trainer.graph import verify_artefact
+from trainer.kept import open_kept
 from trainer.methods.gbdt import GBDT, Gbdt, answer_gbdt, fit_gbdt, keep_gbdt, read_gbdt
 from trainer.reading import Reading
 from trainer.score import answer, complete_until, in_window, make_cell
@@ -108,12 +108,13 @@ def _find_network(reading: Reading, method: str, origin: int, settings: TrainerS
     """Classes and answers of a kept network of this method, fitted and kept first where there is none."""
     rival, home = with_method(reading, method), settings.home
     task = rival.schema.task
-    manifest = find_kept(home, task, origin)
-    if manifest is None:
+    kept = find_kept(home, task, origin)
+    if kept is None:
         (fit,) = fit_origins(rival, [origin], device, settings.max_members, lambda _epoch: None)
-        manifest = keep(fit, rival, home=home, device=device, git_sha=settings.git_sha, verdict=None)
-    session = verify_artefact(candidate_folder(home, task, origin))
-    return manifest.classes, lambda rows: answer(session, task, rows)
+        keep(fit, rival, home=home, device=device, git_sha=settings.git_sha, verdict=None)
+        kept = open_kept(candidate_folder(home, task, origin))
+    session = kept.session
+    return kept.manifest.classes, lambda rows: answer(session, task, rows)
 
 
 def _find_gbdt(reading: Reading, _method: str, origin: int, settings: TrainerSettings, _device: torch.device) -> Rival:
