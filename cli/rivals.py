@@ -25,7 +25,7 @@ from trainer.export import build_graph
 from trainer.graph import open_graph
 from trainer.reading import read
 from trainer.rivals import with_method
-from trainer.score import score_cell, score_naive
+from trainer.score import naive_answer, score_cell, score_naive
 from trainer.settings import TrainerSettings
 
 METHODS = {"all_past": "baseline", "last_window": "last_window"}
@@ -57,8 +57,8 @@ def score_rivals(
         classes = fit.encoder.classes
         session = open_graph(build_graph(fit.encoder, fit.network, fit.members).SerializeToString())
         cells[name] = score_cell(rival.schema.task, session, classes, rows, origin=start, window=start)
-    known = reading.fit_rows(start)
-    cells[BASE_RATE] = score_naive(schema.task, known, classes, rows, origin=start, window=start)
+    given = naive_answer(schema.task, reading.fit_rows(start), classes)
+    cells[BASE_RATE] = score_naive(schema.task, given, classes, rows, origin=start, window=start)
     return cells
 
 

@@ -10,13 +10,13 @@ from pathlib import Path
 
 from onnxruntime import InferenceSession
 
-from contracts.cells import NAIVE, Cell
+from contracts.cells import Cell
 from contracts.columns import EventColumns
 from contracts.errors import ArtefactRefused
 from contracts.manifest import MANIFEST_FILE, Manifest, read_manifest
 from contracts.task import Task
 from trainer.graph import verify_artefact
-from trainer.score import make_cell, repeat_answer, score_cell
+from trainer.score import score_cell, score_naive
 
 
 @dataclass(frozen=True)
@@ -69,14 +69,13 @@ def score_kept(kept: Kept, rows: EventColumns, *, window: int, num_revisions: in
         is_complete=is_complete,
         temperature=manifest.calibration.temperature,
     )
-    naive = make_cell(
+    naive = score_naive(
         task,
+        manifest.naive,
         manifest.classes,
-        repeat_answer(task, manifest.naive, len(rows)),
         rows,
         origin=manifest.cutoff,
         window=window,
-        method=NAIVE,
         num_revisions=num_revisions,
         is_complete=is_complete,
     )

@@ -169,7 +169,7 @@ def score_cell(
 
 def score_naive(
     task: Task,
-    known: EventColumns,
+    given: Sequence[float],
     classes: Sequence[str],
     rows: EventColumns,
     *,
@@ -178,11 +178,11 @@ def score_naive(
     num_revisions: int = 0,
     is_complete: bool = True,
 ) -> Cell:
-    """The same cell for saying what the newest window known at the origin says; `known` are the rows of that fit."""
+    """The same cell for giving the naive answer of that origin (`naive_answer`) to every row."""
     return make_cell(
         task,
         classes,
-        repeat_answer(task, naive_answer(task, known, classes), len(rows)),
+        _repeat(task, given, len(rows)),
         rows,
         origin=origin,
         window=window,
@@ -207,7 +207,7 @@ def naive_answer(task: Task, known: EventColumns, classes: Sequence[str]) -> lis
     return [float(np.float32(mean + deviation * shift)), float(np.float32(deviation * scale))]
 
 
-def repeat_answer(task: Task, given: Sequence[float], count: int) -> list[NDArray[np.float32]]:
+def _repeat(task: Task, given: Sequence[float], count: int) -> list[NDArray[np.float32]]:
     """One answer as a graph's outputs on that many rows: [probabilities (n, C)], or [mean (n,), scale (n,)]."""
     if task.is_classification:
         return [np.tile(np.array(given, np.float32), (count, 1))]

@@ -15,6 +15,7 @@ from trainer.score import (
     complete_until,
     in_window,
     make_cell,
+    naive_answer,
     needed_pairs,
     row_errors,
     score,
@@ -72,17 +73,19 @@ def test_answers_that_are_not_finite_are_refused() -> None:
 def test_naive_says_the_shares_of_the_newest_window_that_the_origin_knew() -> None:
     known = rows([0, 1, HOUR, HOUR + 1, HOUR + 2], [0, 0, 1, 1, 0], ("a", "b"))
     target = rows([2 * HOUR], [1], ("a", "b"))
-    cell = score_naive(task(), known, ("a", "b"), target, origin=2 * HOUR, window=2 * HOUR)
+    given = naive_answer(task(), known, ("a", "b"))
+    cell = score_naive(task(), given, ("a", "b"), target, origin=2 * HOUR, window=2 * HOUR)
     assert (cell.method, cell.num_rows, cell.metric) == (NAIVE, 1, 0.0)
     assert cell.loss == pytest.approx(-math.log(2.5 / 4), rel=1e-5)
 
 
 def test_naive_of_a_number_is_the_mean_of_the_newest_window() -> None:
     known = rows([0, HOUR, HOUR + 1], [100.0, 2.0, 4.0])
-    cell = score_naive(task("regression"), known, (), rows([2 * HOUR], [5.0]), origin=2 * HOUR, window=2 * HOUR)
+    given = naive_answer(task("regression"), known, ())
+    cell = score_naive(task("regression"), given, (), rows([2 * HOUR], [5.0]), origin=2 * HOUR, window=2 * HOUR)
     assert cell.metric == pytest.approx(2.0)
-    constant = replace(known, labels=np.array([1.0, 7.0, 7.0]))
-    same = score_naive(task("regression"), constant, (), rows([2 * HOUR], [7.0]), origin=2 * HOUR, window=2 * HOUR)
+    given = naive_answer(task("regression"), replace(known, labels=np.array([1.0, 7.0, 7.0])), ())
+    same = score_naive(task("regression"), given, (), rows([2 * HOUR], [7.0]), origin=2 * HOUR, window=2 * HOUR)
     assert same.metric == 0.0
 
 
@@ -119,7 +122,8 @@ def test_a_cell_of_numbers_holds_scores_and_no_temperatures() -> None:
 
 def test_naive_needs_no_sketches() -> None:
     known, target = rows([0, 1], [0, 1], ("a", "b")), rows([2 * HOUR], [1], ("a", "b"))
-    cell = score_naive(task(), known, ("a", "b"), target, origin=2 * HOUR, window=2 * HOUR, num_revisions=3)
+    given = naive_answer(task(), known, ("a", "b"))
+    cell = score_naive(task(), given, ("a", "b"), target, origin=2 * HOUR, window=2 * HOUR, num_revisions=3)
     assert (cell.scores, cell.tempered, cell.num_revisions) == ((), (), 3)
 
 
