@@ -17,7 +17,6 @@ import msgspec
 from sqlalchemy import ColumnElement, Connection, null, select
 
 from contracts.calibration import Calibration
-from contracts.catalog import lock_task
 from contracts.clock import from_micros, to_micros
 from contracts.cycles import is_releasing
 from contracts.database import releases
@@ -138,10 +137,9 @@ def find_former(connection: Connection, task_id: int, champion: str | None) -> s
 def note_moved_alias(connection: Connection, task_id: int, version: str, now: datetime) -> bool:
     """Write down that somebody has moved the alias in MLflow to a version released before; whether that was so.
 
-    `version` is what the alias names while this transaction holds the task's row (`contracts.catalog.lock_task`).
+    The caller holds the task's row (`contracts.catalog.lock_task`), and `version` is what the alias names meanwhile.
     Nothing is written for a version that was never released, nor while a cycle is releasing: that is its own move.
     """
-    lock_task(connection, task_id)
     if is_releasing(connection, task_id):
         return False
     rows = list_releases(connection, task_id, actions=CHAMPION_ACTIONS, limit=1, with_calibration=False)

@@ -11,7 +11,7 @@ import httpx
 import pytest
 from sqlalchemy import Engine, text
 
-from contracts.catalog import Schema
+from contracts.catalog import Schema, lock_task
 from contracts.clock import format_moment
 from contracts.releases import note_moved_alias
 from service.follower import Follower
@@ -289,5 +289,6 @@ async def test_a_champion_is_not_noted_twice(engine: Engine, schema: Schema) -> 
     outcomes = []
     for version in ("2", "1", "1", "3", "2"):
         with engine.begin() as connection:
+            lock_task(connection, schema.task_id)
             outcomes.append(note_moved_alias(connection, schema.task_id, version, datetime(2026, 3, 1, tzinfo=UTC)))
     assert outcomes == [False, True, False, False, True]
