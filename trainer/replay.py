@@ -9,7 +9,6 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
 
@@ -32,7 +31,7 @@ from trainer.history import History, Place
 from trainer.judge import Decision, check_horizon, check_rows, check_withheld, describe, first_failure, reason_to_skip
 from trainer.methods.gbdt import GBDT
 from trainer.reading import Reading
-from trainer.rivals import find_rival, score_rival, with_method
+from trainer.rivals import find_rival, is_left_out, score_rival, with_method
 from trainer.score import num_empty_windows
 from trainer.settings import TrainerSettings
 from trainer.suspects import check_newest_window, counted, set_aside
@@ -243,8 +242,7 @@ def _served(history: History, window: int) -> tuple[str, int] | None:
 
 def _run_rival(walk: _Walk, history: History, method: str, cutoffs: Sequence[Replayed]) -> list[Replayed]:
     """Fit a rival at the origins of what was served, score it on the same windows, and note the seconds."""
-    if method == GBDT and find_spec("lightgbm") is None:
-        walk.report("rival.left_out", method=method, reason="LightGBM is not installed; it comes with morrow[gbdt]")
+    if is_left_out(method, walk.report):
         return list(cutoffs)
     began = time.perf_counter()
     windows: dict[int, list[int]] = {}

@@ -75,10 +75,17 @@ def _gaps(engine: Engine, reading: Reading, report: Report) -> Iterable[Gap]:
     """The gaps that this reading can fill, by method and origin."""
     with engine.connect() as connection:
         gaps = find_gaps(connection, reading.schema, complete_until(reading.schema.task, reading.cutoff))
-    if any(gap.method == GBDT for gap in gaps) and find_spec("lightgbm") is None:
-        report("rival.left_out", method=GBDT, reason="LightGBM is not installed; it comes with morrow[gbdt]")
+    if any(gap.method == GBDT for gap in gaps) and is_left_out(GBDT, report):
         gaps = [gap for gap in gaps if gap.method != GBDT]
     return [gap for gap in gaps if reading.fingerprints.get(gap.window, (0, 0))[1] >= gap.num_revisions]
+
+
+def is_left_out(method: str, report: Report) -> bool:
+    """Whether a rival cannot be fitted here for want of what it needs, which is then reported."""
+    if method != GBDT or find_spec("lightgbm") is not None:
+        return False
+    report("rival.left_out", method=method, reason="LightGBM is not installed; it comes with morrow[gbdt]")
+    return True
 
 
 def find_rival(reading: Reading, method: str, origin: int, settings: TrainerSettings, device: torch.device) -> Rival:
