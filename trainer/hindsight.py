@@ -11,6 +11,7 @@ All figures are of windows whose labels were due at the end of the replay, score
                   horizon shorter than `max_age`
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
@@ -60,7 +61,7 @@ def find_outcomes(replay: Replay) -> list[Outcome]:
         for expected in cutoff.expected:
             window = cutoff.origin + expected.age * task.clock.window
             cell = replay.cells.get((cutoff.origin, window, task.training.method))
-            if cell is None or not cell.is_complete or expected.num_windows < 2:
+            if cell is None or not cell.is_complete or not math.isfinite(expected.mean):
                 continue
             quantile = find_quantile(cutoff.calibration, expected.age, NOMINAL)
             outcomes.append(
