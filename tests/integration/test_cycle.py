@@ -47,11 +47,6 @@ IDLE_IN_TRANSACTION = """
 
 
 @pytest.fixture
-def registry(mlflow_url: str) -> Registry:
-    return Registry(mlflow_url)
-
-
-@pytest.fixture
 def client(mlflow_url: str) -> MlflowClient:
     return MlflowClient(mlflow_url, mlflow_url)
 

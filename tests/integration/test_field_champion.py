@@ -35,11 +35,6 @@ NUM_KNOWN = 10
 
 
 @pytest.fixture
-def registry(mlflow_url: str) -> Registry:
-    return Registry(mlflow_url)
-
-
-@pytest.fixture
 def client(mlflow_url: str) -> MlflowClient:
     return MlflowClient(mlflow_url, mlflow_url)
 

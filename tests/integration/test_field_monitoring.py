@@ -53,11 +53,6 @@ print(read_manifest(folder).cutoff, len(verify_artefact(folder).get_inputs()))
 
 
 @pytest.fixture
-def registry(mlflow_url: str) -> Registry:
-    return Registry(mlflow_url)
-
-
-@pytest.fixture
 def schema(engine: Engine) -> Schema:
     """A scheduled task, one of whose windows has no events."""
     schema = define(engine, drifting_task(schedule="window"), GAP)

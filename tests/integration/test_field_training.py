@@ -40,11 +40,6 @@ from trainer.registry import Registry
 from trainer.score import in_window
 
 
-@pytest.fixture
-def registry(mlflow_url: str) -> Registry:
-    return Registry(mlflow_url)
-
-
 def retrain(engine: Engine, registry: Registry, schema: Schema, num_windows: int, home: Path, **how: str) -> Cycle:
     """A cycle at that many windows after the start, as it ended."""
     cycle = claim(engine, schema, cutoff_after(num_windows))

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-import pytest
 from sqlalchemy import Engine
 
 from contracts.catalog import Schema
@@ -31,11 +30,6 @@ from trainer.registry import Registry
 NUM_KNOWN = 10
 PATIENT = {"max_age": 4, "tolerance": 5.0}
 FORGETFUL = drifting_task().training.model_dump() | {"history": 2}
-
-
-@pytest.fixture
-def registry(mlflow_url: str) -> Registry:
-    return Registry(mlflow_url)
 
 
 def flip(event: Event) -> Event:

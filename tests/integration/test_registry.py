@@ -32,11 +32,6 @@ from trainer.run import Run
 CUTOFF = to_micros(datetime(2026, 1, 1, tzinfo=UTC))
 
 
-@pytest.fixture
-def registry(mlflow_url: str) -> Registry:
-    return Registry(mlflow_url)
-
-
 def artefact(folder: Path, name: str, cutoff: int = CUTOFF) -> Manifest:
     """A graph that answers two classes by the sign of one number, rates of 0, and their manifest."""
     folder.mkdir(parents=True, exist_ok=True)
