@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import fmean
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -22,9 +23,9 @@ from contracts.clock import Clock
 from contracts.errors import CycleError
 from contracts.task import Training
 from trainer.dataset import Encoded
-from trainer.methods import METHODS, Phase, Rows
+from trainer.methods import METHODS, Phase, Plan, Rows
 from trainer.minibatches import Stock, row_numbers, steps
-from trainer.network import CohortNetwork, architecture
+from trainer.network import Build, CohortNetwork, Network, architecture
 from trainer.objectives import (
     Batch,
     RowLoss,
@@ -41,6 +42,7 @@ _PARAMETERS, _ROWS, _DELTAS = range(3)
 _ROWS_PER_BLOCK = 8192
 
 Objective = Callable[[Batch, Tensor], Tensor]
+N = TypeVar("N", bound=Network)
 
 
 @dataclass(frozen=True)
@@ -90,20 +92,39 @@ def fit(
     targets are classes, others standardised labels. Raises CycleError where a member has no rows, or a loss that is
     not finite.
     """
+    plan = METHODS[training.method](training)
+    network = draw_network(members, training, plan.is_timed, dtype, CohortNetwork).to(device)
+    yield from train(network, members, plan, training, clock)
+    return network
+
+
+def draw_network(
+    members: Sequence[Member],
+    training: Training,
+    is_timed: bool,
+    dtype: torch.dtype,
+    build: Build[N],
+) -> N:
+    """An untrained network for these members, on the CPU: each member's parameters come from its own seed."""
+    first = members[0].rows
+    shape = architecture(training, first.dense.shape[1], first.codes.shape[1], members[0].num_outputs, is_timed)
+    seeds = [_seed(member.seed, _PARAMETERS) for member in members]
+    return build(shape, [member.vocabulary_sizes for member in members], seeds, dtype)
+
+
+def train(
+    network: Network, members: Sequence[Member], plan: Plan, training: Training, clock: Clock
+) -> Iterator[EpochReport]:
+    """Carry out a plan on a network, where it lies; yields a report an epoch. Raises as `fit` does."""
     for number, member in enumerate(members):
         if len(member.rows.u) == 0:
             raise CycleError(f"member {number} of the cohort has no rows to fit")
-    plan = METHODS[training.method](training)
-    first = members[0].rows
-    shape = architecture(training, first.dense.shape[1], first.codes.shape[1], members[0].num_outputs, plan.is_timed)
-    seeds = [_seed(member.seed, _PARAMETERS) for member in members]
-    network = CohortNetwork(shape, [member.vocabulary_sizes for member in members], seeds, dtype).to(device)
-    loss = cross_entropy if np.issubdtype(first.targets.dtype, np.integer) else gaussian
-    stock = Stock.of([member.rows for member in members], device, dtype)
+    like = next(iter(network.parameters()))
+    loss = cross_entropy if np.issubdtype(members[0].rows.targets.dtype, np.integer) else gaussian
+    stock = Stock.of([member.rows for member in members], like.device, like.dtype)
     for number, phase in enumerate(plan.phases):
         losses_of = _objective(network, loss, phase, training, clock)
         yield from _run(network, members, stock, phase=phase, number=number, losses_of=losses_of, training=training)
-    return network
 
 
 def finish(
@@ -119,23 +140,23 @@ def finish(
             return network
 
 
-def outputs(network: CohortNetwork, rows: Encoded, members: Sequence[int] | None = None) -> NDArray[np.float32]:
+def outputs(network: Network, rows: Encoded, members: Sequence[int] | None = None) -> NDArray[np.float32]:
     """Raw outputs `(len(members), n, K)` of these members (all where None) on the same encoded rows, block by block."""
     chosen = network if members is None else network.select(members)
-    like, num_members = chosen.head.weight, chosen.num_members
-    results = np.empty((num_members, len(rows.u), like.shape[2]), np.float32)
+    like, num_members = next(iter(chosen.parameters())), chosen.num_members
+    blocks: list[NDArray[np.float32]] = []
     with torch.inference_mode():
         for start in range(0, len(rows.u), _ROWS_PER_BLOCK):
             block = slice(start, start + _ROWS_PER_BLOCK)
             dense = torch.from_numpy(rows.dense[block]).to(like).expand(num_members, -1, -1)
             codes = torch.from_numpy(rows.codes[block]).to(like.device).expand(num_members, -1, -1)
             u = torch.from_numpy(rows.u[block]).to(like).expand(num_members, -1)
-            results[:, block] = chosen(dense, codes, u).cpu().numpy()
-    return results
+            blocks.append(chosen(dense, codes, u).cpu().numpy())
+    return np.concatenate(blocks, axis=1)
 
 
 def _run(
-    network: CohortNetwork,
+    network: Network,
     members: Sequence[Member],
     stock: Stock,
     *,
@@ -173,7 +194,7 @@ def _run(
             parameter.copy_(value)
 
 
-def _objective(network: CohortNetwork, loss: RowLoss, phase: Phase, training: Training, clock: Clock) -> Objective:
+def _objective(network: Network, loss: RowLoss, phase: Phase, training: Training, clock: Clock) -> Objective:
     """The phase's losses `(E,)` of a batch and a draw; between minibatches GI remembers its δ."""
     if phase.objective == "erm" or training.gi_weight == 0:
         return lambda batch, _draw: erm(network, loss, batch)

@@ -25,9 +25,9 @@ plain ReLUs only, and does not read the last `num_calendar` columns of dense.
 import copy
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int
@@ -206,6 +206,35 @@ class TReLU(nn.Module):
             return Dual(value, None)
         gap_rate = (g.rate - x.rate) * _is_positive(gap)
         return Dual(value, torch.addcmul(torch.addcmul(x.rate, shrink, gap_rate), h.rate, gap, value=-1))
+
+
+@runtime_checkable
+class Network(Protocol):
+    """What a fit trains: a cohort of networks F(x, u) and their rates; see `CohortNetwork` for the shapes."""
+
+    def __call__(self, dense: Tensor, codes: Tensor, u: Tensor) -> Tensor: ...
+    def dual(self, dense: Tensor, codes: Tensor, u: Tensor) -> tuple[Tensor, Tensor]: ...
+    def parameters(self) -> Iterator[nn.Parameter]: ...
+    def requires_grad_(self, requires_grad: bool = True) -> "Network": ...
+    def to(self, device: torch.device) -> "Network": ...
+    def select(self, members: Sequence[int]) -> "Network": ...
+    @property
+    def num_members(self) -> int: ...
+
+
+N_co = TypeVar("N_co", bound=Network, covariant=True)
+
+
+class Build(Protocol[N_co]):
+    """How an untrained network is made: what `CohortNetwork` takes."""
+
+    def __call__(
+        self,
+        architecture: Architecture,
+        vocabulary_sizes: Sequence[tuple[int, ...]],
+        seeds: Sequence[int],
+        dtype: torch.dtype,
+    ) -> N_co: ...
 
 
 class CohortNetwork(nn.Module):

@@ -17,7 +17,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from contracts.task import DeltaMode
-from trainer.network import CohortNetwork
+from trainer.network import Network
 
 # A standardised label's scale stays within e^±5: neither a single row nor an extrapolated output can make it infinite.
 LOG_SCALE_LIMIT = 5.0
@@ -65,28 +65,26 @@ def gaussian(outputs: Float[Tensor, "E n 2"], targets: Float[Tensor, "E n"]) -> 
     return 0.5 * errors * errors + log_of_scale + 0.5 * math.log(2 * math.pi)
 
 
-def erm(network: CohortNetwork, loss: RowLoss, batch: Batch) -> Float[Tensor, " E"]:
+def erm(network: Network, loss: RowLoss, batch: Batch) -> Float[Tensor, " E"]:
     """Mean of ℓ(y, F(x, u)) over each member's rows."""
     return loss(network(batch.dense, batch.codes, batch.u), batch.targets).mean(1)
 
 
-def interpolated(
-    network: CohortNetwork, loss: RowLoss, batch: Batch, delta: Float[Tensor, " E"]
-) -> Float[Tensor, " E"]:
+def interpolated(network: Network, loss: RowLoss, batch: Batch, delta: Float[Tensor, " E"]) -> Float[Tensor, " E"]:
     """Mean of ℓ(y, F(x, u − δ) + δ·∂F(x, u − δ)/∂u) over each member's rows."""
     value, rate = network.dual(batch.dense, batch.codes, batch.u - delta[:, None])
     return loss(value + delta[:, None, None] * rate, batch.targets).mean(1)
 
 
 def gradient_interpolation(
-    network: CohortNetwork, loss: RowLoss, batch: Batch, delta: Float[Tensor, " E"], weight: float
+    network: Network, loss: RowLoss, batch: Batch, delta: Float[Tensor, " E"], weight: float
 ) -> Float[Tensor, " E"]:
     """The GI loss for a given δ: the plain loss plus λ times the interpolated one (equation 1 of the paper)."""
     return erm(network, loss, batch) + weight * interpolated(network, loss, batch, delta)
 
 
 def worst_delta(
-    network: CohortNetwork,
+    network: Network,
     loss: RowLoss,
     batch: Batch,
     *,
@@ -115,7 +113,7 @@ def worst_delta(
     return _ascend(network, loss, batch, shifts, torch.where(is_stuck, drawn, last))
 
 
-def _worst_of_grid(network: CohortNetwork, loss: RowLoss, batch: Batch, shifts: Shifts) -> Tensor:
+def _worst_of_grid(network: Network, loss: RowLoss, batch: Batch, shifts: Shifts) -> Tensor:
     u = batch.u
     points = torch.linspace(shifts.maximum, -shifts.maximum, shifts.steps, dtype=u.dtype, device=u.device)
     candidates = points[:, None].expand(-1, u.shape[0])
@@ -124,7 +122,7 @@ def _worst_of_grid(network: CohortNetwork, loss: RowLoss, batch: Batch, shifts: 
     return candidates.gather(0, losses.argmax(0, keepdim=True))[0]
 
 
-def _ascend(network: CohortNetwork, loss: RowLoss, batch: Batch, shifts: Shifts, start: Tensor) -> Tensor:
+def _ascend(network: Network, loss: RowLoss, batch: Batch, shifts: Shifts, start: Tensor) -> Tensor:
     """Steps of one length up the interpolated loss, with the gradient in δ alone."""
     length, delta = shifts.rate * shifts.maximum, start
     network.requires_grad_(False)

@@ -16,6 +16,7 @@ from contracts.clock import Clock
 from contracts.task import Training
 from trainer.dataset import Encoded
 from trainer.fit import Member
+from trainer.network import Build, CohortNetwork, Network
 
 Metric = Literal["error_percent", "mae"]
 
@@ -27,6 +28,7 @@ class Split:
     `known` and `unseen` are encoded alike; the targets of `unseen` are withheld (−1, or NaN), the true ones stand in
     `answers` `(n,)`, in class positions or in the target's own unit, for the scorer alone. `vocabulary_sizes` and
     `num_outputs` are those of `trainer.fit.Member`. A regression's label is `label_mean + label_scale · target`.
+    `build` makes the network that the set asks for: rows of features, images, or texts.
     """
 
     origin: int
@@ -39,6 +41,7 @@ class Split:
     metric: Metric
     label_mean: float = 0.0
     label_scale: float = 1.0
+    build: Build[Network] = CohortNetwork
 
     @property
     def is_classification(self) -> bool:
@@ -62,6 +65,6 @@ Method = Callable[[Split, Training, Sequence[int]], NDArray[np.float32]]
 def errors(split: Split, outputs: NDArray[np.float32]) -> NDArray[np.float64]:
     """Percent of wrong classes, or mean absolute error in the target's unit, of each member `(E,)`."""
     if split.is_classification:
-        return 100 * (outputs.argmax(-1) != split.answers).mean(1)
+        return np.asarray(100 * (outputs.argmax(-1) != split.answers).mean(1))
     means = split.label_mean + split.label_scale * outputs[..., 0].astype(np.float64)
-    return np.abs(means - split.answers).mean(1)
+    return np.asarray(np.abs(means - split.answers).mean(1))
