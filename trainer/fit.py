@@ -146,7 +146,7 @@ def outputs(network: Network, rows: Encoded, members: Sequence[int] | None = Non
     like, num_members = next(iter(chosen.parameters())), chosen.num_members
     blocks: list[NDArray[np.float32]] = []
     with torch.inference_mode():
-        for start in range(0, len(rows.u), _ROWS_PER_BLOCK):
+        for start in range(0, max(len(rows.u), 1), _ROWS_PER_BLOCK):  # no rows are an empty block
             block = slice(start, start + _ROWS_PER_BLOCK)
             dense = torch.from_numpy(rows.dense[block]).to(like).expand(num_members, -1, -1)
             codes = torch.from_numpy(rows.codes[block]).to(like.device).expand(num_members, -1, -1)
