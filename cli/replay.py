@@ -57,6 +57,8 @@ def print_replay(
     began = now()
     origin = None if first is None else _parse("--from", first)
     cutoff = to_micros(began) if last is None else min(_parse("--to", last), to_micros(began))
+    if origin is not None and origin >= cutoff:
+        raise InvalidInput([Fault("--from", f"is not before {'now' if last is None else '--to'}")])
     engine = make_engine(database_url)
     try:
         with engine.connect() as connection:

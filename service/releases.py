@@ -199,12 +199,13 @@ def _find_champion(connection: Connection, task_id: int) -> str:
 
 
 def _allowed_bounds(schema: Schema, promised: Release) -> tuple[int | None, int]:
-    """Cutoff, and cutoff plus `max_age` windows, of a released version; rows of old name no cutoff."""
-    cutoff = (promised.verdict or {}).get("cutoff")
-    if cutoff is None:
+    """Cutoff, and cutoff plus `max_age` of the windows that it was released with; rows of old name no cutoff."""
+    verdict = promised.verdict or {}
+    if "cutoff" not in verdict:
         return None, promised.valid_until
-    start = parse_moment(cutoff)
-    latest = start + schema.task.guard.max_age * schema.task.clock.window
+    start = parse_moment(verdict["cutoff"])
+    window = (promised.valid_until - start) // verdict["horizon"]
+    latest = start + schema.task.guard.max_age * window
     return start, max(latest, promised.valid_until)
 
 

@@ -4,6 +4,7 @@ Read in a few small queries, once per look of the follower for all tasks, so tha
 database; the status of a task reads the same anew.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -57,7 +58,7 @@ class Standing:
     bound      the newest row that set until when this version is valid
     recent     attempts, newest cutoff first
     judged     the newest attempt whose candidate was released or held
-    realised   errors of this version, by age
+    realised   finite errors of this version, by age
     """
 
     defined_at: datetime
@@ -181,5 +182,7 @@ def _read_realised(connection: Connection, task_id: int, forecaster: Forecaster)
             mark.is_complete,
         )
         for mark in marks
-        if mark.origin == manifest.cutoff and mark.method == task.training.method
+        if mark.origin == manifest.cutoff
+        and mark.method == task.training.method
+        and math.isfinite(error_of(mark, manifest.error_name))
     )

@@ -13,7 +13,6 @@ written while the task's row is held, so two trainers write them once.
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from statistics import median
 
 import structlog
 from sqlalchemy import Connection, Engine
@@ -26,6 +25,7 @@ from contracts.task import Task
 from trainer.adaptation import adapt
 from trainer.promises import Change, Promise, read_promise
 from trainer.score import complete_until
+from trainer.suspects import enough_rows
 
 log = structlog.get_logger(__name__)
 
@@ -123,9 +123,9 @@ def _change(promise: Promise, action: Action, window: int, valid_until: int, mar
 def find_settled(task: Task, marks: Iterable[Mark], now: int) -> list[Mark]:
     """The complete cells of our method on windows that count by now (microseconds)."""
     complete = [mark for mark in marks if mark.is_complete and mark.method == task.training.method]
-    usual = median({mark.window: mark.num_rows for mark in complete}.values() or [0])
+    enough = enough_rows(complete)
     last = complete_until(task, now) - task.clock.window
-    return [mark for mark in complete if mark.num_rows >= usual / 2 or mark.window < last]
+    return [mark for mark in complete if mark.num_rows >= enough or mark.window < last]
 
 
 def enforce(engine: Engine, task_id: int, task: Task, now: datetime, *, since: int) -> bool:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from statistics import median
 
 from contracts.bands import predictive_limit
-from contracts.cells import Cell, error_of
+from contracts.cells import Cell, Mark, error_of
 from contracts.clock import format_moment
 from contracts.task import Task
 from trainer.judge import Decision
@@ -78,13 +78,18 @@ def check_newest_window(task: Task, cells: Iterable[Cell], champion_cutoff: int 
     return Decision("newest_window", False, error, limit, reason)
 
 
+def enough_rows(marks: Iterable[Mark | Cell]) -> float:
+    """Half as many rows as a complete window usually has: of fewer, nothing is concluded in haste."""
+    return median({mark.window: mark.num_rows for mark in marks if mark.is_complete}.values() or [0]) / 2
+
+
 def _errors(task: Task, cells: Iterable[Cell]) -> Errors:
-    """By window, oldest first. Of a window that is not complete, half as many rows must be known as is usual."""
+    """By window, oldest first; a window that is not complete counts once it has enough rows."""
     ours = [cell for cell in cells if cell.method == task.training.method]
-    usual = median([cell.num_rows for cell in ours if cell.is_complete] or [0])
+    enough = enough_rows(ours)
     errors: dict[int, dict[int, float]] = {}
     for cell in sorted(ours, key=lambda cell: cell.window):
-        if cell.is_complete or cell.num_rows >= usual / 2:
+        if cell.is_complete or cell.num_rows >= enough:
             errors.setdefault(cell.window, {})[cell.origin] = error_of(cell, task.error_name)
     return errors
 

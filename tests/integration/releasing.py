@@ -50,8 +50,9 @@ def note(
     now: datetime = NOW,
     verdict: dict[str, Any] | None = None,
 ) -> None:
-    """One row; a release says of which cutoff it is."""
-    figures = {"cutoff": format_moment(CUTOFF), "recipe": schema.task.recipe} if action == "release" else None
+    """One row; a release says of which cutoff it is and how many windows it promises."""
+    promise = {"cutoff": format_moment(CUTOFF), "recipe": schema.task.recipe, "horizon": (valid_until - CUTOFF) // WEEK}
+    figures = promise if action == "release" else None
     with engine.begin() as connection:
         record_release(
             connection,

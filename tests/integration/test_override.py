@@ -8,7 +8,7 @@ import httpx
 import pytest
 from sqlalchemy import Engine
 
-from contracts.catalog import Schema
+from contracts.catalog import Schema, define_task
 from contracts.clock import format_moment
 from contracts.cycles import claim_cycle, end_cycle, request_cycle
 from service.copies import Current, write_current
@@ -75,6 +75,19 @@ async def test_an_override_stays_between_the_cutoff_and_the_longest_horizon(
     else:
         assert answer.json()["errors"][0]["field"] == "valid_until"
         assert len(history(engine, schema)) == 1
+
+
+async def test_an_override_counts_the_windows_that_the_version_was_released_with(
+    client: httpx.AsyncClient, engine: Engine, schema: Schema
+) -> None:
+    note(engine, schema, "7", "release")
+    halved = schema.task.model_copy(update={"window": schema.task.window / 2})
+    with engine.begin() as connection:
+        define_task(connection, halved, NOW)
+    for valid_until, status in ((CUTOFF + 4 * WEEK, 200), (CUTOFF + 4 * WEEK + 1, 422)):
+        assert (
+            await override(client, schema, version="7", valid_until=format_moment(valid_until))
+        ).status_code == status
 
 
 async def test_a_release_that_names_no_cutoff_is_not_stretched(
