@@ -196,16 +196,26 @@ class TReLU(nn.Module):
         self.threshold = Linear(num_members, gate_width, width, scale=_GATE_SCALE)
 
     def forward(self, x: Dual, tau: Dual) -> Dual:
+        return bend(x, *self.gates(tau))
+
+    def gates(self, tau: Dual) -> tuple[Dual, Dual]:
+        """Slope h(τ) and threshold g(τ)."""
         for_slope, for_threshold = _halves(_tanh(self.hidden(tau)))
-        h: Dual = self.slope(for_slope)
-        g: Dual = self.threshold(for_threshold)
-        gap = (g.value - x.value).relu()
-        shrink = 1 - h.value
-        value = torch.addcmul(x.value, shrink, gap)
-        if x.rate is None or h.rate is None or g.rate is None:
-            return Dual(value, None)
-        gap_rate = (g.rate - x.rate) * _is_positive(gap)
-        return Dual(value, torch.addcmul(torch.addcmul(x.rate, shrink, gap_rate), h.rate, gap, value=-1))
+        return self.slope(for_slope), self.threshold(for_threshold)
+
+
+def bend(x: Dual, h: Dual, g: Dual) -> Dual:
+    """The TReLU of x for a slope and a threshold that fit its shape; an x without a rate is held."""
+    gap = (g.value - x.value).relu()
+    shrink = 1 - h.value
+    value = torch.addcmul(x.value, shrink, gap)
+    if h.rate is None or g.rate is None:
+        return Dual(value, None)
+    is_below = _is_positive(gap)
+    if x.rate is None:
+        return Dual(value, torch.addcmul(shrink * g.rate * is_below, h.rate, gap, value=-1))
+    gap_rate = (g.rate - x.rate) * is_below
+    return Dual(value, torch.addcmul(torch.addcmul(x.rate, shrink, gap_rate), h.rate, gap, value=-1))
 
 
 @runtime_checkable
