@@ -34,6 +34,7 @@ from trainer.objectives import (
     erm,
     gaussian,
     gradient_interpolation,
+    interpolated,
     worst_delta,
 )
 
@@ -205,7 +206,9 @@ def _objective(network: Network, loss: RowLoss, phase: Phase, training: Training
     def losses(batch: Batch, draw: Tensor) -> Tensor:
         nonlocal last
         before = torch.zeros_like(draw) if last is None else last
-        last = worst_delta(network, loss, batch, shifts=shifts, last=before, draw=draw)
+        last = worst_delta(
+            network, lambda delta: interpolated(network, loss, batch, delta), shifts=shifts, last=before, draw=draw
+        )
         return gradient_interpolation(network, loss, batch, last, training.gi_weight)
 
     return losses

@@ -1,8 +1,9 @@
-"""What a fit minimises: the plain loss, and the Gradient Interpolation loss around it.
+"""What a fit minimises: the plain loss, the Gradient Interpolation loss around it, and the paper's two ablations of it.
 
 The interpolated loss asks that the outputs at u follow from value and rate at u − δ, for the worst δ nearby, and so
-supervises ∂F/∂u with labels. Everything here is per member: losses leave as `(E,)` and the caller adds them up, so that
-no member's gradient depends on how many others there are.
+supervises ∂F/∂u with labels. The paper's ablations ask for less: that ∂F/∂u be small, or that the outputs hold at
+u + δ. Everything here is per member: losses leave as `(E,)` and the caller adds them up, so that no member's gradient
+depends on how many others there are.
 
 Legend: ℓ loss of a row   F(x, u) the network's outputs   δ a shift of model time, one per member and minibatch `(E,)`
         λ = gi_weight     δ_max in model time here (`delta_max` of a recipe is in windows)
@@ -25,6 +26,8 @@ LOG_SCALE_LIMIT = 5.0
 _STUCK = 0.05
 
 RowLoss = Callable[[Tensor, Tensor], Tensor]
+# What δ `(E,)` costs each member `(E,)`; a member's loss depends on its own δ only.
+ShiftLoss = Callable[[Tensor], Tensor]
 
 
 @dataclass(frozen=True)
@@ -83,16 +86,38 @@ def gradient_interpolation(
     return erm(network, loss, batch) + weight * interpolated(network, loss, batch, delta)
 
 
+def perturbed(network: Network, loss: RowLoss, batch: Batch, delta: Float[Tensor, " E"]) -> Float[Tensor, " E"]:
+    """Mean of ℓ(y, F(x, u + δ)) over each member's rows."""
+    return loss(network(batch.dense, batch.codes, batch.u + delta[:, None]), batch.targets).mean(1)
+
+
+def time_perturb(
+    network: Network, loss: RowLoss, batch: Batch, delta: Float[Tensor, " E"], weight: float
+) -> Float[Tensor, " E"]:
+    """The plain loss plus λ times the loss at a time that is off by a given δ (equation 4 of the paper)."""
+    return erm(network, loss, batch) + weight * perturbed(network, loss, batch, delta)
+
+
+def grad_reg(network: Network, loss: RowLoss, batch: Batch, weight: float, window: float) -> Float[Tensor, " E"]:
+    """The plain loss plus λ times the mean of ‖∂F/∂t‖² over each member's rows (equation 3 of the paper).
+
+    t counts windows, `window` in model time each, so that λ means the same for every span: ∂F/∂t = window·∂F/∂u. All
+    outputs count, a regression's log-scale among them.
+    """
+    value, rate = network.dual(batch.dense, batch.codes, batch.u)
+    slopes = (window * rate).square().sum(2).mean(1)
+    return loss(value, batch.targets).mean(1) + weight * slopes
+
+
 def worst_delta(
     network: Network,
-    loss: RowLoss,
-    batch: Batch,
+    loss_of: ShiftLoss,
     *,
     shifts: Shifts,
     last: Float[Tensor, " E"],
     draw: Float[Tensor, " E"],
 ) -> Float[Tensor, " E"]:
-    """The δ of this minibatch, within ±δ_max.
+    """The δ of this minibatch, within ±δ_max, whose loss is large; the network's parameters are held meanwhile.
 
     `last` is the δ of the minibatch before (0 at first), `draw` is uniform in [−1, 1): the only randomness.
 
@@ -105,32 +130,31 @@ def worst_delta(
     if shifts.mode == "random":
         return drawn
     if shifts.mode == "grid":
-        return _worst_of_grid(network, loss, batch, shifts)
+        return _worst_of_grid(loss_of, shifts, like=draw)
     if shifts.mode == "adversarial":
-        return _ascend(network, loss, batch, shifts, drawn)
+        return _ascend(network, loss_of, shifts, drawn)
     size = last.abs() / shifts.maximum
     is_stuck = (size < _STUCK) | (size > 1 - _STUCK)
-    return _ascend(network, loss, batch, shifts, torch.where(is_stuck, drawn, last))
+    return _ascend(network, loss_of, shifts, torch.where(is_stuck, drawn, last))
 
 
-def _worst_of_grid(network: Network, loss: RowLoss, batch: Batch, shifts: Shifts) -> Tensor:
-    u = batch.u
-    points = torch.linspace(shifts.maximum, -shifts.maximum, shifts.steps, dtype=u.dtype, device=u.device)
-    candidates = points[:, None].expand(-1, u.shape[0])
+def _worst_of_grid(loss_of: ShiftLoss, shifts: Shifts, like: Tensor) -> Tensor:
+    points = torch.linspace(shifts.maximum, -shifts.maximum, shifts.steps, dtype=like.dtype, device=like.device)
+    candidates = points[:, None].expand(-1, len(like))
     with torch.no_grad():
-        losses = torch.stack([interpolated(network, loss, batch, delta) for delta in candidates])
+        losses = torch.stack([loss_of(delta) for delta in candidates])
     return candidates.gather(0, losses.argmax(0, keepdim=True))[0]
 
 
-def _ascend(network: Network, loss: RowLoss, batch: Batch, shifts: Shifts, start: Tensor) -> Tensor:
-    """Steps of one length up the interpolated loss, with the gradient in δ alone."""
+def _ascend(network: Network, loss_of: ShiftLoss, shifts: Shifts, start: Tensor) -> Tensor:
+    """Steps of one length up the loss, with the gradient in δ alone."""
     length, delta = shifts.rate * shifts.maximum, start
     network.requires_grad_(False)
     try:
         for _ in range(shifts.steps):
             delta = delta.detach().requires_grad_()
             # A member's loss depends on its own δ only, so the gradient of the sum holds each member's own.
-            (slope,) = torch.autograd.grad(interpolated(network, loss, batch, delta).sum(), delta)
+            (slope,) = torch.autograd.grad(loss_of(delta).sum(), delta)
             delta = (delta.detach() + length * slope.sign()).clamp(-shifts.maximum, shifts.maximum)
     finally:
         network.requires_grad_(True)

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 import torch
@@ -12,18 +13,30 @@ from trainer.network import CohortNetwork, architecture
 from trainer.objectives import (
     Batch,
     RowLoss,
+    ShiftLoss,
     Shifts,
     cross_entropy,
     erm,
     gaussian,
+    grad_reg,
     gradient_interpolation,
     interpolated,
     log_scale,
+    time_perturb,
     worst_delta,
 )
 
 RECIPE = Training(width=5, num_layers=2, embedding=2, time_width=4, time_linear=1, trelu_width=3, calendar=("week",))
 MODES: tuple[DeltaMode, ...] = ("random", "adversarial", "warm", "grid")
+SHIFT = torch.tensor([0.13, -0.07], dtype=torch.float64)
+
+# Losses (E,) of a cohort on rows for a weight λ, δ fixed.
+Objective = Callable[[CohortNetwork, RowLoss, Batch, float], Tensor]
+OBJECTIVES: list[Objective] = [
+    lambda network, loss, batch, weight: gradient_interpolation(network, loss, batch, SHIFT, weight),
+    lambda network, loss, batch, weight: time_perturb(network, loss, batch, SHIFT, weight),
+    lambda network, loss, batch, weight: grad_reg(network, loss, batch, weight, window=0.3),
+]
 
 
 def cohort(num_outputs: int = 3, num_members: int = 2) -> CohortNetwork:
@@ -47,7 +60,13 @@ def shifts(mode: DeltaMode, steps: int = 3) -> Shifts:
 
 
 def search(mode: DeltaMode, last: Tensor, draw: Tensor, steps: int = 3) -> Tensor:
-    return worst_delta(cohort(), cross_entropy, rows(), shifts=shifts(mode, steps), last=last, draw=draw)
+    network = cohort()
+    return worst_delta(network, loss_of(network, rows()), shifts=shifts(mode, steps), last=last, draw=draw)
+
+
+def loss_of(network: CohortNetwork, batch: Batch) -> ShiftLoss:
+    """GI's loss of a δ."""
+    return lambda delta: interpolated(network, cross_entropy, batch, delta)
 
 
 def pair(first: float, second: float) -> Tensor:
@@ -98,14 +117,37 @@ def test_log_scale_is_squashed_within_five() -> None:
 
 def test_gi_loss_by_hand() -> None:
     """y = 0.5 at u = −0.4 with δ = 0.3: beside F(−0.4) = sin(−0.4) stands sin(−0.7) + 0.3·cos(−0.7)."""
-    u, targets = (torch.tensor([[number]], dtype=torch.float64) for number in (-0.4, 0.5))
-    batch = Batch(torch.zeros_like(u)[..., None], torch.zeros(1, 1, 0, dtype=torch.int64), u, targets)
-    constant = 0.5 * math.log(2 * math.pi)
-    plain = 0.5 * (0.5 - math.sin(-0.4)) ** 2 + constant
-    bent = 0.5 * (0.5 - math.sin(-0.7) - 0.3 * math.cos(-0.7)) ** 2 + constant
+    plain = squared_loss(0.5, math.sin(-0.4))
+    bent = squared_loss(0.5, math.sin(-0.7) + 0.3 * math.cos(-0.7))
     delta = torch.tensor([0.3], dtype=torch.float64)
-    found = gradient_interpolation(sine(), gaussian, batch, delta, 2.0)
+    found = gradient_interpolation(sine(), gaussian, moment(-0.4, 0.5), delta, 2.0)
     torch.testing.assert_close(found, torch.tensor([plain + 2 * bent], dtype=torch.float64))
+
+
+def moment(u: float, target: float) -> Batch:
+    """One row of one member, whose features say nothing."""
+    times, targets = (torch.tensor([[number]], dtype=torch.float64) for number in (u, target))
+    return Batch(torch.zeros_like(times)[..., None], torch.zeros(1, 1, 0, dtype=torch.int64), times, targets)
+
+
+def squared_loss(target: float, output: float) -> float:
+    """−log N(target; output, 1)."""
+    return 0.5 * (target - output) ** 2 + 0.5 * math.log(2 * math.pi)
+
+
+def test_grad_reg_by_hand() -> None:
+    """Of F = sin u at u = −0.4 the slope per window of 0.25 is 0.25·cos(−0.4); the log-scale has none."""
+    found = grad_reg(sine(), gaussian, moment(-0.4, 0.5), weight=2.0, window=0.25)
+    expected = squared_loss(0.5, math.sin(-0.4)) + 2 * (0.25 * math.cos(-0.4)) ** 2
+    torch.testing.assert_close(found, torch.tensor([expected], dtype=torch.float64))
+
+
+def test_time_perturb_by_hand() -> None:
+    """y = 0.5 at u = −0.4 with δ = 0.3: beside F(−0.4) = sin(−0.4) stands F(−0.1) = sin(−0.1)."""
+    delta = torch.tensor([0.3], dtype=torch.float64)
+    found = time_perturb(sine(), gaussian, moment(-0.4, 0.5), delta, weight=2.0)
+    expected = squared_loss(0.5, math.sin(-0.4)) + 2 * squared_loss(0.5, math.sin(-0.1))
+    torch.testing.assert_close(found, torch.tensor([expected], dtype=torch.float64))
 
 
 def test_interpolation_without_shift_is_the_plain_loss() -> None:
@@ -115,7 +157,8 @@ def test_interpolation_without_shift_is_the_plain_loss() -> None:
     )
 
 
-def test_weight_zero_is_erm_bit_for_bit() -> None:
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_weight_zero_is_erm_bit_for_bit(objective: Objective) -> None:
     def results(objective: Callable[[CohortNetwork], Tensor]) -> list[Tensor]:
         network = cohort()
         losses = objective(network)
@@ -123,16 +166,16 @@ def test_weight_zero_is_erm_bit_for_bit() -> None:
         return [losses.detach(), *(p.grad for p in network.parameters() if p.grad is not None)]
 
     plain = results(lambda network: erm(network, cross_entropy, rows()))
-    bent = results(lambda network: gradient_interpolation(network, cross_entropy, rows(), pair(0.1, -0.2), 0.0))
-    assert all(torch.equal(a, b) for a, b in zip(plain, bent, strict=True))
+    other = results(lambda network: objective(network, cross_entropy, rows(), 0.0))
+    assert all(torch.equal(a, b) for a, b in zip(plain, other, strict=True))
 
 
-def assert_gradient_is_exact(loss: RowLoss, batch: Batch, num_outputs: int) -> None:
+def assert_gradient_is_exact(objective: Objective, loss: RowLoss, batch: Batch, num_outputs: int) -> None:
     """Central differences of every single parameter, δ fixed; members' losses are summed."""
-    network, delta, step = cohort(num_outputs), pair(0.13, -0.07), 1e-6
+    network, step = cohort(num_outputs), 1e-6
 
     def total() -> Tensor:
-        return gradient_interpolation(network, loss, batch, delta, 0.7).sum()
+        return objective(network, loss, batch, 0.7).sum()
 
     torch.autograd.backward(total())
     with torch.no_grad():
@@ -149,13 +192,15 @@ def assert_gradient_is_exact(loss: RowLoss, batch: Batch, num_outputs: int) -> N
                 assert abs(float(found[i] - (above - below) / (2 * step))) < 1e-7, f"{name}[{i}]"
 
 
-def test_gi_gradient_of_every_parameter_equals_a_finite_difference_for_three_classes() -> None:
-    assert_gradient_is_exact(cross_entropy, rows(), num_outputs=3)
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_gradient_of_every_parameter_equals_a_finite_difference_for_three_classes(objective: Objective) -> None:
+    assert_gradient_is_exact(objective, cross_entropy, rows(), num_outputs=3)
 
 
-def test_gi_gradient_of_every_parameter_equals_a_finite_difference_for_regression() -> None:
-    batch = rows()
-    assert_gradient_is_exact(gaussian, Batch(batch.dense, batch.codes, batch.u, batch.dense[..., 0]), num_outputs=2)
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_gradient_of_every_parameter_equals_a_finite_difference_for_regression(objective: Objective) -> None:
+    batch = replace(rows(), targets=rows().dense[..., 0])
+    assert_gradient_is_exact(objective, gaussian, batch, num_outputs=2)
 
 
 def test_gi_trains_the_rate() -> None:
@@ -199,7 +244,7 @@ def test_grid_takes_each_members_worst_point() -> None:
 def test_ascent_raises_the_interpolated_loss() -> None:
     network, batch, small = cohort(), rows(), Shifts("adversarial", maximum=0.2, steps=3, rate=0.05)
     draw = pair(0.4, -0.4)
-    delta = worst_delta(network, cross_entropy, batch, shifts=small, last=pair(0, 0), draw=draw)
+    delta = worst_delta(network, loss_of(network, batch), shifts=small, last=pair(0, 0), draw=draw)
     before, after = (interpolated(network, cross_entropy, batch, d) for d in (draw * 0.2, delta))
     assert (after > before).all()
 
@@ -218,7 +263,7 @@ def test_warm_leaves_zero_and_the_bound_by_a_fresh_draw(stuck: float) -> None:
 
 def test_search_gives_parameters_no_gradient_and_leaves_them_trainable() -> None:
     network = cohort()
-    worst_delta(network, cross_entropy, rows(), shifts=shifts("warm"), last=pair(0, 0), draw=pair(0.5, 0.5))
+    worst_delta(network, loss_of(network, rows()), shifts=shifts("warm"), last=pair(0, 0), draw=pair(0.5, 0.5))
     assert all(parameter.grad is None and parameter.requires_grad for parameter in network.parameters())
 
 
@@ -226,7 +271,7 @@ def test_other_members_rows_do_not_move_a_members_delta() -> None:
     network, batch, other = cohort(), rows(), rows(seed=5)
     mixed = Batch(*(torch.stack([a[0], b[1]]) for a, b in zip(vars(batch).values(), vars(other).values(), strict=True)))
     deltas = [
-        worst_delta(network, cross_entropy, each, shifts=shifts("warm"), last=pair(0.1, 0.1), draw=pair(0, 0))
+        worst_delta(network, loss_of(network, each), shifts=shifts("warm"), last=pair(0.1, 0.1), draw=pair(0, 0))
         for each in (batch, mixed)
     ]
     assert deltas[0][0] == deltas[1][0]
