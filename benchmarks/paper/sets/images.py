@@ -1,0 +1,80 @@
+"""Rot-MNIST: handwritten digits that turn counter-clockwise by 15° from each domain to the next.
+
+The paper draws 1,000 images a domain from MNIST; ours come from its 10,000 test images, no image twice. They are
+turned about their centre with linear interpolation, what comes in from outside being black.
+"""
+
+import gzip
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.paper.networks import ConvNetwork
+from benchmarks.paper.sets.cut import DAY, Encoding, PaperSet, clock_of, even_edges
+from benchmarks.paper.sets.files import FILES, find_files
+from benchmarks.paper.splits import Metric
+from contracts.task import Calendar
+from trainer.network import Build, Network
+
+NUM_DOMAINS, IMAGES, TURN, SIDE = 5, 1000, 15, 28
+_NUM_DIGITS = 10
+_IMAGES_HEADER, _LABELS_HEADER = 16, 8
+
+
+@dataclass(frozen=True)
+class Images:
+    """Pixels `(n, 784)` in [0, 1], from black to white, and digits `(n,)`. Nothing is learned from them."""
+
+    at: NDArray[np.int64]
+    pixels: NDArray[np.float32]
+    digits: NDArray[np.int64]
+    build: Build[Network] = field(default=ConvNetwork)
+    task: None = None
+    metric: Metric = "error_percent"
+
+    def encode(self, known: slice, unseen: slice, _calendar: tuple[Calendar, ...], /) -> Encoding:
+        rows = slice(known.start, unseen.stop)
+        return Encoding(
+            dense=self.pixels[rows],
+            codes=np.zeros((rows.stop - rows.start, 0), np.int64),
+            targets=self.digits[rows],
+            answers=self.digits[rows].astype(np.float64),
+            vocabulary_sizes=(),
+            num_outputs=_NUM_DIGITS,
+        )
+
+
+def load_mnist(folder: Path, seed: int = 0) -> PaperSet:
+    """1,000 images in each of five domains, the last the test. Raises NotFound."""
+    from scipy import ndimage
+
+    images_path, labels_path = find_files(folder, "mnist")
+    images = np.frombuffer(gzip.decompress(images_path.read_bytes()), np.uint8, offset=_IMAGES_HEADER)
+    labels = np.frombuffer(gzip.decompress(labels_path.read_bytes()), np.uint8, offset=_LABELS_HEADER)
+    chosen = drawn(seed, len(labels))
+    pixels = images.reshape(-1, SIDE, SIDE)[chosen].astype(np.float32) / 255
+    turned = [
+        ndimage.rotate(pixels[number], TURN * number, axes=(2, 1), reshape=False, order=1).reshape(IMAGES, -1)
+        for number in range(NUM_DOMAINS)
+    ]
+    return PaperSet(
+        name="mnist",
+        title="Rot-MNIST",
+        contents=Images(
+            at=np.repeat(np.arange(NUM_DOMAINS) * DAY, IMAGES),
+            pixels=np.concatenate(turned),
+            digits=labels[chosen].ravel().astype(np.int64),
+        ),
+        edges=even_edges(0, DAY, NUM_DOMAINS),
+        clock=clock_of(DAY, NUM_DOMAINS),
+        test_origin=NUM_DOMAINS - 1,
+        files=FILES["mnist"],
+    )
+
+
+def drawn(seed: int, num_images: int) -> NDArray[np.int64]:
+    """Positions of each domain's images in the file, `(5, 1000)`, all different."""
+    order = np.random.default_rng(seed).permutation(num_images)
+    return order[: NUM_DOMAINS * IMAGES].reshape(NUM_DOMAINS, IMAGES)
