@@ -22,7 +22,18 @@ RESERVED_NAMES = frozenset({"at", "task", "coverage", "rate"})
 
 Calendar = Literal["day", "week", "year"]
 DeltaMode = Literal["random", "adversarial", "warm", "grid"]
-Rival = Literal["baseline", "last_window", "gbdt"]
+# What trains a network: our method, the paper's rivals and its ablations of ours.
+Method = Literal[
+    "gi",
+    "baseline",
+    "last_window",
+    "inc_finetune",
+    "base_time",
+    "inc_finetune_time",
+    "grad_reg",
+    "time_perturb",
+]
+Rival = Literal[Method, "gbdt"]
 
 _CENTURY = timedelta(days=36_525)
 
@@ -101,7 +112,7 @@ class Guard(Spec):
 class Training(Spec):
     """The recipe: network, objective and schedule of one fit. Times are in windows, rates are Adam's learning rates."""
 
-    method: Literal["gi", "baseline", "last_window"] = "gi"
+    method: Method = "gi"
     num_seeds: int = Field(4, ge=1, le=16, description="members of the released cohort, whose outputs are averaged")
     history: int | None = Field(None, ge=1, description="newest windows that a fit reads; all where unset")
     calendar: tuple[Calendar, ...] = ("day", "week", "year")
@@ -121,9 +132,14 @@ class Training(Spec):
     finetune_windows: int = Field(2, ge=0, description="newest windows k that are fine-tuned on, in order")
     finetune_epochs: int = Field(3, ge=0, description="epochs on each of them")
     finetune_rate: float = Field(5e-4, gt=0)
+    early_stopping: bool = Field(
+        False, description="whether fine-tuning on a window keeps the epoch with the lowest loss on the next window"
+    )
     weight_decay: float = Field(1e-4, ge=0, description="decoupled (AdamW)")
     averaged: float = Field(0.5, ge=0, le=1, description="share of a phase, at its end, whose weights are averaged")
-    gi_weight: float = Field(0.5, ge=0, description="λ, the weight of the interpolated loss")
+    gi_weight: float = Field(
+        0.5, ge=0, description="λ, the weight of the interpolated loss, or of what an ablation has in its place"
+    )
     gi_pretrain: bool = Field(False, description="whether GI also shapes the pre-training phase")
     delta_max: float = Field(2.0, gt=0, description="bound of δ, in windows")
     delta_mode: DeltaMode = "warm"

@@ -23,7 +23,8 @@ from contracts.clock import Clock
 from contracts.errors import CycleError
 from contracts.task import Training
 from trainer.dataset import Encoded
-from trainer.methods import METHODS, Phase, Plan, Rows
+from trainer.early_stopping import EarlyStopping
+from trainer.methods import METHODS, Phase, Plan
 from trainer.minibatches import Stock, row_numbers, steps
 from trainer.network import Build, CohortNetwork, Network, architecture
 from trainer.objectives import (
@@ -33,16 +34,22 @@ from trainer.objectives import (
     cross_entropy,
     erm,
     gaussian,
+    grad_reg,
     gradient_interpolation,
     interpolated,
+    perturbed,
+    time_perturb,
     worst_delta,
 )
+from trainer.steps import following_range, num_steps, plan_steps, row_range
 
 # What a seed is used for. Each use has a generator of its own, so that none disturbs another.
 _PARAMETERS, _ROWS, _DELTAS = range(3)
 _ROWS_PER_BLOCK = 8192
 
 Objective = Callable[[Batch, Tensor], Tensor]
+# Objectives with a shift δ: the loss that δ is to make large, and the whole for a given δ.
+_SHIFTED = {"gi": (interpolated, gradient_interpolation), "time_perturb": (perturbed, time_perturb)}
 N = TypeVar("N", bound=Network)
 
 
@@ -123,9 +130,9 @@ def train(
     like = next(iter(network.parameters()))
     loss = cross_entropy if np.issubdtype(members[0].rows.targets.dtype, np.integer) else gaussian
     stock = Stock.of([member.rows for member in members], like.device, like.dtype)
-    for number, phase in enumerate(plan.phases):
-        losses_of = _objective(network, loss, phase, training, clock)
-        yield from _run(network, members, stock, phase=phase, number=number, losses_of=losses_of, training=training)
+    num_windows = max(len(np.unique(member.rows.windows)) for member in members)
+    for number, phase in enumerate(plan.phases_of(num_windows)):
+        yield from _run(network, members, stock, loss, phase=phase, number=number, training=training, clock=clock)
 
 
 def finish(
@@ -160,22 +167,26 @@ def _run(
     network: Network,
     members: Sequence[Member],
     stock: Stock,
+    loss: RowLoss,
     *,
     phase: Phase,
     number: int,
-    losses_of: Objective,
     training: Training,
+    clock: Clock,
 ) -> Iterator[EpochReport]:
     """One phase: train until its longest member is done, then load what each member has kept."""
     parameters = list(network.parameters())
     like = parameters[0]
-    own_steps = [_num_steps(member.rows, phase, training) for member in members]
-    schedule = _schedule(own_steps, phase.epochs, training.averaged, like)
+    own_steps = [num_steps(member.rows, phase, training) for member in members]
+    schedule = plan_steps(own_steps, phase.epochs, training.averaged, like)
+    losses_of = _objective(network, loss, phase, training, clock)
     optimiser = torch.optim.AdamW(parameters, lr=phase.rate, weight_decay=training.weight_decay, fused=True)
     kept = [parameter.detach().clone() for parameter in parameters]
+    watched = [following_range(member.rows, phase.rows) if phase.watches_next else (0, 0) for member in members]
+    stopping = EarlyStopping(network, loss, stock, watched, kept) if any(end for _, end in watched) else None
     sums = like.new_zeros(phase.epochs + 1, len(members))
     epoch, began = 0, time.perf_counter()
-    draws = _draws(members, phase, number, num_steps=max(own_steps), batch_size=training.batch_size, like=like)
+    draws = _draws(members, phase, number, length=max(own_steps), batch_size=training.batch_size, like=like)
     for step, (rows, draw) in enumerate(draws):
         losses = losses_of(stock.batch(rows), draw)
         optimiser.zero_grad()
@@ -183,6 +194,8 @@ def _run(
         torch.autograd.backward((losses * schedule.is_active[step]).sum())
         optimiser.step()
         _keep(kept, parameters, schedule.newest[step])
+        if stopping is not None and schedule.is_ending[step].any():
+            stopping.offer(kept, torch.from_numpy(schedule.is_ending[step]).to(like.device))
         sums.scatter_add_(0, schedule.epoch[step][None], losses.detach()[None])
         if step + 1 == schedule.ends[epoch]:
             means = (sums[epoch] / (schedule.epoch == epoch).sum(0)).tolist()
@@ -191,14 +204,18 @@ def _run(
             yield EpochReport(phase.name, epoch, phase.epochs, tuple(means), time.perf_counter() - began)
             began = time.perf_counter()
     with torch.no_grad():
-        for parameter, value in zip(parameters, kept, strict=True):
+        for parameter, value in zip(parameters, kept if stopping is None else stopping.chosen(kept), strict=True):
             parameter.copy_(value)
 
 
 def _objective(network: Network, loss: RowLoss, phase: Phase, training: Training, clock: Clock) -> Objective:
-    """The phase's losses `(E,)` of a batch and a draw; between minibatches GI remembers its δ."""
-    if phase.objective == "erm" or training.gi_weight == 0:
+    """The phase's losses `(E,)` of a batch and a draw; between minibatches δ is remembered."""
+    weight = training.gi_weight
+    if phase.objective == "erm" or weight == 0:
         return lambda batch, _draw: erm(network, loss, batch)
+    if phase.objective == "grad_reg":
+        return lambda batch, _draw: grad_reg(network, loss, batch, weight, clock.window / clock.span)
+    loss_of, total = _SHIFTED[phase.objective]
     maximum = training.delta_max * clock.window / clock.span
     shifts = Shifts(training.delta_mode, maximum, training.delta_steps, training.delta_rate)
     last: Tensor | None = None
@@ -207,15 +224,15 @@ def _objective(network: Network, loss: RowLoss, phase: Phase, training: Training
         nonlocal last
         before = torch.zeros_like(draw) if last is None else last
         last = worst_delta(
-            network, lambda delta: interpolated(network, loss, batch, delta), shifts=shifts, last=before, draw=draw
+            network, lambda delta: loss_of(network, loss, batch, delta), shifts=shifts, last=before, draw=draw
         )
-        return gradient_interpolation(network, loss, batch, last, training.gi_weight)
+        return total(network, loss, batch, last, weight)
 
     return losses
 
 
 def _draws(
-    members: Sequence[Member], phase: Phase, number: int, *, num_steps: int, batch_size: int, like: Tensor
+    members: Sequence[Member], phase: Phase, number: int, *, length: int, batch_size: int, like: Tensor
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """Row numbers and δ draws of each step; generators are each member's and each phase's own."""
 
@@ -223,57 +240,14 @@ def _draws(
         return torch.Generator().manual_seed(_seed(member.seed, purpose, number))
 
     streams = [
-        row_numbers(*_range(member.rows, phase.rows), batch_size, generator(member, _ROWS)) for member in members
+        row_numbers(*row_range(member.rows, phase.rows), batch_size, generator(member, _ROWS)) for member in members
     ]
-    return steps(streams, [generator(member, _DELTAS) for member in members], num_steps, like.device, like.dtype)
+    return steps(streams, [generator(member, _DELTAS) for member in members], length, like.device, like.dtype)
 
 
 def _seed(seed: int, *purpose: int) -> int:
     low, high = np.random.SeedSequence((seed, *purpose)).generate_state(2)
     return int(high) << 32 | int(low)
-
-
-def _range(rows: Encoded, which: Rows) -> tuple[int, int]:
-    """Half-open range of the row numbers that a phase names; empty where there is no such window."""
-    if which == "all":
-        return 0, len(rows.u)
-    starts = np.unique(rows.windows)
-    if which > len(starts):
-        return 0, 0
-    start = starts[-which]
-    return int(np.searchsorted(rows.windows, start, "left")), int(np.searchsorted(rows.windows, start, "right"))
-
-
-def _num_steps(rows: Encoded, phase: Phase, training: Training) -> int:
-    """Steps of one member in a phase, one an epoch at least; 0 where it lacks the window that the phase spends."""
-    first, end = _range(rows, phase.budget)
-    visits = min(end - first, training.rows_per_epoch) * phase.epochs
-    return max(phase.epochs, math.ceil(visits / training.batch_size)) if visits else 0
-
-
-@dataclass(frozen=True)
-class _Schedule:
-    """What each step of a phase means to each member; tables are `(S, E)`."""
-
-    epoch: Tensor  # the member's own epoch from 0, or the number of epochs where it is past its end
-    is_active: Tensor  # 1 up to the member's last step, then 0
-    newest: Tensor  # weight of the newest parameters in the kept ones
-    ends: tuple[int, ...]  # steps after which the longest member has ended each epoch
-
-
-def _schedule(own_steps: Sequence[int], num_epochs: int, averaged: float, like: Tensor) -> _Schedule:
-    """Kept parameters are the mean over the last `averaged` share of a member's own steps, at least over its last."""
-    own, longest = np.array(own_steps), max(own_steps)
-    step = np.arange(longest)[:, None]
-    is_active = step < own
-    epoch = np.where(is_active, step * num_epochs // np.maximum(own, 1), num_epochs)
-    num_averaged = np.maximum(step + 1 - np.floor(own * (1 - averaged)), 1)
-    return _Schedule(
-        epoch=torch.from_numpy(epoch).to(like.device),
-        is_active=torch.from_numpy(is_active).to(like),
-        newest=torch.from_numpy(is_active / num_averaged).to(like),
-        ends=tuple(math.ceil(longest * (epoch + 1) / num_epochs) for epoch in range(num_epochs)),
-    )
 
 
 def _keep(kept: Sequence[Tensor], parameters: Sequence[Tensor], newest: Tensor) -> None:

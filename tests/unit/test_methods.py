@@ -1,13 +1,18 @@
 """A plan says what the paper's algorithm does, and a rival gets the same budget."""
 
+from dataclasses import replace
+from typing import Literal
+
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from contracts.task import Training
+from contracts.task import Method, Training
 from trainer.dataset import Encoded
-from trainer.methods import METHODS, naive
+from trainer.methods import METHODS, Oldest, naive
+from trainer.steps import following_range, row_range
 
+Ablation = Literal["grad_reg", "time_perturb"]
 RECIPE = Training(finetune_windows=3, pretrain_epochs=4, finetune_epochs=2, pretrain_rate=0.01, finetune_rate=0.001)
 
 
@@ -28,18 +33,53 @@ def test_gi_may_shape_the_pretraining_too() -> None:
 def test_a_phase_without_epochs_is_left_out(field: str, names: list[str]) -> None:
     training = RECIPE.model_copy(update={field: 0, "finetune_windows": 1})
     for method in METHODS.values():
-        assert [phase.name for phase in method(training).phases] == names
+        assert [phase.name for phase in method(training).phases_of(1)] == names
 
 
-@pytest.mark.parametrize(("rival", "rows"), [("baseline", "all"), ("last_window", 1)])
-def test_rivals_see_no_time_and_spend_the_same_budget_on_other_rows(rival: str, rows: str | int) -> None:
+@pytest.mark.parametrize(
+    ("rival", "rows", "is_timed"), [("baseline", "all", False), ("base_time", "all", True), ("last_window", 1, False)]
+)
+def test_rivals_spend_the_same_budget_on_other_rows(rival: Method, rows: str | int, is_timed: bool) -> None:
     ours, plan = METHODS["gi"](RECIPE), METHODS[rival](RECIPE)
-    assert not plan.is_timed
+    assert plan.is_timed == is_timed
     assert [(phase.budget, phase.epochs) for phase in plan.phases] == [
         (phase.budget, phase.epochs) for phase in ours.phases
     ]
     assert {phase.rows for phase in plan.phases} == {rows}
     assert {phase.objective for phase in plan.phases} == {"erm"}
+
+
+@pytest.mark.parametrize(("rival", "is_timed"), [("inc_finetune", False), ("inc_finetune_time", True)])
+def test_incremental_rivals_learn_one_window_after_the_other(rival: Method, is_timed: bool) -> None:
+    plan = METHODS[rival](RECIPE)
+    assert plan.is_timed == is_timed
+    assert [(p.name, p.rows, p.budget, p.epochs, p.rate, p.objective) for p in plan.phases_of(3)] == [
+        ("pretrain", Oldest(1), Oldest(1), 4, 0.01, "erm"),
+        ("finetune_2", Oldest(2), Oldest(2), 2, 0.001, "erm"),
+        ("finetune_3", Oldest(3), Oldest(3), 2, 0.001, "erm"),
+    ]
+
+
+@pytest.mark.parametrize("ablation", ["grad_reg", "time_perturb"])
+@pytest.mark.parametrize("gi_pretrain", [False, True])
+def test_ablations_are_our_plan_with_another_objective(ablation: Ablation, gi_pretrain: bool) -> None:
+    training = RECIPE.model_copy(update={"gi_pretrain": gi_pretrain})
+    ours, plan = METHODS["gi"](training), METHODS[ablation](training)
+    assert plan == replace(
+        ours, phases=tuple(replace(p, objective=ablation if p.objective == "gi" else "erm") for p in ours.phases)
+    )
+
+
+def test_phases_name_windows_from_either_end() -> None:
+    rows = encoded(np.array([0, 1, 0, 1, 1, 1, 0]))
+    assert [row_range(rows, which) for which in ("all", 1, 2, 3)] == [(0, 7), (3, 7), (0, 3), (0, 0)]
+    assert [row_range(rows, Oldest(number)) for number in (1, 2, 3)] == [(0, 3), (3, 7), (0, 0)]
+
+
+def test_the_next_window_is_that_of_the_following_snapshot() -> None:
+    rows = encoded(np.array([0, 1, 0, 1, 1, 1, 0]))
+    assert [following_range(rows, which) for which in ("all", 1, 2, 3)] == [(0, 0), (0, 0), (3, 7), (0, 3)]
+    assert [following_range(rows, Oldest(number)) for number in (1, 2)] == [(3, 7), (0, 0)]
 
 
 def encoded(targets: NDArray[np.int64] | NDArray[np.float32]) -> Encoded:

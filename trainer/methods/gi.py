@@ -22,6 +22,7 @@ def gi(training: Training) -> Plan:
             epochs=training.finetune_epochs,
             rate=training.finetune_rate,
             objective="gi",
+            watches_next=training.early_stopping,
         )
         for newest in range(training.finetune_windows, 0, -1)
     ]
