@@ -48,23 +48,18 @@ class Images:
 
 def load_mnist(folder: Path, seed: int = 0) -> PaperSet:
     """1,000 images in each of five domains, the last the test. Raises NotFound."""
-    from scipy import ndimage
-
     images_path, labels_path = find_files(folder, "mnist")
     images = np.frombuffer(gzip.decompress(images_path.read_bytes()), np.uint8, offset=_IMAGES_HEADER)
     labels = np.frombuffer(gzip.decompress(labels_path.read_bytes()), np.uint8, offset=_LABELS_HEADER)
     chosen = drawn(seed, len(labels))
-    pixels = images.reshape(-1, SIDE, SIDE)[chosen].astype(np.float32) / 255
-    turned = [
-        ndimage.rotate(pixels[number], TURN * number, axes=(2, 1), reshape=False, order=1).reshape(IMAGES, -1)
-        for number in range(NUM_DOMAINS)
-    ]
+    upright = images.reshape(-1, SIDE, SIDE)[chosen].astype(np.float32) / 255
+    pixels = [turned(upright[number], TURN * number).reshape(IMAGES, -1) for number in range(NUM_DOMAINS)]
     return PaperSet(
         name="mnist",
         title="Rot-MNIST",
         contents=Images(
             at=np.repeat(np.arange(NUM_DOMAINS) * DAY, IMAGES),
-            pixels=np.concatenate(turned),
+            pixels=np.concatenate(pixels),
             digits=labels[chosen].ravel().astype(np.int64),
         ),
         edges=even_edges(0, DAY, NUM_DOMAINS),
@@ -72,6 +67,14 @@ def load_mnist(folder: Path, seed: int = 0) -> PaperSet:
         test_origin=NUM_DOMAINS - 1,
         files=FILES["mnist"],
     )
+
+
+def turned(images: NDArray[np.float32], degrees: int) -> NDArray[np.float32]:
+    """Images `(n, 28, 28)` turned about their centre, counter-clockwise."""
+    from scipy import ndimage
+
+    result: NDArray[np.float32] = ndimage.rotate(images, degrees, axes=(2, 1), reshape=False, order=1)
+    return result
 
 
 def drawn(seed: int, num_images: int) -> NDArray[np.int64]:

@@ -32,15 +32,21 @@ def draw_moons(_folder: Path, seed: int = 0) -> PaperSet:
 
 
 def fresh_domain(number: int, seed: int) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """Points `(200, 2)` and classes `(200,)`: half circles of radius 1, noise of deviation 0.1, turned 18°·number."""
+    """Points `(200, 2)` and classes `(200,)`: half circles of radius 1, noise of deviation 0.1, as `turned`."""
     generator = np.random.default_rng((seed, number))
     angle = np.linspace(0, np.pi, POINTS // 2)
     upper = np.stack([np.cos(angle), np.sin(angle)], axis=1)
     lower = np.stack([1 - np.cos(angle), 0.5 - np.sin(angle)], axis=1)
-    turn = np.deg2rad(TURN * number)
-    turned = np.array([[np.cos(turn), np.sin(turn)], [-np.sin(turn), np.cos(turn)]])
     points = np.concatenate([upper, lower]) + generator.normal(scale=_NOISE, size=(POINTS, 2))
-    return points @ turned, np.repeat([0, 1], POINTS // 2)
+    return turned(points, number), np.repeat([0, 1], POINTS // 2)
+
+
+def turned(points: NDArray[np.float64], number: int) -> NDArray[np.float64]:
+    """Points `(n, 2)` turned about the origin by 18°·number, counter-clockwise."""
+    angle = np.deg2rad(TURN * number)
+    turn = np.array([[np.cos(angle), np.sin(angle)], [-np.sin(angle), np.cos(angle)]])
+    result: NDArray[np.float64] = points @ turn
+    return result
 
 
 def _paper_set(name: str, title: str, points: NDArray[np.float64], classes: NDArray[np.int64]) -> PaperSet:
