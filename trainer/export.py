@@ -1,9 +1,10 @@
 """An encoder and its cohort as ONNX graphs, built by hand from the weights.
 
 A graph takes raw values and answers in the target's own terms (`contracts.manifest` names its inputs and outputs), so
-any ONNX runtime gives the same answer and nothing about encoding is written twice for serving. It is `trainer.dataset`
-and `trainer.network` once more, operator by operator, with the same legend; tests hold the two to each other. As there,
-every layer maps a `Dual` to a `Dual`, so the same description gives the graph of values and that of their rates.
+any ONNX runtime gives the same answer and nothing about encoding is written twice for serving. It is `trainer.dataset`,
+`trainer.layers` and `trainer.network` once more, operator by operator, with the same legend; tests hold them to each
+other. As there, every layer maps a `Dual` to a `Dual`, so the same description gives the graph of values and that of
+their rates.
 
 Every activation of the cohort is `(E, n, width)`, as in torch. Features are the same for all members; they take their
 axis E by a product with ones, the only way that needs no count of rows.
@@ -18,7 +19,8 @@ from numpy.typing import NDArray
 
 from trainer.dataset import DENSE_LIMIT, PERIODS, Encoder
 from trainer.heads import answer_classes, answer_values
-from trainer.network import CohortNetwork, TReLU
+from trainer.layers import TReLU
+from trainer.network import CohortNetwork
 from trainer.nodes import DOUBLE, FLOAT, INT64, STRING, Dual, Nodes, rows_of
 
 Weights = dict[str, NDArray[np.float32]]

@@ -21,7 +21,7 @@ Constant = NDArray[Any] | np.generic
 
 
 class Dual(NamedTuple):
-    """Names of a value and of its rate ∂/∂u, which is None where no rate is asked for: as in `trainer.network`."""
+    """Names of a value and of its rate ∂/∂u, which is None where no rate is asked for: as in `trainer.layers`."""
 
     value: str
     rate: str | None

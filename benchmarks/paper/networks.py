@@ -1,4 +1,4 @@
-"""Networks for rows that are images or texts, from the layers of `trainer.network`.
+"""Networks for rows that are images or texts, from the layers of `trainer.layers`.
 
 `ConvNetwork` is the paper's for Rot-MNIST: blocks of a convolution and a TReLU whose slope and threshold all pixels of
 a channel share, then a fully connected layer with a TReLU, then the head. It reads an image from dense. `BagNetwork` is
@@ -19,7 +19,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from trainer.network import Architecture, CohortNetwork, Dual, Embedding, Linear, ReLU, Time2Vec, TReLU, bend
+from trainer.layers import Dual, Embedding, Linear, ReLU, Time2Vec, TReLU, bend
+from trainer.network import Architecture, CohortNetwork
 
 # Channels of the first block; each further block doubles them.
 FIRST_CHANNELS = 16

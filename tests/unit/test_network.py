@@ -8,17 +8,8 @@ import torch
 from torch import Tensor
 
 from contracts.task import Training
-from trainer.network import (
-    Architecture,
-    CohortNetwork,
-    Dual,
-    Embedding,
-    Linear,
-    ReLU,
-    Time2Vec,
-    TReLU,
-    architecture,
-)
+from trainer.layers import Dual, Embedding, Linear, ReLU, Time2Vec, TReLU
+from trainer.network import Architecture, CohortNetwork, architecture
 
 # torch.func.jvp itself calls what torch deprecates.
 pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")
