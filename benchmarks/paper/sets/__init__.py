@@ -8,6 +8,7 @@
     elec2, elec2_40            the published arrays, tested on domain 29 as in the paper or 40 as by its successors
     elec2_rows, elec2_rows_40  the same rows with their true calendar, as the service reads them
     house, appliance           as the service reads them
+    m5_hobbies, m5_household   sales by item, store and day (we lack the files)
 
 No loader learns anything from a row: scalers and vocabularies are learned by `PaperSet.split`, from known rows alone.
 """
@@ -21,6 +22,7 @@ from benchmarks.paper.sets.cut import PaperSet
 from benchmarks.paper.sets.elec2 import load_elec2_arrays, load_elec2_rows
 from benchmarks.paper.sets.house import load_house_sales
 from benchmarks.paper.sets.images import load_mnist
+from benchmarks.paper.sets.m5 import load_m5
 from benchmarks.paper.sets.moons import draw_moons, load_moons
 from benchmarks.paper.sets.onp import load_onp
 from benchmarks.paper.sets.shuttle import load_shuttle, load_shuttle_raw
@@ -43,6 +45,8 @@ SETS: dict[str, Callable[[Path], PaperSet]] = {
     "elec2_rows_40": partial(load_elec2_rows, name="elec2_rows_40", test_origin=40),
     "house": load_house_sales,
     "appliance": load_appliance_readings,
+    "m5_hobbies": partial(load_m5, name="m5_hobbies", title="M5-Hobbies", category="HOBBIES"),
+    "m5_household": partial(load_m5, name="m5_household", title="M5-Household", category="HOUSEHOLD"),
 }
 
 # The set of `published.PUBLISHED` that a set's figures stand beside, where its name is another.
