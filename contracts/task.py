@@ -33,7 +33,7 @@ Method = Literal[
     "grad_reg",
     "time_perturb",
 ]
-Rival = Literal[Method, "gbdt"]
+Rival = Literal[Method, "gbdt", "extrapolated_linear"]
 
 _CENTURY = timedelta(days=36_525)
 

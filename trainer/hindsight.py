@@ -136,7 +136,7 @@ def errors_on_window(replay: Replay, cutoff: Replayed) -> dict[str, float | None
     task = replay.task
     origin = cutoff.served[1] if cutoff.served else cutoff.origin
     errors: dict[str, float | None] = {}
-    for method, name in NAMES.items():
+    for method, name in ({task.training.method: task.training.method} | NAMES).items():
         cell = replay.cells.get((origin, cutoff.origin, method))
         is_ours = method == task.training.method
         is_known = cell is not None and cell.is_complete and not (is_ours and cutoff.served is None)

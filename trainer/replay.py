@@ -29,6 +29,7 @@ from trainer.champion import errors_on, rows_to_compare_on
 from trainer.gaps import Gap
 from trainer.history import History, Place
 from trainer.judge import Decision, check_horizon, check_rows, check_withheld, describe, first_failure, reason_to_skip
+from trainer.methods import METHODS
 from trainer.methods.gbdt import GBDT
 from trainer.reading import Reading
 from trainer.rivals import find_rival, is_left_out, score_rival, with_method
@@ -252,8 +253,9 @@ def _run_rival(walk: _Walk, history: History, method: str, cutoffs: Sequence[Rep
         if cell is not None and cell.is_complete:
             windows.setdefault(origin, []).append(cutoff.origin)
     walk.report("rival.began", method=method, num_origins=len(windows))
-    settings, rival = walk.settings, with_method(walk.reading, method) if method != GBDT else walk.reading
-    if method != GBDT:
+    settings = walk.settings
+    if method in METHODS:
+        rival = with_method(walk.reading, method)
         for fit in fit_origins(rival, sorted(windows), walk.device, settings.max_members, lambda _epoch: None):
             keep(fit, rival, home=settings.home, device=walk.device, git_sha=settings.git_sha, verdict=None)
     for origin in sorted(windows):

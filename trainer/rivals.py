@@ -9,6 +9,7 @@ from dataclasses import replace
 from importlib.util import find_spec
 from itertools import groupby
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -24,11 +25,19 @@ from trainer.candidates import candidate_folder, find_kept, fit_origins, keep, s
 from trainer.dataset import draw_in_labels
 from trainer.gaps import Gap, find_gaps
 from trainer.kept import open_kept
-from trainer.methods.gbdt import GBDT, Gbdt, answer_gbdt, fit_gbdt, keep_gbdt, read_gbdt
+from trainer.methods.extrapolated_linear import (
+    EXTRAPOLATED_LINEAR,
+    answer_linear,
+    fit_linear,
+    keep_linear,
+    read_linear,
+)
+from trainer.methods.gbdt import GBDT, answer_gbdt, fit_gbdt, keep_gbdt, read_gbdt
 from trainer.reading import Reading
 from trainer.score import answer, complete_until, in_window, make_cell
 from trainer.settings import TrainerSettings, count_threads
 
+F = TypeVar("F")
 Answers = Callable[[EventColumns], Sequence[NDArray[np.float32]]]
 # Classes and answers of a fit.
 Rival = tuple[Sequence[str], Answers]
@@ -65,10 +74,10 @@ def with_method(reading: Reading, method: str) -> Reading:
     return replace(reading, schema=replace(reading.schema, task=task.model_copy(update={"training": training})))
 
 
-def gbdt_folder(home: Path, reading: Reading, origin: int) -> Path:
-    """Where the booster of an origin is kept: beside our own fits, since its recipe is no network's."""
+def rival_folder(home: Path, reading: Reading, method: str, origin: int) -> Path:
+    """Where a rival without a network is kept: beside our own fits of that origin, since its recipe is ours."""
     ours = candidate_folder(home, reading.schema.task, origin)
-    return ours.parent.with_name(f"{ours.parent.name}.{GBDT}") / ours.name
+    return ours.parent.with_name(f"{ours.parent.name}.{method}") / ours.name
 
 
 def _gaps(engine: Engine, reading: Reading, report: Report) -> Iterable[Gap]:
@@ -90,8 +99,10 @@ def is_left_out(method: str, report: Report) -> bool:
 
 def find_rival(reading: Reading, method: str, origin: int, settings: TrainerSettings, device: torch.device) -> Rival:
     """The kept fit of a rival, fitted and kept first where there is none. Raises CycleError."""
-    find = _find_gbdt if method == GBDT else _find_network
-    return find(reading, method, origin, settings, device)
+    unnetworked = _UNNETWORKED.get(method)
+    if unnetworked is None:
+        return _find_network(reading, method, origin, settings, device)
+    return unnetworked(reading, rival_folder(settings.home, reading, method, origin), origin, count_threads(settings))
 
 
 def score_rival(reading: Reading, rival: Rival, gap: Gap) -> Cell:
@@ -124,10 +135,10 @@ def _find_network(reading: Reading, method: str, origin: int, settings: TrainerS
     return kept.manifest.classes, lambda rows: answer(session, task, rows)
 
 
-def _find_gbdt(reading: Reading, _method: str, origin: int, settings: TrainerSettings, _device: torch.device) -> Rival:
+def _find_gbdt(reading: Reading, folder: Path, origin: int, threads: int) -> Rival:
     """The same of LightGBM, which takes the processor whatever the device."""
-    task, threads, folder = reading.schema.task, count_threads(settings), gbdt_folder(settings.home, reading, origin)
-    fit = _read_kept(folder, task.recipe)
+    task = reading.schema.task
+    fit = _read_kept(read_gbdt, folder, task.recipe)
     if fit is None:
         fit = fit_gbdt(task, reading.fit_rows(origin), origin, seed=seeds_of(task)[0], threads=threads)
         keep_gbdt(folder, fit, task.recipe)
@@ -135,8 +146,26 @@ def _find_gbdt(reading: Reading, _method: str, origin: int, settings: TrainerSet
     return found.encoder.classes, lambda rows: answer_gbdt(found, rows, threads)
 
 
-def _read_kept(folder: Path, recipe: str) -> Gbdt | None:
+def _find_linear(reading: Reading, folder: Path, origin: int, _threads: int) -> Rival:
+    """The same of the linear model whose coefficients are extrapolated."""
+    task = reading.schema.task
+    fit = _read_kept(read_linear, folder, task.recipe)
+    if fit is None:
+        fit = fit_linear(task, reading.fit_rows(origin), origin)
+        keep_linear(folder, fit, task.recipe)
+    found = fit
+    return found.encoder.classes, lambda rows: answer_linear(found, rows)
+
+
+# Rivals that train no network: each finds what is kept in a folder of its own, or fits and keeps it.
+_UNNETWORKED: dict[str, Callable[[Reading, Path, int, int], Rival]] = {
+    GBDT: _find_gbdt,
+    EXTRAPOLATED_LINEAR: _find_linear,
+}
+
+
+def _read_kept(read: Callable[[Path, str], F], folder: Path, recipe: str) -> F | None:
     try:
-        return read_gbdt(folder, recipe) if folder.is_dir() else None
+        return read(folder, recipe) if folder.is_dir() else None
     except ArtefactRefused:
         return None

@@ -32,9 +32,9 @@ from trainer.candidates import delete_older, seeds_of
 from trainer.gaps import find_gaps
 from trainer.methods.gbdt import fit_gbdt, read_gbdt
 from trainer.reading import read
-from trainer.rivals import fill_rivals, gbdt_folder
+from trainer.rivals import fill_rivals, rival_folder
 
-RIVALS = ["baseline", "last_window", "gbdt"]
+RIVALS = ["baseline", "last_window", "gbdt", "extrapolated_linear"]
 GUARD: dict[str, Any] = {"max_age": 2, "tolerance": 5.0, "min_rows": 100, "rivals": RIVALS}
 CPU = torch.device("cpu")
 
@@ -146,7 +146,7 @@ def test_nothing_that_became_known_later_reaches_a_booster(engine: Engine, tmp_p
     fill(engine, schema, tmp_path, 8, Story())
     origin = cutoff_after(6)
     as_of = read(engine, schema, origin, now())
-    booster = read_gbdt(gbdt_folder(tmp_path, as_of, origin), schema.task.recipe).booster
+    booster = read_gbdt(rival_folder(tmp_path, as_of, "gbdt", origin), schema.task.recipe).booster
     (seed, *_) = seeds_of(schema.task)
     alone = fit_gbdt(schema.task, as_of.fit_rows(origin), origin, seed=seed, threads=1)
     assert booster.model_to_string() == alone.booster.model_to_string()

@@ -6,27 +6,25 @@ does not see; the residuals there are also a regression's constant scale. A seco
 with that many rounds. LightGBM is an extra of the package: it is imported only where one is fitted or asked.
 """
 
-import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from contracts.clock import Clock
 from contracts.columns import EventColumns
 from contracts.errors import ArtefactRefused
-from contracts.manifest import checksum
 from contracts.task import Task
-from trainer.dataset import Encoder, encode, fit_encoder, phase
+from trainer.dataset import Encoded, Encoder, encode, fit_encoder, phase
+from trainer.methods.unnetworked import LEAST_SCALE, in_units_of_labels, keep_body, read_body
 
 if TYPE_CHECKING:
     from lightgbm import Booster
 
 GBDT = "gbdt"
 BOOSTER_FILE = "gbdt.txt"
-NOTES_FILE = "gbdt.json"
 
 _MAX_ROUNDS = 300
 _PATIENCE = 20
@@ -34,7 +32,6 @@ _LEARNING_RATE = 0.1
 _NEWEST_SHARE = 0.2
 # Windows before the origin at which a row weighs half of the newest.
 _HALF_LIFE = 13.0
-_LEAST_SCALE = 0.01
 
 
 @dataclass(frozen=True)
@@ -46,13 +43,17 @@ class Gbdt:
     booster: "Booster"
 
 
-class Notes(msgspec.Struct, frozen=True):
-    """What is kept beside LightGBM's own text: all that its answers depend on."""
+@dataclass(frozen=True)
+class Table:
+    """What a booster is fitted to: values `(n, columns)`, categories first; targets and weights `(n,)`."""
 
-    recipe: str
-    encoder: Encoder
-    scale: float
-    checksum: str
+    num_categories: int
+    values: NDArray[np.float64]
+    targets: NDArray[np.int64] | NDArray[np.float32]
+    weights: NDArray[np.float64]
+
+    def select(self, rows: slice) -> "Table":
+        return Table(self.num_categories, self.values[rows], self.targets[rows], self.weights[rows])
 
 
 def fit_gbdt(task: Task, rows: EventColumns, origin: int, *, seed: int, threads: int) -> Gbdt:
@@ -61,42 +62,25 @@ def fit_gbdt(task: Task, rows: EventColumns, origin: int, *, seed: int, threads:
     Raises CycleError where the rows show fewer than two classes.
     """
     encoder = fit_encoder(task, rows, origin)
-    weights = 2.0 ** ((rows.at - origin) / (_HALF_LIFE * task.clock.window))
-    data = _Data(len(encoder.vocabularies), _table(encoder, rows), encode(encoder, rows).targets, weights)
-    first = max(1, round(len(rows) * (1 - _NEWEST_SHARE)))
-    older, newest = data.select(slice(0, first)), data.select(slice(first, None))
-    parameters = _parameters(encoder) | {"seed": seed, "num_threads": threads}
-    trial = _boost(parameters, older, _MAX_ROUNDS, watched=newest)
-    booster = _boost(parameters, data, max(1, trial.best_iteration))
-    scale = 1.0
-    if not encoder.is_classification and first < len(rows):
-        residuals = newest.targets - trial.predict(newest.table, num_threads=threads)
-        scale = max(_LEAST_SCALE, float(np.sqrt(np.average(residuals**2, weights=newest.weights))))
+    encoded = encode(encoder, rows)
+    table = Table(len(encoder.vocabularies), _values(encoder, rows), encoded.targets, recency(encoded, task.clock))
+    booster, scale = fit_booster(table, len(encoder.classes), seed=seed, threads=threads)
     return Gbdt(encoder, scale, booster)
 
 
 def answer_gbdt(fit: Gbdt, rows: EventColumns, threads: int) -> list[NDArray[np.float32]]:
     """What a graph would answer on these rows: [probabilities (n, C)], or [mean (n,), scale (n,)]."""
     encoder = fit.encoder
-    found = np.asarray(fit.booster.predict(_table(encoder, rows), num_threads=threads), np.float64)
+    found = predict(fit.booster, _values(encoder, rows), len(encoder.classes), threads)
     if not encoder.is_classification:
-        mean = found * encoder.label_scale + encoder.label_mean
-        scale = np.full(len(rows), fit.scale * encoder.label_scale)
-        return [mean.astype(np.float32), scale.astype(np.float32)]
-    probabilities = np.column_stack([1 - found, found]) if found.ndim == 1 else found
-    return [probabilities.astype(np.float32)]
+        return in_units_of_labels(encoder, found[:, 0], fit.scale)
+    return [found.astype(np.float32)]
 
 
 def keep_gbdt(folder: Path, fit: Gbdt, recipe: str) -> None:
     """Write LightGBM's text and what belongs to it into `folder`, which appears whole or not at all."""
-    partial = folder.with_name(f"{folder.name}.partial")
-    shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir(parents=True)
-    (partial / BOOSTER_FILE).write_text(fit.booster.model_to_string())
-    notes = Notes(recipe, fit.encoder, fit.scale, checksum(partial / BOOSTER_FILE))
-    (partial / NOTES_FILE).write_bytes(msgspec.json.encode(notes))
-    shutil.rmtree(folder, ignore_errors=True)
-    partial.rename(folder)
+    text = fit.booster.model_to_string().encode()
+    keep_body(folder, BOOSTER_FILE, text, recipe=recipe, encoder=fit.encoder, scale=fit.scale)
 
 
 def read_gbdt(folder: Path, recipe: str) -> Gbdt:
@@ -104,63 +88,75 @@ def read_gbdt(folder: Path, recipe: str) -> Gbdt:
     from lightgbm import Booster
     from lightgbm.basic import LightGBMError
 
+    notes, text = read_body(folder, BOOSTER_FILE, recipe)
     try:
-        notes = msgspec.json.decode((folder / NOTES_FILE).read_bytes(), type=Notes)
-        if notes.recipe != recipe or checksum(folder / BOOSTER_FILE) != notes.checksum:
-            raise ArtefactRefused(f"{BOOSTER_FILE} is not what {NOTES_FILE} says.")
-        return Gbdt(notes.encoder, notes.scale, Booster(model_str=(folder / BOOSTER_FILE).read_text()))
-    except (OSError, msgspec.MsgspecError, LightGBMError) as error:
+        return Gbdt(notes.encoder, notes.scale, Booster(model_str=text.decode()))
+    except (UnicodeDecodeError, LightGBMError) as error:
         raise ArtefactRefused(f"The kept booster cannot be read: {error}") from error
 
 
-@dataclass(frozen=True)
-class _Data:
-    """What a booster reads: table `(n, columns)`, categories first; targets and weights `(n,)`."""
-
-    num_categories: int
-    table: NDArray[np.float64]
-    targets: NDArray[np.int64] | NDArray[np.float32]
-    weights: NDArray[np.float64]
-
-    def select(self, rows: slice) -> "_Data":
-        return _Data(self.num_categories, self.table[rows], self.targets[rows], self.weights[rows])
+def recency(rows: Encoded, clock: Clock) -> NDArray[np.float64]:
+    """The weight `(n,)` of each row: it halves with every half-life before the origin."""
+    ages: NDArray[np.float64] = rows.u.astype(np.float64) * (clock.span / clock.window)
+    return np.exp2(ages / _HALF_LIFE)
 
 
-def _table(encoder: Encoder, rows: EventColumns) -> NDArray[np.float64]:
+def fit_booster(table: Table, num_classes: int, *, seed: int, threads: int) -> tuple["Booster", float]:
+    """A booster for rows in the order of time, and the deviation of a regression's residuals (no classes), else 1."""
+    first = max(1, round(len(table.targets) * (1 - _NEWEST_SHARE)))
+    older, newest = table.select(slice(0, first)), table.select(slice(first, None))
+    parameters = _parameters(num_classes) | {"seed": seed, "num_threads": threads}
+    trial = _boost(parameters, older, _MAX_ROUNDS, watched=newest)
+    booster = _boost(parameters, table, max(1, trial.best_iteration))
+    if num_classes or first == len(table.targets):
+        return booster, 1.0
+    residuals = newest.targets - predict(trial, newest.values, 0, threads)[:, 0]
+    return booster, max(LEAST_SCALE, float(np.sqrt(np.average(residuals**2, weights=newest.weights))))
+
+
+def predict(booster: "Booster", values: NDArray[np.float64], num_classes: int, threads: int) -> NDArray[np.float64]:
+    """Probabilities `(n, C)`, or standardised means `(n, 1)` where there are no classes."""
+    found = np.asarray(booster.predict(values, num_threads=threads), np.float64)
+    if found.ndim > 1:
+        return found
+    return np.column_stack([1 - found, found]) if num_classes else found[:, None]
+
+
+def _values(encoder: Encoder, rows: EventColumns) -> NDArray[np.float64]:
     """`(n, q + p + 1 + 2c)`: codes of categories, numbers with NaN where missing, model time, calendar."""
     encoded = encode(encoder, rows)
     calendar = [wave for name in encoder.calendar for wave in phase(rows.at, name)]
     return np.column_stack([encoded.codes, rows.numbers, encoded.u, *calendar]).astype(np.float64)
 
 
-def _parameters(encoder: Encoder) -> dict[str, Any]:
-    """LightGBM's defaults, the task's objective, and whatever makes a fit repeatable."""
+def _parameters(num_classes: int) -> dict[str, Any]:
+    """LightGBM's defaults, the objective, and whatever makes a fit repeatable."""
     parameters = {
         "learning_rate": _LEARNING_RATE,
         "deterministic": True,
         "force_row_wise": True,
         "verbosity": -1,
     }
-    if not encoder.is_classification:
+    if num_classes == 0:
         return parameters | {"objective": "regression"}
-    if len(encoder.classes) == 2:
+    if num_classes == 2:
         return parameters | {"objective": "binary"}
-    return parameters | {"objective": "multiclass", "num_class": len(encoder.classes)}
+    return parameters | {"objective": "multiclass", "num_class": num_classes}
 
 
-def _boost(parameters: dict[str, Any], data: _Data, num_rounds: int, watched: _Data | None = None) -> "Booster":
+def _boost(parameters: dict[str, Any], table: Table, num_rounds: int, watched: Table | None = None) -> "Booster":
     """So many rounds, or fewer where the loss of the watched rows stops falling."""
     import lightgbm
 
     train = lightgbm.Dataset(
-        data.table,
-        data.targets,
-        weight=data.weights,
-        categorical_feature=list(range(data.num_categories)),
+        table.values,
+        table.targets,
+        weight=table.weights,
+        categorical_feature=list(range(table.num_categories)),
         params=parameters,
     )
     if watched is None or len(watched.targets) == 0:
         return lightgbm.train(parameters, train, num_rounds)
-    newest = lightgbm.Dataset(watched.table, watched.targets, weight=watched.weights, reference=train)
+    newest = lightgbm.Dataset(watched.values, watched.targets, weight=watched.weights, reference=train)
     stop = lightgbm.early_stopping(_PATIENCE, verbose=False)
     return lightgbm.train(parameters, train, num_rounds, valid_sets=[newest], callbacks=[stop])

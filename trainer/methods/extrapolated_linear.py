@@ -1,0 +1,224 @@
+"""The rival that carries each weight on: a linear model per window, whose coefficients are extrapolated in time.
+
+Each of the newest windows has a model of its own, fitted to its rows alone with a ridge: logistic for classes, least
+squares for numbers. A polynomial in time runs through each coefficient over the newest `reach` windows, each weighing
+as much as it has rows, and is read off at the time of the row that is asked for. Degree and reach are those that would
+have answered the newest known windows best, each from the windows before it; nothing else is looked at.
+
+Legend: D inputs: a constant, the columns of dense, and one for each code of each category   K logits, or one mean
+        W windows   C coefficients `(D, K)` of a window   t time in windows, 0 at the cutoff
+"""
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import minimize
+from scipy.sparse import csr_array, hstack
+from scipy.sparse.linalg import lsqr
+from scipy.special import log_softmax, softmax
+
+from contracts.clock import Clock
+from contracts.columns import EventColumns
+from contracts.errors import ArtefactRefused
+from contracts.task import Task
+from trainer.dataset import LABEL_LIMIT, Encoded, Encoder, encode, fit_encoder
+from trainer.methods.unnetworked import LEAST_SCALE, in_units_of_labels, keep_body, read_body
+
+EXTRAPOLATED_LINEAR = "extrapolated_linear"
+TREND_FILE = "extrapolated_linear.msgpack"
+
+# Weight of ‖C‖² / 2 beside the sum of the rows' losses.
+_RIDGE = 1.0
+_DEGREES = (0, 1, 2)
+_REACHES = (1, 2, 3, 4, 6, 9, 13)
+_NUM_JUDGED = 8
+
+Floats = NDArray[np.float64]
+
+
+class Trend(msgspec.Struct, frozen=True):
+    """Coefficients as polynomials of t: `coefficients[k]` `(D, K)` belongs to t^k. All that an answer depends on.
+
+    `scale` is the deviation of a regression's residuals, else 1; `windows_per_span` turns model time into t.
+    """
+
+    reach: int
+    vocabulary_sizes: tuple[int, ...]
+    windows_per_span: float
+    scale: float
+    coefficients: list[list[list[float]]]
+
+    @property
+    def degree(self) -> int:
+        return len(self.coefficients) - 1
+
+
+@dataclass(frozen=True)
+class Linear:
+    """A fit that can stand in a matrix."""
+
+    encoder: Encoder
+    trend: Trend
+
+
+@dataclass(frozen=True)
+class _Window:
+    """One window and its own model: inputs `(n, D)`, targets and t `(n,)`, coefficients `(D, K)`."""
+
+    inputs: csr_array
+    targets: NDArray[np.int64] | NDArray[np.float32]
+    t: Floats
+    coefficients: Floats
+
+
+def fit_linear(task: Task, rows: EventColumns, origin: int) -> Linear:
+    """Fit on the rows of this origin (microseconds). Raises CycleError where they show fewer than two classes."""
+    encoder = fit_encoder(task, rows, origin)
+    return Linear(encoder, fit_trend(encode(encoder, rows), encoder.vocabulary_sizes, encoder.num_outputs, task.clock))
+
+
+def answer_linear(fit: Linear, rows: EventColumns) -> list[NDArray[np.float32]]:
+    """What a graph would answer on these rows: [probabilities (n, C)], or [mean (n,), scale (n,)]."""
+    encoder = fit.encoder
+    found = extrapolate(fit.trend, encode(encoder, rows))
+    if not encoder.is_classification:
+        return in_units_of_labels(encoder, found[:, 0], fit.trend.scale)
+    return [softmax(found, axis=1).astype(np.float32)]
+
+
+def keep_linear(folder: Path, fit: Linear, recipe: str) -> None:
+    """Write the trend and what belongs to it into `folder`, which appears whole or not at all."""
+    body = msgspec.msgpack.encode(fit.trend)
+    keep_body(folder, TREND_FILE, body, recipe=recipe, encoder=fit.encoder, scale=fit.trend.scale)
+
+
+def read_linear(folder: Path, recipe: str) -> Linear:
+    """The fit that is kept in `folder`. Raises ArtefactRefused where it is of another recipe or not sound."""
+    notes, body = read_body(folder, TREND_FILE, recipe)
+    try:
+        return Linear(notes.encoder, msgspec.msgpack.decode(body, type=Trend))
+    except msgspec.MsgspecError as error:
+        raise ArtefactRefused(f"The kept trend cannot be read: {error}") from error
+
+
+def fit_trend(rows: Encoded, vocabulary_sizes: tuple[int, ...], num_outputs: int, clock: Clock) -> Trend:
+    """Fit on encoded rows; integer targets are classes, of which there are `num_outputs`."""
+    windows_per_span = clock.span / clock.window
+    is_classification = np.issubdtype(rows.targets.dtype, np.integer)
+    starts = np.unique(rows.windows)[-(max(_REACHES) + _NUM_JUDGED) :]
+    windows = [
+        _fit_window(
+            _inputs(rows, vocabulary_sizes, chosen := rows.windows == start),
+            rows.targets[chosen],
+            rows.u[chosen].astype(np.float64) * windows_per_span,
+            num_outputs if is_classification else 1,
+        )
+        for start in starts
+    ]
+    degree, reach = min(_candidates(), key=lambda candidate: _loss(windows, *candidate))
+    return Trend(
+        reach=reach,
+        vocabulary_sizes=vocabulary_sizes,
+        windows_per_span=windows_per_span,
+        scale=1.0 if is_classification else _scale(windows, degree, reach),
+        coefficients=_polynomial(windows, degree, reach).tolist(),
+    )
+
+
+def extrapolate(trend: Trend, rows: Encoded) -> Floats:
+    """Logits `(n, C)`, or standardised means `(n, 1)` within the limit of labels, at each row's own time."""
+    inputs = _inputs(rows, trend.vocabulary_sizes, slice(None))
+    t = rows.u.astype(np.float64) * trend.windows_per_span
+    found = _evaluate(np.array(trend.coefficients), inputs, t)
+    return found.clip(-LABEL_LIMIT, LABEL_LIMIT) if found.shape[1] == 1 else found
+
+
+def _candidates() -> Iterator[tuple[int, int]]:
+    """Degree and reach, the simplest first: of equal losses it is taken."""
+    return ((degree, reach) for degree, reach in itertools.product(_DEGREES, _REACHES) if reach > degree)
+
+
+def _inputs(rows: Encoded, vocabulary_sizes: Sequence[int], chosen: NDArray[np.bool_] | slice) -> csr_array:
+    """The inputs `(n, D)` of chosen rows; a code beyond its vocabulary cannot come."""
+    dense, codes = rows.dense[chosen].astype(np.float64), rows.codes[chosen]
+    ends = np.cumsum([0, *vocabulary_sizes])
+    columns = codes + ends[:-1]
+    count = len(dense)
+    marks = (np.ones(columns.size), columns.ravel(), np.arange(count + 1) * columns.shape[1])
+    one_hot = csr_array(marks, shape=(count, int(ends[-1])))
+    return csr_array(hstack([csr_array(np.ones((count, 1))), csr_array(dense), one_hot]))
+
+
+def _fit_window(
+    inputs: csr_array, targets: NDArray[np.int64] | NDArray[np.float32], t: Floats, num_outputs: int
+) -> _Window:
+    """The coefficients that minimise the sum of the rows' losses plus the ridge."""
+    if num_outputs == 1:
+        coefficients = lsqr(inputs, targets.astype(np.float64), damp=np.sqrt(_RIDGE))[0][:, None]
+        return _Window(inputs, targets, t, coefficients)
+    shape = inputs.shape[1], num_outputs
+    truth = np.eye(num_outputs)[targets.astype(np.int64)]
+
+    def loss_and_slope(flat: Floats) -> tuple[float, Floats]:
+        coefficients = flat.reshape(shape)
+        logs = log_softmax(inputs @ coefficients, axis=1)
+        slope = inputs.T @ (np.exp(logs) - truth) + _RIDGE * coefficients
+        return float(-(logs * truth).sum() + 0.5 * _RIDGE * (flat**2).sum()), slope.ravel()
+
+    found = minimize(loss_and_slope, np.zeros(shape).ravel(), jac=True, method="L-BFGS-B")
+    return _Window(inputs, targets, t, found.x.reshape(shape))
+
+
+def _polynomial(windows: Sequence[_Window], degree: int, reach: int) -> Floats:
+    """Coefficients `(degree + 1, D, K)` by least squares over the newest `reach` windows, or as many as there are.
+
+    Fewer windows than a degree needs lower it.
+    """
+    newest = windows[-reach:]
+    times = np.array([window.t.mean() for window in newest])
+    weights = np.sqrt([len(window.t) for window in newest])[:, None]
+    powers = np.vander(times, min(degree, len(newest) - 1) + 1, increasing=True)
+    values = np.stack([window.coefficients for window in newest])
+    solution = np.linalg.lstsq(weights * powers, weights * values.reshape(len(newest), -1), rcond=None)[0]
+    polynomial: Floats = solution.reshape(-1, *values.shape[1:])
+    return polynomial
+
+
+def _evaluate(polynomial: Floats, inputs: csr_array, t: Floats) -> Floats:
+    """Outputs `(n, K)`: Σ_k t^k · inputs · polynomial[k]."""
+    outputs = np.zeros((inputs.shape[0], polynomial.shape[2]))
+    for power, coefficients in enumerate(polynomial):
+        outputs += t[:, None] ** power * (inputs @ coefficients)
+    return outputs
+
+
+def _forecasts(windows: Sequence[_Window], degree: int, reach: int) -> Iterator[tuple[_Window, Floats]]:
+    """The newest windows and what those before each would have said of it; none where there is one window only."""
+    for end in range(max(1, len(windows) - _NUM_JUDGED), len(windows)):
+        window = windows[end]
+        yield window, _evaluate(_polynomial(windows[:end], degree, reach), window.inputs, window.t)
+
+
+def _loss(windows: Sequence[_Window], degree: int, reach: int) -> float:
+    """Mean over the judged windows of their log-loss or absolute error; 0 where there is none to judge."""
+    return float(np.mean([_errors(window, found).mean() for window, found in _forecasts(windows, degree, reach)] or 0))
+
+
+def _errors(window: _Window, outputs: Floats) -> Floats:
+    if outputs.shape[1] == 1:
+        return np.abs(outputs[:, 0] - window.targets)
+    logs: Floats = log_softmax(outputs, axis=1)
+    return -logs[np.arange(len(logs)), window.targets.astype(np.int64)]
+
+
+def _scale(windows: Sequence[_Window], degree: int, reach: int) -> float:
+    """Deviation of what was forecast, or of the model of the only window on its own rows."""
+    only = windows[-1]
+    judged = list(_forecasts(windows, degree, reach)) or [(only, only.inputs @ only.coefficients)]
+    squares = np.concatenate([_errors(window, found) ** 2 for window, found in judged])
+    return max(LEAST_SCALE, float(np.sqrt(squares.mean())))
