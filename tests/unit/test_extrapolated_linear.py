@@ -77,6 +77,20 @@ def test_a_weight_that_rests_is_averaged() -> None:
     np.testing.assert_allclose(np.array(trend.coefficients)[0, :, 0], [0, 1, -1], atol=0.01)
 
 
+def test_a_bend_is_learned_from_products_where_columns_are_few() -> None:
+    known = stream(0, NUM_WINDOWS, 0.0, is_classified=False)
+    later = stream(NUM_WINDOWS, NUM_WINDOWS + 1, 0.0, is_classified=False)
+    bent, unseen = (
+        replace(part, targets=(part.targets + part.dense[:, 0] ** 2 * part.dense[:, 1]).astype(np.float32))
+        for part in (known, later)
+    )
+    trend = fit_trend(bent, (), 2, CLOCK)
+    assert trend.order == 3
+    assert np.abs(extrapolate(trend, unseen)[:, 0] - unseen.targets).mean() < 0.1
+    many, unseen = (replace(part, dense=np.tile(part.dense, 60)) for part in (bent, unseen))
+    assert fit_trend(many, (), 2, CLOCK).order == 1
+
+
 def test_log_odds_that_move_are_carried_into_the_future() -> None:
     trend = fitted(0.4, is_classified=True)
     assert trend.degree >= 1
@@ -92,7 +106,7 @@ def test_the_model_of_a_window_is_its_ridge_solution() -> None:
     trend = fit_trend(known, (), 2, CLOCK)
     x = np.column_stack([np.ones(len(known.dense)), known.dense.astype(np.float64)])
     expected = np.linalg.solve(x.T @ x + np.eye(3), x.T @ known.targets.astype(np.float64))
-    assert (trend.degree, trend.reach) == (0, 1)
+    assert (trend.order, trend.degree, trend.reach) == (1, 0, 1)
     np.testing.assert_allclose(np.array(trend.coefficients)[0, :, 0], expected, rtol=1e-5)
 
 

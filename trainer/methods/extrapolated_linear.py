@@ -2,14 +2,17 @@
 
 Each of the newest windows has a model of its own, fitted to its rows alone with a ridge: logistic for classes, least
 squares for numbers. A polynomial in time runs through each coefficient over the newest `reach` windows, each weighing
-as much as it has rows, and is read off at the time of the row that is asked for. Degree and reach are those that would
-have answered the newest known windows best, each from the windows before it; nothing else is looked at.
+as much as it has rows, and is read off at the time of the row that is asked for. Where columns are few, their products
+are inputs too, so that the model is linear in its coefficients only. The order of the products, the degree in time and
+the reach are those that would have answered the newest known windows best, each from the windows before it; nothing
+else is looked at.
 
-Legend: D inputs: a constant, the columns of dense, and one for each code of each category   K logits, or one mean
-        W windows   C coefficients `(D, K)` of a window   t time in windows, 0 at the cutoff
+Legend: D inputs: a constant, the columns of dense and their products up to an order, and one for each code of each
+        category   K logits, or one mean   C coefficients `(D, K)` of a window   t time in windows, 0 at the cutoff
 """
 
 import itertools
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,6 +40,10 @@ _RIDGE = 1.0
 _DEGREES = (0, 1, 2)
 _REACHES = (1, 2, 3, 4, 6, 9, 13)
 _NUM_JUDGED = 8
+_ORDERS = (1, 2, 3)
+# Orders that make more products are not tried, and a window of more rows is thinned evenly.
+_MOST_PRODUCTS = 200
+_MOST_ROWS = 20_000
 
 Floats = NDArray[np.float64]
 
@@ -44,9 +51,11 @@ Floats = NDArray[np.float64]
 class Trend(msgspec.Struct, frozen=True):
     """Coefficients as polynomials of t: `coefficients[k]` `(D, K)` belongs to t^k. All that an answer depends on.
 
-    `scale` is the deviation of a regression's residuals, else 1; `windows_per_span` turns model time into t.
+    `order` is the highest of products of columns. `scale` is the deviation of a regression's residuals, else 1;
+    `windows_per_span` turns model time into t.
     """
 
+    order: int
     reach: int
     vocabulary_sizes: tuple[int, ...]
     windows_per_span: float
@@ -110,48 +119,69 @@ def fit_trend(rows: Encoded, vocabulary_sizes: tuple[int, ...], num_outputs: int
     """Fit on encoded rows; integer targets are classes, of which there are `num_outputs`."""
     windows_per_span = clock.span / clock.window
     is_classification = np.issubdtype(rows.targets.dtype, np.integer)
-    starts = np.unique(rows.windows)[-(max(_REACHES) + _NUM_JUDGED) :]
-    windows = [
-        _fit_window(
-            _inputs(rows, vocabulary_sizes, chosen := rows.windows == start),
-            rows.targets[chosen],
-            rows.u[chosen].astype(np.float64) * windows_per_span,
-            num_outputs if is_classification else 1,
-        )
-        for start in starts
-    ]
-    degree, reach = min(_candidates(), key=lambda candidate: _loss(windows, *candidate))
+    newest = _newest_windows(rows)
+    by_order = {
+        order: [
+            _fit_window(
+                _inputs(window, vocabulary_sizes, order),
+                window.targets,
+                window.u.astype(np.float64) * windows_per_span,
+                num_outputs if is_classification else 1,
+            )
+            for window in newest
+        ]
+        for order in _ORDERS
+        if order == 1 or _num_products(rows.dense.shape[1], order) <= _MOST_PRODUCTS
+    }
+    # The simplest first: of equal losses it is taken.
+    candidates = (choice for choice in itertools.product(by_order, _DEGREES, _REACHES) if choice[2] > choice[1])
+    order, degree, reach = min(candidates, key=lambda choice: _loss(by_order[choice[0]], *choice[1:]))
     return Trend(
+        order=order,
         reach=reach,
         vocabulary_sizes=vocabulary_sizes,
         windows_per_span=windows_per_span,
-        scale=1.0 if is_classification else _scale(windows, degree, reach),
-        coefficients=_polynomial(windows, degree, reach).tolist(),
+        scale=1.0 if is_classification else _scale(by_order[order], degree, reach),
+        coefficients=_polynomial(by_order[order], degree, reach).tolist(),
     )
 
 
 def extrapolate(trend: Trend, rows: Encoded) -> Floats:
     """Logits `(n, C)`, or standardised means `(n, 1)` within the limit of labels, at each row's own time."""
-    inputs = _inputs(rows, trend.vocabulary_sizes, slice(None))
+    inputs = _inputs(rows, trend.vocabulary_sizes, trend.order)
     t = rows.u.astype(np.float64) * trend.windows_per_span
     found = _evaluate(np.array(trend.coefficients), inputs, t)
     return found.clip(-LABEL_LIMIT, LABEL_LIMIT) if found.shape[1] == 1 else found
 
 
-def _candidates() -> Iterator[tuple[int, int]]:
-    """Degree and reach, the simplest first: of equal losses it is taken."""
-    return ((degree, reach) for degree, reach in itertools.product(_DEGREES, _REACHES) if reach > degree)
+def _newest_windows(rows: Encoded) -> list[Encoded]:
+    """The rows of each of the newest windows that any reach or judgement looks at, oldest first."""
+    windows = []
+    for start in np.unique(rows.windows)[-(max(_REACHES) + _NUM_JUDGED) :]:
+        first, end = np.searchsorted(rows.windows, [start, start + 1])
+        kept = slice(int(first), int(end), math.ceil((end - first) / _MOST_ROWS))
+        windows.append(Encoded(*(column[kept] for column in vars(rows).values())))
+    return windows
 
 
-def _inputs(rows: Encoded, vocabulary_sizes: Sequence[int], chosen: NDArray[np.bool_] | slice) -> csr_array:
-    """The inputs `(n, D)` of chosen rows; a code beyond its vocabulary cannot come."""
-    dense, codes = rows.dense[chosen].astype(np.float64), rows.codes[chosen]
+def _num_products(num_columns: int, order: int) -> int:
+    """How many products of one to `order` of so many columns there are."""
+    return math.comb(num_columns + order, order) - 1
+
+
+def _inputs(rows: Encoded, vocabulary_sizes: Sequence[int], order: int) -> csr_array:
+    """The inputs `(n, D)`: a constant, products of up to `order` columns of dense, a column for each code."""
+    count, num_columns = rows.dense.shape
+    columns = rows.dense.astype(np.float64).T
+    products = [
+        np.prod(columns[list(chosen)], axis=0)
+        for size in range(order + 1)  # the empty product is the constant
+        for chosen in itertools.combinations_with_replacement(range(num_columns), size)
+    ]
     ends = np.cumsum([0, *vocabulary_sizes])
-    columns = codes + ends[:-1]
-    count = len(dense)
-    marks = (np.ones(columns.size), columns.ravel(), np.arange(count + 1) * columns.shape[1])
-    one_hot = csr_array(marks, shape=(count, int(ends[-1])))
-    return csr_array(hstack([csr_array(np.ones((count, 1))), csr_array(dense), one_hot]))
+    places = rows.codes + ends[:-1]
+    marks = (np.ones(places.size), places.ravel(), np.arange(count + 1) * places.shape[1])
+    return csr_array(hstack([csr_array(np.stack(products, axis=1)), csr_array(marks, shape=(count, int(ends[-1])))]))
 
 
 def _fit_window(

@@ -1,0 +1,20 @@
+"""Every system of the paper by name, and the rivals beyond it: what turns a split, a recipe and seeds into outputs.
+
+What needs a library of the laboratory imports it where it is run.
+"""
+
+from benchmarks.paper.methods.house import (
+    extrapolated_linear_method,
+    gbdt_method,
+    naive_method,
+    network_method,
+)
+from benchmarks.paper.splits import Method
+from trainer.methods import METHODS as NETWORK_METHODS
+
+METHODS: dict[str, Method] = {
+    **{name: network_method(name) for name in NETWORK_METHODS},
+    "naive": naive_method,
+    "gbdt": gbdt_method,
+    "extrapolated_linear": extrapolated_linear_method,
+}
