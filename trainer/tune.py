@@ -1,0 +1,178 @@
+"""The chooser: which recipe errs least on later windows, among those that a budget allows to try.
+
+First the recipe that the task has is scored, then those that won elsewhere, then what Optuna's TPE draws from the
+space, from a fixed seed. A trial that is worse than the median of its forerunners after a bunch of origins ends there.
+Chosen is the recipe that takes the least work among those within `SLACK` of the best, since two seeds of one recipe
+differ by as much. The same number of trials makes the same choice on any machine: seconds bound the search and decide
+nothing else.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Any, Literal
+
+import optuna
+from optuna.pruners import MedianPruner
+from optuna.samplers import TPESampler
+from optuna.trial import TrialState
+
+from contracts.errors import CycleError
+from contracts.task import Training
+from trainer.space import UNORDERED, Space, merge
+from trainer.trials import Scoring, Watch
+
+SLACK = 0.01  # share of the best error
+# A recipe that takes so many times the work of the task's own is not tried.
+MOST_WORK = 16.0
+_NUM_DRAWN_BLINDLY = 10
+_NUM_NEVER_PRUNED = 4
+# Most draws for each trial that is scored: one that is too dear or was scored before is not a trial.
+_DRAWS_PER_TRIAL = 3
+
+Outcome = Literal["scored", "pruned", "failed", "out of time"]
+Score = Callable[[Training, Watch], Scoring]
+
+
+@dataclass(frozen=True)
+class Budget:
+    """How many recipes may be tried, and how long: no trial goes on beyond these seconds."""
+
+    trials: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One recipe and what came of it.
+
+    `error` is the mean over (origin, age) of the origins that were scored, all of them where it is `scored`; None where
+    there is none. `work` is about how many seconds its fits take one thread, `seconds` how many they took.
+    """
+
+    training: Training
+    outcome: Outcome
+    error: float | None
+    work: float
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The recipe that was chosen, and every trial in order; the first is the recipe that was there before."""
+
+    training: Training
+    trials: tuple[Trial, ...]
+
+
+class _OutOfTime(Exception):
+    """The budget's seconds are over."""
+
+
+def choose(
+    score: Score,
+    base: Training,
+    space: Space,
+    budget: Budget,
+    *,
+    seed: int,
+    seconds_now: Callable[[], float],
+    first: Sequence[Mapping[str, Any]] = (),
+    watch: Watch = lambda: None,
+    report: Callable[[Trial], object] = lambda _trial: None,
+) -> Choice:
+    """Search the space for the best recipe; `base` where no trial is carried to its end.
+
+    `first` are settings to try after `base` and before any is drawn. `seconds_now` is a clock that never goes back;
+    `watch` is called after each epoch, and what it raises ends the search. `report` hears of every trial.
+    """
+    deadline = seconds_now() + budget.seconds
+    study = _open_study(seed)
+    given = [base, *(merge(base, settings) for settings in first)]
+    for training in given:
+        study.enqueue_trial({name: _nearest(values, getattr(training, name)) for name, values in space.items()})
+    trials: list[Trial] = []
+    tried: dict[str, float | None] = {}
+
+    def tick() -> None:
+        watch()
+        if seconds_now() >= deadline:
+            raise _OutOfTime
+
+    for number in range(len(given) + _DRAWS_PER_TRIAL * budget.trials):
+        if len(trials) >= budget.trials or seconds_now() >= deadline:
+            break
+        sampled = study.ask()
+        drawn = {name: values[_suggest(sampled, name, len(values))] for name, values in space.items()}
+        training = given[number] if number < len(given) else merge(base, drawn)
+        key = training.model_dump_json()
+        if key in tried:
+            _tell(study, sampled, tried[key])
+            continue
+        began = seconds_now()
+        scoring = score(training, tick)
+        if trials and scoring.work > MOST_WORK * trials[0].work:
+            _tell(study, sampled, None)
+            continue
+        outcome, error = _carry_out(scoring, sampled)
+        tried[key] = error if outcome == "scored" else None
+        _tell(study, sampled, tried[key])
+        trials.append(Trial(training, outcome, error, scoring.work, seconds_now() - began))
+        report(trials[-1])
+    return Choice(pick(trials, base), tuple(trials))
+
+
+def pick(trials: Sequence[Trial], base: Training) -> Training:
+    """The recipe of least work within `SLACK` of the best, the earliest of equals; `base` where none was scored."""
+    scored = [(trial, trial.error) for trial in trials if trial.outcome == "scored" and trial.error is not None]
+    if not scored:
+        return base
+    limit = min(error for _, error in scored) * (1 + SLACK)
+    return min((trial for trial, error in scored if error <= limit), key=lambda trial: trial.work).training
+
+
+def _carry_out(scoring: Scoring, sampled: optuna.Trial) -> tuple[Outcome, float | None]:
+    """Score bunch by bunch, for as long as time, loss and forerunners allow; the mean error so far."""
+    errors: list[float] = []
+    try:
+        for step, found in enumerate(scoring.bunches):
+            errors += found
+            sampled.report(fmean(errors), step)
+            if sampled.should_prune():
+                return "pruned", fmean(errors)
+    except _OutOfTime:
+        return "out of time", fmean(errors) if errors else None
+    except CycleError:  # a loss that is not finite
+        return "failed", None
+    return "scored", fmean(errors)
+
+
+def _open_study(seed: int) -> optuna.Study:
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    return optuna.create_study(
+        sampler=TPESampler(seed=seed, n_startup_trials=_NUM_DRAWN_BLINDLY),
+        pruner=MedianPruner(n_startup_trials=_NUM_NEVER_PRUNED),
+    )
+
+
+def _tell(study: optuna.Study, sampled: optuna.Trial, error: float | None) -> None:
+    """Let the sampler know what a draw was worth; one without an error is to be kept away from."""
+    study.tell(sampled, error, state=TrialState.PRUNED if error is None else TrialState.COMPLETE)
+
+
+def _suggest(sampled: optuna.Trial, name: str, count: int) -> int:
+    """The place of a value among so many."""
+    if name in UNORDERED:
+        place: int = sampled.suggest_categorical(name, range(count))
+        return place
+    return sampled.suggest_int(name, 0, count - 1)
+
+
+def _nearest(values: Sequence[Any], value: Any) -> int:
+    """The place of a value, or of the number nearest to it; the last where there is neither."""
+    if value in values:
+        return values.index(value)
+    numbers = [k for k, each in enumerate(values) if isinstance(each, int | float)]
+    if value is None or not numbers:
+        return len(values) - 1
+    return min(numbers, key=lambda k: abs(values[k] - value))
