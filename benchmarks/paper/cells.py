@@ -5,7 +5,7 @@ The file is written anew, whole or not at all, after every cell: a run that is k
 
 import json
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NotRequired, TypedDict
 
@@ -37,25 +37,24 @@ class Cell(TypedDict):
     failed: NotRequired[str]
 
 
-Place = tuple[str, str, str, str]
+def filled(entry: Entry, errors: Sequence[float], seconds: float) -> Cell:
+    """The cell of an entry whose models made these errors and took so long together."""
+    count = len(errors)
+    cell: Cell = {**_blank(entry, count), "seconds": seconds}
+    if entry.measure == "seconds":
+        return {**cell, "mean": seconds / count}
+    mean = math.fsum(errors) / count
+    std = math.sqrt(math.fsum((error - mean) ** 2 for error in errors) / count) if count > 1 else None
+    return {**cell, "mean": mean, "std": std}
 
 
-def place(cell: Cell) -> Place:
-    """What no two cells share: table, set, method, configuration."""
-    return cell["table"], cell["set"], cell["method"], cell["config"]
-
-
-def entry_place(entry: Entry) -> Place:
-    """The place of the cell that an entry asks for."""
-    return entry.table, entry.set, entry.label, entry.config
-
-
-def filled(entry: Entry, values: Sequence[float], seconds: float) -> Cell:
-    """The cell of an entry whose models scored these values."""
-    count = len(values)
-    mean = math.fsum(values) / count
-    std = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / count) if count > 1 else None
-    return {**_blank(entry, count), "mean": mean, "std": std, "seconds": seconds}
+def moved(cell: Cell, entry: Entry) -> Cell:
+    """The cell of an entry that is the same fit as another entry's cell of errors."""
+    blank = _blank(entry, cell["seeds"])
+    if entry.measure == "error":
+        return {**blank, "mean": cell["mean"], "std": cell["std"], "seconds": cell["seconds"]}
+    assert cell["seconds"] is not None
+    return {**blank, "mean": cell["seconds"] / cell["seeds"], "seconds": cell["seconds"]}
 
 
 def missing(entry: Entry, seeds: int, file: str) -> Cell:
@@ -86,24 +85,35 @@ def _blank(entry: Entry, seeds: int) -> Cell:
     }
 
 
-def read_cells(file: Path | None) -> dict[Place, Cell]:
-    """The cells that a file keeps; none where there is no file."""
-    if file is None or not file.is_file():
-        return {}
-    found: list[Cell] = json.loads(file.read_text("utf-8"))
-    return {place(cell): cell for cell in found}
+class Kept:
+    """The cells of all runs so far, in a file where one is named. Another process must not write the same file."""
+
+    def __init__(self, file: Path | None) -> None:
+        self._file = file
+        found: list[Cell] = json.loads(file.read_text("utf-8")) if file is not None and file.is_file() else []
+        self._cells = {(cell["table"], cell["set"], cell["method"], cell["config"]): cell for cell in found}
+
+    def find(self, entry: Entry) -> Cell | None:
+        """The cell of an entry; None where it was never run."""
+        return self._cells.get(_place(entry))
+
+    def answers(self, entry: Entry, seeds: int) -> bool:
+        """Whether an entry has a figure over so many seeds, of settings that the same things chose."""
+        cell = self.find(entry)
+        if cell is None or cell["mean"] is None:
+            return False
+        return cell["chosen_by"] == entry.recipe.chosen_by and (entry.config == "rule" or cell["seeds"] == seeds)
+
+    def keep(self, cells: Mapping[Entry, Cell]) -> None:
+        """Put cells in the place of what was kept for their entries."""
+        self._cells |= {_place(entry): cell for entry, cell in cells.items()}
+        if self._file is not None:
+            self._file.parent.mkdir(parents=True, exist_ok=True)
+            partial = self._file.with_name(f"{self._file.name}.partial")
+            partial.write_text(json.dumps(list(self._cells.values()), indent=2, ensure_ascii=False) + "\n", "utf-8")
+            partial.replace(self._file)
 
 
-def write_cells(file: Path, cells: Iterable[Cell]) -> None:
-    """Replace the file's cells."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    partial = file.with_name(f"{file.name}.partial")
-    partial.write_text(json.dumps(list(cells), indent=2, ensure_ascii=False) + "\n", "utf-8")
-    partial.replace(file)
-
-
-def still_holds(cell: Cell | None, entry: Entry, seeds: int) -> bool:
-    """Whether a kept cell answers an entry: a figure over as many seeds, of settings that the same things chose."""
-    if cell is None or cell["mean"] is None:
-        return False
-    return cell["chosen_by"] == entry.recipe.chosen_by and (entry.config == "rule" or cell["seeds"] == seeds)
+def _place(entry: Entry) -> tuple[str, str, str, str]:
+    """What no two cells share."""
+    return entry.table, entry.set, entry.label, entry.config

@@ -13,6 +13,7 @@ kept in `released.toml` with its budget, or a task's default where nothing was c
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -130,8 +131,9 @@ def find_recipe(set_name: str, method: str, config: Config, changes: Changes | N
     return Recipe(training, f"{recipe.chosen_by}; {words(changes)}: the table's")
 
 
+@cache
 def read_choices(file: Path) -> dict[str, dict[str, dict[str, Any]]]:
-    """Set → method → what was chosen for it; empty where nothing was yet."""
+    """Set → method → what was chosen for it; empty where nothing was yet. Read once."""
     return tomllib.loads(file.read_text("utf-8")) if file.is_file() else {}
 
 

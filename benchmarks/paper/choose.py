@@ -1,0 +1,80 @@
+"""What chooses the settings that the paper tuned without telling: the last origin before the test's.
+
+The paper takes its last training domain for this, and so do we: fit on the domains before it, score on it. The test
+domain is not in the split that is scored, nor in any that it is fitted on. `chosen.toml` keeps each choice with the
+errors that made it.
+"""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+
+from benchmarks.paper.recipes import OPEN, OPEN_METHOD, PAPER, WEIGHTED, WEIGHTS, Changes, read_choices, words
+from benchmarks.paper.runs import score_at
+from benchmarks.paper.sets import PaperSet
+from benchmarks.paper.tables import Entry
+from contracts.task import Training
+
+_HEADER = """# What the paper's text leaves open, and λ, by set and method: the lowest mean error on the last domain
+# before the test's, after fits on the domains before that one. Written by `python -m benchmarks paper --choose`.
+"""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The changes that won, and in words against what."""
+
+    changes: Changes
+    chosen_by: str
+
+
+def choose(paper_set: PaperSet, num_models: int, report: Callable[[str], object]) -> dict[str, Choice]:
+    """Choose for one set: what the text leaves open first, then λ for each method that has one."""
+    training, choices = PAPER[paper_set.name], {}
+    searches: list[tuple[str, Sequence[Changes]]] = [(method, WEIGHTS) for method in WEIGHTED]
+    if paper_set.name in OPEN:
+        searches.insert(0, (OPEN_METHOD, OPEN[paper_set.name]))
+    for method, candidates in searches:
+        choice = _best(paper_set, method, training, candidates, num_models)
+        report(f"{paper_set.name}, {method}: {words(choice.changes)}; {choice.chosen_by}")
+        choices[method] = choice
+        if method == OPEN_METHOD:
+            training = training.model_copy(update=dict(choice.changes))
+    return choices
+
+
+def _best(
+    paper_set: PaperSet, method: str, training: Training, candidates: Sequence[Changes], num_models: int
+) -> Choice:
+    origin = paper_set.test_origin - 1
+    entry = Entry("choice", paper_set.name, method, "paper")
+    means = [
+        fmean(score_at(paper_set, origin, entry, training.model_copy(update=dict(changes)), num_models).errors)
+        for changes in candidates
+    ]
+    best = min(range(len(candidates)), key=means.__getitem__)
+    tried = ", ".join(f"{words(changes)} → {mean:.3g}" for changes, mean in zip(candidates, means, strict=True))
+    return Choice(candidates[best], f"error on domain {origin} over {num_models} models ({tried})")
+
+
+def write_choices(file: Path, found: Mapping[str, Mapping[str, Choice]]) -> None:
+    """Add choices to the file; those of the same set and method are replaced."""
+    kept = {
+        name: {method: Choice(each["changes"], each["chosen_by"]) for method, each in methods.items()}
+        for name, methods in read_choices(file).items()
+    }
+    merged = {name: {**kept.get(name, {}), **found.get(name, {})} for name in {**kept, **found}}
+    parts = [
+        _as_toml(f"{name}.{method}", choice) for name, methods in merged.items() for method, choice in methods.items()
+    ]
+    file.write_text("\n".join([_HEADER, *parts]), "utf-8")
+    read_choices.cache_clear()
+
+
+def _as_toml(heading: str, choice: Choice) -> str:
+    """A table of TOML, whose numbers and strings are written as in JSON."""
+    pairs = ", ".join(f"{name} = {json.dumps(value)}" for name, value in choice.changes.items())
+    reason = json.dumps(choice.chosen_by, ensure_ascii=False)
+    return f"[{heading}]\nchanges = {{ {pairs} }}\nchosen_by = {reason}\n"

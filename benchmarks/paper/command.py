@@ -1,0 +1,102 @@
+"""`python -m benchmarks paper`: every cell of the paper's tables, ours beside what was published.
+
+Cells run from the cheapest to the dearest, and each is kept in the file of `--json` as soon as it is there: a run that
+is stopped goes on where it was, and the same fit in two tables is trained once. `--list` tells what a table costs
+before it is run. `--choose` chooses what the paper leaves open, inside the training range, and scores no test domain.
+"""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+from rich.console import Console
+
+from benchmarks.datasets import default_folder
+from benchmarks.paper.cells import Kept
+from benchmarks.paper.choose import choose, write_choices
+from benchmarks.paper.jobs import Bench, list_costs, run_jobs
+from benchmarks.paper.recipes import CHOSEN, PAPER
+from benchmarks.paper.report import draw, grids, reasons, write_markdown
+from benchmarks.paper.runs import loader, missing_file
+from benchmarks.paper.tables import QUICK, TABLES, select
+from contracts.settings import SharedSettings
+
+if TYPE_CHECKING:
+    from trainer.registry import Registry
+
+
+def main(arguments: list[str]) -> None:
+    """Run the cells that are asked for. Exits with 1 where a method broke."""
+    options = _parse(arguments)
+    torch.set_num_threads(options.threads)
+    console = Console(soft_wrap=True, highlight=False, markup=False)
+    sets = options.sets or (list(QUICK) if options.quick else [])
+    bench = Bench(options.data, loader(options.data), 2 if options.quick else options.seeds, console)
+    if options.choose:
+        _choose(bench, sets or list(PAPER), options.choices)
+        return
+    entries = select(options.tables, sets, options.methods)
+    if options.list:
+        list_costs(bench, entries)
+        return
+    kept = Kept(options.json)
+    registry = None if options.no_mlflow else _registry(options.mlflow)
+    is_sound = run_jobs(bench, entries, kept, registry)
+    drawn = grids(entries, kept)
+    for each in drawn:
+        draw(console, each)
+    if options.markdown:
+        write_markdown(options.markdown, drawn, reasons(entries, kept))
+    if not is_sound:
+        sys.exit(1)
+
+
+def _parse(arguments: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks paper", description=__doc__)
+    parser.add_argument("--data", type=Path, default=default_folder(), help="folder with the paper's data sets")
+    known = sorted({entry.set for table in TABLES.values() for entry in table.entries})
+    _names(parser, "--sets", known, "sets, all of them if nothing is said")
+    methods = sorted({entry.method for table in TABLES.values() for entry in table.entries})
+    _names(parser, "--methods", methods, "methods, likewise")
+    _names(parser, "--tables", sorted(TABLES), "tables, likewise")
+    parser.add_argument("--seeds", type=int, default=5, help="independent models of a cell")
+    parser.add_argument("--quick", action="store_true", help="two models a cell, on the small sets")
+    parser.add_argument(
+        "--threads", type=int, default=1, help="threads of a fit; small networks only wait for a second"
+    )
+    parser.add_argument("--list", action="store_true", help="tell what each table would cost, and run nothing")
+    parser.add_argument("--choose", action="store_true", help="choose what the paper leaves open, and run no table")
+    parser.add_argument("--choices", type=Path, default=CHOSEN, metavar="FILE", help="where choices are written")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="keep cells here; those that it holds are not rerun")
+    parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the tables here too")
+    parser.add_argument("--mlflow", metavar="WHERE", help="address of a server, or a folder for MLflow's own files")
+    parser.add_argument("--no-mlflow", action="store_true", help="log no runs")
+    return parser.parse_args(arguments)
+
+
+def _names(parser: argparse.ArgumentParser, option: str, known: Sequence[str], purpose: str) -> None:
+    def names(text: str) -> list[str]:
+        given = text.split(",")
+        if strange := [name for name in given if name not in known]:
+            raise argparse.ArgumentTypeError(f"no {', '.join(strange)}; there are {', '.join(known)}")
+        return given
+
+    parser.add_argument(option, type=names, default=[], metavar="A,B", help=f"{purpose}: {', '.join(known)}")
+
+
+def _registry(where: str | None) -> "Registry":
+    from benchmarks.paper.log import open_registry
+
+    settings = SharedSettings()
+    return open_registry(where or settings.mlflow_url or str(settings.home / "benchmarks"))
+
+
+def _choose(bench: Bench, sets: Sequence[str], file: Path) -> None:
+    for name in sets:
+        if file_name := missing_file(bench.folder, name):
+            bench.console.print(f"{name}: {file_name} is missing")
+            continue
+        write_choices(file, {name: choose(bench.load(name), bench.num_models, bench.console.print)})

@@ -1,0 +1,139 @@
+"""Carrying out a list of cells: each fit once, the cheapest first, every cell kept as soon as it is there."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+from benchmarks.paper.budget import expected_seconds, row_visits
+from benchmarks.paper.cells import Cell, Kept, failed, filled, missing, moved
+from benchmarks.paper.report import line
+from benchmarks.paper.runs import cut, missing_file, score
+from benchmarks.paper.sets import PaperSet
+from benchmarks.paper.tables import TABLES, Entry
+from contracts.errors import MorrowError
+
+if TYPE_CHECKING:
+    from trainer.registry import Registry
+
+
+@dataclass(frozen=True)
+class Bench:
+    """What a run of the tables stands on: the folder of the files, how a set is loaded, and where lines go."""
+
+    folder: Path
+    load: Callable[[str], PaperSet]
+    num_models: int
+    console: Console
+
+
+@dataclass(frozen=True)
+class Job:
+    """One fit, the cells that show it, rows that each of its models reads, and about how many seconds it takes."""
+
+    entries: tuple[Entry, ...]
+    num_visits: int
+    seconds: float
+
+
+def list_costs(bench: Bench, entries: Sequence[Entry]) -> None:
+    """Print each table's cells and about how long they take; a fit that several tables share counts in each."""
+    for name in dict.fromkeys(entry.table for entry in entries):
+        jobs = plan_jobs(bench, [entry for entry in entries if entry.table == name and _has_data(bench, entry)])
+        minutes = sum(job.seconds for job in jobs) / 60
+        bench.console.print(f"{name:10} {len(jobs):3} fits, about {minutes:.0f} minutes: {TABLES[name].title}")
+        for job in jobs:
+            entry = job.entries[0]
+            text = (
+                f"{entry.set:14} {entry.label:28} {entry.config:9} {job.seconds:7.0f} s {job.num_visits:12,} row visits"
+            )
+            bench.console.print(f"    {text}")
+
+
+def plan_jobs(bench: Bench, entries: Sequence[Entry]) -> list[Job]:
+    """Entries that are one fit together, the cheapest fit first. Their sets' files are there."""
+    works: dict[tuple[str, ...], list[Entry]] = {}
+    for entry in entries:
+        works.setdefault(entry.work, []).append(entry)
+    return sorted((_job(bench, tuple(group)) for group in works.values()), key=lambda job: job.seconds)
+
+
+def run_jobs(bench: Bench, entries: Sequence[Entry], kept: Kept, registry: "Registry | None") -> bool:
+    """Run what is not kept yet; returns whether no method broke.
+
+    A method that refuses, or whose loss is not finite, leaves a cell that says so. One that breaks leaves its traceback
+    in print and no cell, and the run goes on: it is hours long.
+    """
+    _keep_without_fits(bench, entries, kept)
+    waiting = [entry for entry in entries if _has_data(bench, entry) and not kept.answers(entry, bench.num_models)]
+    jobs, is_sound = plan_jobs(bench, waiting), True
+    columns = (BarColumn(), TextColumn("{task.percentage:3.0f} % {task.description}"), TimeElapsedColumn())
+    with Progress(*columns, console=bench.console, transient=True) as progress:
+        bar = progress.add_task("", total=sum(job.seconds for job in jobs))
+        for job in jobs:
+            entry = job.entries[0]
+            progress.update(bar, description=f"{entry.set} {entry.label} ({entry.config}), about {job.seconds:.0f} s")
+            try:
+                found = _run(bench, job)
+            except Exception:  # noqa: BLE001 a bug in one method must not cost the hours of all others
+                bench.console.print_exception()
+                is_sound = False
+            else:
+                kept.keep(found)
+                _tell(bench, job, found, registry)
+            progress.advance(bar, job.seconds)
+    return is_sound
+
+
+def _keep_without_fits(bench: Bench, entries: Sequence[Entry], kept: Kept) -> None:
+    """Keep the cells whose data are missing, and those whose fit stands in another table."""
+    found = {}
+    for entry in entries:
+        if file := missing_file(bench.folder, entry.set):
+            found[entry] = missing(entry, bench.num_models, file)
+            bench.console.print(line(found[entry]))
+        elif not kept.answers(entry, bench.num_models) and (twin := _find_twin(bench, entry, kept)):
+            found[entry] = moved(twin, entry)
+    kept.keep(found)
+
+
+def _find_twin(bench: Bench, entry: Entry, kept: Kept) -> Cell | None:
+    """A kept cell of errors from the very fit that an entry asks for."""
+    for table in TABLES.values():
+        for other in table.entries:
+            is_twin = other.set == entry.set and other.measure == "error" and other.work == entry.work
+            if is_twin and kept.answers(other, bench.num_models):
+                return kept.find(other)
+    return None
+
+
+def _has_data(bench: Bench, entry: Entry) -> bool:
+    return missing_file(bench.folder, entry.set) is None
+
+
+def _job(bench: Bench, entries: tuple[Entry, ...]) -> Job:
+    entry = entries[0]
+    paper_set = bench.load(entry.set)
+    split, training = cut(paper_set, paper_set.test_origin, entry.recipe.training)
+    num_visits = 0 if entry.config == "rule" else row_visits(split, training, entry.method)
+    return Job(entries, num_visits, expected_seconds(split, training, entry, bench.num_models))
+
+
+def _run(bench: Bench, job: Job) -> dict[Entry, Cell]:
+    try:
+        result = score(job.entries[0], bench.load(job.entries[0].set), bench.num_models)
+    except MorrowError as error:
+        return {entry: failed(entry, bench.num_models, str(error)) for entry in job.entries}
+    return {entry: filled(entry, result.errors, result.seconds) for entry in job.entries}
+
+
+def _tell(bench: Bench, job: Job, found: dict[Entry, Cell], registry: "Registry | None") -> None:
+    for entry, cell in found.items():
+        bench.console.print(f"{line(cell)}; {job.num_visits:,} row visits a model")
+        if registry is not None:
+            from benchmarks.paper.log import log_cell
+
+            log_cell(registry, cell, entry.recipe.training, job.num_visits)

@@ -1,0 +1,99 @@
+"""From a cell's entry to its figure: fit the models that it asks for on the paper's split, and score each.
+
+A model of `paper` is one network; one of `released` is what ships, a cohort of the recipe's `num_seeds` networks whose
+answers are averaged. Every model has seeds of its own.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.paper.methods import METHODS
+from benchmarks.paper.rules import RULES
+from benchmarks.paper.sets import SETS, PaperSet
+from benchmarks.paper.sets.files import FILES, find_files
+from benchmarks.paper.splits import Split, errors
+from benchmarks.paper.tables import Entry
+from contracts.task import Training
+from trainer.methods import METHODS as NETWORKS
+
+
+@dataclass(frozen=True)
+class Score:
+    """What each independent model of a cell scored, and the wall clock of them all."""
+
+    errors: tuple[float, ...]
+    seconds: float
+
+
+def missing_file(folder: Path, set_name: str) -> str | None:
+    """The first file of a set that is not in the folder."""
+    return next((file for file in FILES[set_name] if not (folder / file).is_file()), None)
+
+
+def loader(folder: Path) -> Callable[[str], PaperSet]:
+    """How sets are loaded from a folder, each once. The loader raises NotFound where a file is missing."""
+
+    @cache
+    def load(name: str) -> PaperSet:
+        find_files(folder, name)
+        return SETS[name](folder)
+
+    return load
+
+
+def cut(paper_set: PaperSet, origin: int, training: Training) -> tuple[Split, Training]:
+    """The split that a recipe reads, and the recipe as the set allows it: its calendar, its newest windows."""
+    calendar = tuple(phase for phase in training.calendar if phase in paper_set.calendars)
+    split = paper_set.split(origin, calendar)
+    return recent(split, training.history), training.model_copy(update={"calendar": calendar})
+
+
+def recent(split: Split, history: int | None) -> Split:
+    """The split with its newest known windows only; all of them where None. Encoded by all known rows."""
+    if history is None:
+        return split
+    known = split.known
+    first = int(np.searchsorted(known.windows, np.unique(known.windows)[-history:][0]))
+    parts = {name: getattr(known, name)[first:] for name in ("dense", "codes", "u", "targets", "windows")}
+    return replace(split, known=replace(known, **parts))
+
+
+def score(entry: Entry, paper_set: PaperSet, num_models: int) -> Score:
+    """Fit and score a cell's models at the paper's own origin. Raises MorrowError where the method refuses."""
+    return score_at(paper_set, paper_set.test_origin, entry, entry.recipe.training, num_models)
+
+
+def score_at(paper_set: PaperSet, origin: int, entry: Entry, training: Training, num_models: int) -> Score:
+    """The same at any origin, with any recipe."""
+    split, training = cut(paper_set, origin, training)
+    began = time.perf_counter()
+    if entry.config == "rule":
+        found: Sequence[float] = [RULES[entry.method](split)]
+    elif entry.config == "released" and entry.method in NETWORKS:
+        found = [_released_error(split, training, entry.method, model) for model in range(num_models)]
+    else:
+        found = errors(split, METHODS[entry.method](split, training, range(num_models))).tolist()
+    return Score(tuple(found), time.perf_counter() - began)
+
+
+def _released_error(split: Split, training: Training, method: str, model: int) -> float:
+    """Error of one released model: the averaged answers of its cohort."""
+    seeds = range(model * training.num_seeds, (model + 1) * training.num_seeds)
+    outputs = METHODS[method](split, training, seeds)
+    return float(errors(split, averaged(split, outputs))[0])
+
+
+def averaged(split: Split, outputs: NDArray[np.float32]) -> NDArray[np.float32]:
+    """A cohort's one answer `(1, n, K)`, as the service gives it: mean probabilities (their logs), or mean values."""
+    if not split.is_classification:
+        return np.asarray(outputs.mean(0, keepdims=True), np.float32)
+    logits = outputs.astype(np.float64)
+    shares = np.exp(logits - np.logaddexp.reduce(logits, axis=-1, keepdims=True)).mean(0, keepdims=True)
+    with np.errstate(divide="ignore"):  # a share that is too small for float64 is log 0: the last of all classes
+        return np.asarray(np.log(shares), np.float32)
