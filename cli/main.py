@@ -47,7 +47,9 @@ app = typer.Typer(
 task_app = typer.Typer(no_args_is_help=True, help="Define tasks and see how they are.")
 events_app = typer.Typer(no_args_is_help=True, help="Bring in labelled events.")
 app.add_typer(task_app, name="task")
+keys_app = typer.Typer(no_args_is_help=True, help="Say who may ask: once there is a key, every request needs one.")
 app.add_typer(events_app, name="events")
+app.add_typer(keys_app, name="keys")
 
 Url = Annotated[str, typer.Option(envvar="MORROW_URL", help="Address of the API.")]
 LOCAL_URL = "http://127.0.0.1:8000"
@@ -188,6 +190,53 @@ def correct_event(
     correct(url, task, file)
 
 
+@keys_app.command("add")
+def add_key(
+    name: str,
+    scope: Annotated[list[str], typer.Option(help="ingest, predict or admin, which holds all; may be repeated.")],
+    *,
+    rate: Annotated[float | None, typer.Option(min=0.001, help="Most requests in a second; any number.")] = None,
+    unless_any: Annotated[bool, typer.Option("--unless-any", help="Only where there is no key yet.")] = False,
+    file: Annotated[Path | None, typer.Option(help="Write the key to this file instead.")] = None,
+) -> None:
+    """Make a key and print it once."""
+    from datetime import UTC, datetime
+
+    from cli.keys import add, parse_scopes
+    from cli.store import open_store
+    from contracts.settings import SharedSettings
+
+    scopes = parse_scopes(scope)
+    with open_store(SharedSettings()) as database_url:
+        add(database_url, name, scopes, rate, unless_any=unless_any, file=file, now=datetime.now(UTC))
+
+
+@keys_app.command("list")
+def list_keys(
+    revoked: Annotated[bool, typer.Option("--revoked", help="Also those that have been revoked.")] = False,
+) -> None:
+    """Show the keys, of which nobody can see more than the names."""
+    from cli.keys import show
+    from cli.store import open_store
+    from contracts.settings import SharedSettings
+
+    with open_store(SharedSettings()) as database_url:
+        show(database_url, with_revoked=revoked)
+
+
+@keys_app.command("revoke")
+def revoke_key(name: str) -> None:
+    """End a key."""
+    from datetime import UTC, datetime
+
+    from cli.keys import revoke
+    from cli.store import open_store
+    from contracts.settings import SharedSettings
+
+    with open_store(SharedSettings()) as database_url:
+        revoke(database_url, name, datetime.now(UTC))
+
+
 @app.command()
 def cycle(
     task: str,
@@ -229,16 +278,23 @@ def override(
     reason: Reason,
     version: Annotated[str | None, typer.Option(help="Version to reopen; the champion where not given.")] = None,
     valid_until: Annotated[
-        str | None, typer.Option(help="Its new bound (RFC 3339); what its release promised where not given.")
+        str | None,
+        typer.Option(help="Its new bound (RFC 3339); where not given the later of the present and the promised one."),
     ] = None,
     cycle: Annotated[int | None, typer.Option(help="Id of a held cycle whose candidate shall be released.")] = None,
     actor: Actor = None,
+    wait: Annotated[
+        bool, typer.Option(help="With --cycle: wait for the end; exit code 1 unless it is released.")
+    ] = True,
     url: Url = LOCAL_URL,
 ) -> None:
-    """Overrule a verdict: reopen a closed horizon, or release what a cycle held."""
+    """Overrule a verdict: reopen a closed horizon, or release what a cycle held; no gate is opened."""
     from cli.releases import override as overrule
 
-    overrule(url, task, version=version, valid_until=valid_until, cycle=cycle, reason=reason, actor=actor)
+    if not overrule(
+        url, task, version=version, valid_until=valid_until, cycle=cycle, reason=reason, actor=actor, wait=wait
+    ):
+        raise typer.Exit(1)
 
 
 @app.command()

@@ -1,5 +1,6 @@
 """How commands talk to a running API, and how its problem documents become sentences."""
 
+import os
 from typing import Any
 
 import httpx
@@ -24,8 +25,10 @@ class Unreachable(MorrowError):
 
 
 def open_api(url: str) -> httpx.Client:
-    """A client for the API at `url`; use it as a context manager."""
-    return httpx.Client(base_url=url, timeout=TIMEOUT_SECONDS, trust_env=not _is_local(url))
+    """A client for the API at `url`, with the key that MORROW_KEY holds; use it as a context manager."""
+    key = os.environ.get("MORROW_KEY")
+    headers = {"Authorization": f"Bearer {key}"} if key else None
+    return httpx.Client(base_url=url, headers=headers, timeout=TIMEOUT_SECONDS, trust_env=not _is_local(url))
 
 
 def ask(api: httpx.Client, method: str, path: str, **options: Any) -> Any:

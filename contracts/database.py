@@ -14,6 +14,7 @@ from sqlalchemy import (
     Identity,
     Index,
     Integer,
+    LargeBinary,
     MetaData,
     Table,
     Text,
@@ -160,6 +161,19 @@ releases = Table(
     Index("releases_task_id_version_idx", "task_id", "version", "id"),
     Index("releases_task_id_idx", "task_id", "id"),
     Index("releases_champions_idx", "task_id", "id", postgresql_where=text("action in ('release', 'rollback')")),
+)
+
+api_keys = Table(
+    "api_keys",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("name", Text, nullable=False),
+    Column("digest", LargeBinary, nullable=False),
+    Column("scopes", ARRAY(Text), nullable=False),
+    Column("rate", Double),
+    Column("created_at", _moment, nullable=False),
+    Column("revoked_at", _moment),
+    Index("api_keys_name_key", "name", unique=True, postgresql_where=text("revoked_at IS NULL")),
 )
 
 

@@ -14,10 +14,12 @@ from fastapi.openapi.utils import get_openapi
 from contracts.database import make_engine
 from contracts.logs import configure_logs
 from contracts.task import Task
+from service.auth import Authenticate
 from service.cycles import cycles_router
 from service.follower import Follower
 from service.health import health_router
 from service.ingest import events_router
+from service.keyring import Keyring
 from service.metrics import CountRequests, Metrics
 from service.openapi import predict_path_item
 from service.pages import pages_router
@@ -49,14 +51,17 @@ def make_app(settings: ServiceSettings) -> FastAPI:
         seconds=settings.database_seconds,
     )
     follower = Follower(settings, store, metrics)
+    keyring = Keyring(store, settings.home, settings.poll_seconds)
     registry = make_client(settings.mlflow_url) if settings.mlflow_url else None
     metrics.watch(follower)
 
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
         await anyio.to_thread.run_sync(follower.restore)
+        await anyio.to_thread.run_sync(keyring.restore)
         async with anyio.create_task_group() as group:
             group.start_soon(follower.run)
+            group.start_soon(keyring.run)
             log.info("service.started", models=len(follower.forecasters))
             yield
             follower.stop()
@@ -68,6 +73,7 @@ def make_app(settings: ServiceSettings) -> FastAPI:
         log.info("service.stopped")
 
     app = FastAPI(title="Morrow", version=VERSION, description=DESCRIPTION, lifespan=lifespan, redoc_url=None)
+    app.add_middleware(Authenticate, keyring=keyring, settings=settings)
     app.add_middleware(CountRequests, metrics=metrics)
     handle_problems(app, metrics)
     app.router.routes.insert(0, Predict(follower, settings).route())

@@ -4,6 +4,7 @@
 or a traceback: a bug is a 500 without detail, and its traceback is in the log.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -26,6 +27,7 @@ from contracts.errors import (
     MorrowError,
     NoModel,
     NotFound,
+    NotLoaded,
     NotReady,
     OutsideHorizon,
     Unavailable,
@@ -33,6 +35,7 @@ from contracts.errors import (
 from service.answers import AnswerNotFinite
 from service.coverage import CoverageUnsupported
 from service.graphs import RateRefused
+from service.keyring import Forbidden, Throttled, Unauthenticated
 from service.metrics import Metrics
 
 MAX_FAULTS = 100
@@ -58,9 +61,13 @@ KINDS: dict[type[MorrowError], Kind] = {
     Conflict: Kind(409, "conflict", "This contradicts what is stored"),
     NotReady: Kind(503, "not-ready", "Nothing can answer yet", 10),
     NoModel: Kind(503, "no-model", "No version has been released yet", 10),
+    NotLoaded: Kind(503, "not-loaded", "The released version is not loaded here yet", 2),
     ModelExpired: Kind(503, "model-expired", "The released version is past its horizon", 10),
     Unavailable: Kind(503, "unavailable", "A store does not answer", 1),
     RateRefused: Kind(503, "rate-refused", "This version cannot give rates", 60),
+    Unauthenticated: Kind(401, "unauthenticated", "The request needs a valid key"),
+    Forbidden: Kind(403, "forbidden", "The key does not allow this"),
+    Throttled: Kind(429, "throttled", "The key asks too often"),
     AnswerNotFinite: Kind(500, "answer-not-finite", "The model gave no finite answer"),
 }
 
@@ -89,7 +96,8 @@ def problem_of(error: MorrowError) -> Response:
             "valid_until": format_moment(error.valid_until),
             "version": error.version,
         }
-    return write_problem(kind, detail, **more)
+    headers = {"Retry-After": str(math.ceil(error.seconds))} if isinstance(error, Throttled) else None
+    return write_problem(kind, detail, headers, **more)
 
 
 def list_faults(faults: Sequence[Fault]) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from contracts.clock import format_moment, parse_moment, to_micros
 from contracts.cycles import is_releasing, override_cycle
 from contracts.errors import Conflict, Fault, InvalidInput, NotFound, Unavailable
 from contracts.releases import CHAMPION_ACTIONS, Release, find_former, list_releases, read_overlay, record_release
+from service.auth import actor_of
 from service.bodies import read_body
 from service.cycles import describe_cycle
 from service.fields import Law, json_actor, json_id, json_reason, read_fields
@@ -26,8 +27,6 @@ from service.queries import TaskInPath, takes_only
 from service.registry import move_alias, read_champion
 from service.settings import ServiceSettings
 from service.store import Store
-
-DEFAULT_ACTOR = "admin"
 
 
 def releases_router(store: Store, client: httpx.Client | None, settings: ServiceSettings) -> APIRouter:
@@ -55,6 +54,7 @@ def releases_router(store: Store, client: httpx.Client | None, settings: Service
         """
         laws: dict[str, Law] = {"version": json_text, "reason": json_reason, "actor": json_actor}
         given = read_fields(await read_body(request, settings.max_body_bytes), laws, required=("reason",))
+        given["actor"] = actor_of(request, given.get("actor"))
         if client is None:
             raise Unavailable("No registry is configured (MORROW_MLFLOW_URL).")
         registry, now = client, datetime.now(UTC)
@@ -67,14 +67,15 @@ def releases_router(store: Store, client: httpx.Client | None, settings: Service
         openapi_extra=_OVERRIDE,
         responses={
             202: {"description": "The held cutoff is tried once more and released in spite of its verdict"},
-            409: {"description": "The cycle is not held, or a newer cutoff is released"},
+            409: {"description": "The cycle is not held, or by a gate, or a newer cutoff is released"},
         },
     )
     async def post_override(name: TaskInPath, request: Request) -> JSONResponse:
         """Set until when a version is valid, as to reopen a closed horizon; or, with `cycle`, release what it held.
 
-        `version` is the champion where left out, `valid_until` what its release promised. Nothing goes beyond the
-        longest horizon that the task allows, and no gate that a model must pass is opened.
+        `version` is the champion where left out; `valid_until` the later of its present bound and what its release
+        promised. Nothing goes beyond the longest horizon that the task allows, and no gate that a model must pass is
+        opened: a cycle that one holds is refused.
         """
         laws: dict[str, Law] = {
             "version": json_text,
@@ -84,6 +85,7 @@ def releases_router(store: Store, client: httpx.Client | None, settings: Service
             "actor": json_actor,
         }
         given = read_fields(await read_body(request, settings.max_body_bytes), laws, required=("reason",))
+        given["actor"] = actor_of(request, given.get("actor"))
         now = datetime.now(UTC)
         if "cycle" not in given:
             row = await store.run(lambda connection: _override_bound(connection, name, given, now))
@@ -95,7 +97,7 @@ def releases_router(store: Store, client: httpx.Client | None, settings: Service
                 connection,
                 find_task(connection, name).task_id,
                 given["cycle"],
-                actor=given.get("actor", DEFAULT_ACTOR),
+                actor=given["actor"],
                 reason=given["reason"],
                 now=now,
             )
@@ -145,7 +147,7 @@ def _roll_back(
         version,
         action="rollback",
         valid_until=overlay.valid_until,
-        actor=given.get("actor", DEFAULT_ACTOR),
+        actor=given["actor"],
         reason=given["reason"],
         now=now,
         verdict={"replaced": champion},
@@ -169,7 +171,8 @@ def _override_bound(connection: Connection, name: str, given: dict[str, Any], no
         raise NotFound(f"Version {version} was never released for this task.")
     promised = released[0]
     earliest, latest = _allowed_bounds(schema, promised)
-    valid_until: int = given.get("valid_until", promised.valid_until)
+    latest = max(latest, overlay.valid_until)
+    valid_until: int = given.get("valid_until", max(overlay.valid_until, promised.valid_until))
     if valid_until > latest:
         reason = f"is beyond {format_moment(latest)}, the longest horizon that the task allows this version"
         raise InvalidInput([Fault("valid_until", reason)])
@@ -181,7 +184,7 @@ def _override_bound(connection: Connection, name: str, given: dict[str, Any], no
         version,
         action="override",
         valid_until=valid_until,
-        actor=given.get("actor", DEFAULT_ACTOR),
+        actor=given["actor"],
         reason=given["reason"],
         now=now,
         verdict={
@@ -217,7 +220,7 @@ def _body(**properties: dict[str, Any]) -> dict[str, Any]:
         "properties": {
             **properties,
             "reason": {"type": "string", "minLength": 1, "maxLength": 1000, "description": "why, for the record"},
-            "actor": {"type": "string", "minLength": 1, "maxLength": 200, "default": DEFAULT_ACTOR},
+            "actor": {"type": "string", "minLength": 1, "maxLength": 200, "description": "who asks"},
         },
     }
     return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
@@ -227,6 +230,10 @@ _VERSION = {"type": "string", "description": "a version released before"}
 _ROLLBACK = _body(version=_VERSION)
 _OVERRIDE = _body(
     version=_VERSION,
-    valid_until={"type": "string", "format": "date-time", "description": "what the release promised where left out"},
+    valid_until={
+        "type": "string",
+        "format": "date-time",
+        "description": "the later of the present bound and what the release promised, where left out",
+    },
     cycle={"type": "integer", "description": "id of a held cycle to release; excludes version and valid_until"},
 )

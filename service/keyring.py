@@ -1,0 +1,159 @@
+"""The API keys as one process knows them: read every few seconds, remembered through an outage of the database.
+
+A copy of the digests lies beside the models, so that a restart without a database locks nobody out. Revoking a key
+takes effect with the next look. A key that is not known yet is looked for at once, but at most once a second.
+"""
+
+import os
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import anyio
+import anyio.to_thread
+import msgspec
+import structlog
+
+from contracts.errors import MorrowError, NotReady, Unavailable
+from contracts.keys import Key, Scope, id_of, is_key, list_keys
+from service.store import Store
+
+FILE = "keys.json"
+_LEAST_PAUSE = 1.0
+
+log = structlog.get_logger(__name__)
+
+
+class Unauthenticated(MorrowError):
+    """The request has no valid key."""
+
+
+class Forbidden(MorrowError):
+    """The key does not hold the scope that this needs."""
+
+
+class Throttled(MorrowError):
+    """The key has asked too often; `seconds` until it may ask again."""
+
+    def __init__(self, rate: float, seconds: float) -> None:
+        self.seconds = seconds
+        super().__init__(f"The key may ask {rate:g} times a second.")
+
+
+class NoKeys(NotReady):
+    """No key exists yet: `morrow keys add NAME --scope admin` makes one."""
+
+
+@dataclass
+class _Bucket:
+    """How many requests a key has left at a moment; a second's worth is the most that is saved up."""
+
+    left: float
+    at: float
+
+
+class Keyring:
+    """Valid keys by id; None until they have been read for the first time. `clock` gives monotonic seconds."""
+
+    def __init__(
+        self, store: Store, home: Path, poll_seconds: float, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.keys: Mapping[str, Key] | None = None
+        self._store = store
+        self._file = home / FILE
+        self._poll_seconds = poll_seconds
+        self._clock = clock
+        self._looked_at = clock() - _LEAST_PAUSE
+        self._has_looked = False
+        self._looking = anyio.Lock()
+        self._buckets: dict[str, _Bucket] = {}
+
+    def restore(self) -> None:
+        """Take what the last process remembered."""
+        try:
+            self._take(msgspec.json.decode(self._file.read_bytes(), type=list[Key]))
+        except FileNotFoundError:
+            return
+        except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
+            log.warning("keys.forgotten", reason=str(error))
+
+    async def run(self) -> None:
+        """Look again and again until cancelled."""
+        while True:
+            async with self._looking:
+                await self._look()
+            await anyio.sleep(self._poll_seconds)
+
+    async def is_empty(self) -> bool:
+        """Whether there is no key, as far as is known; waits for the first look."""
+        if self.keys is None and not self._has_looked:
+            await self._look_soon()
+        return not self.keys
+
+    async def admit(self, token: str | None, scope: Scope | None) -> Key:
+        """The key that a text is, if it may do this now; this then counts as one request of its rate.
+
+        Raises Unauthenticated, Forbidden, Throttled; NoKeys while there is none, Unavailable where none has been read.
+        """
+        key_id = None if token is None else id_of(token)
+        if self.keys is None or (key_id is not None and key_id not in self.keys):
+            await self._look_soon()
+        if self.keys is None:
+            raise Unavailable("The keys are not known yet: the database does not answer.")
+        if not self.keys:
+            raise NoKeys
+        key = None if key_id is None else self.keys.get(key_id)
+        if token is None or key is None or not is_key(token, key):
+            raise Unauthenticated
+        if not key.allows(scope):
+            raise Forbidden(f"The key {key.name} does not hold the scope {scope}, which this needs.")
+        self._count(key)
+        return key
+
+    def _count(self, key: Key) -> None:
+        if key.rate is None:
+            return
+        now, most = self._clock(), max(1.0, key.rate)
+        bucket = self._buckets.setdefault(key.key_id, _Bucket(most, now))
+        bucket.left = min(most, bucket.left + (now - bucket.at) * key.rate)
+        bucket.at = now
+        if bucket.left < 1:
+            raise Throttled(key.rate, (1 - bucket.left) / key.rate)
+        bucket.left -= 1
+
+    async def _look_soon(self) -> None:
+        async with self._looking:
+            if self._clock() - self._looked_at >= _LEAST_PAUSE:
+                await self._look()
+
+    async def _look(self) -> None:
+        self._looked_at = self._clock()
+        try:
+            with anyio.CancelScope(shield=True):  # a look that has begun gives its connection back
+                keys = await self._store.run(list_keys)
+        except Unavailable:
+            return
+        finally:
+            self._has_looked = True
+        before = self.keys
+        self._take(keys)
+        if self.keys != before:
+            log.info("keys.read", num_keys=len(keys))
+            await anyio.to_thread.run_sync(self._remember, keys)
+
+    def _take(self, keys: Sequence[Key]) -> None:
+        self.keys = {key.key_id: key for key in keys}
+
+    def _remember(self, keys: Sequence[Key]) -> None:
+        """Replace the file in one step; only its owner may read it."""
+        try:
+            self._file.parent.mkdir(parents=True, exist_ok=True)
+            with tempfile.NamedTemporaryFile(dir=self._file.parent, prefix=f".{FILE}.", delete=False) as file:
+                file.write(msgspec.json.encode(keys))
+                file.flush()
+                os.fsync(file.fileno())
+            Path(file.name).replace(self._file)
+        except OSError as error:
+            log.warning("keys.not_remembered", reason=error.strerror)

@@ -1,0 +1,296 @@
+"""Who is answered: keys with scopes and rates, judged before the body is read and remembered without a database."""
+
+import base64
+import json
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import anyio
+import httpx
+import pytest
+from sqlalchemy import Engine, text
+
+from contracts.errors import Conflict, NotFound
+from contracts.keys import Scope, add_key, digest_key, list_keys, revoke_key
+from service.app import make_app
+from service.keyring import FILE
+from tests.integration.releasing import define, history, note
+from tests.integration.serving import TASK, an_event, service_settings, serving
+
+pytestmark = pytest.mark.anyio
+NOW = datetime(2026, 3, 1, tzinfo=UTC)
+DEAD = "postgresql+psycopg://nobody@127.0.0.1:1/none"
+
+
+def make_key(engine: Engine, *scopes: Scope, name: str = "one", rate: float | None = None) -> str:
+    with engine.begin() as connection:
+        return add_key(connection, name, scopes, rate, NOW)
+
+
+def sent(key: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {key}"}
+
+
+@pytest.fixture
+async def client(database_url: str, tmp_path: Path) -> AsyncIterator[httpx.AsyncClient]:
+    async with serving(service_settings(database_url, tmp_path)) as client:
+        yield client
+
+
+def problem(answer: httpx.Response) -> tuple[int, str]:
+    return answer.status_code, answer.json()["type"].removeprefix("/problems/")
+
+
+async def test_without_a_key_the_loopback_answers_anyone(client: httpx.AsyncClient) -> None:
+    assert (await client.put("/tasks/flights", json=TASK)).status_code == 201
+
+
+async def test_elsewhere_nobody_is_answered_before_there_is_a_key(
+    database_url: str, tmp_path: Path, engine: Engine
+) -> None:
+    async with serving(service_settings(database_url, tmp_path, host="0.0.0.0")) as client:
+        for path in ("/tasks", "/predict", "/docs", "/openapi.json", "/metrics", "/"):
+            refused = await client.get(path)
+            assert problem(refused) == (503, "not-ready")
+            assert "morrow keys add" in refused.json()["detail"]
+        assert (await client.get("/livez")).status_code == 200
+        key = make_key(engine, "admin")
+        await anyio.sleep(1.1)
+        assert (await client.get("/tasks", headers=sent(key))).status_code == 200
+    async with serving(service_settings(database_url, tmp_path, host="0.0.0.0", allow_anonymous=True)) as client:
+        assert problem(await client.get("/tasks")) == (401, "unauthenticated")
+
+
+async def test_what_stands_in_front_may_know_who_asks(database_url: str, tmp_path: Path) -> None:
+    async with serving(service_settings(database_url, tmp_path, host="0.0.0.0", allow_anonymous=True)) as client:
+        assert (await client.get("/tasks")).status_code == 200
+
+
+REQUESTS: list[tuple[str, str, Scope | None]] = [
+    ("GET", "/predict", "predict"),
+    ("POST", "/predict", "predict"),
+    ("POST", "/events", "ingest"),
+    ("PUT", "/events/e1", "ingest"),
+    ("PUT", "/tasks/flights", "admin"),
+    ("POST", "/tasks/flights/cycles", "admin"),
+    ("POST", "/tasks/flights/rollback", "admin"),
+    ("POST", "/tasks/flights/override", "admin"),
+    ("GET", "/tasks", None),
+    ("GET", "/tasks/flights", None),
+    ("GET", "/metrics", None),
+    ("GET", "/docs", None),
+    ("GET", "/openapi.json", None),
+    ("GET", "/", None),
+    ("GET", "/nowhere", None),
+    ("DELETE", "/nowhere", "admin"),
+]
+
+
+@pytest.mark.parametrize(("method", "path", "scope"), REQUESTS)
+async def test_a_request_needs_a_key_with_its_scope(
+    client: httpx.AsyncClient, engine: Engine, method: str, path: str, scope: Scope | None
+) -> None:
+    keys: dict[Scope, str] = {name: make_key(engine, name, name=name) for name in ("ingest", "predict", "admin")}
+    await anyio.sleep(0.3)
+    assert problem(await client.request(method, path)) == (401, "unauthenticated")
+    for name, key in keys.items():
+        status = (await client.request(method, path, headers=sent(key))).status_code
+        assert (status == 403) == (scope is not None and name not in (scope, "admin"))
+        assert status != 401
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        "",
+        "Bearer",
+        "Bearer ",
+        "Bearer morrow-",
+        "Bearer morrow--",
+        "Bearer nothing",
+        "Basic",
+        "Basic !!",
+        "Basic bW9ycm93",
+        "Digest x",
+        "Bearer " + "x" * 5000,
+        "Bearer \u00e9",
+    ],
+)
+async def test_what_is_no_key_is_refused(client: httpx.AsyncClient, engine: Engine, header: str) -> None:
+    make_key(engine, "admin")
+    await anyio.sleep(0.3)
+    refused = await client.get("/tasks", headers={"Authorization": header.encode("latin-1")})
+    assert problem(refused) == (401, "unauthenticated")
+    assert refused.headers["www-authenticate"] == "Bearer"
+
+
+async def test_a_key_with_another_secret_is_refused(client: httpx.AsyncClient, engine: Engine) -> None:
+    key = make_key(engine, "admin")
+    await anyio.sleep(0.3)
+    assert (await client.get("/tasks", headers=sent(key))).status_code == 200
+    for wrong in (key[:-1], key + "x", key[:-1] + ("A" if key[-1] != "A" else "B")):
+        assert problem(await client.get("/tasks", headers=sent(wrong))) == (401, "unauthenticated")
+
+
+async def test_a_browser_asks_for_the_key_as_a_password(client: httpx.AsyncClient, engine: Engine) -> None:
+    key = make_key(engine, "predict")
+    await anyio.sleep(0.3)
+    refused = await client.get("/", headers={"Accept": "text/html,*/*"})
+    assert refused.headers["www-authenticate"].startswith("Basic ")
+    password = base64.b64encode(f"me:{key}".encode()).decode()
+    assert (await client.get("/", headers={"Authorization": f"Basic {password}"})).status_code == 200
+
+
+async def test_a_new_key_is_known_at_once_and_a_revoked_one_soon_forgotten(
+    client: httpx.AsyncClient, engine: Engine
+) -> None:
+    make_key(engine, "admin", name="first")
+    await anyio.sleep(1.1)
+    key = make_key(engine, "predict", name="second")
+    await anyio.sleep(1.1)
+    assert (await client.get("/tasks", headers=sent(key))).status_code == 200
+    with engine.begin() as connection:
+        revoke_key(connection, "second", NOW)
+    await anyio.sleep(0.5)
+    assert problem(await client.get("/tasks", headers=sent(key))) == (401, "unauthenticated")
+
+
+async def test_a_revoked_last_key_opens_nothing_beyond_the_loopback(
+    database_url: str, tmp_path: Path, engine: Engine
+) -> None:
+    key = make_key(engine, "admin")
+    async with serving(service_settings(database_url, tmp_path, host="0.0.0.0")) as client:
+        assert (await client.get("/tasks", headers=sent(key))).status_code == 200
+        with engine.begin() as connection:
+            revoke_key(connection, "one", NOW)
+        await anyio.sleep(0.5)
+        assert (await client.get("/tasks", headers=sent(key))).status_code == 503
+
+
+async def test_a_key_may_ask_only_so_often(client: httpx.AsyncClient, engine: Engine) -> None:
+    slow, quick = make_key(engine, "predict", name="slow", rate=2), make_key(engine, "predict", name="quick")
+    await anyio.sleep(0.3)
+    answers = [await client.get("/tasks", headers=sent(slow)) for _ in range(5)]
+    assert [answer.status_code for answer in answers][:2] == [200, 200]
+    refused = answers[-1]
+    assert problem(refused) == (429, "throttled")
+    assert int(refused.headers["retry-after"]) >= 1
+    assert (await client.get("/tasks", headers=sent(quick))).status_code == 200
+    await anyio.sleep(0.6)
+    assert (await client.get("/tasks", headers=sent(slow))).status_code == 200
+
+
+async def test_a_body_without_a_key_is_not_read(database_url: str, tmp_path: Path, engine: Engine) -> None:
+    make_key(engine, "ingest")
+    app = make_app(service_settings(database_url, tmp_path))
+    messages: list[dict[str, Any]] = []
+
+    async def receive() -> dict[str, Any]:
+        raise AssertionError("the body was asked for")
+
+    async def send(message: Any) -> None:
+        messages.append(message)
+
+    scope = {
+        "type": "http",
+        "method": "POST",
+        "path": "/events",
+        "raw_path": b"/events",
+        "query_string": b"",
+        "headers": [(b"content-length", b"104857600")],
+        "http_version": "1.1",
+        "scheme": "http",
+        "server": ("morrow", 80),
+        "client": ("127.0.0.1", 1),
+    }
+    async with app.router.lifespan_context(app):
+        await anyio.sleep(0.3)
+        await app(scope, receive, send)
+    assert messages[0]["status"] == 401
+    assert (b"connection", b"close") in messages[0]["headers"]
+
+
+async def test_keys_are_remembered_without_a_database(database_url: str, tmp_path: Path, engine: Engine) -> None:
+    key = make_key(engine, "predict")
+    async with serving(service_settings(database_url, tmp_path)) as client:
+        assert (await client.get("/tasks", headers=sent(key))).status_code == 200
+    remembered = tmp_path / FILE
+    assert remembered.stat().st_mode & 0o077 == 0
+    assert key not in remembered.read_text()
+    async with serving(service_settings(DEAD, tmp_path)) as client:
+        assert problem(await client.get("/predict", headers=sent(key))) == (404, "not-found")
+        assert problem(await client.get("/predict")) == (401, "unauthenticated")
+
+
+@pytest.mark.parametrize("content", [b"", b"[", b'{"a": 1}', b"\xff"])
+async def test_a_damaged_memory_lets_nobody_in(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / FILE).write_bytes(content)
+    async with serving(service_settings(DEAD, tmp_path, host="0.0.0.0")) as client:
+        assert problem(await client.get("/tasks")) == (503, "unavailable")
+        assert problem(await client.get("/tasks", headers=sent("morrow-abc-def"))) == (503, "unavailable")
+
+
+@pytest.mark.parametrize(
+    ("public", "opened"),
+    [((), set()), (("metrics",), {"/metrics"}), (("docs", "metrics"), {"/docs", "/openapi.json", "/metrics"})],
+)
+async def test_docs_and_metrics_are_closed_unless_they_are_public(
+    database_url: str, tmp_path: Path, engine: Engine, public: tuple[str, ...], opened: set[str]
+) -> None:
+    make_key(engine, "admin")
+    async with serving(service_settings(database_url, tmp_path, public=public)) as client:
+        for path in ("/docs", "/openapi.json", "/metrics"):
+            assert (await client.get(path)).status_code == (200 if path in opened else 401)
+        assert (await client.get("/redoc")).status_code == 401
+
+
+async def test_the_record_names_the_key(client: httpx.AsyncClient, engine: Engine) -> None:
+    schema = define(engine)
+    note(engine, schema, "7", "release")
+    key = make_key(engine, "admin", name="ops")
+    await anyio.sleep(0.3)
+    for body in ({"version": "7", "reason": "a strike"}, {"version": "7", "reason": "a strike", "actor": "Ada"}):
+        answer = await client.post(f"/tasks/{schema.task.name}/override", json=body, headers=sent(key))
+        assert answer.status_code == 200
+    assert [row.actor for row in history(engine, schema)][:2] == ["Ada (key ops)", "ops"]
+
+
+async def test_the_key_is_in_no_log_and_no_answer(
+    database_url: str, tmp_path: Path, engine: Engine, capfd: pytest.CaptureFixture[str]
+) -> None:
+    key = make_key(engine, "predict")
+    async with serving(service_settings(database_url, tmp_path)) as client:
+        texts = [
+            (await client.get("/tasks", headers=sent(key))).text,
+            (await client.get("/tasks", headers=sent(key + "x"))).text,
+            (await client.post("/events", json=an_event(), headers=sent(key))).text,
+        ]
+    secret = key.split("-", 2)[2]
+    out, err = capfd.readouterr()
+    assert not any(secret in said for said in [*texts, out, err])
+
+
+def test_the_store_holds_a_digest_and_never_a_key(engine: Engine) -> None:
+    key = make_key(engine, "ingest", "predict")
+    with engine.connect() as connection:
+        (row,) = connection.execute(text("SELECT * FROM api_keys")).mappings()
+        assert bytes(row["digest"]) == digest_key(key)
+        assert key not in json.dumps(dict(row), default=str)
+        (listed,) = list_keys(connection)
+    assert (listed.name, listed.scopes) == ("one", ("ingest", "predict"))
+
+
+def test_a_name_stands_for_one_valid_key(engine: Engine) -> None:
+    make_key(engine, "admin")
+    with pytest.raises(Conflict):
+        make_key(engine, "ingest")
+    with engine.begin() as connection:
+        revoke_key(connection, "one", NOW)
+    with engine.begin() as connection, pytest.raises(NotFound):
+        revoke_key(connection, "one", NOW)
+    make_key(engine, "ingest")
+    with engine.connect() as connection:
+        assert [key.scopes for key in list_keys(connection)] == [("ingest",)]
+        assert len(list_keys(connection, with_revoked=True)) == 2
