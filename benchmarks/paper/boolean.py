@@ -23,6 +23,7 @@ import torch
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 
+from benchmarks.paper.splits import Split, withheld_targets
 from benchmarks.paper.weights import Activation, WeightsNetwork
 from contracts.clock import Clock
 from contracts.task import Training
@@ -68,6 +69,22 @@ def draw(seed: int, times: Sequence[int] = KNOWN, num_rows: int = NUM_ROWS) -> E
         u=moments.astype(np.float32),
         targets=(numbers % 2).astype(np.int64),
         windows=moments * DAY,
+    )
+
+
+def split(seed: int, origin: int = TARGET) -> Split:
+    """A draw as every method of the paper gets it: snapshots before `origin` known, as many rows of it unseen."""
+    unseen = draw(seed, (origin,))
+    return Split(
+        origin=origin,
+        clock=CLOCK,
+        known=draw(seed, range(origin)),
+        unseen=withheld_targets(unseen),
+        answers=unseen.targets.astype(np.float64),
+        vocabulary_sizes=(),
+        num_outputs=2,
+        metric="error_percent",
+        build=WeightsNetwork,
     )
 
 

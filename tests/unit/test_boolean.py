@@ -22,8 +22,11 @@ from benchmarks.paper.boolean import (
     log_loss,
     naive_bayes,
     score,
+    scores,
     settings,
+    split,
 )
+from benchmarks.paper.splits import errors
 from benchmarks.paper.weights import Activation, WeightsNetwork
 from contracts.task import Training
 from trainer.network import Network, architecture
@@ -64,6 +67,16 @@ def test_scores_are_those_of_many_drawn_rows(t: int) -> None:
     assert accuracy(weights, t) == pytest.approx(100 * np.mean((f > 0) == rows.targets), abs=0.5)
     losses = np.logaddexp(0, np.where(rows.targets == 1, -f, f))
     assert log_loss(weights, t) == pytest.approx(losses.mean(), abs=0.01)
+
+
+def test_a_split_is_a_draw_whose_last_snapshot_is_withheld() -> None:
+    made = split(seed=3)
+    assert set(made.unseen.targets.tolist()) == {-1}
+    assert made.unseen.u.tolist() == [3.0] * 1000
+    np.testing.assert_array_equal(made.known.targets, draw(seed=3).targets)
+    f = scores(naive_bayes(chances(TARGET)))[(made.unseen.dense @ [16, 8, 4, 2, 1]).astype(int)]
+    outputs = np.stack([np.zeros_like(f), f], axis=-1)[None].astype(np.float32)
+    assert errors(made, outputs)[0] == pytest.approx(10, abs=4)
 
 
 def test_no_rule_beats_the_one_that_knows_the_chances() -> None:
