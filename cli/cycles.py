@@ -1,4 +1,7 @@
-"""What `morrow cycle` does and prints: ask the API for a retraining, follow its steps, say how it ended."""
+"""What `morrow cycle` does and prints: ask the API for a retraining, follow its steps, say how it ended.
+
+`morrow override --cycle` follows what it has asked for in the same way.
+"""
 
 import time
 from collections.abc import Callable
@@ -7,6 +10,7 @@ from typing import Any
 import httpx
 from rich.console import Console
 
+from cli.answering import await_version, describe_wait
 from cli.remote import ask, open_api
 from contracts.errors import NotFound
 
@@ -22,24 +26,31 @@ def run_cycle(url: str, task: str, as_of: str | None, *, wait: bool) -> bool:
         if not wait:
             console.print(f"Cycle as of {cycle['cutoff']}: {cycle['state']}.")
             return True
-        with console.status(f"Cycle as of {cycle['cutoff']} …") as status:
-            ended = follow_cycle(
-                api, task, cycle, lambda step: status.update(f"Cycle as of {cycle['cutoff']}: {step} …")
-            )
-    console.print(f"Cycle as of {ended['cutoff']}: {ended['state']}" + _because(ended))
-    for line in _judgement(ended["verdict"]):
+        return see_to_end(api, task, cycle, console)
+
+
+def see_to_end(api: httpx.Client, task: str, cycle: dict[str, Any], console: Console) -> bool:
+    """Follow a cycle, print how it ended, and wait until the API answers with what it released; whether it did."""
+    with console.status(f"Cycle as of {cycle['cutoff']} …") as status:
+        ended = follow_cycle(api, task, cycle, lambda step: status.update(f"Cycle as of {cycle['cutoff']}: {step} …"))
+        is_released: bool = ended["state"] == "released"
+        waited = describe_wait(await_version(api, task, ended["version"])) if is_released else ""
+    first, *ages = describe_end(ended)
+    for line in (first + waited, *ages):
         console.print(line, markup=False, highlight=False)
-    return bool(ended["state"] == "released")
+    return is_released
 
 
-def _judgement(verdict: dict[str, Any] | None) -> list[str]:
-    """A line for each age that was judged; none where a cycle ended before its verdict."""
-    if verdict is None:
-        return []
+def describe_end(cycle: dict[str, Any]) -> list[str]:
+    """How a cycle ended, and a line for each age that was judged: none where it ended before that."""
+    verdict = cycle["verdict"] or {}
+    judged = [age for age in verdict.get("ages", []) if age["mean"] is not None]
     return [
-        f"  age {age['age']}: {verdict['error_name']} {age['mean']:.4f}, {age['reason'] or 'valid'}"
-        for age in verdict["ages"]
-        if age["mean"] is not None
+        f"Cycle as of {cycle['cutoff']}: {cycle['state']}" + _because(cycle),
+        *(
+            f"  age {age['age']}: {verdict['error_name']} {age['mean']:.4f}, {age['reason'] or 'valid'}"
+            for age in judged
+        ),
     ]
 
 

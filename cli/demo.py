@@ -21,6 +21,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.status import Status
 
+from cli.answering import await_version
 from cli.cycles import follow_cycle, request_cycle
 from cli.demo_report import WeekReport, budget, comparison, print_refusal, week_document, week_line, weeks_table
 from cli.flights import WEEK, load_flights, read_task_file, to_events, week_start
@@ -86,7 +87,12 @@ def run_demo(num_weeks: int, json_file: Path | None, *, keep: bool) -> None:
             if json_file:
                 json_file.write_text(json.dumps(document, indent=2) + "\n")
             if keep:
-                console.print(f"Everything runs on, with its state in {home}. Ctrl-C stops it.")
+                console.print(
+                    f"Everything runs on until Ctrl-C. To use it from another terminal:\n"
+                    f"  export MORROW_HOME={home} MORROW_URL={stack.addresses.api}",
+                    highlight=False,
+                    soft_wrap=True,
+                )
                 stack.wait()
 
 
@@ -186,12 +192,8 @@ def _try_to_ask(demo: Demo, events: Sequence[dict[str, Any]]) -> tuple[Score | N
 
 def _await_version(demo: Demo, version: str) -> None:
     """Until the API itself says that it serves the version. Raises NotServed."""
-    deadline = time.monotonic() + SWAP_LIMIT_SECONDS
-    while (ask(demo.api, "GET", f"/tasks/{demo.task.name}")["champion"] or {}).get("version") != version:
-        demo.stack.check()
-        if time.monotonic() > deadline:
-            raise NotServed(f"Version {version} is released, but the API did not serve it in {SWAP_LIMIT_SECONDS} s.")
-        time.sleep(0.2)
+    if not await_version(demo.api, demo.task.name, version, limit_seconds=SWAP_LIMIT_SECONDS, on_look=demo.stack.check):
+        raise NotServed(f"Version {version} is released, but the API did not serve it in {SWAP_LIMIT_SECONDS} s.")
 
 
 def _ask_too_late(demo: Demo, reports: Sequence[WeekReport]) -> dict[str, Any] | None:

@@ -7,6 +7,8 @@ from urllib.parse import quote
 
 from rich.console import Console
 
+from cli.answering import await_bound, await_version, describe_wait
+from cli.cycles import see_to_end
 from cli.remote import ask, open_api
 from contracts.errors import Fault, InvalidInput
 
@@ -15,7 +17,8 @@ def roll_back(url: str, task: str, version: str | None, reason: str, actor: str 
     """Let an earlier version answer again, and say until when it is valid."""
     with open_api(url) as api:
         row = ask(api, "POST", f"/tasks/{task}/rollback", json=_given(version=version, reason=reason, actor=actor))
-    _print(f"{task} is back at version {row['version']}, valid until {row['valid_until']}.")
+        waited = describe_wait(await_version(api, task, row["version"]))
+    _print(f"{task} is back at version {row['version']}, valid until {row['valid_until']}.{waited}")
 
 
 def override(
@@ -27,15 +30,21 @@ def override(
     cycle: int | None,
     reason: str,
     actor: str | None,
-) -> None:
-    """Set until when a version is valid, or have what a cycle held released."""
+    wait: bool,
+) -> bool:
+    """Set until when a version is valid, or have what a cycle held released and, where wanted, follow that to its end.
+
+    Whether it is as asked for, or at least on its way where nobody waits.
+    """
     body = _given(version=version, valid_until=valid_until, cycle=cycle, reason=reason, actor=actor)
     with open_api(url) as api:
         answer = ask(api, "POST", f"/tasks/{task}/override", json=body)
-    if cycle is None:
-        _print(f"Version {answer['version']} of {task} is valid until {answer['valid_until']}.")
-    else:
-        _print(f"The cutoff {answer['cutoff']} is tried again as cycle {answer['id']}, to be released.")
+        if cycle is not None:
+            _print(f"The cutoff {answer['cutoff']} is tried again as cycle {answer['id']}, to be released.")
+            return see_to_end(api, task, answer, Console()) if wait else True
+        waited = describe_wait(await_bound(api, task, answer["version"], answer["valid_until"]))
+    _print(f"Version {answer['version']} of {task} is valid until {answer['valid_until']}.{waited}")
+    return True
 
 
 def correct_event(url: str, task: str, file: Path) -> None:
@@ -44,7 +53,9 @@ def correct_event(url: str, task: str, file: Path) -> None:
         event = json.loads(file.read_bytes())
     except (ValueError, RecursionError) as error:
         raise InvalidInput([Fault(str(file), f"is not JSON: {error}")]) from error
-    event_id = event.get("event_id") if isinstance(event, dict) else None
+    if not isinstance(event, dict):
+        raise InvalidInput([Fault(str(file), "is not one event: a JSON object")])
+    event_id = event.get("event_id")
     if not isinstance(event_id, str):
         raise InvalidInput([Fault("event_id", f"is missing in {file}")])
     with open_api(url) as api:

@@ -21,6 +21,8 @@ State = Literal["requested", "running", "released", "held", "skipped", "failed"]
 Step = Literal["claim", "read", "score", "fit", "export", "verify", "judge", "register", "alias", "release"]
 
 LEASE_RAN_OUT = "The trainer went away and its lease ran out."
+# The rules that an override may break; every other is a gate.
+OVERRULABLE = ("newest_window", "withheld_rows")
 
 
 @dataclass(frozen=True)
@@ -101,7 +103,8 @@ def override_cycle(
 ) -> Cycle:
     """Ask for a held candidate to be released; returns the attempt that will.
 
-    Raises NotFound where the task has no such cycle, Conflict where it is not held or a newer cutoff is released.
+    Raises NotFound where the task has no such cycle, Conflict where it is not held, where a gate holds it, and where a
+    newer cutoff is released.
     """
     connection.execute(select(tasks.c.id).where(tasks.c.id == task_id).with_for_update())
     row = connection.execute(
@@ -112,6 +115,8 @@ def override_cycle(
     cycle = _cycle(row)
     if cycle.state != "held":
         raise Conflict(f"Cycle {cycle_id} is {cycle.state}, not held.")
+    if gate := _find_gate(cycle):
+        raise Conflict(f"Cycle {cycle_id} is held by the gate {gate}: an override opens no gate.")
     newer = connection.execute(
         select(cycles.c.version)
         .where(cycles.c.task_id == task_id, cycles.c.state == "released", cycles.c.cutoff > from_micros(cycle.cutoff))
@@ -120,6 +125,12 @@ def override_cycle(
     if newer is not None:
         raise Conflict(f"A newer cutoff is released already, as version {newer}.")
     return request_cycle(connection, task_id, cycle.cutoff, now, override=(actor, reason))
+
+
+def _find_gate(cycle: Cycle) -> str | None:
+    """The gate that holds a cycle and what it says, or None where what holds it may be overruled."""
+    broken = [decision for decision in (cycle.verdict or {}).get("decisions", []) if not decision["passed"]]
+    return next((f"{one['rule']} ({one['reason']})" for one in broken if one["rule"] not in OVERRULABLE), None)
 
 
 def is_releasing(connection: Connection, task_id: int) -> bool:

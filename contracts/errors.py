@@ -7,6 +7,7 @@
     ├── Conflict                what is asked contradicts what is stored
     ├── NotReady                nothing can answer yet; trying later may help
     │   ├── NoModel
+    │   ├── NotLoaded
     │   └── ModelExpired
     ├── Unavailable             a store we depend on does not answer
     └── CycleError              a retraining that must not release
@@ -74,7 +75,11 @@ class NotReady(MorrowError):
 
 
 class NoModel(NotReady):
-    """No version has been released for this task yet."""
+    """No version of this task had been released when this process looked last."""
+
+
+class NotLoaded(NotReady):
+    """A version is released, and this process has not loaded it yet."""
 
 
 class ModelExpired(NotReady):

@@ -21,7 +21,7 @@ from sqlalchemy import Connection
 
 from contracts.catalog import lock_task
 from contracts.clock import format_moment
-from contracts.errors import ArtefactRefused, Fault, InvalidInput, NoModel, NotFound, Unavailable
+from contracts.errors import ArtefactRefused, Fault, InvalidInput, NoModel, NotFound, NotLoaded, Unavailable
 from contracts.releases import Overlay, note_moved_alias, read_overlay
 from service.copies import fill_copy, list_copies, read_current, remove_copies, renew, succeed, write_current
 from service.forecaster import Forecaster, load_forecaster
@@ -84,7 +84,7 @@ class Follower:
         self._task_ids = {**self._task_ids, task: task_id}
 
     def find(self, task: str | None) -> Forecaster:
-        """What answers for a task, or for the only one. Raises InvalidInput, NotFound, NoModel."""
+        """What answers for a task, or for the only one. Raises InvalidInput, NotFound, NotLoaded, NoModel."""
         if task is None:
             task = only_task(self.tasks)
         forecaster = self.forecasters.get(task)
@@ -92,7 +92,11 @@ class Follower:
             return forecaster
         if task not in self._task_ids:
             raise NotFound("There is no task of this name.")
-        raise NoModel
+        registry, standing = self.registries.get(task, Registry()), self.standings.get(task)
+        released = registry.champion or (standing.champion if standing else None)
+        if released is None:
+            raise NoModel
+        raise NotLoaded(f"Version {released} is released. {registry.reason or 'This process has not loaded it yet.'}")
 
     @property
     def is_ready(self) -> bool:

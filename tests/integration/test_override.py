@@ -77,6 +77,15 @@ async def test_an_override_stays_between_the_cutoff_and_the_longest_horizon(
         assert len(history(engine, schema)) == 1
 
 
+async def test_an_override_that_names_no_bound_never_shortens(
+    client: httpx.AsyncClient, engine: Engine, schema: Schema
+) -> None:
+    note(engine, schema, "7", "release")
+    longer = format_moment(CUTOFF + 3 * WEEK)
+    for given in ({"valid_until": longer}, {}, {"version": "7"}):
+        assert (await override(client, schema, **given)).json()["valid_until"] == longer
+
+
 async def test_an_override_counts_the_windows_that_the_version_was_released_with(
     client: httpx.AsyncClient, engine: Engine, schema: Schema
 ) -> None:
@@ -137,6 +146,25 @@ async def test_an_override_outlives_an_attempt_that_fails_but_not_one_that_ends(
             end_cycle(connection, claimed, state, "MLflow is away", NOW)  # type: ignore[arg-type]
             again = request_cycle(connection, schema.task_id, CUTOFF, NOW)
         assert (again.override_actor == "Ada") is inherits
+
+
+@pytest.mark.parametrize(
+    ("rule", "status"),
+    [("newest_window", 202), ("withheld_rows", 202), ("horizon", 409), ("min_pairs", 409)],
+)
+async def test_an_override_opens_no_gate_and_says_which_one_holds(
+    client: httpx.AsyncClient, engine: Engine, schema: Schema, rule: str, status: int
+) -> None:
+    decisions = [
+        {"rule": "min_rows", "passed": True, "value": 500, "threshold": 100, "reason": None},
+        {"rule": rule, "passed": False, "value": 0, "threshold": 1, "reason": "it is so"},
+    ]
+    verdict = {"passed": False, "reason": "it is so", "decisions": decisions}
+    held = run_cycle(engine, schema, CUTOFF, "held", "it is so", verdict=verdict)
+    answer = await override(client, schema, cycle=held.cycle_id)
+    assert answer.status_code == status
+    if status == 409:
+        assert f"the gate {rule} (it is so)" in answer.json()["detail"]
 
 
 async def test_only_a_held_cycle_without_a_newer_release_is_overridden(

@@ -17,7 +17,7 @@ from contracts.calibration import LEVELS, AgeQuantiles, Calibration
 from contracts.catalog import define_task, find_task
 from contracts.clock import format_moment
 from contracts.database import make_engine
-from contracts.errors import NoModel, NotFound, OutsideHorizon
+from contracts.errors import NoModel, NotFound, NotLoaded, OutsideHorizon
 from contracts.manifest import MANIFEST_FILE
 from contracts.releases import Action, record_release
 from contracts.task import Task
@@ -28,6 +28,7 @@ from service.metrics import Metrics
 from service.store import Store
 from service.structs import Row
 from tests.integration.artefacts import CUTOFF, WEEK, move_alias, publish, remove_alias, write_version
+from tests.integration.releasing import define, note
 from tests.integration.serving import TASK, service_settings, serving
 
 NOW = datetime(2026, 2, 1, tzinfo=UTC)
@@ -77,6 +78,17 @@ def test_a_task_without_a_champion_is_ok_and_says_that_there_is_no_model(
         follower.find(task)
     with pytest.raises(NotFound):
         follower.find("nosuch")
+
+
+def test_a_released_version_that_is_not_loaded_yet_is_told_from_none(
+    make_follower: MakeFollower, engine: Engine
+) -> None:
+    schema = define(engine)
+    note(engine, schema, "7", "release")
+    follower = make_follower()
+    follower.poll(0)
+    with pytest.raises(NotLoaded, match=r"Version 7 is released\. This process has not loaded it yet\."):
+        follower.find(schema.task.name)
 
 
 def test_the_champion_answers_and_a_restart_offline_answers_the_same(

@@ -1,0 +1,30 @@
+"""What `morrow cycle` says of a cycle that has ended, however early."""
+
+from typing import Any
+
+import pytest
+
+from cli.cycles import describe_end
+
+AGES = [{"age": 0, "mean": 0.31, "reason": None}, {"age": 1, "mean": 0.42, "reason": "it does not beat naive"}]
+
+
+def ended(state: str, reason: str | None, verdict: dict[str, Any] | None) -> dict[str, Any]:
+    return {"cutoff": "2026-01-29T00:00:00Z", "state": state, "version": "3", "reason": reason, "verdict": verdict}
+
+
+def test_a_released_cycle_shows_its_version_and_every_age_that_was_judged() -> None:
+    unjudged = {"age": 2, "mean": None, "reason": "too few windows at this age"}
+    verdict = {"error_name": "log_loss", "ages": [*AGES, unjudged]}
+    assert describe_end(ended("released", None, verdict)) == [
+        "Cycle as of 2026-01-29T00:00:00Z: released as version 3.",
+        "  age 0: log_loss 0.3100, valid",
+        "  age 1: log_loss 0.4200, it does not beat naive",
+    ]
+
+
+@pytest.mark.parametrize("verdict", [None, {"passed": False, "reason": "too few rows (3)", "decisions": []}])
+@pytest.mark.parametrize("state", ["skipped", "failed"])
+def test_a_cycle_that_ended_before_a_verdict_on_ages_says_why(state: str, verdict: dict[str, Any] | None) -> None:
+    (line,) = describe_end(ended(state, "too few rows (3)", verdict))
+    assert line == f"Cycle as of 2026-01-29T00:00:00Z: {state} because too few rows (3)"
