@@ -121,7 +121,7 @@ async def test_a_request_needs_a_key_with_its_scope(
 async def test_what_is_no_key_is_refused(client: httpx.AsyncClient, engine: Engine, header: str) -> None:
     make_key(engine, "admin")
     await anyio.sleep(0.3)
-    refused = await client.get("/tasks", headers={"Authorization": header.encode("latin-1")})
+    refused = await client.get("/tasks", headers=[(b"authorization", header.encode("latin-1"))])
     assert problem(refused) == (401, "unauthenticated")
     assert refused.headers["www-authenticate"] == "Bearer"
 
