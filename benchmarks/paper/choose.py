@@ -1,8 +1,8 @@
 """What chooses the settings that the paper tuned without telling: the last origin before the test's.
 
 The paper takes its last training domain for this, and so do we: fit on the domains before it, score on it. The test
-domain is not in the split that is scored, nor in any that it is fitted on. `chosen.toml` keeps each choice with the
-errors that made it.
+domain is in no split that is fitted or scored. `chosen.toml` keeps each choice with the errors that made it, and
+`released.toml` those of `benchmarks.paper.choose_released`.
 """
 
 import json
@@ -17,8 +17,7 @@ from benchmarks.paper.sets import PaperSet
 from benchmarks.paper.tables import Entry
 from contracts.task import Training
 
-_HEADER = """# What the paper's text leaves open, and λ, by set and method: the lowest mean error on the last domain
-# before the test's, after fits on the domains before that one. Written by `python -m benchmarks paper --choose`.
+_HEADER = """# Settings by set and method, and what chose them. Written by `python -m benchmarks paper --choose`.
 """
 
 

@@ -2,7 +2,8 @@
 
 Cells run from the cheapest to the dearest, and each is kept in the file of `--json` as soon as it is there: a run that
 is stopped goes on where it was, and the same fit in two tables is trained once. `--list` tells what a table costs
-before it is run. `--choose` chooses what the paper leaves open, inside the training range, and scores no test domain.
+before it is run. `--choose` chooses what the paper leaves open, or what is released, inside the training range, and
+scores no test domain.
 """
 
 import argparse
@@ -17,12 +18,14 @@ from rich.console import Console
 from benchmarks.datasets import default_folder
 from benchmarks.paper.cells import Kept
 from benchmarks.paper.choose import choose, write_choices
+from benchmarks.paper.choose_released import choose_released
 from benchmarks.paper.jobs import Bench, list_costs, run_jobs
-from benchmarks.paper.recipes import CHOSEN, PAPER
+from benchmarks.paper.recipes import CHOSEN, PAPER, RELEASED, words
 from benchmarks.paper.report import draw, grids, reasons, write_markdown
 from benchmarks.paper.runs import loader, missing_file
-from benchmarks.paper.tables import QUICK, TABLES, select
+from benchmarks.paper.tables import QUICK, SERVED, TABLES, select
 from contracts.settings import SharedSettings
+from trainer.tune import Budget
 
 if TYPE_CHECKING:
     from trainer.registry import Registry
@@ -36,7 +39,8 @@ def main(arguments: list[str]) -> None:
     sets = options.sets or (list(QUICK) if options.quick else [])
     bench = Bench(options.data, loader(options.data), 2 if options.quick else options.seeds, console)
     if options.choose:
-        _choose(bench, sets or list(PAPER), options.choices)
+        budget = Budget(options.trials, options.trial_seconds)
+        _choose(bench, sets, options.choose, options.choices, budget)
         return
     entries = select(options.tables, sets, options.methods)
     if options.list:
@@ -68,8 +72,10 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
         "--threads", type=int, default=1, help="threads of a fit; small networks only wait for a second"
     )
     parser.add_argument("--list", action="store_true", help="tell what each table would cost, and run nothing")
-    parser.add_argument("--choose", action="store_true", help="choose what the paper leaves open, and run no table")
-    parser.add_argument("--choices", type=Path, default=CHOSEN, metavar="FILE", help="where choices are written")
+    parser.add_argument("--choose", choices=("paper", "released"), help="choose recipes' settings, and run no table")
+    parser.add_argument("--trials", type=int, default=40, help="most recipes that a choice for `released` tries a set")
+    parser.add_argument("--trial-seconds", type=float, default=900.0, help="and most seconds that it takes")
+    parser.add_argument("--choices", type=Path, metavar="FILE", help="where choices are written, not beside the code")
     parser.add_argument("--json", type=Path, metavar="FILE", help="keep cells here; those that it holds are not rerun")
     parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the tables here too")
     parser.add_argument("--mlflow", metavar="WHERE", help="address of a server, or a folder for MLflow's own files")
@@ -94,9 +100,14 @@ def _registry(where: str | None) -> "Registry":
     return open_registry(where or settings.mlflow_url or str(settings.home / "benchmarks"))
 
 
-def _choose(bench: Bench, sets: Sequence[str], file: Path) -> None:
-    for name in sets:
-        if file_name := missing_file(bench.folder, name):
-            bench.console.print(f"{name}: {file_name} is missing")
-            continue
-        write_choices(file, {name: choose(bench.load(name), bench.num_models, bench.console.print)})
+def _choose(bench: Bench, sets: Sequence[str], config: str, file: Path | None, budget: Budget) -> None:
+    for name in sets or (PAPER if config == "paper" else SERVED):
+        if lacking := missing_file(bench.folder, name):
+            bench.console.print(f"{name}: {lacking} is missing")
+        elif config == "paper":
+            found = choose(bench.load(name), bench.num_models, bench.console.print)
+            write_choices(file or CHOSEN, {name: found})
+        else:
+            choice = choose_released(bench.load(name), budget, bench.console.print)
+            bench.console.print(f"{name}: {words(choice.changes)}; {choice.chosen_by}")
+            write_choices(file or RELEASED, {name: {"gi": choice}})

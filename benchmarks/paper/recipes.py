@@ -6,8 +6,9 @@ windows. An ascent step is as long as a gradient of one would make it there: the
 all of it. What the text leaves open is listed in `OPEN` and chosen by `benchmarks.paper.choose` inside the training
 range; so is λ, which the paper tuned too but does not tell. The choices stand in `chosen.toml`.
 
-`released` is what the service trains: the recipe that the chooser of `training.tune` found inside the training range,
-kept in `released.toml` with its budget, or a task's default where nothing was chosen.
+`released` is what the service trains: the recipe that `benchmarks.paper.choose_released` found inside the training
+range, kept in `released.toml` with its budget as it differs from a task's default, or that default where nothing was
+chosen yet. Rivals beside it have the recipe of `gi` where they have no choice of their own.
 """
 
 import tomllib
@@ -161,7 +162,7 @@ def _released(set_name: str, method: str) -> Recipe:
     choice = found.get(method) or found.get("gi")
     if choice is None:
         return Recipe(Training(), "a task's default, not chosen yet")
-    return Recipe(Training.model_validate(choice["training"]), choice["chosen_by"])
+    return Recipe(Training.model_validate(choice["changes"]), choice["chosen_by"])
 
 
 def _values(training: Training, names: Changes) -> Changes:

@@ -10,11 +10,10 @@ import pytest
 from benchmarks.__main__ import main
 from benchmarks.datasets import default_folder
 from benchmarks.paper.cells import Kept, filled, moved
-from benchmarks.paper.choose import Choice, write_choices
-from benchmarks.paper.recipes import PAPER, WEIGHTS, find_recipe, read_choices
+from benchmarks.paper.recipes import PAPER
 from benchmarks.paper.report import figure, grid
 from benchmarks.paper.rules import constant, naive, previous_label
-from benchmarks.paper.runs import averaged, cut, loader, recent, score_at
+from benchmarks.paper.runs import averaged, cut, recent
 from benchmarks.paper.sets import SETS
 from benchmarks.paper.splits import Split, errors
 from benchmarks.paper.tables import TABLES, Entry, select
@@ -194,42 +193,6 @@ def test_a_recipe_reads_only_the_phases_that_its_set_has() -> None:
     split, allowed = cut(SETS["moons_fresh"](Path()), 9, training)
     assert allowed.calendar == ()
     assert split.known.dense.shape == (600, 2)
-
-
-def test_choices_are_written_added_to_and_read_back(tmp_path: Path) -> None:
-    file = tmp_path / "chosen.toml"
-    write_choices(file, {"moons": {"gi": Choice(WEIGHTS[0], 'a "reason" → 3')}})
-    write_choices(file, {"moons": {"grad_reg": Choice(WEIGHTS[1], "b")}, "house": {"gi": Choice(WEIGHTS[2], "c")}})
-    assert read_choices(file) == {
-        "moons": {
-            "gi": {"changes": {"gi_weight": 0.01}, "chosen_by": 'a "reason" → 3'},
-            "grad_reg": {"changes": {"gi_weight": 0.1}, "chosen_by": "b"},
-        },
-        "house": {"gi": {"changes": {"gi_weight": 0.5}, "chosen_by": "c"}},
-    }
-
-
-def test_recipes_are_the_appendix_after_the_errata() -> None:
-    moons, elec2 = (find_recipe(name, "baseline", "paper").training for name in ("moons", "elec2"))
-    assert (moons.delta_max, elec2.delta_max) == (5.5, 8.0)
-    assert (moons.width, moons.time_width, moons.time_linear, moons.early_stopping) == (50, 8, 2, True)
-    assert (elec2.pretrain_epochs, elec2.finetune_epochs, elec2.delta_steps, elec2.early_stopping) == (
-        30,
-        20,
-        10,
-        False,
-    )
-    assert all((recipe.weight_decay, recipe.averaged, recipe.calendar) == (0, 0, ()) for recipe in PAPER.values())
-
-
-def test_a_choice_never_meets_the_test_domain() -> None:
-    paper_set = loader(Path())("moons_fresh")
-    entry = Entry("choice", "moons_fresh", "naive", "rule")
-    split = paper_set.split(paper_set.test_origin - 1)
-    assert (
-        split.known.windows.max() < split.unseen.windows.min() == (paper_set.test_origin - 1) * paper_set.clock.window
-    )
-    assert score_at(paper_set, paper_set.test_origin - 1, entry, PAPER["moons"], 1).errors == (50.0,)
 
 
 def present_sets() -> set[str]:

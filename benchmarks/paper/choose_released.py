@@ -1,0 +1,117 @@
+"""What the service would train on a set: the chooser of `training.tune`, on origins inside the training range.
+
+The figure of a recipe is the error matrix's, as for a task that tunes itself: log-loss, or the mean absolute error, of
+the window that follows each origin. The newest of these windows is the last before the test's. A budget bounds the
+search, and the choice says how much of it was spent.
+"""
+
+import math
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from benchmarks.paper.choose import Choice
+from benchmarks.paper.recipes import PAPER, words
+from benchmarks.paper.runs import cut
+from benchmarks.paper.sets import PaperSet
+from benchmarks.paper.splits import Split
+from contracts.task import Training
+from trainer.space import NETWORK, PROVEN, Space, calendars
+from trainer.trials import MAX_ORIGINS, Later, Origin, Scoring, Shared, Watch, pick_evenly, score_recipe
+from trainer.tune import Budget, Trial, choose
+
+SEED = 0
+# Domains that are too early to tell recipes apart, as the service holds it.
+_OLDEST_SHARE = 1 / 3
+
+
+def choose_released(paper_set: PaperSet, budget: Budget, report: Callable[[str], object]) -> Choice:
+    """Choose for one set within a budget; `report` hears a line a trial."""
+    base = Training(calendar=paper_set.calendars)
+    began = time.monotonic()
+
+    def tell(trial: Trial) -> None:
+        error = "no error" if trial.error is None else f"{trial.error:.4f}"
+        report(
+            f"{paper_set.name}: {error} ({trial.outcome}, {trial.seconds:.1f} s) {words(difference(trial.training))}"
+        )
+
+    found = choose(
+        scorer(paper_set),
+        base,
+        space(paper_set),
+        budget,
+        seed=SEED,
+        seconds_now=time.monotonic,
+        first=[*PROVEN, _as_settings(PAPER[base_name(paper_set.name)])],
+        report=tell,
+    )
+    chosen = next((trial for trial in found.trials if trial.training == found.training), None)
+    assert chosen is not None, "the first trial is the base"
+    error, before = (math.nan if trial.error is None else trial.error for trial in (chosen, found.trials[0]))
+    origins = ", ".join(str(origin) for origin in choosing_origins(paper_set))
+    spent = f"{len(found.trials)} trials in {time.monotonic() - began:.0f} s, seed {SEED}"
+    reason = f"trainer.tune, {spent}: {error:.4f} on domains {origins}, a task's default {before:.4f}"
+    return Choice(difference(found.training), reason)
+
+
+def choosing_origins(paper_set: PaperSet) -> list[int]:
+    """Origins that a recipe is scored at: inside the training range, the last of them one domain before the test's."""
+    first = max(1, math.ceil(paper_set.test_origin * _OLDEST_SHARE))
+    return pick_evenly(range(first, paper_set.test_origin), MAX_ORIGINS)
+
+
+def scorer(paper_set: PaperSet) -> Callable[[Training, Watch], Scoring]:
+    """How a recipe is scored on a set: fits at each origin, scored on the domain that follows."""
+
+    def score(training: Training, watch: Watch) -> Scoring:
+        splits = [cut(paper_set, origin, training) for origin in choosing_origins(paper_set)]
+        allowed = splits[0][1]
+        shared = Shared(paper_set.clock, torch.device("cpu"), splits[0][0].build)
+        return score_recipe([_origin(split) for split, _ in splits], allowed, shared, watch)
+
+    return score
+
+
+def space(paper_set: PaperSet) -> Space:
+    """The service's space, with the phases and the categories that the set has."""
+    found = {**NETWORK, "calendar": calendars(paper_set.calendars)}
+    if paper_set.task is None or not paper_set.task.categories:
+        del found["embedding"]
+    return found
+
+
+def difference(training: Training) -> Mapping[str, Any]:
+    """The settings in which a recipe differs from a task's default."""
+    default = Training().model_dump()
+    return {name: value for name, value in training.model_dump().items() if value != default[name]}
+
+
+def log_loss(outputs: NDArray[np.float32], answers: NDArray[np.float64]) -> float:
+    """Mean −log softmax(outputs)[answer] of outputs `(n, K)`, in nats."""
+    logits = outputs.astype(np.float64)
+    own = logits[np.arange(len(answers)), answers.astype(np.int64)]
+    return float((np.logaddexp.reduce(logits, axis=1) - own).mean())
+
+
+def base_name(set_name: str) -> str:
+    """The set whose published recipe is tried too."""
+    return set_name.replace("_rows", "")
+
+
+def _origin(split: Split) -> Origin:
+    def error(outputs: NDArray[np.float32]) -> float:
+        if split.is_classification:
+            return log_loss(outputs, split.answers)
+        means = split.label_mean + split.label_scale * outputs[:, 0].astype(np.float64)
+        return float(np.abs(means - split.answers).mean())
+
+    return Origin(split.known, split.vocabulary_sizes, split.num_outputs, (Later(split.unseen, error),))
+
+
+def _as_settings(training: Training) -> Mapping[str, Any]:
+    return {name: value for name, value in training.model_dump().items() if name in NETWORK}

@@ -1,0 +1,120 @@
+"""What chooses a recipe for the paper's sets: never the test domain."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchmarks.__main__ import main
+from benchmarks.paper.choose import Choice, choose, write_choices
+from benchmarks.paper.choose_released import choose_released, choosing_origins, difference, log_loss, space
+from benchmarks.paper.recipes import PAPER, WEIGHTS, find_recipe, read_choices
+from benchmarks.paper.sets import SETS, PaperSet
+from benchmarks.paper.sets.tabular import Tabular
+from contracts.task import Training
+from trainer.tune import Budget
+
+TEST = 2
+
+
+def small(paper_set: PaperSet) -> PaperSet:
+    """The same set as if its third domain were the test's."""
+    return replace(paper_set, test_origin=TEST)
+
+
+def poisoned(paper_set: PaperSet) -> PaperSet:
+    """The test domain and all after it turned to nonsense."""
+    contents = paper_set.contents
+    assert isinstance(contents, Tabular)
+    is_test = contents.at >= paper_set.edges[paper_set.test_origin]
+    numbers = np.where(is_test[:, None], 1e6, contents.rows.numbers)
+    labels = np.where(is_test, 1 - contents.rows.labels, contents.rows.labels)
+    return replace(paper_set, contents=replace(contents, rows=replace(contents.rows, numbers=numbers, labels=labels)))
+
+
+def test_choosing_what_the_paper_leaves_open_reads_no_row_of_the_test(monkeypatch: pytest.MonkeyPatch) -> None:
+    quick = PAPER["moons_fresh"].model_copy(update={"pretrain_epochs": 2, "finetune_epochs": 1})
+    monkeypatch.setitem(PAPER, "moons_fresh", quick)
+    paper_set = small(SETS["moons_fresh"](Path()))
+    lines: list[str] = []
+    found = choose(paper_set, 1, lines.append)
+    assert list(found) == ["base_time", "gi", "grad_reg", "time_perturb"]
+    assert set(found["base_time"].changes) == {"batch_size"}
+    assert found["gi"].changes in WEIGHTS
+    assert lines[1].startswith("moons_fresh, gi: gi_weight ")
+    assert "error on domain 1 over 1 models" in lines[1]
+    assert choose(poisoned(paper_set), 1, lines.append) == found
+
+
+def test_choosing_what_is_released_reads_no_row_of_the_test() -> None:
+    paper_set, lines = small(SETS["moons_fresh"](Path())), list[str]()
+    choice = choose_released(paper_set, Budget(trials=2, seconds=60), lines.append)
+    again = choose_released(poisoned(paper_set), Budget(trials=2, seconds=60), lines.append)
+    assert choosing_origins(paper_set) == [1]
+    assert choice.changes == again.changes
+    errors = [line.split("(")[0] for line in lines]
+    assert len(errors) == 4
+    assert errors[:2] == errors[2:]
+    assert "2 trials in" in choice.chosen_by
+    assert "seed 0" in choice.chosen_by
+
+
+def test_origins_of_a_choice_lie_inside_the_training_range() -> None:
+    paper_set = SETS["moons_fresh"](Path())
+    assert choosing_origins(paper_set) == [3, 4, 5, 6, 7, 8]
+    assert choosing_origins(replace(paper_set, test_origin=1)) == []
+
+
+def test_a_space_has_only_what_the_set_has() -> None:
+    found = space(SETS["moons_fresh"](Path()))
+    assert found["calendar"] == ((),)
+    assert "embedding" not in found
+
+
+def test_a_log_loss_by_hand() -> None:
+    outputs = np.log(np.array([[0.5, 0.5], [0.2, 0.8]], np.float32))
+    assert log_loss(outputs, np.array([0.0, 0.0])) == pytest.approx(-np.log(0.5 * 0.2) / 2)
+
+
+def test_a_difference_makes_the_recipe_again() -> None:
+    training = Training(width=32, calendar=("day",), history=3, num_trelu=1)
+    assert difference(training) == {"width": 32, "calendar": ("day",), "history": 3, "num_trelu": 1}
+    assert Training.model_validate(dict(difference(training))) == training
+
+
+def test_choices_are_written_added_to_and_read_back(tmp_path: Path) -> None:
+    file = tmp_path / "chosen.toml"
+    write_choices(file, {"moons": {"gi": Choice(WEIGHTS[0], 'a "reason" → 3')}})
+    write_choices(
+        file, {"moons": {"grad_reg": Choice(WEIGHTS[1], "b")}, "house": {"gi": Choice({"calendar": ()}, "c")}}
+    )
+    assert read_choices(file) == {
+        "moons": {
+            "gi": {"changes": {"gi_weight": 0.01}, "chosen_by": 'a "reason" → 3'},
+            "grad_reg": {"changes": {"gi_weight": 0.1}, "chosen_by": "b"},
+        },
+        "house": {"gi": {"changes": {"calendar": []}, "chosen_by": "c"}},
+    }
+
+
+def test_the_command_writes_what_it_chose(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "released.toml"
+    options = ["--choose", "released", "--sets", "moons_fresh", "--trials", "1", "--choices", str(file)]
+    main(["paper", *options])
+    choice = read_choices(file)["moons_fresh"]["gi"]
+    assert choice["changes"] == {"calendar": []}
+    assert choice["chosen_by"] in capsys.readouterr().out
+
+
+def test_recipes_are_the_appendix_after_the_errata() -> None:
+    moons, elec2 = (find_recipe(name, "baseline", "paper").training for name in ("moons", "elec2"))
+    assert (moons.delta_max, elec2.delta_max) == (5.5, 8.0)
+    assert (moons.width, moons.time_width, moons.time_linear, moons.early_stopping) == (50, 8, 2, True)
+    assert (elec2.pretrain_epochs, elec2.finetune_epochs, elec2.delta_steps, elec2.early_stopping) == (
+        30,
+        20,
+        10,
+        False,
+    )
+    assert all((recipe.weight_decay, recipe.averaged, recipe.calendar) == (0, 0, ()) for recipe in PAPER.values())
