@@ -89,7 +89,7 @@ def test_rivals_are_scored_where_our_method_is(engine: Engine, tmp_path: Path) -
     assert fill(engine, schema, tmp_path, 8, Story()) == []
 
 
-@pytest.mark.parametrize("method", RIVALS)
+@pytest.mark.parametrize("method", [*RIVALS, "time_perturb"])
 def test_rivals_learn_what_can_be_learned(engine: Engine, tmp_path: Path, method: str) -> None:
     schema = define_with_matrix(engine, tmp_path, guard={"rivals": [method]})
     fill(engine, schema, tmp_path, 8, Story())

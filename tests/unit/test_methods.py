@@ -1,19 +1,24 @@
 """A plan says what the paper's algorithm does, and a rival gets the same budget."""
 
 from dataclasses import replace
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from contracts.task import Method, Training
+from contracts.task import Guard, Method, Rival, Training
 from trainer.dataset import Encoded
 from trainer.methods import METHODS, Oldest, naive
 from trainer.steps import following_range, row_range
 
 Ablation = Literal["grad_reg", "time_perturb"]
 RECIPE = Training(finetune_windows=3, pretrain_epochs=4, finetune_epochs=2, pretrain_rate=0.01, finetune_rate=0.001)
+
+
+def test_every_method_that_a_recipe_may_name_has_a_plan_and_may_be_a_rival() -> None:
+    assert set(METHODS) == set(get_args(Method))
+    assert set(METHODS) < set(Guard(rivals=get_args(Rival)).rivals)
 
 
 def test_gi_pretrains_on_everything_and_fine_tunes_on_the_newest_windows_in_order() -> None:
