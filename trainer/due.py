@@ -1,12 +1,13 @@
 """Which cutoff a task is due for, and whether one that failed is tried again: pure rules over the ledger of cycles.
 
-After downtime only the newest cutoff counts. A fit that was interrupted is tried again for every task, because it was
-asked for and it was not the model's fault; a fit that failed by itself only where the task is retrained by schedule,
-since whoever asks by hand wants to see it fail.
+After downtime only the newest cutoff counts, and those that somebody asked for on purpose. A fit that was interrupted
+is tried again, because it was asked for and it was not the model's fault; a fit that failed by itself only where the
+task is retrained by schedule, since whoever asks by hand wants to see it fail.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
+from itertools import groupby
 
 from contracts.clock import to_micros
 from contracts.cycles import LEASE_RAN_OUT, Cycle
@@ -34,27 +35,39 @@ def due_cutoff(
     *,
     max_attempts: int,
     pause: timedelta,
-    has_registry: bool,
+    has_registry: Callable[[], bool],
 ) -> int | None:
     """The cutoff to request now, or None. `cycles` are the task's, newest cutoff and attempt first.
 
     `has_registry` says whether MLflow answers: a finished fit that waits for it is not tried again before. Neither that
     wait nor a stop that somebody asked for counts among the attempts.
     """
-    by_schedule = task.schedule == "window"
-    if by_schedule and (not cycles or cycles[0].cutoff < newest_cutoff(task, now)):
-        return newest_cutoff(task, now)
-    if not cycles or cycles[0].state != "failed":
-        return None
-    last, ended_at = cycles[0], cycles[0].ended_at
-    reasons = [cycle.reason for cycle in cycles if cycle.cutoff == last.cutoff]
-    if ended_at is None or now < ended_at + retry_pause(len(reasons), pause):
-        return None
-    if last.reason == REGISTRY_UNREACHABLE:
-        return last.cutoff if has_registry else None
-    num_counted = sum(reason not in (REGISTRY_UNREACHABLE, STOPPED) for reason in reasons)
-    may_retry = (by_schedule or last.reason in _INTERRUPTIONS) and num_counted < max_attempts
-    return last.cutoff if may_retry else None
+    newest = newest_cutoff(task, now)
+    if task.schedule == "window" and (not cycles or cycles[0].cutoff < newest):
+        return newest
+    for _, group in groupby(cycles, key=lambda cycle: cycle.cutoff):
+        attempts = list(group)
+        last, ended_at = attempts[0], attempts[0].ended_at
+        if last.state == "released":  # nothing older can be released after it
+            return None
+        if last.state != "failed" or ended_at is None or now < ended_at + retry_pause(len(attempts), pause):
+            continue
+        if not _may_retry(task, attempts, is_newest=last.cutoff == cycles[0].cutoff):
+            continue
+        num_counted = sum(attempt.reason not in (REGISTRY_UNREACHABLE, STOPPED) for attempt in attempts)
+        if has_registry() if last.reason == REGISTRY_UNREACHABLE else num_counted < max_attempts:
+            return last.cutoff
+    return None
+
+
+def _may_retry(task: Task, attempts: Sequence[Cycle], *, is_newest: bool) -> bool:
+    """Whether a failed cutoff is worth another attempt; a newer one leaves only what was asked for on purpose."""
+    last, first = attempts[0], attempts[-1]
+    if last.reason not in _INTERRUPTIONS:
+        return is_newest and task.schedule == "window"
+    # As the scheduler's own requests are made while their window lasts.
+    is_on_purpose = task.schedule == "manual" or to_micros(first.requested_at) >= first.cutoff + task.clock.window
+    return is_newest or is_on_purpose
 
 
 def retry_pause(num_attempts: int, pause: timedelta) -> timedelta:

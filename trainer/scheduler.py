@@ -10,7 +10,6 @@ import logging
 import signal
 import threading
 import time
-from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from uuid import uuid4
 
@@ -25,7 +24,6 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from contracts.catalog import Schema, list_tasks
 from contracts.clock import format_moment, from_micros, to_micros
 from contracts.cycles import (
-    Cycle,
     break_rule,
     claim_cycle,
     end_cycle,
@@ -37,7 +35,7 @@ from contracts.cycles import (
 from contracts.database import cycles, make_engine
 from contracts.errors import Conflict, Fault, InvalidInput, LeaseLost
 from trainer import supervision
-from trainer.due import OVERRULED, OVERTAKEN, REGISTRY_UNREACHABLE, STOPPED, due_cutoff, newest_cutoff
+from trainer.due import OVERRULED, OVERTAKEN, STOPPED, due_cutoff, newest_cutoff
 from trainer.heartbeat import heartbeat
 from trainer.idle import Idle
 from trainer.live import Live
@@ -197,7 +195,7 @@ class Trainer:
                     now,
                     max_attempts=self.settings.max_attempts,
                     pause=timedelta(seconds=self.settings.retry_seconds),
-                    has_registry=_waits_for_registry(past) and self._has_registry(),
+                    has_registry=self._has_registry,
                 )
                 if cutoff is not None:
                     _drop_overtaken(connection, schema, cutoff, now)
@@ -265,10 +263,6 @@ class Trainer:
         if self._trouble != event:
             log.warning(event, error=type(error).__name__)
         self._trouble = event
-
-
-def _waits_for_registry(past: Sequence[Cycle]) -> bool:
-    return bool(past) and past[0].state == "failed" and past[0].reason == REGISTRY_UNREACHABLE
 
 
 def _drop_overtaken(connection: Connection, schema: Schema, cutoff: int, now: datetime) -> None:

@@ -16,13 +16,17 @@ HOUR = timedelta(hours=1)
 PAUSE = timedelta(seconds=30)
 
 
-def cycle(state: State, reason: str | None = None, *, cutoff: int = CUTOFF, attempt: int = 1) -> Cycle:
+def cycle(
+    state: State, reason: str | None = None, *, cutoff: int = CUTOFF, attempt: int = 1, requested: datetime = NOON
+) -> Cycle:
     ended = None if state in ("requested", "running") else NOON
-    return Cycle(1, 1, cutoff, attempt, state, None, None, None, None, None, reason, None, NOON, None, ended)
+    return Cycle(1, 1, cutoff, attempt, state, None, None, None, None, None, reason, None, requested, None, ended)
 
 
 def due(cycles: list[Cycle], now: datetime, *, schedule: str = "window", has_registry: bool = True) -> int | None:
-    return due_cutoff(task(schedule=schedule), cycles, now, max_attempts=3, pause=PAUSE, has_registry=has_registry)
+    return due_cutoff(
+        task(schedule=schedule), cycles, now, max_attempts=3, pause=PAUSE, has_registry=lambda: has_registry
+    )
 
 
 def test_a_scheduled_task_is_due_at_its_newest_boundary_only() -> None:
@@ -45,7 +49,7 @@ def test_the_windows_around_a_change_of_summer_time_are_ordinary_windows(window:
     for minute in range(0, 3 * 24 * 60, 10):
         now = change - timedelta(days=1) + timedelta(minutes=minute)
         past = [cycle("released", cutoff=cutoff) for cutoff in reversed(asked)]
-        found = due_cutoff(spec, past, now, max_attempts=3, pause=PAUSE, has_registry=True)
+        found = due_cutoff(spec, past, now, max_attempts=3, pause=PAUSE, has_registry=lambda: True)
         asked += [] if found is None else [found]
     steps = {later - earlier for earlier, later in pairwise(asked)}
     assert steps == {spec.window // MICROSECOND}
@@ -69,6 +73,26 @@ def test_a_failed_fit_of_a_scheduled_task_is_tried_again_after_pauses_that_doubl
 @pytest.mark.parametrize("reason", [STOPPED, LEASE_RAN_OUT, REGISTRY_UNREACHABLE])
 def test_an_interrupted_fit_of_a_manual_task_is_tried_again(reason: str) -> None:
     assert due([cycle("failed", reason)], NOON + timedelta(minutes=1), schedule="manual") == CUTOFF
+
+
+@pytest.mark.parametrize("reason", [STOPPED, LEASE_RAN_OUT, REGISTRY_UNREACHABLE])
+@pytest.mark.parametrize("newest", ["held", "skipped", "running", "requested"])
+@pytest.mark.parametrize(
+    ("schedule", "requested", "is_tried"),
+    [("manual", NOON, True), ("window", NOON, True), ("window", NOON - 2 * HOUR, False)],
+)
+def test_an_interrupted_older_cutoff_is_tried_again_where_it_was_asked_for_on_purpose(
+    reason: str, newest: State, schedule: str, requested: datetime, is_tried: bool
+) -> None:
+    older = to_micros(NOON - 2 * HOUR)
+    interrupted = cycle("failed", reason, cutoff=older, requested=requested)
+    again = cycle("failed", reason, cutoff=older, attempt=2)
+    for past in ([interrupted], [again, interrupted]):
+        found = due([cycle(newest), *past], NOON + timedelta(minutes=1), schedule=schedule)
+        assert found == (older if is_tried else None)
+    assert due([cycle("released"), interrupted], NOON + timedelta(minutes=1), schedule=schedule) is None
+    failed = cycle("failed", "poison", cutoff=older, requested=requested)
+    assert due([cycle(newest), failed], NOON + timedelta(minutes=1), schedule=schedule) is None
 
 
 def test_a_manual_fit_that_failed_by_itself_stays_failed() -> None:
