@@ -10,50 +10,88 @@ from rich import box
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
+from sqlalchemy import Connection
 
-from contracts.catalog import find_task
+from cli.moments import parse_option
+from contracts.catalog import Schema, find_task
 from contracts.cells import Cell, error_of
-from contracts.clock import format_moment, to_micros
+from contracts.clock import MICROSECOND, format_moment, to_micros
+from contracts.columns import find_newest
 from contracts.database import make_engine
-from contracts.matrix import AgeVerdict, Verdict
+from contracts.errors import Fault, InvalidInput
+from contracts.matrix import AgeVerdict, Verdict, judge_ages
 from contracts.task import Task
 from trainer.backtest import Report, backtest
 from trainer.charts import save_matrix
 from trainer.settings import TrainerSettings
+from trainer.suspects import counted
 
 # Columns of the matrix that fit 80 characters beside the target windows.
 _MOST_AGES = 8
 
 
 def print_backtest(
-    settings: TrainerSettings, database_url: str, task_name: str, now: Callable[[], datetime], picture: Path | None
+    settings: TrainerSettings,
+    database_url: str,
+    task_name: str,
+    now: Callable[[], datetime],
+    *,
+    as_of: str | None,
+    picture: Path | None,
 ) -> None:
-    """Fit and score what the task's matrix lacks as of now, then print it, its ages and the verdict. Raises CycleError.
+    """Fit and score what the task's matrix lacks, then print it, its ages and the verdict.
 
-    `picture` is a file for the matrix as a heat map.
+    Raises CycleError, InvalidInput.
+
+    `as_of` (RFC 3339) is rounded down to a boundary; where it is not given, the newest boundary counts before which a
+    window holds events, so that a stream of the past can be looked at too. `picture` is a file for the matrix as a heat
+    map.
     """
     console = Console()
     engine = make_engine(database_url)
     try:
         with engine.connect() as connection:
             schema = find_task(connection, task_name)
-        cutoff = schema.task.clock.window_start(to_micros(now()))
+            cutoff = find_cutoff(connection, schema, to_micros(now()), as_of)
         columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
         with Progress(*columns, console=console, transient=True) as progress:
             cells, verdict = backtest(engine, schema, cutoff, settings=settings, now=now, report=_follow(progress))
     finally:
         engine.dispose()
-    console.print(f"{len(cells)} cells as of {format_moment(cutoff)}")
+    console.print(f"{len(cells)} cells as of {format_moment(cutoff)}{'' if as_of else ', after the newest events'}")
     if cells:
         console.print(_matrix(schema.task, cells))
-    if verdict.ages:
-        console.print(_table(schema.task, verdict))
-    for age in verdict.ages:
+    ages = verdict.ages or _judge_ages(schema.task, cells)
+    console.print(ages_table(schema.task, ages))
+    for age in ages:
         if age.reason:
             console.print(f"Age {age.age} is not valid: {age.reason}.", markup=False, highlight=False)
     console.print(_sentence(schema.task, verdict))
     if picture is not None:
         save_matrix(schema.task, cells, picture)
+
+
+def find_cutoff(connection: Connection, schema: Schema, now: int, as_of: str | None) -> int:
+    """The boundary to look back from, microseconds. Raises InvalidInput."""
+    clock = schema.task.clock
+    moment = now if as_of is None else parse_option("--as-of", as_of)
+    if moment > now:
+        raise InvalidInput([Fault("--as-of", "lies in the future")])
+    cutoff = clock.window_start(moment)
+    newest = None if as_of else find_newest(connection, schema.task_id, before=cutoff)
+    return cutoff if newest is None else clock.window_start(newest) + clock.window
+
+
+def _judge_ages(task: Task, cells: Sequence[Cell]) -> tuple[AgeVerdict, ...]:
+    """What is there of each age where too few windows allow no verdict."""
+    return judge_ages(
+        counted(task, cells),
+        method=task.training.method,
+        error_name=task.error_name,
+        clock=task.clock,
+        guard=task.guard,
+        label_delay=task.label_delay // MICROSECOND,
+    )
 
 
 def _follow(progress: Progress) -> Report:
@@ -97,13 +135,16 @@ def _matrix(task: Task, cells: Sequence[Cell]) -> Table:
     return table
 
 
-def _table(task: Task, verdict: Verdict) -> Table:
-    """One line an age at 80 columns; what is wrong with an age is a sentence and follows below."""
+def ages_table(task: Task, ages: Sequence[AgeVerdict]) -> Table:
+    """One line an age at 80 columns; what is wrong with an age is a sentence and follows below.
+
+    `growth` over age 0 on the same windows is a mean, `bound` its upper 95 % bound, which is held to what is `allowed`.
+    """
     title = f"{task.name}: {task.error_name} by age"
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, collapse_padding=True)
-    for heading in ("age", "windows", "mean", "band", "naive", "pairs", "increase", "allowed"):
+    for heading in ("age", "mean", "band", "naive", "pairs", "growth", "bound", "allowed", "valid"):
         table.add_column(heading, justify="right", no_wrap=True)
-    for age in verdict.ages:
+    for age in ages:
         table.add_row(*_cells(age))
     return table
 
@@ -111,13 +152,14 @@ def _table(task: Task, verdict: Verdict) -> Table:
 def _cells(age: AgeVerdict) -> tuple[str, ...]:
     return (
         str(age.age),
-        str(age.num_windows),
         _figure(age.mean),
         f"{_figure(age.low)} … {_figure(age.high)}",
         _figure(age.naive),
         str(age.num_pairs),
+        _figure(age.growth),
         _figure(age.increase),
         _figure(age.allowed),
+        "yes" if age.is_valid else "no",
     )
 
 

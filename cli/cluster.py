@@ -16,6 +16,8 @@ from typing import TypedDict
 from contracts.errors import MorrowError
 
 DATABASE = "morrow"
+# Where in a data directory the data lie.
+CLUSTER = "cluster"
 ENVIRONMENT = {"PATH": os.defpath, "LC_ALL": "C", "TZ": "UTC"}
 
 _OWN_CLUSTER = "/proc/self/cwd"
@@ -69,6 +71,11 @@ class Account:
             f"PostgreSQL cannot run as user id {self.uid} here ({error.strerror}): run Morrow as an ordinary user, "
             "or set MORROW_DATABASE_URL."
         )
+
+
+def has_cluster(data_dir: Path) -> bool:
+    """Whether a data directory has been made use of."""
+    return (data_dir.expanduser() / CLUSTER).is_dir()
 
 
 def choose_account(cluster: Path) -> Account:

@@ -3,6 +3,7 @@
 Heavy libraries are imported where a command needs them, so that `morrow --help` answers at once.
 """
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -300,18 +301,22 @@ def override(
 @app.command()
 def backtest(
     task: str,
+    as_of: Annotated[
+        str | None,
+        typer.Option(help="As known at this moment (RFC 3339); where not given, after the newest window with events."),
+    ] = None,
     picture: Annotated[Path | None, typer.Option(help="Write the matrix as a heat map to this PNG.")] = None,
 ) -> None:
     """Fill the error matrix of a task from the past, and print what the horizon rule makes of it."""
     from datetime import UTC, datetime
 
     from cli.backtest import print_backtest
-    from cli.store import open_store
+    from cli.store import open_known_store
     from trainer.settings import TrainerSettings
 
     settings = TrainerSettings()
-    with open_store(settings) as database_url:
-        print_backtest(settings, database_url, task, lambda: datetime.now(UTC), picture)
+    with open_known_store(settings, partial(typer.echo, err=True)) as database_url:
+        print_backtest(settings, database_url, task, lambda: datetime.now(UTC), as_of=as_of, picture=picture)
 
 
 @app.command()
@@ -328,11 +333,11 @@ def replay(
     from datetime import UTC, datetime
 
     from cli.replay import print_replay
-    from cli.store import open_store
+    from cli.store import open_known_store
     from trainer.settings import TrainerSettings
 
     settings = TrainerSettings()
-    with open_store(settings) as database_url:
+    with open_known_store(settings, partial(typer.echo, err=True)) as database_url:
         print_replay(
             settings,
             database_url,

@@ -28,6 +28,7 @@ from urllib.parse import urlencode
 import psycopg
 
 from cli.cluster import (
+    CLUSTER,
     DATABASE,
     ENVIRONMENT,
     Account,
@@ -153,7 +154,7 @@ class EmbeddedPostgres:
 
     def _start_or_join(self) -> str:
         self.data_dir.mkdir(parents=True, exist_ok=True)
-        cluster = self.data_dir / "cluster"
+        cluster = self.data_dir / CLUSTER
         deadline = time.monotonic() + START_LIMIT_SECONDS
         lock = os.open(self.data_dir / "lock", os.O_RDWR | os.O_CREAT, 0o600)
         try:

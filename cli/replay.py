@@ -11,8 +11,9 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from cli.moments import parse_option
 from contracts.catalog import find_task
-from contracts.clock import format_moment, parse_moment, to_micros
+from contracts.clock import format_moment, to_micros
 from contracts.database import make_engine
 from contracts.errors import Fault, InvalidInput
 from trainer.backtest import Report
@@ -55,8 +56,8 @@ def print_replay(
     """Replay a task between two moments (RFC 3339), as known at the last of them. Raises CycleError, InvalidInput."""
     console = Console()
     began = now()
-    origin = None if first is None else _parse("--from", first)
-    cutoff = to_micros(began) if last is None else min(_parse("--to", last), to_micros(began))
+    origin = None if first is None else parse_option("--from", first)
+    cutoff = to_micros(began) if last is None else min(parse_option("--to", last), to_micros(began))
     if origin is not None and origin >= cutoff:
         raise InvalidInput([Fault("--from", f"is not before {'now' if last is None else '--to'}")])
     engine = make_engine(database_url)
@@ -90,13 +91,6 @@ def save_pictures(walked: Replay, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     save_matrix(walked.task, list(walked.cells.values()), folder / MATRIX_PICTURE)
     save_expected_and_realised(walked, folder / BAND_PICTURE)
-
-
-def _parse(option: str, text: str) -> int:
-    try:
-        return parse_moment(text)
-    except ValueError as error:
-        raise InvalidInput([Fault(option, str(error))]) from None
 
 
 def _follow(progress: Progress) -> Report:

@@ -1,14 +1,16 @@
 """Which PostgreSQL a command uses: the one that the settings name, else the embedded one below the home folder."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 
+from sqlalchemy import make_url
 from sqlalchemy.exc import OperationalError
 
+from cli.cluster import has_cluster
 from cli.postgres import embedded_postgres
 from contracts.database import make_engine
-from contracts.errors import Unavailable
+from contracts.errors import NotFound, Unavailable
 from contracts.settings import SharedSettings
 from migrations import is_migrated, migrate
 
@@ -28,6 +30,24 @@ def open_store(settings: SharedSettings) -> Iterator[str]:
     else:
         with migrated_store(settings) as url:
             yield url
+
+
+@contextmanager
+def open_known_store(settings: SharedSettings, say: Callable[[str], object]) -> Iterator[str]:
+    """The same for a command that only reads, which says what it reads. Raises NotFound where there is nothing yet:
+    the folder is then a wrong one.
+    """
+    if settings.database_url:
+        say(f"Database {make_url(settings.database_url).render_as_string()}")
+    elif not has_cluster(settings.home / "postgres"):
+        raise NotFound(
+            f"There is no database below {settings.home}: set MORROW_HOME to the folder of the stack, or "
+            "MORROW_DATABASE_URL."
+        )
+    else:
+        say(f"Database below {settings.home}")
+    with open_store(settings) as url:
+        yield url
 
 
 @contextmanager

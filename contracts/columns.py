@@ -230,3 +230,13 @@ def _parse_copy(
         classes=classes,
         withheld=rows["withheld"].astype(np.bool_),
     )
+
+
+def find_newest(connection: Connection, task_id: int, *, before: int) -> int | None:
+    """When the newest event before a moment happened, both in microseconds; None where there is none."""
+    newest = connection.execute(
+        select(func.max(events.c.at)).where(
+            events.c.task_id == task_id, events.c.superseded_at.is_(None), events.c.at < from_micros(before)
+        )
+    ).scalar_one()
+    return None if newest is None else to_micros(newest)

@@ -24,7 +24,8 @@ _NOT_FINITE = "an error that this age is judged by is not finite"
 
 @dataclass(frozen=True)
 class AgeVerdict:
-    """What the matrix says of one age. `increase` is the upper 95 % bound of the mean paired increase over age 0.
+    """What the matrix says of one age. `growth` is the mean paired increase over age 0, `increase` its upper 95 %
+    bound.
 
     `low` and `high` bound the 90 % band of one future window, adapted to how often such bands have held; `limit` is the
     one-sided 99 % bound, beyond which a realised error closes the horizon, and is never adapted.
@@ -41,6 +42,7 @@ class AgeVerdict:
     increase: float | None
     allowed: float | None
     reason: str | None
+    growth: float | None = None
 
     @property
     def is_valid(self) -> bool:
@@ -67,7 +69,8 @@ def judge_horizon(
     """
     judged = judge_ages(cells, method=method, error_name=error_name, clock=clock, guard=guard, label_delay=label_delay)
     if missing := max(0, guard.min_pairs - judged[0].num_windows):
-        return Verdict(0, (), missing, f"{missing} more complete windows are needed")
+        needed = "window is" if missing == 1 else "windows are"
+        return Verdict(0, (), missing, f"{missing} more complete {needed} needed")
     horizon = next((age.age for age in judged if not age.is_valid), guard.max_age)
     return Verdict(horizon, judged[: horizon + 1], 0, judged[0].reason)
 
@@ -133,13 +136,24 @@ def better_method(
 
 
 def after_empty_windows(verdict: Verdict, count: int) -> Verdict:
-    """The verdict of a cutoff before which that many complete windows hold no event: its first window has their age."""
+    """The verdict of a cutoff before which that many complete windows hold no event: its first window has their age.
+
+    Where that leaves no horizon, the ages stay as the matrix has them, for the reason speaks of those.
+    """
     if count == 0 or verdict.horizon == 0:
         return verdict
-    horizon = max(0, verdict.horizon - count)
-    ages = tuple(replace(age, age=age.age - count) for age in verdict.ages[count:])
-    reason = f"no event of the newest {count} windows is known, and the validated horizon is {verdict.horizon}"
-    return Verdict(horizon, ages, verdict.missing_windows, None if horizon else reason)
+    if count < verdict.horizon:
+        ages = tuple(replace(age, age=age.age - count) for age in verdict.ages[count:])
+        return Verdict(verdict.horizon - count, ages, verdict.missing_windows, None)
+    reason = (
+        f"no event of the newest {_count_windows(count)} is known, and the validated horizon is "
+        f"{_count_windows(verdict.horizon)}"
+    )
+    return Verdict(0, verdict.ages, verdict.missing_windows, reason)
+
+
+def _count_windows(number: int) -> str:
+    return "1 window" if number == 1 else f"{number} windows"
 
 
 def _errors_by_age(cells: Sequence[Cell], method: str, error_name: str, clock: Clock) -> dict[int, dict[int, float]]:
@@ -174,14 +188,15 @@ def _judge_age(age: int, found: _Errors, guard: Guard, coverage: float) -> AgeVe
     limit = predictive_limit(list(errors.values()))
     shared = sorted(errors.keys() & naive.keys())
     naive_mean = fmean(naive[window] for window in shared) if shared else nan
-    increase = allowed = None
+    growth = increase = allowed = None
     pairs = sorted(errors.keys() & fresh.keys())
     reason = None
     if age > 0:
         if len(pairs) < guard.min_pairs:
             reason = f"only {len(pairs)} of {guard.min_pairs} windows to compare on"
         else:
-            increase = mean_upper_bound([errors[window] - fresh[window] for window in pairs])
+            increases = [errors[window] - fresh[window] for window in pairs]
+            growth, increase = fmean(increases), mean_upper_bound(increases)
             allowed = guard.tolerance * fmean(fresh[window] for window in pairs)
             if increase > allowed:
                 reason = f"the error may grow by {increase:.4g}, more than the tolerated {allowed:.4g}"
@@ -191,4 +206,6 @@ def _judge_age(age: int, found: _Errors, guard: Guard, coverage: float) -> AgeVe
         reason = f"the mean error {mean:.4g} does not beat naive {naive_mean:.4g}"
     if reason is None and guard.max_error is not None and mean > guard.max_error:
         reason = f"the mean error {mean:.4g} is above max_error {guard.max_error:.4g}"
-    return AgeVerdict(age, len(errors), mean, low, high, limit, naive_mean, len(pairs), increase, allowed, reason)
+    return AgeVerdict(
+        age, len(errors), mean, low, high, limit, naive_mean, len(pairs), increase, allowed, reason, growth
+    )

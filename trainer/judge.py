@@ -82,7 +82,8 @@ def check_withheld(candidate: NDArray[np.float64], champion: NDArray[np.float64]
     Clearly worse is a mean difference whose lower 95 % t-bound is above 0.
     """
     if len(champion) < MIN_COMPARED_ROWS:
-        return Decision("withheld_rows", True, reason=f"only {len(champion)} withheld rows to compare on")
+        rows = "row" if len(champion) == 1 else "rows"
+        return Decision("withheld_rows", True, reason=f"only {len(champion)} withheld {rows} to compare on")
     lower = -mean_upper_bound((champion - candidate).tolist())
     reason = None
     if lower > 0:

@@ -174,7 +174,7 @@ def test_with_too_short_a_past_a_cycle_is_held_and_says_how_many_windows_are_nee
 ) -> None:
     schema = define(engine, drifting_task(), 3)
     assert retrain(engine, registry, schema, cutoff_after(3), tmp_path) == "held"
-    assert newest_cycle(engine, schema).reason == "1 more complete windows are needed"
+    assert newest_cycle(engine, schema).reason == "1 more complete window is needed"
 
 
 def test_a_model_that_does_not_beat_naive_is_held_and_its_run_says_so(
@@ -353,7 +353,7 @@ def test_a_gap_in_the_events_shortens_the_horizon_and_then_ends_it(
     assert retrain(engine, registry, schema, cutoff_after(12), tmp_path) == "held"
     assert (
         newest_cycle(engine, schema).reason
-        == "no event of the newest 2 windows is known, and the validated horizon is 2"
+        == "no event of the newest 2 windows is known, and the validated horizon is 2 windows"
     )
 
 

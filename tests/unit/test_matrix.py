@@ -44,7 +44,7 @@ def judge(errors: dict[int, list[float]], naive: float = 1.0, **guard: float) ->
 def test_too_few_windows_release_nothing_and_say_how_many_are_missing() -> None:
     verdict = judge({0: [0.5, 0.5]})
     assert (verdict.horizon, verdict.missing_windows) == (0, 1)
-    assert verdict.reason == "1 more complete windows are needed"
+    assert verdict.reason == "1 more complete window is needed"
 
 
 def test_the_upper_bound_is_the_hand_computed_t_bound() -> None:
@@ -91,8 +91,16 @@ def test_windows_without_events_before_the_cutoff_count_as_age() -> None:
     assert [(age.age, age.num_windows) for age in shorter.ages] == [(0, 4)]
     assert shorter.ages[0].mean == pytest.approx(0.53)
     nothing = after_empty_windows(verdict, 4)
-    assert nothing.horizon == 0
-    assert nothing.reason == "no event of the newest 4 windows is known, and the validated horizon is 4"
+    assert (nothing.horizon, nothing.ages) == (0, verdict.ages)
+    assert nothing.reason == "no event of the newest 4 windows is known, and the validated horizon is 4 windows"
+
+
+def test_what_silence_ends_is_told_by_the_ages_that_the_matrix_has() -> None:
+    verdict = judge({0: [0.50] * 4, 1: [0.80] * 4}, max_age=4)
+    nothing = after_empty_windows(verdict, 1)
+    assert nothing.reason == "no event of the newest 1 window is known, and the validated horizon is 1 window"
+    assert [(age.age, age.is_valid) for age in nothing.ages] == [(0, True), (1, False)]
+    assert nothing.ages[1].growth == pytest.approx(0.3)
 
 
 def test_an_age_that_does_not_beat_naive_ends_the_horizon() -> None:
