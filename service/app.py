@@ -49,6 +49,7 @@ def make_app(settings: ServiceSettings) -> FastAPI:
         make_engine(settings.database_url, pool_size=settings.pool_size),
         places=settings.pool_size,
         seconds=settings.database_seconds,
+        queue_size=settings.queue_size,
     )
     follower = Follower(settings, store, metrics)
     keyring = Keyring(store, settings.home, settings.poll_seconds)

@@ -1,4 +1,4 @@
-"""Request bodies: read up to a limit, and JSON decoded without losing what a judge of rows must see.
+"""JSON decoded without losing what a judge of rows must see.
 
 Python's decoder with these hooks keeps numbers as they were written, remembers names that are given twice and can
 cut an array into its rows with their source text, so that a refused row is kept exactly as it was sent.
@@ -10,7 +10,6 @@ from collections import Counter
 from typing import Any
 
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
 
 from service.literals import NumberLiteral
 
@@ -36,29 +35,6 @@ def _collect(pairs: list[tuple[str, Any]]) -> JsonObject:
 _DECODER = json.JSONDecoder(
     object_pairs_hook=_collect, parse_float=NumberLiteral, parse_int=NumberLiteral, parse_constant=NumberLiteral
 )
-
-
-async def read_body(request: Request, max_bytes: int) -> bytes:
-    """The body of a JSON request. Raises HTTPException: 413 before it is read whole, 415 for other content."""
-    content_type = request.headers.get("content-type", "application/json").partition(";")[0].strip().lower()
-    if content_type != "application/json":
-        raise HTTPException(415, "The body must be sent with Content-Type: application/json.")
-    if request.headers.get("content-encoding", "identity").lower() != "identity":
-        raise HTTPException(415, "The body must be sent without Content-Encoding.")
-    too_large = HTTPException(413, f"The body is larger than {max_bytes} bytes.", {"Connection": "close"})
-    length = request.headers.get("content-length", "0")
-    if not (length.isascii() and length.isdigit()):
-        raise HTTPException(400, "Content-Length is not a number.")
-    if len(length) > 18 or int(length) > max_bytes:
-        raise too_large
-    parts: list[bytes] = []
-    size = 0
-    async for part in request.stream():
-        size += len(part)
-        if size > max_bytes:
-            raise too_large
-        parts.append(part)
-    return b"".join(parts)
 
 
 def limit_values(body: bytes, max_values: int) -> None:

@@ -13,10 +13,10 @@ from contracts.clock import format_moment, to_micros
 from contracts.cycles import Cycle, list_cycles, request_cycle
 from contracts.errors import Fault, InvalidInput
 from contracts.task import Task
-from service.bodies import read_body
 from service.fields import read_fields
 from service.literals import is_in_calendar, json_moment
 from service.queries import TaskInPath, takes_only
+from service.reading import read_body
 from service.settings import ServiceSettings
 from service.store import Store
 
@@ -29,7 +29,7 @@ def cycles_router(store: Store, settings: ServiceSettings) -> APIRouter:
     async def post_cycle(name: TaskInPath, request: Request) -> JSONResponse:
         """Ask for a retraining as of the newest window boundary, or of the one at or before `as_of`."""
         now = datetime.now(UTC)
-        as_of = parse_as_of(await read_body(request, settings.max_body_bytes), to_micros(now))
+        as_of = parse_as_of(await read_body(request, settings), to_micros(now))
 
         def ask(connection: Connection) -> Cycle:
             schema = find_task(connection, name)

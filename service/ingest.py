@@ -5,7 +5,8 @@ resend it; the valid rows beside it are stored, unless `atomic` asks for all or 
 other row.
 """
 
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 
@@ -17,19 +18,22 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from contracts.catalog import Schema, find_task, list_tasks
-from contracts.errors import Conflict, Fault, InvalidInput
-from contracts.events import Correction, Event, Rejection, append_events, correct_event, record_rejections
-from service.bodies import read_body
+from contracts.errors import Conflict, Fault, InvalidInput, Unavailable
+from contracts.events import Correction, Event, append_events, correct_event, record_rejections
 from service.follower import only_task
 from service.metrics import Metrics
 from service.problems import problem_of
 from service.queries import takes_only
+from service.reading import JSON, NDJSON, content_type, read_body, read_chunks
 from service.rows import Refusal, compile_rules, printable
 from service.settings import ServiceSettings
 from service.store import Store
+from service.writer import Waiting, Writer, rejection_of
 
 Status = Literal["created", "duplicate", "conflict", "rejected"]
+Counts = Mapping[Status, int]
 STATUSES: tuple[Status, ...] = ("created", "duplicate", "conflict", "rejected")
+MAX_RESULTS = 1000
 
 
 class RowResult(msgspec.Struct, frozen=True):
@@ -38,6 +42,7 @@ class RowResult(msgspec.Struct, frozen=True):
     event_id: str | None
     status: Status
     errors: list[dict[str, str]] | UnsetType = UNSET
+    line: int | UnsetType = UNSET
 
 
 class IngestResult(msgspec.Struct, frozen=True):
@@ -63,13 +68,14 @@ TaskName = Annotated[str | None, Query(description="may be left out while there 
 def events_router(store: Store, settings: ServiceSettings, metrics: Metrics) -> APIRouter:
     """The routes of POST /events and PUT /events/{event_id}."""
     router = APIRouter(tags=["events"])
+    writer = Writer(store, settings.queue_size, _find_schema)
 
     @router.post(
         "/events",
         summary="Store labelled events",
         response_class=Response,
         dependencies=[Depends(takes_only("task", "atomic"))],
-        openapi_extra={"requestBody": {"required": True, "content": {"application/json": _EXAMPLES}}},
+        openapi_extra={"requestBody": {"required": True, "content": _CONTENT}},
         responses={
             200: {"description": "A result for each row", "content": {"application/json": {}}},
             409: {"description": "The one event, or with atomic any, contradicts what is stored"},
@@ -82,12 +88,22 @@ def events_router(store: Store, settings: ServiceSettings, metrics: Metrics) -> 
         task: TaskName = None,
         atomic: Annotated[bool, Query(description="store all rows or none")] = False,
     ) -> Response:
-        """One event object, or an array of them. An array is answered 200 with a result for each row."""
-        body = await read_body(request, settings.max_body_bytes)
-        received_at = datetime.now(UTC)
-        results, answer = await store.run(_ingest(task, body, settings.max_rows, atomic, received_at))
+        """One event object, or an array of them, which is answered 200 with a result for each row. A body of
+        `application/x-ndjson` holds one event a line and may be of any length: it is stored piece by piece, and
+        answered with counts and the results of lines that were not created, the first thousand. Any body may come
+        with `Content-Encoding: gzip`."""
+        if content_type(request) == NDJSON:
+            if atomic:
+                raise InvalidInput([Fault("atomic", "does not go with NDJSON, which is stored piece by piece")])
+            results, answer = await _ingest_lines(store, task, request, settings)
+        else:
+            body = await read_body(request, settings)
+            if body.lstrip()[:1] == b"[":
+                results, answer = await store.run(_ingest(task, body, settings.max_rows, atomic, datetime.now(UTC)))
+            else:
+                results, answer = _answer_one(await writer.write(task, body))
         for status in STATUSES:
-            metrics.events.labels(status).inc(sum(result.status == status for result in results))
+            metrics.events.labels(status).inc(results.get(status, 0))
         return answer
 
     @router.put(
@@ -110,7 +126,7 @@ def events_router(store: Store, settings: ServiceSettings, metrics: Metrics) -> 
     ) -> Response:
         """The whole event as it should be; `event_id` may be left out. It becomes a new revision, and counts from the
         moment on at which it is received, whatever its `known_at`: what was trained before can still be rebuilt."""
-        body = await read_body(request, settings.max_body_bytes)
+        body = await read_body(request, settings)
         received_at = datetime.now(UTC)
         status, answer = await store.run(_correct(task, event_id, body, received_at))
         metrics.events.labels(status).inc()
@@ -128,7 +144,7 @@ def _correct(
         schema = _find_schema(connection, task)
         row = compile_rules(schema.task).read_correction(body, event_id)
         if isinstance(row, Refusal):
-            record_rejections(connection, schema.task_id, [_rejection(row)], received_at)
+            record_rejections(connection, schema.task_id, [rejection_of(row)], received_at)
             return "rejected", problem_of(InvalidInput(row.faults))
         outcome = correct_event(connection, schema, row, received_at)
         answer = msgspec.json.encode(CorrectionResult(row.event_id, outcome))
@@ -137,27 +153,68 @@ def _correct(
     return work
 
 
+def _answer_one(one: Waiting) -> tuple[Counts, Response]:
+    match one.outcome:
+        case Refusal(faults=faults):
+            return {"rejected": 1}, problem_of(InvalidInput(faults))
+        case "conflict":
+            return {"conflict": 1}, problem_of(_conflict([one.event_id]))
+        case outcome:
+            assert outcome in ("created", "duplicate")
+            return {outcome: 1}, _answer([RowResult(one.event_id, outcome)])
+
+
 def _ingest(
     task: str | None, body: bytes, max_rows: int, atomic: bool, received_at: datetime
-) -> Callable[[Connection], tuple[Sequence[RowResult], Response]]:
-    """The work of one request inside its transaction; the rejections it keeps outlive a refusal."""
+) -> Callable[[Connection], tuple[Counts, Response]]:
+    """The work of one array inside its transaction; the rejections it keeps outlive a refusal."""
 
-    def work(connection: Connection) -> tuple[Sequence[RowResult], Response]:
+    def work(connection: Connection) -> tuple[Counts, Response]:
         schema = _find_schema(connection, task)
-        rows, is_array = compile_rules(schema.task).read_events(body, max_rows)
+        rows, _ = compile_rules(schema.task).read_events(body, max_rows)
         refusals = [row for row in rows if isinstance(row, Refusal)]
-        record_rejections(connection, schema.task_id, [_rejection(row) for row in refusals], received_at)
-        whole = atomic or not is_array
-        if whole and refusals:
-            return [RowResult(None, "rejected")] * len(refusals), problem_of(InvalidInput(_locate(rows, is_array)))
-        results = _append(connection, schema, rows, received_at, whole)
+        record_rejections(connection, schema.task_id, [rejection_of(row) for row in refusals], received_at)
+        if atomic and refusals:
+            return {"rejected": len(refusals)}, problem_of(InvalidInput(_locate(rows)))
+        results = _append(connection, schema, rows, received_at, atomic)
         conflicts = [result.event_id for result in results if result.status == "conflict"]
-        if whole and conflicts:
-            return (
-                [result for result in results if result.status == "conflict"],
-                problem_of(Conflict(f"Stored already with other content: {', '.join(map(repr, conflicts[:20]))}.")),
-            )
-        return results, _answer(results)
+        if atomic and conflicts:
+            return {"conflict": len(conflicts)}, problem_of(_conflict(conflicts))
+        return Counter(result.status for result in results), _answer(results)
+
+    return work
+
+
+async def _ingest_lines(
+    store: Store, task: str | None, request: Request, settings: ServiceSettings
+) -> tuple[Counts, Response]:
+    """Each piece of a stream in a transaction of its own. Raises Unavailable, which says how much is stored."""
+    counts: Counter[Status] = Counter()
+    shown: list[RowResult] = []
+    async for chunk in read_chunks(request, settings):
+        try:
+            results = await store.run(_append_lines(task, chunk, datetime.now(UTC)))
+        except Unavailable as error:
+            reason = f"{error} {counts.total()} lines before line {chunk[0][0]} are stored: send all of them again."
+            raise Unavailable(reason) from error
+        counts.update(result.status for result in results)
+        shown += [result for result in results if result.status != "created"][: MAX_RESULTS - len(shown)]
+    return counts, _write_answer(counts, shown)
+
+
+def _append_lines(
+    task: str | None, chunk: Sequence[tuple[int, bytes]], received_at: datetime
+) -> Callable[[Connection], list[RowResult]]:
+    def work(connection: Connection) -> list[RowResult]:
+        schema = _find_schema(connection, task)
+        rules = compile_rules(schema.task)
+        rows = [rules.read_line(line) for _, line in chunk]
+        refusals = [rejection_of(row) for row in rows if isinstance(row, Refusal)]
+        record_rejections(connection, schema.task_id, refusals, received_at)
+        results = _append(connection, schema, rows, received_at, False)
+        return [
+            msgspec.structs.replace(result, line=number) for (number, _), result in zip(chunk, results, strict=True)
+        ]
 
     return work
 
@@ -188,15 +245,14 @@ def _refused(row: Refusal) -> RowResult:
     return RowResult(None if row.event_id is None else printable(row.event_id), "rejected", errors)
 
 
-def _rejection(row: Refusal) -> Rejection:
-    reason = "; ".join(f"{fault.field}: {fault.reason}" for fault in row.faults)
-    return Rejection(row.event_id, reason, row.payload)
+def _conflict(event_ids: Sequence[str | None]) -> Conflict:
+    return Conflict(f"Stored already with other content: {', '.join(map(repr, event_ids[:20]))}.")
 
 
-def _locate(rows: Sequence[Event | Refusal], is_array: bool) -> list[Fault]:
-    """Faults of all refused rows; in an array each with its row's place."""
+def _locate(rows: Sequence[Event | Refusal]) -> list[Fault]:
+    """Faults of all refused rows of an array, each with its row's place."""
     return [
-        Fault(f"events[{place}].{fault.field}" if is_array else fault.field, fault.reason)
+        Fault(f"events[{place}].{fault.field}", fault.reason)
         for place, row in enumerate(rows)
         if isinstance(row, Refusal)
         for fault in row.faults
@@ -204,10 +260,12 @@ def _locate(rows: Sequence[Event | Refusal], is_array: bool) -> list[Fault]:
 
 
 def _answer(results: list[RowResult]) -> Response:
-    counts = dict.fromkeys(STATUSES, 0)
-    for result in results:
-        counts[result.status] += 1
-    answer = IngestResult(counts["created"], counts["duplicate"], counts["conflict"], counts["rejected"], results)
+    return _write_answer(Counter(result.status for result in results), results)
+
+
+def _write_answer(counts: Counts, results: list[RowResult]) -> Response:
+    created, duplicates, conflicts, rejected = (counts.get(status, 0) for status in STATUSES)
+    answer = IngestResult(created, duplicates, conflicts, rejected, results)
     return Response(msgspec.json.encode(answer), media_type="application/json")
 
 
@@ -217,13 +275,16 @@ _EVENT = {
     "features": {"carrier": "UA", "distance": 1400},
     "label": "on_time",
 }
-_EXAMPLES: dict[str, Any] = {
-    "schema": {
-        "oneOf": [
-            {"$ref": "#/components/schemas/Event"},
-            {"type": "array", "items": {"$ref": "#/components/schemas/Event"}},
-        ]
+_CONTENT: dict[str, Any] = {
+    JSON: {
+        "schema": {
+            "oneOf": [
+                {"$ref": "#/components/schemas/Event"},
+                {"type": "array", "items": {"$ref": "#/components/schemas/Event"}},
+            ]
+        },
+        "example": _EVENT,
     },
-    "example": _EVENT,
+    NDJSON: {"schema": {"type": "string", "description": "one event a line"}},
 }
 _CORRECTION: dict[str, Any] = {"schema": {"$ref": "#/components/schemas/Event"}, "example": {**_EVENT, "label": "late"}}

@@ -21,10 +21,10 @@ from starlette.types import Receive, Scope, Send
 
 from contracts.errors import Fault, InvalidInput
 from service.answers import Answers
-from service.bodies import read_body
 from service.follower import Follower
 from service.forecaster import Forecaster
 from service.options import Options, take_options
+from service.reading import read_body
 from service.rows import printable
 from service.settings import ServiceSettings
 
@@ -87,7 +87,7 @@ class Predict:
         task, options, others = take_options(parse_query(request.scope["query_string"]))
         if others:
             raise InvalidInput([Fault(printable(name), "is not a parameter of this path") for name, _ in others[:20]])
-        body = await read_body(request, self._settings.max_body_bytes)
+        body = await read_body(request, self._settings)
         now = self._now()
         forecaster = self._follower.find(task)
         answered = await self._in_thread(self._answer_body, forecaster, body, now, options)

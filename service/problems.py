@@ -75,6 +75,7 @@ HTTP_KINDS = {
     400: Kind(400, "malformed", "The request cannot be read"),
     404: Kind(404, "no-such-path", "There is nothing at this path"),
     405: Kind(405, "method-not-allowed", "The path does not take this method"),
+    408: Kind(408, "too-slow", "The request came too slowly"),
     413: Kind(413, "too-large", "The request is too large"),
     415: Kind(415, "unsupported-content", "The content cannot be taken"),
     500: Kind(500, "internal", "Morrow made a mistake"),

@@ -19,11 +19,11 @@ from contracts.cycles import is_releasing, override_cycle
 from contracts.errors import Conflict, Fault, InvalidInput, NotFound, Unavailable
 from contracts.releases import CHAMPION_ACTIONS, Release, find_former, list_releases, read_overlay, record_release
 from service.auth import actor_of
-from service.bodies import read_body
 from service.cycles import describe_cycle
 from service.fields import Law, json_actor, json_id, json_reason, read_fields
 from service.literals import json_moment, json_text
 from service.queries import TaskInPath, takes_only
+from service.reading import read_body
 from service.registry import move_alias, read_champion
 from service.settings import ServiceSettings
 from service.store import Store
@@ -53,7 +53,7 @@ def releases_router(store: Store, client: httpx.Client | None, settings: Service
         It stays until a newer cutoff is released: the next cycle is no part of what is rolled back.
         """
         laws: dict[str, Law] = {"version": json_text, "reason": json_reason, "actor": json_actor}
-        given = read_fields(await read_body(request, settings.max_body_bytes), laws, required=("reason",))
+        given = read_fields(await read_body(request, settings), laws, required=("reason",))
         given["actor"] = actor_of(request, given.get("actor"))
         if client is None:
             raise Unavailable("No registry is configured (MORROW_MLFLOW_URL).")
@@ -84,7 +84,7 @@ def releases_router(store: Store, client: httpx.Client | None, settings: Service
             "reason": json_reason,
             "actor": json_actor,
         }
-        given = read_fields(await read_body(request, settings.max_body_bytes), laws, required=("reason",))
+        given = read_fields(await read_body(request, settings), laws, required=("reason",))
         given["actor"] = actor_of(request, given.get("actor"))
         now = datetime.now(UTC)
         if "cycle" not in given:

@@ -87,6 +87,18 @@ class RowRules:
         _limit_rows(len(rows), max_rows)
         return [self._judge_event(value, payload) for value, payload in rows], is_array
 
+    def read_line(self, line: bytes) -> Event | Refusal:
+        """The event that one line of a stream is; one that is not JSON is refused like any other."""
+        accepted = self.structs.accept_events(line) if line.lstrip()[:1] == b"{" else None
+        if accepted is not None:
+            return accepted[0]
+        payload = line.decode("utf-8", "backslashreplace")
+        try:
+            self._limit_values(line, 1)
+            return self._judge_event(decode_json(decode_text(line)), payload)
+        except HTTPException as error:
+            return Refusal(None, (Fault("event", error.detail),), payload)
+
     def read_correction(self, body: bytes, event_id: str) -> Event | Refusal:
         """One event, judged as `read_events` does; its `event_id` may be left out, or is this one.
 

@@ -22,6 +22,12 @@ class ServiceSettings(SharedSettings):
         (), description="what needs no key: docs, metrics (JSON list)"
     )
     max_body_bytes: int = Field(16 * 2**20, ge=1024, description="largest request body; a larger one is answered 413")
+    body_seconds: float = Field(30.0, gt=0, description="longest pause between two pieces of a body; then 408")
+    queue_size: int = Field(
+        1000,
+        ge=1,
+        description="events, and requests for the database, that may wait; more are answered 503",
+    )
     max_rows: int = Field(10_000, ge=1, description="most rows in one request, of events or questions")
     model_threads: int = Field(1, ge=1, le=64, description="threads that one run of a graph may use")
     batch_threads: int = Field(2, ge=1, le=64, description="batches of POST /predict that are answered side by side")

@@ -23,8 +23,9 @@ _NOT_NOW = ("08", "25", "40", "53", "57", "58", "55P03", "42P01")
 class Store:
     """Runs functions of a `Connection` in transactions of their own, off the event loop."""
 
-    def __init__(self, engine: Engine, *, places: int, seconds: float) -> None:
+    def __init__(self, engine: Engine, *, places: int, seconds: float, queue_size: int = 1000) -> None:
         self._engine = engine
+        self._queue_size = queue_size
         self._seconds = seconds
         self._limiter = anyio.CapacityLimiter(places)
         event.listen(engine, "connect", self._limit_statements)
@@ -34,6 +35,8 @@ class Store:
 
         Work that nobody waits for any more is rolled back, unless its commit is on the way already.
         """
+        if self._limiter.statistics().tasks_waiting >= self._queue_size:
+            raise Unavailable("Too many requests wait for the database.")
         given_up = threading.Event()
 
         def work_in_time(connection: Connection) -> T:

@@ -19,12 +19,13 @@ from contracts.database import events
 from contracts.errors import Fault, InvalidInput, NotFound
 from contracts.manifest import Manifest
 from contracts.task import Task
-from service.bodies import decode_text, limit_values, read_body
+from service.bodies import decode_text, limit_values
 from service.cycles import describe_cycle, next_cycle
 from service.fields import MAX_VALUES
 from service.follower import Follower
 from service.forecaster import Forecaster
 from service.queries import TaskInPath, takes_only
+from service.reading import read_body
 from service.rows import printable
 from service.settings import ServiceSettings
 from service.standing import Standing, read_standing
@@ -60,7 +61,7 @@ def tasks_router(store: Store, follower: Follower, settings: ServiceSettings) ->
     )
     async def put_task(name: TaskInPath, request: Request) -> JSONResponse:
         """Store a task's spec; a changed one becomes a new revision. Rows of another schema train no more."""
-        task = parse_task(name, await read_body(request, settings.max_body_bytes))
+        task = parse_task(name, await read_body(request, settings))
         now = datetime.now(UTC)
         schema, written = await store.run(lambda connection: define_task(connection, task, now))
         follower.learn(task.name, schema.task_id)

@@ -152,7 +152,7 @@ async def test_a_broken_body_is_a_problem_and_never_a_500(client: httpx.AsyncCli
 
 
 async def test_other_content_is_refused(client: httpx.AsyncClient) -> None:
-    for headers in ({"content-type": "text/csv"}, {"content-type": "application/json", "content-encoding": "gzip"}):
+    for headers in ({"content-type": "text/csv"}, {"content-type": "application/json", "content-encoding": "br"}):
         assert (await client.post("/events", content=b"[]", headers=headers)).status_code == 415
 
 

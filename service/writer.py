@@ -1,0 +1,107 @@
+"""Group commit: single events that wait side by side are written by one statement and one commit.
+
+There is no timer and no task of its own. Whoever comes first writes what has queued up until then; meanwhile others
+queue up, and the next of them writes those. An event is acknowledged only after the commit that holds it.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import anyio
+from sqlalchemy import Connection
+from starlette.exceptions import HTTPException
+
+from contracts.catalog import Schema
+from contracts.errors import MorrowError, Unavailable
+from contracts.events import Event, Outcome, Rejection, append_events, record_rejections
+from service.rows import Refusal, compile_rules
+from service.store import Store
+
+MAX_GROUP = 500
+
+
+@dataclass
+class Waiting:
+    """One body that should be one event, and what became of it."""
+
+    task: str | None
+    body: bytes
+    outcome: Outcome | Refusal | Exception | None = None
+    event_id: str = ""
+
+
+class Writer:
+    """The queue of one process; `find_schema` reads a task inside the transaction."""
+
+    def __init__(
+        self,
+        store: Store,
+        queue_size: int,
+        find_schema: Callable[[Connection, str | None], Schema],
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        self._store = store
+        self._queue_size = queue_size
+        self._find_schema = find_schema
+        self._clock = clock
+        self._queue: list[Waiting] = []
+        self._turn = anyio.Lock()
+
+    async def write(self, task: str | None, body: bytes) -> Waiting:
+        """The event with its outcome, after the commit. Raises Unavailable, and what its body or task asks for."""
+        if len(self._queue) >= self._queue_size:
+            raise Unavailable("Too many events wait to be written.")
+        one = Waiting(task, body)
+        self._queue.append(one)
+        async with self._turn:
+            if one.outcome is None:
+                group, self._queue = self._queue[:MAX_GROUP], self._queue[MAX_GROUP:]
+                with anyio.CancelScope(shield=True):  # a client that leaves does not take others' events along
+                    await self._write(group)
+        if isinstance(one.outcome, Exception):
+            raise one.outcome
+        return one
+
+    async def _write(self, group: Sequence[Waiting]) -> None:
+        """What breaks a statement must not break the events beside it: then each is written alone."""
+        try:
+            await self._store.run(lambda connection: self._append(connection, group))
+        except Exception as error:  # noqa: BLE001 each of the group raises it where it waits
+            if isinstance(error, Unavailable) or len(group) == 1:
+                for one in group:
+                    one.outcome = error
+            else:
+                for one in group:
+                    await self._write([one])
+
+    def _append(self, connection: Connection, group: Sequence[Waiting]) -> None:
+        schemas: dict[str | None, Schema] = {}
+        found: dict[int, tuple[Schema, list[tuple[Waiting, Event]]]] = {}
+        now = self._clock()
+        for one in group:
+            one.outcome = None
+            try:
+                schema = schemas.get(one.task) or self._find_schema(connection, one.task)
+                schemas[one.task] = schema
+                (row,) = compile_rules(schema.task).read_events(one.body, 1)[0]
+            except (MorrowError, HTTPException) as error:
+                one.outcome = error
+                continue
+            if isinstance(row, Refusal):
+                one.outcome = row
+                record_rejections(connection, schema.task_id, [rejection_of(row)], now)
+            else:
+                one.event_id = row.event_id
+                found.setdefault(schema.task_id, (schema, []))[1].append((one, row))
+        # Tasks in one order, so that two processes wait for each other but never cross.
+        for _, (schema, rows) in sorted(found.items()):
+            outcomes = append_events(connection, schema, [row for _, row in rows], now)
+            for (one, _), outcome in zip(rows, outcomes, strict=True):
+                one.outcome = outcome
+
+
+def rejection_of(row: Refusal) -> Rejection:
+    """A refused row as it is kept."""
+    reason = "; ".join(f"{fault.field}: {fault.reason}" for fault in row.faults)
+    return Rejection(row.event_id, reason, row.payload)
