@@ -1,12 +1,17 @@
-"""Tasks and their schemas as stored: every revision is kept, the newest one counts."""
+"""Tasks and their schemas as stored: every revision is kept, the newest one counts.
+
+Where a task asks for a recipe to be chosen for it, what was chosen takes the place of what was written, for all who
+read it here: fits, cells and kept folders go by the chosen recipe, and no one else has to know how it came about.
+"""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from sqlalchemy import Connection, select
 from sqlalchemy.dialects.postgresql import distinct_on, insert
 
+from contracts.choices import Choice, read_choices
 from contracts.database import schemas, tasks
 from contracts.errors import NotFound
 from contracts.task import Task
@@ -14,12 +19,22 @@ from contracts.task import Task
 
 @dataclass(frozen=True)
 class Schema:
-    """One stored revision of a task."""
+    """One stored revision of a task; `task` has the chosen recipe where one was chosen for it."""
 
     task_id: int
     schema_id: int
     revision: int
     task: Task
+    choice: Choice | None = None
+
+    @property
+    def written(self) -> Task:
+        """The task as somebody wrote it."""
+        return self.task if self.choice is None else self.task.with_training(self.choice.asked)
+
+    def chosen(self, choice: Choice) -> "Schema":
+        """The same revision with this recipe."""
+        return replace(self, task=self.task.with_training(choice.training), choice=choice)
 
 
 def define_task(connection: Connection, task: Task, now: datetime) -> tuple[Schema, bool]:
@@ -27,7 +42,7 @@ def define_task(connection: Connection, task: Task, now: datetime) -> tuple[Sche
     connection.execute(insert(tasks).values(name=task.name, created_at=now).on_conflict_do_nothing())
     task_id = connection.execute(select(tasks.c.id).where(tasks.c.name == task.name).with_for_update()).scalar_one()
     newest = _newest(connection, task.name)
-    if newest and newest[0].task == task:
+    if newest and newest[0].written == task:
         return newest[0], False
     revision = newest[0].revision + 1 if newest else 1
     schema_id = connection.execute(
@@ -76,4 +91,10 @@ def _newest(connection: Connection, name: str | None) -> Sequence[Schema]:
     )
     if name is not None:
         query = query.where(tasks.c.name == name)
-    return [Schema(*row[:3], Task.model_validate(row[3])) for row in connection.execute(query)]
+    found = [Schema(*row[:3], Task.model_validate(row[3])) for row in connection.execute(query)]
+    choices = read_choices(connection, {schema.task_id for schema in found if schema.task.training.tune})
+    return [_as_chosen(schema, choices.get((schema.task_id, schema.task.recipe))) for schema in found]
+
+
+def _as_chosen(schema: Schema, choice: Choice | None) -> Schema:
+    return schema if choice is None else schema.chosen(choice)

@@ -53,6 +53,22 @@ schemas = Table(
     Index("schemas_task_id_revision_key", "task_id", "revision", unique=True),
 )
 
+choices = Table(
+    "choices",
+    metadata,
+    Column("task_id", ForeignKey("tasks.id"), primary_key=True),
+    Column("recipe", Text, primary_key=True),
+    Column("asked", JSONB, nullable=False),
+    Column("training", JSONB, nullable=False),
+    Column("cutoff", _moment, nullable=False),
+    Column("error", Double),
+    Column("error_before", Double),
+    Column("num_trials", Integer, nullable=False),
+    Column("seconds", Double, nullable=False),
+    Column("run_id", Text),
+    Column("chosen_at", _moment, nullable=False),
+)
+
 events = Table(
     "events",
     metadata,

@@ -145,6 +145,14 @@ class Training(Spec):
     delta_mode: DeltaMode = "warm"
     delta_steps: int = Field(2, ge=1, le=64, description="ascent steps of δ, or points of its grid")
     delta_rate: float = Field(0.5, gt=0, description="length of one ascent step, as a share of delta_max")
+    delta_rows: int = Field(256, ge=1, description="rows of a minibatch that δ is looked for on; all at most")
+    tune: bool = Field(
+        False,
+        description="whether the trainer chooses a better recipe, once, by rolling origins inside the rows known at "
+        "the first cycle that has enough windows; this one is then where it starts from",
+    )
+    tune_seconds: float = Field(900, gt=0, description="how long it may try recipes: at most half a cycle's time limit")
+    tune_trials: int = Field(64, ge=1, le=1000, description="most recipes that it tries")
 
     @model_validator(mode="after")
     def _parts_fit_together(self) -> Self:
@@ -197,6 +205,10 @@ class Task(Spec):
     def categories(self) -> tuple[Feature, ...]:
         """Category features in the order of the stored array."""
         return tuple(feature for feature in self.features if feature.kind == "category")
+
+    def with_training(self, training: Training) -> "Task":
+        """The same problem with another recipe."""
+        return self.model_copy(update={"training": training})
 
     @property
     def is_classification(self) -> bool:

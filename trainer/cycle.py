@@ -1,5 +1,7 @@
 """The story of one retraining: read, score, fit, export, verify, judge, register, alias, release.
 
+The first one of a task that asks for it (`training.tune`) also chooses its recipe, between read and score.
+
 Every step is named in the ledger before its work begins, and naming it renews the lease: whoever lost the lease learns
 it there and releases nothing. A cycle may be killed at any moment; what each step leaves behind is harmless and found
 again.
@@ -19,6 +21,7 @@ that makes the scheduler ask for the cutoff again once MLflow answers; that atte
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import datetime
 
 import structlog
@@ -49,6 +52,7 @@ from trainer.candidates import (
     seeds_of,
 )
 from trainer.champion import judge_beside
+from trainer.choosing import choose_recipe
 from trainer.dataset import draw_in_labels
 from trainer.device import choose_device
 from trainer.due import STOPPED, STORE_UNREACHABLE
@@ -63,7 +67,7 @@ from trainer.judge import (
     describe_decisions,
     first_failure,
 )
-from trainer.notes import first_tags, measure_epochs, note_rows, note_start, note_verdict, version_tags
+from trainer.notes import first_tags, measure_epochs, note_recipe, note_rows, note_start, note_verdict, version_tags
 from trainer.reading import Reading, read
 from trainer.registry import Registry
 from trainer.release import move_alias, newest_released, release
@@ -125,6 +129,9 @@ def _retrain(attempt: Attempt) -> State:
 
     begin(attempt, "read")
     reading = read(attempt.engine, attempt.schema, cutoff, attempt.now())
+    schema = choose_recipe(attempt, reading, device)
+    attempt, reading, task = replace(attempt, schema=schema), replace(reading, schema=schema), schema.task
+    note_recipe(attempt)
     note_rows(attempt, reading)
     decisions = check_rows(task, reading.fit_rows(cutoff))
     if first_failure(decisions):

@@ -43,14 +43,19 @@ def first_tags(task: Task, cycle: Cycle, settings: TrainerSettings) -> dict[str,
 
 
 def note_start(attempt: Attempt, device: torch.device) -> None:
-    """The whole recipe and guard as parameters, and where it runs."""
+    """Windows and guard as parameters, and where it runs."""
     task = attempt.schema.task
     plain = task.model_dump(mode="json", include={"window", "offset", "label_delay", "span"})
-    training = {f"training.{key}": value for key, value in task.training.model_dump(mode="json").items()}
     guard = {f"guard.{key}": value for key, value in task.guard.model_dump(mode="json").items()}
     machine = {"device": device.type, "threads": count_threads(attempt.settings)}
-    attempt.run.note(params={**plain, **training, **guard, **machine}, tags={"morrow.device": device_name(device)})
+    attempt.run.note(params={**plain, **guard, **machine}, tags={"morrow.device": device_name(device)})
     attempt.run.deliver()
+
+
+def note_recipe(attempt: Attempt) -> None:
+    """The whole recipe as parameters: they are written once, so not before it is known."""
+    training = attempt.schema.task.training.model_dump(mode="json")
+    attempt.run.note(params={f"training.{key}": value for key, value in training.items()})
 
 
 def note_rows(attempt: Attempt, reading: Reading) -> None:

@@ -14,8 +14,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from contracts.clock import Clock
+from contracts.clock import Clock, format_moment
 from contracts.columns import EventColumns
+from contracts.errors import CycleError
 from contracts.task import Task, Training
 from trainer.dataset import Encoded, Encoder, draw_in_labels, encode, fit_encoder
 from trainer.fit import Member, draw_network, outputs, train
@@ -29,7 +30,8 @@ from trainer.steps import num_steps
 # Origins of a choice, and how many of them a trial fits before it is asked whether to go on.
 MAX_ORIGINS = 9
 PER_BUNCH = 3
-# Share of the windows, the oldest, that no origin stands in: a fit there knows too little to tell recipes apart.
+# Share of the origins, the oldest, that are left out where there are enough: their fits know too little to tell recipes
+# apart.
 _OLDEST_SHARE = 1 / 3
 _SEED = 0
 # What a step and a multiply-add cost on one thread, in seconds; only ratios between recipes count.
@@ -110,14 +112,17 @@ def known_origins(reading: Reading) -> list[int]:
     task = reading.schema.task
     starts = np.unique(task.clock.window_starts(reading.events.as_of(reading.cutoff).at))
     complete = [int(start) for start in starts if start < complete_until(task, reading.cutoff)]
-    later = complete[int(len(complete) * _OLDEST_SHARE) :]
-    usable = [start for start in later if reason_to_skip(task, reading.fit_rows(start)) is None]
-    return pick_evenly(usable, MAX_ORIGINS)
+    usable = [start for start in complete if reason_to_skip(task, reading.fit_rows(start)) is None]
+    num_left_out = min(int(len(usable) * _OLDEST_SHARE), max(0, len(usable) - task.guard.min_pairs))
+    return pick_evenly(usable[num_left_out:], MAX_ORIGINS)
 
 
 def cut_reading(reading: Reading, starts: Sequence[int], training: Training) -> list[Origin]:
-    """These origins as a recipe sees them: with its history, its calendar and an encoder of their own."""
-    task = reading.schema.task.model_copy(update={"training": training})
+    """These origins as a recipe sees them: with its history, its calendar and an encoder of their own.
+
+    Raises CycleError where its history leaves an origin too few rows, or one class.
+    """
+    task = reading.schema.task.with_training(training)
     reading = replace(reading, schema=replace(reading.schema, task=task))
     labelled = reading.events.as_of(reading.cutoff)
     return [_cut(reading, labelled, start) for start in starts]
@@ -125,6 +130,8 @@ def cut_reading(reading: Reading, starts: Sequence[int], training: Training) -> 
 
 def _cut(reading: Reading, labelled: EventColumns, start: int) -> Origin:
     task, known = reading.schema.task, reading.fit_rows(start)
+    if (reason := reason_to_skip(task, known)) is not None:
+        raise CycleError(f"Nothing can be fitted as of {format_moment(start)}: {reason}.")
     encoder = fit_encoder(task, known, start)
     later = []
     for age in range(task.guard.max_age):

@@ -27,7 +27,7 @@ SLACK = 0.01  # share of the best error
 MOST_WORK = 16.0
 _NUM_DRAWN_BLINDLY = 10
 _NUM_NEVER_PRUNED = 4
-# Most draws for each trial that is scored: one that is too dear or was scored before is not a trial.
+# Most draws for each trial: one that is too dear, cannot be scored or was scored before is none.
 _DRAWS_PER_TRIAL = 3
 
 Outcome = Literal["scored", "pruned", "failed", "out of time"]
@@ -110,8 +110,8 @@ def choose(
             _tell(study, sampled, tried[key])
             continue
         began = seconds_now()
-        scoring = score(training, tick)
-        if trials and scoring.work > MOST_WORK * trials[0].work:
+        scoring = _prepare(score, training, tick)
+        if scoring is None or (trials and scoring.work > MOST_WORK * trials[0].work):
             _tell(study, sampled, None)
             continue
         outcome, error = _carry_out(scoring, sampled)
@@ -129,6 +129,14 @@ def pick(trials: Sequence[Trial], base: Training) -> Training:
         return base
     limit = min(error for _, error in scored) * (1 + SLACK)
     return min((trial for trial, error in scored if error <= limit), key=lambda trial: trial.work).training
+
+
+def _prepare(score: Score, training: Training, watch: Watch) -> Scoring | None:
+    """The recipe ready to be scored, or None where it cannot be: its history is too short for an origin."""
+    try:
+        return score(training, watch)
+    except CycleError:
+        return None
 
 
 def _carry_out(scoring: Scoring, sampled: optuna.Trial) -> tuple[Outcome, float | None]:

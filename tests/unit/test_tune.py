@@ -70,10 +70,14 @@ def test_the_recipe_that_is_there_is_the_first_trial() -> None:
 
 
 def test_given_settings_are_tried_before_any_draw() -> None:
-    given: list[dict[str, object]] = [{"width": 128}, {"width": 48}]
     planted = Planted()
-    planted.error = lambda _training: 1.0  # type: ignore[method-assign]
-    choice = choose(planted, BASE, SPACE, Budget(3, 1e9), seed=0, seconds_now=planted.seconds, first=given)
+
+    def score(training: Training, watch: Watch) -> Scoring:
+        return planted(training.model_copy(update={"width": 64}), watch)
+
+    given: list[dict[str, object]] = [{"width": 128}, {"width": 48}]
+    budget = Budget(trials=3, seconds=1e9)
+    choice = choose(score, BASE, SPACE, budget, seed=0, seconds_now=planted.seconds, first=given)
     assert [trial.training.width for trial in choice.trials] == [32, 128, 48]
 
 
@@ -137,6 +141,18 @@ def test_recipes_that_take_much_more_work_than_the_task_s_own_are_not_tried() ->
 
     choice = choose(score, BASE, SPACE, LONG, seed=0, seconds_now=planted.seconds)
     assert 64 not in {trial.training.width for trial in choice.trials}
+
+
+def test_a_recipe_whose_history_is_too_short_is_no_trial() -> None:
+    planted = Planted()
+
+    def score(training: Training, watch: Watch) -> Scoring:
+        if training.width == 64:
+            raise CycleError("Nothing can be fitted as of 2026-01-01T10:00:00Z: too few rows (12).")
+        return planted(training, watch)
+
+    choice = choose(score, BASE, SPACE, LONG, seed=0, seconds_now=planted.seconds)
+    assert {trial.training.width for trial in choice.trials} == {16, 32, 128}
 
 
 def trial(error: float, work: float, width: int) -> Trial:

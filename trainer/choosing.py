@@ -1,0 +1,141 @@
+"""A cycle's part in `training.tune`: choose a recipe once, inside the rows that it may read, and write it down.
+
+The choice is stored under the cycle's lease, so of two trainers one chooses, and a trainer that is killed meanwhile
+leaves nothing: the next attempt begins again. From then on whoever reads the task finds the chosen recipe in it, and a
+cycle is one fit as before.
+"""
+
+from collections.abc import Sequence
+from datetime import timedelta
+from time import monotonic
+
+import msgspec
+import structlog
+import torch
+from sqlalchemy import Connection
+
+from contracts.catalog import Schema
+from contracts.choices import Choice, record_choice
+from contracts.cycles import renew_lease
+from contracts.task import Task, Training
+from trainer import tune
+from trainer.attempt import Attempt, begin, in_store
+from trainer.kept import recipe_folder
+from trainer.reading import Reading
+from trainer.space import PROVEN, space_of
+from trainer.trials import known_origins, score_reading
+from trainer.tune import Budget, Trial
+
+log = structlog.get_logger(__name__)
+
+TRIALS_FILE = "trials.json"
+# Longest share of a cycle's time limit that is spent on choosing.
+LONGEST_SHARE = 0.5
+_SEED = 0
+_UNASKED = {name: Training.model_fields[name].default for name in ("tune", "tune_seconds", "tune_trials")}
+
+
+def choose_recipe(attempt: Attempt, reading: Reading, device: torch.device) -> Schema:
+    """The schema with a recipe chosen as of the reading's cutoff, or as it is where none is asked for or possible yet.
+
+    Without as many origins as the horizon rule asks target windows, nothing is chosen: nothing could be released
+    either.
+    """
+    schema = attempt.schema
+    task = schema.task
+    if not task.training.tune:
+        return schema
+    starts = known_origins(reading)
+    if len(starts) < task.guard.min_pairs:
+        attempt.report("choice.postponed", num_origins=len(starts), needed=task.guard.min_pairs)
+        return schema
+    begin(attempt, "score")
+    budget = budget_of(task, attempt.settings.cycle_limit_seconds)
+    attempt.report("choice.began", num_origins=len(starts), trials=budget.trials, seconds=budget.seconds)
+    began = monotonic()
+    found = tune.choose(
+        score_reading(reading, starts, device),
+        plain(task.training),
+        space_of(task),
+        budget,
+        seed=_SEED,
+        seconds_now=monotonic,
+        first=PROVEN,
+        watch=attempt.run.deliver,
+        report=lambda trial: _follow(attempt, trial),
+    )
+    choice = Choice(
+        asked=task.training,
+        training=found.training,
+        cutoff=reading.cutoff,
+        error=_error_of(found.trials, found.training),
+        error_before=_error_of(found.trials, plain(task.training)),
+        num_trials=len(found.trials),
+        seconds=monotonic() - began,
+        run_id=attempt.run.run_id,
+        chosen_at=attempt.now(),
+    )
+    _store(attempt, task, choice)
+    _note(attempt, task.with_training(choice.training), choice, found.trials)
+    return schema.chosen(choice)
+
+
+def budget_of(task: Task, cycle_limit_seconds: float) -> Budget:
+    """What the task asks for, but no more than half of what a cycle may take."""
+    asked, longest = task.training.tune_seconds, LONGEST_SHARE * cycle_limit_seconds
+    if asked > longest:
+        log.warning("choice.cut", asked_seconds=asked, seconds=longest)
+    return Budget(task.training.tune_trials, min(asked, longest))
+
+
+def plain(training: Training) -> Training:
+    """The recipe without the wish to choose one: what a person would have written to get it."""
+    return training.model_copy(update=_UNASKED)
+
+
+def _error_of(trials: Sequence[Trial], training: Training) -> float | None:
+    scored = [trial.error for trial in trials if trial.training == training and trial.outcome == "scored"]
+    return scored[0] if scored else None
+
+
+def _store(attempt: Attempt, task: Task, choice: Choice) -> None:
+    def store(connection: Connection) -> None:
+        lease_time = timedelta(seconds=attempt.settings.lease_seconds)
+        renew_lease(connection, attempt.cycle, attempt.now(), lease_time)
+        record_choice(connection, attempt.cycle.task_id, task.recipe, choice)
+
+    in_store(attempt, store)
+
+
+def _follow(attempt: Attempt, trial: Trial) -> None:
+    attempt.report("recipe.tried", outcome=trial.outcome, error=trial.error, seconds=round(trial.seconds, 2))
+    attempt.run.deliver()
+
+
+def _note(attempt: Attempt, task: Task, choice: Choice, trials: Sequence[Trial]) -> None:
+    """The trials as a table and as figures, and what won."""
+    attempt.report("recipe.chosen", recipe=task.recipe, error=choice.error, error_before=choice.error_before)
+    file = recipe_folder(attempt.settings.home, task.name, task.recipe) / TRIALS_FILE
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_bytes(msgspec.json.format(msgspec.json.encode([describe_trial(trial) for trial in trials])))
+    attempt.run.attach(file)
+    for number, trial in enumerate(trials):
+        if trial.error is not None:
+            attempt.run.measure("trial_error", trial.error, number)
+    figures = {"trials": len(trials), "error": choice.error, "error_before": choice.error_before}
+    attempt.run.note(
+        params={f"choice.{key}": value for key, value in figures.items()}
+        | {"choice.seconds": round(choice.seconds, 1)},
+        tags={"morrow.recipe": task.recipe},
+    )
+
+
+def describe_trial(trial: Trial) -> dict[str, object]:
+    """A trial as JSON."""
+    return {
+        "outcome": trial.outcome,
+        "error": trial.error,
+        "work": trial.work,
+        "seconds": trial.seconds,
+        "training": trial.training.model_dump(mode="json"),
+    }
