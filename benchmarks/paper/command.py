@@ -54,6 +54,8 @@ def main(arguments: list[str]) -> None:
         draw(console, each)
     if options.markdown:
         write_markdown(options.markdown, drawn, reasons(entries, kept))
+    if options.pictures or registry:
+        _keep_pictures(bench, sets, kept, options.pictures, registry)
     if not is_sound:
         sys.exit(1)
 
@@ -78,6 +80,7 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--choices", type=Path, metavar="FILE", help="where choices are written, not beside the code")
     parser.add_argument("--json", type=Path, metavar="FILE", help="keep cells here; those that it holds are not rerun")
     parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the tables here too")
+    parser.add_argument("--pictures", type=Path, metavar="FOLDER", help="keep the paper's pictures here too")
     parser.add_argument("--mlflow", metavar="WHERE", help="address of a server, or a folder for MLflow's own files")
     parser.add_argument("--no-mlflow", action="store_true", help="log no runs")
     return parser.parse_args(arguments)
@@ -98,6 +101,27 @@ def _registry(where: str | None) -> "Registry":
 
     settings = SharedSettings()
     return open_registry(where or settings.mlflow_url or str(settings.home / "benchmarks"))
+
+
+def _keep_pictures(
+    bench: Bench, sets: Sequence[str], kept: Kept, folder: Path | None, registry: "Registry | None"
+) -> None:
+    """The pictures of what was run, as files and in MLflow."""
+    from benchmarks.paper.gallery import boundaries, curves, weights
+
+    drawn = curves(kept)
+    if (not sets or "moons" in sets) and not missing_file(bench.folder, "moons"):
+        drawn["boundaries_moons"] = boundaries(bench.load("moons"), bench.num_models)
+    if not sets:
+        drawn["weights_boolean"] = weights(bench.num_models)
+    if folder:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, picture in drawn.items():
+            picture.savefig(folder / f"{name}.png", dpi=120)
+    if registry and drawn:
+        from benchmarks.paper.log import log_pictures
+
+        log_pictures(registry, drawn)
 
 
 def _choose(bench: Bench, sets: Sequence[str], config: str, file: Path | None, budget: Budget) -> None:

@@ -92,10 +92,12 @@ def _keep_without_fits(bench: Bench, entries: Sequence[Entry], kept: Kept) -> No
     """Keep the cells whose data are missing, and those whose fit stands in another table."""
     found = {}
     for entry in entries:
+        if kept.answers(entry, bench.num_models):
+            continue
         if file := missing_file(bench.folder, entry.set):
             found[entry] = missing(entry, bench.num_models, file)
             bench.console.print(line(found[entry]))
-        elif not kept.answers(entry, bench.num_models) and (twin := _find_twin(bench, entry, kept)):
+        elif twin := _find_twin(bench, entry, kept):
             found[entry] = moved(twin, entry)
     kept.keep(found)
 
