@@ -5,6 +5,7 @@ A watchdog in the same group reads a pipe from us and, at end of file, ends the 
 kill -9, when no code of ours runs any more. It keeps the group's number taken, so that it can be no stranger's.
 """
 
+import json
 import os
 import signal
 import subprocess
@@ -15,6 +16,7 @@ from pathlib import Path
 
 from contracts.errors import MorrowError
 
+MAX_SHOWN = 300
 GRACE_SECONDS = 20  # the trainer gives its own child ten of them
 
 # The pipe comes in as 0. The watchdog is detached by a double fork, lest the child find one that it never made.
@@ -52,9 +54,10 @@ class Child:
     watchdog: int
 
     def check(self) -> None:
-        """Raises ChildDied, with the end of its log, where the child has ended."""
+        """Raises ChildDied, with its last words, where the child has ended."""
         if (status := self.process.poll()) is not None:
-            raise ChildDied(f"{self.name} ended with status {status}. The end of {self.log}:\n{_tail(self.log)}")
+            said = find_last_words(self.log)
+            raise ChildDied(f"{self.name} ended with status {status}{said and f': {said}'}\nIts log is {self.log}")
 
     def stop(self, grace_seconds: float = GRACE_SECONDS) -> None:
         """Ask the group to end, and kill what is left of it after the grace."""
@@ -94,5 +97,15 @@ def start_child(name: str, command: Sequence[str], environment: Mapping[str, str
     return Child(name, process, log, watchdog)
 
 
-def _tail(log: Path, num_lines: int = 15) -> str:
-    return "\n".join(log.read_text(errors="replace").splitlines()[-num_lines:])
+def find_last_words(log: Path) -> str:
+    """The last line of a log in short: of one of ours the event and its reason, of another, or a traceback, itself."""
+    lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
+    line = lines[-1] if lines else ""
+    try:
+        record = json.loads(line)
+    except ValueError:
+        return line[:MAX_SHOWN]
+    if not isinstance(record, dict) or "event" not in record:
+        return line[:MAX_SHOWN]
+    why = record.get("reason") or record.get("error") or str(record.get("exception", "")).rpartition("\n")[2]
+    return f"{record['event']}{why and f': {why}'}"[:MAX_SHOWN]

@@ -75,6 +75,6 @@ def _describe_faults(results: Iterable[dict[str, Any]], limit: int) -> list[str]
 
 def _describe(result: dict[str, Any]) -> str:
     if result["status"] == "conflict":
-        return f"{result['event_id']}: is stored with other content"
+        return f"{result['event_id']}: is stored with other content (to correct it: `morrow events correct`)"
     faults = "; ".join(f"{fault['field']}: {fault['reason']}" for fault in result["errors"])
     return f"{result['event_id'] or '(no event_id)'}: {faults}"

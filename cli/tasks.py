@@ -76,22 +76,29 @@ def state_facts(status: dict[str, Any]) -> Iterator[tuple[str, str]]:
         yield "Stale", status["stale_reason"]
     if status["missing_windows"]:
         yield "Needs", f"{_count_windows(status['missing_windows'])} more before a horizon can be judged"
-    if status["better_method"] is not None:
-        yield "Better", _describe_better(status["better_method"])
+    for rival in status["rivals"]:
+        yield "Rival", _describe_rival(rival, status["better_method"])
     yield "Registry", registry["state"] + (f": {registry['reason']}" if registry["reason"] else "")
     if champion is None:
         yield "Champion", "none yet"
         return
     yield "Champion", f"version {champion['version']}, trained until {champion['trained_until']}"
-    yield "Valid", f"until {champion['valid_until']}, a horizon of {_count_windows(champion['horizon'])}"
+    promised = f"a horizon of {_count_windows(champion['horizon'])}"
+    override = status["override"]
+    told = promised if override is None else f"by override of {override['actor']}; {promised} was validated"
+    yield "Valid", f"until {champion['valid_until']}, {told}"
 
 
 def _state(status: dict[str, Any]) -> str:
     return str(status["state"]).replace("_", " ") + (", stale" if status["stale"] else "")
 
 
-def _describe_better(better: dict[str, Any]) -> str:
-    return f"{better['method']}, whose mean error is lower by {-better['difference']:.4g}"
+def _describe_rival(rival: dict[str, Any], better: dict[str, Any] | None) -> str:
+    """Its mean error beside ours on the same windows, and whether it is the one that is clearly better."""
+    theirs = rival["error"] + rival["difference"]
+    remark = ": clearly better" if better is not None and better["method"] == rival["method"] else ""
+    windows = _count_windows(rival["num_windows"])
+    return f"{rival['method']} {theirs:.4g} against our {rival['error']:.4g} on {windows}{remark}"
 
 
 def _count_windows(number: int) -> str:

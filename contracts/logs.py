@@ -39,3 +39,5 @@ def configure_logs(settings: SharedSettings) -> None:
         )
     )
     logging.basicConfig(handlers=[handler], level=settings.log_level, force=True)
+    # A line for each request that we make says nothing that ours do not.
+    logging.getLogger("httpx").setLevel(logging.WARNING)

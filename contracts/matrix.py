@@ -4,7 +4,7 @@ Everything that says how good a model is or how long it stays good reads this on
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 
@@ -87,8 +87,8 @@ def judge_ages(
 
 
 @dataclass(frozen=True)
-class BetterMethod:
-    """A rival that is clearly better: the mean over target windows of its error less ours, and the bound of that mean.
+class Comparison:
+    """A rival beside ours: the mean over target windows of its error less ours, and the upper bound of that mean.
 
     `error` is our mean error on the same windows.
     """
@@ -99,8 +99,13 @@ class BetterMethod:
     difference: float
     upper: float
 
+    @property
+    def is_better(self) -> bool:
+        """Whether the rival is clearly better: by chance seldom, and by 1 % of our error at least."""
+        return self.upper < 0 and -self.difference >= _LEAST_GAIN * self.error
 
-def better_method(
+
+def compare_rivals(
     cells: Sequence[Cell],
     *,
     method: str,
@@ -109,16 +114,15 @@ def better_method(
     clock: Clock,
     guard: Guard,
     horizon: int,
-) -> BetterMethod | None:
-    """The best of the rivals that are clearly better inside the horizon (at age 0 where there is none), or None.
+) -> list[Comparison]:
+    """Every rival that has errors on `min_pairs` windows, inside the horizon (at age 0 where there is none).
 
-    A target window counts once, by its mean over the ages that both were scored at. Clearly better is an upper bound
-    below 0, over at least `min_pairs` windows, of a gain of at least 1 % of our error. Each of several rivals is held
-    to its share of the 5 %: the more are asked, the luckier the luckiest.
+    A target window counts once, by its mean over the ages that both were scored at. Each of several rivals is held to
+    its share of the 5 %: the more are asked, the luckier the luckiest.
     """
     ages = range(max(1, horizon))
     ours = _errors_by_age(cells, method, error_name, clock)
-    found: list[BetterMethod] = []
+    found: list[Comparison] = []
     for rival in rivals:
         theirs = _errors_by_age(cells, rival, error_name, clock)
         pairs: dict[int, list[tuple[float, float]]] = {}
@@ -130,9 +134,13 @@ def better_method(
         differences = [fmean(other - own for own, other in pairs[window]) for window in sorted(pairs)]
         error = fmean(fmean(own for own, _ in pairs[window]) for window in sorted(pairs))
         upper = mean_upper_bound(differences, 1 - _LUCK / len(rivals))
-        if upper < 0 and -fmean(differences) >= _LEAST_GAIN * error:
-            found.append(BetterMethod(rival, len(pairs), error, fmean(differences), upper))
-    return min(found, key=lambda rival: rival.difference, default=None)
+        found.append(Comparison(rival, len(pairs), error, fmean(differences), upper))
+    return found
+
+
+def better_method(comparisons: Iterable[Comparison]) -> Comparison | None:
+    """The best of the rivals that are clearly better, or None."""
+    return min((one for one in comparisons if one.is_better), key=lambda one: one.difference, default=None)
 
 
 def after_empty_windows(verdict: Verdict, count: int) -> Verdict:

@@ -11,9 +11,9 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 
 class SharedSettings(BaseSettings):
-    """What API, trainer and command line agree on."""
+    """What API, trainer and command line agree on; a variable that is set to nothing is unset."""
 
-    model_config = SettingsConfigDict(env_prefix="MORROW_", frozen=True, extra="ignore")
+    model_config = SettingsConfigDict(env_prefix="MORROW_", env_ignore_empty=True, frozen=True, extra="ignore")
 
     home: Path = Field(
         Path.home() / ".morrow", description="folder for local state: the embedded database, model copies"

@@ -246,7 +246,10 @@ def _refused(row: Refusal) -> RowResult:
 
 
 def _conflict(event_ids: Sequence[str | None]) -> Conflict:
-    return Conflict(f"Stored already with other content: {', '.join(map(repr, event_ids[:20]))}.")
+    return Conflict(
+        f"Stored already with other content: {', '.join(map(repr, event_ids[:20]))}. "
+        "A correction goes to PUT /events/{event_id}."
+    )
 
 
 def _locate(rows: Sequence[Event | Refusal]) -> list[Fault]:

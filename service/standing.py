@@ -93,6 +93,17 @@ class Standing:
         return found
 
     @property
+    def rivals(self) -> list[dict[str, Any]]:
+        """Every rival beside ours as the newest verdict found them."""
+        found: list[dict[str, Any]] = self._verdict.get("rivals", [])
+        return found
+
+    @property
+    def override(self) -> Release | None:
+        """The row by which an admin has set the version's bound, unless another has since."""
+        return self.bound if self.bound is not None and self.bound.action == "override" else None
+
+    @property
     def missing_windows(self) -> int:
         """Complete target windows that the newest verdict wanted more."""
         found: int = self._verdict.get("missing_windows", 0)

@@ -16,15 +16,17 @@ def describe_standing(
 ) -> dict[str, Any]:
     """One word, why it is so, and what the newest releases and verdicts say."""
     stale = why_stale(task, standing, now, cycle_limit)
-    closing = standing.closing
+    closing, override = standing.closing, standing.override
     return {
         "state": state_of(forecaster, standing, to_micros(now)),
         "closed": None if closing is None else describe_release(closing),
+        "override": None if override is None else describe_release(override),
         "stale": stale is not None,
         "stale_reason": stale,
         "seconds_since_release": seconds_since_release(standing, now),
         "num_failed": standing.num_failed,
         "better_method": standing.better_method,
+        "rivals": standing.rivals,
         "missing_windows": standing.missing_windows,
     }
 

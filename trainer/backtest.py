@@ -16,7 +16,7 @@ from contracts.catalog import Schema
 from contracts.cells import Cell, read_cells, record_cells
 from contracts.clock import MICROSECOND, from_micros
 from contracts.errors import CycleError
-from contracts.matrix import BetterMethod, Verdict, after_empty_windows, better_method, judge_horizon
+from contracts.matrix import Comparison, Verdict, after_empty_windows, compare_rivals, judge_horizon
 from contracts.task import Task
 from trainer.candidates import candidate_folder, find_kept, fit_origins, keep
 from trainer.device import choose_device
@@ -69,9 +69,9 @@ def judge(reading: Reading, cells: Sequence[Cell]) -> Verdict:
     return after_empty_windows(verdict, num_empty_windows(task, reading.known(reading.cutoff), reading.cutoff))
 
 
-def find_better(task: Task, cells: Sequence[Cell], verdict: Verdict) -> BetterMethod | None:
-    """A rival that is clearly better than our method inside the horizon, where there is one."""
-    return better_method(
+def compare(task: Task, cells: Sequence[Cell], verdict: Verdict) -> list[Comparison]:
+    """The rivals beside our method inside the horizon."""
+    return compare_rivals(
         counted(task, cells),
         method=task.training.method,
         rivals=task.guard.rivals,

@@ -6,12 +6,12 @@ pipe then stays open, and its end tells the process that the scheduler is gone.
 """
 
 import io
-import logging
 import os
 import signal
 import sys
 import threading
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
 import structlog
 from sqlalchemy import Engine
@@ -19,7 +19,7 @@ from sqlalchemy.exc import OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from contracts.catalog import list_tasks
-from contracts.clock import to_micros
+from contracts.clock import format_moment, to_micros
 from contracts.cycles import Cycle, list_cycles
 from contracts.database import make_engine
 from contracts.errors import CycleError, Unavailable
@@ -27,11 +27,16 @@ from contracts.logs import configure_logs
 from trainer.orders import FillRivals, RunCycle, Sweep, read_order
 from trainer.settings import TrainerSettings
 
+if TYPE_CHECKING:
+    from trainer.backtest import Report
+
 log = structlog.get_logger(__name__)
 
 STORE_AWAY = 69
 ORPHANED = 70
 STOPPED = 130
+# Facts of reports that are microseconds since the epoch.
+_MOMENTS = ("cutoff", "origin")
 # Rivals leave the cores to whoever answers and trains.
 _POLITENESS = 10
 
@@ -46,7 +51,6 @@ def run_child(stream: io.RawIOBase) -> int:
     settings, job = read_order(stream.readline())
     threading.Thread(target=_die_with_parent, args=(stream,), daemon=True).start()
     configure_logs(settings)
-    logging.getLogger("httpx").setLevel(logging.WARNING)
     assert settings.database_url is not None
     assert settings.mlflow_url is not None
     engine = make_engine(settings.database_url)
@@ -66,6 +70,17 @@ def run_child(stream: io.RawIOBase) -> int:
     return 0
 
 
+def report_to(logger_name: str) -> "Report":
+    """Where a cycle tells of itself for operators: epochs at DEBUG only, moments in RFC 3339."""
+    logger = structlog.get_logger(logger_name)
+
+    def report(event: str, /, **facts: object) -> None:
+        moments = {name: format_moment(at) for name in _MOMENTS if isinstance(at := facts.get(name), int)}
+        (logger.debug if event == "epoch.ended" else logger.info)(event, **facts | moments)
+
+    return report
+
+
 def _run(engine: Engine, cycle: Cycle, settings: TrainerSettings, mlflow_url: str) -> None:
     from trainer.cycle import run_cycle
     from trainer.registry import Registry
@@ -77,7 +92,7 @@ def _run(engine: Engine, cycle: Cycle, settings: TrainerSettings, mlflow_url: st
     except CycleError as error:
         log.warning("orphans.not_ended", reason=str(error))
     with structlog.contextvars.bound_contextvars(cycle_id=cycle.cycle_id):
-        report = structlog.get_logger("trainer.cycle").info
+        report = report_to("trainer.cycle")
         run_cycle(engine, Registry(mlflow_url), cycle, settings=settings, now=lambda: datetime.now(UTC), report=report)
 
 
@@ -92,7 +107,7 @@ def _fill(engine: Engine, task_id: int, settings: TrainerSettings) -> None:
     moment = datetime.now(UTC)
     reading = read(engine, schema, to_micros(moment), moment)
     with structlog.contextvars.bound_contextvars(task=schema.task.name):
-        report = structlog.get_logger("trainer.rivals").info
+        report = report_to("trainer.rivals")
         fill_rivals(engine, reading, settings, choose_device(settings), report)
 
 

@@ -39,7 +39,7 @@ from contracts.errors import LeaseLost, MorrowError, NotFound
 from contracts.manifest import Manifest
 from contracts.matrix import Verdict
 from trainer.attempt import Attempt, begin, end, fail, in_store
-from trainer.backtest import Report, fill_matrix, find_better, judge, report_epoch
+from trainer.backtest import Report, compare, fill_matrix, judge, report_epoch
 from trainer.calibrate import calibration_of
 from trainer.candidates import (
     candidate_folder,
@@ -154,7 +154,7 @@ def _retrain(attempt: Attempt) -> State:
     decisions += check_horizon(task, verdict)
     if first_failure(decisions) is None:
         decisions += _judge_beside_champion(attempt, reading, cells, manifest)
-    described = describe(task, cutoff, verdict, decisions, find_better(task, cells, verdict))
+    described = describe(task, cutoff, verdict, decisions, compare(task, cells, verdict))
     if first_failure(decisions):
         return end(attempt, "held", described)
 

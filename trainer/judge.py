@@ -17,7 +17,7 @@ from contracts.bands import mean_upper_bound
 from contracts.clock import format_moment
 from contracts.columns import EventColumns
 from contracts.manifest import AgeError
-from contracts.matrix import AgeVerdict, BetterMethod, Verdict
+from contracts.matrix import AgeVerdict, Comparison, Verdict, better_method
 from contracts.task import Task
 
 # Withheld rows below which candidate and champion are not compared.
@@ -116,14 +116,16 @@ def describe_decisions(decisions: Sequence[Decision]) -> dict[str, Any]:
 
 
 def describe(
-    task: Task, cutoff: int, verdict: Verdict, decisions: Sequence[Decision], better: BetterMethod | None
+    task: Task, cutoff: int, verdict: Verdict, decisions: Sequence[Decision], rivals: Sequence[Comparison]
 ) -> dict[str, Any]:
-    """The same with what the error matrix says: the horizon, what was asked of it, and the figures of each age."""
+    """The same with what the error matrix says: the horizon, what was asked of it, the figures of ages and rivals."""
+    better = better_method(rivals)
     return {
         **describe_decisions(decisions),
         "cutoff": format_moment(cutoff),
         "recipe": task.recipe,
         "better_method": None if better is None else asdict(better),
+        "rivals": [asdict(rival) for rival in rivals if math.isfinite(rival.difference)],
         "horizon": verdict.horizon,
         "missing_windows": verdict.missing_windows,
         "error_name": task.error_name,
@@ -145,6 +147,7 @@ def _describe_age(age: AgeVerdict) -> dict[str, Any]:
         "naive": _finite(age.naive),
         "num_pairs": age.num_pairs,
         "increase": _finite(age.increase),
+        "growth": _finite(age.growth),
         "allowed": _finite(age.allowed),
         "reason": age.reason,
     }

@@ -187,7 +187,7 @@ def _step(walk: _Walk, history: History, origin: int, fit: Fit | None, fit_secon
         if first_failure(decisions) is None:
             decisions += _judge_beside_champion(history, past, cells)
         if first_failure(decisions) is None:
-            released = history.release(manifest, describe(task, origin, verdict, decisions, None))
+            released = history.release(manifest, describe(task, origin, verdict, decisions, []))
     failure = first_failure(decisions)
     walk.report("replay.walked", origin=origin, released=released, reason=None if failure is None else failure.reason)
     return Replayed(

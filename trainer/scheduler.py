@@ -64,7 +64,6 @@ def run_trainer(settings: TrainerSettings) -> None:
         )
     settings.home.mkdir(parents=True, exist_ok=True)
     logging.getLogger("apscheduler").setLevel(logging.ERROR)
-    logging.getLogger("httpx").setLevel(logging.WARNING)
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda _number, _frame: stop.set())

@@ -265,7 +265,7 @@ def test_flipped_labels_close_the_horizon_within_a_look_and_their_correction_reo
     home = copy_home(fits, tmp_path)
     verdict = fill_as_of(engine, schema, home, 8)
     assert verdict.horizon >= 2
-    described = describe(TASK, cutoff_after(7), verdict, [], None)
+    described = describe(TASK, cutoff_after(7), verdict, [], [])
     bound = 7 + verdict.horizon
     write(engine, schema, "release", bound, verdict=described, at=7)
     job = live(engine, home)
@@ -296,7 +296,7 @@ def test_a_bunch_of_a_windows_labels_closes_nothing_before_the_rest_is_late(
     schema = fill(engine, TASK, fits)
     home = copy_home(fits, tmp_path)
     verdict = fill_as_of(engine, schema, home, 8)
-    write(engine, schema, "release", 7 + verdict.horizon, verdict=describe(TASK, cutoff_after(7), verdict, [], None))
+    write(engine, schema, "release", 7 + verdict.horizon, verdict=describe(TASK, cutoff_after(7), verdict, [], []))
     job = live(engine, home)
     append(engine, schema, [flipped(event) for event in drifting_events(8, 9)][:20])
     job.look(moment(9))

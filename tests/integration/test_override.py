@@ -51,7 +51,8 @@ async def test_an_override_reopens_a_closed_horizon(client: httpx.AsyncClient, e
     assert row["verdict"]["replaced_valid_until"] == format_moment(CUTOFF + WEEK)
     reopened = await wait_for(client, "/predict", lambda found: "prediction" in found, params=question)
     assert reopened["valid_until"] == format_moment(CUTOFF + 2 * WEEK)
-    assert (await client.get(f"/tasks/{schema.task.name}")).json()["closed"] is None
+    status = (await client.get(f"/tasks/{schema.task.name}")).json()
+    assert (status["closed"], status["override"]["actor"]) == (None, "Ada")
 
 
 @pytest.mark.parametrize(

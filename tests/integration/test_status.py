@@ -116,10 +116,16 @@ async def test_the_newest_verdict_says_what_was_decided_missing_and_better(
     better = {"method": "gbdt", "num_windows": 9, "error": 0.4, "difference": -0.1, "upper": -0.05}
     decisions = [{"rule": "min_pairs", "passed": False, "value": 1, "threshold": 3, "reason": "2 more"}]
     run_cycle(engine, schema, CUTOFF - WEEK, "released", version="6", verdict={"missing_windows": 0})
-    verdict = {"passed": False, "decisions": decisions, "missing_windows": 2, "better_method": better}
+    verdict = {
+        "passed": False,
+        "decisions": decisions,
+        "missing_windows": 2,
+        "better_method": better,
+        "rivals": [better],
+    }
     run_cycle(engine, schema, CUTOFF, "held", "2 more", verdict=verdict)
     status = await status_when(client, schema)
-    assert (status["better_method"], status["missing_windows"]) == (better, 2)
+    assert (status["better_method"], status["rivals"], status["missing_windows"]) == (better, [better], 2)
     assert status["last_verdict"]["state"] == "held"
     assert status["last_verdict"]["cutoff"] == format_moment(CUTOFF)
     assert status["last_verdict"]["decisions"] == decisions

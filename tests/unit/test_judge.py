@@ -86,7 +86,7 @@ def test_the_manifest_promises_only_ages_inside_the_horizon() -> None:
 
 def test_the_verdict_is_json_without_nan_and_names_every_rule() -> None:
     decisions = [Decision("min_rows", True, 5, 2), Decision("horizon", False, NAN, 1, "no age")]
-    verdict = describe(TASK, 0, Verdict(1, (FRESH, UNKNOWN), 0, None), decisions, None)
+    verdict = describe(TASK, 0, Verdict(1, (FRESH, UNKNOWN), 0, None), decisions, [])
     assert json.loads(json.dumps(verdict, allow_nan=False)) == verdict
     assert (verdict["passed"], verdict["reason"], verdict["recipe"]) == (False, "no age", TASK.recipe)
     assert verdict["ages"][1]["mean"] is None

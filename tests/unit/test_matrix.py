@@ -12,10 +12,11 @@ from contracts.cells import NAIVE, Cell
 from contracts.clock import Clock
 from contracts.matrix import (
     COUNTED_WINDOWS,
-    BetterMethod,
+    Comparison,
     Verdict,
     after_empty_windows,
     better_method,
+    compare_rivals,
     judge_horizon,
 )
 from contracts.task import Guard
@@ -166,13 +167,27 @@ def test_the_limit_is_the_hand_computed_one_sided_bound() -> None:
     assert predictive_limit([1.0, 2.0, 3.0]) == pytest.approx(2 + 6.964557 * math.sqrt(1 + 1 / 3), abs=1e-5)
 
 
-def better(theirs: dict[str, dict[int, list[float]]], horizon: int = 1) -> BetterMethod | None:
+def better(theirs: dict[str, dict[int, list[float]]], horizon: int = 1) -> Comparison | None:
     matrix = cells({0: [0.5, 0.6, 0.7], 1: [0.6, 0.7, 0.8]})
     for rival, errors in theirs.items():
         matrix += [replace(cell, method=rival) for cell in cells(errors) if cell.method == "gi"]
-    return better_method(
-        matrix, method="gi", rivals=tuple(theirs), error_name="log_loss", clock=CLOCK, guard=Guard(), horizon=horizon
+    return better_method(compare(matrix, tuple(theirs), horizon))
+
+
+def compare(matrix: list[Cell], rivals: tuple[str, ...], horizon: int = 1) -> list[Comparison]:
+    return compare_rivals(
+        matrix, method="gi", rivals=rivals, error_name="log_loss", clock=CLOCK, guard=Guard(), horizon=horizon
     )
+
+
+def test_every_rival_is_told_of_beside_ours_whether_it_is_better_or_not() -> None:
+    matrix = cells({0: [0.5, 0.6, 0.7]})
+    for rival, errors in {"gbdt": [0.8, 0.9, 1.0], "baseline": [0.5, 0.6]}.items():
+        matrix += [replace(cell, method=rival) for cell in cells({0: errors}) if cell.method == "gi"]
+    (gbdt,) = compare(matrix, ("gbdt", "baseline"))  # two windows of baseline are too few
+    assert (gbdt.method, gbdt.num_windows, gbdt.is_better) == ("gbdt", 3, False)
+    assert gbdt.error == pytest.approx(0.6)
+    assert gbdt.difference == pytest.approx(0.3)
 
 
 def test_a_clearly_better_rival_is_named_with_its_figures() -> None:

@@ -12,7 +12,13 @@ STATUS: dict[str, Any] = {
     "stale": True,
     "stale_reason": "the cycle of 2026-02-05T00:00:00Z was held: suspect",
     "missing_windows": 0,
-    "better_method": {"method": "gbdt", "difference": -0.0251},
+    "better_method": {"method": "gbdt", "num_windows": 3, "error": 0.4, "difference": -0.0251},
+    "rivals": [
+        {"method": "baseline", "num_windows": 1, "error": 0.4, "difference": 0.01},
+        {"method": "gbdt", "num_windows": 3, "error": 0.4, "difference": -0.0251},
+    ],
+    "override": None,
+    "choice": None,
     "registry": {"state": "ok", "reason": None},
     "champion": {
         "version": "7",
@@ -29,17 +35,35 @@ def test_a_closed_task_says_what_closed_it_that_it_is_stale_and_what_is_better()
     assert facts["State"] == "closed, stale"
     assert facts["Closed"] == "at 2026-02-05T00:00:00Z by trainer: 0.9 is above its limit 0.7"
     assert facts["Stale"].endswith("was held: suspect")
-    assert facts["Better"] == "gbdt, whose mean error is lower by 0.0251"
+    assert [text for heading, text in state_facts(STATUS) if heading == "Rival"] == [
+        "baseline 0.41 against our 0.4 on 1 window",
+        "gbdt 0.3749 against our 0.4 on 3 windows: clearly better",
+    ]
     assert facts["Valid"] == "until 2026-02-05T00:00:00Z, a horizon of 2 windows"
 
 
+def test_a_bound_that_an_admin_has_set_is_told_from_a_validated_one() -> None:
+    facts = dict(state_facts({**STATUS, "override": {"actor": "Ada"}}))
+    assert facts["Valid"] == "until 2026-02-05T00:00:00Z, by override of Ada; a horizon of 2 windows was validated"
+
+
 def test_a_task_without_a_model_says_how_many_windows_are_missing() -> None:
-    nothing = {"state": "no_model", "closed": None, "stale": False, "missing_windows": 1, "better_method": None}
+    nothing: dict[str, Any] = {"state": "no_model", "closed": None, "stale": False, "missing_windows": 1, "rivals": []}
     facts = dict(state_facts({**STATUS, **nothing, "champion": None}))
     assert facts["State"] == "no model"
     assert facts["Needs"] == "1 window more before a horizon can be judged"
     assert facts["Champion"] == "none yet"
     assert "Closed" not in facts
+
+
+def test_a_chosen_recipe_is_told_with_what_it_was_worth() -> None:
+    assert "Recipe" not in dict(state_facts(STATUS))
+    choice = {"cutoff": "2026-01-29T00:00:00Z", "error": 0.52341, "error_before": 0.55, "num_trials": 24}
+    facts = dict(state_facts({**STATUS, "choice": choice}))
+    known = "chosen among 24 on what was known at 2026-01-29T00:00:00Z"
+    assert facts["Recipe"] == f"{known}: error 0.5234, as written 0.55"
+    untold = {**choice, "error": None, "error_before": None}
+    assert dict(state_facts({**STATUS, "choice": untold}))["Recipe"] == known
 
 
 def test_expected_and_realised_errors_fit_80_columns_and_what_is_beyond_its_limit_is_red() -> None:

@@ -14,7 +14,7 @@ from scipy.stats import nct, norm, t
 
 from contracts.cells import NAIVE, Cell
 from contracts.clock import Clock
-from contracts.matrix import BetterMethod, Verdict, better_method, judge_horizon
+from contracts.matrix import Comparison, Verdict, better_method, compare_rivals, judge_horizon
 from contracts.task import Guard
 
 CLOCK = Clock(window=1_000_000, offset=0, span=26_000_000)
@@ -124,7 +124,7 @@ def test_nine_of_ten_windows_lie_in_their_band_and_nearly_as_many_where_noise_gr
     assert share_inside(rng, 26, 52, growth=0.01) >= 0.85
 
 
-def find_better(seed: int, num_windows: int, gain: float) -> list[BetterMethod | None]:
+def find_better(seed: int, num_windows: int, gain: float) -> list[Comparison | None]:
     """Our errors beside those of three rivals as noisy as a week, one of which is better by this share."""
     rng, guard = np.random.default_rng(seed), Guard()
     found = []
@@ -136,13 +136,15 @@ def find_better(seed: int, num_windows: int, gain: float) -> list[BetterMethod |
             matrix += cells(ours + own - gain * FRESH * (number == 2), rival)
         found.append(
             better_method(
-                matrix,
-                method="gi",
-                rivals=("baseline", "last_window", "gbdt"),
-                error_name="log_loss",
-                clock=CLOCK,
-                guard=guard,
-                horizon=guard.max_age,
+                compare_rivals(
+                    matrix,
+                    method="gi",
+                    rivals=("baseline", "last_window", "gbdt"),
+                    error_name="log_loss",
+                    clock=CLOCK,
+                    guard=guard,
+                    horizon=guard.max_age,
+                )
             )
         )
     return found
