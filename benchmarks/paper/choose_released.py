@@ -10,13 +10,11 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from benchmarks.paper.choose import Choice
 from benchmarks.paper.recipes import PAPER, words
-from benchmarks.paper.runs import cut
+from benchmarks.paper.runs import cut, losses
 from benchmarks.paper.sets import PaperSet
 from benchmarks.paper.splits import Split
 from contracts.task import Training
@@ -91,26 +89,14 @@ def difference(training: Training) -> Mapping[str, Any]:
     return {name: value for name, value in training.model_dump().items() if value != default[name]}
 
 
-def log_loss(outputs: NDArray[np.float32], answers: NDArray[np.float64]) -> float:
-    """Mean −log softmax(outputs)[answer] of outputs `(n, K)`, in nats."""
-    logits = outputs.astype(np.float64)
-    own = logits[np.arange(len(answers)), answers.astype(np.int64)]
-    return float((np.logaddexp.reduce(logits, axis=1) - own).mean())
-
-
 def base_name(set_name: str) -> str:
     """The set whose published recipe is tried too."""
     return set_name.replace("_rows", "")
 
 
 def _origin(split: Split) -> Origin:
-    def error(outputs: NDArray[np.float32]) -> float:
-        if split.is_classification:
-            return log_loss(outputs, split.answers)
-        means = split.label_mean + split.label_scale * outputs[:, 0].astype(np.float64)
-        return float(np.abs(means - split.answers).mean())
-
-    return Origin(split.known, split.vocabulary_sizes, split.num_outputs, (Later(split.unseen, error),))
+    later = Later(split.unseen, lambda outputs: float(losses(split, outputs[None])[0]))
+    return Origin(split.known, split.vocabulary_sizes, split.num_outputs, (later,))
 
 
 def _as_settings(training: Training) -> Mapping[str, Any]:

@@ -5,7 +5,7 @@ answers are averaged. Every model has seeds of its own.
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -22,12 +22,19 @@ from benchmarks.paper.tables import Entry
 from contracts.task import Training
 from trainer.methods import METHODS as NETWORKS
 
+# A probability that rounds to 0 has this log.
+_LEAST_SHARE = 1e-30
+
 
 @dataclass(frozen=True)
 class Score:
-    """What each independent model of a cell scored, and the wall clock of them all."""
+    """What each independent model of a cell scored, and the wall clock of them all.
+
+    `losses` are mean log-losses of classes in nats, or the errors again where a label is a value.
+    """
 
     errors: tuple[float, ...]
+    losses: tuple[float, ...]
     seconds: float
 
 
@@ -74,19 +81,30 @@ def score_at(paper_set: PaperSet, origin: int, entry: Entry, training: Training,
     split, training = cut(paper_set, origin, training)
     began = time.perf_counter()
     if entry.config == "rule":
-        found: Sequence[float] = [RULES[entry.method](split)]
-    elif entry.config == "released" and entry.method in NETWORKS:
-        found = [_released_error(split, training, entry.method, model) for model in range(num_models)]
+        error = RULES[entry.method](split)
+        return Score((error,), (error,), time.perf_counter() - began)
+    if entry.config == "released" and entry.method in NETWORKS:
+        models = [_released(split, training, entry.method, model) for model in range(num_models)]
+        outputs = np.concatenate(models)
     else:
-        found = errors(split, METHODS[entry.method](split, training, range(num_models))).tolist()
-    return Score(tuple(found), time.perf_counter() - began)
+        outputs = METHODS[entry.method](split, training, range(num_models))
+    seconds = time.perf_counter() - began
+    return Score(tuple(errors(split, outputs).tolist()), tuple(losses(split, outputs).tolist()), seconds)
 
 
-def _released_error(split: Split, training: Training, method: str, model: int) -> float:
-    """Error of one released model: the averaged answers of its cohort."""
+def losses(split: Split, outputs: NDArray[np.float32]) -> NDArray[np.float64]:
+    """Mean −log softmax(outputs)[answer] of each model `(E,)`, or its mean absolute error where labels are values."""
+    if not split.is_classification:
+        return errors(split, outputs)
+    logits = outputs.astype(np.float64)
+    own = np.take_along_axis(logits, split.answers.astype(np.int64)[None, :, None], axis=-1)[..., 0]
+    return np.asarray((np.logaddexp.reduce(logits, axis=-1) - own).mean(1))
+
+
+def _released(split: Split, training: Training, method: str, model: int) -> NDArray[np.float32]:
+    """Outputs `(1, n, K)` of one released model: the averaged answers of its cohort."""
     seeds = range(model * training.num_seeds, (model + 1) * training.num_seeds)
-    outputs = METHODS[method](split, training, seeds)
-    return float(errors(split, averaged(split, outputs))[0])
+    return averaged(split, METHODS[method](split, training, seeds))
 
 
 def averaged(split: Split, outputs: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -95,5 +113,4 @@ def averaged(split: Split, outputs: NDArray[np.float32]) -> NDArray[np.float32]:
         return np.asarray(outputs.mean(0, keepdims=True), np.float32)
     logits = outputs.astype(np.float64)
     shares = np.exp(logits - np.logaddexp.reduce(logits, axis=-1, keepdims=True)).mean(0, keepdims=True)
-    with np.errstate(divide="ignore"):  # a share that is too small for float64 is log 0: the last of all classes
-        return np.asarray(np.log(shares), np.float32)
+    return np.asarray(np.log(shares.clip(_LEAST_SHARE)), np.float32)

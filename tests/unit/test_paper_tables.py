@@ -13,7 +13,7 @@ from benchmarks.paper.cells import Kept, filled, moved
 from benchmarks.paper.recipes import PAPER
 from benchmarks.paper.report import figure, grid
 from benchmarks.paper.rules import constant, naive, previous_label
-from benchmarks.paper.runs import averaged, cut, recent
+from benchmarks.paper.runs import averaged, cut, losses, recent
 from benchmarks.paper.sets import SETS
 from benchmarks.paper.splits import Split, errors
 from benchmarks.paper.tables import TABLES, Entry, select
@@ -174,6 +174,14 @@ def test_a_released_model_averages_probabilities_not_logits() -> None:
     shares = np.exp(averaged(split, outputs))
     np.testing.assert_allclose(shares, [[[0.3667, 0.4167, 0.2167]]], atol=1e-4)
     assert errors(split, averaged(split, outputs)).tolist() == [0]
+
+
+def test_a_loss_by_hand() -> None:
+    split = small_split([0, 0, 1, 0], [0, 2], is_classification=True)
+    outputs = np.log(np.array([[[0.5, 0.3, 0.2], [0.2, 0.4, 0.4]]], np.float32))
+    assert losses(split, outputs).tolist() == [pytest.approx(-np.log(0.5 * 0.4) / 2)]
+    values = small_split([0, 0, 1, 3], [12.0, 9.0], is_classification=False)
+    assert losses(values, np.array([[[0.0, 0.0], [0.0, 0.0]]], np.float32)).tolist() == [1.5]
 
 
 def test_a_released_value_is_the_mean_of_its_members() -> None:
