@@ -78,6 +78,8 @@ def state_facts(status: dict[str, Any]) -> Iterator[tuple[str, str]]:
         yield "Needs", f"{_count_windows(status['missing_windows'])} more before a horizon can be judged"
     for rival in status["rivals"]:
         yield "Rival", _describe_rival(rival, status["better_method"])
+    if status["choice"] is not None:
+        yield "Recipe", _describe_choice(status["choice"])
     yield "Registry", registry["state"] + (f": {registry['reason']}" if registry["reason"] else "")
     if champion is None:
         yield "Champion", "none yet"
@@ -99,6 +101,12 @@ def _describe_rival(rival: dict[str, Any], better: dict[str, Any] | None) -> str
     remark = ": clearly better" if better is not None and better["method"] == rival["method"] else ""
     windows = _count_windows(rival["num_windows"])
     return f"{rival['method']} {theirs:.4g} against our {rival['error']:.4g} on {windows}{remark}"
+
+
+def _describe_choice(choice: dict[str, Any]) -> str:
+    before, error = choice["error_before"], choice["error"]
+    told = "" if error is None else f": error {error:.4g}" + ("" if before is None else f", as written {before:.4g}")
+    return f"chosen among {choice['num_trials']} on what was known at {choice['cutoff']}{told}"
 
 
 def _count_windows(number: int) -> str:

@@ -3,7 +3,9 @@
 from datetime import datetime, timedelta
 from typing import Any
 
+from contracts.choices import Choice
 from contracts.clock import format_moment, to_micros
+from contracts.errors import Fault, InvalidInput
 from contracts.task import Task
 from service.follower import Follower
 from service.forecaster import Forecaster
@@ -90,6 +92,28 @@ def describe_live_errors(forecaster: Forecaster, standing: Standing) -> list[dic
             }
         )
     return shown
+
+
+def describe_choice(choice: Choice) -> dict[str, Any]:
+    """The recipe that the trainer chose in place of what was written, and what it was worth where it was chosen."""
+    return {
+        "training": choice.training.model_dump(mode="json"),
+        "cutoff": format_moment(choice.cutoff),
+        "error": choice.error,
+        "error_before": choice.error_before,
+        "num_trials": choice.num_trials,
+        "seconds": choice.seconds,
+        "run_id": choice.run_id,
+        "chosen_at": format_moment(to_micros(choice.chosen_at)),
+    }
+
+
+def check_budget(task: Task, cycle_limit: timedelta) -> None:
+    """Raises InvalidInput where the trainer is to choose for longer than half of what a cycle may take."""
+    longest = cycle_limit.total_seconds() / 2
+    if task.training.tune and task.training.tune_seconds > longest:
+        reason = f"is more than half the time limit of a cycle: {longest:g} s"
+        raise InvalidInput([Fault("training.tune_seconds", reason)])
 
 
 def warn(task: Task, cycle_limit: timedelta, horizon: int | None = None) -> list[str]:

@@ -30,7 +30,9 @@ from service.rows import printable
 from service.settings import ServiceSettings
 from service.standing import Standing, read_standing
 from service.status import (
+    check_budget,
     describe_champion,
+    describe_choice,
     describe_live_errors,
     describe_model,
     describe_standing,
@@ -62,6 +64,7 @@ def tasks_router(store: Store, follower: Follower, settings: ServiceSettings) ->
     async def put_task(name: TaskInPath, request: Request) -> JSONResponse:
         """Store a task's spec; a changed one becomes a new revision. Rows of another schema train no more."""
         task = parse_task(name, await read_body(request, settings))
+        check_budget(task, cycle_limit)
         now = datetime.now(UTC)
         schema, written = await store.run(lambda connection: define_task(connection, task, now))
         follower.learn(task.name, schema.task_id)
@@ -154,7 +157,12 @@ def _refuse_repeated(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _describe(schema: Schema) -> dict[str, Any]:
-    return {"task": schema.task.name, "revision": schema.revision, "spec": schema.task.model_dump(mode="json")}
+    return {
+        "task": schema.task.name,
+        "revision": schema.revision,
+        "spec": schema.written.model_dump(mode="json"),
+        "choice": None if schema.choice is None else describe_choice(schema.choice),
+    }
 
 
 def _describe_manifest(forecaster: Forecaster) -> dict[str, Any]:

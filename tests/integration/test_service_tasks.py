@@ -11,7 +11,9 @@ import pytest
 from sqlalchemy import Engine
 
 from contracts.catalog import find_task
+from contracts.choices import Choice, record_choice
 from contracts.cycles import request_cycle
+from contracts.task import Training
 from service.copies import Current, write_current
 from tests.integration.artefacts import CUTOFF, WEEK, write_version
 from tests.integration.serving import TASK, an_event, service_settings, serving
@@ -58,6 +60,35 @@ async def test_a_broken_spec_is_a_problem_that_names_its_field(
     answer = await client.put("/tasks/flights", json={**TASK, **changes})
     assert answer.status_code == 422
     assert field in {fault["field"] for fault in answer.json()["errors"]}
+
+
+async def test_choosing_for_longer_than_half_a_cycle_is_refused(client: httpx.AsyncClient) -> None:
+    asked = {**TASK, "training": {"tune": True, "tune_seconds": 1801}}
+    answer = await client.put("/tasks/flights", json=asked)
+    assert answer.status_code == 422
+    assert answer.json()["errors"] == [
+        {"field": "training.tune_seconds", "reason": "is more than half the time limit of a cycle: 1800 s"}
+    ]
+    allowed = await client.put("/tasks/flights", json={**TASK, "training": {"tune": True, "tune_seconds": 1800}})
+    assert (allowed.status_code, allowed.json()["choice"]) == (201, None)
+
+
+async def test_a_chosen_recipe_stands_beside_what_was_written(client: httpx.AsyncClient, engine: Engine) -> None:
+    asked = {**TASK, "training": {"tune": True, "width": 32}}
+    await client.put("/tasks/flights", json=asked)
+    with engine.begin() as connection:
+        schema = find_task(connection, "flights")
+        training = schema.task.training
+        choice = Choice(training, Training(width=16), CUTOFF, 0.5, 0.6, 24, 61.5, "run", NOW)
+        record_choice(connection, schema.task_id, schema.task.recipe, choice)
+    status = (await client.get("/tasks/flights")).json()
+    assert status["spec"]["training"] == training.model_dump(mode="json")
+    told = status["choice"]
+    assert told["training"] == Training(width=16).model_dump(mode="json")
+    assert (told["error"], told["error_before"], told["num_trials"], told["run_id"]) == (0.5, 0.6, 24, "run")
+    assert (told["seconds"], told["chosen_at"]) == (61.5, "2026-02-01T00:00:00Z")
+    same = await client.put("/tasks/flights", json=asked)
+    assert (same.json()["revision"], same.json()["changed"]) == (1, False)
 
 
 @pytest.mark.parametrize("body", [b"{", b'{"a": NaN}', b'{"a": 1, "a": 2}', b"[" * 100_000, b"1" * 5000, b"\xff"])
