@@ -30,17 +30,14 @@ from trainer.network import Build, CohortNetwork, Network, architecture
 from trainer.objectives import (
     Batch,
     RowLoss,
-    Shifts,
     cross_entropy,
     erm,
     gaussian,
     grad_reg,
     gradient_interpolation,
-    interpolated,
-    perturbed,
     time_perturb,
-    worst_delta,
 )
+from trainer.shifts import Shifts, interpolation, perturbation, worst_delta
 from trainer.steps import following_range, num_steps, plan_steps, row_range
 
 # What a seed is used for. Each use has a generator of its own, so that none disturbs another.
@@ -49,7 +46,7 @@ _ROWS_PER_BLOCK = 8192
 
 Objective = Callable[[Batch, Tensor], Tensor]
 # Objectives with a shift δ: the loss that δ is to make large, and the whole for a given δ.
-_SHIFTED = {"gi": (interpolated, gradient_interpolation), "time_perturb": (perturbed, time_perturb)}
+_SHIFTED = {"gi": (interpolation, gradient_interpolation), "time_perturb": (perturbation, time_perturb)}
 N = TypeVar("N", bound=Network)
 
 
@@ -215,7 +212,7 @@ def _objective(network: Network, loss: RowLoss, phase: Phase, training: Training
         return lambda batch, _draw: erm(network, loss, batch)
     if phase.objective == "grad_reg":
         return lambda batch, _draw: grad_reg(network, loss, batch, weight, clock.window / clock.span)
-    loss_of, total = _SHIFTED[phase.objective]
+    shift_loss, total = _SHIFTED[phase.objective]
     maximum = training.delta_max * clock.window / clock.span
     shifts = Shifts(training.delta_mode, maximum, training.delta_steps, training.delta_rate)
     last: Tensor | None = None
@@ -223,9 +220,8 @@ def _objective(network: Network, loss: RowLoss, phase: Phase, training: Training
     def losses(batch: Batch, draw: Tensor) -> Tensor:
         nonlocal last
         before = torch.zeros_like(draw) if last is None else last
-        last = worst_delta(
-            network, lambda delta: loss_of(network, loss, batch, delta), shifts=shifts, last=before, draw=draw
-        )
+        searched = batch.first(training.delta_rows)
+        last = worst_delta(lambda: shift_loss(network, loss, searched), shifts=shifts, last=before, draw=draw)
         return total(network, loss, batch, last, weight)
 
     return losses

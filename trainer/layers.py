@@ -2,7 +2,8 @@
 
 Every parameter has a leading axis E, every activation is `(E, n, width)`, and each member computes what it would alone.
 Every layer maps a `Dual`, a value and its rate ∂/∂u, to a `Dual`; where no rate is asked for it is None, and the same
-code computes the value only. `trainer.network` puts them together and has the legend.
+code computes the value only. Where the search for δ asks, the curvature ∂²/∂u² goes along in the same way. The network
+is put together in `trainer.network`, which has the legend.
 """
 
 import math
@@ -20,13 +21,15 @@ _GATE_SCALE = 0.1
 
 
 class Dual(NamedTuple):
-    """A value `(E, n, c)` and its rate ∂/∂u, or None where no rate is asked for.
+    """A value `(E, n, c)`, its rate ∂/∂u and its curvature ∂²/∂u²; None is what nobody asks for.
 
-    A rate with fewer columns than its value belongs to the value's last columns; the columns before them are held.
+    A rate with fewer columns than its value belongs to the value's last columns; the columns before them are held. The
+    curvature has the rate's columns, and there is none without a rate.
     """
 
     value: Float[Tensor, "E n c"]
     rate: Float[Tensor, "E n r"] | None
+    curvature: Float[Tensor, "E n r"] | None = None
 
 
 class Linear(nn.Module):
@@ -46,10 +49,23 @@ class Linear(nn.Module):
             self.bias[member].uniform_(-bound, bound, generator=generator)
 
     def forward(self, x: Dual) -> Dual:
-        value = torch.baddbmm(self.bias[:, None], x.value, self.weight)
+        return Dual(torch.baddbmm(self.bias[:, None], x.value, self.weight), *self._moved(x))
+
+    def _moved(self, x: Dual) -> tuple[Tensor | None, Tensor | None]:
+        """Rate and curvature of the outputs."""
         if x.rate is None:
-            return Dual(value, None)
-        return Dual(value, torch.bmm(x.rate, self.weight[:, self.weight.shape[1] - x.rate.shape[-1] :]))
+            return None, None
+        weight = self.weight[:, self.weight.shape[1] - x.rate.shape[-1] :]
+        return torch.bmm(x.rate, weight), None if x.curvature is None else torch.bmm(x.curvature, weight)
+
+    def held(self, inputs: Float[Tensor, "E n c"]) -> Float[Tensor, "E n out"]:
+        """What the first columns alone, as many as inputs has, give to the outputs; the bias among it."""
+        return torch.baddbmm(self.bias[:, None], inputs, self.weight[:, : inputs.shape[-1]])
+
+    def beside(self, held: Float[Tensor, "E n out"], x: Dual) -> Dual:
+        """The outputs for the last columns x beside what the columns before them give."""
+        value = torch.baddbmm(held, x.value, self.weight[:, self.weight.shape[1] - x.value.shape[-1] :])
+        return Dual(value, *self._moved(x))
 
 
 class Embedding(nn.Module):
@@ -95,14 +111,18 @@ class Time2Vec(nn.Module):
         phase.uniform_(-math.pi, math.pi, generator=generator)
         phase[:p] = 0
 
-    def forward(self, u: Float[Tensor, "E n"], with_rate: bool) -> Dual:
+    def forward(self, u: Float[Tensor, "E n"], with_rate: bool, with_curvature: bool = False) -> Dual:
         angle = u[..., None] * self.frequency[:, None] + self.phase[:, None]
         linear, periodic = angle[..., : self.num_linear], angle[..., self.num_linear :]
         value = torch.cat([linear, periodic.sin()], dim=-1)
         if not with_rate:
             return Dual(value, None)
-        slope = torch.cat([torch.ones_like(linear), periodic.cos()], dim=-1)
-        return Dual(value, slope * self.frequency[:, None])
+        frequency = self.frequency[:, None]
+        rate = torch.cat([torch.ones_like(linear), periodic.cos()], dim=-1) * frequency
+        if not with_curvature:
+            return Dual(value, rate)
+        bent = torch.cat([torch.zeros_like(linear), value[..., self.num_linear :]], dim=-1)
+        return Dual(value, rate, -bent * frequency * frequency)
 
 
 class ReLU(nn.Module):
@@ -110,7 +130,10 @@ class ReLU(nn.Module):
 
     def forward(self, x: Dual, _tau: Dual | None) -> Dual:
         value = x.value.relu()
-        return Dual(value, None if x.rate is None else x.rate * _is_positive(value))
+        if x.rate is None:
+            return Dual(value, None)
+        is_on = _is_positive(value)
+        return Dual(value, x.rate * is_on, None if x.curvature is None else x.curvature * is_on)
 
 
 class TReLU(nn.Module):
@@ -135,17 +158,24 @@ class TReLU(nn.Module):
 
 
 def bend(x: Dual, h: Dual, g: Dual) -> Dual:
-    """The TReLU of x for a slope and a threshold that fit its shape; an x without a rate is held."""
+    """The TReLU of x for a slope and a threshold that fit its shape; an x without a rate is held.
+
+    Below the threshold, with p = g − x, the value is `x + (1 − h)·p`, and its derivatives follow by the product rule.
+    """
     gap = (g.value - x.value).relu()
     shrink = 1 - h.value
     value = torch.addcmul(x.value, shrink, gap)
     if h.rate is None or g.rate is None:
         return Dual(value, None)
     is_below = _is_positive(gap)
-    if x.rate is None:
-        return Dual(value, torch.addcmul(shrink * g.rate * is_below, h.rate, gap, value=-1))
-    gap_rate = (g.rate - x.rate) * is_below
-    return Dual(value, torch.addcmul(torch.addcmul(x.rate, shrink, gap_rate), h.rate, gap, value=-1))
+    gap_rate = (g.rate if x.rate is None else g.rate - x.rate) * is_below
+    rate = torch.addcmul(_plus(x.rate, shrink, gap_rate), h.rate, gap, value=-1)
+    if h.curvature is None or g.curvature is None:
+        return Dual(value, rate)
+    gap_curvature = (g.curvature if x.curvature is None else g.curvature - x.curvature) * is_below
+    curvature = _plus(x.curvature, shrink, gap_curvature)
+    curvature = torch.addcmul(torch.addcmul(curvature, h.rate, gap_rate, value=-2), h.curvature, gap, value=-1)
+    return Dual(value, rate, curvature)
 
 
 def _is_positive(x: Tensor) -> Tensor:
@@ -153,14 +183,24 @@ def _is_positive(x: Tensor) -> Tensor:
     return x.detach().sign()
 
 
+def _plus(x: Tensor | None, a: Tensor, b: Tensor) -> Tensor:
+    """`x + a·b`; an x that is None is zero."""
+    return a * b if x is None else torch.addcmul(x, a, b)
+
+
 def _tanh(x: Dual) -> Dual:
     value = x.value.tanh()
-    return Dual(value, None if x.rate is None else x.rate * (1 - value * value))
+    if x.rate is None:
+        return Dual(value, None)
+    slope = 1 - value * value
+    rate = x.rate * slope
+    if x.curvature is None:
+        return Dual(value, rate)
+    return Dual(value, rate, torch.addcmul(x.curvature * slope, value * rate, x.rate, value=-2))
 
 
 def _halves(x: Dual) -> tuple[Dual, Dual]:
-    first, second = x.value.chunk(2, dim=-1)
-    if x.rate is None:
-        return Dual(first, None), Dual(second, None)
-    first_rate, second_rate = x.rate.chunk(2, dim=-1)
-    return Dual(first, first_rate), Dual(second, second_rate)
+    value, other = x.value.chunk(2, dim=-1)
+    rate, other_rate = (None, None) if x.rate is None else x.rate.chunk(2, dim=-1)
+    curvature, other_curvature = (None, None) if x.curvature is None else x.curvature.chunk(2, dim=-1)
+    return Dual(value, rate, curvature), Dual(other, other_rate, other_curvature)

@@ -23,7 +23,7 @@ plain ReLUs only, and does not read the last `num_calendar` columns of dense.
 
 import copy
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar, runtime_checkable
 
@@ -97,6 +97,17 @@ class Network(Protocol):
     def num_members(self) -> int: ...
 
 
+# F(x, ·) of held features: outputs, rates and curvatures `(E, n, K)` at model times `(E, n)`.
+Course = Callable[[Tensor], Dual]
+
+
+@runtime_checkable
+class Curved(Protocol):
+    """A network that also tells curvatures, which makes the search for δ cheap."""
+
+    def course(self, dense: Tensor, codes: Tensor) -> Course: ...
+
+
 N_co = TypeVar("N_co", bound=Network, covariant=True)
 
 
@@ -161,19 +172,42 @@ class CohortNetwork(nn.Module):
         self, dense: Float[Tensor, "E n d"], codes: Int[Tensor, "E n q"], u: Float[Tensor, "E n"]
     ) -> tuple[Float[Tensor, "E n K"], Float[Tensor, "E n K"]]:
         """F(x, u) and ∂F(x, u)/∂u with all of dense held, the calendar included."""
-        value, rate = self._layers(dense, codes, u, with_rate=True)
-        return value, torch.zeros_like(value) if rate is None else rate
+        result = self._layers(dense, codes, u, with_rate=True)
+        return result.value, torch.zeros_like(result.value) if result.rate is None else result.rate
+
+    def course(self, dense: Float[Tensor, "E n d"], codes: Int[Tensor, "E n q"]) -> Course:
+        """F(x, ·) with its rate and curvature, for who asks at many u: what features give is computed once.
+
+        Only for a network that sees time.
+        """
+        first, time = self.hidden[0], self.time
+        assert isinstance(first, Linear)
+        assert time is not None, "a time-oblivious network has no course"
+        held = first.held(torch.cat(self._features(dense, codes), dim=-1))
+
+        def at(u: Tensor) -> Dual:
+            tau = time(u, with_rate=True, with_curvature=True)
+            return self._rest(first.beside(held, tau), tau)
+
+        return at
 
     def _layers(self, dense: Tensor, codes: Tensor, u: Tensor, with_rate: bool) -> Dual:
-        inputs = [dense[..., : self.architecture.num_numbers]]
-        if self.embedding is not None:
-            inputs.append(self.embedding(codes))
-        tau: Dual | None = None
+        inputs, tau = self._features(dense, codes), None
         if self.time is not None:
             tau = self.time(u, with_rate)
             inputs.append(tau.value)
         x = Dual(torch.cat(inputs, dim=-1), None if tau is None else tau.rate)
-        for linear, activation in zip(self.hidden, self.activations, strict=True):
+        return self._rest(self.hidden[0](x), tau)
+
+    def _features(self, dense: Tensor, codes: Tensor) -> list[Tensor]:
+        """What the first layer reads beside time."""
+        numbers = dense[..., : self.architecture.num_numbers]
+        return [numbers] if self.embedding is None else [numbers, self.embedding(codes)]
+
+    def _rest(self, x: Dual, tau: Dual | None) -> Dual:
+        """From the first layer's sums to the outputs."""
+        x = self.activations[0](x, tau)
+        for linear, activation in zip(self.hidden[1:], self.activations[1:], strict=True):
             x = activation(linear(x), tau)
         result: Dual = self.head(x)
         return result

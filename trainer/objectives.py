@@ -6,7 +6,7 @@ u + δ. Everything here is per member: losses leave as `(E,)` and the caller add
 depends on how many others there are.
 
 Legend: ℓ loss of a row   F(x, u) the network's outputs   δ a shift of model time, one per member and minibatch `(E,)`
-        λ = gi_weight     δ_max in model time here (`delta_max` of a recipe is in windows)
+        λ = gi_weight
 """
 
 import math
@@ -17,17 +17,12 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from contracts.task import DeltaMode
 from trainer.network import Network
 
 # A standardised label's scale stays within e^±5: neither a single row nor an extrapolated output can make it infinite.
 LOG_SCALE_LIMIT = 5.0
-# A warm δ is drawn afresh within this share of δ_max from 0, where ∂ℓ/∂δ = −δ·ℓ′F″ vanishes, and from ±δ_max.
-_STUCK = 0.05
 
 RowLoss = Callable[[Tensor, Tensor], Tensor]
-# What δ `(E,)` costs each member `(E,)`; a member's loss depends on its own δ only.
-ShiftLoss = Callable[[Tensor], Tensor]
 
 
 @dataclass(frozen=True)
@@ -39,15 +34,11 @@ class Batch:
     u: Float[Tensor, "E n"]
     targets: Tensor
 
-
-@dataclass(frozen=True)
-class Shifts:
-    """How the worst δ is looked for. `maximum` in model time; `rate`, one ascent step, as a share of it."""
-
-    mode: DeltaMode
-    maximum: float
-    steps: int
-    rate: float
+    def first(self, num_rows: int) -> "Batch":
+        """The first rows of each member's minibatch; all where it has no more."""
+        if num_rows >= self.u.shape[1]:
+            return self
+        return Batch(*(column[:, :num_rows] for column in (self.dense, self.codes, self.u, self.targets)))
 
 
 def cross_entropy(outputs: Float[Tensor, "E n K"], targets: Int[Tensor, "E n"]) -> Float[Tensor, "E n"]:
@@ -107,55 +98,3 @@ def grad_reg(network: Network, loss: RowLoss, batch: Batch, weight: float, windo
     value, rate = network.dual(batch.dense, batch.codes, batch.u)
     slopes = (window * rate).square().sum(2).mean(1)
     return loss(value, batch.targets).mean(1) + weight * slopes
-
-
-def worst_delta(
-    network: Network,
-    loss_of: ShiftLoss,
-    *,
-    shifts: Shifts,
-    last: Float[Tensor, " E"],
-    draw: Float[Tensor, " E"],
-) -> Float[Tensor, " E"]:
-    """The δ of this minibatch, within ±δ_max, whose loss is large; the network's parameters are held meanwhile.
-
-    `last` is the δ of the minibatch before (0 at first), `draw` is uniform in [−1, 1): the only randomness.
-
-    - random: the draw itself.
-    - adversarial: `steps` steps of ascent from the draw.
-    - warm: the same from `last`, or from the draw where `last` is stuck near 0 or at the bound.
-    - grid: the worst of `steps` equally spaced points from δ_max down to −δ_max, for each member.
-    """
-    drawn = draw * shifts.maximum
-    if shifts.mode == "random":
-        return drawn
-    if shifts.mode == "grid":
-        return _worst_of_grid(loss_of, shifts, like=draw)
-    if shifts.mode == "adversarial":
-        return _ascend(network, loss_of, shifts, drawn)
-    size = last.abs() / shifts.maximum
-    is_stuck = (size < _STUCK) | (size > 1 - _STUCK)
-    return _ascend(network, loss_of, shifts, torch.where(is_stuck, drawn, last))
-
-
-def _worst_of_grid(loss_of: ShiftLoss, shifts: Shifts, like: Tensor) -> Tensor:
-    points = torch.linspace(shifts.maximum, -shifts.maximum, shifts.steps, dtype=like.dtype, device=like.device)
-    candidates = points[:, None].expand(-1, len(like))
-    with torch.no_grad():
-        losses = torch.stack([loss_of(delta) for delta in candidates])
-    return candidates.gather(0, losses.argmax(0, keepdim=True))[0]
-
-
-def _ascend(network: Network, loss_of: ShiftLoss, shifts: Shifts, start: Tensor) -> Tensor:
-    """Steps of one length up the loss, with the gradient in δ alone."""
-    length, delta = shifts.rate * shifts.maximum, start
-    network.requires_grad_(False)
-    try:
-        for _ in range(shifts.steps):
-            delta = delta.detach().requires_grad_()
-            # A member's loss depends on its own δ only, so the gradient of the sum holds each member's own.
-            (slope,) = torch.autograd.grad(loss_of(delta).sum(), delta)
-            delta = (delta.detach() + length * slope.sign()).clamp(-shifts.maximum, shifts.maximum)
-    finally:
-        network.requires_grad_(True)
-    return delta

@@ -149,6 +149,19 @@ def test_dual_pass_equals_jvp_in_model_time(num_outputs: int, num_trelu: int) ->
     assert rate.abs().max() > 0
 
 
+@pytest.mark.parametrize("num_trelu", [0, 1, 3])
+def test_course_equals_jvp_of_the_dual_pass(num_trelu: int) -> None:
+    training = SMALL.model_copy(update={"num_trelu": num_trelu})
+    network = CohortNetwork(shape(training=training), [(4, 6)] * 2, (1, 2), torch.float64)
+    dense, codes, u = inputs(2)
+    rate, exact = jvp(lambda u: network.dual(dense, codes, u)[1], (u,), (torch.ones_like(u),))
+    found = network.course(dense, codes)(u)
+    torch.testing.assert_close(found.value, network(dense, codes, u), rtol=0, atol=1e-12)
+    assert_rate_is_exact(found.rate, rate)
+    assert_rate_is_exact(found.curvature, exact)
+    assert exact.abs().max() > 0
+
+
 def test_time_oblivious_network_reads_neither_time_nor_calendar() -> None:
     network = cohort(is_timed=False)
     dense, codes, u = inputs(2)

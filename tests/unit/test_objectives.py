@@ -1,4 +1,4 @@
-"""The losses are their formulas, GI's gradient is exact, and δ stays where it may be."""
+"""The losses are their formulas, and GI's gradient is exact."""
 
 import math
 from collections.abc import Callable
@@ -8,13 +8,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from contracts.task import DeltaMode, Training
+from contracts.task import Training
 from trainer.network import CohortNetwork, architecture
 from trainer.objectives import (
     Batch,
     RowLoss,
-    ShiftLoss,
-    Shifts,
     cross_entropy,
     erm,
     gaussian,
@@ -23,11 +21,9 @@ from trainer.objectives import (
     interpolated,
     log_scale,
     time_perturb,
-    worst_delta,
 )
 
 RECIPE = Training(width=5, num_layers=2, embedding=2, time_width=4, time_linear=1, trelu_width=3, calendar=("week",))
-MODES: tuple[DeltaMode, ...] = ("random", "adversarial", "warm", "grid")
 SHIFT = torch.tensor([0.13, -0.07], dtype=torch.float64)
 
 # Losses (E,) of a cohort on rows for a weight λ, δ fixed.
@@ -53,20 +49,6 @@ def rows(num_outputs: int = 3, num_members: int = 2, num_rows: int = 9, seed: in
         u=torch.rand(*size, generator=generator, dtype=torch.float64) - 1,
         targets=torch.randint(0, num_outputs, size, generator=generator),
     )
-
-
-def shifts(mode: DeltaMode, steps: int = 3) -> Shifts:
-    return Shifts(mode, maximum=0.2, steps=steps, rate=0.3)
-
-
-def search(mode: DeltaMode, last: Tensor, draw: Tensor, steps: int = 3) -> Tensor:
-    network = cohort()
-    return worst_delta(network, loss_of(network, rows()), shifts=shifts(mode, steps), last=last, draw=draw)
-
-
-def loss_of(network: CohortNetwork, batch: Batch) -> ShiftLoss:
-    """GI's loss of a δ."""
-    return lambda delta: interpolated(network, cross_entropy, batch, delta)
 
 
 def pair(first: float, second: float) -> Tensor:
@@ -219,59 +201,3 @@ def test_gi_trains_the_rate() -> None:
 
     ours = gradient(lambda network: interpolated(network, cross_entropy, batch, delta))
     assert (ours - gradient(with_rate_held)).abs().max() > 1e-4
-
-
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("steps", [1, 2, 7])
-def test_delta_stays_within_its_bound_in_every_mode(mode: DeltaMode, steps: int) -> None:
-    for draw in (pair(-1, 0.99), pair(0.3, 0)):
-        delta = search(mode, pair(0.19, -0.1), draw, steps)
-        assert delta.shape == (2,)
-        assert not delta.requires_grad
-        assert delta.abs().max() <= 0.2
-
-
-def test_random_delta_is_the_draw() -> None:
-    assert torch.equal(search("random", pair(0, 0), pair(0.5, -1)), pair(0.1, -0.2))
-
-
-def test_grid_takes_each_members_worst_point() -> None:
-    network, batch, points = cohort(), rows(), torch.linspace(0.2, -0.2, 5, dtype=torch.float64)
-    losses = torch.stack([interpolated(network, cross_entropy, batch, point.expand(2)) for point in points])
-    assert torch.equal(search("grid", pair(0, 0), pair(0, 0), steps=5), points[losses.argmax(0)])
-
-
-def test_ascent_raises_the_interpolated_loss() -> None:
-    network, batch, small = cohort(), rows(), Shifts("adversarial", maximum=0.2, steps=3, rate=0.05)
-    draw = pair(0.4, -0.4)
-    delta = worst_delta(network, loss_of(network, batch), shifts=small, last=pair(0, 0), draw=draw)
-    before, after = (interpolated(network, cross_entropy, batch, d) for d in (draw * 0.2, delta))
-    assert (after > before).all()
-
-
-def test_warm_goes_on_from_the_last_delta() -> None:
-    last = pair(0.1, -0.05)
-    warm, cold = search("warm", last, pair(0.9, 0.9)), search("adversarial", pair(0, 0), last / 0.2)
-    torch.testing.assert_close(warm, cold)
-
-
-@pytest.mark.parametrize("stuck", [0.0, 0.005, 0.2, -0.199])
-def test_warm_leaves_zero_and_the_bound_by_a_fresh_draw(stuck: float) -> None:
-    draw = pair(0.45, -0.6)
-    assert torch.equal(search("warm", pair(stuck, stuck), draw), search("adversarial", pair(0, 0), draw))
-
-
-def test_search_gives_parameters_no_gradient_and_leaves_them_trainable() -> None:
-    network = cohort()
-    worst_delta(network, loss_of(network, rows()), shifts=shifts("warm"), last=pair(0, 0), draw=pair(0.5, 0.5))
-    assert all(parameter.grad is None and parameter.requires_grad for parameter in network.parameters())
-
-
-def test_other_members_rows_do_not_move_a_members_delta() -> None:
-    network, batch, other = cohort(), rows(), rows(seed=5)
-    mixed = Batch(*(torch.stack([a[0], b[1]]) for a, b in zip(vars(batch).values(), vars(other).values(), strict=True)))
-    deltas = [
-        worst_delta(network, loss_of(network, each), shifts=shifts("warm"), last=pair(0.1, 0.1), draw=pair(0, 0))
-        for each in (batch, mixed)
-    ]
-    assert deltas[0][0] == deltas[1][0]
