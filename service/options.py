@@ -3,10 +3,10 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from contracts.errors import Fault, InvalidInput
+from contracts.errors import Fault
 from service.literals import parse_number
 
-_NAMES = frozenset({"task", "coverage", "rate"})
+NAMES = frozenset({"task", "coverage", "rate"})
 _TRUTHS = {"true": True, "false": False}
 
 
@@ -21,14 +21,16 @@ class Options:
 PLAIN = Options()
 
 
-def take_options(pairs: Iterable[tuple[str, str]]) -> tuple[str | None, Options, list[tuple[str, str]]]:
-    """The task that is asked, the options, and the other parameters. Raises InvalidInput with every fault."""
+def take_options(
+    pairs: Iterable[tuple[str, str]], faults: list[Fault]
+) -> tuple[str | None, Options, list[tuple[str, str]]]:
+    """The task that is asked, the options, and the other parameters; where faults are added, options are of no use."""
     taken: dict[str, str] = {}
     others: list[tuple[str, str]] = []
     repeated: dict[str, None] = {}
     for pair in pairs:
         name, value = pair
-        if name not in _NAMES:
+        if name not in NAMES:
             others.append(pair)
         elif name in taken:
             repeated[name] = None
@@ -37,14 +39,12 @@ def take_options(pairs: Iterable[tuple[str, str]]) -> tuple[str | None, Options,
     task = taken.pop("task", None)
     if not taken and not repeated:
         return task, PLAIN, others
-    faults = [Fault(name, "is given more than once") for name in repeated]
+    faults += [Fault(name, "is given more than once") for name in repeated]
     coverage, rate = taken.get("coverage"), taken.get("rate")
     options = Options(
         None if coverage is None else _read_coverage(coverage, faults),
         rate is not None and _read_truth("rate", rate, faults),
     )
-    if faults:
-        raise InvalidInput(faults)
     return task, options, others
 
 

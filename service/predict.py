@@ -19,7 +19,7 @@ from starlette.responses import Response
 from starlette.routing import Match, Route
 from starlette.types import Receive, Scope, Send
 
-from contracts.errors import Fault, InvalidInput
+from contracts.errors import Fault, InvalidInput, MorrowError
 from service.answers import Answers
 from service.follower import Follower
 from service.forecaster import Forecaster
@@ -76,29 +76,41 @@ class Predict:
 
     async def _answer_query(self, query: bytes) -> bytes:
         now = self._now()
-        task, options, pairs = take_options(parse_query(query))
-        forecaster = self._follower.find(task)
-        row = forecaster.rules.read_query(pairs)
+        faults: list[Fault] = []
+        task, options, pairs = take_options(parse_query(query), faults)
+        forecaster = self._find(task, faults)
+        row = forecaster.rules.read_query(pairs, faults)
         if options.rate:
             return self._encode(await self._in_thread(forecaster.answer, row, now, options))
         return self._encode(forecaster.answer(row, now, options))
 
     async def _answer_batch(self, request: Request) -> Response:
-        task, options, others = take_options(parse_query(request.scope["query_string"]))
-        if others:
-            raise InvalidInput([Fault(printable(name), "is not a parameter of this path") for name, _ in others[:20]])
+        faults: list[Fault] = []
+        task, options, others = take_options(parse_query(request.scope["query_string"]), faults)
+        faults += [Fault(printable(name), "is not a parameter of this path") for name, _ in others[:20]]
         body = await read_body(request, self._settings)
         now = self._now()
-        forecaster = self._follower.find(task)
-        answered = await self._in_thread(self._answer_body, forecaster, body, now, options)
+        forecaster = self._find(task, faults)
+        answered = await self._in_thread(self._answer_body, forecaster, body, now, options, faults)
         return Response(answered, media_type="application/json")
 
-    def _answer_body(self, forecaster: Forecaster, body: bytes, now: int, options: Options) -> bytes:
-        questions = forecaster.rules.read_questions(body, self._settings.max_rows)
+    def _answer_body(
+        self, forecaster: Forecaster, body: bytes, now: int, options: Options, faults: list[Fault]
+    ) -> bytes:
+        questions = forecaster.rules.read_questions(body, self._settings.max_rows, faults)
         if options.rate and len(questions.rows) > MAX_RATE_ROWS:
             reason = f"is given for at most {MAX_RATE_ROWS} rows at once; the body asks for {len(questions.rows)}"
             raise InvalidInput([Fault("rate", reason)])
         return self._encode(Answers(forecaster.answers(questions.rows, now, options, questions.at_field)))
+
+    def _find(self, task: str | None, faults: list[Fault]) -> Forecaster:
+        """What answers. Where nothing does, faults that were found before are told of first."""
+        try:
+            return self._follower.find(task)
+        except MorrowError:
+            if faults:
+                raise InvalidInput(faults) from None
+            raise
 
     async def _in_thread(self, work: Callable[[*Ts], T], *given: *Ts) -> T:
         return await anyio.to_thread.run_sync(work, *given, limiter=self._batches)

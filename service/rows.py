@@ -20,6 +20,7 @@ from contracts.events import Event
 from contracts.task import Task
 from service.bodies import JsonObject, decode_json, decode_rows, decode_text, limit_values
 from service.literals import NumberLiteral, is_in_calendar, json_moment, json_number, json_text
+from service.options import NAMES
 from service.structs import AT_OF_MANY, AT_OF_ROW, Questions, Row, RowStructs, compile_structs
 
 MAX_FAULTS_PER_ROW = 50
@@ -49,9 +50,12 @@ class RowRules:
     structs: RowStructs
     kinds: Mapping[str, Literal["number", "category"]]
 
-    def read_query(self, pairs: Iterable[tuple[str, str]]) -> Row:
-        """One row from the parameters `at` and the features. Raises InvalidInput with every fault."""
-        faults: list[Fault] = []
+    def read_query(self, pairs: Iterable[tuple[str, str]], found: Sequence[Fault] = ()) -> Row:
+        """One row from the parameters `at` and the features.
+
+        Raises InvalidInput with every fault, those that were found before included.
+        """
+        faults = [*found]
         at, given = None, JsonObject()
         repeated: dict[str, None] = {}
         for name, value in pairs:
@@ -111,15 +115,16 @@ class RowRules:
             return Refusal(event_id, (Fault("event_id", "differs from the id in the path"),), text)
         return self._judge_event(given, text)
 
-    def read_questions(self, body: bytes, max_rows: int) -> Questions:
+    def read_questions(self, body: bytes, max_rows: int, found: Sequence[Fault] = ()) -> Questions:
         """The questions of a body of /predict: `{"rows": [{"at", "features"}]}`, or one row and many `at`.
 
-        Raises InvalidInput with every fault, HTTPException as `read_events`.
+        Raises InvalidInput with every fault, those that were found before included, HTTPException as `read_events`.
         """
         self._limit_values(body, max_rows)
         questions = self.structs.accept_questions(body)
         if questions is None:
-            questions = self._judge_questions(decode_json(decode_text(body)), max_rows)
+            questions = self._judge_questions(decode_json(decode_text(body)), max_rows, found)
+        _raise_any(found)
         _limit_rows(len(questions.rows), max_rows)
         if not questions.rows:
             raise InvalidInput([Fault("rows", "holds no row")])
@@ -195,11 +200,11 @@ class RowRules:
                     categories.append(category)
         return tuple(numbers), tuple(categories)
 
-    def _judge_questions(self, given: Any, max_rows: int) -> Questions:
+    def _judge_questions(self, given: Any, max_rows: int, found: Sequence[Fault]) -> Questions:
         if not isinstance(given, JsonObject):
-            raise InvalidInput([Fault("body", "is not a JSON object")])
+            raise InvalidInput([*found, Fault("body", "is not a JSON object")])
         if "rows" in given:
-            faults = _judge_names(given, ("rows",), (), "the fields of a body with rows")
+            faults = [*found, *_judge_body_names(given, ("rows",), "the fields of a body with rows")]
             rows = given["rows"]
             if not isinstance(rows, list):
                 raise InvalidInput([*faults, Fault("rows", "is not an array")])
@@ -207,7 +212,7 @@ class RowRules:
             judged = [self._judge_question(row, f"rows[{place}].", faults) for place, row in enumerate(rows)]
             questions = Questions(judged, AT_OF_ROW)
         else:
-            faults = _judge_names(given, ("features", "at"), (), "the fields of a body with one row")
+            faults = [*found, *_judge_body_names(given, ("features", "at"), "the fields of a body with one row")]
             moments = given.get("at", [])
             if not isinstance(moments, list):
                 faults.append(Fault("at", "is not an array of moments"))
@@ -266,6 +271,16 @@ def _judge_names(
     ]
 
 
+def _judge_body_names(given: JsonObject, required: Sequence[str], of: str) -> list[Fault]:
+    """The same of the body of a question, where a parameter of the query string is shown its place."""
+    return [
+        Fault(fault.field, f"is a parameter of the query string (POST /predict?{fault.field}=…), not of the body")
+        if fault.field in NAMES
+        else fault
+        for fault in _judge_names(given, required, (), of)
+    ]
+
+
 def _cap(faults: list[Fault]) -> tuple[Fault, ...]:
     if len(faults) <= MAX_FAULTS_PER_ROW:
         return tuple(faults)
@@ -273,7 +288,7 @@ def _cap(faults: list[Fault]) -> tuple[Fault, ...]:
     return (*faults[:MAX_FAULTS_PER_ROW], more)
 
 
-def _raise_any(faults: list[Fault]) -> None:
+def _raise_any(faults: Sequence[Fault]) -> None:
     if faults:
         raise InvalidInput(faults)
 

@@ -151,6 +151,7 @@ async def test_a_plus_must_be_escaped_and_is_never_read_as_another_moment(client
         ("carrier=%0d%0aERROR%20fake&distance=1", {"features.carrier"}),
         ("rate=yes&distance=1&carrier=UA", {"rate"}),
         ("coverage=0.9&coverage=0.8&rate=1&task=a&task=b&distance=1", {"coverage", "rate", "task"}),
+        ("coverage=2&rate=1&distance=nan", {"coverage", "rate", "features.distance", "features.carrier"}),
         ("", {"features.distance", "features.carrier"}),
         ("task=flights&task=flights&distance=1&carrier=UA", {"task"}),
     ],
@@ -162,6 +163,17 @@ async def test_a_query_that_breaks_a_rule_is_422_and_names_each_field(
     assert answer.status_code == 422
     assert answer.headers["content-type"] == "application/problem+json"
     assert {fault["field"] for fault in answer.json()["errors"]} == fields
+
+
+async def test_a_batch_names_faults_of_its_query_and_of_its_body_together(client: httpx.AsyncClient) -> None:
+    rows = [{"at": "2026-02-01", "features": ROW}]
+    answer = await client.post("/predict?coverage=2&color=red", json={"rows": rows, "rate": True, "more": 1})
+    assert answer.status_code == 422
+    found = {fault["field"]: fault["reason"] for fault in answer.json()["errors"]}
+    assert found.keys() == {"coverage", "color", "rate", "more", "rows[0].at"}
+    assert found["rate"].startswith("is a parameter of the query string (POST /predict?rate=")
+    refused = await client.post("/predict?coverage=2", json={"rows": [{"features": ROW}]})
+    assert [fault["field"] for fault in refused.json()["errors"]] == ["coverage"]
 
 
 async def test_rows_are_answered_in_order_and_as_by_get(client: httpx.AsyncClient) -> None:
