@@ -12,7 +12,7 @@ Legend: E members   n rows   C channels   r side of an image   q words of the lo
 import copy
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import torch
@@ -20,7 +20,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from trainer.layers import Dual, Embedding, Linear, ReLU, Time2Vec, TReLU, bend
-from trainer.network import Architecture, CohortNetwork
+from trainer.network import Architecture, CohortNetwork, Course
 
 # Channels of the first block; each further block doubles them.
 FIRST_CHANNELS = 16
@@ -45,8 +45,8 @@ class Conv(nn.Module):
         self.bias[member].uniform_(-bound, bound, generator=generator)
 
     def forward(self, x: Dual) -> Dual:
-        value = self._linear(x.value, self.bias.flatten())
-        return Dual(value, None if x.rate is None else self._linear(x.rate, None))
+        rate, curvature = (None if column is None else self._linear(column, None) for column in x[1:])
+        return Dual(self._linear(x.value, self.bias.flatten()), rate, curvature)
 
     def _linear(self, images: Tensor, bias: Tensor | None) -> Tensor:
         num_members, num_out, num_in = self.weight.shape[:3]
@@ -111,7 +111,7 @@ class ConvNetwork(nn.Module):
     Of `num_layers` layers with an activation the last is fully connected, of `width` units, and those before it are
     convolutions of 16, 32, 64, … channels; the paper's are 5 and 256. `num_trelu` counts from the last, so the plain
     ones come first. τ(u) joins the last convolution's pixels; before, time works through the TReLUs alone. Raises
-    ValueError where the numbers of a row are no square image.
+    ValueError where the numbers of a row are no square image, and for a single layer.
     """
 
     def __init__(
@@ -128,6 +128,8 @@ class ConvNetwork(nn.Module):
         self.side = math.isqrt(shape.num_numbers)
         if self.side**2 != shape.num_numbers or shape.num_categories:
             raise ValueError(f"{shape.num_numbers} numbers and {shape.num_categories} categories are no square image")
+        if not num_blocks:
+            raise ValueError("the fully connected layer needs a convolution before it: num_layers is at least 2")
         channels = [1] + [FIRST_CHANNELS * 2**block for block in range(num_blocks)]
         num_pixels = channels[-1] * (-(-self.side // 2**num_blocks)) ** 2
         self.time = Time2Vec(num_members, shape.time_width, shape.time_linear) if shape.is_timed else None
@@ -172,20 +174,33 @@ class ConvNetwork(nn.Module):
         u: Float[Tensor, "E n"],
     ) -> tuple[Float[Tensor, "E n K"], Float[Tensor, "E n K"]]:
         """F(x, u) and ∂F(x, u)/∂u with the image held."""
-        value, rate = self._layers(dense, u, with_rate=True)
-        return value, torch.zeros_like(value) if rate is None else rate
+        result = self._layers(dense, u, with_rate=True)
+        return result.value, torch.zeros_like(result.value) if result.rate is None else result.rate
+
+    def course(self, dense: Float[Tensor, "E n d"], codes: Int[Tensor, "E n q"]) -> Course:  # noqa: ARG002
+        """F(x, ·) with its rate and curvature, for who asks at many u: the first convolution is computed once.
+
+        Only for a network that sees time.
+        """
+        first, time = self._first(dense), self.time
+        assert time is not None, "a time-oblivious network has no course"
+        return lambda u: self._rest(first, time(u, with_rate=True, with_curvature=True))
 
     def _layers(self, dense: Tensor, u: Tensor, with_rate: bool) -> Dual:
-        tau: Dual | None = None if self.time is None else self.time(u, with_rate)
-        x = Dual(self._images(dense), None)
-        *before, last = self.activations
-        for convolution, activation in zip(self.convolutions, before, strict=True):
+        return self._rest(self._first(dense), None if self.time is None else self.time(u, with_rate))
+
+    def _first(self, dense: Tensor) -> Dual:
+        """What the first convolution, which no time reaches, makes of the images."""
+        convolved: Dual = self.convolutions[0](Dual(self._images(dense), None))
+        return convolved
+
+    def _rest(self, x: Dual, tau: Dual | None) -> Dual:
+        first, *before, last = self.activations
+        x = first(x, tau)
+        for convolution, activation in zip(self.convolutions[1:], before, strict=True):
             x = activation(convolution(x), tau)
         x = _flat(x, self.num_members)
-        if tau is not None:
-            rate = tau.rate if x.rate is None or tau.rate is None else torch.cat([x.rate, tau.rate], dim=-1)
-            x = Dual(torch.cat([x.value, tau.value], dim=-1), rate)
-        result: Dual = self.head(last(self.hidden(x), tau))
+        result: Dual = self.head(last(self.hidden(x if tau is None else _joined(x, tau)), tau))
         return result
 
     def _images(self, dense: Tensor) -> Tensor:
@@ -204,17 +219,27 @@ class ConvNetwork(nn.Module):
 
 def _over_pixels(gate: Dual) -> Dual:
     """From `(E, n, C)` to `(n, E·C, 1, 1)`."""
-
-    def moved(x: Tensor) -> Tensor:
-        return x.transpose(0, 1).flatten(1)[..., None, None]
-
-    return Dual(moved(gate.value), None if gate.rate is None else moved(gate.rate))
+    return _each(gate, lambda x: x.transpose(0, 1).flatten(1)[..., None, None])
 
 
 def _flat(images: Dual, num_members: int) -> Dual:
     """From `(n, E·C, r, r)` to `(E, n, C·r·r)`."""
+    return _each(images, lambda x: x.reshape(len(x), num_members, -1).transpose(0, 1))
 
-    def moved(x: Tensor) -> Tensor:
-        return x.reshape(len(x), num_members, -1).transpose(0, 1)
 
-    return Dual(moved(images.value), None if images.rate is None else moved(images.rate))
+def _each(x: Dual, moved: Callable[[Tensor], Tensor]) -> Dual:
+    rate, curvature = (None if column is None else moved(column) for column in x[1:])
+    return Dual(moved(x.value), rate, curvature)
+
+
+def _joined(x: Dual, tau: Dual) -> Dual:
+    """All columns beside each other."""
+    value = torch.cat([x.value, tau.value], dim=-1)
+    return Dual(value, _beside(x.rate, tau.rate), _beside(x.curvature, tau.curvature))
+
+
+def _beside(held_or_moving: Tensor | None, moving: Tensor | None) -> Tensor | None:
+    """Rates beside each other; those of the last columns alone where the others are held."""
+    if held_or_moving is None or moving is None:
+        return moving
+    return torch.cat([held_or_moving, moving], dim=-1)

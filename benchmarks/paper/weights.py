@@ -81,8 +81,9 @@ class WeightsNetwork(nn.Module):
         u: Float[Tensor, "E n"],
     ) -> tuple[Float[Tensor, "E n 2"], Float[Tensor, "E n 2"]]:
         """Logits and their rates."""
-        value, rate = self.weights(u, with_rate=True)
-        return _logits(dense, value), _logits(dense, torch.zeros_like(value) if rate is None else rate)
+        weights = self.weights(u, with_rate=True)
+        rate = torch.zeros_like(weights.value) if weights.rate is None else weights.rate
+        return _logits(dense, weights.value), _logits(dense, rate)
 
     def weights(self, u: Float[Tensor, "E n"], with_rate: bool = False) -> Dual:
         """w_1(t) … w_5(t), w_0(t) and their slopes, `(E, n, 6)`."""

@@ -118,6 +118,18 @@ def test_the_gradient_of_the_gi_loss_is_that_of_finite_differences(kind: str) ->
             assert difference == pytest.approx(gradient.reshape(-1)[position].item(), rel=1e-5, abs=1e-8)
 
 
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("num_trelu", [None, 0, 1, 2])
+def test_the_course_gives_value_rate_and_curvature(kind: str, num_trelu: int | None) -> None:
+    made, (dense, codes, u) = network(kind, num_trelu=num_trelu), inputs(kind)
+    value, rate, curvature = made.course(dense, codes)(u)
+    made.requires_grad_(False)
+    for got, expected in zip((value, rate), made.dual(dense, codes, u), strict=True):
+        torch.testing.assert_close(got, expected, rtol=0, atol=1e-12)
+    bent = torch.func.jvp(lambda at: made.dual(dense, codes, at)[1], (u,), (torch.ones_like(u),))[1]
+    torch.testing.assert_close(curvature, bent, rtol=0, atol=1e-9)
+
+
 def test_the_time_dependent_layers_are_the_last() -> None:
     kinds = [type(layer).__name__ for layer in conv(num_trelu=2).activations]
     assert kinds == ["ReLU", "ChannelTReLU", "TReLU"]
@@ -154,6 +166,12 @@ def test_code_0_learns_nothing() -> None:
     (gradient,) = torch.autograd.grad(made(dense, codes, u).square().sum(), [made.embedding.table])
     assert not gradient[:, 0].any()
     assert gradient[:, 1:].any()
+
+
+def test_a_single_layer_is_refused() -> None:
+    single = RECIPE.model_copy(update={"num_layers": 1})
+    with pytest.raises(ValueError, match="at least 2"):
+        ConvNetwork(architecture(single, 36, 0, 3, is_timed=True), [()], [0])
 
 
 def test_numbers_that_are_no_square_are_refused() -> None:
