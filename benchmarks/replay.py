@@ -20,7 +20,7 @@ from rich.table import Table
 
 from benchmarks.datasets import CHOSEN_ON, DATASETS, default_folder, load, split_names
 from benchmarks.streams import import_dataset, temporary_store
-from cli.replay import HEADINGS, held_cutoffs, save_pictures, summary, windows_table
+from cli.replay import head_method, held_cutoffs, save_pictures, summary, windows_table
 from contracts.clock import format_moment
 from trainer.device import choose_device
 from trainer.hindsight import (
@@ -124,11 +124,11 @@ def methods_table(replays: Mapping[str, Replay]) -> Table:
         means = [fmean(error for errors in shared if (error := errors[method]) is not None) for method in names]
         rows.append((name, _ERRORS[walked.task.error_name], str(len(shared)), *map(_figure, means)))
     for method in names:
-        table.add_column(HEADINGS.get(method, method), justify="right", no_wrap=True)
+        table.add_column(head_method(method), justify="right", no_wrap=True)
     for row in rows:
         table.add_row(*row)
     return table
 
 
-def _figure(value: float | None, form: str = ".4g") -> str:
-    return "–" if value is None else format(value, form)
+def _figure(value: float | None, form: str = "#.4g") -> str:
+    return "–" if value is None else format(value, form).rstrip(".")

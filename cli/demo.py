@@ -23,7 +23,7 @@ from rich.status import Status
 
 from cli.answering import await_version
 from cli.cycles import follow_cycle, request_cycle
-from cli.demo_report import WeekReport, budget, comparison, print_refusal, week_document, week_line, weeks_table
+from cli.demo_report import LEGEND, WeekReport, budget, comparison, print_refusal, week_document, week_line, weeks_table
 from cli.flights import WEEK, load_flights, read_task_file, to_events, week_start
 from cli.imports import post_events
 from cli.memory import PeakMemory
@@ -106,6 +106,7 @@ def _play(demo: Demo, num_weeks: int) -> dict[str, Any]:
             demo.console.print(week_line(reports[-1]), highlight=False)
         refused = _ask_too_late(demo, reports)
     demo.console.print(weeks_table(reports))
+    demo.console.print(LEGEND, highlight=False)
     for sentence in comparison(reports):
         demo.console.print(sentence, highlight=False)
     return {

@@ -12,12 +12,17 @@ from rich.table import Table
 from contracts.task import Training
 
 METHODS = ("gi", "all_past", "last_window", "base_rate")
-_NAMES = {"gi": "GI", "all_past": "all-past", "last_window": "last window", "base_rate": "base rate"}
+# Methods as the matrix names them; the document has older names for two.
+_NAMES = {"gi": "gi", "all_past": "baseline", "last_window": "last_window", "base_rate": "naive"}
+LEGEND = (
+    "baseline: the same network and budget without time, on all the past; last_window:\n"
+    "that on the newest window; naive: the shares of the classes there."
+)
 
 
 @dataclass(frozen=True)
 class WeekReport:
-    """One served week. Figures by method; GI has none in a week that no version could answer, and `note` says why."""
+    """One served week. Figures by method; gi has none in a week that no version could answer, and `note` says why."""
 
     start: str
     version: str | None
@@ -55,7 +60,7 @@ def weeks_table(weeks: Sequence[WeekReport]) -> Table:
     table.add_column("valid\nuntil", no_wrap=True)
     table.add_column("re-\nquests", justify="right", no_wrap=True)
     for method in METHODS:
-        table.add_column(_NAMES[method].replace(" ", "\n").replace("-", "-\n"), justify="right", no_wrap=True)
+        table.add_column(_NAMES[method].replace("_", "_\n"), justify="right", no_wrap=True)
     for week in weeks:
         table.add_row(
             week.start[:10],
@@ -94,20 +99,20 @@ def mean_figures(weeks: Sequence[WeekReport]) -> tuple[dict[str, float], dict[st
 
 
 def comparison(weeks: Sequence[WeekReport]) -> list[str]:
-    """One plain sentence for each rival: whether GI's mean log-loss is below its."""
+    """One plain sentence for each rival: whether gi's mean log-loss is below its."""
     answered = answered_by_all(weeks)
     if not answered:
-        return ["GI answered in no week, so nothing can be compared."]
+        return ["gi answered in no week, so nothing can be compared."]
     losses, _ = mean_figures(answered)
     sentences = []
     for rival in METHODS[1:]:
         verb = "beats" if losses["gi"] < losses[rival] else "does NOT beat"
-        sentences.append(f"GI {verb} {_NAMES[rival]}: mean log-loss {losses['gi']:.4f} against {losses[rival]:.4f}.")
+        sentences.append(f"gi {verb} {_NAMES[rival]}: mean log-loss {losses['gi']:.4f} against {losses[rival]:.4f}.")
     return sentences
 
 
 def budget(training: Training) -> str:
-    """The settings that bound a fit, the same for GI and the rival networks."""
+    """The settings that bound a fit, the same for gi and the rival networks."""
     history = "all past weeks" if training.history is None else f"the newest {training.history} weeks"
     return (
         f"Budget of every network: {training.num_seeds} seeds; {training.pretrain_epochs} epochs of at most "

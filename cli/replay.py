@@ -35,8 +35,8 @@ from trainer.reading import read
 from trainer.replay import RIVALS, Replay, Replayed, replay
 from trainer.settings import TrainerSettings
 
-# Shorter names of methods, and the rules that come before a fit.
-HEADINGS = {"last_window": "last"}
+# Methods as the matrix names them, where the document has another name; and the rules that come before a fit.
+METHOD_NAMES = {"erm": "baseline"}
 SKIPPING_RULES = ("min_rows", "classes")
 MATRIX_PICTURE, BAND_PICTURE = "matrix.png", "expected_and_realised.png"
 
@@ -116,21 +116,28 @@ def _follow(progress: Progress) -> Report:
 def windows_table(walked: Replay) -> Table:
     """One line a window at 80 columns: who answers, how many ages its cutoff validates, errors, and what became of it.
 
-    `closed` is a window whose error closed a horizon, most often of the version that had just been released.
+    `closed` is a window whose error closed a horizon, most often of the version that had just been released. Methods
+    that were scored nowhere have no column.
     """
     title = f"{walked.task.name}: {walked.task.error_name} on each window"
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, collapse_padding=True)
-    names = (HEADINGS.get(name, name) for name in errors_on_window(walked, walked.cutoffs[0]))
-    for heading in ("window", "model", "ages", *names):
+    errors = [errors_on_window(walked, cutoff) for cutoff in walked.cutoffs]
+    names = [name for name in errors[0] if any(error[name] is not None for error in errors)]
+    for heading in ("window", "model", "ages", *map(head_method, names)):
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("cycle", no_wrap=True)
     shut = {row.valid_until for row in closings(walked)}
-    for cutoff in walked.cutoffs:
-        table.add_row(*_row(walked, cutoff, shut))
+    for cutoff, error in zip(walked.cutoffs, errors, strict=True):
+        table.add_row(*_row(walked, cutoff, [error[name] for name in names], shut))
     return table
 
 
-def _row(walked: Replay, cutoff: Replayed, shut: set[int]) -> tuple[str, ...]:
+def head_method(name: str) -> str:
+    """The heading of a method's column, narrow enough for 80 columns."""
+    return METHOD_NAMES.get(name, name).replace("_", "_\n")
+
+
+def _row(walked: Replay, cutoff: Replayed, errors: Sequence[float | None], shut: set[int]) -> tuple[str, ...]:
     moment = format_moment(cutoff.origin)
     failure = first_failure(cutoff.decisions)
     state = "released" if failure is None else "skipped" if failure.rule in SKIPPING_RULES else "held"
@@ -140,7 +147,7 @@ def _row(walked: Replay, cutoff: Replayed, shut: set[int]) -> tuple[str, ...]:
         moment[:10] if walked.task.window >= timedelta(days=1) else moment[:16],
         cutoff.served[0] if cutoff.served else "–",
         str(cutoff.horizon),
-        *(_figure(value) for value in errors_on_window(walked, cutoff).values()),
+        *map(_figure, errors),
         state,
     )
 
@@ -157,21 +164,25 @@ def held_cutoffs(walked: Replay) -> list[str]:
 def summary(walked: Replay) -> list[str]:
     """The figures of the whole replay, a sentence each."""
     outcomes = find_outcomes(walked)
-    inside, beyond = errors_by_horizon(walked, outcomes)
     rows = closings(walked)
     windows = {row.valid_until for row in rows}
     return [
         f"Inside the 90 % band: {_share(inside_band(outcomes))} of {len(outcomes)} errors by age and window.",
         f"Inside 90 % intervals or sets: {_share(realised_coverage(outcomes))} of the scored rows.",
-        f"Mean error inside horizons {_figure(inside)}, beyond {_figure(beyond)}; {_paired(walked, outcomes)}.",
+        _before_and_after(walked, outcomes),
         f"Horizons closed: {len(rows)}, by the errors of {len(windows)} windows.",
         f"Seconds: {_seconds([cutoff.seconds for cutoff in walked.cutoffs])}.",
     ]
 
 
-def _paired(walked: Replay, outcomes: Sequence[Outcome]) -> str:
+def _before_and_after(walked: Replay, outcomes: Sequence[Outcome]) -> str:
+    """What a horizon that ended before `max_age` was worth: the error before its end beside that after it."""
+    before, after = errors_by_horizon(walked, outcomes)
+    if before is None or after is None:
+        return "No model was scored both before and after the end of its horizon."
     difference = paired_difference(walked, outcomes)
-    return "no window has both" if difference is None else f"on the same windows {difference:+.4g}"
+    same = "" if difference is None else f"; on the same windows older models erred by {difference:+.4g}"
+    return f"Models erred {_figure(before)} before the end of their horizon and {_figure(after)} after it{same}."
 
 
 def _seconds(stages: Sequence[Mapping[str, float]]) -> str:
@@ -184,4 +195,4 @@ def _share(value: float | None) -> str:
 
 
 def _figure(value: float | None) -> str:
-    return "–" if value is None else f"{value:.4g}"
+    return "–" if value is None else f"{value:#.4g}".rstrip(".")

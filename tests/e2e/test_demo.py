@@ -65,9 +65,9 @@ def test_a_moment_past_the_horizon_is_refused_with_its_bound(document: dict[str,
 
 def test_winners_and_losers_are_said_plainly(printed: str, document: dict[str, Any]) -> None:
     losses = document["weeks"][0]["log_loss"]
-    for rival, name in {"all_past": "all-past", "last_window": "last window", "base_rate": "base rate"}.items():
+    for rival, name in {"all_past": "baseline", "last_window": "last_window", "base_rate": "naive"}.items():
         verb = "beats" if losses["gi"] < losses[rival] else "does NOT beat"
-        assert f"GI {verb} {name}" in printed
+        assert f"gi {verb} {name}" in printed
 
 
 def test_nothing_is_left_running_or_lying_about(printed: str, folder: Path) -> None:

@@ -250,7 +250,7 @@ def test_tables_sentences_and_pictures_tell_of_every_window(engine: Engine, sche
     table = windows_table(walked)
     assert table.row_count == len(walked.cutoffs)
     assert len(served_outcomes(walked)) == sum(cutoff.served is not None for cutoff in walked.cutoffs)
-    assert _starts(summary(walked)) == ["Inside", "Inside", "Mean", "Horizons", "Seconds:"]
+    assert _starts(summary(walked)) == ["Inside", "Inside", "Models", "Horizons", "Seconds:"]
     save_pictures(walked, tmp_path / "pictures")
     files = sorted(file.name for file in (tmp_path / "pictures").iterdir())
     assert files == ["expected_and_realised.png", "matrix.png"]

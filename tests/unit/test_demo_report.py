@@ -37,10 +37,10 @@ def test_means_are_taken_over_answered_weeks_only() -> None:
 
 def test_a_defeat_is_said_plainly() -> None:
     won, lost = comparison([week(0.65)])[1:], comparison([week(0.65)])[0]
-    assert lost.startswith("GI does NOT beat all-past")
-    assert won[0].startswith("GI beats last window")
-    assert won[1].startswith("GI does NOT beat base rate")
+    assert lost.startswith("gi does NOT beat baseline")
+    assert won[0].startswith("gi beats last_window")
+    assert won[1].startswith("gi does NOT beat naive")
 
 
 def test_nothing_is_compared_where_nothing_was_answered() -> None:
-    assert comparison([week(None)]) == ["GI answered in no week, so nothing can be compared."]
+    assert comparison([week(None)]) == ["gi answered in no week, so nothing can be compared."]
