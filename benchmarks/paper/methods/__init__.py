@@ -3,6 +3,7 @@
 What needs a library of the laboratory imports it where it is run.
 """
 
+from benchmarks.paper.methods.cdot import cdot_method
 from benchmarks.paper.methods.house import (
     extrapolated_linear_method,
     gbdt_method,
@@ -17,4 +18,5 @@ METHODS: dict[str, Method] = {
     "naive": naive_method,
     "gbdt": gbdt_method,
     "extrapolated_linear": extrapolated_linear_method,
+    "cdot": cdot_method,
 }
