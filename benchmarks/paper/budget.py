@@ -31,6 +31,15 @@ def row_visits(split: Split, training: Training, method: str) -> int:
     return sum(_visits(split, phase, training) for phase in _phases(split, training, method))
 
 
+def budget(split: Split, training: Training, entry: Entry) -> str:
+    """What one model of a cell spends, in words."""
+    num_rows = f"{len(split.known.u):,} rows"
+    own = {"gbdt": f"trees on {num_rows}, as many as their newest fifth likes", "extrapolated_linear": num_rows}
+    if entry.config == "rule":
+        return "no fit"
+    return own.get(entry.method) or f"{row_visits(split, training, entry.method):,} row visits a model"
+
+
 def expected_seconds(split: Split, training: Training, entry: Entry, num_models: int) -> float:
     """About how long a cell takes on one thread."""
     if entry.config == "rule" or entry.method in ("gbdt", "extrapolated_linear"):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from benchmarks.paper.budget import expected_seconds, row_visits
+from benchmarks.paper.budget import budget, expected_seconds
 from benchmarks.paper.cells import Cell, Kept, failed, filled, missing, moved
 from benchmarks.paper.report import line
 from benchmarks.paper.runs import cut, missing_file, score
@@ -32,10 +32,10 @@ class Bench:
 
 @dataclass(frozen=True)
 class Job:
-    """One fit, the cells that show it, rows that each of its models reads, and about how many seconds it takes."""
+    """One fit, the cells that show it, what each of its models spends, and about how many seconds it takes."""
 
     entries: tuple[Entry, ...]
-    num_visits: int
+    budget: str
     seconds: float
 
 
@@ -47,9 +47,7 @@ def list_costs(bench: Bench, entries: Sequence[Entry]) -> None:
         bench.console.print(f"{name:10} {len(jobs):3} fits, about {minutes:.0f} minutes: {TABLES[name].title}")
         for job in jobs:
             entry = job.entries[0]
-            text = (
-                f"{entry.set:14} {entry.label:28} {entry.config:9} {job.seconds:7.0f} s {job.num_visits:12,} row visits"
-            )
+            text = f"{entry.set:14} {entry.label:28} {entry.config:9} {job.seconds:7.0f} s  {job.budget}"
             bench.console.print(f"    {text}")
 
 
@@ -120,8 +118,8 @@ def _job(bench: Bench, entries: tuple[Entry, ...]) -> Job:
     entry = entries[0]
     paper_set = bench.load(entry.set)
     split, training = cut(paper_set, paper_set.test_origin, entry.recipe.training)
-    num_visits = 0 if entry.config == "rule" else row_visits(split, training, entry.method)
-    return Job(entries, num_visits, expected_seconds(split, training, entry, bench.num_models))
+    seconds = expected_seconds(split, training, entry, bench.num_models)
+    return Job(entries, budget(split, training, entry), seconds)
 
 
 def _run(bench: Bench, job: Job) -> dict[Entry, Cell]:
@@ -134,8 +132,8 @@ def _run(bench: Bench, job: Job) -> dict[Entry, Cell]:
 
 def _tell(bench: Bench, job: Job, found: dict[Entry, Cell], registry: "Registry | None") -> None:
     for entry, cell in found.items():
-        bench.console.print(f"{line(cell)}; {job.num_visits:,} row visits a model")
+        bench.console.print(f"{line(cell)}; {job.budget}")
         if registry is not None:
             from benchmarks.paper.log import log_cell
 
-            log_cell(registry, cell, entry.recipe.training, job.num_visits)
+            log_cell(registry, cell, entry.recipe.training, job.budget)

@@ -39,15 +39,15 @@ def open_registry(where: str) -> "Registry":
     return Registry(url)
 
 
-def log_cell(registry: "Registry", cell: Cell, training: Training, num_visits: int) -> None:
-    """One run with a cell's figures, its recipe, what chose it, and its budget in row visits."""
+def log_cell(registry: "Registry", cell: Cell, training: Training, budget: str) -> None:
+    """One run with a cell's figures, its recipe, what chose it, and its budget."""
     name = f"{cell['table']} {cell['set']} {cell['method']} {cell['config']}"
-    tags = {key: str(cell[key]) for key in ("table", "set", "method", "config", "chosen_by")}
+    texts = {key: cell[key] for key in ("table", "set", "method", "config", "metric", "chosen_by")}
+    tags = {key: str(text) for key, text in texts.items()} | {"budget": budget}
     run = registry.start_run(EXPERIMENT, name, tags)
     now = time.time_ns() // 1_000_000
     figures = {key: cell[key] for key in ("mean", "std", "published", "published_std", "seconds")}
     metrics = [(key, value, 0, now) for key, value in figures.items() if value is not None]
-    metrics.append(("row_visits", float(num_visits), 0, now))
     registry.log(run, metrics, {key: str(value) for key, value in training.model_dump().items()}, {})
     registry.end_run(run, "FINISHED", None)
 

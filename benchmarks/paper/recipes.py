@@ -25,7 +25,11 @@ Changes = Mapping[str, Any]
 
 CHOSEN, RELEASED = (Path(__file__).parent / name for name in ("chosen.toml", "released.toml"))
 
-_PAPER: Changes = {"calendar": (), "finetune_windows": 2, "weight_decay": 0.0, "averaged": 0.0, "delta_mode": "warm"}
+# δ is looked for on the whole minibatch.
+_PAPER: Changes = {
+    "calendar": (), "finetune_windows": 2, "weight_decay": 0.0, "averaged": 0.0, "delta_mode": "warm",
+    "delta_rows": 1024,
+}  # fmt: skip
 _SMALL_TIME: Changes = {"time_width": 8, "time_linear": 2}
 _LARGE_TIME: Changes = {"time_width": 16, "time_linear": 4}
 
@@ -99,6 +103,12 @@ PAPER: dict[str, Training] = {
     ),
 }  # fmt: skip
 
+# Rivals that no recipe of a network tells anything.
+_OWN_CHOICES = {
+    "gbdt": "settings of trainer.methods.gbdt, number of trees on the newest fifth of the rows",
+    "extrapolated_linear": "degree and reach on its own earlier domains",
+}
+
 # Methods whose objective has a λ, and the values that the paper picked from.
 WEIGHTED = ("gi", "grad_reg", "time_perturb")
 WEIGHTS: Sequence[Changes] = tuple({"gi_weight": weight} for weight in (0.01, 0.1, 0.5, 1.0))
@@ -158,6 +168,8 @@ def _paper(set_name: str, method: str) -> Recipe:
 
 
 def _released(set_name: str, method: str) -> Recipe:
+    if method in _OWN_CHOICES:
+        return Recipe(Training(), _OWN_CHOICES[method])
     found = read_choices(RELEASED).get(set_name, {})
     choice = found.get(method) or found.get("gi")
     if choice is None:

@@ -23,6 +23,7 @@ EXPLAINED = (
     "appendix, one network a model; `released` is what the service trains, a cohort that answers as one model; `rule` "
     "costs no fit."
 )
+_NAMES_WIDTH, _COLUMN_WIDTH = 30, 17
 # Rows of later papers and of our goals, under the table of what is released.
 _BESIDE = (("successors", "drain", "DRAIN 2023"), ("successors", "koodos", "Koodos 2024"), ("goal", "gi", "our goal"))
 
@@ -83,7 +84,9 @@ def draw(console: Console, drawn: Grid) -> None:
     table = Drawing(*drawn.header, title=drawn.title, title_justify="left", box=box.SIMPLE, show_lines=True)
     for row in drawn.rows:
         table.add_row(*row)
-    console.print(table)
+    # As wide as it needs: a terminal may scroll, and a log has no width.
+    width = max(console.width, _NAMES_WIDTH + _COLUMN_WIDTH * len(drawn.header))
+    Console(file=console.file, width=width).print(table)
 
 
 def write_markdown(file: Path, drawn: Sequence[Grid], notes: Sequence[str]) -> None:

@@ -26,9 +26,9 @@ def test_every_cell_is_a_run_with_its_recipe(mlflow_url: str, tmp_path: Path) ->
         "published": 14.9,
         "published_std": 0.9,
         "seconds": ours["seconds"],
-        "row_visits": 64_000,
     }
     assert logged.data.params["pretrain_epochs"] == "30"
+    assert logged.data.tags["budget"] == "64,000 row visits a model"
     assert logged.data.tags["chosen_by"] == ours["chosen_by"]
 
 
