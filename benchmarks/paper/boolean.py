@@ -179,13 +179,17 @@ class Setting:
 
 @dataclass(frozen=True)
 class Result:
-    """A setting's scores: accuracy in percent of each draw `(E,)`, and mean log-loss on the choosing snapshot."""
+    """A setting's scores: accuracy in percent of each draw `(E,)`, and mean log-loss on the choosing snapshot.
+
+    `still` is the accuracy at t = 3 of the weights of t = 0: where it equals that of their own, time did not help.
+    """
 
     setting: Setting
     chosen_by: float
     known: NDArray[np.float64]
     before: NDArray[np.float64]
     target: NDArray[np.float64]
+    still: NDArray[np.float64]
 
 
 def settings(activations: Sequence[Activation], lengths: Sequence[int]) -> Iterator[Setting]:
@@ -232,6 +236,7 @@ def score(setting: Setting, seeds: Sequence[int]) -> Result:
         known=np.mean([accuracy(whole[:, t], t) for t in KNOWN], axis=0),
         before=accuracy(earlier, last),
         target=accuracy(whole[:, TARGET], TARGET),
+        still=accuracy(whole[:, 0], TARGET),
     )
 
 
@@ -262,7 +267,8 @@ def show(result: Result) -> None:
     target, before = result.target, result.before
     print(
         f"{result.setting.method:9} known {result.known.mean():5.1f}  t = 2 {before.mean():5.1f} "
-        f"(log-loss {result.chosen_by:.3f})  t = 3 {target.mean():5.1f} ± {target.std():4.1f}  {result.setting.name}",
+        f"(log-loss {result.chosen_by:.3f})  t = 3 {target.mean():5.1f} ± {target.std():4.1f} "
+        f"(weights of t = 0: {result.still.mean():5.1f})  {result.setting.name}",
         flush=True,
     )
 

@@ -135,8 +135,8 @@ def test_erm_follows_the_flares_and_is_a_coin_at_the_target() -> None:
 def test_the_choice_does_not_look_at_the_target() -> None:
     setting = next(settings(["relu"], [1]))
     good, bad = (np.full(2, accuracy) for accuracy in (80.0, 50.0))
-    first = Result(setting, chosen_by=0.7, known=good, before=bad, target=bad)
-    second = Result(setting, chosen_by=0.8, known=good, before=bad, target=good)
+    first = Result(setting, chosen_by=0.7, known=good, before=bad, target=bad, still=bad)
+    second = Result(setting, chosen_by=0.8, known=good, before=bad, target=good, still=bad)
     assert chosen([second, first]) is first
 
 
