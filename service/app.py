@@ -73,7 +73,9 @@ def make_app(settings: ServiceSettings) -> FastAPI:
         store.close()
         log.info("service.stopped")
 
-    app = FastAPI(title="Morrow", version=VERSION, description=DESCRIPTION, lifespan=lifespan, redoc_url=None)
+    app = FastAPI(
+        title="Morrow", version=VERSION, description=DESCRIPTION, lifespan=lifespan, docs_url=None, redoc_url=None
+    )
     app.add_middleware(Authenticate, keyring=keyring, settings=settings)
     app.add_middleware(CountRequests, metrics=metrics)
     handle_problems(app, metrics)
@@ -83,7 +85,7 @@ def make_app(settings: ServiceSettings) -> FastAPI:
     app.include_router(cycles_router(store, settings))
     app.include_router(releases_router(store, registry, settings))
     app.include_router(health_router(follower, metrics))
-    app.include_router(pages_router(store, follower))
+    app.include_router(pages_router(store, follower, settings))
     _describe(app)
     return app
 

@@ -19,7 +19,7 @@ from service.problems import problem_of
 from service.settings import ServiceSettings
 
 HEALTH = frozenset({"/livez", "/readyz"})
-PUBLIC = {"docs": frozenset({"/docs", "/docs/oauth2-redirect", "/openapi.json"}), "metrics": frozenset({"/metrics"})}
+PUBLIC = {"docs": frozenset({"/docs", "/openapi.json"}), "metrics": frozenset({"/metrics"})}
 _NAME = "morrow.key"
 _LONGEST_HEADER = 1024
 

@@ -1,5 +1,6 @@
 """The status of a task: what answers, until when, how wrong it is, why it does not, and what to expect next."""
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -10,7 +11,7 @@ from contracts.task import Task
 from service.follower import Follower
 from service.forecaster import Forecaster
 from service.releases import describe_release
-from service.standing import Standing, seconds_since_release, state_of, why_stale
+from service.standing import RealisedError, Standing, seconds_since_release, state_of, why_stale
 
 
 def describe_standing(
@@ -70,11 +71,11 @@ def describe_champion(forecaster: Forecaster) -> dict[str, Any]:
     }
 
 
-def describe_live_errors(forecaster: Forecaster, standing: Standing) -> list[dict[str, Any]]:
+def describe_live_errors(forecaster: Forecaster, errors: Sequence[RealisedError]) -> list[dict[str, Any]]:
     """Expected beside realised, by age; null where nothing is promised beyond the horizon, or nothing labelled yet."""
     manifest = forecaster.manifest
     expected = {age.age: age for age in manifest.ages}
-    realised = {found.age: found for found in standing.realised}
+    realised = {found.age: found for found in errors}
     shown = []
     for age in sorted({*expected, *realised}):
         promise, found = expected.get(age), realised.get(age)

@@ -104,7 +104,7 @@ def tasks_router(store: Store, follower: Follower, settings: ServiceSettings) ->
                 "num_events": num_events,
                 **describe_model(follower, name, forecaster),
                 **describe_standing(schema.task, forecaster, standing, now, cycle_limit),
-                "live_errors": [] if forecaster is None else describe_live_errors(forecaster, standing),
+                "live_errors": [] if forecaster is None else describe_live_errors(forecaster, standing.realised),
                 "last_verdict": next((_shorten(cycle) for cycle in shown if cycle["verdict"]), None),
                 "cycles": shown,
                 "next_cycle": next_cycle(schema.task, to_micros(now)),

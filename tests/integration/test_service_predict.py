@@ -250,8 +250,7 @@ async def test_other_methods_are_405_and_the_document_lists_predict(client: http
     for verb in ("get", "post"):
         names = {parameter["name"] for parameter in document["paths"]["/predict"][verb]["parameters"]}
         assert {"task", "coverage", "rate"} <= names
-    assert "/predict" not in (await client.get("/docs")).text
-    assert (await client.get("/docs")).status_code == 200
+    assert "<code>/predict</code>" in (await client.get("/docs")).text
 
 
 async def test_metrics_count_by_route_template_and_name_the_version(client: httpx.AsyncClient) -> None:

@@ -12,6 +12,7 @@ from sqlalchemy import Engine
 
 from contracts.catalog import find_task
 from contracts.choices import Choice, record_choice
+from contracts.clock import format_moment
 from contracts.cycles import request_cycle
 from contracts.task import Training
 from service.copies import Current, write_current
@@ -213,12 +214,32 @@ async def test_the_page_shows_what_answers_and_escapes_what_others_wrote(
     assert "<script>" not in page.text
 
 
+async def test_the_page_shows_ages_with_their_limits_and_what_to_be_warned_of(
+    client: httpx.AsyncClient, tmp_path: Path
+) -> None:
+    await client.put("/tasks/flights", json=TASK)
+    folder = write_version(tmp_path / "offline" / "models" / "flights" / "7")
+    write_current(folder.parent, Current("7", CUTOFF + WEEK))
+    async with serving(service_settings(DEAD, tmp_path / "offline", cycle_limit_seconds=1e6)) as offline:
+        page = (await offline.get("/")).text
+    assert "<th>limit</th>" in page
+    assert f"<td>{format_moment(CUTOFF + WEEK)[:10]} 00:00:00Z</td>" in page  # the window of age 1
+    assert "a version may expire before the next one is released" in page
+
+
+async def test_what_may_be_asked_is_a_page_that_needs_no_internet(client: httpx.AsyncClient) -> None:
+    page = (await client.get("/docs")).text
+    for shown in ("/tasks/{task}/override", "coverage", "openapi.json"):
+        assert shown in page
+    assert "http" not in page.replace("http-equiv", "")
+
+
 async def test_without_a_database_the_page_still_shows_what_answers(tmp_path: Path) -> None:
     folder = write_version(tmp_path / "models" / "flights" / "7")
     write_current(folder.parent, Current("7", CUTOFF + WEEK))
     async with serving(service_settings(DEAD, tmp_path)) as client:
         page = await client.get("/")
-        assert (page.status_code, "2026-02-05T00:00:00Z" in page.text) == (200, True)
+        assert (page.status_code, "2026-02-05 00:00:00Z" in page.text) == (200, True)
         assert "secret" not in page.text
         tasks = await client.get("/tasks")
         assert (tasks.status_code, tasks.headers["retry-after"]) == (503, "1")
