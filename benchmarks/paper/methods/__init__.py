@@ -4,6 +4,10 @@ What needs a library of the laboratory imports it where it is run.
 """
 
 from benchmarks.paper.methods.cdot import cdot_method
+from benchmarks.paper.methods.deep_ode import deep_ode_method
+from benchmarks.paper.methods.ftpl import ftpl_method
+from benchmarks.paper.methods.ftrl import ftrl_method
+from benchmarks.paper.methods.generative import generative_method
 from benchmarks.paper.methods.house import (
     extrapolated_linear_method,
     gbdt_method,
@@ -19,4 +23,8 @@ METHODS: dict[str, Method] = {
     "gbdt": gbdt_method,
     "extrapolated_linear": extrapolated_linear_method,
     "cdot": cdot_method,
+    "generative": generative_method,
+    "deep_ode": deep_ode_method,
+    "ftpl": ftpl_method,
+    "ftrl": ftrl_method,
 }
