@@ -109,6 +109,18 @@ class Guard(Spec):
     )
 
 
+class Boosting(Spec):
+    """What LightGBM is set to where it is a rival; each fit finds its number of rounds itself."""
+
+    learning_rate: float = Field(0.1, ge=0.01, le=1)
+    num_leaves: int = Field(31, ge=2, le=1024)
+    min_rows: int = Field(20, ge=1, description="least rows of a leaf")
+    feature_share: float = Field(1.0, gt=0, le=1, description="share of the columns that a tree is drawn")
+    half_life: float = Field(13.0, gt=0, description="windows before the origin at which a row weighs half")
+    reads_time: bool = Field(True, description="whether it reads model time")
+    reads_calendar: bool = Field(True, description="whether it reads the calendar's phases")
+
+
 class Training(Spec):
     """The recipe: network, objective and schedule of one fit. Times are in windows, rates are Adam's learning rates."""
 
@@ -146,6 +158,7 @@ class Training(Spec):
     delta_steps: int = Field(2, ge=1, le=64, description="ascent steps of δ, or points of its grid")
     delta_rate: float = Field(0.5, gt=0, description="length of one ascent step, as a share of delta_max")
     delta_rows: int = Field(256, ge=1, description="rows of a minibatch that δ is looked for on; all at most")
+    boosting: Boosting = Field(Boosting(), description="of the rival `gbdt`; our own fits do not read it")
     tune: bool = Field(
         False,
         description="whether the trainer chooses a better recipe, once, by rolling origins inside the rows known at "

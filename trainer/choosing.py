@@ -23,7 +23,7 @@ from trainer.attempt import Attempt, begin, in_store
 from trainer.kept import recipe_folder
 from trainer.reading import Reading
 from trainer.space import PROVEN, space_of
-from trainer.trials import known_origins, score_reading
+from trainer.trial_origins import known_origins, score_reading
 from trainer.tune import Budget, Trial
 
 log = structlog.get_logger(__name__)

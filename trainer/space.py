@@ -1,4 +1,5 @@
-"""Where recipes are looked for: the values that each setting may take, in order.
+"""Where recipes are looked for: the values that each setting may take, in order. `NETWORK` is that of our methods,
+`BOOSTING` that of the rival LightGBM, whose settings stand in a part of the recipe: `boosting.num_leaves`.
 
 What a space does not name stays as the task has it: the method, the number of seeds, how δ is searched. Values stand in
 the order of their size, so that the sampler can tell near from far; those of `UNORDERED` have none. λ = 0 is not among
@@ -35,6 +36,17 @@ NETWORK: Space = {
     "gi_weight": (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0),
     "gi_pretrain": (False, True),
     "delta_max": (0.25, 0.5, 1.0, 2.0, 4.0, 8.0),
+}
+
+BOOSTING: Space = {
+    "history": (4, 12, 26, None),
+    "boosting.learning_rate": (0.02, 0.05, 0.1, 0.2),
+    "boosting.num_leaves": (7, 15, 31, 63, 127),
+    "boosting.min_rows": (5, 20, 50, 100, 300),
+    "boosting.feature_share": (0.4, 0.7, 1.0),
+    "boosting.half_life": (2.0, 4.0, 13.0, 26.0, 52.0, 1000.0),
+    "boosting.reads_time": (False, True),
+    "boosting.reads_calendar": (False, True),
 }
 
 # Recipes that won elsewhere, tried before any is drawn: a short search then starts from what is known to work. Each was
@@ -76,8 +88,20 @@ def space_of(task: Task) -> Space:
 
 def merge(base: Training, drawn: Mapping[str, Any]) -> Training:
     """The recipe with drawn settings; a TReLU layer or a linear entry more than there is room for is left out."""
-    values = base.model_dump() | dict(drawn)
+    values = base.model_dump()
+    for name, value in drawn.items():
+        *path, last = name.split(".")
+        part = values[path[0]] if path else values
+        part[last] = value
     values["time_linear"] = min(values["time_linear"], values["time_width"])
     if values["num_trelu"] is not None:
         values["num_trelu"] = min(values["num_trelu"], values["num_layers"])
     return Training.model_validate(values)
+
+
+def value_of(training: Training, name: str) -> Any:
+    """The recipe's value of a setting of a space."""
+    found: Any = training
+    for part in name.split("."):
+        found = getattr(found, part)
+    return found

@@ -6,7 +6,7 @@ paper. All recipes are scored at the same origins, on the same windows, from the
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import groupby
 from typing import TypeVar
 
@@ -14,28 +14,22 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from contracts.clock import Clock, format_moment
-from contracts.columns import EventColumns
-from contracts.errors import CycleError
-from contracts.task import Task, Training
-from trainer.dataset import Encoded, Encoder, draw_in_labels, encode, fit_encoder
+from contracts.clock import Clock
+from contracts.task import Training
+from trainer.dataset import Encoded
 from trainer.fit import Member, draw_network, outputs, train
-from trainer.judge import reason_to_skip
 from trainer.methods import METHODS
 from trainer.network import Build, CohortNetwork, Network
-from trainer.reading import Reading
-from trainer.score import complete_until, in_window, row_errors
 from trainer.steps import num_steps
 
 # Origins of a choice, and how many of them a trial fits before it is asked whether to go on.
 MAX_ORIGINS = 9
 PER_BUNCH = 3
-# Share of the origins, the oldest, that are left out where there are enough: their fits know too little to tell recipes
-# apart.
-_OLDEST_SHARE = 1 / 3
-_SEED = 0
+SEED = 0
 # What a step and a multiply-add cost on one thread, in seconds; only ratios between recipes count.
 _SECONDS_PER_STEP, _SECONDS_PER_OPERATION = 1e-3, 2.5e-10
+# The same of a row in a round of LightGBM, by the leaves of its tree.
+_SECONDS_PER_BOOSTED_ROW = 2e-9
 
 Watch = Callable[[], object]
 T = TypeVar("T")
@@ -104,63 +98,12 @@ def pick_evenly(items: Sequence[T], most: int) -> list[T]:
     return [items[place] for place in places]
 
 
-def known_origins(reading: Reading) -> list[int]:
-    """Origins that a choice can be made on at the reading's cutoff, oldest first; moments in microseconds.
-
-    Each can be fitted, and the window that begins at it is complete: all of its labels are due.
-    """
-    task = reading.schema.task
-    starts = np.unique(task.clock.window_starts(reading.events.as_of(reading.cutoff).at))
-    complete = [int(start) for start in starts if start < complete_until(task, reading.cutoff)]
-    usable = [start for start in complete if reason_to_skip(task, reading.fit_rows(start)) is None]
-    num_left_out = min(int(len(usable) * _OLDEST_SHARE), max(0, len(usable) - task.guard.min_pairs))
-    return pick_evenly(usable[num_left_out:], MAX_ORIGINS)
-
-
-def cut_reading(reading: Reading, starts: Sequence[int], training: Training) -> list[Origin]:
-    """These origins as a recipe sees them: with its history, its calendar and an encoder of their own.
-
-    Raises CycleError where its history leaves an origin too few rows, or one class.
-    """
-    task = reading.schema.task.with_training(training)
-    reading = replace(reading, schema=replace(reading.schema, task=task))
-    labelled = reading.events.as_of(reading.cutoff)
-    return [_cut(reading, labelled, start) for start in starts]
-
-
-def _cut(reading: Reading, labelled: EventColumns, start: int) -> Origin:
-    task, known = reading.schema.task, reading.fit_rows(start)
-    if (reason := reason_to_skip(task, known)) is not None:
-        raise CycleError(f"Nothing can be fitted as of {format_moment(start)}: {reason}.")
-    encoder = fit_encoder(task, known, start)
-    later = []
-    for age in range(task.guard.max_age):
-        window = start + age * task.clock.window
-        rows = draw_in_labels(task, in_window(labelled, window, task.clock), known)
-        if len(rows) and window < complete_until(task, reading.cutoff):
-            later.append(Later(encode(encoder, rows), _error_on(task, encoder, rows)))
-    return Origin(encode(encoder, known), encoder.vocabulary_sizes, encoder.num_outputs, tuple(later))
-
-
-def _error_on(task: Task, encoder: Encoder, rows: EventColumns) -> Callable[[NDArray[np.float32]], float]:
-    """The error that the task is judged by, of raw outputs on these rows."""
-
-    def error(raw: NDArray[np.float32]) -> float:
-        answers = [raw[:, 0] * encoder.label_scale + encoder.label_mean]
-        if task.is_classification:
-            logits = raw.astype(np.float64)
-            answers = [np.exp(logits - np.logaddexp.reduce(logits, axis=1, keepdims=True)).astype(np.float32)]
-        return float(row_errors(task, encoder.classes, answers, rows).mean())
-
-    return error
-
-
 def _errors(origins: Sequence[Origin], training: Training, shared: Shared, watch: Watch) -> list[float]:
     """The error on each later window of origins that are fitted side by side, as far as they know as many classes."""
     plan, errors = METHODS[training.method](training), list[float]()
     for _, alike in groupby(sorted(origins, key=_num_outputs), key=_num_outputs):
         cohort = list(alike)
-        members = [Member(one.known, one.vocabulary_sizes, one.num_outputs, _SEED) for one in cohort]
+        members = [Member(one.known, one.vocabulary_sizes, one.num_outputs, SEED) for one in cohort]
         network = draw_network(members, training, plan.is_timed, torch.float32, shared.build).to(shared.device)
         for _epoch in train(network, members, plan, training, shared.clock):
             watch()
@@ -190,13 +133,7 @@ def _work(origin: Origin, training: Training) -> float:
     )
 
 
-def score_reading(
-    reading: Reading, starts: Sequence[int], device: torch.device
-) -> Callable[[Training, Watch], Scoring]:
-    """How recipes are scored at these origins of a reading."""
-    shared = Shared(reading.schema.task.clock, device)
-
-    def score(training: Training, watch: Watch) -> Scoring:
-        return score_recipe(cut_reading(reading, starts, training), training, shared, watch)
-
-    return score
+def booster_work(num_rows: int, training: Training) -> float:
+    """The same of LightGBM on so many rows: a lower rate takes more rounds."""
+    boosting = training.boosting
+    return _SECONDS_PER_BOOSTED_ROW * num_rows * boosting.num_leaves / boosting.learning_rate

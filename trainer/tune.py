@@ -19,7 +19,7 @@ from optuna.trial import TrialState
 
 from contracts.errors import CycleError
 from contracts.task import Training
-from trainer.space import UNORDERED, Space, merge
+from trainer.space import UNORDERED, Space, merge, value_of
 from trainer.trials import Scoring, Watch
 
 SLACK = 0.01  # share of the best error
@@ -90,7 +90,7 @@ def choose(
     study = _open_study(seed)
     given = [base, *(merge(base, settings) for settings in first)]
     for training in given:
-        study.enqueue_trial({name: _nearest(values, getattr(training, name)) for name, values in space.items()})
+        study.enqueue_trial({name: _nearest(values, value_of(training, name)) for name, values in space.items()})
     trials: list[Trial] = []
     tried: dict[str, float | None] = {}
 

@@ -32,7 +32,8 @@ from trainer.cycle import run_cycle
 from trainer.kept import find_origins, recipe_folder
 from trainer.reading import Reading, read
 from trainer.registry import Registry
-from trainer.trials import cut_reading, known_origins, score_reading
+from trainer.space import merge
+from trainer.trial_origins import cut_reading, known_origins, score_boosting, score_reading
 from trainer.tune import Budget, choose
 
 CPU = torch.device("cpu")
@@ -275,3 +276,28 @@ def test_a_regression_is_chosen_for_by_its_absolute_error(engine: Engine) -> Non
     labels = reading.events.labels[reading.events.at >= cutoff_after(7)]
     mean = reading.events.labels[(reading.events.at < cutoff_after(7)) & ~reading.events.withheld].mean()
     assert newest.later[0].error(nothing_learned) == pytest.approx(np.abs(labels - mean).mean(), rel=0.02)
+
+
+def test_the_settings_of_lightgbm_are_chosen_at_the_same_origins(engine: Engine) -> None:
+    reading = reading_of(engine, 10)
+    starts, training = known_origins(reading), reading.schema.task.training
+    found = choose(
+        score_boosting(reading, starts, 1),
+        merge(training, {"boosting.min_rows": 100_000}),  # no leaf is large enough: it learns nothing
+        {"boosting.min_rows": (20, 100_000), "boosting.reads_time": (True,)},
+        Budget(trials=2, seconds=120),
+        seed=0,
+        seconds_now=lambda: 0.0,
+    )
+    assert found.training.boosting.min_rows == 20
+    bad, good = (trial.error for trial in found.trials)
+    assert bad == pytest.approx(np.log(2), rel=0.1)
+    assert good is not None
+    assert good < 0.7 * np.log(2)
+    blind = replace(reading, cutoff=cutoff_after(8))
+    poison = poisoned(reading, cutoff_after(8))
+    errors = [
+        [list(bunch) for bunch in score_boosting(one, known_origins(one), 1)(training, lambda: None).bunches]
+        for one in (blind, poison)
+    ]
+    assert errors[0] == errors[1]

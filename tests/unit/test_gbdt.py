@@ -135,3 +135,52 @@ def test_a_kept_fit_of_another_recipe_or_with_changed_bytes_is_refused(tmp_path:
         read_gbdt(tmp_path / "0", "recipe")
     with pytest.raises(ArtefactRefused):
         read_gbdt(tmp_path / "nothing", "recipe")
+
+
+def drifting(num_rows: int = 4000) -> EventColumns:
+    """A label that says only whether half of the time has passed."""
+    known = steps(num_rows=num_rows)
+    return replace(known, labels=(known.at > ORIGIN // 2).astype(np.int32))
+
+
+def boosted(**changes: object) -> Task:
+    return task(training={"calendar": ["day"], "boosting": changes})
+
+
+@pytest.mark.parametrize("reads_time", [True, False])
+def test_it_reads_model_time_as_it_is_set_to(reads_time: bool) -> None:
+    known = drifting()
+    old = replace(at_x(known, 0.5), at=np.array([ORIGIN // 4]))
+    spec = boosted(half_life=1e6, reads_time=reads_time, reads_calendar=False)
+    (probabilities,) = answer_gbdt(fit(spec, known), old, 1)
+    assert (probabilities[0, 0] > 0.95) == reads_time
+
+
+@pytest.mark.parametrize("reads_calendar", [True, False])
+def test_it_reads_the_calendar_as_it_is_set_to(reads_calendar: bool) -> None:
+    day, end = 24 * HOUR, 240 * HOUR
+    known = steps(num_rows=4000)
+    at = known.at * (end // ORIGIN)
+    known = replace(known, at=at, labels=(at % day < day // 2).astype(np.int32))
+    morning = replace(at_x(known, 0.5), at=np.array([end + day // 4]))
+    spec = boosted(half_life=1e6, reads_calendar=reads_calendar)
+    (probabilities,) = answer_gbdt(fit_gbdt(spec, known, end, seed=1, threads=1), morning, 1)
+    assert (probabilities[0, 1] > 0.95) == reads_calendar
+
+
+def test_rows_weigh_less_the_older_they_are() -> None:
+    known = drifting()
+    half = replace(known, at=np.sort(known.at))
+    shares = [
+        answer_gbdt(fit(boosted(half_life=half_life, reads_time=False, reads_calendar=False), half), half, 1)[0]
+        for half_life in (1e6, 2.0)
+    ]
+    assert shares[0][:, 1].mean() == pytest.approx(0.5, abs=0.05)
+    assert shares[1][:, 1].mean() > 0.9
+
+
+def test_leaves_and_rates_are_those_that_are_set() -> None:
+    fitted = fit(boosted(num_leaves=3, learning_rate=0.05), steps())
+    first = fitted.booster.dump_model()["tree_info"][0]
+    assert first["num_leaves"] == 3
+    assert fitted.booster.params["learning_rate"] == 0.05

@@ -1,12 +1,13 @@
 """The rival that users would pick: LightGBM on raw features, model time and the calendar, newer rows weighing more.
 
 It stands on the same rows as our fit of the same origin, takes its vocabularies and classes from the same encoder, and
-is nothing that a task has to set. The number of rounds is found on the newest fifth of the rows, which a first booster
-does not see; the residuals there are also a regression's constant scale. A second booster is then fitted on all rows
-with that many rounds. LightGBM is an extra of the package: it is imported only where one is fitted or asked.
+is nothing that a task has to set; `training.boosting` is for whoever tunes it. The number of rounds is found on the
+newest fifth of the rows, which a first booster does not see; the residuals there are also a regression's constant
+scale. A second booster is then fitted on all rows with that many rounds. LightGBM is an extra of the package: it is
+imported only where one is fitted or asked.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 from contracts.clock import Clock
 from contracts.columns import EventColumns
 from contracts.errors import ArtefactRefused
-from contracts.task import Task
+from contracts.task import Boosting, Task
 from trainer.dataset import Encoded, Encoder, encode, fit_encoder, phase
 from trainer.methods.unnetworked import LEAST_SCALE, in_units_of_labels, keep_body, read_body
 
@@ -26,12 +27,9 @@ if TYPE_CHECKING:
 GBDT = "gbdt"
 BOOSTER_FILE = "gbdt.txt"
 
-_MAX_ROUNDS = 300
-_PATIENCE = 20
-_LEARNING_RATE = 0.1
+# Most rounds × learning rate, and the rounds without a gain after which a search for their number ends, likewise.
+_LONGEST_WAY, _PATIENT_WAY = 30.0, 2.0
 _NEWEST_SHARE = 0.2
-# Windows before the origin at which a row weighs half of the newest.
-_HALF_LIFE = 13.0
 
 
 @dataclass(frozen=True)
@@ -45,15 +43,19 @@ class Gbdt:
 
 @dataclass(frozen=True)
 class Table:
-    """What a booster is fitted to: values `(n, columns)`, categories first; targets and weights `(n,)`."""
+    """What a booster is fitted to: values `(n, columns)`, targets and weights `(n,)`.
+
+    Columns are categories, numbers, model time, and as many as the calendar has.
+    """
 
     num_categories: int
+    num_calendar: int
     values: NDArray[np.float64]
     targets: NDArray[np.int64] | NDArray[np.float32]
     weights: NDArray[np.float64]
 
     def select(self, rows: slice) -> "Table":
-        return Table(self.num_categories, self.values[rows], self.targets[rows], self.weights[rows])
+        return replace(self, values=self.values[rows], targets=self.targets[rows], weights=self.weights[rows])
 
 
 def fit_gbdt(task: Task, rows: EventColumns, origin: int, *, seed: int, threads: int) -> Gbdt:
@@ -62,9 +64,10 @@ def fit_gbdt(task: Task, rows: EventColumns, origin: int, *, seed: int, threads:
     Raises CycleError where the rows show fewer than two classes.
     """
     encoder = fit_encoder(task, rows, origin)
-    encoded = encode(encoder, rows)
-    table = Table(len(encoder.vocabularies), _values(encoder, rows), encoded.targets, recency(encoded, task.clock))
-    booster, scale = fit_booster(table, len(encoder.classes), seed=seed, threads=threads)
+    encoded, boosting = encode(encoder, rows), task.training.boosting
+    weights = recency(encoded, task.clock, boosting.half_life)
+    table = Table(len(encoder.vocabularies), encoder.num_calendar, _values(encoder, rows), encoded.targets, weights)
+    booster, scale = fit_booster(table, len(encoder.classes), boosting, seed=seed, threads=threads)
     return Gbdt(encoder, scale, booster)
 
 
@@ -95,23 +98,37 @@ def read_gbdt(folder: Path, recipe: str) -> Gbdt:
         raise ArtefactRefused(f"The kept booster cannot be read: {error}") from error
 
 
-def recency(rows: Encoded, clock: Clock) -> NDArray[np.float64]:
-    """The weight `(n,)` of each row: it halves with every half-life before the origin."""
+def recency(rows: Encoded, clock: Clock, half_life: float) -> NDArray[np.float64]:
+    """The weight `(n,)` of each row: it halves with every half-life (windows) before the origin."""
     ages: NDArray[np.float64] = rows.u.astype(np.float64) * (clock.span / clock.window)
-    return np.exp2(ages / _HALF_LIFE)
+    return np.exp2(ages / half_life)
 
 
-def fit_booster(table: Table, num_classes: int, *, seed: int, threads: int) -> tuple["Booster", float]:
+def fit_booster(
+    table: Table, num_classes: int, boosting: Boosting, *, seed: int, threads: int
+) -> tuple["Booster", float]:
     """A booster for rows in the order of time, and the deviation of a regression's residuals (no classes), else 1."""
+    table = _blank_unread(table, boosting)
     first = max(1, round(len(table.targets) * (1 - _NEWEST_SHARE)))
     older, newest = table.select(slice(0, first)), table.select(slice(first, None))
-    parameters = _parameters(num_classes) | {"seed": seed, "num_threads": threads}
-    trial = _boost(parameters, older, _MAX_ROUNDS, watched=newest)
+    parameters = _parameters(num_classes, boosting) | {"seed": seed, "num_threads": threads}
+    most = round(_LONGEST_WAY / boosting.learning_rate)
+    trial = _boost(parameters, older, most, watched=newest)
     booster = _boost(parameters, table, max(1, trial.best_iteration))
     if num_classes or first == len(table.targets):
         return booster, 1.0
     residuals = newest.targets - predict(trial, newest.values, 0, threads)[:, 0]
     return booster, max(LEAST_SCALE, float(np.sqrt(np.average(residuals**2, weights=newest.weights))))
+
+
+def _blank_unread(table: Table, boosting: Boosting) -> Table:
+    """The table with nothing in the columns that are not to be read: no tree splits on what never differs."""
+    values, time = table.values.copy(), table.values.shape[1] - table.num_calendar - 1
+    if not boosting.reads_time:
+        values[:, time] = 0
+    if not boosting.reads_calendar:
+        values[:, time + 1 :] = 0
+    return replace(table, values=values)
 
 
 def predict(booster: "Booster", values: NDArray[np.float64], num_classes: int, threads: int) -> NDArray[np.float64]:
@@ -129,10 +146,13 @@ def _values(encoder: Encoder, rows: EventColumns) -> NDArray[np.float64]:
     return np.column_stack([encoded.codes, rows.numbers, encoded.u, *calendar]).astype(np.float64)
 
 
-def _parameters(num_classes: int) -> dict[str, Any]:
-    """LightGBM's defaults, the objective, and whatever makes a fit repeatable."""
+def _parameters(num_classes: int, boosting: Boosting) -> dict[str, Any]:
+    """What is set of LightGBM, the objective, and whatever makes a fit repeatable."""
     parameters = {
-        "learning_rate": _LEARNING_RATE,
+        "learning_rate": boosting.learning_rate,
+        "num_leaves": boosting.num_leaves,
+        "min_data_in_leaf": boosting.min_rows,
+        "feature_fraction": boosting.feature_share,
         "deterministic": True,
         "force_row_wise": True,
         "verbosity": -1,
@@ -158,5 +178,6 @@ def _boost(parameters: dict[str, Any], table: Table, num_rounds: int, watched: T
     if watched is None or len(watched.targets) == 0:
         return lightgbm.train(parameters, train, num_rounds)
     newest = lightgbm.Dataset(watched.values, watched.targets, weight=watched.weights, reference=train)
-    stop = lightgbm.early_stopping(_PATIENCE, verbose=False)
+    patience = round(_PATIENT_WAY / parameters["learning_rate"])
+    stop = lightgbm.early_stopping(patience, verbose=False)
     return lightgbm.train(parameters, train, num_rounds, valid_sets=[newest], callbacks=[stop])

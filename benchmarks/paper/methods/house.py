@@ -45,14 +45,16 @@ def naive_method(split: Split, _training: Training, seeds: Sequence[int]) -> NDA
     return np.tile(found, (len(seeds), len(split.unseen.u), 1))
 
 
-def gbdt_method(split: Split, _training: Training, seeds: Sequence[int]) -> NDArray[np.float32]:
+def gbdt_method(split: Split, training: Training, seeds: Sequence[int]) -> NDArray[np.float32]:
     """LightGBM on codes, dense and model time, newer rows weighing more; one booster a seed."""
     known, num_classes = split.known, split.num_outputs * split.is_classification
-    table = Table(known.codes.shape[1], _values(known), known.targets, recency(known, split.clock))
+    boosting, num_calendar = training.boosting, 2 * len(training.calendar)
+    weights = recency(known, split.clock, boosting.half_life)
+    table = Table(known.codes.shape[1], num_calendar, _values(known, num_calendar), known.targets, weights)
     found = []
     for seed in seeds:
-        booster, scale = fit_booster(table, num_classes, seed=seed, threads=torch.get_num_threads())
-        answers = predict(booster, _values(split.unseen), num_classes, torch.get_num_threads())
+        booster, scale = fit_booster(table, num_classes, boosting, seed=seed, threads=torch.get_num_threads())
+        answers = predict(booster, _values(split.unseen, num_calendar), num_classes, torch.get_num_threads())
         found.append(np.log(answers.clip(_LEAST_PROBABILITY)) if num_classes else _with_scale(answers, scale))
     return np.stack(found).astype(np.float32)
 
@@ -65,8 +67,11 @@ def extrapolated_linear_method(split: Split, _training: Training, seeds: Sequenc
     return np.tile(answers.astype(np.float32), (len(seeds), 1, 1))
 
 
-def _values(rows: Encoded) -> NDArray[np.float64]:
-    return np.column_stack([rows.codes, rows.dense, rows.u]).astype(np.float64)
+def _values(rows: Encoded, num_calendar: int) -> NDArray[np.float64]:
+    """The columns of `gbdt.Table`; the calendar's are the last of dense."""
+    num_numbers = rows.dense.shape[1] - num_calendar
+    numbers, calendar = rows.dense[:, :num_numbers], rows.dense[:, num_numbers:]
+    return np.column_stack([rows.codes, numbers, rows.u, calendar]).astype(np.float64)
 
 
 def _with_scale(means: NDArray[np.float64], scale: float) -> NDArray[np.float64]:

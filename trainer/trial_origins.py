@@ -1,0 +1,137 @@
+"""The trials of a service's task: which origins of a reading recipes are tried at, and what each of them knows.
+
+No trial sees more than the reading's cutoff does: origins lie before it, and the windows after them count only where
+all of their labels are due.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from contracts.clock import format_moment
+from contracts.columns import EventColumns
+from contracts.errors import CycleError
+from contracts.task import Task, Training
+from trainer.dataset import Encoder, draw_in_labels, encode, fit_encoder
+from trainer.judge import reason_to_skip
+from trainer.methods.gbdt import answer_gbdt, fit_gbdt
+from trainer.reading import Reading
+from trainer.score import complete_until, in_window, row_errors
+from trainer.trials import (
+    MAX_ORIGINS,
+    SEED,
+    Later,
+    Origin,
+    Scoring,
+    Shared,
+    Watch,
+    booster_work,
+    pick_evenly,
+    score_recipe,
+    spread_bunches,
+)
+
+# Share of the origins, the oldest, that are left out where there are enough: their fits know too little to tell recipes
+# apart.
+_OLDEST_SHARE = 1 / 3
+
+
+def known_origins(reading: Reading) -> list[int]:
+    """Origins that a choice can be made on at the reading's cutoff, oldest first; moments in microseconds.
+
+    Each can be fitted, and the window that begins at it is complete: all of its labels are due.
+    """
+    task = reading.schema.task
+    starts = np.unique(task.clock.window_starts(reading.events.as_of(reading.cutoff).at))
+    complete = [int(start) for start in starts if start < complete_until(task, reading.cutoff)]
+    usable = [start for start in complete if reason_to_skip(task, reading.fit_rows(start)) is None]
+    num_left_out = min(int(len(usable) * _OLDEST_SHARE), max(0, len(usable) - task.guard.min_pairs))
+    return pick_evenly(usable[num_left_out:], MAX_ORIGINS)
+
+
+def score_reading(
+    reading: Reading, starts: Sequence[int], device: torch.device
+) -> Callable[[Training, Watch], Scoring]:
+    """How recipes of our methods are scored at these origins of a reading."""
+    shared = Shared(reading.schema.task.clock, device)
+
+    def score(training: Training, watch: Watch) -> Scoring:
+        return score_recipe(cut_reading(reading, starts, training), training, shared, watch)
+
+    return score
+
+
+def score_boosting(reading: Reading, starts: Sequence[int], threads: int) -> Callable[[Training, Watch], Scoring]:
+    """How settings of LightGBM are scored at the same origins, on the same windows; `threads` of one fit."""
+
+    def score(training: Training, watch: Watch) -> Scoring:
+        recipe = _with_training(reading, training)
+        work = sum(booster_work(len(_fit_rows(recipe, start)), training) for start in starts)
+        return Scoring(work, (_boosted_errors(recipe, bunch, threads, watch) for bunch in spread_bunches(starts)))
+
+    return score
+
+
+def cut_reading(reading: Reading, starts: Sequence[int], training: Training) -> list[Origin]:
+    """These origins as a recipe sees them: with its history, its calendar and an encoder of their own.
+
+    Raises CycleError where its history leaves an origin too few rows, or one class.
+    """
+    recipe = _with_training(reading, training)
+    return [_cut(recipe, start) for start in starts]
+
+
+def _cut(reading: Reading, start: int) -> Origin:
+    task, known = reading.schema.task, _fit_rows(reading, start)
+    encoder = fit_encoder(task, known, start)
+    later = [Later(encode(encoder, rows), _error_on(task, encoder, rows)) for rows in _later(reading, start, known)]
+    return Origin(encode(encoder, known), encoder.vocabulary_sizes, encoder.num_outputs, tuple(later))
+
+
+def _boosted_errors(reading: Reading, starts: Sequence[int], threads: int, watch: Watch) -> list[float]:
+    task, errors = reading.schema.task, list[float]()
+    for start in starts:
+        watch()
+        known = _fit_rows(reading, start)
+        fit = fit_gbdt(task, known, start, seed=SEED, threads=threads)
+        for rows in _later(reading, start, known):
+            answers = answer_gbdt(fit, rows, threads)
+            errors.append(float(row_errors(task, fit.encoder.classes, answers, rows).mean()))
+    return errors
+
+
+def _with_training(reading: Reading, training: Training) -> Reading:
+    return replace(reading, schema=replace(reading.schema, task=reading.schema.task.with_training(training)))
+
+
+def _fit_rows(reading: Reading, start: int) -> EventColumns:
+    known = reading.fit_rows(start)
+    if (reason := reason_to_skip(reading.schema.task, known)) is not None:
+        raise CycleError(f"Nothing can be fitted as of {format_moment(start)}: {reason}.")
+    return known
+
+
+def _later(reading: Reading, start: int, known: EventColumns) -> Iterator[EventColumns]:
+    """The rows of each window after an origin up to the last age, of those that are complete and have any."""
+    task, labelled = reading.schema.task, reading.events.as_of(reading.cutoff)
+    for age in range(task.guard.max_age):
+        window = start + age * task.clock.window
+        rows = draw_in_labels(task, in_window(labelled, window, task.clock), known)
+        if len(rows) and window < complete_until(task, reading.cutoff):
+            yield rows
+
+
+def _error_on(task: Task, encoder: Encoder, rows: EventColumns) -> Callable[[NDArray[np.float32]], float]:
+    """The error that the task is judged by, of raw outputs on these rows."""
+
+    def error(raw: NDArray[np.float32]) -> float:
+        answers = [raw[:, 0] * encoder.label_scale + encoder.label_mean]
+        if task.is_classification:
+            logits = raw.astype(np.float64)
+            answers = [np.exp(logits - np.logaddexp.reduce(logits, axis=1, keepdims=True)).astype(np.float32)]
+        return float(row_errors(task, encoder.classes, answers, rows).mean())
+
+    return error
