@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
+from typing import Any
 
 from benchmarks.paper.recipes import OPEN, OPEN_METHOD, PAPER, WEIGHTED, WEIGHTS, Changes, read_choices, words
 from benchmarks.paper.runs import score_at
@@ -79,6 +80,11 @@ def write_choices(file: Path, found: Mapping[str, Mapping[str, Choice]]) -> None
 
 def _as_toml(heading: str, choice: Choice) -> str:
     """A table of TOML, whose numbers and strings are written as in JSON."""
-    pairs = ", ".join(f"{name} = {json.dumps(value)}" for name, value in choice.changes.items())
     reason = json.dumps(choice.chosen_by, ensure_ascii=False)
-    return f"[{heading}]\nchanges = {{ {pairs} }}\nchosen_by = {reason}\n"
+    return f"[{heading}]\nchanges = {_inline(choice.changes)}\nchosen_by = {reason}\n"
+
+
+def _inline(value: Any) -> str:
+    if not isinstance(value, Mapping):
+        return json.dumps(value)
+    return "{ " + ", ".join(f"{name} = {_inline(each)}" for name, each in value.items()) + " }"

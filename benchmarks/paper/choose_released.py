@@ -2,54 +2,65 @@
 
 The figure of a recipe is the error matrix's, as for a task that tunes itself: log-loss, or the mean absolute error, of
 the window that follows each origin. The newest of these windows is the last before the test's. A budget bounds the
-search, and the choice says how much of it was spent.
+search, and the choice says how much of it was spent. LightGBM, the rival that users would pick, is chosen with the same
+budget by the same figure at the same origins.
 """
 
 import math
 import time
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal
 
 import torch
 
 from benchmarks.paper.choose import Choice
+from benchmarks.paper.methods import METHODS
 from benchmarks.paper.recipes import PAPER, words
 from benchmarks.paper.runs import cut, losses
 from benchmarks.paper.sets import PaperSet
 from benchmarks.paper.splits import Split
 from contracts.task import Training
-from trainer.space import NETWORK, PROVEN, Space, calendars
-from trainer.trials import MAX_ORIGINS, Later, Origin, Scoring, Shared, Watch, pick_evenly, score_recipe
+from trainer.space import BOOSTING, NETWORK, PROVEN, Space, calendars
+from trainer.trials import (
+    MAX_ORIGINS,
+    Later,
+    Origin,
+    Scoring,
+    Shared,
+    Watch,
+    booster_work,
+    pick_evenly,
+    score_recipe,
+    spread_bunches,
+)
 from trainer.tune import Budget, Trial, choose
 
+Chosen = Literal["gi", "gbdt"]
 SEED = 0
 # Domains that are too early to tell recipes apart, as the service holds it.
 _OLDEST_SHARE = 1 / 3
 
 
-def choose_released(paper_set: PaperSet, budget: Budget, report: Callable[[str], object]) -> Choice:
-    """Choose for one set within a budget; `report` hears a line a trial."""
-    base = Training(calendar=paper_set.calendars)
+def choose_released(paper_set: PaperSet, method: Chosen, budget: Budget, report: Callable[[str], object]) -> Choice:
+    """Choose our recipe or LightGBM's settings for one set within a budget; `report` hears a line a trial."""
     began = time.monotonic()
 
     def tell(trial: Trial) -> None:
         error = "no error" if trial.error is None else f"{trial.error:.4f}"
-        report(
-            f"{paper_set.name}: {error} ({trial.outcome}, {trial.seconds:.1f} s) {words(difference(trial.training))}"
-        )
+        tried = words(difference(trial.training))
+        report(f"{paper_set.name}, {method}: {error} ({trial.outcome}, {trial.seconds:.1f} s) {tried}")
 
     found = choose(
-        scorer(paper_set),
-        base,
-        space(paper_set),
+        boosting_scorer(paper_set) if method == "gbdt" else scorer(paper_set),
+        Training(calendar=paper_set.calendars),
+        BOOSTING if method == "gbdt" else space(paper_set),
         budget,
         seed=SEED,
         seconds_now=time.monotonic,
-        first=[*PROVEN, _as_settings(PAPER[base_name(paper_set.name)])],
+        first=() if method == "gbdt" else [*PROVEN, _as_settings(PAPER[base_name(paper_set.name)])],
         report=tell,
     )
-    chosen = next((trial for trial in found.trials if trial.training == found.training), None)
-    assert chosen is not None, "the first trial is the base"
+    chosen = next(trial for trial in found.trials if trial.training == found.training)
     error, before = (math.nan if trial.error is None else trial.error for trial in (chosen, found.trials[0]))
     origins = ", ".join(str(origin) for origin in choosing_origins(paper_set))
     spent = f"{len(found.trials)} trials in {time.monotonic() - began:.0f} s, seed {SEED}"
@@ -67,10 +78,39 @@ def scorer(paper_set: PaperSet) -> Callable[[Training, Watch], Scoring]:
     """How a recipe is scored on a set: fits at each origin, scored on the domain that follows."""
 
     def score(training: Training, watch: Watch) -> Scoring:
-        splits = [cut(paper_set, origin, training) for origin in choosing_origins(paper_set)]
-        allowed = splits[0][1]
-        shared = Shared(paper_set.clock, torch.device("cpu"), splits[0][0].build)
-        return score_recipe([_origin(split) for split, _ in splits], allowed, shared, watch)
+        splits, allowed = _cuts(paper_set, training)
+        shared = Shared(paper_set.clock, torch.device("cpu"), splits[0].build)
+        return score_recipe([_origin(split) for split in splits], allowed, shared, watch)
+
+    return score
+
+
+def boosting_scorer(paper_set: PaperSet) -> Callable[[Training, Watch], Scoring]:
+    """How settings of LightGBM are scored: the same."""
+
+    def errors_at(splits: Sequence[Split], training: Training, watch: Watch) -> list[float]:
+        found = []
+        for split in splits:
+            watch()
+            found.append(float(losses(split, METHODS["gbdt"](split, training, [SEED]))[0]))
+        return found
+
+    def score(training: Training, watch: Watch) -> Scoring:
+        splits, allowed = _cuts(paper_set, training)
+        work = sum(booster_work(len(split.known.u), allowed) for split in splits)
+        return Scoring(work, (errors_at(bunch, allowed, watch) for bunch in spread_bunches(splits)))
+
+    return score
+
+
+def booster_scorer(paper_set: PaperSet) -> Callable[[Training, Watch], Scoring]:
+    """The same of LightGBM."""
+
+    def score(training: Training, watch: Watch) -> Scoring:
+        found = [cut(paper_set, origin, training) for origin in choosing_origins(paper_set)]
+        splits, allowed = [split for split, _ in found], found[0][1]
+        work = sum(booster_work(len(split.known.u), allowed) for split in splits)
+        return Scoring(work, (_boosted_errors(bunch, allowed, watch) for bunch in spread_bunches(splits)))
 
     return score
 
@@ -85,8 +125,15 @@ def space(paper_set: PaperSet) -> Space:
 
 def difference(training: Training) -> Mapping[str, Any]:
     """The settings in which a recipe differs from a task's default."""
-    default = Training().model_dump()
-    return {name: value for name, value in training.model_dump().items() if value != default[name]}
+    return _differing(training.model_dump(), Training().model_dump())
+
+
+def _differing(values: Mapping[str, Any], default: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        name: _differing(value, default[name]) if isinstance(value, Mapping) else value
+        for name, value in values.items()
+        if value != default[name]
+    }
 
 
 def base_name(set_name: str) -> str:
@@ -94,9 +141,24 @@ def base_name(set_name: str) -> str:
     return set_name.replace("_rows", "")
 
 
+def _cuts(paper_set: PaperSet, training: Training) -> tuple[list[Split], Training]:
+    """The split at each origin of the choice, and the recipe as the set allows it."""
+    found = [cut(paper_set, origin, training) for origin in choosing_origins(paper_set)]
+    return [split for split, _ in found], found[0][1]
+
+
 def _origin(split: Split) -> Origin:
     later = Later(split.unseen, lambda outputs: float(losses(split, outputs[None])[0]))
     return Origin(split.known, split.vocabulary_sizes, split.num_outputs, (later,))
+
+
+def _boosted_errors(splits: Sequence[Split], training: Training, watch: Watch) -> list[float]:
+    errors = []
+    for split in splits:
+        watch()
+        (later,) = _origin(split).later
+        errors.append(later.error(gbdt_method(split, training, [SEED])[0]))
+    return errors
 
 
 def _as_settings(training: Training) -> Mapping[str, Any]:

@@ -8,7 +8,7 @@ range; so is λ, which the paper tuned too but does not tell. The choices stand 
 
 `released` is what the service trains: the recipe that `benchmarks.paper.choose_released` found inside the training
 range, kept in `released.toml` with its budget as it differs from a task's default, or that default where nothing was
-chosen yet. Rivals beside it have the recipe of `gi` where they have no choice of their own.
+chosen yet. LightGBM has a choice of its own; networks beside ours have our recipe.
 """
 
 import tomllib
@@ -103,12 +103,6 @@ PAPER: dict[str, Training] = {
     ),
 }  # fmt: skip
 
-# Rivals that no recipe of a network tells anything.
-_OWN_CHOICES = {
-    "gbdt": "settings of trainer.methods.gbdt, number of trees on the newest fifth of the rows",
-    "extrapolated_linear": "degree and reach on its own earlier domains",
-}
-
 # Methods whose objective has a λ, and the values that the paper picked from.
 WEIGHTED = ("gi", "grad_reg", "time_perturb")
 WEIGHTS: Sequence[Changes] = tuple({"gi_weight": weight} for weight in (0.01, 0.1, 0.5, 1.0))
@@ -168,9 +162,9 @@ def _paper(set_name: str, method: str) -> Recipe:
 
 
 def _released(set_name: str, method: str) -> Recipe:
-    if method in _OWN_CHOICES:
-        return Recipe(Training(), _OWN_CHOICES[method])
     found = read_choices(RELEASED).get(set_name, {})
+    if method in _OWN_CHOICES and method not in found:
+        return Recipe(Training(), _OWN_CHOICES[method])
     choice = found.get(method) or found.get("gi")
     if choice is None:
         return Recipe(Training(), "a task's default, not chosen yet")

@@ -8,11 +8,11 @@ import pytest
 
 from benchmarks.__main__ import main
 from benchmarks.paper.choose import Choice, choose, write_choices
-from benchmarks.paper.choose_released import choose_released, choosing_origins, difference, space
+from benchmarks.paper.choose_released import Chosen, choose_released, choosing_origins, difference, space
 from benchmarks.paper.recipes import PAPER, WEIGHTS, find_recipe, read_choices
 from benchmarks.paper.sets import SETS, PaperSet
 from benchmarks.paper.sets.tabular import Tabular
-from contracts.task import Training
+from contracts.task import Boosting, Training
 from trainer.tune import Budget
 
 TEST = 2
@@ -47,10 +47,11 @@ def test_choosing_what_the_paper_leaves_open_reads_no_row_of_the_test(monkeypatc
     assert choose(poisoned(paper_set), 1, lines.append) == found
 
 
-def test_choosing_what_is_released_reads_no_row_of_the_test() -> None:
+@pytest.mark.parametrize("method", ["gi", "gbdt"])
+def test_choosing_what_is_released_reads_no_row_of_the_test(method: Chosen) -> None:
     paper_set, lines = small(SETS["moons_fresh"](Path())), list[str]()
-    choice = choose_released(paper_set, Budget(trials=2, seconds=60), lines.append)
-    again = choose_released(poisoned(paper_set), Budget(trials=2, seconds=60), lines.append)
+    choice = choose_released(paper_set, method, Budget(trials=2, seconds=60), lines.append)
+    again = choose_released(poisoned(paper_set), method, Budget(trials=2, seconds=60), lines.append)
     assert choosing_origins(paper_set) == [1]
     assert choice.changes == again.changes
     errors = [line.split("(")[0] for line in lines]
@@ -76,6 +77,9 @@ def test_a_difference_makes_the_recipe_again() -> None:
     training = Training(width=32, calendar=("day",), history=3, num_trelu=1)
     assert difference(training) == {"width": 32, "calendar": ("day",), "history": 3, "num_trelu": 1}
     assert Training.model_validate(dict(difference(training))) == training
+    boosted = Training(boosting=Boosting(num_leaves=7, half_life=1000))
+    assert difference(boosted) == {"boosting": {"num_leaves": 7, "half_life": 1000}}
+    assert Training.model_validate(dict(difference(boosted))) == boosted
 
 
 def test_choices_are_written_added_to_and_read_back(tmp_path: Path) -> None:
@@ -97,9 +101,22 @@ def test_the_command_writes_what_it_chose(tmp_path: Path, capsys: pytest.Capture
     file = tmp_path / "released.toml"
     options = ["--choose", "released", "--sets", "moons_fresh", "--trials", "1", "--choices", str(file)]
     main(["paper", *options])
-    choice = read_choices(file)["moons_fresh"]["gi"]
-    assert choice["changes"] == {"calendar": []}
-    assert choice["chosen_by"] in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    for choice in read_choices(file)["moons_fresh"].values():
+        assert choice["changes"] == {"calendar": []}
+        assert choice["chosen_by"] in printed
+    assert list(read_choices(file)["moons_fresh"]) == ["gi", "gbdt"]
+    assert read_choices(file)["moons_fresh"]["gbdt"]["changes"] == {"calendar": []}
+
+
+def test_lightgbm_is_chosen_for_with_the_same_budget_on_the_same_origins(tmp_path: Path) -> None:
+    paper_set = SETS["moons_fresh"](Path())
+    choice = choose_released(paper_set, Budget(trials=3, seconds=1e9), lambda _line: None, "gbdt")
+    assert "3 trials in" in choice.chosen_by
+    assert "on domains 3, 4, 5, 6, 7, 8" in choice.chosen_by
+    file = tmp_path / "released.toml"
+    write_choices(file, {"moons_fresh": {"gbdt": Choice({"boosting": {"half_life": 2.0, "reads_time": False}}, "a")}})
+    assert read_choices(file)["moons_fresh"]["gbdt"]["changes"] == {"boosting": {"half_life": 2.0, "reads_time": False}}
 
 
 def test_recipes_are_the_appendix_after_the_errata() -> None:
