@@ -3,6 +3,7 @@
 What needs a library of the laboratory imports it where it is run.
 """
 
+from benchmarks.paper.methods.adagraph import adagraph_method
 from benchmarks.paper.methods.cdot import cdot_method
 from benchmarks.paper.methods.deep_ode import deep_ode_method
 from benchmarks.paper.methods.ftpl import ftpl_method
@@ -23,6 +24,7 @@ METHODS: dict[str, Method] = {
     "gbdt": gbdt_method,
     "extrapolated_linear": extrapolated_linear_method,
     "cdot": cdot_method,
+    "adagraph": adagraph_method,
     "generative": generative_method,
     "deep_ode": deep_ode_method,
     "ftpl": ftpl_method,
