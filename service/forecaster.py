@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from contracts.calibration import Calibration, find_quantile
 from contracts.clock import format_duration, format_moment
-from contracts.errors import ArtefactRefused, Fault, ModelExpired, OutsideHorizon
+from contracts.errors import ArtefactRefused, Fault, ModelExpired, MorrowError, OutsideHorizon
 from contracts.manifest import GRAPH_FILE, RATE_FILE, Feed, Manifest, check_probe, graph_feed, read_manifest
 from contracts.releases import Overlay
 from contracts.task import Task
@@ -37,7 +37,20 @@ NUM_ROWS_PER_RUN = 1024
 Values = Sequence[float]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
+class Question:
+    """One row as it was asked: `now`, in microseconds, stands for a moment that is left out."""
+
+    row: Row
+    now: int
+    options: Options = PLAIN
+
+    @property
+    def at(self) -> int:
+        return self.now if self.row.at is None else self.row.at
+
+
+@dataclass(frozen=True, eq=False)
 class Forecaster:
     """One version that answers; `overlay` is what `releases` says of it beyond its manifest."""
 
@@ -69,6 +82,16 @@ class Forecaster:
         """
         return self.answers([row], now, options)[0]
 
+    def answer_each(self, questions: Sequence[Question]) -> list[Answer | MorrowError]:
+        """Of each question the answer, or what `answer` would raise, by one run of the graph; none asks for rates."""
+        admitted = [self._admit(question) for question in questions]
+        asked = [one for one, verdict in zip(questions, admitted, strict=True) if not isinstance(verdict, MorrowError)]
+        values = iter(self._run([one.row for one in asked], [one.at for one in asked]))
+        return [
+            verdict if isinstance(verdict, MorrowError) else self._finish(question, next(values), verdict)
+            for question, verdict in zip(questions, admitted, strict=True)
+        ]
+
     def answers(self, rows: Sequence[Row], now: int, options: Options = PLAIN, at_field: str = "at") -> list[Answer]:
         """Answers in the order of rows; all of them or none.
 
@@ -86,6 +109,21 @@ class Forecaster:
             found = [self._move(*each) for each in zip(found, rows, moments, self._rates(rows, moments), strict=True)]
         return found
 
+    def _admit(self, question: Question) -> float | MorrowError | None:
+        """The quantile of a question's coverage, None where it asks for none, or why it is refused."""
+        try:
+            self._guard([question.row], [question.at], "at")
+            coverage = question.options.coverage
+            return None if coverage is None else self._require_quantile(question.at, coverage)
+        except MorrowError as error:
+            return error
+
+    def _finish(self, question: Question, values: Values, quantile: float | None) -> Answer | MorrowError:
+        if not _is_finite(values):
+            return AnswerNotFinite(self.task.name, self.version)
+        answer, coverage = self._describe(question.at, values), question.options.coverage
+        return answer if coverage is None or quantile is None else self._cover(answer, values, quantile, coverage)
+
     def _guard(self, rows: Sequence[Row], moments: Sequence[int], at_field: str) -> None:
         valid_from, valid_until = self.manifest.trained_from, self.valid_until
         if valid_from <= min(moments) and max(moments) <= valid_until:
@@ -99,13 +137,16 @@ class Forecaster:
         raise error
 
     def _values(self, rows: Sequence[Row], moments: Sequence[int]) -> list[Values]:
+        found = self._run(rows, moments)
+        if not all(map(_is_finite, found)):
+            raise AnswerNotFinite(self.task.name, self.version)
+        return found
+
+    def _run(self, rows: Sequence[Row], moments: Sequence[int]) -> list[Values]:
         found: list[Values] = []
         for start in range(0, len(rows), NUM_ROWS_PER_RUN):
             part = slice(start, start + NUM_ROWS_PER_RUN)
             found += _by_row(self.session.run(None, self._feed(rows[part], moments[part])))
-        # Of 32 bits each, they have a sum in 64; it shows NaN and infinity, and for one row sooner than NumPy would.
-        if not all(math.isfinite(sum(given)) for given in found):
-            raise AnswerNotFinite(self.task.name, self.version)
         return found
 
     def _feed(self, rows: Sequence[Row], moments: Sequence[int]) -> Feed:
@@ -191,6 +232,11 @@ class Forecaster:
             rate=dict(zip(classes, rates, strict=True)),
             flips_at=None if flip is None else format_moment(flip),
         )
+
+
+def _is_finite(values: Values) -> bool:
+    """Of 32 bits each, they have a sum in 64; it shows NaN and infinity, and sooner than NumPy would."""
+    return math.isfinite(sum(values))
 
 
 def _by_row(outputs: Sequence[NDArray[Any]]) -> list[Values]:

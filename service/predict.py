@@ -1,7 +1,7 @@
 """GET and POST /predict, the hot path: a raw route inside the FastAPI app, one compiled validator, bytes out.
 
-Nothing here waits for the database or the registry. One row is answered on the event loop; a batch, and whatever asks
-for rates, in a thread, a bounded number at a time.
+Nothing here waits for the database or the registry. One row is answered on the event loop, together with what came in
+the same turn of it; a batch, and whatever asks for rates, in a thread, a bounded number at a time.
 """
 
 import re
@@ -21,8 +21,9 @@ from starlette.types import Receive, Scope, Send
 
 from contracts.errors import Fault, InvalidInput, MorrowError
 from service.answers import Answers
+from service.batches import Batches
 from service.follower import Follower
-from service.forecaster import Forecaster
+from service.forecaster import Forecaster, Question
 from service.options import Options, take_options
 from service.reading import read_body
 from service.rows import printable
@@ -59,6 +60,7 @@ class Predict:
         self._settings = settings
         self._now = now
         self._encode = msgspec.json.Encoder().encode
+        self._together = Batches()
         self._batches = anyio.CapacityLimiter(settings.batch_threads)
 
     def route(self) -> Route:
@@ -82,7 +84,7 @@ class Predict:
         row = forecaster.rules.read_query(pairs, faults)
         if options.rate:
             return self._encode(await self._in_thread(forecaster.answer, row, now, options))
-        return self._encode(forecaster.answer(row, now, options))
+        return self._encode(await self._together.answer(forecaster, Question(row, now, options)))
 
     async def _answer_batch(self, request: Request) -> Response:
         faults: list[Fault] = []

@@ -1,0 +1,113 @@
+"""Questions of one turn of the loop are one run of the graph, each with its own answer, version and refusal."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from contracts.errors import OutsideHorizon
+from service.answers import Answer
+from service.batches import Batches
+from service.forecaster import Forecaster, Question, load_forecaster
+from service.options import Options
+from service.structs import Row
+from tests.integration.artefacts import CUTOFF, WEEK, write_version
+
+NUM_QUESTIONS = 40
+
+
+class Counted:
+    """A session that counts its runs."""
+
+    def __init__(self, session: Any) -> None:
+        self.session, self.sizes = session, list[int]()
+
+    def run(self, names: Any, feed: Any) -> Any:
+        self.sizes.append(len(feed["at"]))
+        return self.session.run(names, feed)
+
+
+@pytest.fixture
+def forecaster(tmp_path: Path) -> Forecaster:
+    folder = write_version(tmp_path / "7", task="flights")
+    found = load_forecaster(folder, "flights", "7", threads=1)
+    object.__setattr__(found, "session", Counted(found.session))
+    return found
+
+
+def question(place: int, at: int = CUTOFF + WEEK, coverage: float | None = None) -> Question:
+    return Question(Row(at, (float(place), 0.0), ("UA",)), at, Options(coverage))
+
+
+async def ask(batches: Batches, forecaster: Forecaster, questions: list[Question]) -> list[Answer | BaseException]:
+    return await asyncio.gather(*(batches.answer(forecaster, one) for one in questions), return_exceptions=True)
+
+
+def test_a_busy_turn_is_one_run_and_answers_as_alone(forecaster: Forecaster) -> None:
+    questions = [question(place) for place in range(NUM_QUESTIONS)]
+
+    async def main() -> list[Answer | BaseException]:
+        batches = Batches()
+        await ask(batches, forecaster, questions)  # shows that turns are shared
+        forecaster.session.sizes.clear()  # type: ignore[attr-defined]
+        return await ask(batches, forecaster, questions)
+
+    together = asyncio.run(main())
+    assert forecaster.session.sizes == [NUM_QUESTIONS]  # type: ignore[attr-defined]
+    alone = [forecaster.answer(one.row, one.now) for one in questions]
+    for ours, theirs in zip(together, alone, strict=True):
+        assert isinstance(ours, Answer)
+        assert isinstance(ours.probabilities, dict)
+        assert ours.probabilities == pytest.approx(theirs.probabilities, abs=1e-6)
+
+
+def test_a_lonely_question_is_answered_within_its_turn(forecaster: Forecaster) -> None:
+    async def main() -> None:
+        batches = Batches()
+        for place in range(5):
+            await batches.answer(forecaster, question(place))
+            await asyncio.sleep(0)
+
+    asyncio.run(main())
+    assert forecaster.session.sizes == [1] * 5  # type: ignore[attr-defined]
+
+
+def test_one_refusal_refuses_no_other(forecaster: Forecaster) -> None:
+    questions = [question(0), question(1, at=CUTOFF + 50 * WEEK), question(2, at=1), question(3)]
+
+    async def main() -> list[Answer | BaseException]:
+        batches = Batches()
+        await ask(batches, forecaster, questions)
+        return await ask(batches, forecaster, questions)
+
+    answers = asyncio.run(main())
+    assert [isinstance(answer, OutsideHorizon) for answer in answers] == [False, True, True, False]
+    assert [isinstance(answer, Answer) for answer in answers] == [True, False, False, True]
+
+
+def test_a_client_that_leaves_takes_no_answer_along(forecaster: Forecaster) -> None:
+    async def main() -> list[Answer | BaseException]:
+        batches = Batches()
+        await ask(batches, forecaster, [question(0), question(1)])
+        left = asyncio.create_task(batches.answer(forecaster, question(2)))
+        stays = asyncio.create_task(batches.answer(forecaster, question(3)))
+        await asyncio.sleep(0)
+        left.cancel()
+        return await asyncio.gather(stays, return_exceptions=True)
+
+    assert isinstance(asyncio.run(main())[0], Answer)
+
+
+def test_a_graph_that_fails_fails_all_that_wait(forecaster: Forecaster) -> None:
+    class Broken:
+        def run(self, _names: Any, _feed: Any) -> Any:
+            raise RuntimeError("out of memory")
+
+    async def main() -> list[Answer | BaseException]:
+        batches = Batches()
+        await ask(batches, forecaster, [question(0), question(1)])
+        object.__setattr__(forecaster, "session", Broken())
+        return await asyncio.wait_for(ask(batches, forecaster, [question(0), question(1)]), 10)
+
+    assert all(isinstance(answer, RuntimeError) for answer in asyncio.run(main()))
