@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from cli.figures import four_figures
 from cli.moments import parse_option
 from contracts.catalog import find_task
 from contracts.clock import format_moment, to_micros
@@ -147,7 +148,7 @@ def _row(walked: Replay, cutoff: Replayed, errors: Sequence[float | None], shut:
         moment[:10] if walked.task.window >= timedelta(days=1) else moment[:16],
         cutoff.served[0] if cutoff.served else "–",
         str(cutoff.horizon),
-        *map(_figure, errors),
+        *map(four_figures, errors),
         state,
     )
 
@@ -182,7 +183,9 @@ def _before_and_after(walked: Replay, outcomes: Sequence[Outcome]) -> str:
         return "No model was scored both before and after the end of its horizon."
     difference = paired_difference(walked, outcomes)
     same = "" if difference is None else f"; on the same windows older models erred by {difference:+.4g}"
-    return f"Models erred {_figure(before)} before the end of their horizon and {_figure(after)} after it{same}."
+    return (
+        f"Models erred {four_figures(before)} before the end of their horizon and {four_figures(after)} after it{same}."
+    )
 
 
 def _seconds(stages: Sequence[Mapping[str, float]]) -> str:
@@ -192,7 +195,3 @@ def _seconds(stages: Sequence[Mapping[str, float]]) -> str:
 
 def _share(value: float | None) -> str:
     return "–" if value is None else f"{value:.1%}"
-
-
-def _figure(value: float | None) -> str:
-    return "–" if value is None else f"{value:#.4g}".rstrip(".")

@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from cli.figures import four_figures
 from cli.remote import ask, open_api
 from contracts.errors import Fault, InvalidInput
 
@@ -100,7 +101,7 @@ def _describe_rival(rival: dict[str, Any], better: dict[str, Any] | None) -> str
     theirs = rival["error"] + rival["difference"]
     remark = ": clearly better" if better is not None and better["method"] == rival["method"] else ""
     windows = _count_windows(rival["num_windows"])
-    return f"{rival['method']} {theirs:.4g} against our {rival['error']:.4g} on {windows}{remark}"
+    return f"{rival['method']} {four_figures(theirs)} against our {four_figures(rival['error'])} on {windows}{remark}"
 
 
 def _describe_choice(choice: dict[str, Any]) -> str:
@@ -121,9 +122,9 @@ def errors_table(status: dict[str, Any]) -> Table:
         promised = error["expected"] is not None
         table.add_row(
             str(error["age"]),
-            f"{error['expected']:.4g}" if promised else "–",
-            f"{error['low']:.4g} … {error['high']:.4g}" if promised else "–",
-            f"{error['limit']:.4g}" if promised else "–",
+            four_figures(error["expected"]),
+            f"{four_figures(error['low'])} … {four_figures(error['high'])}" if promised else "–",
+            four_figures(error["limit"]),
             _realised(error),
             f"{error['num_rows']:,}",
         )
@@ -135,7 +136,7 @@ def _realised(error: dict[str, Any]) -> Text:
         return Text("–")
     is_beyond = error["limit"] is not None and error["realised"] > error["limit"]
     so_far = "" if error["is_complete"] else " so far"
-    return Text(f"{error['realised']:.4g}{so_far}", style="red" if is_beyond else "")
+    return Text(four_figures(error["realised"]) + so_far, style="red" if is_beyond else "")
 
 
 def _cycles_table(cycles: list[dict[str, Any]]) -> Table:

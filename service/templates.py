@@ -12,7 +12,7 @@ def _shorten_moment(text: str) -> str:
 
 
 def _shorten_figure(value: float | None) -> str:
-    return "–" if value is None else f"{value:.4g}"
+    return "–" if value is None else f"{value:#.4g}".rstrip(".")
 
 
 _PAGES = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
@@ -78,10 +78,10 @@ _DASHBOARD = """
 {% endfor %}
 {% if task.live_errors %}
 <div class="wide"><table>
-<tr><th>age</th><th>window</th><th>{{ task.champion.error_name | replace("_", " ") }}</th><th class="spare">band</th>
-<th>limit</th><th>realised</th><th class="spare">rows</th></tr>
+<tr><th>age</th><th class="spare">window</th><th>{{ task.champion.error_name | replace("_", " ") }}</th>
+<th class="spare">band</th><th>limit</th><th>realised</th><th class="spare">rows</th></tr>
 {% for age in task.live_errors %}
-<tr><td>{{ age.age }}</td><td>{{ age.window | moment }}</td><td>{{ age.expected | figure }}</td>
+<tr><td>{{ age.age }}</td><td class="spare">{{ age.window | moment }}</td><td>{{ age.expected | figure }}</td>
 <td class="spare">{{ age.low | figure }} … {{ age.high | figure }}</td><td>{{ age.limit | figure }}</td>
 <td class="{{ 'bad' if age.realised is not none and age.limit is not none and age.realised > age.limit }}">
 {{ age.realised | figure }}{% if age.realised is not none and not age.is_complete %} so far{% endif %}</td>

@@ -36,8 +36,8 @@ def test_a_closed_task_says_what_closed_it_that_it_is_stale_and_what_is_better()
     assert facts["Closed"] == "at 2026-02-05T00:00:00Z by trainer: 0.9 is above its limit 0.7"
     assert facts["Stale"].endswith("was held: suspect")
     assert [text for heading, text in state_facts(STATUS) if heading == "Rival"] == [
-        "baseline 0.41 against our 0.4 on 1 window",
-        "gbdt 0.3749 against our 0.4 on 3 windows: clearly better",
+        "baseline 0.4100 against our 0.4000 on 1 window",
+        "gbdt 0.3749 against our 0.4000 on 3 windows: clearly better",
     ]
     assert facts["Valid"] == "until 2026-02-05T00:00:00Z, a horizon of 2 windows"
 
@@ -79,6 +79,6 @@ def test_expected_and_realised_errors_fit_80_columns_and_what_is_beyond_its_limi
     shown = captured.get()
     assert "\x1b[31m1700" in shown
     assert "1300 so far" in shown
-    assert "1000 … 1.5e+07" in shown
+    assert "1000 … 1.500e+07" in shown
     assert "\x1b[31m1300" not in shown
     assert "mean absolute error" in shown
