@@ -103,18 +103,6 @@ def boosting_scorer(paper_set: PaperSet) -> Callable[[Training, Watch], Scoring]
     return score
 
 
-def booster_scorer(paper_set: PaperSet) -> Callable[[Training, Watch], Scoring]:
-    """The same of LightGBM."""
-
-    def score(training: Training, watch: Watch) -> Scoring:
-        found = [cut(paper_set, origin, training) for origin in choosing_origins(paper_set)]
-        splits, allowed = [split for split, _ in found], found[0][1]
-        work = sum(booster_work(len(split.known.u), allowed) for split in splits)
-        return Scoring(work, (_boosted_errors(bunch, allowed, watch) for bunch in spread_bunches(splits)))
-
-    return score
-
-
 def space(paper_set: PaperSet) -> Space:
     """The service's space, with the phases and the categories that the set has."""
     found = {**NETWORK, "calendar": calendars(paper_set.calendars)}
@@ -150,15 +138,6 @@ def _cuts(paper_set: PaperSet, training: Training) -> tuple[list[Split], Trainin
 def _origin(split: Split) -> Origin:
     later = Later(split.unseen, lambda outputs: float(losses(split, outputs[None])[0]))
     return Origin(split.known, split.vocabulary_sizes, split.num_outputs, (later,))
-
-
-def _boosted_errors(splits: Sequence[Split], training: Training, watch: Watch) -> list[float]:
-    errors = []
-    for split in splits:
-        watch()
-        (later,) = _origin(split).later
-        errors.append(later.error(gbdt_method(split, training, [SEED])[0]))
-    return errors
 
 
 def _as_settings(training: Training) -> Mapping[str, Any]:

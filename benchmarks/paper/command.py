@@ -18,7 +18,7 @@ from rich.console import Console
 from benchmarks.datasets import default_folder
 from benchmarks.paper.cells import Kept
 from benchmarks.paper.choose import choose, write_choices
-from benchmarks.paper.choose_released import CHOSEN_FOR, choose_released
+from benchmarks.paper.choose_released import Chosen, choose_released
 from benchmarks.paper.jobs import Bench, list_costs, run_jobs
 from benchmarks.paper.recipes import CHOSEN, PAPER, RELEASED, words
 from benchmarks.paper.report import draw, grids, reasons, write_markdown
@@ -132,7 +132,7 @@ def _choose(bench: Bench, sets: Sequence[str], config: str, file: Path | None, b
             found = choose(bench.load(name), bench.num_models, bench.console.print)
             write_choices(file or CHOSEN, {name: found})
         else:
-            for method in CHOSEN_FOR:
-                choice = choose_released(bench.load(name), budget, bench.console.print, method)
+            for method in get_args(Chosen):
+                choice = choose_released(bench.load(name), method, budget, bench.console.print)
                 bench.console.print(f"{name}, {method}: {words(choice.changes)}; {choice.chosen_by}")
                 write_choices(file or RELEASED, {name: {method: choice}})

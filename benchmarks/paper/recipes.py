@@ -162,10 +162,9 @@ def _paper(set_name: str, method: str) -> Recipe:
 
 
 def _released(set_name: str, method: str) -> Recipe:
-    found = read_choices(RELEASED).get(set_name, {})
-    if method in _OWN_CHOICES and method not in found:
-        return Recipe(Training(), _OWN_CHOICES[method])
-    choice = found.get(method) or found.get("gi")
+    if method == "extrapolated_linear":
+        return Recipe(Training(), "degree and reach on its own earlier domains")
+    choice = read_choices(RELEASED).get(set_name, {}).get("gbdt" if method == "gbdt" else "gi")
     if choice is None:
         return Recipe(Training(), "a task's default, not chosen yet")
     return Recipe(Training.model_validate(choice["changes"]), choice["chosen_by"])
