@@ -37,7 +37,10 @@ def budget(split: Split, training: Training, entry: Entry) -> str:
     own = {"gbdt": f"trees on {num_rows}, as many as their newest fifth likes", "extrapolated_linear": num_rows}
     if entry.config == "rule":
         return "no fit"
-    return own.get(entry.method) or f"{row_visits(split, training, entry.method):,} row visits a model"
+    if entry.method in own:
+        return own[entry.method]
+    visits = f"{row_visits(split, training, entry.method):,} row visits a model"
+    return visits if entry.method in NETWORKS else f"the epochs of {visits}"
 
 
 def expected_seconds(split: Split, training: Training, entry: Entry, num_models: int) -> float:
