@@ -18,6 +18,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
+from jaxtyping import Float
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -29,7 +30,7 @@ from contracts.task import Training
 from trainer.fit import draw_network, outputs
 from trainer.minibatches import Stock
 from trainer.network import Network
-from trainer.objectives import cross_entropy, erm, gaussian
+from trainer.objectives import Batch, RowLoss, cross_entropy, erm, gaussian
 
 _REACH = 10.0
 
@@ -49,8 +50,7 @@ def ftrl_method(split: Split, training: Training, seeds: Sequence[int]) -> NDArr
         optimiser = torch.optim.Adam(network.parameters(), lr=rate, fused=True)
         num_steps = steps_of(min(num_rows, training.rows_per_epoch), epochs, training.batch_size)
         for numbers in minibatches(len(rows.u), num_steps, training.batch_size, seeds_for(seeds, number)):
-            share = mean_rows / len(rows.u)
-            losses = erm(network, loss, stock.batch(numbers)) + share * regulariser(network)
+            losses = leader_loss(network, loss, stock.batch(numbers), mean_rows / len(rows.u))
             optimiser.zero_grad()
             torch.autograd.backward(losses.sum())
             optimiser.step()
@@ -59,7 +59,12 @@ def ftrl_method(split: Split, training: Training, seeds: Sequence[int]) -> NDArr
     return outputs(network, split.unseen)
 
 
-def regulariser(network: Network) -> Tensor:
+def leader_loss(network: Network, loss: RowLoss, batch: Batch, share: float) -> Float[Tensor, " E"]:
+    """The sum of each member, per row that is summed over, as a batch tells it; `share` is n̄ by all such rows."""
+    return erm(network, loss, batch) + share * regulariser(network)
+
+
+def regulariser(network: Network) -> Float[Tensor, " E"]:
     """R(θ) = ‖θ‖² / 2η of each member `(E,)`."""
     squares = [parameter.square().flatten(1).sum(1) for parameter in network.parameters()]
     return torch.stack(squares).sum(0) / (2 * _REACH)
