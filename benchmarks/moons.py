@@ -1,17 +1,16 @@
 """The paper's 2-Moons: two half moons that turn by 18° from each domain to the next.
 
 The network is the paper's (two hidden layers of 50, a TReLU after each, Time2Vec with m = 8 and m_p = 2), the batch is
-64. `--choose` compares recipes by training on domains 0–7 and scoring domain 8, and never touches domain 9; its log
-stands in `docs/moons.md`, and its choice is `RECIPE`. Without it, the chosen recipe trains on domains 0–8 and answers
-domain 9, beside the same recipe without the interpolated loss and the time-oblivious rivals with the same budget.
+64. The recipe was chosen by training on domains 0–7 and scoring domain 8 (`docs/moons.md` keeps the log). It trains on
+domains 0–8 and answers domain 9, beside the same recipe without the interpolated loss and the time-oblivious rivals
+with the same budget. `python -m benchmarks paper` has the other methods, and other choices.
 """
 
 import argparse
-import itertools
 import os
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +29,7 @@ NUM_DOMAINS = 11
 # One domain a day; model time counts in elevenths of the sequence, as the authors' code does.
 DOMAIN = 86_400_000_000
 CLOCK = Clock(window=DOMAIN, offset=0, span=NUM_DOMAINS * DOMAIN)
-CHOOSING_TARGET, TEST_TARGET = 8, 9
+TEST_TARGET = 9
 
 PAPER = Training(
     calendar=(),
@@ -47,15 +46,6 @@ PAPER = Training(
     finetune_rate=5e-4,
     delta_max=5.5,
 )
-# What `--choose` compares: every combination.
-SPACE: Mapping[str, Sequence[Any]] = {
-    "gi_weight": (0.1, 0.5),
-    "gi_pretrain": (False, True),
-    "delta_max": (1.0, 2.0, 5.5),
-    "pretrain_rate": (5e-3, 1e-2),
-    "pretrain_epochs": (30, 60),
-}
-NUM_FINALISTS = 8
 # The choice, on domain 8 (docs/moons.md).
 RECIPE = PAPER.model_copy(
     update={"gi_weight": 0.1, "gi_pretrain": True, "delta_max": 1.0, "pretrain_rate": 1e-2, "pretrain_epochs": 30}
@@ -71,14 +61,10 @@ def main(arguments: list[str]) -> None:
     default = os.environ.get("MORROW_PAPER_DATA", "../shared/data")
     parser.add_argument("--data", type=Path, default=Path(default), help="folder with the paper's data sets")
     parser.add_argument("--seeds", type=int, default=5, help="networks that are trained and averaged over")
-    parser.add_argument("--choose", action="store_true", help="compare recipes on domain 8 instead")
     parser.add_argument("--json", type=Path, help="file to write the result to")
     options = parser.parse_args(arguments)
     torch.set_num_threads(1)  # networks this small only wait for a second thread
     x, y = load(options.data)
-    if options.choose:
-        choose(x, y, options.seeds)
-        return
     rivals: dict[str, Mapping[str, Any]] = {
         "gi, λ = 0": {"gi_weight": 0.0},
         "baseline": {"method": "baseline"},
@@ -129,35 +115,6 @@ def score(
     errors = 100 * (logits.argmax(-1) != unseen.targets).mean(1)
     chances = np.take_along_axis(logits, unseen.targets[None, :, None].astype(np.int64), axis=-1)[..., 0]
     return errors, (np.logaddexp.reduce(logits, axis=-1) - chances).mean(1)
-
-
-def candidates() -> Iterator[dict[str, Any]]:
-    """Every combination of `SPACE`."""
-    for values in itertools.product(*SPACE.values()):
-        yield dict(zip(SPACE, values, strict=True))
-
-
-def choose(x: NDArray[np.float64], y: NDArray[np.int64], num_seeds: int) -> None:
-    """Print every candidate's score on domain 8, then the best few again with four times the seeds, and their best.
-
-    Candidates are ranked by mean log-loss, which is finer than the error of 200 points.
-    """
-    first = rank(x, y, list(candidates()), num_seeds)
-    print(f"\nthe best {NUM_FINALISTS} with {4 * num_seeds} seeds")
-    loss, changes = rank(x, y, [changes for _, changes in first[:NUM_FINALISTS]], 4 * num_seeds)[0]
-    print(f"\nchosen on domain {CHOOSING_TARGET}: log-loss {loss:.4f}, {changes}")
-
-
-def rank(
-    x: NDArray[np.float64], y: NDArray[np.int64], recipes: Sequence[dict[str, Any]], num_seeds: int
-) -> list[tuple[float, dict[str, Any]]]:
-    """Mean log-loss on domain 8 and recipe, best first; a line is printed for each."""
-    trials: list[tuple[float, dict[str, Any]]] = []
-    for changes in recipes:
-        errors, losses = score(x, y, CHOOSING_TARGET, PAPER.model_copy(update=changes), num_seeds)
-        trials.append((float(losses.mean()), changes))
-        print(f"{losses.mean():.4f}  {errors.mean():5.2f} % ± {errors.std():.2f}  {changes}", flush=True)
-    return sorted(trials, key=lambda trial: trial[0])
 
 
 def show(
