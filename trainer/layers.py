@@ -18,6 +18,8 @@ from torch import Tensor, nn
 # cycles there is the calendar.
 _FREQUENCIES = (0.5, 3.0)
 _GATE_SCALE = 0.1
+# Columns are few below this: what runs along rows is then some times faster than what runs along columns, on a CPU.
+FEW = 16
 
 
 class Dual(NamedTuple):
@@ -49,14 +51,14 @@ class Linear(nn.Module):
             self.bias[member].uniform_(-bound, bound, generator=generator)
 
     def forward(self, x: Dual) -> Dual:
-        return Dual(torch.baddbmm(self.bias[:, None], x.value, self.weight), *self._moved(x))
+        return Dual(_product(x.value, self.weight, self.bias[:, None]), *self._moved(x))
 
     def _moved(self, x: Dual) -> tuple[Tensor | None, Tensor | None]:
         """Rate and curvature of the outputs."""
         if x.rate is None:
             return None, None
         weight = self.weight[:, self.weight.shape[1] - x.rate.shape[-1] :]
-        return torch.bmm(x.rate, weight), None if x.curvature is None else torch.bmm(x.curvature, weight)
+        return _product(x.rate, weight), None if x.curvature is None else _product(x.curvature, weight)
 
     def held(self, inputs: Float[Tensor, "E n c"]) -> Float[Tensor, "E n out"]:
         """What the first columns alone, as many as inputs has, give to the outputs; the bias among it."""
@@ -176,6 +178,14 @@ def bend(x: Dual, h: Dual, g: Dual) -> Dual:
     curvature = _plus(x.curvature, shrink, gap_curvature)
     curvature = torch.addcmul(torch.addcmul(curvature, h.rate, gap_rate, value=-2), h.curvature, gap, value=-1)
     return Dual(value, rate, curvature)
+
+
+def _product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """`x·W + b` of `(E, n, in)`, `(E, in, out)` and `(E, 1, out)`; few columns are computed as rows."""
+    is_few = weight.shape[2] < FEW
+    left, right = (weight.mT, x.mT) if is_few else (x, weight)
+    product = torch.bmm(left, right) if bias is None else torch.baddbmm(bias.mT if is_few else bias, left, right)
+    return product.mT if is_few else product
 
 
 def _is_positive(x: Tensor) -> Tensor:

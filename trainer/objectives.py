@@ -17,6 +17,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from trainer.layers import FEW
 from trainer.network import Network
 
 # A standardised label's scale stays within e^±5: neither a single row nor an extrapolated output can make it infinite.
@@ -43,6 +44,8 @@ class Batch:
 
 def cross_entropy(outputs: Float[Tensor, "E n K"], targets: Int[Tensor, "E n"]) -> Float[Tensor, "E n"]:
     """−log softmax(outputs)[target], in nats."""
+    if outputs.shape[2] < FEW:
+        return nn.functional.cross_entropy(outputs.mT, targets, reduction="none")
     losses = nn.functional.cross_entropy(outputs.flatten(0, 1), targets.flatten(), reduction="none")
     return losses.view(targets.shape)
 
