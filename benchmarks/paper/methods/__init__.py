@@ -5,6 +5,7 @@ What needs a library of the laboratory imports it where it is run.
 
 from benchmarks.paper.methods.adagraph import adagraph_method
 from benchmarks.paper.methods.cdot import cdot_method
+from benchmarks.paper.methods.cida import cida_method
 from benchmarks.paper.methods.deep_ode import deep_ode_method
 from benchmarks.paper.methods.ftpl import ftpl_method
 from benchmarks.paper.methods.ftrl import ftrl_method
@@ -24,6 +25,7 @@ METHODS: dict[str, Method] = {
     "gbdt": gbdt_method,
     "extrapolated_linear": extrapolated_linear_method,
     "cdot": cdot_method,
+    "cida": cida_method,
     "adagraph": adagraph_method,
     "generative": generative_method,
     "deep_ode": deep_ode_method,
