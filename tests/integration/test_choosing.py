@@ -11,6 +11,7 @@ import torch
 from mlflow import MlflowClient
 from sqlalchemy import Engine, func, select, update
 
+from benchmarks.recipes import changes, choose_for
 from contracts.catalog import Schema, define_task, find_task
 from contracts.columns import EventColumns
 from contracts.cycles import list_cycles
@@ -301,3 +302,17 @@ def test_the_settings_of_lightgbm_are_chosen_at_the_same_origins(engine: Engine)
         for one in (blind, poison)
     ]
     assert errors[0] == errors[1]
+
+
+@pytest.mark.parametrize("method", ["gi", "gbdt"])
+def test_a_stream_is_chosen_for_on_its_first_windows(
+    engine: Engine, method: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    reading = reading_of(engine, 8)
+    found = choose_for(reading, method, Budget(trials=2, seconds=120), seed=0)
+    base, other = found.trials
+    assert base.training == reading.schema.task.training
+    assert all(name in ("boosting", "history") for name in changes(other.training, base.training)) == (method == "gbdt")
+    first, second = capsys.readouterr().out.splitlines()
+    assert first.endswith("as it is")
+    assert str(changes(other.training, base.training)) in second
