@@ -24,6 +24,11 @@ from migrations import migrate
 DATA = Path(os.environ.get("MORROW_PAPER_DATA", Path(__file__).parents[2] / "shared" / "data"))
 
 
+def pytest_configure() -> None:
+    """End a terminated run as Ctrl-C does, so that fixtures stop the servers that they started."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+
+
 @pytest.fixture
 def anyio_backend() -> str:
     """The one event loop that the service runs on."""

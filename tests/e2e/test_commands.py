@@ -14,6 +14,12 @@ import pytest
 from cli.children import start_child
 from cli.flights import read_task_file
 from cli.stack import HOST, free_port
+from contracts.catalog import Schema
+from contracts.clock import format_moment
+from contracts.database import make_engine
+from service.copies import Current, write_current
+from tests.integration.artefacts import CUTOFF, WEEK, write_version
+from tests.integration.releasing import define, note
 
 MORROW = [sys.executable, "-m", "cli.main"]
 
@@ -124,6 +130,35 @@ def test_a_word_that_cannot_be_had_is_said(api: str, tmp_path: Path) -> None:
     assert overridden.code == 1
     assert "has no cycle 999" in overridden.err
     assert say(api, "override", "flights").code == 2
+
+
+@pytest.fixture
+def released(database_url: str, tmp_path: Path) -> Iterator[Schema]:
+    """A task whose version 7 lies beside the API before it starts, and was released."""
+    engine = make_engine(database_url)
+    schema = define(engine)
+    folder = write_version(tmp_path / "home" / "models" / schema.task.name / "7", task=schema.task.name)
+    write_current(folder.parent, Current("7", CUTOFF + 2 * WEEK))
+    note(engine, schema, "7", "release")
+    yield schema
+    engine.dispose()
+
+
+def test_an_override_is_said_once_the_api_answers_so(released: Schema, api: str) -> None:
+    bound, name = format_moment(CUTOFF + 3 * WEEK), released.task.name
+    said = say(api, "override", name, "--reason", "a strike", "--valid-until", bound)
+    champion = httpx.get(f"{api}/tasks/{name}").json()["champion"]
+    assert said.out == f"Version 7 of {name} is valid until {bound}.\n"
+    assert (champion["version"], champion["valid_until"]) == ("7", bound)
+    assert f"until {bound}, by override of admin" in say(api, "task", "show", name).out
+
+
+def test_a_file_of_many_events_is_no_correction(tmp_path: Path) -> None:
+    file = tmp_path / "event.json"
+    file.write_text("[]")
+    said = say(f"http://{HOST}:1", "events", "correct", "flights", str(file))
+    assert said.code == 1
+    assert said.err.strip() == f"{file}: is not one event: a JSON object"
 
 
 def test_an_absent_api_is_said() -> None:
