@@ -16,10 +16,11 @@ from benchmarks.paper.methods.generative import (
     transported,
 )
 from benchmarks.paper.methods.house import network_method
+from benchmarks.paper.recipes import find_recipe
 from benchmarks.paper.splits import errors
 from contracts.errors import CycleError
 from contracts.task import Training
-from tests.unit.turning import CLOCK, turning_split
+from tests.unit.turning import CLOCK, moons, turning_split
 from trainer.network import CohortNetwork, architecture
 from trainer.objectives import Batch, cross_entropy
 
@@ -103,6 +104,14 @@ def test_the_future_is_answered_better_than_without_time() -> None:
     split = turning_split(5)
     ours = errors(split, generative_method(split, RECIPE, (3, 4)))
     assert ours.max() < errors(split, network_method("baseline")(split, RECIPE, (3, 4))).min() - 5
+
+
+def test_it_beats_the_time_oblivious_network_on_a_slice_of_moons() -> None:
+    """Every seed of it, by more than 5 % of the rows, in a third of the published epochs."""
+    split, training = moons(5), find_recipe("moons", "generative", "paper").training
+    training = training.model_copy(update={"pretrain_epochs": 10, "finetune_epochs": 8})
+    ours = errors(split, generative_method(split, training, range(3)))
+    assert ours.max() < errors(split, network_method("baseline")(split, training, range(3))).min() - 5
 
 
 def test_a_member_answers_as_it_would_alone() -> None:

@@ -1,14 +1,25 @@
-"""Splits of two classes whose points turn about the origin by the same angle from each domain to the next."""
+"""Splits whose points turn about the origin by the same angle from each domain to the next: made here, or 2-Moons."""
 
 import numpy as np
+import pytest
 from numpy.typing import NDArray
 
+from benchmarks.datasets import default_folder
+from benchmarks.paper.runs import missing_file
+from benchmarks.paper.sets import SETS
 from benchmarks.paper.splits import Split, withheld_targets
 from contracts.clock import Clock
 from trainer.dataset import Encoded
 
 CLOCK = Clock(window=10, offset=0, span=100)
 TURN = np.deg2rad(30.0)
+
+
+def moons(origin: int) -> Split:
+    """2-Moons at an origin; the test that asks is skipped where the file is not there."""
+    if missing_file(default_folder(), "moons"):
+        pytest.skip("the file of 2-Moons is not there")
+    return SETS["moons"](default_folder()).split(origin)
 
 
 def turn(points: NDArray[np.float32], number: int) -> NDArray[np.float32]:
