@@ -15,8 +15,8 @@ METHODS = ("gi", "all_past", "last_window", "base_rate")
 # Methods as the matrix names them; the document has older names for two.
 _NAMES = {"gi": "gi", "all_past": "baseline", "last_window": "last_window", "base_rate": "naive"}
 LEGEND = (
-    "baseline: the same network and budget without time, on all the past; last_window:\n"
-    "that on the newest window; naive: the shares of the classes there."
+    "baseline: the same network and budget without time, on all the past;\n"
+    "last_window: that on the newest window; naive: the shares of the classes there."
 )
 
 
@@ -52,9 +52,8 @@ def week_document(week: WeekReport) -> dict[str, Any]:
 
 def weeks_table(weeks: Sequence[WeekReport]) -> Table:
     """A row a week and a row of means over the weeks that all methods answered; fits 80 columns."""
-    table = Table(
-        title="Late flights, week by week: log-loss and error rate", title_justify="left", box=box.SIMPLE_HEAD
-    )
+    title = "Late flights, week by week: log-loss and error rate"
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, collapse_padding=True)
     table.add_column("week of", no_wrap=True)
     table.add_column("ver-\nsion", justify="right", no_wrap=True)
     table.add_column("valid\nuntil", no_wrap=True)

@@ -1,4 +1,15 @@
-from cli.demo_report import METHODS, WeekReport, comparison, mean_figures, week_document, week_line
+from rich.console import Console
+
+from cli.demo_report import (
+    LEGEND,
+    METHODS,
+    WeekReport,
+    comparison,
+    mean_figures,
+    week_document,
+    week_line,
+    weeks_table,
+)
 
 
 def week(gi: float | None, note: str | None = None) -> WeekReport:
@@ -33,6 +44,18 @@ def test_means_are_taken_over_answered_weeks_only() -> None:
     assert losses["gi"] == 0.45
     assert errors["gi"] == 0.25
     assert "0.4500 against 0.5000" in comparison([week(0.4), week(0.5), week(None)])[0]
+
+
+def test_the_table_fits_80_columns_whole() -> None:
+    console = Console(width=80)
+    with console.capture() as captured:
+        console.print(weeks_table([week(0.4), week(None)]))
+        console.print(LEGEND)
+    lines = captured.get().splitlines()
+    assert max(map(len, lines)) <= 80
+    assert "…" not in captured.get()
+    assert lines[-2:] == LEGEND.splitlines()
+    assert "0.6000" in captured.get()
 
 
 def test_a_defeat_is_said_plainly() -> None:
