@@ -51,10 +51,7 @@ class RowRules:
     kinds: Mapping[str, Literal["number", "category"]]
 
     def read_query(self, pairs: Iterable[tuple[str, str]], found: Sequence[Fault] = ()) -> Row:
-        """One row from the parameters `at` and the features.
-
-        Raises InvalidInput with every fault, those that were found before included.
-        """
+        """One row from `at` and the features. Raises InvalidInput with every fault, those found before included."""
         faults = [*found]
         at, given = None, JsonObject()
         repeated: dict[str, None] = {}
