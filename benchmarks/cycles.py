@@ -18,7 +18,7 @@ from rich.console import Console
 from sqlalchemy import Engine
 
 from benchmarks.datasets import to_events
-from benchmarks.figures import smaller_is_better, write_figures
+from benchmarks.figures import Figure, smaller_is_better, write_figures
 from cli.flights import load_flights, read_task_file, week_start
 from cli.stack import EmbeddedStack, free_port
 from contracts.catalog import Schema, define_task
@@ -47,7 +47,13 @@ def main(arguments: list[str]) -> None:
     )
     parser.add_argument("--json", type=Path, metavar="FILE")
     given = parser.parse_args(arguments)
-    console = Console()
+    figures = measure(Console(), given.steady, default_recipe=given.default_recipe)
+    if given.json:
+        write_figures(given.json, figures)
+
+
+def measure(console: Console, num_steady: int = 5, *, default_recipe: bool = False) -> list[Figure]:
+    """Both ratios, printed as they are found: the first cycle, then the median of so many steady ones."""
     with tempfile.TemporaryDirectory(prefix="morrow-") as folder:
         shared = SharedSettings(home=Path(folder), database_url=None, mlflow_url=None)
         with EmbeddedStack(shared, free_port(), console) as stack:
@@ -55,8 +61,8 @@ def main(arguments: list[str]) -> None:
             registry = Registry(stack.addresses.mlflow)
             # A home of its own, so that the stack's live job does not score beforehand what the cycle is to pay for.
             settings = TrainerSettings(home=Path(folder) / "measured", lease_seconds=600)
-            schema = _import_flights(engine, NUM_KNOWN_WEEKS + given.steady, default_recipe=given.default_recipe)
-            weeks = range(NUM_KNOWN_WEEKS, NUM_KNOWN_WEEKS + given.steady + 1)
+            schema = _import_flights(engine, NUM_KNOWN_WEEKS + num_steady, default_recipe=default_recipe)
+            weeks = range(NUM_KNOWN_WEEKS, NUM_KNOWN_WEEKS + num_steady + 1)
             seconds = [
                 _measure(engine, registry, schema, settings=settings, week=week, console=console) for week in weeks
             ]
@@ -75,8 +81,7 @@ def main(arguments: list[str]) -> None:
     ]
     for figure in figures:
         console.print(f"{figure['name']}: {figure['ours']:.2f} (commit {figure['yardstick']:g})", highlight=False)
-    if given.json:
-        write_figures(given.json, figures)
+    return figures
 
 
 def _import_flights(engine: Engine, num_weeks: int, *, default_recipe: bool) -> Schema:

@@ -50,6 +50,13 @@ def cross_entropy(outputs: Float[Tensor, "E n K"], targets: Int[Tensor, "E n"]) 
     return losses.view(targets.shape)
 
 
+def cross_entropy_pull(outputs: Float[Tensor, "E n K"], targets: Int[Tensor, "E n"]) -> Float[Tensor, "E n K"]:
+    """∂ of a row's cross entropy in its outputs: softmax(outputs), less 1 at the target."""
+    shares = outputs.mT.softmax(1).mT if outputs.shape[2] < FEW else outputs.softmax(2)
+    at_target = targets[..., None].long()
+    return shares.scatter_add(2, at_target, -torch.ones_like(at_target, dtype=shares.dtype))
+
+
 def log_scale(raw: Tensor) -> Tensor:
     """The log of a scale from its raw output, smoothly within ±5."""
     return LOG_SCALE_LIMIT * torch.tanh(raw / LOG_SCALE_LIMIT)
@@ -60,6 +67,19 @@ def gaussian(outputs: Float[Tensor, "E n 2"], targets: Float[Tensor, "E n"]) -> 
     log_of_scale = log_scale(outputs[..., 1])
     errors = (targets - outputs[..., 0]) * torch.exp(-log_of_scale)
     return 0.5 * errors * errors + log_of_scale + 0.5 * math.log(2 * math.pi)
+
+
+def gaussian_pull(outputs: Float[Tensor, "E n 2"], targets: Float[Tensor, "E n"]) -> Float[Tensor, "E n 2"]:
+    """∂ of a row's Gaussian loss in its outputs, with e = (target − mean)/scale: −e/scale and (1 − e²)·∂log-scale."""
+    log_of_scale = log_scale(outputs[..., 1])
+    inverse = torch.exp(-log_of_scale)
+    errors = (targets - outputs[..., 0]) * inverse
+    squash = 1 - (log_of_scale / LOG_SCALE_LIMIT).square()
+    return torch.stack([-errors * inverse, (1 - errors * errors) * squash], dim=-1)
+
+
+# ℓ′, the gradient of a row's loss in its outputs `(E, n, K)`, of each loss.
+PULLS: dict[RowLoss, Callable[[Tensor, Tensor], Tensor]] = {cross_entropy: cross_entropy_pull, gaussian: gaussian_pull}
 
 
 def erm(network: Network, loss: RowLoss, batch: Batch) -> Float[Tensor, " E"]:

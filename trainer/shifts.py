@@ -15,7 +15,7 @@ from torch import Tensor
 
 from contracts.task import DeltaMode
 from trainer.network import Curved, Network
-from trainer.objectives import Batch, RowLoss, interpolated, perturbed
+from trainer.objectives import PULLS, Batch, RowLoss, interpolated, perturbed
 
 # A warm δ is drawn afresh within this share of δ_max from 0, where −δ·ℓ′F″ vanishes, and from ±δ_max.
 _STUCK = 0.05
@@ -56,7 +56,7 @@ def interpolation(network: Network, loss: RowLoss, batch: Batch) -> ShiftLoss:
         value, rate, curvature = course(batch.u - delta[:, None])
         assert rate is not None
         assert curvature is not None
-        pull = _pull(loss, value + delta[:, None, None] * rate, batch.targets)
+        pull = PULLS[loss](value + delta[:, None, None] * rate, batch.targets)
         return -delta * (pull * curvature).sum(2).mean(1)
 
     return ShiftLoss(of, slope)
@@ -67,7 +67,7 @@ def perturbation(network: Network, loss: RowLoss, batch: Batch) -> ShiftLoss:
 
     def slope(delta: Tensor) -> Tensor:
         value, rate = network.dual(batch.dense, batch.codes, batch.u + delta[:, None])
-        return (_pull(loss, value, batch.targets) * rate).sum(2).mean(1)
+        return (PULLS[loss](value, batch.targets) * rate).sum(2).mean(1)
 
     return ShiftLoss(lambda delta: perturbed(network, loss, batch, delta), slope)
 
@@ -114,14 +114,6 @@ def _ascend(slope_of: OfDelta, shifts: Shifts, start: Tensor) -> Tensor:
     for _ in range(shifts.steps):
         delta = (delta + length * slope_of(delta).sign()).clamp(-shifts.maximum, shifts.maximum)
     return delta
-
-
-def _pull(loss: RowLoss, outputs: Tensor, targets: Tensor) -> Tensor:
-    """ℓ′, the gradient of every row's loss in its outputs `(E, n, K)`."""
-    with torch.enable_grad():
-        outputs = outputs.requires_grad_()
-        (gradient,) = torch.autograd.grad(loss(outputs, targets).sum(), outputs)
-    return gradient
 
 
 def _autograd(network: Network, loss_of: OfDelta, delta: Tensor) -> Tensor:

@@ -11,6 +11,7 @@ from torch import Tensor
 from contracts.task import Training
 from trainer.network import CohortNetwork, architecture
 from trainer.objectives import (
+    PULLS,
     Batch,
     RowLoss,
     cross_entropy,
@@ -81,6 +82,20 @@ def test_gaussian_by_hand() -> None:
     outputs = torch.tensor([[[1.0, 5 * math.atanh(math.log(2.0) / 5)]]])
     expected = 0.5 * 1.5**2 + math.log(2.0) + 0.5 * math.log(2 * math.pi)
     torch.testing.assert_close(gaussian(outputs, torch.tensor([[4.0]])), torch.tensor([[expected]]))
+
+
+@pytest.mark.parametrize("num_outputs", [2, 3, 20])
+def test_pulls_are_the_gradients_of_the_losses(num_outputs: int) -> None:
+    generator = torch.Generator().manual_seed(0)
+    outputs = 2 * torch.randn(2, 9, num_outputs, generator=generator, dtype=torch.float64)
+    targets: dict[RowLoss, Tensor] = {
+        cross_entropy: torch.randint(0, num_outputs, (2, 9), generator=generator),
+        gaussian: torch.randn(2, 9, generator=generator, dtype=torch.float64),
+    }
+    for loss, pull in PULLS.items():
+        free = outputs[..., : 2 if loss is gaussian else None].clone().requires_grad_()
+        (expected,) = torch.autograd.grad(loss(free, targets[loss]).sum(), free)
+        torch.testing.assert_close(pull(free.detach(), targets[loss]), expected, rtol=0, atol=1e-12)
 
 
 def test_gaussian_stays_finite_whatever_the_raw_scale() -> None:

@@ -1,0 +1,182 @@
+"""`python -m benchmarks training`: what a step of the GI loss costs beside a plain one, and a cohort beside one member.
+
+One network of 8 numbers and time, 2 × 128 units, as in a fit: minibatch on the device, losses, gradients, AdamW. Ours
+and its yardstick take turns, so both meet the same machine, and the medians of the rounds are compared. On a CPU, with
+one thread, the process's own CPU time counts, which other work on the machine disturbs least; on CUDA the wall clock,
+once the device is done. The yardstick beside the plain step is the paper's way of taking a GI step, see
+`benchmarks.nested`. `--cycles` adds the two ratios of a whole cycle, which start a real stack (`benchmarks.cycles`).
+"""
+
+import argparse
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from statistics import median
+
+import torch
+from rich.console import Console
+from torch import Tensor
+
+from benchmarks import cycles
+from benchmarks.figures import Figure, smaller_is_better, write_figures
+from benchmarks.nested import nested_step
+from contracts.task import Training
+from trainer.fit import Objective
+from trainer.network import CohortNetwork, architecture
+from trainer.objectives import Batch, cross_entropy, erm, gradient_interpolation
+from trainer.shifts import Shifts, interpolation, worst_delta
+
+RECIPE = Training(width=128, num_layers=2, calendar=(), delta_steps=5)
+NUM_NUMBERS, NUM_CLASSES = 8, (2, 10, 100)
+LARGE, MIDDLE, SMALL = 1024, 256, 32
+MAXIMUM = 0.1  # δ_max in model time
+
+Step = Callable[[], object]
+
+
+def main(arguments: list[str]) -> None:
+    """Parse the arguments, measure, print."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks training", description=__doc__)
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--rounds", type=int, default=9, help="turns of ours and its yardstick, at least 5")
+    parser.add_argument("--compiled", action="store_true", help="compile the losses of both, which takes minutes")
+    parser.add_argument("--cycles", action="store_true", help="also a first and a steady cycle beside one fit")
+    parser.add_argument("--json", type=Path, metavar="FILE")
+    given = parser.parse_args(arguments)
+    if given.rounds < 5:
+        parser.error("--rounds is at least 5")
+    console, device = Console(), torch.device(given.device)
+    torch.set_num_threads(1)
+    figures = measure(device, given.rounds, is_compiled=given.compiled, report=console.print)
+    if given.cycles:
+        figures += cycles.measure(console)
+    if given.json:
+        write_figures(given.json, figures)
+
+
+def measure(
+    device: torch.device,
+    num_rounds: int,
+    *,
+    is_compiled: bool = False,
+    batches: Sequence[int] = (LARGE, MIDDLE),
+    classes: Sequence[int] = NUM_CLASSES,
+    report: Callable[[str], object],
+) -> list[Figure]:
+    """Every ratio of steps, reported as it is found; times in ms a step."""
+    how = "compiled" if is_compiled else "eager"
+
+    def compare(name: str, ours: Step, yardstick: Step, commit: float, goal: float) -> Figure:
+        mine, other = take_turns([ours, yardstick], device, num_rounds)
+        figure = smaller_is_better(
+            name, mine, other, commit=commit * other, goal=goal * other, unit="ms a step", device=device
+        )
+        report(f"{name}: {mine:.2f} / {other:.2f} ms = {mine / other:.2f} (commit {commit:.3g}, goal {goal:.3g})")
+        return figure
+
+    figures = []
+    for batch in batches:
+        for num_classes in classes:
+            gi, plain = (
+                step(objective, num_classes, batch, device=device, is_compiled=is_compiled)
+                for objective in (gi_losses, plain_losses)
+            )
+            name = f"GI step / ERM step, {how}, {num_classes} classes, batch {batch}"
+            figures.append(compare(name, gi, plain, commit=6, goal=2.5))
+        gi = step(gi_losses, 10, batch, device=device, is_compiled=is_compiled)
+        network, rows = cohort(10, 1, device), minibatch(10, batch, 1, device)
+        nested = nested_step(network, rows, maximum=MAXIMUM, num_steps=RECIPE.delta_steps, weight=RECIPE.gi_weight)
+        figures.append(
+            compare(
+                f"GI step, {how} / nested autograd, 10 classes, batch {batch}", gi, nested, commit=1 / 8, goal=1 / 25
+            )
+        )
+    for batch in (SMALL, *batches):
+        eight, one = (step(gi_losses, 10, batch, num_members=number, device=device) for number in (8, 1))
+        figures.append(compare(f"cohort of 8 / one member, GI step, batch {batch}", eight, one, commit=2.2, goal=1.3))
+    return figures
+
+
+def cohort(num_classes: int, num_members: int, device: torch.device) -> CohortNetwork:
+    """The network of all measurements, untrained."""
+    shape = architecture(RECIPE, NUM_NUMBERS, 0, num_classes, is_timed=True)
+    return CohortNetwork(shape, [()] * num_members, range(num_members)).to(device)
+
+
+def minibatch(num_classes: int, num_rows: int, num_members: int, device: torch.device) -> Batch:
+    """Rows without meaning."""
+    generator = torch.Generator().manual_seed(0)
+    size = (num_members, num_rows)
+    return Batch(
+        dense=torch.randn(*size, NUM_NUMBERS, generator=generator).to(device),
+        codes=torch.zeros(*size, 0, dtype=torch.int64, device=device),
+        u=(torch.rand(*size, generator=generator) - 1).to(device),
+        targets=torch.randint(0, num_classes, size, generator=generator).to(device),
+    )
+
+
+def plain_losses(network: CohortNetwork) -> Objective:
+    """The ERM loss of a minibatch."""
+    return lambda batch, _draw: erm(network, cross_entropy, batch)
+
+
+def gi_losses(network: CohortNetwork) -> Objective:
+    """The GI loss of a minibatch after five warm steps of δ, as a fit takes it."""
+    shifts = Shifts("warm", MAXIMUM, RECIPE.delta_steps, rate=0.1)
+    last: Tensor | None = None
+
+    def losses(batch: Batch, draw: Tensor) -> Tensor:
+        nonlocal last
+        before, searched = torch.zeros_like(draw) if last is None else last, batch.first(RECIPE.delta_rows)
+        last = worst_delta(
+            lambda: interpolation(network, cross_entropy, searched), shifts=shifts, last=before, draw=draw
+        )
+        return gradient_interpolation(network, cross_entropy, batch, last, RECIPE.gi_weight)
+
+    return losses
+
+
+def step(
+    objective: Callable[[CohortNetwork], Objective],
+    num_classes: int,
+    num_rows: int,
+    *,
+    num_members: int = 1,
+    device: torch.device,
+    is_compiled: bool = False,
+) -> Step:
+    """One step of training, ready to be taken again and again."""
+    network = cohort(num_classes, num_members, device)
+    batch = minibatch(num_classes, num_rows, num_members, device)
+    optimiser = torch.optim.AdamW(network.parameters(), fused=True)
+    generator = torch.Generator(device).manual_seed(1)
+    losses_of = objective(network)
+    if is_compiled:
+        losses_of = torch.compile(losses_of)
+
+    def take() -> None:
+        losses = losses_of(batch, 2 * torch.rand(num_members, generator=generator, device=device) - 1)
+        optimiser.zero_grad()
+        torch.autograd.backward(losses.sum())
+        optimiser.step()
+
+    return take
+
+
+def take_turns(steps: Sequence[Step], device: torch.device, num_rounds: int, seconds: float = 0.1) -> list[float]:
+    """Median ms of each step; a round repeats a step for about so many seconds."""
+    now = time.process_time if device.type == "cpu" else time.perf_counter
+
+    def spent(take: Step, repeats: int) -> float:
+        began = now()
+        for _ in range(repeats):
+            take()
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        return (now() - began) / repeats
+
+    for take in steps:
+        spent(take, 3)  # what only the first steps pay for
+    repeats = [max(1, round(seconds / spent(take, 1))) for take in steps]
+    rounds = [[spent(take, number) for take, number in zip(steps, repeats, strict=True)] for _ in range(num_rounds)]
+    return [1000 * median(times) for times in zip(*rounds, strict=True)]
