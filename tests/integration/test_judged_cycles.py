@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+import pytest
 from sqlalchemy import Engine
 
 from contracts.catalog import Schema
-from contracts.cycles import Cycle, claim_cycle, list_cycles, override_cycle
+from contracts.cycles import Cycle, claim_cycle, list_cycles, override_cycle, request_cycle
+from contracts.errors import Conflict
 from contracts.events import Event, append_events
 from contracts.releases import list_releases
 from tests.integration.drifting import (
@@ -131,7 +133,10 @@ def test_an_override_cannot_release_what_has_no_horizon(engine: Engine, registry
     held = retrain(engine, registry, schema, NUM_KNOWN, tmp_path)
     assert held.state == "held"
     with engine.begin() as connection:
-        override_cycle(connection, schema.task_id, held.cycle_id, actor="ada", reason="I insist", now=now())
+        with pytest.raises(Conflict, match=r"held by the gate horizon"):
+            override_cycle(connection, schema.task_id, held.cycle_id, actor="ada", reason="I insist", now=now())
+        # As where the horizon is lost between the override and the attempt.
+        request_cycle(connection, schema.task_id, held.cutoff, now(), override=("ada", "I insist"))
         cycle = claim_cycle(connection, uuid4().hex, now(), timedelta(seconds=600))
     assert cycle is not None
     assert carry_out(engine, registry, cycle, tmp_path).state == "held"
