@@ -1,49 +1,41 @@
-"""The commands of `morrow keys`: they write to the database, so whoever can reach it can make the first key."""
+"""`morrow keys`: who may ask. They write to the database, so whoever can reach it can make the first key."""
 
 import os
-from collections.abc import Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
-from contracts.clock import format_moment, to_micros
-from contracts.database import make_engine
-from contracts.errors import Fault, InvalidInput
-from contracts.keys import SCOPES, Scope, add_key, list_keys, revoke_key
+app = typer.Typer(no_args_is_help=True, help="Say who may ask: once there is a key, every request needs one.")
 
 
-def parse_scopes(names: Sequence[str]) -> list[Scope]:
-    """Scopes by their names. Raises InvalidInput."""
-    if unknown := [name for name in names if name not in SCOPES]:
-        raise InvalidInput([Fault("--scope", f"there is no {name!r}, only {', '.join(SCOPES)}") for name in unknown])
-    return [scope for scope in SCOPES if scope in names]
-
-
+@app.command()
 def add(
-    database_url: str,
     name: str,
-    scopes: Sequence[Scope],
-    rate: float | None,
+    scope: Annotated[list[str], typer.Option(help="ingest, predict or admin, which holds all; may be repeated.")],
     *,
-    unless_any: bool,
-    file: Path | None,
-    now: datetime,
+    rate: Annotated[float | None, typer.Option(min=0.001, help="Most requests in a second; any number.")] = None,
+    unless_any: Annotated[bool, typer.Option("--unless-any", help="Only where there is no key yet.")] = False,
+    file: Annotated[Path | None, typer.Option(help="Write the key to this file instead.")] = None,
 ) -> None:
-    """Make a key and print it, or write it to a file that only its owner may read. Raises Conflict, OSError."""
-    engine = make_engine(database_url)
-    try:
-        with engine.begin() as connection:
-            if unless_any and list_keys(connection):
-                typer.echo("There are keys already: none was made.", err=True)
-                return
-            token = add_key(connection, name, scopes, rate, now)
-            if file is not None:
-                _write(file, token)
-    finally:
-        engine.dispose()
+    """Make a key and print it once."""
+    from cli.store import open_store
+    from contracts.database import make_engine
+    from contracts.errors import Fault, InvalidInput
+    from contracts.keys import SCOPES, add_key, list_keys
+    from contracts.settings import SharedSettings
+
+    if unknown := [one for one in scope if one not in SCOPES]:
+        raise InvalidInput([Fault("--scope", f"there is no {one!r}, only {', '.join(SCOPES)}") for one in unknown])
+    scopes = [one for one in SCOPES if one in scope]
+    with open_store(SharedSettings()) as database_url, make_engine(database_url).begin() as connection:
+        if unless_any and list_keys(connection):
+            typer.echo("There are keys already: none was made.", err=True)
+            return
+        token = add_key(connection, name, scopes, rate, datetime.now(UTC))
+        if file is not None:
+            _write(file, token)
     if file is None:
         typer.echo(token)
         typer.echo("This is the key: send it as `Authorization: Bearer KEY`. Nobody can show it again.", err=True)
@@ -51,36 +43,53 @@ def add(
         typer.echo(f"The key is in {file}.", err=True)
 
 
-def show(database_url: str, *, with_revoked: bool) -> None:
-    """A table of all keys."""
-    engine = make_engine(database_url)
-    try:
-        with engine.connect() as connection:
-            keys = list_keys(connection, with_revoked=with_revoked)
-    finally:
-        engine.dispose()
-    table = Table("name", "scopes", "requests a second", "made", *(["revoked"] if with_revoked else []))
+@app.command("list")
+def show(
+    revoked: Annotated[bool, typer.Option("--revoked", help="Also those that have been revoked.")] = False,
+) -> None:
+    """Show the keys, of which nobody can see more than the names."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from cli.store import open_known_store
+    from contracts.database import make_engine
+    from contracts.keys import list_keys
+    from contracts.settings import SharedSettings
+
+    with open_known_store(SharedSettings(), _say) as database_url, make_engine(database_url).connect() as connection:
+        keys = list_keys(connection, with_revoked=revoked)
+    table = Table("name", "scopes", "requests a second", "made", *(["revoked"] if revoked else []))
     for key in keys:
         row = [key.name, ", ".join(key.scopes), "any" if key.rate is None else f"{key.rate:g}", _date(key.created_at)]
-        table.add_row(*row, *([_date(key.revoked_at)] if with_revoked else []))
+        table.add_row(*row, *([_date(key.revoked_at)] if revoked else []))
     Console().print(table)
 
 
-def revoke(database_url: str, name: str, now: datetime) -> None:
-    """End a key; processes of the API obey at their next look. Raises NotFound."""
-    engine = make_engine(database_url)
-    try:
-        with engine.begin() as connection:
-            revoke_key(connection, name, now)
-    finally:
-        engine.dispose()
+@app.command()
+def revoke(name: str) -> None:
+    """End a key; every process of the API obeys at its next look."""
+    from cli.store import open_known_store
+    from contracts.database import make_engine
+    from contracts.keys import revoke_key
+    from contracts.settings import SharedSettings
+
+    with open_known_store(SharedSettings(), _say) as database_url, make_engine(database_url).begin() as connection:
+        revoke_key(connection, name, datetime.now(UTC))
+    typer.echo(f"The key {name} is revoked.")
+
+
+def _say(sentence: str) -> None:
+    typer.echo(sentence, err=True)
 
 
 def _write(file: Path, token: str) -> None:
+    """Only its owner may read it."""
     handle = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(handle, "w") as opened:
         opened.write(token + "\n")
 
 
 def _date(moment: datetime | None) -> str:
+    from contracts.clock import format_moment, to_micros
+
     return "" if moment is None else format_moment(to_micros(moment))

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from cli.keys import app as keys_app
 from contracts.errors import MorrowError
 
 
@@ -48,7 +49,6 @@ app = typer.Typer(
 task_app = typer.Typer(no_args_is_help=True, help="Define tasks and see how they are.")
 events_app = typer.Typer(no_args_is_help=True, help="Bring in labelled events.")
 app.add_typer(task_app, name="task")
-keys_app = typer.Typer(no_args_is_help=True, help="Say who may ask: once there is a key, every request needs one.")
 app.add_typer(events_app, name="events")
 app.add_typer(keys_app, name="keys")
 
@@ -189,53 +189,6 @@ def correct_event(
     from cli.releases import correct_event as correct
 
     correct(url, task, file)
-
-
-@keys_app.command("add")
-def add_key(
-    name: str,
-    scope: Annotated[list[str], typer.Option(help="ingest, predict or admin, which holds all; may be repeated.")],
-    *,
-    rate: Annotated[float | None, typer.Option(min=0.001, help="Most requests in a second; any number.")] = None,
-    unless_any: Annotated[bool, typer.Option("--unless-any", help="Only where there is no key yet.")] = False,
-    file: Annotated[Path | None, typer.Option(help="Write the key to this file instead.")] = None,
-) -> None:
-    """Make a key and print it once."""
-    from datetime import UTC, datetime
-
-    from cli.keys import add, parse_scopes
-    from cli.store import open_store
-    from contracts.settings import SharedSettings
-
-    scopes = parse_scopes(scope)
-    with open_store(SharedSettings()) as database_url:
-        add(database_url, name, scopes, rate, unless_any=unless_any, file=file, now=datetime.now(UTC))
-
-
-@keys_app.command("list")
-def list_keys(
-    revoked: Annotated[bool, typer.Option("--revoked", help="Also those that have been revoked.")] = False,
-) -> None:
-    """Show the keys, of which nobody can see more than the names."""
-    from cli.keys import show
-    from cli.store import open_store
-    from contracts.settings import SharedSettings
-
-    with open_store(SharedSettings()) as database_url:
-        show(database_url, with_revoked=revoked)
-
-
-@keys_app.command("revoke")
-def revoke_key(name: str) -> None:
-    """End a key."""
-    from datetime import UTC, datetime
-
-    from cli.keys import revoke
-    from cli.store import open_store
-    from contracts.settings import SharedSettings
-
-    with open_store(SharedSettings()) as database_url:
-        revoke(database_url, name, datetime.now(UTC))
 
 
 @app.command()
