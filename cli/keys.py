@@ -58,7 +58,7 @@ def show(
 
     with open_known_store(SharedSettings(), _say) as database_url, make_engine(database_url).connect() as connection:
         keys = list_keys(connection, with_revoked=revoked)
-    table = Table("name", "scopes", "requests a second", "made", *(["revoked"] if revoked else []))
+    table = Table("name", "scopes", "a second", "made (UTC)", *(["revoked"] if revoked else []))
     for key in keys:
         row = [key.name, ", ".join(key.scopes), "any" if key.rate is None else f"{key.rate:g}", _date(key.created_at)]
         table.add_row(*row, *([_date(key.revoked_at)] if revoked else []))
@@ -90,6 +90,4 @@ def _write(file: Path, token: str) -> None:
 
 
 def _date(moment: datetime | None) -> str:
-    from contracts.clock import format_moment, to_micros
-
-    return "" if moment is None else format_moment(to_micros(moment))
+    return "" if moment is None else f"{moment:%Y-%m-%d %H:%M}"
