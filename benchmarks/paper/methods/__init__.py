@@ -16,6 +16,7 @@ from benchmarks.paper.methods.house import (
     naive_method,
     network_method,
 )
+from benchmarks.paper.methods.ordinal import ordinal_method
 from benchmarks.paper.splits import Method
 from trainer.methods import METHODS as NETWORK_METHODS
 
@@ -27,6 +28,7 @@ METHODS: dict[str, Method] = {
     "cdot": cdot_method,
     "cida": cida_method,
     "adagraph": adagraph_method,
+    "ordinal": ordinal_method,
     "generative": generative_method,
     "deep_ode": deep_ode_method,
     "ftpl": ftpl_method,

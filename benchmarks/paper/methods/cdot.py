@@ -25,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.paper.methods.house import network_method
+from benchmarks.paper.methods.rows import spread, take
 from benchmarks.paper.splits import Split
 from contracts.errors import CycleError
 from contracts.task import Training
@@ -75,14 +76,13 @@ def transported(known: Encoded, unseen: Encoded, num_numbers: int) -> Encoded:
     At most `_MOST_ROWS` of each of the last `_MOST_DOMAINS` domains, in their order.
     """
     starts = np.unique(known.windows)[-_MOST_DOMAINS:]
-    chosen = [_spread(np.flatnonzero(known.windows == start)) for start in starts]
+    chosen = [spread(np.flatnonzero(known.windows == start), _MOST_ROWS) for start in starts]
     points, classes = known.dense[:, :num_numbers].astype(np.float64), known.targets.astype(np.int64)
-    future = unseen.dense[_spread(np.arange(len(unseen.u))), :num_numbers].astype(np.float64)
+    future = unseen.dense[spread(np.arange(len(unseen.u)), _MOST_ROWS), :num_numbers].astype(np.float64)
     images = move([Domain(points[rows], classes[rows]) for rows in chosen], future)
-    rows = np.concatenate(chosen)
-    dense = known.dense[rows]
-    dense[:, :num_numbers] = np.concatenate(images)
-    return Encoded(dense, known.codes[rows], known.u[rows], known.targets[rows], known.windows[rows])
+    rows = take(known, np.concatenate(chosen))
+    rows.dense[:, :num_numbers] = np.concatenate(images)
+    return rows
 
 
 def move(domains: Sequence[Domain], future: Points) -> list[Points]:
@@ -164,10 +164,3 @@ def _shares(coupling: Coupling) -> NDArray[np.float64]:
     """The same with rows that sum to 1; a row of zeros stays."""
     sums = coupling.sum(1, keepdims=True)
     return np.asarray(coupling / np.where(sums > 0, sums, 1))
-
-
-def _spread(rows: NDArray[np.intp]) -> NDArray[np.intp]:
-    """At most `_MOST_ROWS` of these rows, evenly spread."""
-    if len(rows) <= _MOST_ROWS:
-        return rows
-    return rows[np.linspace(0, len(rows) - 1, _MOST_ROWS).astype(np.intp)]
