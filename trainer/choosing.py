@@ -61,7 +61,6 @@ def choose_recipe(attempt: Attempt, reading: Reading, device: torch.device) -> S
         seed=_SEED,
         seconds_now=monotonic,
         first=PROVEN,
-        watch=attempt.run.deliver,
         report=lambda trial: _follow(attempt, trial),
     )
     choice = Choice(
@@ -75,8 +74,10 @@ def choose_recipe(attempt: Attempt, reading: Reading, device: torch.device) -> S
         run_id=attempt.run.run_id,
         chosen_at=attempt.now(),
     )
-    _store(attempt, task, choice)
+    # First the run: once the choice is stored, no attempt makes these trials again.
     _note(attempt, task.with_training(choice.training), choice, found.trials)
+    _store(attempt, task, choice)
+    attempt.report("recipe.chosen", trials=len(found.trials), error=choice.error, error_before=choice.error_before)
     return schema.chosen(choice)
 
 
@@ -114,7 +115,6 @@ def _follow(attempt: Attempt, trial: Trial) -> None:
 
 def _note(attempt: Attempt, task: Task, choice: Choice, trials: Sequence[Trial]) -> None:
     """The trials as a table and as figures, and what won."""
-    attempt.report("recipe.chosen", recipe=task.recipe, error=choice.error, error_before=choice.error_before)
     file = recipe_folder(attempt.settings.home, task.name, task.recipe) / TRIALS_FILE
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_bytes(msgspec.json.format(msgspec.json.encode([describe_trial(trial) for trial in trials])))
@@ -128,6 +128,7 @@ def _note(attempt: Attempt, task: Task, choice: Choice, trials: Sequence[Trial])
         | {"choice.seconds": round(choice.seconds, 1)},
         tags={"morrow.recipe": task.recipe},
     )
+    attempt.run.deliver()
 
 
 def describe_trial(trial: Trial) -> dict[str, object]:

@@ -1,31 +1,32 @@
 """The chooser: which recipe errs least on later windows, among those that a budget allows to try.
 
-First the recipe that the task has is scored, then those that won elsewhere, then what Optuna's TPE draws from the
-space, from a fixed seed. A trial that is worse than the median of its forerunners after a bunch of origins ends there.
-Chosen is the recipe that takes the least work among those within `SLACK` of the best, since two seeds of one recipe
-differ by as much. The same number of trials makes the same choice on any machine: seconds bound the search and decide
-nothing else.
+First the recipe that the task has is scored, then those that won elsewhere, then neighbours of the best of these, and
+last what Optuna's TPE draws from the space, from a fixed seed: most of a space is far from any good recipe. A trial
+that is worse than the median of its forerunners after a bunch of origins ends there. Chosen is the recipe that takes
+the least work among those within `SLACK` of the best, since two seeds of one recipe differ by as much. The same number
+of trials makes the same choice on any machine: seconds bound the search and decide nothing else.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
-from typing import Any, Literal
-
-import optuna
-from optuna.pruners import MedianPruner
-from optuna.samplers import TPESampler
-from optuna.trial import TrialState
+from typing import TYPE_CHECKING, Any, Literal
 
 from contracts.errors import CycleError
 from contracts.task import Training
 from trainer.space import UNORDERED, Space, merge, value_of
 from trainer.trials import Scoring, Watch
 
+if TYPE_CHECKING:
+    import optuna
+
 SLACK = 0.01  # share of the best error
 # A recipe that takes so many times the work of the task's own is not tried.
 MOST_WORK = 16.0
 _NUM_DRAWN_BLINDLY = 10
+# Neighbours of the best recipe that was given, and in how many settings each differs.
+_NUM_NEIGHBOURS, _NUM_STEPS = 8, 4
 _NUM_NEVER_PRUNED = 4
 # Most draws for each trial: one that is too dear, cannot be scored or was scored before is none.
 _DRAWS_PER_TRIAL = 3
@@ -78,13 +79,12 @@ def choose(
     seed: int,
     seconds_now: Callable[[], float],
     first: Sequence[Mapping[str, Any]] = (),
-    watch: Watch = lambda: None,
     report: Callable[[Trial], object] = lambda _trial: None,
 ) -> Choice:
     """Search the space for the best recipe; `base` where no trial is carried to its end.
 
     `first` are settings to try after `base` and before any is drawn. `seconds_now` is a clock that never goes back;
-    `watch` is called after each epoch, and what it raises ends the search. `report` hears of every trial.
+    `report` hears of every trial.
     """
     deadline = seconds_now() + budget.seconds
     study = _open_study(seed)
@@ -94,14 +94,16 @@ def choose(
     trials: list[Trial] = []
     tried: dict[str, float | None] = {}
 
-    def tick() -> None:
-        watch()
+    def watch() -> None:
         if seconds_now() >= deadline:
             raise _OutOfTime
 
     for number in range(len(given) + _DRAWS_PER_TRIAL * budget.trials):
         if len(trials) >= budget.trials or seconds_now() >= deadline:
             break
+        if number == len(given):
+            for neighbour in _neighbours(pick(trials, base), space, seed):
+                study.enqueue_trial(neighbour)
         sampled = study.ask()
         drawn = {name: values[_suggest(sampled, name, len(values))] for name, values in space.items()}
         training = given[number] if number < len(given) else merge(base, drawn)
@@ -110,7 +112,7 @@ def choose(
             _tell(study, sampled, tried[key])
             continue
         began = seconds_now()
-        scoring = _prepare(score, training, tick)
+        scoring = _prepare(score, training, watch)
         if scoring is None or (trials and scoring.work > MOST_WORK * trials[0].work):
             _tell(study, sampled, None)
             continue
@@ -139,7 +141,7 @@ def _prepare(score: Score, training: Training, watch: Watch) -> Scoring | None:
         return None
 
 
-def _carry_out(scoring: Scoring, sampled: optuna.Trial) -> tuple[Outcome, float | None]:
+def _carry_out(scoring: Scoring, sampled: "optuna.Trial") -> tuple[Outcome, float | None]:
     """Score bunch by bunch, for as long as time, loss and forerunners allow; the mean error so far."""
     errors: list[float] = []
     try:
@@ -155,20 +157,42 @@ def _carry_out(scoring: Scoring, sampled: optuna.Trial) -> tuple[Outcome, float 
     return "scored", fmean(errors)
 
 
-def _open_study(seed: int) -> optuna.Study:
+def _open_study(seed: int) -> "optuna.Study":
+    import optuna
+
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     return optuna.create_study(
-        sampler=TPESampler(seed=seed, n_startup_trials=_NUM_DRAWN_BLINDLY),
-        pruner=MedianPruner(n_startup_trials=_NUM_NEVER_PRUNED),
+        sampler=optuna.samplers.TPESampler(seed=seed, n_startup_trials=_NUM_DRAWN_BLINDLY),
+        pruner=optuna.pruners.MedianPruner(n_startup_trials=_NUM_NEVER_PRUNED),
     )
 
 
-def _tell(study: optuna.Study, sampled: optuna.Trial, error: float | None) -> None:
+def _neighbours(training: Training, space: Space, seed: int) -> Iterator[dict[str, int]]:
+    """Places of recipes that differ from this one by a step in a few settings."""
+    draw = random.Random(seed)  # noqa: S311 a search needs no secrets
+    home = {name: _nearest(values, value_of(training, name)) for name, values in space.items()}
+    for _ in range(_NUM_NEIGHBOURS):
+        places = dict(home)
+        for name in draw.sample(sorted(space), min(_NUM_STEPS, len(space))):
+            last = len(space[name]) - 1
+            is_unordered = name in UNORDERED
+            places[name] = draw.randint(0, last) if is_unordered else _step(places[name], last, draw.choice((-1, 1)))
+        yield places
+
+
+def _step(place: int, last: int, step: int) -> int:
+    """The next place, or the one on the other side where there is none."""
+    return place + step if 0 <= place + step <= last else max(0, min(last, place - step))
+
+
+def _tell(study: "optuna.Study", sampled: "optuna.Trial", error: float | None) -> None:
     """Let the sampler know what a draw was worth; one without an error is to be kept away from."""
+    from optuna.trial import TrialState
+
     study.tell(sampled, error, state=TrialState.PRUNED if error is None else TrialState.COMPLETE)
 
 
-def _suggest(sampled: optuna.Trial, name: str, count: int) -> int:
+def _suggest(sampled: "optuna.Trial", name: str, count: int) -> int:
     """The place of a value among so many."""
     if name in UNORDERED:
         place: int = sampled.suggest_categorical(name, range(count))

@@ -81,6 +81,21 @@ def test_given_settings_are_tried_before_any_draw() -> None:
     assert [trial.training.width for trial in choice.trials] == [32, 128, 48]
 
 
+def test_neighbours_of_the_best_given_recipe_are_tried_next() -> None:
+    planted = Planted()
+    ladder = {"width": tuple(range(1, 101)), "weight_decay": (1e-4, 1e-2, 1e-1, 1.0)}
+
+    def score(training: Training, watch: Watch) -> Scoring:
+        return planted(training.model_copy(update={"width": 64 if training.width == 70 else 128}), watch)
+
+    budget, given = Budget(trials=4, seconds=1e9), [{"width": 70}]
+    choice = choose(score, BASE, ladder, budget, seed=0, seconds_now=planted.seconds, first=given)
+    assert [trial.training.width for trial in choice.trials[:2]] == [32, 70]
+    near = choice.trials[2:]
+    assert len(near) == 2
+    assert {trial.training.width for trial in near} <= {69, 70, 71}
+
+
 def test_no_trial_goes_on_beyond_the_seconds() -> None:
     planted = Planted(seconds_a_bunch=10.0)
     _, trials = run(planted, Budget(trials=40, seconds=75.0))
