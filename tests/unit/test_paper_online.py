@@ -12,6 +12,7 @@ from benchmarks.paper.splits import Method, errors
 from contracts.errors import CycleError
 from contracts.task import Training
 from tests.unit.turning import turning_split
+from trainer.dataset import Encoded
 from trainer.network import CohortNetwork, architecture
 from trainer.objectives import Batch, cross_entropy
 
@@ -34,17 +35,17 @@ def network_of_ones() -> CohortNetwork:
 def test_the_perturbed_leader_fits_known_rows_the_newest_again_and_the_newest_perturbed() -> None:
     known = turning_split(3).known
     rows = played(known, 2, seed=5)
-    newest = known.dense[80:]
-    np.testing.assert_array_equal(rows.dense[:160], np.concatenate([known.dense, newest]))
-    assert rows.dense[160:].shape == newest.shape
-    assert (rows.dense[160:] != newest).all()
+    newest_rows = Encoded(*(column[80:] for column in vars(known).values()))
+    np.testing.assert_array_equal(rows.dense[:160], np.concatenate([known.dense, newest_rows.dense]))
+    deviation = np.sqrt(known.dense.var(axis=0).mean())
+    np.testing.assert_allclose(rows.dense[160:], perturbed(newest_rows, 2, deviation, 5).dense, atol=1e-5)
     np.testing.assert_array_equal(rows.targets[120:], np.tile(known.targets[80:], 2))
     np.testing.assert_array_equal(rows.windows[120:], 20)
 
 
 def test_noise_has_its_deviation_is_each_seeds_own_and_spares_the_calendar() -> None:
     known = turning_split(2, num_points=2000).known
-    ours, again, others = (perturbed(known, 1, seed).dense - known.dense for seed in (5, 5, 6))
+    ours, again, others = (perturbed(known, 1, 0.1, seed).dense - known.dense for seed in (5, 5, 6))
     assert ours[:, 0].std() == pytest.approx(0.1, rel=0.05)
     assert ours[:, 0].mean() == pytest.approx(0, abs=0.01)
     assert (ours[:, 1] == 0).all()
@@ -53,8 +54,8 @@ def test_noise_has_its_deviation_is_each_seeds_own_and_spares_the_calendar() -> 
 
 
 def test_the_regulariser_is_half_the_squared_weights_over_its_reach() -> None:
-    """A hidden weight and bias, two head weights and two head biases: six ones, or six twos, and η is 10."""
-    np.testing.assert_allclose(regulariser(network_of_ones()).detach(), [6 / 20, 24 / 20])
+    """A hidden weight and bias, two head weights and two head biases: six ones, or six twos, and η is 100."""
+    np.testing.assert_allclose(regulariser(network_of_ones()).detach(), [0.03, 0.12])
 
 
 def test_the_regularised_leaders_loss_by_hand() -> None:
@@ -63,7 +64,7 @@ def test_the_regularised_leaders_loss_by_hand() -> None:
         torch.ones(2, 2, 1), torch.zeros(2, 2, 0, dtype=torch.long), torch.zeros(2, 2), torch.tensor([[0, 1]] * 2)
     )
     losses = leader_loss(network_of_ones(), cross_entropy, rows, share=0.5)
-    np.testing.assert_allclose(losses.detach(), np.log(2) + np.array([0.15, 0.6]), rtol=1e-6)
+    np.testing.assert_allclose(losses.detach(), np.log(2) + np.array([0.015, 0.06]), rtol=1e-6)
 
 
 @pytest.mark.parametrize("method", [ftpl_method, ftrl_method])

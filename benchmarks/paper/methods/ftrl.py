@@ -7,9 +7,10 @@ are the weights θ of a network of features only, here
                                                           R(θ) = ‖θ‖² / 2η
 
 The second f_T is the guess g of the loss to come. A domain's loss is in units of n̄, the rows of a mean domain, so that
-η means the same for small and large sets. The paper tells neither R nor η. All weights and biases count in R. Adam
-minimises the sum itself, with R among the gradients, by the epochs and rates of `baseline`; the recipe's own weight
-decay and averaging have no part in it.
+η means the same for small and large sets. All weights and biases count in R. The paper tells neither R nor η; of 1 to
+1,000, an η of 100 erred least on average over Elec2, 2-Moons and Shuttle at earlier origins. Adam minimises the sum
+itself, with R among the gradients, by the epochs and rates of `baseline`; the recipe's own weight decay and averaging
+have no part in it.
 
 Legend: T known domains   N known rows   n̄ = N/T   θ weights   η = _REACH
 """
@@ -32,7 +33,7 @@ from trainer.minibatches import Stock
 from trainer.network import Network
 from trainer.objectives import Batch, RowLoss, cross_entropy, erm, gaussian
 
-_REACH = 10.0
+_REACH = 100.0
 
 
 def ftrl_method(split: Split, training: Training, seeds: Sequence[int]) -> NDArray[np.float32]:
