@@ -12,24 +12,29 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import median
+from typing import Literal
 
 import torch
 from rich.console import Console
-from torch import Tensor
 
 from benchmarks import cycles
 from benchmarks.figures import Figure, smaller_is_better, write_figures
 from benchmarks.nested import nested_step
+from contracts.clock import Clock
 from contracts.task import Training
-from trainer.fit import Objective
+from trainer.methods import Phase
 from trainer.network import CohortNetwork, architecture
-from trainer.objectives import Batch, cross_entropy, erm, gradient_interpolation
-from trainer.shifts import Shifts, interpolation, worst_delta
+from trainer.objectives import Batch, cross_entropy
+from trainer.step_losses import record, tensor_objective
 
-RECIPE = Training(width=128, num_layers=2, calendar=(), delta_steps=5)
+RECIPE = Training(width=128, num_layers=2, calendar=(), delta_steps=5, delta_rate=0.1)
+CLOCK = Clock(window=1, offset=0, span=20)
 NUM_NUMBERS, NUM_CLASSES = 8, (2, 10, 100)
 LARGE, MIDDLE, SMALL = 1024, 256, 32
-MAXIMUM = 0.1  # δ_max in model time
+MAXIMUM = RECIPE.delta_max * CLOCK.window / CLOCK.span  # δ_max in model time
+
+Kind = Literal["gi", "erm"]
+KINDS: tuple[Kind, Kind] = ("gi", "erm")
 
 Step = Callable[[], object]
 
@@ -77,13 +82,10 @@ def measure(
     figures = []
     for batch in batches:
         for num_classes in classes:
-            gi, plain = (
-                step(objective, num_classes, batch, device=device, is_compiled=is_compiled)
-                for objective in (gi_losses, plain_losses)
-            )
+            gi, plain = (step(kind, num_classes, batch, device=device, is_compiled=is_compiled) for kind in KINDS)
             name = f"GI step / ERM step, {how}, {num_classes} classes, batch {batch}"
             figures.append(compare(name, gi, plain, commit=6, goal=2.5))
-        gi = step(gi_losses, 10, batch, device=device, is_compiled=is_compiled)
+        gi = step("gi", 10, batch, device=device, is_compiled=is_compiled)
         network, rows = cohort(10, 1, device), minibatch(10, batch, 1, device)
         nested = nested_step(network, rows, maximum=MAXIMUM, num_steps=RECIPE.delta_steps, weight=RECIPE.gi_weight)
         figures.append(
@@ -92,7 +94,7 @@ def measure(
             )
         )
     for batch in (SMALL, *batches):
-        eight, one = (step(gi_losses, 10, batch, num_members=number, device=device) for number in (8, 1))
+        eight, one = (step("gi", 10, batch, num_members=number, device=device) for number in (8, 1))
         figures.append(compare(f"cohort of 8 / one member, GI step, batch {batch}", eight, one, commit=2.2, goal=1.3))
     return figures
 
@@ -115,29 +117,8 @@ def minibatch(num_classes: int, num_rows: int, num_members: int, device: torch.d
     )
 
 
-def plain_losses(network: CohortNetwork) -> Objective:
-    """The ERM loss of a minibatch."""
-    return lambda batch, _draw: erm(network, cross_entropy, batch)
-
-
-def gi_losses(network: CohortNetwork) -> Objective:
-    """The GI loss of a minibatch after five warm steps of δ, as a fit takes it."""
-    shifts = Shifts("warm", MAXIMUM, RECIPE.delta_steps, rate=0.1)
-    last: Tensor | None = None
-
-    def losses(batch: Batch, draw: Tensor) -> Tensor:
-        nonlocal last
-        before, searched = torch.zeros_like(draw) if last is None else last, batch.first(RECIPE.delta_rows)
-        last = worst_delta(
-            lambda: interpolation(network, cross_entropy, searched), shifts=shifts, last=before, draw=draw
-        )
-        return gradient_interpolation(network, cross_entropy, batch, last, RECIPE.gi_weight)
-
-    return losses
-
-
 def step(
-    objective: Callable[[CohortNetwork], Objective],
+    kind: Kind,
     num_classes: int,
     num_rows: int,
     *,
@@ -145,17 +126,24 @@ def step(
     device: torch.device,
     is_compiled: bool = False,
 ) -> Step:
-    """One step of training, ready to be taken again and again."""
+    """One step of training as a fit takes it, ready to be taken again and again."""
     network = cohort(num_classes, num_members, device)
     batch = minibatch(num_classes, num_rows, num_members, device)
     optimiser = torch.optim.AdamW(network.parameters(), fused=True)
     generator = torch.Generator(device).manual_seed(1)
-    losses_of = objective(network)
+    phase = Phase("measured", rows="all", budget="all", epochs=1, rate=1e-3, objective=kind)
+    losses_of = tensor_objective(network, cross_entropy, phase, RECIPE, CLOCK)
+    delta = torch.zeros(num_members, device=device)
+    columns = (batch.dense, batch.codes, batch.u, batch.targets)
     if is_compiled:
         losses_of = torch.compile(losses_of)
+    elif device.type == "cuda":
+        losses_of = record(network, losses_of, (*columns, delta, delta.clone()))
 
     def take() -> None:
-        losses = losses_of(batch, 2 * torch.rand(num_members, generator=generator, device=device) - 1)
+        nonlocal delta
+        draw = 2 * torch.rand(num_members, generator=generator, device=device) - 1
+        losses, delta = losses_of(*columns, draw, delta)
         optimiser.zero_grad()
         torch.autograd.backward(losses.sum())
         optimiser.step()

@@ -157,7 +157,7 @@ class Training(Spec):
     delta_mode: DeltaMode = "warm"
     delta_steps: int = Field(2, ge=1, le=64, description="ascent steps of δ, or points of its grid")
     delta_rate: float = Field(0.5, gt=0, description="length of one ascent step, as a share of delta_max")
-    delta_rows: int = Field(256, ge=1, description="rows of a minibatch that δ is looked for on; all at most")
+    delta_rows: int = Field(128, ge=1, description="rows of a minibatch that δ is looked for on; all at most")
     boosting: Boosting = Field(Boosting(), description="of the rival `gbdt`; our own fits do not read it")
     tune: bool = Field(
         False,

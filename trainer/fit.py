@@ -27,26 +27,14 @@ from trainer.early_stopping import EarlyStopping
 from trainer.methods import METHODS, Phase, Plan
 from trainer.minibatches import Stock, row_numbers, steps
 from trainer.network import Build, CohortNetwork, Network, architecture
-from trainer.objectives import (
-    Batch,
-    RowLoss,
-    cross_entropy,
-    erm,
-    gaussian,
-    grad_reg,
-    gradient_interpolation,
-    time_perturb,
-)
-from trainer.shifts import Shifts, interpolation, perturbation, worst_delta
+from trainer.objectives import RowLoss, cross_entropy, gaussian
+from trainer.step_losses import objective
 from trainer.steps import following_range, num_steps, plan_steps, row_range
 
 # What a seed is used for. Each use has a generator of its own, so that none disturbs another.
 _PARAMETERS, _ROWS, _DELTAS = range(3)
 _ROWS_PER_BLOCK = 8192
 
-Objective = Callable[[Batch, Tensor], Tensor]
-# Objectives with a shift δ: the loss that δ is to make large, and the whole for a given δ.
-_SHIFTED = {"gi": (interpolation, gradient_interpolation), "time_perturb": (perturbation, time_perturb)}
 N = TypeVar("N", bound=Network)
 
 
@@ -176,7 +164,7 @@ def _run(
     like = parameters[0]
     own_steps = [num_steps(member.rows, phase, training) for member in members]
     schedule = plan_steps(own_steps, phase.epochs, training.averaged, like)
-    losses_of = _objective(network, loss, phase, training, clock)
+    losses_of = objective(network, loss, phase, training, clock)
     optimiser = torch.optim.AdamW(parameters, lr=phase.rate, weight_decay=training.weight_decay, fused=True)
     kept = [parameter.detach().clone() for parameter in parameters]
     watched = [following_range(member.rows, phase.rows) if phase.watches_next else (0, 0) for member in members]
@@ -203,28 +191,6 @@ def _run(
     with torch.no_grad():
         for parameter, value in zip(parameters, kept if stopping is None else stopping.chosen(kept), strict=True):
             parameter.copy_(value)
-
-
-def _objective(network: Network, loss: RowLoss, phase: Phase, training: Training, clock: Clock) -> Objective:
-    """The phase's losses `(E,)` of a batch and a draw; between minibatches δ is remembered."""
-    weight = training.gi_weight
-    if phase.objective == "erm" or weight == 0:
-        return lambda batch, _draw: erm(network, loss, batch)
-    if phase.objective == "grad_reg":
-        return lambda batch, _draw: grad_reg(network, loss, batch, weight, clock.window / clock.span)
-    shift_loss, total = _SHIFTED[phase.objective]
-    maximum = training.delta_max * clock.window / clock.span
-    shifts = Shifts(training.delta_mode, maximum, training.delta_steps, training.delta_rate)
-    last: Tensor | None = None
-
-    def losses(batch: Batch, draw: Tensor) -> Tensor:
-        nonlocal last
-        before = torch.zeros_like(draw) if last is None else last
-        searched = batch.first(training.delta_rows)
-        last = worst_delta(lambda: shift_loss(network, loss, searched), shifts=shifts, last=before, draw=draw)
-        return total(network, loss, batch, last, weight)
-
-    return losses
 
 
 def _draws(

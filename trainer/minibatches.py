@@ -106,4 +106,9 @@ def steps(
         length = min(_STEPS_PER_TRANSFER, num_steps - start)
         numbers = torch.stack([torch.stack(list(itertools.islice(stream, length))) for stream in streams], dim=1)
         draws = torch.stack([torch.rand(length, generator=generator, dtype=dtype) for generator in deltas], dim=1)
-        yield from zip(numbers.to(device), (2 * draws - 1).to(device), strict=True)
+        yield from zip(_sent(numbers, device), _sent(2 * draws - 1, device), strict=True)
+
+
+def _sent(rows: Tensor, device: torch.device) -> Tensor:
+    """On the device; from pinned memory to CUDA, so that nobody waits for it."""
+    return rows.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else rows.to(device)
