@@ -1,4 +1,5 @@
-"""Shuttle: states of a space shuttle's radiators by eight numbers, the ninth being time.
+"""Shuttle: states of a space shuttle's radiators by nine numbers, of which the first is time: it is a feature, as the
+text counts nine, and model time as well.
 
 The text trains on times 30 to 70 and tests on 70 to 80. Read as shares of the whole time in percent it gives 3,704 and
 793 rows, where answering class 5 is wrong for 0.25 % of the test; read as they stand in the file 54,670 and 720, which
@@ -19,7 +20,7 @@ from benchmarks.paper.sets.tabular import Tabular, event_rows, numbers_task
 # The file's first and last time: part of the published cut, so that rows beyond it move nothing.
 _FIRST, _LAST = 27, 126
 _START, _STEP, _NUM_DOMAINS = 30, 10, 5
-_FEATURES = ("f2", "f3", "f4", "f5", "f6", "f7", "f8", "f9")
+_FEATURES = ("time", "f2", "f3", "f4", "f5", "f6", "f7", "f8", "f9")
 
 
 def load_shuttle(folder: Path) -> PaperSet:
