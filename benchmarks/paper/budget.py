@@ -22,7 +22,7 @@ _OPERATIONS_PER_SECOND = 2.5e10
 _SECONDS_PER_STEP = 1e-3
 # Plain training steps that one step of a rival costs.
 _RIVALS: Mapping[str, float] = {
-    "cdot": 1, "cida": 4, "adagraph": 2, "ordinal": 2, "generative": 3, "deep_ode": 8, "ftpl": 4, "ftrl": 2,
+    "cdot": 1, "cida": 4, "adagraph": 2, "ordinal": 2, "generative": 3, "deep_ode": 8, "ftpl": 1, "ftrl": 1,
 }  # fmt: skip
 
 

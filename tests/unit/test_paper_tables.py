@@ -10,6 +10,7 @@ import pytest
 from benchmarks.__main__ import main
 from benchmarks.datasets import default_folder
 from benchmarks.paper.cells import Kept, filled, moved
+from benchmarks.paper.methods import METHODS
 from benchmarks.paper.recipes import PAPER
 from benchmarks.paper.report import figure, grid
 from benchmarks.paper.rules import constant, naive, previous_label
@@ -30,6 +31,11 @@ def run(file: Path, *arguments: str) -> list[dict[str, Any]]:
     main(["paper", "--no-mlflow", "--json", str(file), *arguments])
     cells: list[dict[str, Any]] = json.loads(file.read_text())
     return cells
+
+
+def test_every_method_of_the_tables_can_run() -> None:
+    trained = {entry.method for table in TABLES.values() for entry in table.entries if entry.config != "rule"}
+    assert trained <= set(METHODS)
 
 
 def small_split(labels: list[float], answers: list[float], *, is_classification: bool) -> Split:
