@@ -18,7 +18,7 @@ import torch
 from rich.console import Console
 
 from benchmarks import cycles
-from benchmarks.figures import Figure, smaller_is_better, write_figures
+from benchmarks.figures import Figure, hardware, smaller_is_better, write_figures
 from benchmarks.nested import nested_step
 from contracts.clock import Clock
 from contracts.task import Training
@@ -52,7 +52,12 @@ def main(arguments: list[str]) -> None:
         parser.error("--rounds is at least 5")
     console, device = Console(), torch.device(given.device)
     torch.set_num_threads(1)
-    figures = measure(device, given.rounds, is_compiled=given.compiled, report=console.print)
+    console.print(hardware(device), highlight=False)
+
+    def report(line: str) -> None:
+        console.print(line, highlight=False, soft_wrap=True)
+
+    figures = measure(device, given.rounds, is_compiled=given.compiled, report=report)
     if given.cycles:
         figures += cycles.measure(console)
     if given.json:
@@ -76,7 +81,7 @@ def measure(
         figure = smaller_is_better(
             name, mine, other, commit=commit * other, goal=goal * other, unit="ms a step", device=device
         )
-        report(f"{name}: {mine:.2f} / {other:.2f} ms = {mine / other:.2f} (commit {commit:.3g}, goal {goal:.3g})")
+        report(f"{name}: {mine:.2f} / {other:.2f} ms = {mine / other:.3g} (commit {commit:.3g}, goal {goal:.3g})")
         return figure
 
     figures = []
