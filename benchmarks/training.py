@@ -71,13 +71,14 @@ def measure(
     is_compiled: bool = False,
     batches: Sequence[int] = (LARGE, MIDDLE),
     classes: Sequence[int] = NUM_CLASSES,
+    seconds: float = 0.1,
     report: Callable[[str], object],
 ) -> list[Figure]:
-    """Every ratio of steps, reported as it is found; times in ms a step."""
+    """Every ratio of steps, reported as it is found; times in ms a step, `seconds` those of a step in a round."""
     how = "compiled" if is_compiled else "eager"
 
     def compare(name: str, ours: Step, yardstick: Step, commit: float, goal: float) -> Figure:
-        mine, other = take_turns([ours, yardstick], device, num_rounds)
+        mine, other = take_turns([ours, yardstick], device, num_rounds, seconds)
         figure = smaller_is_better(
             name, mine, other, commit=commit * other, goal=goal * other, unit="ms a step", device=device
         )
@@ -156,7 +157,7 @@ def step(
     return take
 
 
-def take_turns(steps: Sequence[Step], device: torch.device, num_rounds: int, seconds: float = 0.1) -> list[float]:
+def take_turns(steps: Sequence[Step], device: torch.device, num_rounds: int, seconds: float) -> list[float]:
     """Median ms of each step; a round repeats a step for about so many seconds."""
     now = time.process_time if device.type == "cpu" else time.perf_counter
 
