@@ -2,7 +2,7 @@
 
 A small network keeps a GPU waiting for the CPU, which launches hundreds of kernels a step. On CUDA forward and backward
 pass of a step are therefore recorded once a phase and launched as one graph from then on; recording takes a few steps'
-time, where compiling takes minutes. On a CPU neither pays: compiled, a GI step costs about 0.6 of an eager one and the
+time, where compiling takes minutes. On a CPU neither pays: compiled, a GI step costs about half of an eager one and the
 compiler one to four minutes, which is more than most fits last (`python -m benchmarks training --compiled`).
 
 Legend as in `trainer.objectives`
