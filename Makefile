@@ -18,7 +18,7 @@ up: $(INSTALLED) ## Run the service with its own PostgreSQL and MLflow until Ctr
 	@$(BIN)/morrow up
 
 test: $(INSTALLED) ## Run every test
-	@$(BIN)/python -m pytest
+	@$(BIN)/python -m pytest --numprocesses auto --dist loadfile
 
 check: $(INSTALLED) ## Format, lint, types and the arrows of the house
 	@$(BIN)/ruff format --check .

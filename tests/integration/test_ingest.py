@@ -207,7 +207,11 @@ async def test_gzip_is_inflated_for_every_kind_of_body(client: httpx.AsyncClient
     assert len(stored(engine)) == 551
 
 
-@pytest.mark.parametrize("body", [b"", b"plain", gzip.compress(b"[]" * 100)[:-9], gzip.compress(b"[]") + b"tail"])
+@pytest.mark.parametrize(
+    "body",
+    [b"", b"plain", gzip.compress(b"[]" * 100)[:-9], gzip.compress(b"[]") + b"tail"],
+    ids=["nothing", "no gzip", "cut off", "a tail"],
+)
 async def test_broken_gzip_is_400(client: httpx.AsyncClient, body: bytes) -> None:
     answer = await client.post("/events", content=body, headers=GZIP)
     assert (answer.status_code, answer.json()["type"]) == (400, "/problems/malformed")
