@@ -7,6 +7,7 @@ scores no test domain.
 """
 
 import argparse
+import math
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -48,7 +49,7 @@ def main(arguments: list[str]) -> None:
         return
     kept = Kept(options.json)
     registry = None if options.no_mlflow else _registry(options.mlflow)
-    is_sound = run_jobs(bench, entries, kept, registry)
+    is_sound = run_jobs(bench, entries, kept, registry, 60 * options.minutes)
     drawn = grids(entries, kept)
     for each in drawn:
         draw(console, each)
@@ -72,6 +73,9 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="two models a cell, on the small sets")
     parser.add_argument(
         "--threads", type=int, default=1, help="threads of a fit; small networks only wait for a second"
+    )
+    parser.add_argument(
+        "--minutes", type=float, default=math.inf, help="begin no fit after so many; 0 prints what --json holds"
     )
     parser.add_argument("--list", action="store_true", help="tell what each table would cost, and run nothing")
     parser.add_argument("--choose", choices=("paper", "released"), help="choose recipes' settings, and run no table")

@@ -1,5 +1,7 @@
 """Carrying out a list of cells: each fit once, the cheapest first, every cell kept as soon as it is there."""
 
+import math
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -59,19 +61,24 @@ def plan_jobs(bench: Bench, entries: Sequence[Entry]) -> list[Job]:
     return sorted((_job(bench, tuple(group)) for group in works.values()), key=lambda job: job.seconds)
 
 
-def run_jobs(bench: Bench, entries: Sequence[Entry], kept: Kept, registry: "Registry | None") -> bool:
-    """Run what is not kept yet; returns whether no method broke.
+def run_jobs(
+    bench: Bench, entries: Sequence[Entry], kept: Kept, registry: "Registry | None", seconds: float = math.inf
+) -> bool:
+    """Run what is not kept yet, but begin no fit after so many seconds; returns whether no method broke.
 
     A method that refuses, or whose loss is not finite, leaves a cell that says so. One that breaks leaves its traceback
     in print and no cell, and the run goes on: it is hours long.
     """
     _keep_without_fits(bench, entries, kept)
     waiting = [entry for entry in entries if _has_data(bench, entry) and not kept.answers(entry, bench.num_models)]
-    jobs, is_sound = plan_jobs(bench, waiting), True
+    jobs, is_sound, began = plan_jobs(bench, waiting), True, time.monotonic()
     columns = (BarColumn(), TextColumn("{task.percentage:3.0f} % {task.description}"), TimeElapsedColumn())
     with Progress(*columns, console=bench.console, transient=True) as progress:
         bar = progress.add_task("", total=sum(job.seconds for job in jobs))
-        for job in jobs:
+        for number, job in enumerate(jobs):
+            if time.monotonic() - began >= seconds:
+                bench.console.print(f"The time is over: {len(jobs) - number} fits were not begun.")
+                break
             entry = job.entries[0]
             progress.update(bar, description=f"{entry.set} {entry.label} ({entry.config}), about {job.seconds:.0f} s")
             try:

@@ -21,7 +21,7 @@ EXPLAINED = (
     "Errors on the first unseen domain, in percent of wrong classes or as mean absolute errors; mean ± standard "
     "deviation over independent models, above the published figure in brackets. `paper` is the recipe of the paper's "
     "appendix, one network a model; `released` is what the service trains, a cohort that answers as one model; `rule` "
-    "costs no fit."
+    "costs no fit. A blank cell has not been run."
 )
 _NAMES_WIDTH, _COLUMN_WIDTH = 30, 17
 # Rows of later papers and of our goals, under the table of what is released.

@@ -38,6 +38,14 @@ def test_every_method_of_the_tables_can_run() -> None:
     assert trained <= set(METHODS)
 
 
+def test_no_fit_begins_once_the_time_is_over(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    cells = run(tmp_path / "cells.json", "--sets", "onp", "--tables", "main", "--minutes", "0")
+    assert all(cell["mean"] is None for cell in cells)
+    if default_folder().is_dir():
+        assert run(tmp_path / "none.json", "--sets", "moons", "--tables", "delta", "--minutes", "0") == []
+        assert "fits were not begun" in capsys.readouterr().out
+
+
 def small_split(labels: list[float], answers: list[float], *, is_classification: bool) -> Split:
     """Two known domains of two rows, and answers; regression labels have mean 10 and scale 2."""
     targets = np.array(labels, np.int64) if is_classification else np.array(labels, np.float32)
