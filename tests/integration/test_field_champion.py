@@ -105,7 +105,7 @@ def test_an_alias_on_what_is_not_ours_leaves_the_place_to_the_candidate_and_says
     assert withheld(cycle)["reason"] == "the champion does not say of which cutoff it is"
 
 
-def test_a_champion_that_is_closed_before_the_rows_to_compare_on_decides_nothing(
+def test_a_champion_closed_before_the_rows_to_compare_on_decides_nothing(
     engine: Engine, registry: Registry, schema: Schema, tmp_path: Path
 ) -> None:
     with engine.begin() as connection:
