@@ -5,39 +5,12 @@ Heavy libraries are imported where a command needs them, so that `morrow --help`
 
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
-from typer.core import TyperGroup
 
+from cli.commands import Commands
 from cli.keys import app as keys_app
-from contracts.errors import MorrowError
-
-
-class Commands(TyperGroup):
-    """Shows our errors as sentences, with exit code 1; anything else is a bug and keeps its traceback."""
-
-    def invoke(self, ctx: Any) -> Any:
-        from pydantic import ValidationError
-
-        try:
-            return super().invoke(ctx)
-        except MorrowError as error:
-            sentence = str(error)
-        except ValidationError as error:
-            prefix = "MORROW_" if error.title.endswith("Settings") else ""
-            sentence = "\n".join(
-                f"{_name_field(fault['loc'], prefix)}: {fault['msg']}" for fault in error.errors(include_url=False)
-            )
-        typer.secho(sentence, fg="red", err=True)
-        raise typer.Exit(1)
-
-
-def _name_field(path: tuple[int | str, ...], prefix: str) -> str:
-    """A field as people wrote it: a setting by its environment variable."""
-    name = ".".join(map(str, path))
-    return prefix + name.upper() if prefix else name
-
 
 app = typer.Typer(
     cls=Commands,
