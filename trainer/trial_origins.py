@@ -36,7 +36,7 @@ from trainer.trials import (
 
 # Share of the origins, the oldest, that are left out where there are enough: their fits know too little to tell recipes
 # apart.
-_OLDEST_SHARE = 1 / 3
+OLDEST_SHARE = 1 / 3
 
 
 def known_origins(reading: Reading) -> list[int]:
@@ -48,7 +48,7 @@ def known_origins(reading: Reading) -> list[int]:
     starts = np.unique(task.clock.window_starts(reading.events.as_of(reading.cutoff).at))
     complete = [int(start) for start in starts if start < complete_until(task, reading.cutoff)]
     usable = [start for start in complete if reason_to_skip(task, reading.fit_rows(start)) is None]
-    num_left_out = min(int(len(usable) * _OLDEST_SHARE), max(0, len(usable) - task.guard.min_pairs))
+    num_left_out = min(int(len(usable) * OLDEST_SHARE), max(0, len(usable) - task.guard.min_pairs))
     return pick_evenly(usable[num_left_out:], MAX_ORIGINS)
 
 

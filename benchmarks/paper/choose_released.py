@@ -21,6 +21,7 @@ from benchmarks.paper.sets import PaperSet
 from benchmarks.paper.splits import Split
 from contracts.task import Training
 from trainer.space import BOOSTING, NETWORK, PROVEN, Space, calendars
+from trainer.trial_origins import OLDEST_SHARE
 from trainer.trials import (
     MAX_ORIGINS,
     Later,
@@ -37,8 +38,6 @@ from trainer.tune import Budget, Trial, choose
 
 Chosen = Literal["gi", "gbdt"]
 SEED = 0
-# Domains that are too early to tell recipes apart, as the service holds it.
-_OLDEST_SHARE = 1 / 3
 
 
 def choose_released(paper_set: PaperSet, method: Chosen, budget: Budget, report: Callable[[str], object]) -> Choice:
@@ -70,7 +69,7 @@ def choose_released(paper_set: PaperSet, method: Chosen, budget: Budget, report:
 
 def choosing_origins(paper_set: PaperSet) -> list[int]:
     """Origins that a recipe is scored at: inside the training range, the last of them one domain before the test's."""
-    first = max(1, math.ceil(paper_set.test_origin * _OLDEST_SHARE))
+    first = max(1, math.ceil(paper_set.test_origin * OLDEST_SHARE))
     return pick_evenly(range(first, paper_set.test_origin), MAX_ORIGINS)
 
 

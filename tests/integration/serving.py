@@ -40,6 +40,22 @@ def service_settings(database_url: str, home: Path, **changes: Any) -> ServiceSe
     return ServiceSettings(**(given | changes))
 
 
+def post_scope(path: str, *headers: tuple[bytes, bytes]) -> dict[str, Any]:
+    """A POST as a server hands it to the app, for tests of how its body is read."""
+    return {
+        "type": "http",
+        "method": "POST",
+        "path": path,
+        "raw_path": path.encode(),
+        "query_string": b"",
+        "headers": list(headers),
+        "http_version": "1.1",
+        "scheme": "http",
+        "server": ("morrow", 80),
+        "client": ("127.0.0.1", 1),
+    }
+
+
 @asynccontextmanager
 async def serving(settings: ServiceSettings) -> AsyncIterator[httpx.AsyncClient]:
     """A client of the running app."""

@@ -14,7 +14,7 @@ from sqlalchemy import Engine, func, select, text
 from contracts.database import events, rejected_events
 from service.app import make_app
 from service.reading import NUM_LINES_PER_CHUNK
-from tests.integration.serving import TASK, an_event, service_settings, serving
+from tests.integration.serving import TASK, an_event, post_scope, service_settings, serving
 
 pytestmark = pytest.mark.anyio
 NDJSON = {"content-type": "application/x-ndjson"}
@@ -236,18 +236,7 @@ async def test_a_body_that_stalls_is_408(database_url: str, tmp_path: Path) -> N
     async def send(message: Any) -> None:
         messages.append(message)
 
-    scope = {
-        "type": "http",
-        "method": "POST",
-        "path": "/events",
-        "raw_path": b"/events",
-        "query_string": b"",
-        "headers": [(b"content-type", b"application/json")],
-        "http_version": "1.1",
-        "scheme": "http",
-        "server": ("morrow", 80),
-        "client": ("127.0.0.1", 1),
-    }
+    scope = post_scope("/events", (b"content-type", b"application/json"))
     async with app.router.lifespan_context(app):
         with anyio.fail_after(20):
             await app(scope, receive, send)

@@ -17,7 +17,7 @@ from contracts.keys import Scope, add_key, digest_key, list_keys, revoke_key
 from service.app import make_app
 from service.keyring import FILE
 from tests.integration.releasing import define, history, note
-from tests.integration.serving import TASK, an_event, service_settings, serving
+from tests.integration.serving import TASK, an_event, post_scope, service_settings, serving
 
 pytestmark = pytest.mark.anyio
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
@@ -193,18 +193,7 @@ async def test_a_body_without_a_key_is_not_read(database_url: str, tmp_path: Pat
     async def send(message: Any) -> None:
         messages.append(message)
 
-    scope = {
-        "type": "http",
-        "method": "POST",
-        "path": "/events",
-        "raw_path": b"/events",
-        "query_string": b"",
-        "headers": [(b"content-length", b"104857600")],
-        "http_version": "1.1",
-        "scheme": "http",
-        "server": ("morrow", 80),
-        "client": ("127.0.0.1", 1),
-    }
+    scope = post_scope("/events", (b"content-length", b"104857600"))
     async with app.router.lifespan_context(app):
         await anyio.sleep(0.3)
         await app(scope, receive, send)
