@@ -31,10 +31,12 @@ class Choice:
     chosen_by: str
 
 
-def choose(paper_set: PaperSet, num_models: int, report: Callable[[str], object]) -> dict[str, Choice]:
-    """Choose for one set: what the text leaves open first, then λ for each method that has one."""
+def choose(
+    paper_set: PaperSet, methods: Sequence[str], num_models: int, report: Callable[[str], object]
+) -> dict[str, Choice]:
+    """Choose for one set: what the text leaves open first, then λ for each of these methods that has one."""
     training, choices = PAPER[paper_set.name], {}
-    searches: list[tuple[str, Sequence[Changes]]] = [(method, WEIGHTS) for method in WEIGHTED]
+    searches: list[tuple[str, Sequence[Changes]]] = [(method, WEIGHTS) for method in WEIGHTED if method in methods]
     if paper_set.name in OPEN:
         searches.insert(0, (OPEN_METHOD, OPEN[paper_set.name]))
     for method, candidates in searches:

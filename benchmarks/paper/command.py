@@ -21,7 +21,7 @@ from benchmarks.paper.cells import Kept
 from benchmarks.paper.choose import choose, write_choices
 from benchmarks.paper.choose_released import Chosen, choose_released
 from benchmarks.paper.jobs import Bench, list_costs, run_jobs
-from benchmarks.paper.recipes import CHOSEN, PAPER, RELEASED, words
+from benchmarks.paper.recipes import CHOSEN, PAPER, RELEASED, WEIGHTED, words
 from benchmarks.paper.report import draw, grids, reasons, write_markdown
 from benchmarks.paper.runs import loader, missing_file
 from benchmarks.paper.tables import QUICK, SERVED, TABLES, select
@@ -41,7 +41,7 @@ def main(arguments: list[str]) -> None:
     bench = Bench(options.data, loader(options.data), 2 if options.quick else options.seeds, console)
     if options.choose:
         budget = Budget(options.trials, options.trial_seconds)
-        _choose(bench, sets, options.choose, options.choices, budget)
+        _choose(bench, sets, options.methods, options.choose, options.choices, budget)
         return
     entries = select(options.tables, sets, options.methods)
     if options.list:
@@ -77,8 +77,9 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument(
         "--minutes", type=float, default=math.inf, help="begin no fit after so many; 0 prints what --json holds"
     )
-    parser.add_argument("--list", action="store_true", help="tell what each table would cost, and run nothing")
-    parser.add_argument("--choose", choices=("paper", "released"), help="choose recipes' settings, and run no table")
+    instead = parser.add_mutually_exclusive_group()
+    instead.add_argument("--list", action="store_true", help="tell what each table would cost, and run nothing")
+    instead.add_argument("--choose", choices=("paper", "released"), help="choose recipes' settings, and run no table")
     parser.add_argument("--trials", type=int, default=40, help="most recipes that a choice for `released` tries a set")
     parser.add_argument("--trial-seconds", type=float, default=900.0, help="and most seconds that it takes")
     parser.add_argument("--choices", type=Path, metavar="FILE", help="where choices are written, not beside the code")
@@ -128,15 +129,17 @@ def _keep_pictures(
         log_pictures(registry, drawn)
 
 
-def _choose(bench: Bench, sets: Sequence[str], config: str, file: Path | None, budget: Budget) -> None:
+def _choose(
+    bench: Bench, sets: Sequence[str], methods: Sequence[str], config: str, file: Path | None, budget: Budget
+) -> None:
     for name in sets or (PAPER if config == "paper" else SERVED):
         if lacking := missing_file(bench.folder, name):
             bench.console.print(f"{name}: {lacking} is missing")
         elif config == "paper":
-            found = choose(bench.load(name), bench.num_models, bench.console.print)
+            found = choose(bench.load(name), methods or WEIGHTED, bench.num_models, bench.console.print)
             write_choices(file or CHOSEN, {name: found})
         else:
-            for method in get_args(Chosen):
+            for method in [each for each in get_args(Chosen) if each in (methods or get_args(Chosen))]:
                 choice = choose_released(bench.load(name), method, budget, bench.console.print)
                 bench.console.print(f"{name}, {method}: {words(choice.changes)}; {choice.chosen_by}")
                 write_choices(file or RELEASED, {name: {method: choice}})
