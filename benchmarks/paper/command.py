@@ -41,7 +41,7 @@ def main(arguments: list[str]) -> None:
     bench = Bench(options.data, loader(options.data), 2 if options.quick else options.seeds, console)
     if options.choose:
         budget = Budget(options.trials, options.trial_seconds)
-        _choose(bench, sets, options.methods, options.choose, options.choices, budget)
+        _choose(bench, sets, options, budget)
         return
     entries = select(options.tables, sets, options.methods)
     if options.list:
@@ -129,17 +129,17 @@ def _keep_pictures(
         log_pictures(registry, drawn)
 
 
-def _choose(
-    bench: Bench, sets: Sequence[str], methods: Sequence[str], config: str, file: Path | None, budget: Budget
-) -> None:
-    for name in sets or (PAPER if config == "paper" else SERVED):
+def _choose(bench: Bench, sets: Sequence[str], options: argparse.Namespace, budget: Budget) -> None:
+    for name in sets or (PAPER if options.choose == "paper" else SERVED):
         if lacking := missing_file(bench.folder, name):
             bench.console.print(f"{name}: {lacking} is missing")
-        elif config == "paper":
-            found = choose(bench.load(name), methods or WEIGHTED, bench.num_models, bench.console.print)
-            write_choices(file or CHOSEN, {name: found})
+        elif options.choose == "paper":
+            found = choose(bench.load(name), options.methods or WEIGHTED, bench.num_models, bench.console.print)
+            write_choices(options.choices or CHOSEN, {name: found})
         else:
-            for method in [each for each in get_args(Chosen) if each in (methods or get_args(Chosen))]:
+            for method in get_args(Chosen):
+                if options.methods and method not in options.methods:
+                    continue
                 choice = choose_released(bench.load(name), method, budget, bench.console.print)
                 bench.console.print(f"{name}, {method}: {words(choice.changes)}; {choice.chosen_by}")
-                write_choices(file or RELEASED, {name: {method: choice}})
+                write_choices(options.choices or RELEASED, {name: {method: choice}})

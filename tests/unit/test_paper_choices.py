@@ -9,7 +9,7 @@ import pytest
 from benchmarks.__main__ import main
 from benchmarks.paper.choose import Choice, choose, write_choices
 from benchmarks.paper.choose_released import Chosen, choose_released, choosing_origins, difference, space
-from benchmarks.paper.recipes import PAPER, WEIGHTS, find_recipe, read_choices
+from benchmarks.paper.recipes import PAPER, WEIGHTED, WEIGHTS, find_recipe, read_choices
 from benchmarks.paper.sets import SETS, PaperSet
 from benchmarks.paper.sets.tabular import Tabular
 from contracts.task import Boosting, Training
@@ -38,13 +38,13 @@ def test_choosing_what_the_paper_leaves_open_reads_no_row_of_the_test(monkeypatc
     monkeypatch.setitem(PAPER, "moons_fresh", quick)
     paper_set = small(SETS["moons_fresh"](Path()))
     lines: list[str] = []
-    found = choose(paper_set, 1, lines.append)
+    found = choose(paper_set, WEIGHTED, 1, lines.append)
     assert list(found) == ["base_time", "gi", "grad_reg", "time_perturb"]
     assert set(found["base_time"].changes) == {"batch_size"}
     assert found["gi"].changes in WEIGHTS
     assert lines[1].startswith("moons_fresh, gi: gi_weight ")
     assert "error, then loss, on domain 1 over 1 models" in lines[1]
-    assert choose(poisoned(paper_set), 1, lines.append) == found
+    assert choose(poisoned(paper_set), WEIGHTED, 1, lines.append) == found
 
 
 @pytest.mark.parametrize("method", ["gi", "gbdt"])
