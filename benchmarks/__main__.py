@@ -11,6 +11,7 @@ BENCHMARKS = {
     "flights": "the flights recipe beside its rivals, on the 26 weeks that it was chosen on",
     "training": "a step of the GI loss beside a plain one, and a cohort beside one member",
     "cycles": "a whole cycle beside one fit of the same network, on the flights task",
+    "serving": "an answer beside a FastAPI no-op, a bare constant, and MLflow's server of the same version",
 }
 
 

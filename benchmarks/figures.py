@@ -53,6 +53,23 @@ def smaller_is_better(
     )
 
 
+def larger_is_better(
+    name: str, ours: float, yardstick: float, *, ratio: float, commit: float, goal: float, unit: str
+) -> Figure:
+    """A figure of rates: `ratio` was taken round by round, and `commit` and `goal` are ratios."""
+    return Figure(
+        name=name,
+        ours=ours,
+        yardstick=yardstick,
+        ratio=ratio,
+        commit=commit,
+        goal=goal,
+        met=ratio >= commit,
+        unit=unit,
+        hardware=hardware(),
+    )
+
+
 def hardware(device: torch.device = _CPU) -> str:
     """What the figures were measured on, such as `AMD EPYC 7763, 1 threads, torch 2.13.0`."""
     name = _processor() if device.type == "cpu" else device_name(device)

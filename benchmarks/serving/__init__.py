@@ -1,0 +1,8 @@
+"""Serving beside its yardsticks: a FastAPI no-op, a bare constant, `mlflow models serve` of the same version."""
+
+
+def main(arguments: list[str]) -> None:
+    """`python -m benchmarks serving`; see `benchmarks.serving.command`."""
+    from benchmarks.serving.command import main as run
+
+    run(arguments)

@@ -1,0 +1,277 @@
+"""`python -m benchmarks serving`: what an answer costs beside its yardsticks, all in one run and by turns.
+
+The model is the flights task's, as a real cycle has released it, cohort, TReLU and encoder included; the service is the
+real process with key, metrics, guard and full answers. `--folder` keeps the stack with the released versions and
+`--mlflow-env` the environment of `mlflow models serve`, so that a rerun begins with the measuring. Every ratio is the
+median of ratios taken within a round.
+"""
+
+import argparse
+import os
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.figures import Figure, hardware, larger_is_better, smaller_is_better, write_figures
+from benchmarks.serving.load import Requests, name_tool
+from benchmarks.serving.questions import (
+    NUM_ROWS,
+    ROWS_PER_BATCH,
+    batch_body,
+    complete_rows,
+    frame_body,
+    get_paths,
+    tensor_body,
+)
+from benchmarks.serving.release import Released, make_key, read_tasks, release
+from benchmarks.serving.rounds import Asked, Measured, compare, require_no_errors, run_rounds
+from benchmarks.serving.servers import Server, make_mlflow_environment, mlflow_serve, morrow, yardstick
+from benchmarks.serving.swaps import CONNECTIONS, Swaps, measure_swaps
+from benchmarks.serving.yardsticks import NOOP_PATH
+from cli.stack import EmbeddedStack, free_port
+from contracts.settings import SharedSettings
+
+Rounds = dict[str, list[Measured]]
+Rows = Sequence[dict[str, Any]]
+Report = Callable[[object], object]
+
+LESS_IS_BETTER = ("MiB", "CPU s", "ms")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How long to measure."""
+
+    num_rounds: int
+    seconds: float
+    num_starts: int
+    num_swaps: int
+
+
+FULL = Plan(num_rounds=7, seconds=3, num_starts=5, num_swaps=5)
+QUICK = Plan(num_rounds=5, seconds=1, num_starts=1, num_swaps=1)
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where the released versions are, and where this run may write."""
+
+    stack: EmbeddedStack
+    folder: Path
+    venv: Path
+    key: str
+
+
+def main(arguments: list[str]) -> None:
+    """Parse the arguments, measure, print."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks serving", description=__doc__)
+    cache = Path(tempfile.gettempdir()) / "morrow-benchmark-serving"
+    parser.add_argument("--folder", type=Path, default=cache / "stack", help="keeps the released versions")
+    parser.add_argument("--mlflow-env", type=Path, default=cache / "mlflow", help="made where there is none")
+    parser.add_argument("--quick", action="store_true", help="short rounds, one start, one swap")
+    parser.add_argument("--json", type=Path, metavar="FILE")
+    given = parser.parse_args(arguments)
+    console = Console(highlight=False, soft_wrap=True)
+    make_mlflow_environment(given.mlflow_env)
+    console.print(f"{hardware()}; load by {name_tool()}; load average {os.getloadavg()[0]:.1f}")
+    settings = SharedSettings(home=given.folder, database_url=None, mlflow_url=None)
+    with (
+        tempfile.TemporaryDirectory(prefix="morrow-") as folder,
+        EmbeddedStack(settings, free_port(), console) as stack,
+    ):
+        released = release(stack, read_tasks(), console)
+        place = Place(stack, Path(folder), given.mlflow_env, make_key(stack.addresses.database))
+        figures = _measure(place, released, QUICK if given.quick else FULL, console.print)
+    console.print(_table(figures))
+    console.print(f"load average {os.getloadavg()[0]:.1f}")
+    if given.json:
+        write_figures(given.json, figures)
+
+
+def _measure(place: Place, released: Sequence[Released], plan: Plan, report: Report) -> list[Figure]:
+    cohort, plain = released
+    report(f"Starting the servers; {plan.num_starts} times those whose start is compared …")
+    starts = [_start_both(place, cohort) for _ in range(plan.num_starts - 1)]
+    with ExitStack() as cleanup:
+        ours, mlflow = (cleanup.enter_context(server) for server in _both(place, cohort))
+        noop, bare = (cleanup.enter_context(yardstick(name, place.folder)) for name in ("noop", "bare"))
+        starts.append((ours.start_cpu_seconds, mlflow.start_cpu_seconds))
+        rows = complete_rows(cohort, NUM_ROWS)
+        single = {
+            "morrow": _ask(place, ours, cohort, rows),
+            "morrow, one plain network": _ask(place, ours, plain, rows),
+            "FastAPI no-op": Asked(noop, Requests(noop.url, [NOOP_PATH])),
+            "bare ASGI": Asked(bare, Requests(bare.url, ["/"])),
+        }
+        peers = {
+            "MLflow, DataFrame": _ask_mlflow(mlflow, [frame_body(cohort.task, [row]) for row in rows]),
+            "MLflow, tensor": _ask_mlflow(mlflow, [tensor_body(cohort.task, [row]) for row in rows]),
+        }
+        many = complete_rows(cohort, ROWS_PER_BATCH)
+        batches = {
+            "morrow": _post(place, ours, cohort, many),
+            "morrow, one plain network": _post(place, ours, plain, many),
+            "MLflow, DataFrame": _ask_mlflow(mlflow, [frame_body(cohort.task, many)], len(many)),
+            "MLflow, tensor": _ask_mlflow(mlflow, [tensor_body(cohort.task, many)], len(many)),
+        }
+        busy = _rounds(place, plan, report, "GET, 32 connections", asked=single | peers, connections=CONNECTIONS)
+        calm = _rounds(place, plan, report, "GET, 1 connection", asked=single, connections=1)
+        bulk = _rounds(place, plan, report, f"POST, {ROWS_PER_BATCH} rows", asked=batches, connections=1)
+        memory = ours.memory_bytes(), mlflow.memory_bytes()
+        mlflow_url = place.stack.addresses.mlflow
+        swaps = measure_swaps(single["morrow"], cohort, mlflow_url, num_rounds=plan.num_swaps, folder=place.folder)
+    report(f"swaps under load: {len(swaps.swapped)}, errors: {swaps.num_errors}")
+    return [*_rates(busy, calm), *_bulk(bulk), *_costs(memory, starts), _tail(swaps)]
+
+
+def _both(place: Place, released: Released) -> Iterator[AbstractContextManager[Server]]:
+    """Ours, with a home of its own and so without a copy of any version, and MLflow's."""
+    addresses = place.stack.addresses
+    home = Path(tempfile.mkdtemp(dir=place.folder))
+    path = get_paths(released.task.name, complete_rows(released, 1))[0]
+    yield morrow(home, addresses.database, addresses.mlflow, key=place.key, path=path)
+    yield mlflow_serve(place.venv, addresses.mlflow, released.task.name, released.version, place.folder)
+
+
+def _start_both(place: Place, released: Released) -> tuple[float, float]:
+    """CPU seconds from nothing to the first answer, ours and MLflow's."""
+    found = []
+    for starting in _both(place, released):
+        with starting as server:
+            found.append(server.start_cpu_seconds)
+    ours, mlflow = found
+    return ours, mlflow
+
+
+def _ask(place: Place, server: Server, released: Released, rows: Rows) -> Asked:
+    return Asked(server, Requests(server.url, get_paths(released.task.name, rows), key=place.key))
+
+
+def _post(place: Place, server: Server, released: Released, rows: Rows) -> Asked:
+    path = f"/predict?task={released.task.name}"
+    return Asked(server, Requests(server.url, [path], [batch_body(rows)], place.key), len(rows))
+
+
+def _ask_mlflow(server: Server, bodies: Sequence[str], num_rows: int = 1) -> Asked:
+    return Asked(server, Requests(server.url, ["/invocations"], bodies), num_rows)
+
+
+def _rounds(
+    place: Place, plan: Plan, report: Report, title: str, *, asked: dict[str, Asked], connections: int
+) -> Rounds:
+    """Run the rounds and print what each server did. Raises LoadFailed where any answer was an error."""
+    found = run_rounds(
+        asked, num_rounds=plan.num_rounds, connections=connections, seconds=plan.seconds, folder=place.folder
+    )
+    table = Table("", "rows/s", "CPU µs a row", "p99 ms", title=title, title_justify="left")
+    for name, rounds in found.items():
+        rate, cpu = (median(value) for value in zip(*((one.rate, 1e6 / one.cpu_rate) for one in rounds), strict=True))
+        table.add_row(name, f"{rate:,.0f}", f"{cpu:,.1f}", f"{median(one.load.p99_ms for one in rounds):.1f}")
+    report(table)
+    require_no_errors(found)
+    return found
+
+
+def _rates(busy: Rounds, calm: Rounds) -> list[Figure]:
+    noop, frame, tensor, plain = "FastAPI no-op", "MLflow, DataFrame", "MLflow, tensor", "morrow, one plain network"
+    found: list[Figure] = []
+    for rounds, yardstick_name, commit, goal in (
+        (busy, noop, 2.0, 2.8),
+        (calm, noop, 1.3, 2.2),
+        (busy, frame, 20, 50),
+        (busy, tensor, 8, 18),
+        (busy, plain, 0, 1),
+        (calm, plain, 0, 1),
+        (busy, "bare ASGI", 0, 1),
+    ):
+        connections = CONNECTIONS if rounds is busy else 1
+        name = f"GET /predict / {yardstick_name}, {connections} connection{'s' if connections > 1 else ''}"
+        found += _by_wall_and_cpu(name, rounds["morrow"], rounds[yardstick_name], commit, goal)
+    return found
+
+
+def _by_wall_and_cpu(
+    name: str, ours: Sequence[Measured], other: Sequence[Measured], commit: float, goal: float
+) -> Iterator[Figure]:
+    for unit, value in (("requests/s", lambda one: one.rate), ("requests/CPU s", lambda one: one.cpu_rate)):
+        found = compare(ours, other, value)
+        yield larger_is_better(
+            name, found.ours, found.yardstick, ratio=found.ratio, commit=commit, goal=goal, unit=unit
+        )
+
+
+def _bulk(bulk: Rounds) -> list[Figure]:
+    figures = []
+    for name, commit, goal in (
+        ("MLflow, DataFrame", 3, 5),
+        ("MLflow, tensor", 3, 5),
+        ("morrow, one plain network", 0, 1),
+    ):
+        found = compare(bulk["morrow"], bulk[name], lambda one: one.cpu_rate)
+        title = f"POST /predict {ROWS_PER_BATCH} rows / {name}"
+        figures.append(
+            larger_is_better(
+                title, found.ours, found.yardstick, ratio=found.ratio, commit=commit, goal=goal, unit="rows/CPU s"
+            )
+        )
+    return figures
+
+
+def _costs(memory: tuple[int, int], starts: Sequence[tuple[float, float]]) -> list[Figure]:
+    ours, mlflow = (size / 2**20 for size in memory)
+    start, mlflow_start = (median(seconds) for seconds in zip(*starts, strict=True))
+    return [
+        smaller_is_better(
+            "memory (PSS) / MLflow serve", ours, mlflow, commit=0.2 * mlflow, goal=0.12 * mlflow, unit="MiB"
+        ),
+        smaller_is_better(
+            "start / MLflow serve",
+            start,
+            mlflow_start,
+            commit=0.15 * mlflow_start,
+            goal=0.08 * mlflow_start,
+            unit="CPU s",
+        ),
+    ]
+
+
+def _tail(swaps: Swaps) -> Figure:
+    quiet, swapped = (median(load.p99_ms for load in loads) for loads in (swaps.quiet, swaps.swapped))
+    return smaller_is_better(
+        "p99 of GET while a version is swapped in / without",
+        swapped,
+        quiet,
+        commit=1.5 * quiet,
+        goal=1.1 * quiet,
+        unit="ms",
+    )
+
+
+def _table(figures: Sequence[Figure]) -> Table:
+    """Every ratio as MEASURES states it: where less is better, ours over the yardstick."""
+    table = Table("ratio", "in", "ours", "yardstick", "ratio", "commit", "goal", "met")
+    for figure in figures:
+        is_less_better = figure["commit"] != 0 and figure["unit"] in LESS_IS_BETTER
+        ratio, commit, goal = (
+            f"{1 / figure[key] if is_less_better else figure[key]:.2f}" for key in ("ratio", "commit", "goal")
+        )
+        sign = "≤ " if is_less_better else "≥ "
+        is_bound = figure["commit"] != 0
+        table.add_row(
+            figure["name"],
+            figure["unit"],
+            f"{figure['ours']:,.4g}",
+            f"{figure['yardstick']:,.4g}",
+            ratio,
+            sign + commit if is_bound else "",
+            sign + goal if is_bound else "",
+            ("yes" if figure["met"] else "no") if is_bound else "",
+        )
+    return table

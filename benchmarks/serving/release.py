@@ -1,0 +1,125 @@
+"""What the serving benchmark asks: the flights task as a real cycle has released it, and the same with a plain network.
+
+Both are trained once by the real stack and stay in its folder, so that a rerun begins with the measuring. A version can
+be registered again under a new number, which every service downloads, verifies and swaps in like any other.
+"""
+
+import time
+import tomllib
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from mlflow import MlflowClient
+from rich.console import Console
+from sqlalchemy import Engine
+
+from benchmarks.datasets import to_events
+from cli.flights import load_flights, read_task_file, week_start
+from cli.flights import to_events as to_json_events
+from cli.stack import EmbeddedStack
+from contracts.catalog import Schema, define_task
+from contracts.clock import from_micros, to_micros
+from contracts.cycles import list_cycles, request_cycle
+from contracts.database import make_engine
+from contracts.errors import MorrowError
+from contracts.events import append_events
+from contracts.keys import add_key
+from contracts.releases import ALIAS
+from contracts.task import Task
+from trainer.registry import Registry
+
+NUM_KNOWN_WEEKS = 26
+PLAIN = {"num_seeds": 1, "num_trelu": 0}
+_RUNNING = ("requested", "running")
+
+
+class NotReleased(MorrowError):
+    """The cycle ended without a version."""
+
+
+@dataclass(frozen=True)
+class Released:
+    """A version, and rows of the week that it was trained for, in the shape of POST /events."""
+
+    task: Task
+    version: str
+    events: list[dict[str, Any]]
+
+
+def read_tasks() -> tuple[Task, Task]:
+    """The flights task as it is, and with one network without TReLU in the place of its cohort."""
+    task = Task.model_validate(tomllib.loads(read_task_file()))
+    training = task.training.model_copy(update=PLAIN)
+    return task, task.model_copy(update={"name": "flights_plain", "training": training})
+
+
+def release(stack: EmbeddedStack, tasks: tuple[Task, ...], console: Console) -> list[Released]:
+    """The champion of each task, trained where there is none yet. Raises NotReleased."""
+    flights = load_flights()
+    events = to_json_events(flights[flights["week"] == NUM_KNOWN_WEEKS])
+    registry = Registry(stack.addresses.mlflow)
+    engine = make_engine(stack.addresses.database)
+    try:
+        found = []
+        for task in tasks:
+            champion = registry.champion(task.name)
+            if champion is None:
+                with console.status(f"Training {task.name} on its first {NUM_KNOWN_WEEKS} weeks …"):
+                    known = to_events(task, flights[flights["week"] < NUM_KNOWN_WEEKS])
+                    version = _train(engine, stack, _define(engine, task, known))
+            else:
+                version = champion.version
+            found.append(Released(task, version, events))
+        return found
+    finally:
+        engine.dispose()
+
+
+def make_key(database_url: str) -> str:
+    """A key that may do anything, by a name of its own."""
+    engine = make_engine(database_url)
+    now = datetime.now(UTC)
+    try:
+        with engine.begin() as connection:
+            return add_key(connection, f"benchmark {now.isoformat()}", ["admin"], None, now)
+    finally:
+        engine.dispose()
+
+
+def register_again(mlflow_url: str, released: Released) -> str:
+    """The same files under the next number, and the alias on it; returns the number."""
+    client = MlflowClient(mlflow_url, mlflow_url)
+    name = released.task.name
+    first = client.get_model_version(name, released.version)
+    assert first.source is not None, "MLflow gives every version a source"
+    again = client.create_model_version(
+        name, source=first.source, run_id=first.run_id, model_id=first.model_id, tags=first.tags
+    )
+    client.set_registered_model_alias(name, ALIAS, str(again.version))
+    return str(again.version)
+
+
+def _define(engine: Engine, task: Task, events: list[Any]) -> Schema:
+    now = datetime.now(UTC)
+    with engine.begin() as connection:
+        schema, _ = define_task(connection, task, now)
+        append_events(connection, schema, events, now)
+    return schema
+
+
+def _train(engine: Engine, stack: EmbeddedStack, schema: Schema) -> str:
+    """Ask the stack's trainer for a cycle and wait for its end."""
+    cutoff = to_micros(week_start(NUM_KNOWN_WEEKS))
+    with engine.begin() as connection:
+        asked = request_cycle(connection, schema.task_id, cutoff, datetime.now(UTC))
+    while True:
+        stack.check()
+        with engine.connect() as connection:
+            cycle = next(one for one in list_cycles(connection, schema.task_id) if one.cycle_id == asked.cycle_id)
+        if cycle.state not in _RUNNING:
+            break
+        time.sleep(0.5)
+    if cycle.version is None:
+        raise NotReleased(f"The cycle as of {from_micros(cutoff)} is {cycle.state}: {cycle.reason}")
+    return cycle.version

@@ -1,0 +1,85 @@
+"""Rounds of load: in each, every server is asked the same way one after the other, so that all meet the same machine.
+
+A ratio is taken within a round, and the median of the rounds counts. Beside requests per second stand requests per
+second of the server's own CPU time, which other work on the machine disturbs least.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+from benchmarks.serving.load import Load, LoadFailed, Requests, put_load
+from benchmarks.serving.servers import Server
+
+WARM_UP_SECONDS = 1.0
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A server and what it is asked; `rows` are answered by each request."""
+
+    server: Server
+    requests: Requests
+    rows: int = 1
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One load on one server."""
+
+    load: Load
+    cpu_seconds: float
+    rows: int
+
+    @property
+    def rate(self) -> float:
+        """Rows per second."""
+        return self.rows * self.load.rate
+
+    @property
+    def cpu_rate(self) -> float:
+        """Rows per second of the server's CPU time."""
+        return self.rows * self.load.num_requests / self.cpu_seconds
+
+
+@dataclass(frozen=True)
+class Compared:
+    """Medians over the rounds: ours, the yardstick's, and their ratio, which is taken round by round."""
+
+    ours: float
+    yardstick: float
+    ratio: float
+
+
+def run_rounds(
+    asked: Mapping[str, Asked], *, num_rounds: int, connections: int, seconds: float, folder: Path
+) -> dict[str, list[Measured]]:
+    """So many rounds, after one of a second that does not count."""
+    for one in asked.values():
+        put_load(one.requests, connections=connections, seconds=WARM_UP_SECONDS, folder=folder)
+    found: dict[str, list[Measured]] = {name: [] for name in asked}
+    for _ in range(num_rounds):
+        for name, one in asked.items():
+            found[name].append(measure(one, connections=connections, seconds=seconds, folder=folder))
+    return found
+
+
+def measure(asked: Asked, *, connections: int, seconds: float, folder: Path) -> Measured:
+    """One load, and the CPU time that the server took for it."""
+    before = asked.server.cpu_seconds()
+    load = put_load(asked.requests, connections=connections, seconds=seconds, folder=folder)
+    return Measured(load, asked.server.cpu_seconds() - before, asked.rows)
+
+
+def compare(ours: Sequence[Measured], yardstick: Sequence[Measured], value: Callable[[Measured], float]) -> Compared:
+    """Ours beside the yardstick by one of their figures."""
+    mine, other = [value(one) for one in ours], [value(one) for one in yardstick]
+    return Compared(median(mine), median(other), median(a / b for a, b in zip(mine, other, strict=True)))
+
+
+def require_no_errors(found: Mapping[str, Sequence[Measured]]) -> None:
+    """Raises LoadFailed where an answer was an error: nothing is compared with a server that fails."""
+    for name, rounds in found.items():
+        if errors := sum(one.load.num_errors for one in rounds):
+            raise LoadFailed(f"{name}: {errors} answers were errors")
