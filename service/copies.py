@@ -2,12 +2,19 @@
 
 A restart serves the same version with the same bounds when neither registry nor database answers. Every file is on
 the disk before its name is: a kill at any moment leaves the former state or the new one.
+
+Several workers share the copies of a home. Whoever changes a task's folder, or loads from it, holds it meanwhile: one
+of them downloads a version, the others load what it left, and nothing is removed that another one is loading. A lock
+goes with the process that took it, so a killed worker leaves none behind.
 """
 
+import fcntl
 import os
 import shutil
 import tempfile
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
@@ -17,6 +24,7 @@ from contracts.calibration import Calibration
 from contracts.releases import Overlay
 
 CURRENT_FILE = "current.json"
+HOLD_SECONDS = 2.0
 _TEMPORARY = ".incoming-"
 
 
@@ -48,13 +56,28 @@ def renew(current: Current, version: str, overlay: Overlay) -> Current:
 def succeed(former: Current | None, answering: tuple[str, Overlay] | None, version: str, overlay: Overlay) -> Current:
     """What is current once `version` answers; the previous one is what has answered so far, if anything has."""
     previous, before = None, None
-    if answering is not None and answering[0] != version:
+    if former is not None and former.version == version and former.previous is not None:
+        # Another worker has written it down already, or this version was damaged and is back.
+        previous, before = former.previous, former.previous_overlay
+    elif answering is not None and answering[0] != version:
         previous, before = answering
     elif former is not None and former.version != version:
         previous, before = former.version, former.overlays[former.version]
-    elif former is not None:
-        previous, before = former.previous, former.previous_overlay
     return Current(version, overlay.valid_until, previous, overlay.calibration, before)
+
+
+@contextmanager
+def hold(folder: Path, seconds: float = HOLD_SECONDS) -> Iterator[bool]:
+    """Hold a task's folder against the other workers of the home; False where one of them holds it for too long.
+
+    Raises OSError where there can be no such folder.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        yield _lock(handle, time.monotonic() + seconds)
+    finally:
+        os.close(handle)
 
 
 def list_copies(models: Path) -> dict[str, Current]:
@@ -84,6 +107,14 @@ def write_current(folder: Path, current: Current) -> None:
     _sync(folder)
 
 
+def keep_overlay(folder: Path, version: str, overlay: Overlay) -> None:
+    """Write down for a restart what `releases` says of a version; where the folder is held, the next look does."""
+    with hold(folder) as is_held:
+        current = read_current(folder)
+        if is_held and current is not None and (renewed := renew(current, version, overlay)) != current:
+            write_current(folder, renewed)
+
+
 def fill_copy(folder: Path, version: str, fill: Callable[[Path], None]) -> Path:
     """The folder of a version, put in place whole after `fill` has written its files to a temporary one."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -109,6 +140,18 @@ def remove_copies(folder: Path, current: Current) -> None:
     for path in folder.iterdir():
         if path.name not in kept:
             shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+
+
+def _lock(handle: int, deadline: float) -> bool:
+    while True:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() >= deadline:
+                return False
+            time.sleep(0.02)
+        else:
+            return True
 
 
 def _sync(path: Path) -> None:

@@ -17,16 +17,25 @@ import anyio
 import anyio.to_thread
 import httpx
 import structlog
-from sqlalchemy import Connection
 
-from contracts.catalog import lock_task
 from contracts.clock import format_moment
 from contracts.errors import ArtefactRefused, Fault, InvalidInput, NoModel, NotFound, NotLoaded, Unavailable
-from contracts.releases import Overlay, note_moved_alias, read_overlay
-from service.copies import fill_copy, list_copies, read_current, remove_copies, renew, succeed, write_current
+from contracts.releases import Overlay
+from service.copies import (
+    Current,
+    fill_copy,
+    hold,
+    keep_overlay,
+    list_copies,
+    read_current,
+    remove_copies,
+    succeed,
+    write_current,
+)
 from service.forecaster import Forecaster, load_forecaster
-from service.looks import look_at_store
+from service.looks import find_overlay, look_at_store
 from service.metrics import Metrics
+from service.moves import note_move
 from service.refusals import Refusals
 from service.registry import download_version, make_client, read_champion
 from service.settings import ServiceSettings
@@ -67,12 +76,13 @@ class Follower:
         self._store = store
         self._metrics = metrics
         self._clock = clock
-        self._client: httpx.Client | None = make_client(settings.mlflow_url) if settings.mlflow_url else None
+        self._client = make_client(settings.mlflow_url) if settings.mlflow_url else None
         self._models = settings.home / "models"
         self._task_ids: Mapping[str, int] = {}
         self._overlays: Mapping[str, Overlay] = {}
         self._refusals = Refusals()
         self._stopping = threading.Event()
+        self._is_retired = False
 
     @property
     def tasks(self) -> tuple[str, ...]:
@@ -104,7 +114,7 @@ class Follower:
         missing = [
             task for task, registry in self.registries.items() if registry.champion and task not in self.forecasters
         ]
-        return not missing and (bool(self.forecasters) or self.database_answers)
+        return not missing and not self._is_retired and (bool(self.forecasters) or self.database_answers)
 
     async def run(self) -> None:
         """Look again and again until cancelled; a look that has begun is brought to an end."""
@@ -115,6 +125,10 @@ class Follower:
                 self._metrics.follower_errors.labels("bug").inc()
                 log.error("follower.failed", exc_info=error)
             await anyio.sleep(self._settings.poll_seconds)
+
+    def retire(self) -> None:
+        """Be ready no more: this process is about to end."""
+        self._is_retired = True
 
     def stop(self) -> None:
         """Make the look that goes on end soon, a download included."""
@@ -131,17 +145,22 @@ class Follower:
         Where the current one is damaged, the previous one answers within its own bound until the registry is reached.
         """
         for task, current in list_copies(self._models).items():
-            for version, overlay in current.overlays.items():
-                try:
-                    forecaster = self._load_copy(task, version)
-                except ArtefactRefused as error:
-                    self._metrics.follower_errors.labels("artefact").inc()
-                    reason = f"The local copy of version {version} was refused: {error}"
-                    self.registries = {**self.registries, task: Registry("degraded", reason)}
-                    continue
-                self._put(forecaster.with_overlay(overlay))
-                log.info("model.restored", task=task, version=version)
-                break
+            # Where another worker downloads for long, a whole copy is loaded beside that, or refused.
+            with hold(self._models / task):
+                self._restore(task, current)
+
+    def _restore(self, task: str, current: Current) -> None:
+        for version, overlay in current.overlays.items():
+            try:
+                forecaster = self._load_copy(task, version)
+            except ArtefactRefused as error:
+                self._metrics.follower_errors.labels("artefact").inc()
+                reason = f"The local copy of version {version} was refused: {error}"
+                self.registries = {**self.registries, task: Registry("degraded", reason)}
+                continue
+            self._put(forecaster.with_overlay(overlay))
+            log.info("model.restored", task=task, version=version)
+            return
 
     def poll(self, now: float) -> None:
         """One look at the store and, for each task, at the registry; `now` in monotonic seconds."""
@@ -193,9 +212,7 @@ class Follower:
                 log.warning("horizon.changed", task=task, version=forecaster.version, valid_until=moment)
             else:
                 log.info("calibration.changed", task=task, version=forecaster.version)
-        current = read_current(self._models / task)
-        if current is not None and (renewed := renew(current, forecaster.version, overlay)) != current:
-            write_current(self._models / task, renewed)
+        keep_overlay(self._models / task, forecaster.version, overlay)
 
     def _follow(self, task: str, now: float) -> Registry:
         """Bring one task to the version that its alias names. Raises Unavailable, OSError."""
@@ -207,40 +224,31 @@ class Follower:
             if forecaster is None:
                 return Registry()
             return Registry("degraded", "The registry names no champion; the last one goes on answering.")
-        self._note_moved_alias(self._client, task, champion)
+        standing = self.standings.get(task)
+        if self.database_answers and standing is not None and standing.champion not in (None, champion):
+            note_move(self._store, self._client, task, self._task_ids[task], champion=champion, now=self._clock())
         if forecaster is not None and forecaster.version == champion:
             return Registry(champion=champion)
         if self._refusals.may_try(task, champion, now):
             try:
-                self._swap(task, champion, self._load(self._client, task, champion))
+                if self._bring_in(self._client, task, champion):
+                    self._refusals.forget(task)
             except ArtefactRefused as error:
                 self._refusals.add(task, champion, str(error), now)
                 self._metrics.follower_errors.labels("artefact").inc()
                 log.error("artefact.refused", task=task, version=champion, reason=str(error), source="registry")
             else:
-                self._refusals.forget(task)
                 return Registry(champion=champion)
         return Registry("degraded", f"Version {champion} was refused: {self._refusals.reason(task)}", champion)
 
-    def _note_moved_alias(self, client: httpx.Client, task: str, champion: str) -> None:
-        """Where neither a cycle nor this API has moved the alias to the champion, write down that somebody has."""
-        standing = self.standings.get(task)
-        if not self.database_answers or standing is None or standing.champion in (None, champion):
-            return
-        task_id = self._task_ids[task]
-
-        def note(connection: Connection) -> bool:
-            lock_task(connection, task_id)
-            # The alias may have been moved on, and written down, since it was read.
-            if read_champion(client, task) != champion:
+    def _bring_in(self, client: httpx.Client, task: str, version: str) -> bool:
+        """Load a version and let it answer; False where the next look has to. Raises as `_follow`, ArtefactRefused."""
+        with hold(self._models / task) as is_held:
+            # While another worker held the folder, the alias may have been moved on and that worker have followed it.
+            if not is_held or read_champion(client, task) != version:
                 return False
-            return note_moved_alias(connection, task_id, champion, self._clock())
-
-        try:
-            if self._store.transact(note):
-                log.warning("alias.moved", task=task, version=champion, former=standing.champion)
-        except Unavailable as error:  # the next look tries again
-            log.info("alias.not_noted", task=task, version=champion, reason=str(error))
+            self._swap(task, version, self._load(client, task, version))
+            return True
 
     def _load(self, client: httpx.Client, task: str, version: str) -> Forecaster:
         """A verified copy that is there already, as after a rollback, or a fresh one."""
@@ -266,10 +274,13 @@ class Follower:
         folder = self._models / task
         former, answering = read_current(folder), self.forecasters.get(task)
         known = {} if former is None else former.overlays
-        overlay = self._read_overlay(task, version) or known.get(version) or forecaster.overlay
+        task_id = self._task_ids.get(task) if self.database_answers else None
+        found = None if task_id is None else find_overlay(self._store, task_id, version)
+        overlay = found or known.get(version) or forecaster.overlay
         before = None if answering is None else (answering.version, answering.overlay)
         current = succeed(former, before, version, overlay)
-        write_current(folder, current)
+        if current != former:
+            write_current(folder, current)
         self._put(forecaster.with_overlay(overlay))
         remove_copies(folder, current)
         self._metrics.swaps.labels(task).inc()
@@ -278,15 +289,6 @@ class Follower:
 
     def _put(self, forecaster: Forecaster) -> None:
         self.forecasters = {**self.forecasters, forecaster.task.name: forecaster}
-
-    def _read_overlay(self, task: str, version: str) -> Overlay | None:
-        task_id = self._task_ids.get(task)
-        if task_id is None or not self.database_answers:
-            return None
-        try:
-            return self._store.transact(lambda connection: read_overlay(connection, task_id, version))
-        except Unavailable:
-            return None
 
 
 def only_task(names: tuple[str, ...]) -> str:

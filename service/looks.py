@@ -6,9 +6,11 @@ from dataclasses import dataclass, field
 from sqlalchemy import Connection
 
 from contracts.catalog import list_tasks
+from contracts.errors import Unavailable
 from contracts.releases import Overlay, read_overlay
 from service.forecaster import Forecaster
 from service.standing import Standing, read_standing
+from service.store import Store
 
 
 @dataclass(frozen=True)
@@ -33,3 +35,11 @@ def look_at_store(connection: Connection, forecasters: Mapping[str, Forecaster])
         if task in task_ids
     }
     return Look(task_ids, standings, {task: overlay for task, overlay in found.items() if overlay is not None})
+
+
+def find_overlay(store: Store, task_id: int, version: str) -> Overlay | None:
+    """What `releases` says of a version; None where it says nothing, or the database does not answer."""
+    try:
+        return store.transact(lambda connection: read_overlay(connection, task_id, version))
+    except Unavailable:
+        return None

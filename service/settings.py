@@ -1,19 +1,35 @@
 """What can be set for the service, by environment variables with the prefix MORROW_."""
 
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field
 
+from contracts.cores import count_cores, share_cores
 from contracts.settings import SharedSettings
+
+MOST_WORKERS = 64
+MOST_THREADS = 64
+
+
+def _batch_threads(known: dict[str, Any]) -> int:
+    """One for each core of a worker."""
+    return min(MOST_THREADS, share_cores(count_cores(), known.get("workers", 1)))
 
 
 class ServiceSettings(SharedSettings):
-    """Settings of one API process."""
+    """Settings of an API: of one process, or of each of its workers."""
 
     host: str = Field(
         "127.0.0.1", description="address to listen on; beyond the loopback nobody is answered until there is a key"
     )
     port: int = Field(8000, ge=0, le=65535, description="port to listen on")
+    workers: int = Field(1, ge=1, le=MOST_WORKERS, description="processes that answer side by side")
+    stale_seconds: float = Field(
+        60.0,
+        gt=0,
+        description="a worker that goes on with a former version for so long, and for two looks at least, after "
+        "another one has taken the new one ends itself; another is started",
+    )
     poll_seconds: float = Field(2.0, gt=0, le=3600, description="pause between two looks at registry and releases")
     allow_anonymous: bool = Field(
         False, description="answer anyone while there is no key, on any address: something in front knows who asks"
@@ -29,9 +45,15 @@ class ServiceSettings(SharedSettings):
         description="events, and requests for the database, that may wait; more are answered 503",
     )
     max_rows: int = Field(10_000, ge=1, description="most rows in one request, of events or questions")
-    model_threads: int = Field(1, ge=1, le=64, description="threads that one run of a graph may use")
-    batch_threads: int = Field(2, ge=1, le=64, description="batches of POST /predict that are answered side by side")
-    pool_size: int = Field(8, ge=1, le=100, description="database connections of this process")
+    model_threads: int = Field(1, ge=1, le=MOST_THREADS, description="threads that one run of a graph may use")
+    batch_threads: int = Field(
+        default_factory=_batch_threads,
+        ge=1,
+        le=MOST_THREADS,
+        description="batches of POST /predict that a worker answers side by side; the cores that the process may use "
+        "(control group's quota, affinity) divided by the workers where not set",
+    )
+    pool_size: int = Field(8, ge=1, le=100, description="database connections of each worker")
     database_seconds: float = Field(
         10.0, gt=0, description="longest wait for the database, the queue before it included"
     )

@@ -1,12 +1,12 @@
 """Settings of the trainer process, read once from the environment (`MORROW_…`) and passed down."""
 
-import os
 import subprocess
 from pathlib import Path
 from typing import Literal
 
 from pydantic import Field
 
+from contracts.cores import count_cores, share_cores
 from contracts.settings import SharedSettings
 
 
@@ -42,17 +42,4 @@ class TrainerSettings(SharedSettings):
 
 def count_threads(settings: TrainerSettings) -> int:
     """Threads for one fit: as set, else the cores that affinity and the control group's quota leave us."""
-    if settings.threads:
-        return settings.threads
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    quota = _read_quota(Path("/sys/fs/cgroup/cpu.max"))
-    return cores if quota is None else max(1, min(cores, int(quota)))
-
-
-def _read_quota(file: Path) -> float | None:
-    """Cores that a control group (version 2) grants; None where it sets no limit."""
-    try:
-        limit, period = file.read_text().split()
-        return None if limit == "max" else float(limit) / float(period)
-    except (OSError, ValueError):
-        return None
+    return settings.threads or share_cores(count_cores(), 1)
