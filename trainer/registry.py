@@ -1,22 +1,21 @@
 """MLflow, as the trainer writes it: one run a cycle, one registered model a task, the alias `champion`.
 
-The only module that imports mlflow. Its client waits an hour for a dead server by default, so the bounds are set before
-the import; whatever does not answer within them raises `Unavailable`, and the caller decides whether to go on without.
-The service reads what is written here through MLflow's REST alone, so a new version is read back by that same way.
+The only module that imports mlflow, with `trainer.flavour`. Its client waits an hour for a dead server by default, so
+the bounds are set before the import; whatever does not answer within them raises `Unavailable`, and the caller decides
+whether to go on without. The service reads what is written here through MLflow's REST alone, so a new version is read
+back by that same way.
 """
 
 import hashlib
 import os
 import re
-import shutil
 import tempfile
 import time
-import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "10")
 os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
@@ -27,21 +26,17 @@ os.environ.setdefault("MLFLOW_LOGGING_LEVEL", "ERROR")
 os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")
 
 import httpx
-import numpy as np
-import onnx
 from mlflow import MlflowClient
 from mlflow.entities import Metric, Param, RunTag
 from mlflow.exceptions import MlflowException, RestException
-from mlflow.models import ModelSignature
-from mlflow.onnx import save_model
-from mlflow.types import ColSpec, Schema, TensorSpec
 from requests import RequestException
 
 from contracts.clock import format_moment, parse_moment
 from contracts.errors import ArtefactRefused, CycleError, Unavailable
-from contracts.manifest import GRAPH_FILE, MANIFEST_FILE, RATE_FILE, Manifest, read_manifest
+from contracts.manifest import MANIFEST_FILE, Manifest, read_manifest
 from contracts.releases import ALIAS
 from trainer.due import REGISTRY_UNREACHABLE
+from trainer.flavour import FILES, save_flavours
 
 RunStatus = Literal["FINISHED", "FAILED", "KILLED"]
 
@@ -54,8 +49,6 @@ REASON_TAG = "morrow.reason"
 _EXISTS = "RESOURCE_ALREADY_EXISTS"
 _MISSING = ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE")
 _SERVER_FAULTS = ("INTERNAL_ERROR", "TEMPORARILY_UNAVAILABLE", "RESOURCE_EXHAUSTED", "REQUEST_LIMIT_EXCEEDED")
-_REQUIREMENTS = ["onnxruntime>=1.22,<2", "numpy>=2.0,<3"]
-_FILES = (MANIFEST_FILE, GRAPH_FILE, RATE_FILE)
 _NUM_ATTEMPTS = 3
 _PAUSE_SECONDS = 1.0
 
@@ -197,7 +190,7 @@ class Registry:
     def _create_version(self, name: str, folder: Path, manifest: Manifest, run_id: str, tags: Mapping[str, str]) -> str:
         with _answered(), tempfile.TemporaryDirectory(prefix="morrow-") as temporary:
             flavour = Path(temporary) / "model"
-            _save_flavour(flavour, folder, manifest)
+            save_flavours(flavour, folder, manifest)
             model = self._client.create_logged_model(self._experiment(name), name=name, source_run_id=run_id)
             self._client.log_model_artifacts(model.model_id, str(flavour))
             self._client.finalize_logged_model(model.model_id, "READY")
@@ -220,7 +213,7 @@ class Registry:
                 "MLflow stores artefacts where services cannot read them: start it with --serve-artifacts."
             )
         path = uri.removeprefix("mlflow-artifacts:").lstrip("/")
-        for file in _FILES:
+        for file in FILES:
             self._download(f"{path}/{file}", folder / file)
         return read_manifest(folder)
 
@@ -268,31 +261,3 @@ def _model_name(manifest: Manifest) -> str:
     if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]{0,62}", name):
         raise CycleError("The manifest names no task that could be a model's name.")
     return name
-
-
-def _save_flavour(target: Path, folder: Path, manifest: Manifest) -> None:
-    """MLflow's onnx flavour with our bytes of the graph in it, rates and manifest beside it, and the signature."""
-    task = manifest.parse_task()
-    inputs: list[ColSpec | TensorSpec] = [TensorSpec(np.dtype("int64"), (-1,), "at")]
-    if task.numbers:
-        inputs.append(TensorSpec(np.dtype("float64"), (-1, len(task.numbers)), "numbers"))
-    if task.categories:
-        inputs.append(TensorSpec(np.dtype("object"), (-1, len(task.categories)), "categories"))
-    if manifest.classes:
-        outputs: list[ColSpec | TensorSpec] = [
-            TensorSpec(np.dtype("float32"), (-1, len(manifest.classes)), "probabilities")
-        ]
-    else:
-        outputs = [TensorSpec(np.dtype("float32"), (-1,), name) for name in ("mean", "scale")]
-    graph: Any = onnx.load(folder / GRAPH_FILE)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # mlflow warns of its own type hints when it first loads its flavours
-        save_model(
-            graph,
-            target,
-            signature=ModelSignature(inputs=Schema(inputs), outputs=Schema(outputs)),
-            pip_requirements=_REQUIREMENTS,
-            save_as_external_data=False,
-        )
-    for name in _FILES:
-        shutil.copyfile(folder / name, target / name)

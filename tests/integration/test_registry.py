@@ -5,10 +5,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from uuid import uuid4
 
-import numpy as np
 import onnx
 import pytest
-from mlflow import MlflowClient, pyfunc, set_tracking_uri
+from mlflow import MlflowClient
 from onnx import TensorProto, helper
 
 from contracts.calibration import Calibration
@@ -131,15 +130,6 @@ def test_a_champion_whose_tags_were_edited_has_no_cutoff(
     registry.move_alias(name, version)
     MlflowClient(mlflow_url).set_model_version_tag(name, version, CUTOFF_TAG, cutoff)
     assert registry.champion(name) == Champion(version, None)
-
-
-def test_a_version_loads_as_a_plain_mlflow_model(registry: Registry, tmp_path: Path) -> None:
-    name = new_name()
-    version = registry.register(tmp_path, artefact(tmp_path, name), open_run(registry, name), {})
-    set_tracking_uri(registry.url)
-    model = pyfunc.load_model(f"models:/{name}/{version}")
-    answers = model.predict({"at": np.array([CUTOFF]), "numbers": np.array([[0.0]])})
-    assert answers["probabilities"].tolist() == [[0.5, 0.5]]
 
 
 def test_a_version_is_fetched_with_both_graphs(registry: Registry, tmp_path: Path) -> None:
