@@ -35,12 +35,13 @@ class PeakMemory:
     def _sample(self) -> None:
         root = psutil.Process(os.getpid())
         while not self._ended.wait(SAMPLE_SECONDS):
-            self.peak_bytes = max(self.peak_bytes, sum(map(_measure, [root, *root.children(recursive=True)])))
+            self.peak_bytes = max(self.peak_bytes, sum(map(measure_memory, [root, *root.children(recursive=True)])))
 
 
-def _measure(process: psutil.Process) -> int:
+def measure_memory(process: psutil.Process) -> int:
+    """Bytes of one process, its share of what others share with it; 0 where it has ended."""
     try:
         memory = process.memory_full_info()
         return int(getattr(memory, "pss", memory.rss))
     except psutil.Error:
-        return 0  # it has ended meanwhile
+        return 0

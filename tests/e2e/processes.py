@@ -58,6 +58,11 @@ def wait_for(what: str, check: Callable[[], Any], log: Path, seconds: float = 12
     raise AssertionError(f"{what} did not happen within {seconds} s; the log ends:\n{log.read_text()[-3000:]}")
 
 
+def tell(line: str) -> None:
+    """A figure for whoever reads the test's output: `pytest -s`, or the report of a failure."""
+    print(line)  # noqa: T201
+
+
 def request(engine: Engine, schema: Schema, cutoff: int) -> None:
     """Ask for a cutoff as the API does."""
     with engine.begin() as connection:

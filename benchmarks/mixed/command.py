@@ -1,0 +1,181 @@
+"""`python -m benchmarks mixed`: events, predictions, corrections, cycles, closings, rollbacks and swaps, all at once.
+
+The real stack of `morrow up` runs in a folder that goes away. At the end every acknowledged event is looked up in the
+store, every answer is held to the graph of the version that it named, and the memory of the API, sampled every few
+seconds, must not have grown after the first minute. Exits with 1 where anything was lost, duplicated or wrong.
+"""
+
+import argparse
+import json
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from itertools import cycle
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import httpx
+import numpy as np
+import psutil
+from rich.console import Console
+
+from benchmarks.figures import hardware
+from benchmarks.mixed.answers import Verdict, hold
+from benchmarks.mixed.clients import Client, Record, fill_history, traffic
+from benchmarks.mixed.ledger import Audit, Ledger
+from benchmarks.mixed.story import ACTS, Stage, retrain
+from benchmarks.mixed.stream import Present, make_task
+from cli.memory import measure_memory
+from cli.stack import EmbeddedStack, free_port
+from contracts.catalog import find_task
+from contracts.database import make_engine
+from contracts.settings import SharedSettings
+
+TASK = "mixed"
+SAMPLE_SECONDS = 5.0
+MOST_GROWTH = 0.05
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Samples of what the API takes: seconds since the load began, and bytes; `warm_seconds` are left out."""
+
+    samples: Sequence[tuple[float, int]]
+    warm_seconds: float
+
+    @property
+    def slope(self) -> float:
+        """Bytes a second, by least squares."""
+        seconds, sizes = zip(*self._counted, strict=True)
+        return float(np.polyfit(seconds, sizes, 1)[0]) if len(sizes) > 1 else 0.0
+
+    @property
+    def growth(self) -> float:
+        """Median of the last quarter over that of the first, less one."""
+        sizes = [size for _, size in self._counted]
+        quarter = max(len(sizes) // 4, 1)
+        return median(sizes[-quarter:]) / median(sizes[:quarter]) - 1
+
+    @property
+    def _counted(self) -> list[tuple[float, int]]:
+        return [sample for sample in self.samples if sample[0] >= self.warm_seconds] or list(self.samples[-1:])
+
+    def __str__(self) -> str:
+        sizes = [size / 2**20 for _, size in self._counted]
+        return (
+            f"the API's memory after the first {self.warm_seconds:.0f} s: {sizes[0]:.1f} to {sizes[-1]:.1f} MiB, "
+            f"{60 * self.slope / 2**20:+.2f} MiB a minute, last quarter {100 * self.growth:+.1f} % over the first"
+        )
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A run and what came of it."""
+
+    seconds: float
+    record: Record
+    told: dict[str, int]
+    audit: Audit
+    verdict: Verdict
+    memory: Memory
+
+    @property
+    def is_clean(self) -> bool:
+        """Nothing lost, duplicated or wrong, and no answer that a client may not hear."""
+        return self.audit.is_clean and not self.verdict.faults and not self.record.faults
+
+    @property
+    def is_flat(self) -> bool:
+        return self.memory.growth <= MOST_GROWTH
+
+    def document(self) -> dict[str, Any]:
+        """Everything but the answers themselves, for JSON."""
+        return {
+            "seconds": self.seconds,
+            "requests": {f"{verb} {status}": count for (verb, status), count in sorted(self.record.counts.items())},
+            "slowest_seconds": self.record.slowest_seconds,
+            "story": self.told,
+            "audit": asdict(self.audit),
+            "verdict": asdict(self.verdict),
+            "faults": self.record.faults,
+            "memory": {"samples": self.memory.samples, "slope": self.memory.slope, "growth": self.memory.growth},
+            "hardware": hardware(),
+        }
+
+
+def main(arguments: list[str]) -> None:
+    """Parse the arguments, run, print."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks mixed", description=__doc__)
+    parser.add_argument("--minutes", type=float, default=5.0)
+    parser.add_argument("--json", type=Path, metavar="FILE")
+    given = parser.parse_args(arguments)
+    console = Console(soft_wrap=True, highlight=False, markup=False)
+    outcome = measure(60 * given.minutes, console)
+    console.print(hardware())
+    console.print(f"{outcome.seconds:.0f} s: {outcome.record.describe()}")
+    console.print(", ".join(f"{count} {act}" for act, count in sorted(outcome.told.items())))
+    for line in (outcome.audit, outcome.verdict, outcome.memory):
+        console.print(str(line))
+    for fault in [*outcome.record.faults, *outcome.verdict.faults][:20]:
+        console.print(f"wrong: {fault}")
+    if given.json:
+        given.json.write_text(json.dumps(outcome.document(), indent=2) + "\n")
+    sys.exit(0 if outcome.is_clean and outcome.is_flat else 1)
+
+
+def measure(seconds: float, console: Console) -> Outcome:
+    """Load for at least so long; an act that has begun is brought to an end."""
+    ledger, record, present = Ledger(), Record(), Present()
+    with tempfile.TemporaryDirectory(prefix="morrow-") as folder:
+        shared = SharedSettings(home=Path(folder) / "home", database_url=None, mlflow_url=None)
+        with EmbeddedStack(shared, free_port(), console) as stack:
+            url, engine = stack.addresses.api, make_engine(stack.addresses.database)
+            client = Client(url, TASK, ledger, record, seed=1000)
+            with httpx.Client(base_url=url, timeout=60) as api:
+                spec = make_task(TASK).model_dump(mode="json", exclude={"name"})
+                api.put(f"/tasks/{TASK}", json=spec).raise_for_status()
+                fill_history(client, "history")
+                stage = Stage(api, TASK, present, ledger, client, stack.check)
+                with traffic([url], TASK, present, ledger, record), _sampled() as samples:
+                    began = time.monotonic()
+                    retrain(stage)
+                    for act in cycle(ACTS):
+                        act(stage)
+                        if time.monotonic() - began >= seconds:
+                            break
+                    seconds = time.monotonic() - began
+            client.close()
+            with engine.connect() as connection:
+                schema = find_task(connection, TASK)
+            audit = ledger.audit(engine, schema.task_id)
+            verdict = hold(record.heard, engine, schema, stack.addresses.mlflow, Path(folder) / "versions")
+            engine.dispose()
+    return Outcome(seconds, record, dict(stage.told), audit, verdict, Memory(samples, min(60.0, seconds / 3)))
+
+
+@contextmanager
+def _sampled() -> Iterator[list[tuple[float, int]]]:
+    """What the API process and its workers take together, every few seconds while the block runs."""
+    (api,) = (child for child in psutil.Process().children() if "serve" in child.cmdline())
+    samples: list[tuple[float, int]] = []
+    ended, began = threading.Event(), time.monotonic()
+
+    def sample() -> None:
+        while True:
+            size = sum(map(measure_memory, [api, *api.children(recursive=True)]))
+            samples.append((time.monotonic() - began, size))
+            if ended.wait(SAMPLE_SECONDS):
+                return
+
+    thread = threading.Thread(target=sample, name="memory")
+    thread.start()
+    try:
+        yield samples
+    finally:
+        ended.set()
+        thread.join()
