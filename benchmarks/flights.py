@@ -19,8 +19,9 @@ import torch
 from benchmarks.figures import Figure, smaller_is_better, write_figures
 from cli.flights import load_flights, read_task_file, week_start
 from contracts.clock import to_micros
-from contracts.columns import NEVER, WITHHELD_BYTES, EventColumns
+from contracts.columns import NEVER, EventColumns
 from contracts.task import Task, Training
+from contracts.tuples import WITHHELD_BYTES
 from trainer.dataset import Encoded, encode, fit_encoder
 from trainer.fit import Member, finish, fit, outputs
 from trainer.methods import naive

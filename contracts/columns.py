@@ -18,8 +18,8 @@ from sqlalchemy import Connection, func, select
 from contracts.clock import EPOCH, from_micros, to_micros
 from contracts.database import events, schemas
 from contracts.task import Task
+from contracts.tuples import Survey, Vocabulary, read_pieces, survey, tuple_fields, tuple_layout
 
-WITHHELD_BYTES = 13  # of 256: the fixed 5 % of events that no fit ever uses
 NEVER = np.iinfo(np.int64).max
 _POSTGRES_EPOCH = 946_684_800_000_000
 
@@ -49,7 +49,12 @@ class EventColumns:
         return len(self.at)
 
     def select(self, rows: NDArray[np.bool_] | NDArray[np.intp] | slice) -> "EventColumns":
-        """The same columns for some of the rows, or positions of rows; vocabularies and classes stay whole."""
+        """The same columns for some of the rows, or positions of rows; vocabularies and classes stay whole.
+
+        A mask of neighbours is a slice: as everywhere, nobody writes into columns, so they share their memory.
+        """
+        if not isinstance(rows, slice) and rows.dtype == np.bool_:
+            rows = _as_slice(rows)
         return replace(
             self,
             at=self.at[rows],
@@ -78,8 +83,14 @@ class EventColumns:
         sha = hashlib.sha256(repr([texts for _, texts in coded]).encode())
         values = [self.at, self.known_at, self.numbers, self.withheld, *(positions for positions, _ in coded)]
         for column in values if self.classes else [*values, self.labels]:
-            sha.update(np.ascontiguousarray(column).tobytes())
+            sha.update(np.ascontiguousarray(column).ravel())
         return sha.hexdigest()
+
+
+def _as_slice(mask: NDArray[Any]) -> NDArray[Any] | slice:
+    """The slice that a mask is where all its rows are neighbours, else the mask."""
+    start, length = int(mask.argmax()) if len(mask) else 0, int(np.count_nonzero(mask))
+    return slice(start, start + length) if mask[start : start + length].all() else mask
 
 
 def _used(positions: NDArray[np.int32], known: Sequence[str]) -> tuple[NDArray[np.int64], list[str]]:
@@ -94,11 +105,33 @@ def read_events(
     """Every revision that happened before `cutoff` and was known by it, from one snapshot.
 
     With `since` and `until` only those that happened in `[since, until)`; moments in microseconds. The caller's
-    transaction should be REPEATABLE READ. Rows come through COPY as fixed-width binary tuples, which NumPy reads in
-    place: categories and classes travel as positions in vocabularies that are read first.
+    transaction should be REPEATABLE READ: one scan finds the vocabularies and the number of rows, and the second, a
+    COPY of fixed-width tuples, is decoded piece by piece into arrays of that size, so that nothing else takes memory.
     """
+    allowed = _allowed(task_id, task, cutoff, since, until)
+    driver = connection.connection.driver_connection
+    assert driver is not None
+    with driver.cursor() as cursor:
+        expected = survey(cursor, task, allowed)
+        columns = _empty(task, expected)
+        query = sql.SQL(
+            'COPY (SELECT {} FROM events WHERE {} ORDER BY at, event_id COLLATE "C", revision)'
+            " TO STDOUT (FORMAT BINARY)"
+        ).format(tuple_fields(task, expected.seed), allowed)
+        start = 0
+        with cursor.copy(query) as copy:
+            for piece in read_pieces(copy, tuple_layout(task)):
+                _decode(piece, expected.vocabularies, columns.select(slice(start, start + len(piece))))
+                start += len(piece)
+    assert start == len(columns), "rows came or went while they were read: the transaction must be REPEATABLE READ"
+    return columns
+
+
+def _allowed(task_id: int, task: Task, cutoff: int, since: int | None, until: int | None) -> sql.Composed:
+    """The condition of `read_events`."""
     allowed = sql.SQL(
-        "events.task_id = {task_id} AND at < {cutoff} AND known_at <= {cutoff} AND row_schema = {row_schema}"
+        "task_id = {task_id} AND at < {cutoff} AND known_at <= {cutoff} AND schema_id = ANY(ARRAY("
+        "SELECT id FROM schemas WHERE task_id = {task_id} AND row_schema = {row_schema}))"
     ).format(
         task_id=sql.Literal(task_id),
         cutoff=sql.Literal(from_micros(cutoff)),
@@ -108,34 +141,42 @@ def read_events(
         allowed += sql.SQL(" AND at >= {}").format(sql.Literal(from_micros(since)))
     if until is not None:
         allowed += sql.SQL(" AND at < {}").format(sql.Literal(from_micros(until)))
-    source = sql.SQL("events JOIN schemas ON schemas.id = events.schema_id")
-    texts: list[sql.Composable] = [
-        sql.SQL("categories[{}]").format(sql.Literal(j + 1)) for j in range(len(task.categories))
-    ]
-    if task.is_classification:
-        texts.append(sql.SQL("label"))
-    driver = connection.connection.driver_connection
-    assert driver is not None
-    with driver.cursor() as cursor:
-        vocabularies = [
-            tuple(
-                row[0]
-                for row in cursor.execute(
-                    sql.SQL('SELECT DISTINCT {} COLLATE "C" FROM {} WHERE {} ORDER BY 1').format(
-                        column, source, allowed
-                    )
-                )
-            )
-            for column in texts
-        ]
-        layout, fields, joins = _copy_layout(task, texts, vocabularies)
-        query = sql.SQL(
-            'COPY (SELECT {} FROM {} {} WHERE {} ORDER BY at, event_id COLLATE "C", events.revision)'
-            " TO STDOUT (FORMAT BINARY)"
-        ).format(sql.SQL(", ").join(fields), source, sql.SQL(" ").join(joins), allowed)
-        with cursor.copy(query) as copy:
-            stream = b"".join(copy)
-    return _parse_copy(task, stream, layout, vocabularies)
+    return allowed
+
+
+def _empty(task: Task, expected: Survey) -> EventColumns:
+    """Columns of the expected size, not yet filled."""
+    n = expected.num_rows
+    texts = tuple(vocabulary.texts for vocabulary in expected.vocabularies)
+    labels: NDArray[Any] = np.empty(n, np.int32 if task.is_classification else np.float64)
+    return EventColumns(
+        at=np.empty(n, np.int64),
+        known_at=np.empty(n, np.int64),
+        superseded_at=np.empty(n, np.int64),
+        numbers=np.empty((n, len(task.numbers)), np.float64),
+        categories=np.empty((n, len(task.categories)), np.int32),
+        vocabularies=texts[: len(task.categories)],
+        labels=labels,
+        classes=texts[-1] if task.is_classification else (),
+        withheld=np.empty(n, np.bool_),
+    )
+
+
+def _decode(piece: NDArray[Any], vocabularies: Sequence[Vocabulary], into: EventColumns) -> None:
+    """Write tuples into columns of the same length."""
+    into.at[:] = piece["at"] + _POSTGRES_EPOCH
+    into.known_at[:] = piece["known_at"] + _POSTGRES_EPOCH
+    until = piece["superseded_at"]
+    into.superseded_at[:] = np.where(until == NEVER, NEVER, until + _POSTGRES_EPOCH)
+    into.withheld[:] = piece["withheld"]
+    if into.numbers.shape[1]:
+        into.numbers[:] = piece["numbers"]["elements"]["value"]
+    num_categories = into.categories.shape[1]
+    for j, vocabulary in enumerate(vocabularies):
+        target = into.categories[:, j] if j < num_categories else into.labels
+        target[:] = vocabulary.positions(piece[f"hash{j}"])
+    if "label" in (piece.dtype.names or ()):
+        into.labels[:] = piece["label"]
 
 
 def read_fingerprints(
@@ -160,76 +201,6 @@ def read_fingerprints(
         .group_by(window)
     )
     return {to_micros(start): (num_rows, num_revisions) for start, num_rows, num_revisions in rows}
-
-
-def _copy_layout(
-    task: Task, texts: Sequence[sql.Composable], vocabularies: Sequence[tuple[str, ...]]
-) -> tuple[np.dtype[Any], list[sql.Composable], list[sql.Composable]]:
-    """The tuple's dtype (a 16-bit field count, then per field a 32-bit length and its bytes), its fields and joins."""
-    columns: list[tuple[str, str, sql.Composable]] = [
-        ("at", ">i8", sql.SQL("at")),
-        ("known_at", ">i8", sql.SQL("known_at")),
-        ("superseded_at", ">i8", sql.SQL("coalesce(superseded_at, 'infinity')")),
-        (
-            "withheld",
-            "?",
-            sql.SQL("get_byte(sha256(convert_to(event_id, 'UTF8')), 0) < {}").format(sql.Literal(WITHHELD_BYTES)),
-        ),
-    ]
-    columns += [
-        (f"number{j}", ">f8", sql.SQL("numbers[{}]").format(sql.Literal(j + 1))) for j in range(len(task.numbers))
-    ]
-    joins: list[sql.Composable] = []
-    for j, (column, vocabulary) in enumerate(zip(texts, vocabularies, strict=True)):
-        name = sql.Identifier(f"vocabulary{j}")
-        columns.append((f"text{j}", ">i8", sql.SQL("{}.position").format(name)))
-        joins.append(
-            sql.SQL("JOIN unnest({}::text[]) WITH ORDINALITY AS {}(value, position) ON {}.value = {}").format(
-                sql.Literal(list(vocabulary)), name, name, column
-            )
-        )
-    if not task.is_classification:
-        columns.append(("label", ">f8", sql.SQL("label::float8")))
-    dtype: list[tuple[str, str]] = [("num_fields", ">i2")]
-    for name_, kind, _ in columns:
-        dtype += [(f"length_{name_}", ">i4"), (name_, kind)]
-    return np.dtype(dtype), [field for _, _, field in columns], joins
-
-
-def _parse_copy(
-    task: Task, stream: bytes, layout: np.dtype[Any], vocabularies: Sequence[tuple[str, ...]]
-) -> EventColumns:
-    header, trailer = 19, 2
-    count = (len(stream) - header - trailer) // layout.itemsize
-    rows = np.frombuffer(stream, dtype=layout, count=count, offset=header)
-    num_categories = len(task.categories)
-
-    def moments(name: str) -> NDArray[np.int64]:
-        micros = rows[name].astype(np.int64)
-        return np.where(micros == NEVER, micros, micros + _POSTGRES_EPOCH)
-
-    def stack(names: list[str], dtype: type[Any]) -> NDArray[Any]:
-        columns = np.empty((count, len(names)), dtype)
-        for j, name in enumerate(names):
-            columns[:, j] = rows[name]
-        return columns
-
-    if task.is_classification:
-        classes = vocabularies[num_categories]
-        labels: NDArray[Any] = rows[f"text{num_categories}"].astype(np.int32) - 1
-    else:
-        classes, labels = (), rows["label"].astype(np.float64)
-    return EventColumns(
-        at=moments("at"),
-        known_at=moments("known_at"),
-        superseded_at=moments("superseded_at"),
-        numbers=stack([f"number{j}" for j in range(len(task.numbers))], np.float64),
-        categories=stack([f"text{j}" for j in range(num_categories)], np.int32) - 1,
-        vocabularies=tuple(vocabularies[:num_categories]),
-        labels=labels,
-        classes=classes,
-        withheld=rows["withheld"].astype(np.bool_),
-    )
 
 
 def find_newest(connection: Connection, task_id: int, *, before: int) -> int | None:

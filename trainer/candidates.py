@@ -67,7 +67,7 @@ def fit_origins(
     Origins that know different numbers of classes cannot share a program and so go into cohorts of their own.
     """
     task = reading.schema.task
-    encoders = [fit_encoder(task, reading.fit_rows(origin), origin) for origin in origins]
+    encoders = [_fit_encoder(reading, origin) for origin in origins]
     per_cohort = max(1, max_members // task.training.num_seeds)
     encoders.sort(key=lambda encoder: encoder.num_outputs)
     for _, alike in groupby(encoders, key=lambda encoder: encoder.num_outputs):
@@ -93,7 +93,13 @@ def _fit_cohort(
 
 def _encoded(reading: Reading, encoders: Sequence[Encoder]) -> Iterator[tuple[Encoder, Encoded]]:
     for encoder in encoders:
-        yield encoder, encode(encoder, reading.fit_rows(encoder.cutoff))
+        known = reading.known(encoder.cutoff)
+        yield encoder, encode(encoder, known, ~known.withheld)
+
+
+def _fit_encoder(reading: Reading, origin: int) -> Encoder:
+    known = reading.known(origin)
+    return fit_encoder(reading.schema.task, known, origin, ~known.withheld)
 
 
 def keep(

@@ -14,6 +14,7 @@ Columns of dense, d = p + o + 2c:
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,6 +34,7 @@ LABEL_LIMIT = 100.0
 _SMALLEST, _LARGEST = float(np.finfo(np.float32).tiny), float(np.finfo(np.float32).max)
 # Share of the values at each end that may not shape mean and scale, rounded up to whole values.
 _TAIL = 0.001
+_ROWS_PER_PIECE = 65_536
 
 DAY = 86_400_000_000
 PERIODS: dict[Calendar, int] = {"day": DAY, "week": 7 * DAY, "year": 31_556_952_000_000}  # 365.2425 days, microseconds
@@ -106,37 +108,65 @@ class Encoded:
     windows: NDArray[np.int64]
 
 
-def fit_encoder(task: Task, rows: EventColumns, cutoff: int) -> Encoder:
-    """Take the constants from these rows, which are already only what this fit may use.
+def fit_encoder(task: Task, rows: EventColumns, cutoff: int, which: NDArray[np.bool_] | None = None) -> Encoder:
+    """Take the constants from these rows, of which `which` names those that this fit may use: all where None.
+
+    Columns are looked at one by one, so that a fit on nearly all rows of a large reading copies none of them whole.
 
     Raises CycleError where the classes are not listed and the rows show fewer than two, or where a label's unit is
     beyond 32 bits.
     """
-    classes = _classes(task, rows) if task.is_classification else ()
-    label_mean, label_scale = (0.0, 1.0) if task.is_classification else _label_unit(rows)
+
+    def taken(column: NDArray[Any]) -> NDArray[Any]:
+        return column if which is None else column[which]
+
+    labels = taken(rows.labels)
+    classes = _classes(task, labels, rows.classes) if task.is_classification else ()
+    label_mean, label_scale = (0.0, 1.0) if task.is_classification else _label_unit(labels)
     if abs(label_mean) + LABEL_LIMIT * label_scale > _LARGEST or label_scale < _SMALLEST:
         raise CycleError(f"{task.target.name} is too large or too small for answers of 32 bits: give it another unit.")
     return Encoder(
         cutoff=cutoff,
         clock=task.clock,
         calendar=task.training.calendar,
-        numbers=tuple(_fit_number(rows.numbers[:, j], feature.optional) for j, feature in enumerate(task.numbers)),
-        vocabularies=tuple(_fit_vocabulary(rows.categories[:, j], known) for j, known in enumerate(rows.vocabularies)),
+        numbers=tuple(
+            _fit_number(taken(rows.numbers[:, j]), feature.optional) for j, feature in enumerate(task.numbers)
+        ),
+        vocabularies=tuple(
+            _fit_vocabulary(taken(rows.categories[:, j]), known) for j, known in enumerate(rows.vocabularies)
+        ),
         classes=classes,
         label_mean=label_mean,
         label_scale=label_scale,
     )
 
 
-def encode(encoder: Encoder, rows: EventColumns) -> Encoded:
-    """Encode rows of any time. Whoever scores them sees to the targets of -1."""
-    return Encoded(
-        dense=_dense(encoder, rows),
-        codes=_codes(encoder.vocabularies, rows.vocabularies, rows.categories),
-        u=encoder.clock.model_time(rows.at, encoder.cutoff),
-        targets=_targets(encoder, rows),
-        windows=encoder.clock.window_starts(rows.at),
+def encode(encoder: Encoder, rows: EventColumns, which: NDArray[np.bool_] | None = None) -> Encoded:
+    """Encode rows of any time, of which `which` names those to be encoded: all where None.
+
+    Whoever scores them sees to the targets of -1. Beside the result this takes the memory of some thousands of rows.
+    """
+    num_rows = len(rows) if which is None else int(np.count_nonzero(which))
+    encoded = Encoded(
+        dense=np.empty((num_rows, encoder.num_dense), np.float32),
+        codes=np.empty((num_rows, len(encoder.vocabularies)), np.int64),
+        u=np.empty(num_rows, np.float32),
+        targets=np.empty(num_rows, np.int64 if encoder.is_classification else np.float32),
+        windows=np.empty(num_rows, np.int64),
     )
+    codes_of = [_codes(*both) for both in zip(encoder.vocabularies, rows.vocabularies, strict=True)]
+    end = 0
+    for first in range(0, len(rows), _ROWS_PER_PIECE):
+        here = slice(first, first + _ROWS_PER_PIECE)
+        piece = rows.select(here) if which is None else rows.select(here).select(which[here])
+        start, end = end, end + len(piece)
+        _fill_dense(encoded.dense[start:end], encoder, piece)
+        for j, codes in enumerate(codes_of):
+            encoded.codes[start:end, j] = codes[piece.categories[:, j]]
+        encoded.u[start:end] = encoder.clock.model_time(piece.at, encoder.cutoff)
+        encoded.targets[start:end] = _targets(encoder, piece)
+        encoded.windows[start:end] = encoder.clock.window_starts(piece.at)
+    return encoded
 
 
 def draw_in_labels(task: Task, rows: EventColumns, known: EventColumns) -> EventColumns:
@@ -146,7 +176,7 @@ def draw_in_labels(task: Task, rows: EventColumns, known: EventColumns) -> Event
     """
     if task.is_classification:
         return rows
-    mean, scale = _label_unit(known)
+    mean, scale = _label_unit(known.labels)
     with np.errstate(over="ignore"):  # a bound beyond float64 is none
         low, high = np.float64(mean) + np.float64(scale) * np.array([-LABEL_LIMIT, LABEL_LIMIT])
     return replace(rows, labels=rows.labels.clip(low, high))
@@ -172,10 +202,10 @@ def class_positions(classes: Sequence[str], rows: EventColumns) -> NDArray[np.in
     return np.array([position.get(name, UNKNOWN_CLASS) for name in rows.classes], np.int64)[rows.labels.astype(np.intp)]
 
 
-def _classes(task: Task, rows: EventColumns) -> tuple[str, ...]:
+def _classes(task: Task, labels: NDArray[Any], known: Sequence[str]) -> tuple[str, ...]:
     if task.target.classes is not None:
         return task.target.classes
-    seen = tuple(sorted(rows.classes[k] for k in np.unique(rows.labels).astype(np.intp)))
+    seen = tuple(sorted(known[k] for k in np.flatnonzero(np.bincount(labels.astype(np.intp))).tolist()))
     if len(seen) < 2:
         raise CycleError(f"{task.target.name} has {len(seen)} class in the rows of this fit; at least two are needed.")
     return seen
@@ -188,9 +218,9 @@ def _fit_number(values: NDArray[np.float64], is_optional: bool) -> Number:
     return Number(median, mean, scale, is_optional)
 
 
-def _label_unit(rows: EventColumns) -> tuple[float, float]:
+def _label_unit(labels: NDArray[Any]) -> tuple[float, float]:
     """Mean and deviation of winsorised labels, or of all where only the tails differ, as where nearly all are 0."""
-    ordered = _sorted_finite(rows.labels)
+    ordered = _sorted_finite(labels)
     low, high = _tails(ordered)
     if len(ordered) and low == high:
         low, high = float(ordered[0]), float(ordered[-1])
@@ -229,8 +259,7 @@ def _fit_vocabulary(positions: NDArray[np.int32], known: Sequence[str]) -> tuple
     return tuple(sorted(known[int(k)] for k in np.flatnonzero(counts >= MIN_SEEN)))
 
 
-def _dense(encoder: Encoder, rows: EventColumns) -> NDArray[np.float32]:
-    dense = np.empty((len(rows), encoder.num_dense), np.float32)
+def _fill_dense(dense: NDArray[np.float32], encoder: Encoder, rows: EventColumns) -> None:
     num_numbers = len(encoder.numbers)
     indicator = num_numbers
     for j, number in enumerate(encoder.numbers):
@@ -243,17 +272,12 @@ def _dense(encoder: Encoder, rows: EventColumns) -> NDArray[np.float32]:
             indicator += 1
     for j, name in enumerate(encoder.calendar):
         dense[:, indicator + 2 * j], dense[:, indicator + 2 * j + 1] = phase(rows.at, name)
-    return dense
 
 
-def _codes(
-    vocabularies: Sequence[Sequence[str]], known: Sequence[Sequence[str]], positions: NDArray[np.int32]
-) -> NDArray[np.int64]:
-    codes = np.empty(positions.shape, np.int64)
-    for j, vocabulary in enumerate(vocabularies):
-        code_of = {value: code for code, value in enumerate(vocabulary, start=1)}
-        codes[:, j] = np.array([code_of.get(value, UNSEEN) for value in known[j]], np.int64)[positions[:, j]]
-    return codes
+def _codes(vocabulary: Sequence[str], known: Sequence[str]) -> NDArray[np.int64]:
+    """The code of each value that some rows know."""
+    code_of = {value: code for code, value in enumerate(vocabulary, start=1)}
+    return np.array([code_of.get(value, UNSEEN) for value in known], np.int64)
 
 
 def _targets(encoder: Encoder, rows: EventColumns) -> NDArray[np.int64] | NDArray[np.float32]:
