@@ -30,6 +30,7 @@ from service.releases import releases_router
 from service.settings import ServiceSettings
 from service.store import Store
 from service.tasks import tasks_router
+from service.templates import StaticPages
 
 VERSION = "0.1.0"
 DESCRIPTION = (
@@ -85,7 +86,8 @@ def make_app(settings: ServiceSettings) -> FastAPI:
     app.include_router(cycles_router(store, settings))
     app.include_router(releases_router(store, registry, settings))
     app.include_router(health_router(follower, metrics))
-    app.include_router(pages_router(store, follower, settings))
+    app.include_router(pages_router(store, follower, settings, metrics))
+    app.mount("/static", StaticPages())
     _describe(app)
     return app
 

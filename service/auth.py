@@ -2,7 +2,8 @@
 
 While no key is known, a process that listens on the loopback only answers anyone; any other answers nobody, unless its
 settings say that something in front of it knows who is asking. A key comes as `Authorization: Bearer KEY`, or as the
-password of HTTP Basic, which is how a browser asks for one.
+password of HTTP Basic. A browser that opens a page without one gets a page that asks for it; and whatever a page of
+another site makes a browser send is refused, so that nobody's open tab can steer a service that trusts the machine.
 """
 
 import base64
@@ -10,16 +11,20 @@ import binascii
 import ipaddress
 
 from starlette.requests import Request
+from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from contracts.errors import MorrowError
 from contracts.keys import Scope as KeyScope
-from service.keyring import Keyring
+from service.keyring import Forbidden, Keyring
 from service.problems import problem_of
 from service.settings import ServiceSettings
+from service.templates import answer_page
 
 HEALTH = frozenset({"/livez", "/readyz"})
 PUBLIC = {"docs": frozenset({"/docs", "/openapi.json"}), "metrics": frozenset({"/metrics"})}
+_PAGES = ("/pages/", "/problems/")
+_STATIC = "/static/"
 _NAME = "morrow.key"
 _LONGEST_HEADER = 1024
 
@@ -34,19 +39,19 @@ class Authenticate:
         self._may_be_anonymous = settings.allow_anonymous or is_loopback(settings.host)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and scope["path"] not in self._open and not await self._is_anyone():
+        if scope["type"] == "http" and not self._is_open(scope["path"]):
             try:
-                key = await self._keyring.admit(read_token(scope), needed_scope(scope["method"], scope["path"]))
+                _refuse_other_sites(scope)
+                if not await self._is_anyone():
+                    key = await self._keyring.admit(read_token(scope), needed_scope(scope["method"], scope["path"]))
+                    scope.setdefault("state", {})[_NAME] = key.name
             except MorrowError as error:
-                answer = problem_of(error)
-                # The body is not read, so nothing else can follow on this connection.
-                answer.headers["Connection"] = "close"
-                if answer.status_code == 401:
-                    answer.headers["WWW-Authenticate"] = _challenge(scope)
-                await answer(scope, receive, send)
+                await _refusal(error, scope)(scope, receive, send)
                 return
-            scope.setdefault("state", {})[_NAME] = key.name
         await self._app(scope, receive, send)
+
+    def _is_open(self, path: str) -> bool:
+        return path in self._open or path.startswith(_STATIC)
 
     async def _is_anyone(self) -> bool:
         return self._may_be_anonymous and await self._keyring.is_empty()
@@ -63,7 +68,7 @@ def needed_scope(method: str, path: str) -> KeyScope | None:
 
 def read_token(scope: Scope) -> str | None:
     """The key that a request carries, valid or not; None where it carries nothing of the kind."""
-    header: bytes = next((value for name, value in scope["headers"] if name == b"authorization"), b"")
+    header = _header(scope, b"authorization") or b""
     kind, _, value = header[:_LONGEST_HEADER].partition(b" ")
     try:
         if kind.lower() == b"bearer":
@@ -91,8 +96,40 @@ def is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def _challenge(scope: Scope) -> str:
-    """A browser that opens a page is told to ask for a password, a program to send a key."""
-    if any(name == b"accept" and b"text/html" in value for name, value in scope["headers"]):
-        return 'Basic realm="Morrow: the key is the password", charset="UTF-8"'
-    return "Bearer"
+def _refuse_other_sites(scope: Scope) -> None:
+    """Raises Forbidden where a browser says that a page of another site has it send something.
+
+    No such page may read an answer in any case; but neither may it cause a cycle where no key is asked for.
+    """
+    if scope["method"] in ("GET", "HEAD", "OPTIONS"):
+        return
+    if _header(scope, b"sec-fetch-site") in (b"cross-site", b"same-site"):
+        raise Forbidden("A page of another site has sent this.")
+
+
+def _refusal(error: MorrowError, scope: Scope) -> Response:
+    """For a browser that opens one of our pages another page, else the problem."""
+    answer = problem_of(error)
+    is_read = b"text/html" in (_header(scope, b"accept") or b"")
+    if is_read and _is_page(scope["path"]):
+        title = "This page needs a key" if answer.status_code == 401 else "This page cannot be shown now"
+        said = str(error)
+        answer = answer_page("sign_in.html", scope["path"], answer.status_code, title=title, detail=said)
+        is_read = False
+    # The body is not read, so nothing else can follow on this connection.
+    answer.headers["Connection"] = "close"
+    if answer.status_code == 401:
+        answer.headers["WWW-Authenticate"] = _ASK_BROWSER if is_read else "Bearer"
+    return answer
+
+
+def _is_page(path: str) -> bool:
+    return path in ("/", "/docs") or path.startswith(_PAGES)
+
+
+def _header(scope: Scope, name: bytes) -> bytes | None:
+    return next((value for given, value in scope["headers"] if given == name), None)
+
+
+# What has no page of its own, such as /metrics, a browser can open all the same.
+_ASK_BROWSER = 'Basic realm="Morrow: the key is the password", charset="UTF-8"'

@@ -1,99 +1,161 @@
-"""The pages that people open: `/`, what answers now and how the last cycles ended; `/docs`, what may be asked; and
-`/problems/…`, what a type of problem means.
+"""The pages that people open: `/`, every task and how it stands; `/pages/{task}`, one task with its pictures, a form to
+ask it and the buttons that steer it; `/docs`, what may be asked; and `/problems/…`, what a type of problem means.
+
+A page says all it knows in words and tables; scripts add pictures, renew what has changed and send the forms, all
+through the API that programs use.
 """
 
+import hashlib
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from fastapi import APIRouter
-from sqlalchemy import Connection
+from fastapi import APIRouter, Depends
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse
 
-from contracts.catalog import list_tasks
 from contracts.clock import to_micros
-from contracts.cycles import list_cycles
+from contracts.cycles import Cycle
 from contracts.errors import Unavailable
 from contracts.task import Task
-from service.cycles import describe_cycle, next_cycle
-from service.follower import Follower
+from service.cycles import describe_cycle
+from service.dashboard import Board, Overview, count_requests, read_board, read_intake, read_overviews
+from service.follower import Follower, Registry
+from service.forecaster import Forecaster
+from service.heat import tabulate
+from service.metrics import Metrics
 from service.problems import HTTP_KINDS, KINDS
+from service.queries import TaskInPath, takes_only
+from service.releases import describe_release
+from service.sentences import Stock, tell_state
 from service.settings import ServiceSettings
-from service.standing import state_of
-from service.status import describe_live_errors, describe_model, warn, warn_of_version
+from service.standing import Standing, state_of
+from service.status import describe_champion, describe_live_errors
 from service.store import Store
-from service.templates import render_dashboard, render_docs, render_problem
+from service.templates import answer_page
+from service.timeline import Span, draw_timeline, list_spans
 
-NUM_CYCLES_SHOWN = 5
 
-
-def pages_router(store: Store, follower: Follower, settings: ServiceSettings) -> APIRouter:
+def pages_router(store: Store, follower: Follower, settings: ServiceSettings, metrics: Metrics) -> APIRouter:
     """The HTML routes."""
-    router = APIRouter(include_in_schema=False)
+    router = APIRouter(include_in_schema=False, dependencies=[Depends(takes_only())])
     cycle_limit = timedelta(seconds=settings.cycle_limit_seconds)
 
     @router.get("/")
-    async def get_dashboard() -> HTMLResponse:
-        now = to_micros(datetime.now(UTC))
+    async def get_dashboard(request: Request) -> HTMLResponse:
+        now, forecasters = datetime.now(UTC), follower.forecasters
         try:
-            tasks = await store.run(lambda connection: _read_tasks(connection, now))
+            overviews = await store.run(lambda connection: read_overviews(connection, forecasters, now))
+        except Unavailable as error:
+            shown = [_describe(follower, name, None, now, cycle_limit) for name in follower.tasks]
+            return answer_page("tasks.html", request.url.path, tasks=shown, database=str(error), requests=[])
+        shown = [_describe(follower, each.schema.task.name, each, now, cycle_limit) for each in overviews]
+        counts = count_requests(metrics)
+        return answer_page("tasks.html", request.url.path, tasks=shown, database=None, requests=counts)
+
+    async def describe_board(name: str) -> dict[str, Any]:
+        """What both the whole page of a task and the part of it that is renewed show. Raises NotFound."""
+        now, forecaster = datetime.now(UTC), follower.forecasters.get(name)
+        try:
+            board = await store.run(lambda connection: read_board(connection, name, forecaster, now))
             database = None
         except Unavailable as error:
-            tasks = [{"name": name, "spec": None, "cycles": [], "next_cycle": None} for name in follower.tasks]
-            database = str(error)
-        shown = [{**task, **_describe(follower, task["name"], task["spec"], now, cycle_limit)} for task in tasks]
-        return HTMLResponse(render_dashboard(tasks=shown, database=database))
+            if name not in follower.tasks:
+                raise
+            board, database = None, str(error)
+        task = _describe(follower, name, board, now, cycle_limit)
+        return {**task, **_describe_history(board, forecaster, now), "database": database}
+
+    @router.get("/pages/{task}")
+    async def get_task_page(name: TaskInPath, request: Request) -> HTMLResponse:
+        return answer_page("task.html", request.url.path, **await describe_board(name))
+
+    @router.get("/pages/{task}/state")
+    async def get_state(name: TaskInPath) -> HTMLResponse:
+        return answer_page("state.html", "/pages/" + name, **await describe_board(name))
+
+    @router.get("/pages/{task}/events")
+    async def get_events(name: TaskInPath) -> HTMLResponse:
+        intake = await store.run(lambda connection: read_intake(connection, name, datetime.now(UTC)))
+        return answer_page("events.html", "/pages/" + name, intake=intake)
 
     @router.get("/docs")
     async def get_docs(request: Request) -> HTMLResponse:
-        return HTMLResponse(render_docs(request.app.openapi()))
+        return answer_page("docs.html", request.url.path, document=request.app.openapi())
 
     @router.get("/problems/{name}")
-    async def get_problem(name: str) -> HTMLResponse:
+    async def get_problem(name: str, request: Request) -> HTMLResponse:
         for error, kind in KINDS.items():
             if kind.name == name:
-                return HTMLResponse(render_problem(kind=kind, text=(error.__doc__ or "").strip()))
+                said = (error.__doc__ or "").strip()
+                return answer_page("problem.html", request.url.path, kind=kind, text=said)
         for kind in HTTP_KINDS.values():
             if kind.name == name:
-                return HTMLResponse(render_problem(kind=kind, text=""))
+                return answer_page("problem.html", request.url.path, kind=kind, text="")
         raise HTTPException(404, "There is no such type of problem.")
 
     return router
 
 
-def _describe(follower: Follower, task: str, spec: Task | None, now: int, cycle_limit: timedelta) -> dict[str, Any]:
-    """What answers and how it stands, as the follower saw it last; `spec` is None while no database answers."""
-    forecaster, standing = follower.forecasters.get(task), follower.standings.get(task)
-    known = (
-        standing if forecaster is not None and standing is not None and standing.version == forecaster.version else None
-    )
-    defined = forecaster.task if spec is None and forecaster is not None else spec
-    warnings = []
-    if defined is not None:
-        warnings += warn(defined, cycle_limit, forecaster.manifest.horizon if forecaster else None)
-    if known is not None:
-        warnings += warn_of_version(forecaster, known)
-    closing, override = (standing.closing, standing.override) if standing is not None else (None, None)
+def _describe(
+    follower: Follower, name: str, found: Overview | None, now: datetime, cycle_limit: timedelta
+) -> dict[str, Any]:
+    """A task in words, with what answers; `found` is None while no database answers, and the last look is told then."""
+    forecaster, registry = follower.forecasters.get(name), follower.registries.get(name, Registry())
+    standing: Standing | None = follower.standings.get(name) if found is None else found.standing
+    task: Task | None = forecaster.task if forecaster else None
+    stock: Stock | None = None
+    if found is not None:
+        task, stock = found.schema.task, found.stock
     return {
-        **describe_model(follower, task, forecaster),
-        "state": state_of(forecaster, standing, now),
-        "closed": None if closing is None else closing.reason,
-        "better_method": None if standing is None else standing.better_method,
-        "override": None if override is None else override.actor,
-        "live_errors": [] if forecaster is None else describe_live_errors(forecaster, known.realised if known else ()),
-        "warnings": warnings,
+        "name": name,
+        "task": task,
+        "revision": None if found is None else found.schema.revision,
+        "state": state_of(forecaster, standing, to_micros(now)),
+        "sentences": tell_state(task, forecaster, standing, registry, stock, now=now, cycle_limit=cycle_limit),
+        "champion": None if forecaster is None else describe_champion(forecaster),
+        "newest": None if found is None or found.newest is None else describe_cycle(found.newest),
     }
 
 
-def _read_tasks(connection: Connection, now: int) -> list[dict[str, Any]]:
-    return [
-        {
-            "name": schema.task.name,
-            "spec": schema.task,
-            "revision": schema.revision,
-            "next_cycle": next_cycle(schema.task, now),
-            "cycles": [describe_cycle(cycle) for cycle in list_cycles(connection, schema.task_id, NUM_CYCLES_SHOWN)],
-        }
-        for schema in list_tasks(connection)
-    ]
+def _describe_history(board: Board | None, forecaster: Forecaster | None, now: datetime) -> dict[str, Any]:
+    """Pictures and tables of one task; without a database only what the version itself promises."""
+    spans = [] if board is None else list_spans(board.releases)
+    if forecaster is not None and forecaster.version not in {span.version for span in spans}:
+        spans.insert(0, _span(forecaster))
+    clock = forecaster.task.clock if forecaster else board.schema.task.clock if board else None
+    champion = None if forecaster is None else forecaster.version
+    realised = () if board is None else board.standing.realised
+    task = forecaster.task if forecaster else board.schema.task if board else None
+    cycles = [] if board is None else [describe_cycle(cycle) for cycle in board.cycles]
+    return {
+        "mark": _mark(board, forecaster),
+        "timeline": None if clock is None else draw_timeline(spans, champion, clock, to_micros(now)),
+        "live_errors": [] if forecaster is None else describe_live_errors(forecaster, realised),
+        "matrix": None
+        if board is None or task is None
+        else tabulate(board.marks, task.training.method, task.error_name, task.clock),
+        "error_name": None if task is None else task.error_name,
+        "cycles": cycles,
+        "held": [cycle for cycle in cycles if cycle["state"] == "held"],
+        "releases": [] if board is None else [describe_release(row) for row in board.releases],
+        "former": [span.version for span in spans if span.version != champion],
+        "asked": None if forecaster is None else forecaster.task,
+        "default_at": None if forecaster is None else min(to_micros(now), forecaster.valid_until),
+    }
+
+
+def _span(forecaster: Forecaster) -> Span:
+    manifest = forecaster.manifest
+    return Span(forecaster.version, manifest.cutoff, manifest.valid_until, forecaster.valid_until)
+
+
+def _mark(board: Board | None, forecaster: Forecaster | None) -> str:
+    """Changes whenever pictures and tables would show something new."""
+    seen: list[object] = [None if forecaster is None else (forecaster.version, forecaster.valid_until)]
+    if board is not None:
+        newest: Cycle | None = board.newest
+        seen += [None if newest is None else (newest.cycle_id, newest.state), len(board.marks)]
+        seen += [board.releases[0].release_id if board.releases else None]
+        seen += [(found.age, found.num_rows) for found in board.standing.realised]
+    return hashlib.sha256(repr(seen).encode()).hexdigest()[:16]

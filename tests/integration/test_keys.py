@@ -134,10 +134,32 @@ async def test_a_key_with_another_secret_is_refused(client: httpx.AsyncClient, e
         assert problem(await client.get("/tasks", headers=sent(wrong))) == (401, "unauthenticated")
 
 
+async def test_a_browser_that_opens_a_page_is_shown_where_to_put_the_key(
+    client: httpx.AsyncClient, engine: Engine
+) -> None:
+    make_key(engine, "predict")
+    await anyio.sleep(0.3)
+    for path in ("/", "/pages/flights", "/docs"):
+        refused = await client.get(path, headers={"Accept": "text/html,*/*"})
+        assert (refused.status_code, refused.headers["www-authenticate"]) == (401, "Bearer")
+        assert 'id="key-form"' in refused.text
+    assert problem(await client.get("/")) == (401, "unauthenticated")
+    assert (await client.get("/static/morrow.js")).status_code == 200
+    assert (await client.get("/static/%2e%2e/pages.py")).status_code == 404
+
+
+async def test_what_a_page_of_another_site_sends_is_refused_even_where_anyone_may_ask(
+    client: httpx.AsyncClient,
+) -> None:
+    for site, status in (("cross-site", 403), ("same-site", 403), ("same-origin", 404), ("none", 404)):
+        sent_by_browser = {"Sec-Fetch-Site": site, "Content-Type": "application/json"}
+        assert (await client.post("/tasks/none/cycles", headers=sent_by_browser)).status_code == status
+
+
 async def test_a_browser_asks_for_the_key_as_a_password(client: httpx.AsyncClient, engine: Engine) -> None:
     key = make_key(engine, "predict")
     await anyio.sleep(0.3)
-    refused = await client.get("/", headers={"Accept": "text/html,*/*"})
+    refused = await client.get("/metrics", headers={"Accept": "text/html,*/*"})
     assert refused.headers["www-authenticate"].startswith("Basic ")
     password = base64.b64encode(f"me:{key}".encode()).decode()
     assert (await client.get("/", headers={"Authorization": f"Basic {password}"})).status_code == 200

@@ -221,7 +221,7 @@ async def test_the_page_shows_ages_with_their_limits_and_what_to_be_warned_of(
     folder = write_version(tmp_path / "offline" / "models" / "flights" / "7")
     write_current(folder.parent, Current("7", CUTOFF + WEEK))
     async with serving(service_settings(DEAD, tmp_path / "offline", cycle_limit_seconds=1e6)) as offline:
-        page = (await offline.get("/")).text
+        page = (await offline.get("/pages/flights")).text
     assert "<th>limit</th>" in page
     assert f">{format_moment(CUTOFF + WEEK)[:10]} 00:00:00Z</td>" in page  # the window of age 1
     assert "a version may expire before the next one is released" in page

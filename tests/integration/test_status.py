@@ -243,7 +243,7 @@ async def test_the_page_shows_state_closing_and_realised_errors(
     note(engine, schema, "7", "release")
     note(engine, schema, "7", "close", valid_until=CUTOFF, reason="an error <b>above</b> its limit")
     with anyio.fail_after(20):
-        while "0.9125" not in (page := (await client.get("/")).text) or "closed" not in page:
+        while "0.9125" not in (page := (await client.get(f"/pages/{schema.task.name}")).text) or "closed" not in page:
             await anyio.sleep(0.03)
     assert "an error &lt;b&gt;above&lt;/b&gt; its limit" in page
 

@@ -1,0 +1,191 @@
+"""What the dashboard reads: of every task in a few small queries, of one task its history, errors and rows.
+
+Nothing here asks the registry or a model, and what may be slow with many rows (counting them) is a read of its own.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from sqlalchemy import Connection, func, select, text
+
+from contracts.catalog import Schema, find_task, list_tasks
+from contracts.cells import Mark, read_marks
+from contracts.clock import MICROSECOND, format_moment, from_micros, to_micros
+from contracts.columns import find_newest
+from contracts.cycles import Cycle, list_cycles
+from contracts.database import rejected_events
+from contracts.releases import Action, Release, list_releases
+from service.forecaster import Forecaster
+from service.heat import MAX_ORIGINS
+from service.metrics import Metrics
+from service.sentences import Stock
+from service.standing import Standing, read_standing
+
+NUM_CYCLES = 12
+MAX_RELEASES = 200
+NUM_EVENT_WINDOWS = 40
+# Windows that are told apart where a task has no model yet; more would change nothing that is said.
+_MAX_TOLD_APART = 1100
+_SHOWN_ACTIONS: tuple[Action, ...] = ("release", "rollback", "close", "reopen", "override")
+_YEAR_ONE = to_micros(datetime(1, 1, 1, tzinfo=UTC))
+_COUNTED_ROUTES = ("/predict", "/events", "/events/{event_id}")
+
+
+@dataclass(frozen=True)
+class Overview:
+    """One task of the list; `stock` is None where a version answers, for which nobody needs it."""
+
+    schema: Schema
+    standing: Standing
+    stock: Stock | None
+    newest: Cycle | None
+
+
+@dataclass(frozen=True)
+class Board(Overview):
+    """One task by itself. `marks` are of the recipe that answers, else of the task's own; releases newest first."""
+
+    recipe: str
+    cycles: Sequence[Cycle]
+    releases: Sequence[Release]
+    marks: Sequence[Mark]
+
+
+@dataclass(frozen=True)
+class WindowCount:
+    """Events whose present revision lies in a window, and whether the window has ended."""
+
+    window: str
+    num_events: int
+    has_ended: bool
+
+
+@dataclass(frozen=True)
+class Intake:
+    """Rows of a task by window, oldest first, and rows refused in the last day, which are kept with their reasons."""
+
+    windows: Sequence[WindowCount]
+    num_refused: int
+
+
+@dataclass(frozen=True)
+class RequestCount:
+    """Answers of one route: accepted 2xx, refused 4xx, failed 5xx."""
+
+    route: str
+    accepted: int
+    refused: int
+    failed: int
+
+
+def read_overviews(connection: Connection, forecasters: Mapping[str, Forecaster], now: datetime) -> list[Overview]:
+    """Every task, by name."""
+    return [
+        Overview(schema, *_read_state(connection, schema, forecasters.get(schema.task.name), now), cycle)
+        for schema in list_tasks(connection)
+        for cycle in [next(iter(list_cycles(connection, schema.task_id, 1)), None)]
+    ]
+
+
+def read_board(connection: Connection, name: str, forecaster: Forecaster | None, now: datetime) -> Board:
+    """One task. Raises NotFound."""
+    schema = find_task(connection, name)
+    cycles = list_cycles(connection, schema.task_id, NUM_CYCLES)
+    recipe = schema.task.recipe if forecaster is None else forecaster.manifest.recipe
+    origins = [cycle.cutoff for cycle in cycles[:1]]
+    if forecaster is not None:
+        origins.append(forecaster.manifest.cutoff)
+    since = max(origins, default=None)
+    marks = [] if since is None else _read_marks(connection, schema, recipe, since)
+    return Board(
+        schema,
+        *_read_state(connection, schema, forecaster, now),
+        cycles[0] if cycles else None,
+        recipe,
+        cycles,
+        list_releases(connection, schema.task_id, actions=_SHOWN_ACTIONS, limit=MAX_RELEASES, with_calibration=False),
+        marks,
+    )
+
+
+def read_intake(connection: Connection, name: str, now: datetime) -> Intake:
+    """How many rows came in. Raises NotFound."""
+    schema = find_task(connection, name)
+    clock, at = schema.task.clock, to_micros(now)
+    newest = find_newest(connection, schema.task_id, before=at + clock.window)
+    refused = connection.execute(
+        select(func.count()).where(
+            rejected_events.c.task_id == schema.task_id, rejected_events.c.received_at > now - timedelta(days=1)
+        )
+    ).scalar_one()
+    if newest is None:
+        return Intake((), refused)
+    end = clock.window_start(newest)
+    start = end - (NUM_EVENT_WINDOWS - 1) * clock.window
+    counts = _count_windows(connection, schema, start, end + clock.window)
+    first = min(counts)
+    windows = tuple(
+        WindowCount(format_moment(window), counts.get(window, 0), window + clock.window <= at)
+        for window in range(first, end + 1, clock.window)
+    )
+    return Intake(windows, refused)
+
+
+def count_requests(metrics: Metrics) -> list[RequestCount]:
+    """What this API, all of its workers, has answered since it started, where a task is asked or told something."""
+    found = dict.fromkeys(_COUNTED_ROUTES, (0, 0, 0))
+    families = (family for family in metrics.registry.collect() if family.name == "morrow_requests")
+    for sample in (sample for family in families for sample in family.samples):
+        route = sample.labels.get("route")
+        if route not in found or not sample.name.endswith("_total"):
+            continue
+        place = {"2": 0, "4": 1}.get(sample.labels["status"][:1], 2)
+        counts = [*found[route]]
+        counts[place] += int(sample.value)
+        found[route] = (counts[0], counts[1], counts[2])
+    return [RequestCount(route, *counts) for route, counts in found.items()]
+
+
+def _read_state(
+    connection: Connection, schema: Schema, forecaster: Forecaster | None, now: datetime
+) -> tuple[Standing, Stock | None]:
+    standing = read_standing(connection, schema, forecaster)
+    return standing, None if forecaster is not None else _take_stock(connection, schema, now)
+
+
+def _take_stock(connection: Connection, schema: Schema, now: datetime) -> Stock:
+    clock = schema.task.clock
+    newest = find_newest(connection, schema.task_id, before=to_micros(now))
+    if newest is None:
+        return Stock(has_events=False, num_windows=0)
+    end = clock.window_start(to_micros(now - schema.task.label_delay))
+    start = clock.window_start(newest) - _MAX_TOLD_APART * clock.window
+    return Stock(has_events=True, num_windows=len(_count_windows(connection, schema, start, end)))
+
+
+def _read_marks(connection: Connection, schema: Schema, recipe: str, newest: int) -> list[Mark]:
+    return read_marks(connection, schema.task_id, recipe, since=newest - MAX_ORIGINS * schema.task.clock.window)
+
+
+def _count_windows(connection: Connection, schema: Schema, start: int, end: int) -> dict[int, int]:
+    """Start of a window -> its events, of windows from `start` until `end` that hold some (microseconds)."""
+    clock = schema.task.clock
+    earliest = clock.window_start(_YEAR_ONE) + clock.window
+    rows = connection.execute(
+        _COUNT_WINDOWS,
+        {
+            "task_id": schema.task_id,
+            "window": clock.window * MICROSECOND,
+            "start": from_micros(max(start, earliest)),
+            "end": from_micros(end),
+        },
+    )
+    return {to_micros(window): count for window, count in rows}
+
+
+_COUNT_WINDOWS = text("""
+    SELECT date_bin(:window, at, :start) AS start, count(*)
+    FROM events WHERE task_id = :task_id AND superseded_at IS NULL AND at >= :start AND at < :end
+    GROUP BY 1
+""")

@@ -1,0 +1,146 @@
+"""How a task stands, in words: what answers, what is missing, and what to do about it.
+
+Read by the dashboard. Each sentence has a tone, which a page may colour; no sentence relies on it.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Literal
+
+from contracts.clock import format_moment, to_micros
+from contracts.task import Task
+from service.cycles import next_cycle
+from service.follower import Registry
+from service.forecaster import Forecaster
+from service.standing import Standing, state_of, why_stale
+from service.status import warn, warn_of_version
+from service.templates import shorten_moment
+
+Tone = Literal["good", "warn", "bad", "soft"]
+
+
+@dataclass(frozen=True)
+class Sentence:
+    """What to say, and how it sounds."""
+
+    tone: Tone
+    text: str
+
+
+@dataclass(frozen=True)
+class Stock:
+    """What is stored of a task's events: whether any is, and how many windows that have ended hold some."""
+
+    has_events: bool
+    num_windows: int
+
+
+def tell_state(
+    task: Task | None,
+    forecaster: Forecaster | None,
+    standing: Standing | None,
+    registry: Registry,
+    stock: Stock | None,
+    *,
+    now: datetime,
+    cycle_limit: timedelta,
+) -> list[Sentence]:
+    """The sentences of one task, the weightiest first.
+
+    `task` is None where neither database nor version knows its spec, `standing` and `stock` where no database answers.
+    """
+    said = [_tell_version(forecaster, standing, registry, to_micros(now))]
+    if forecaster is None and standing is not None and stock is not None and task is not None:
+        said += _tell_missing(task, standing, stock)
+    if registry.state == "degraded":
+        said.append(Sentence("bad", f"Following the registry is degraded. {registry.reason or ''}".strip()))
+    if task is not None:
+        said += _tell_cycles(task, standing, now, cycle_limit)
+        horizon = forecaster.manifest.horizon if forecaster else None
+        said += [Sentence("warn", f"Note: {warning}.") for warning in warn(task, cycle_limit, horizon)]
+    if forecaster is not None and standing is not None and standing.version == forecaster.version:
+        said += [Sentence("warn", f"Note: {warning}.") for warning in warn_of_version(forecaster, standing)]
+    return said
+
+
+def _tell_version(forecaster: Forecaster | None, standing: Standing | None, registry: Registry, now: int) -> Sentence:
+    if forecaster is None:
+        released = registry.champion or (standing.champion if standing else None)
+        if released is None:
+            return Sentence("soft", "No version has been released yet, so nothing answers.")
+        why = registry.reason or "It is being loaded."
+        return Sentence("bad", f"Version {released} is released, but this process cannot answer with it. {why}")
+    version, until = forecaster.version, _say(forecaster.valid_until)
+    match state_of(forecaster, standing, now):
+        case "valid":
+            return Sentence(
+                "good",
+                f"Version {version} answers for moments from {_say(forecaster.manifest.trained_from)} until {until}.",
+            )
+        case "closed":
+            closing = standing.closing if standing else None
+            why = f" ({closing.reason})" if closing else ""
+            return Sentence(
+                "bad",
+                f"The horizon of version {version} was closed at {until}{why}. Later moments are refused until a newer "
+                "version is released or an admin overrides.",
+            )
+        case _:
+            return Sentence(
+                "bad",
+                f"Version {version} expired at {until}. Earlier moments are still answered; later ones, and requests "
+                "that name none, are refused until a newer version is released.",
+            )
+
+
+def _tell_missing(task: Task, standing: Standing, stock: Stock) -> list[Sentence]:
+    """What a first version still needs."""
+    if not stock.has_events:
+        return [
+            Sentence(
+                "soft",
+                f"No event is stored. Send labelled rows to POST /events?task={task.name}, or run: "
+                f"morrow events import {task.name} FILE",
+            )
+        ]
+    if standing.missing_windows:
+        return [Sentence("warn", _need(standing.missing_windows))]
+    # One window to learn from, and as many after it as the horizon is judged on.
+    missing = max(0, task.guard.min_pairs + 1 - stock.num_windows) if standing.judged is None else 0
+    return [Sentence("warn", _need(missing))] if missing else []
+
+
+def _need(missing: int) -> str:
+    needed = "complete window with events is" if missing == 1 else "complete windows with events are"
+    return f"{missing} more {needed} needed before a first horizon can be judged."
+
+
+def _tell_cycles(task: Task, standing: Standing | None, now: datetime, cycle_limit: timedelta) -> list[Sentence]:
+    said = []
+    last = standing.last_ended if standing else None
+    newest = standing.recent[0] if standing and standing.recent else None
+    if standing is not None and (stale := why_stale(task, standing, now, cycle_limit)):
+        said.append(Sentence("bad", f"No new version for too long: {stale.rstrip('.')}."))
+    elif last is not None and last.state != "released":
+        tone: Tone = "bad" if last.state == "failed" else "warn"
+        because = f": {last.reason.rstrip('.')}" if last.reason else ""
+        said.append(Sentence(tone, f"The cycle of {_say(last.cutoff)} {_ENDINGS[last.state]}{because}."))
+    if standing is not None and standing.num_failed > 1:
+        said.append(Sentence("bad", f"The last {standing.num_failed} cycles failed."))
+    if standing is not None and (better := standing.better_method):
+        said.append(Sentence("warn", f"The rival {better['method']} was clearly better in the newest verdict."))
+    if newest is not None and newest.state in ("requested", "running"):
+        waits = "waits for the trainer" if newest.state == "requested" else "is running"
+        said.append(Sentence("soft", f"The cycle of {_say(newest.cutoff)} {waits}."))
+    elif (boundary := next_cycle(task, to_micros(now))) is not None:
+        said.append(Sentence("soft", f"The next cycle begins at {shorten_moment(boundary)}."))
+    else:
+        said.append(Sentence("soft", "Cycles of this task run on request only."))
+    return said
+
+
+_ENDINGS = {"held": "was held", "skipped": "was skipped", "failed": "failed"}
+
+
+def _say(micros: int) -> str:
+    return shorten_moment(format_moment(micros))

@@ -1,0 +1,94 @@
+// The two pictures that need a scale to be read off: error by age, and the path of a prediction. What they show stands
+// in a table beside them too.
+
+const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+const drawn = new Map();
+
+const figure = (value) => (value == null ? "–" : Number(value.toPrecision(4)).toString());
+const moment = (seconds) => new Date(seconds * 1000).toISOString().slice(0, 19).replace("T", " ") + "Z";
+
+const axes = (x) => [
+  { stroke: colour("--soft"), grid: { stroke: colour("--line") }, ticks: { stroke: colour("--line") }, ...x },
+  { stroke: colour("--soft"), grid: { stroke: colour("--line") }, ticks: { stroke: colour("--line") }, size: 60 },
+];
+
+const line = (label, stroke, more = {}) => ({
+  label, stroke, width: 2, points: { show: false }, value: (_, value) => figure(value), ...more,
+});
+const edge = (label) => line(label, undefined, { width: 0 });
+
+// Fills between a band's upper and lower series, given by their places.
+const band = (upper, lower, tint) => ({ series: [upper, lower], fill: tint + "33" });
+
+function errorOptions(points, name) {
+  const accent = colour("--accent");
+  return {
+    data: ["age", "expected", "high", "low", "limit", "realised"].map((key) => points.map((point) => point[key])),
+    scales: { x: { time: false, range: (_, least, most) => [least - 0.5, most + 0.5] } },
+    axes: axes({ label: "age in windows", labelSize: 20, incrs: [1, 2, 5, 10, 20] }),
+    bands: [band(2, 3, accent)],
+    series: [
+      { label: "age" },
+      line("expected", accent, { points: { show: true, size: 6 } }),
+      edge("band, high"),
+      edge("band, low"),
+      line("limit", colour("--bad"), { dash: [5, 4], width: 1, points: { show: true, size: 4 } }),
+      line(`realised ${name}`, colour("--ink"), {
+        paths: () => null, points: { show: true, size: 10, fill: colour("--warn"), stroke: colour("--ink") },
+      }),
+    ],
+  };
+}
+
+function pathOptions(path) {
+  const strokes = ["--accent", "--warn", "--good", "--bad", "--ink", "--soft"].map(colour);
+  const lines = path.lines.map((each, place) => line(each.label, strokes[place % strokes.length]));
+  const hasBand = path.low !== null;
+  return {
+    data: [path.at, ...path.lines.map((each) => each.values), ...(hasBand ? [path.high, path.low] : [])],
+    scales: { x: { time: true } },
+    axes: axes({}),
+    tzDate: (seconds) => uPlot.tzDate(new Date(seconds * 1000), "Etc/UTC"),
+    bands: hasBand ? [band(lines.length + 1, lines.length + 2, strokes[0])] : [],
+    series: [
+      { label: "moment", value: (_, seconds) => (seconds == null ? "–" : moment(seconds)) },
+      ...lines,
+      ...(hasBand ? [edge("band, high"), edge("band, low")] : []),
+    ],
+  };
+}
+
+// Draws into an element, in the colours and the width of now; again whenever one of them changes.
+export function draw(element) {
+  const points = JSON.parse(element.dataset.points);
+  const options = element.dataset.chart === "errors" ? errorOptions(points, element.dataset.errorName) : pathOptions(points);
+  const { data, ...others } = options;
+  drawn.get(element)?.destroy();
+  drawn.set(element, new uPlot({ width: element.clientWidth, height: 240, ...others }, data, element));
+}
+
+const resized = new ResizeObserver((entries) => {
+  for (const { target } of entries) {
+    const chart = drawn.get(target);
+    if (chart && target.clientWidth && chart.width !== target.clientWidth) {
+      chart.setSize({ width: target.clientWidth, height: 240 });
+    }
+  }
+});
+
+// Draws every picture below an element that has just come into the page, and forgets those that have left it.
+export function drawAll(parent) {
+  for (const [element, chart] of drawn) {
+    if (!element.isConnected) {
+      chart.destroy();
+      resized.unobserve(element);
+      drawn.delete(element);
+    }
+  }
+  for (const element of parent.querySelectorAll("[data-chart]")) {
+    draw(element);
+    resized.observe(element);
+  }
+}
+
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => [...drawn.keys()].forEach(draw));

@@ -1,0 +1,64 @@
+// What happens on a page: it is fetched with the key where it is locked, renewed when something has changed, and its
+// forms are sent to the API.
+
+import "./ask.js";
+import { drawAll } from "./charts.js";
+import { askForKey, forgetKey, hasKey, headers, post, sayProblem } from "./key.js";
+
+const seen = new Map();
+let opened = [];
+
+document.addEventListener("htmx:configRequest", (event) => Object.assign(event.detail.headers, headers()));
+
+document.addEventListener("htmx:responseError", (event) => {
+  if (event.detail.xhr.status !== 401) return;
+  forgetKey();
+  askForKey("This key is not valid.");
+});
+
+// What has not changed is left alone, so that no screen reader tells it again.
+document.addEventListener("htmx:beforeSwap", (event) => {
+  const { target, serverResponse } = event.detail;
+  if (target.id === "state" && seen.get("state") === serverResponse) event.detail.shouldSwap = false;
+  seen.set(target.id, serverResponse);
+  opened = [...document.querySelectorAll("details[open]")].map((one) => one.id);
+});
+
+document.addEventListener("htmx:afterSettle", (event) => {
+  for (const id of opened) document.getElementById(id)?.setAttribute("open", "");
+  const [mark, board] = ["mark", "board"].map((id) => document.getElementById(id));
+  if (event.detail.target.id === "state" && board && mark?.dataset.mark !== board.dataset.mark) htmx.trigger(board, "renew");
+});
+
+htmx.onLoad((element) => drawAll(element.parentElement ?? element));
+
+function readBody(form) {
+  const body = {};
+  for (const field of form.elements) {
+    if (!field.name || field.value === "") continue;
+    if (field.type === "datetime-local") body[field.name] = `${field.value}Z`;
+    else body[field.name] = "number" in field.dataset ? Number(field.value) : field.value;
+  }
+  return body;
+}
+
+const say = (done) =>
+  done.action
+    ? `Done: ${done.action} of version ${done.version}, valid until ${done.valid_until}.`
+    : `Cycle ${done.id} of ${done.cutoff} is ${done.state}.`;
+
+document.addEventListener("submit", async (event) => {
+  const form = event.target;
+  if (!form.dataset.post) return;
+  event.preventDefault();
+  const { ok, document: found } = await post(form.dataset.post, readBody(form));
+  const output = form.querySelector("output");
+  output.className = ok ? "good" : "bad";
+  output.textContent = ok ? say(found) : sayProblem(found);
+  if (ok) htmx.trigger("#state", "renew");
+});
+
+if (document.querySelector("[data-locked]")) {
+  if (hasKey()) htmx.ajax("GET", location.href, { target: "#page", select: "#page", swap: "outerHTML" });
+  else askForKey();
+}
