@@ -30,6 +30,7 @@ from trainer.hindsight import (
     inside_band,
     paired_difference,
     realised_coverage,
+    served_outcomes,
 )
 from trainer.judge import first_failure
 from trainer.reading import read
@@ -91,7 +92,8 @@ def save_pictures(walked: Replay, folder: Path) -> None:
     """The matrix as a heat map, and expected beside realised errors."""
     folder.mkdir(parents=True, exist_ok=True)
     save_matrix(walked.task, list(walked.cells.values()), folder / MATRIX_PICTURE)
-    save_expected_and_realised(walked, folder / BAND_PICTURE)
+    shut = [row.valid_until for row in closings(walked)]
+    save_expected_and_realised(walked.task, served_outcomes(walked), shut, folder / BAND_PICTURE)
 
 
 def _follow(progress: Progress) -> Report:

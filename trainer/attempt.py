@@ -19,10 +19,12 @@ from contracts.catalog import Schema
 from contracts.cycles import Cycle, State, Step, begin_step, end_cycle
 from contracts.errors import LeaseLost, Unavailable
 from trainer.backtest import Report
+from trainer.device import machine_figures
 from trainer.due import STORE_UNREACHABLE
-from trainer.registry import RunStatus
+from trainer.registry import NOTE_TAG, STATE_TAG, RunStatus
 from trainer.run import Run
 from trainer.settings import TrainerSettings
+from trainer.words import describe_cycle
 
 log = structlog.get_logger(__name__)
 
@@ -45,7 +47,10 @@ class Attempt:
 
 
 def begin(attempt: Attempt, step: Step, **found: Any) -> None:
-    """Name the step in a transaction of its own before its work begins. Raises LeaseLost."""
+    """Name the step in a transaction of its own before its work begins. Raises LeaseLost.
+
+    The run gets what the process has used by then, with the seconds since the cycle was claimed as step.
+    """
     attempt.run.deliver()
     in_store(
         attempt,
@@ -54,6 +59,9 @@ def begin(attempt: Attempt, step: Step, **found: Any) -> None:
         ),
     )
     attempt.report("cycle.step", step=step, cycle_id=attempt.cycle.cycle_id)
+    began = attempt.cycle.started_at or attempt.cycle.requested_at
+    for key, value in machine_figures().items():
+        attempt.run.measure(key, value, round((attempt.now() - began).total_seconds()))
 
 
 def end(attempt: Attempt, state: State, verdict: dict[str, Any], **found: Any) -> State:
@@ -66,7 +74,7 @@ def end(attempt: Attempt, state: State, verdict: dict[str, Any], **found: Any) -
         ),
     )
     attempt.report("cycle.ended", state=state, reason=reason)
-    attempt.run.note(tags={"morrow.verdict": f"{state}: {reason}"})
+    _note_end(attempt, state, f"{state}: {reason}", reason)
     attempt.run.end("FINISHED", reason)
     return state
 
@@ -81,7 +89,7 @@ def fail(attempt: Attempt, status: RunStatus, reason: str) -> State | None:
     except (LeaseLost, OperationalError, PoolTimeout) as error:
         log.warning("cycle.not_ended", cycle_id=attempt.cycle.cycle_id, error=type(error).__name__)
         state = None
-    attempt.run.note(tags={"morrow.verdict": "failed"})
+    _note_end(attempt, "failed", "failed", reason)
     attempt.run.end(status, reason)
     return state
 
@@ -102,3 +110,11 @@ def in_store(attempt: Attempt, work: Callable[[Connection], None]) -> None:
 def run_id(attempt: Attempt) -> dict[str, str]:
     """The run's id for the ledger, as soon as MLflow has given one."""
     return {} if attempt.run.run_id is None else {"run_id": attempt.run.run_id}
+
+
+def _note_end(attempt: Attempt, state: State, verdict: str, reason: str) -> None:
+    words = describe_cycle(attempt.schema.task, attempt.cycle.cutoff, f"It was {_ENDINGS[state]}: {reason}")
+    attempt.run.note(tags={STATE_TAG: state, "morrow.verdict": verdict, NOTE_TAG: words})
+
+
+_ENDINGS = {"held": "held", "skipped": "skipped", "failed": "ended by a failure"}

@@ -16,6 +16,7 @@ from contracts.catalog import Schema
 from contracts.cells import Cell, read_cells, record_cells
 from contracts.clock import MICROSECOND, from_micros
 from contracts.errors import CycleError
+from contracts.manifest import Manifest
 from contracts.matrix import Comparison, Verdict, after_empty_windows, compare_rivals, judge_horizon
 from contracts.task import Task
 from trainer.candidates import candidate_folder, find_kept, fit_origins, keep
@@ -90,13 +91,14 @@ def fill_matrix(
     *,
     report: Report,
     on_epoch: Callable[[EpochReport], None] | None = None,
+    on_fit: Callable[[Manifest, Sequence[Cell]], None] | None = None,
 ) -> list[Cell]:
     """The matrix as of the reading's cutoff, after adding what was missing; its newest windows may be incomplete.
 
     Where something must be fitted anyway, so are the origins whose target windows still wait for labels: side by side
     they cost less than one by one in the cycles to come. Cells are stored origin by origin, so what a killed backtest
-    has scored is not lost. An origin that knows too few rows or classes is left out; the verdict then says what is
-    missing.
+    has scored is not lost, and `on_fit` is told of each origin that was fitted, with its cells. An origin that knows
+    too few rows or classes is left out; the verdict then says what is missing.
     """
     task, home = reading.schema.task, settings.home
     matrix = {(cell.origin, cell.window, cell.method): cell for cell in read_matrix(engine, reading)}
@@ -115,19 +117,23 @@ def fill_matrix(
     def add(cells: Iterable[Cell]) -> None:
         matrix.update({(cell.origin, cell.window, cell.method): cell for cell in cells})
 
-    def store(fit: Kept) -> None:
+    def store(fit: Kept) -> list[Cell]:
         origin = fit.manifest.cutoff
         cells = score_origin(reading, fit, wanted.get(origin, []))
         with engine.begin() as connection:
             record_cells(connection, reading.schema.task_id, task.recipe, cells, from_micros(reading.read_at))
         add(cells)
         report("origin.scored", origin=origin, num_cells=len(cells))
+        return cells
 
     for found in kept.values():
         store(found)
     for fit in fit_origins(reading, absent, device, settings.max_members, follow):
         keep(fit, reading, home=home, device=device, git_sha=settings.git_sha, verdict=None)
-        store(open_kept(candidate_folder(home, task, fit.origin)))
+        fitted = open_kept(candidate_folder(home, task, fit.origin))
+        cells = store(fitted)
+        if on_fit is not None:
+            on_fit(fitted.manifest, cells)
     for origin, window in _first_looks(reading, matrix.values()):
         if (early := find_kept(home, task, origin)) is not None:
             add(score_origin(reading, early, [window]))

@@ -1,7 +1,7 @@
 """Pictures that runs and replays keep: errors by age, the whole matrix, and what was expected beside what came."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -13,8 +13,7 @@ from contracts.cells import Cell, error_of
 from contracts.clock import format_moment
 from contracts.matrix import AgeVerdict, Verdict
 from contracts.task import Task
-from trainer.hindsight import closings, served_outcomes
-from trainer.replay import Replay
+from trainer.hindsight import Outcome
 
 _CLOSED = "#b03030"
 _OURS, _NAIVE, _HORIZON = "#1f5fa8", "#8a8a8a", "#2e8b57"
@@ -87,9 +86,11 @@ def save_matrix(task: Task, cells: Sequence[Cell], file: Path) -> None:
     figure.savefig(file, dpi=110)
 
 
-def save_expected_and_realised(replay: Replay, file: Path) -> None:
-    """Write a PNG: each window's realised error in the band that the answering version gave for it, and closings."""
-    task, shown = replay.task, served_outcomes(replay)
+def save_expected_and_realised(task: Task, shown: Sequence[Outcome], shut: Collection[int], file: Path) -> None:
+    """Write a PNG: each window's realised error in the band that the answering version gave for it.
+
+    `shut` are the starts (microseconds) of windows whose error closed a horizon.
+    """
     figure = Figure(figsize=(10, 4.5), layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()
@@ -99,7 +100,7 @@ def save_expected_and_realised(replay: Replay, file: Path) -> None:
         low, high = [outcome.low for outcome in shown], [outcome.high for outcome in shown]
         axes.fill_between(moments, low, high, color=_OURS, alpha=0.15, label="90 % band")
         axes.plot(moments, [outcome.expected for outcome in shown], "-", color=_OURS, label="expected")
-        is_shut = np.isin([outcome.window for outcome in shown], [row.valid_until for row in closings(replay)])
+        is_shut = np.isin([outcome.window for outcome in shown], list(shut))
         for chosen, color, label in ((~is_shut, _OURS, "realised"), (is_shut, _CLOSED, "realised: closed a horizon")):
             axes.plot(moments[chosen], realised[chosen], "o", color=color, markersize=4, label=label)
     axes.set_ylabel(task.error_name.replace("_", " "))

@@ -67,13 +67,24 @@ from trainer.judge import (
     describe_decisions,
     first_failure,
 )
-from trainer.notes import first_tags, measure_epochs, note_recipe, note_rows, note_start, note_verdict, version_tags
+from trainer.notes import (
+    first_tags,
+    measure_epochs,
+    note_answers,
+    note_fit,
+    note_recipe,
+    note_rows,
+    note_start,
+    note_verdict,
+    version_tags,
+)
 from trainer.reading import Reading, read
-from trainer.registry import Registry
+from trainer.registry import NOTE_TAG, Registry
 from trainer.release import move_alias, newest_released, release
 from trainer.run import Run
 from trainer.score import answer, needed_pairs, score, target_windows
 from trainer.settings import TrainerSettings
+from trainer.words import describe_version
 
 log = structlog.get_logger(__name__)
 
@@ -139,7 +150,15 @@ def _retrain(attempt: Attempt) -> State:
 
     begin(attempt, "score", **_rows(reading))
     follow = measure_epochs(attempt, "backtest_loss")
-    cells = fill_matrix(attempt.engine, reading, attempt.settings, device, report=attempt.report, on_epoch=follow)
+    cells = fill_matrix(
+        attempt.engine,
+        reading,
+        attempt.settings,
+        device,
+        report=attempt.report,
+        on_epoch=follow,
+        on_fit=note_fit(attempt),
+    )
     verdict = judge(reading, cells)
 
     begin(attempt, "fit")
@@ -160,7 +179,9 @@ def _retrain(attempt: Attempt) -> State:
 
     begin(attempt, "register", verdict=described)
     folder = candidate_folder(attempt.settings.home, task, cutoff)
-    version = run.registry.register(folder, manifest, run.insist(), version_tags(attempt, manifest))
+    words = describe_version(manifest, decisions)
+    run.note(tags={NOTE_TAG: words})
+    version = run.registry.register(folder, manifest, run.insist(), version_tags(attempt, manifest), words)
 
     begin(attempt, "alias", version=version)
     if (overtaken := move_alias(attempt, version)) is not None:
@@ -243,9 +264,11 @@ def _verify(attempt: Attempt, reading: Reading, manifest: Manifest) -> None:
     newest = withheld.select(slice(max(0, len(withheld) - _NUM_CHECKED_ROWS), None))
     newest = draw_in_labels(task, newest, known)
     if len(newest):
-        loss, metric = score(task, manifest.classes, answer(session, task, newest), newest)
+        outputs = answer(session, task, newest)
+        loss, metric = score(task, manifest.classes, outputs, newest)
         attempt.run.measure("withheld_loss", loss, 0)
         attempt.run.measure("withheld_metric", metric, 0)
+        note_answers(attempt, manifest, session, outputs, newest)
 
 
 def _delete_unneeded(attempt: Attempt, reading: Reading) -> None:

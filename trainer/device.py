@@ -1,5 +1,8 @@
 """Where a fit runs: CUDA when there is one, else the CPU, with as many threads as the container has cores."""
 
+import resource
+import sys
+
 import torch
 
 from contracts.errors import CycleError
@@ -18,3 +21,16 @@ def choose_device(settings: TrainerSettings) -> torch.device:
 def device_name(device: torch.device) -> str:
     """What runs and manifests say, such as `cpu` or `cuda: NVIDIA H100`."""
     return f"cuda: {torch.cuda.get_device_name(device)}" if device.type == "cuda" else "cpu"
+
+
+def machine_figures() -> dict[str, float]:
+    """What this process has used up to now, under names that MLflow shows among a run's system metrics."""
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    per_megabyte = 1024**2 if sys.platform == "darwin" else 1024  # in units of ru_maxrss
+    figures = {
+        "system/cpu_seconds": usage.ru_utime + usage.ru_stime,
+        "system/peak_memory_megabytes": usage.ru_maxrss / per_megabyte,
+    }
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        figures["system/gpu_peak_memory_megabytes"] = torch.cuda.max_memory_allocated() / 1024**2
+    return figures

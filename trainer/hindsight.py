@@ -12,7 +12,7 @@ All figures are of windows whose labels were due at the end of the replay, score
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
@@ -20,9 +20,10 @@ from typing import Any
 import numpy as np
 
 from contracts.calibration import find_quantile
-from contracts.cells import NAIVE, error_of
-from contracts.clock import format_moment, from_micros
+from contracts.cells import NAIVE, Cell, error_of
+from contracts.clock import format_moment, from_micros, parse_moment
 from contracts.releases import Release
+from contracts.task import Task
 from trainer.calibrate import share_covered
 from trainer.judge import first_failure
 from trainer.methods.gbdt import GBDT
@@ -126,6 +127,41 @@ def served_outcomes(replay: Replay) -> list[Outcome]:
     found = {(outcome.origin, outcome.window): outcome for outcome in find_outcomes(replay)}
     places = [(cutoff.served[1], cutoff.origin) for cutoff in replay.cutoffs if cutoff.served]
     return [found[place] for place in places if place in found]
+
+
+def released_outcomes(task: Task, released: Iterable[Release], cells: Iterable[Cell]) -> list[Outcome]:
+    """The same of versions that have been released, by their rows: each window by the youngest that was valid in it.
+
+    Only of the task's recipe, of which these cells are, and of windows whose labels have all come.
+    """
+    realised = {
+        (cell.origin, cell.window): cell for cell in cells if cell.method == task.training.method and cell.is_complete
+    }
+    youngest: dict[int, Outcome] = {}
+    for row in released:
+        verdict = row.verdict or {}
+        if verdict.get("recipe") != task.recipe:
+            continue
+        origin = parse_moment(verdict["cutoff"])
+        for promise in verdict["ages"][: verdict["horizon"]]:
+            window = origin + promise["age"] * task.clock.window
+            cell = realised.get((origin, window))
+            if cell is None or None in (promise["mean"], promise["low"], promise["high"]):
+                continue
+            if window not in youngest or youngest[window].origin <= origin:
+                youngest[window] = Outcome(
+                    origin=origin,
+                    age=promise["age"],
+                    window=window,
+                    is_inside_horizon=True,
+                    expected=promise["mean"],
+                    low=promise["low"],
+                    high=promise["high"],
+                    realised=error_of(cell, task.error_name),
+                    num_rows=cell.num_rows,
+                    covered=None,
+                )
+    return [youngest[window] for window in sorted(youngest)]
 
 
 def errors_on_window(replay: Replay, cutoff: Replayed) -> dict[str, float | None]:

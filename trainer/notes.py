@@ -1,29 +1,46 @@
-"""What a cycle writes down in its MLflow run: parameters, rows, losses by epoch, errors by age, picture and verdict."""
+"""What a cycle writes down in its MLflow run: parameters, rows, losses by epoch, errors by age, pictures and verdict.
 
+Fits of single origins are runs below it. Everything goes through `trainer.run`, so none of it waits for MLflow.
+"""
+
+import math
 from collections.abc import Callable, Sequence
 
 import msgspec
+import numpy as np
 import torch
+from onnxruntime import InferenceSession
 
+from contracts.catalog import Schema
 from contracts.cells import Cell
 from contracts.clock import format_moment
+from contracts.columns import EventColumns
 from contracts.cycles import Cycle
 from contracts.manifest import MANIFEST_FILE, Manifest
 from contracts.matrix import Verdict
+from contracts.releases import list_releases
 from contracts.task import Task
 from trainer.attempt import Attempt
 from trainer.candidates import candidate_folder
-from trainer.charts import save_error_by_age, save_matrix
+from trainer.charts import save_error_by_age, save_expected_and_realised, save_matrix
 from trainer.device import device_name
 from trainer.fit import EpochReport
+from trainer.hindsight import released_outcomes
 from trainer.judge import age_metrics
+from trainer.portraits import Outputs, save_confusion, save_paths, save_reliability, save_residuals
 from trainer.reading import Reading
-from trainer.registry import CUTOFF_TAG, CYCLE_TAG, LEASE_TAG
+from trainer.registry import CUTOFF_TAG, CYCLE_TAG, LEASE_TAG, ORIGIN_TAG, DataSet
+from trainer.score import answer
 from trainer.settings import TrainerSettings, count_threads
 
 PICTURE_FILE = "error_by_age.png"
 MATRIX_FILE = "error_matrix.json"
 MATRIX_PICTURE_FILE = "error_matrix.png"
+OUTCOMES_FILE = "expected_and_realised.png"
+RELIABILITY_FILE = "reliability.png"
+CONFUSION_FILE = "confusion.png"
+RESIDUALS_FILE = "residuals.png"
+PATHS_FILE = "paths.png"
 
 
 def first_tags(task: Task, cycle: Cycle, settings: TrainerSettings) -> dict[str, str]:
@@ -59,9 +76,34 @@ def note_recipe(attempt: Attempt) -> None:
 
 
 def note_rows(attempt: Attempt, reading: Reading) -> None:
-    """How many rows the cutoff allows, and their digest."""
-    known = reading.known(reading.cutoff)
+    """How many rows the cutoff allows, and their digest; and for MLflow's list of data sets how to find them again."""
+    known, task = reading.known(reading.cutoff), attempt.schema.task
     attempt.run.note(params={"rows": len(known)}, tags={"morrow.rows_digest": known.digest})
+    attempt.run.name_data(
+        DataSet(
+            name=task.name,
+            digest=known.digest,
+            source={
+                "task": task.name,
+                "revision": attempt.schema.revision,
+                "read_at": format_moment(reading.read_at),
+                "query": _describe_reading(attempt.schema, reading.cutoff),
+            },
+            columns=[
+                {"name": "at", "type": "datetime", "required": True},
+                *(
+                    {"name": one.name, "type": _COLUMN_TYPES[one.kind], "required": not one.optional}
+                    for one in task.features
+                ),
+                {"name": task.target.name, "type": _COLUMN_TYPES[task.target.kind], "required": True},
+            ],
+            counts={
+                "num_rows": len(known),
+                "num_withheld": int(known.withheld.sum()),
+                "num_windows": len(np.unique(task.clock.window_starts(known.at))),
+            },
+        )
+    )
 
 
 def measure_epochs(attempt: Attempt, prefix: str) -> Callable[[EpochReport], None]:
@@ -78,6 +120,9 @@ def note_verdict(attempt: Attempt, manifest: Manifest, cells: Sequence[Cell], ve
     """Errors by age as figures and as a picture, the matrix they are read off, the horizon, and the manifest."""
     task = attempt.schema.task
     folder = candidate_folder(attempt.settings.home, task, manifest.cutoff)
+    with attempt.engine.connect() as connection:
+        released = list_releases(connection, attempt.cycle.task_id, actions=["release"], with_calibration=False)
+        closed = list_releases(connection, attempt.cycle.task_id, actions=["close"], with_calibration=False)
     for key, value, age in age_metrics(verdict.ages):
         attempt.run.measure(key, value, age)
     attempt.run.measure("horizon", verdict.horizon, 0)
@@ -85,8 +130,51 @@ def note_verdict(attempt: Attempt, manifest: Manifest, cells: Sequence[Cell], ve
     save_error_by_age(task, manifest.cutoff, verdict, folder / PICTURE_FILE)
     (folder / MATRIX_FILE).write_bytes(msgspec.json.format(msgspec.json.encode(cells)))
     save_matrix(task, cells, folder / MATRIX_PICTURE_FILE)
-    for name in (MATRIX_FILE, MATRIX_PICTURE_FILE, PICTURE_FILE, MANIFEST_FILE):
+    files = [MATRIX_FILE, MATRIX_PICTURE_FILE, PICTURE_FILE, MANIFEST_FILE]
+    if met := released_outcomes(task, released, cells):
+        save_expected_and_realised(task, met, {row.valid_until for row in closed}, folder / OUTCOMES_FILE)
+        files.append(OUTCOMES_FILE)
+    for name in files:
         attempt.run.attach(folder / name)
+
+
+def note_answers(
+    attempt: Attempt, manifest: Manifest, session: InferenceSession, outputs: Outputs, rows: EventColumns
+) -> None:
+    """Pictures of what the version answers on its newest withheld rows, at least one."""
+    task = attempt.schema.task
+    folder = candidate_folder(attempt.settings.home, task, manifest.cutoff)
+    if task.is_classification:
+        save_reliability(task, manifest.classes, outputs, rows, folder / RELIABILITY_FILE)
+        save_confusion(task, manifest.classes, outputs, rows, folder / CONFUSION_FILE)
+        files = [RELIABILITY_FILE, CONFUSION_FILE]
+    else:
+        save_residuals(task, outputs, rows, folder / RESIDUALS_FILE)
+        files = [RESIDUALS_FILE]
+    save_paths(task, manifest, lambda asked: answer(session, task, asked), rows, folder / PATHS_FILE)
+    for name in (*files, PATHS_FILE):
+        attempt.run.attach(folder / name)
+
+
+def note_fit(attempt: Attempt) -> Callable[[Manifest, Sequence[Cell]], None]:
+    """A follower that makes a run of each origin that was fitted, with its errors by age."""
+    task = attempt.schema.task
+
+    def follow(manifest: Manifest, cells: Sequence[Cell]) -> None:
+        figures = [
+            (f"{cell.method}.{name}", value, task.clock.age(cell.origin, cell.window))
+            for cell in cells
+            for name, value in (("loss", cell.loss), ("metric", cell.metric))
+            if math.isfinite(value)
+        ]
+        origin = format_moment(manifest.cutoff)
+        params = {"origin": origin, "rows": str(manifest.num_rows), "seeds": ", ".join(map(str, manifest.seeds))}
+        attempt.run.add_child(
+            f"origin {origin}", figures, params, {ORIGIN_TAG: origin, "morrow.rows_digest": manifest.rows_digest}
+        )
+        attempt.run.deliver()
+
+    return follow
 
 
 def version_tags(attempt: Attempt, manifest: Manifest) -> dict[str, str]:
@@ -96,5 +184,22 @@ def version_tags(attempt: Attempt, manifest: Manifest) -> dict[str, str]:
         "morrow.recipe": manifest.recipe,
         "morrow.rows_digest": manifest.rows_digest,
         "morrow.git_sha": manifest.git_sha,
+        "morrow.method": attempt.schema.task.training.method,
+        "morrow.horizon": str(manifest.horizon),
+        "morrow.valid_until": format_moment(manifest.valid_until),
         CYCLE_TAG: str(attempt.cycle.cycle_id),
     }
+
+
+_COLUMN_TYPES = {"number": "double", "category": "string", "classification": "string", "regression": "double"}
+
+
+def _describe_reading(schema: Schema, cutoff: int) -> str:
+    """The rows of a cutoff as SQL over the event store, for people who want to see them: nothing here runs it."""
+    task, moment = schema.task, format_moment(cutoff)
+    history = task.training.history
+    since = "" if history is None else f" AND at >= '{format_moment(cutoff - history * task.clock.window)}'"
+    return (
+        f"SELECT * FROM events WHERE task_id = {schema.task_id} AND at < '{moment}'{since} AND known_at <= '{moment}' "  # noqa: S608
+        f"AND coalesce(superseded_at, 'infinity') > '{moment}' ORDER BY at, event_id COLLATE \"C\""
+    )

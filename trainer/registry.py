@@ -1,18 +1,18 @@
 """MLflow, as the trainer writes it: one run a cycle, one registered model a task, the alias `champion`.
 
-The only module that imports mlflow, with `trainer.flavour`. Its client waits an hour for a dead server by default, so
-the bounds are set before the import; whatever does not answer within them raises `Unavailable`, and the caller decides
-whether to go on without. The service reads what is written here through MLflow's REST alone, so a new version is read
-back by that same way.
+The only module that imports mlflow, with `trainer.flavour` and `trainer.refusals`. Its client waits an hour for a dead
+server by default, so the bounds are set before the import; whatever does not answer within them raises `Unavailable`,
+and the caller decides whether to go on without. The service reads what is written here through MLflow's REST alone, so
+a new version is read back by that same way.
 """
 
 import hashlib
+import json
 import os
 import re
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -27,9 +27,8 @@ os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")
 
 import httpx
 from mlflow import MlflowClient
-from mlflow.entities import Metric, Param, RunTag
-from mlflow.exceptions import MlflowException, RestException
-from requests import RequestException
+from mlflow.entities import Dataset, DatasetInput, Metric, Param, RunTag
+from mlflow.exceptions import RestException
 
 from contracts.clock import format_moment, parse_moment
 from contracts.errors import ArtefactRefused, CycleError, Unavailable
@@ -37,18 +36,23 @@ from contracts.manifest import MANIFEST_FILE, Manifest, read_manifest
 from contracts.releases import ALIAS
 from trainer.due import REGISTRY_UNREACHABLE
 from trainer.flavour import FILES, save_flavours
+from trainer.refusals import EXISTS, Missing, answered
 
 RunStatus = Literal["FINISHED", "FAILED", "KILLED"]
 
 CUTOFF_TAG = "morrow.cutoff"
 CYCLE_TAG = "morrow.cycle"
 LEASE_TAG = "morrow.lease"
+ORIGIN_TAG = "morrow.origin"
 MANIFEST_TAG = "morrow.manifest"
 REASON_TAG = "morrow.reason"
+STATE_TAG = "morrow.state"
+# What MLflow's own pages read: the words above a run, and the run that it is part of.
+NOTE_TAG = "mlflow.note.content"
+PARENT_TAG = "mlflow.parentRunId"
 
-_EXISTS = "RESOURCE_ALREADY_EXISTS"
-_MISSING = ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE")
-_SERVER_FAULTS = ("INTERNAL_ERROR", "TEMPORARILY_UNAVAILABLE", "RESOURCE_EXHAUSTED", "REQUEST_LIMIT_EXCEEDED")
+_MAX_DIGEST = 36
+_MAX_WORDS = 5000
 _NUM_ATTEMPTS = 3
 _PAUSE_SECONDS = 1.0
 
@@ -70,6 +74,20 @@ class OpenRun:
     lease: str
 
 
+@dataclass(frozen=True)
+class DataSet:
+    """Rows as MLflow describes them beside a run: where they come from, which columns they have, how many they are.
+
+    `digest` tells rows apart; MLflow keeps 36 characters of one.
+    """
+
+    name: str
+    digest: str
+    source: Mapping[str, object]
+    columns: Sequence[Mapping[str, object]]
+    counts: Mapping[str, object]
+
+
 class Registry:
     """One MLflow server. Every method raises Unavailable where it does not answer in time."""
 
@@ -79,7 +97,7 @@ class Registry:
 
     def start_run(self, task: str, name: str, tags: Mapping[str, str]) -> str:
         """Begin a run in the experiment named like the task; returns its id."""
-        with _answered():
+        with answered():
             run = self._client.create_run(self._experiment(task), run_name=name, tags=dict(tags))
             return str(run.info.run_id)
 
@@ -91,31 +109,44 @@ class Registry:
         tags: Mapping[str, str],
     ) -> None:
         """Write metrics (key, value, step, milliseconds since the epoch), parameters and tags, in bounded batches."""
-        with _answered():
+        with answered():
             for start in range(0, max(1, len(metrics)), 500):
                 batch = [Metric(key, value, at, step) for key, value, step, at in metrics[start : start + 500]]
                 self._client.log_batch(run_id, metrics=batch)
             self._client.log_batch(
                 run_id,
                 params=[Param(key, value[:6000]) for key, value in params.items()],
-                tags=[RunTag(key, value[:5000]) for key, value in tags.items()],
+                tags=[RunTag(key, value[:_MAX_WORDS]) for key, value in tags.items()],
             )
 
     def log_file(self, run_id: str, file: Path) -> None:
         """Keep a small file beside the run: the picture, the manifest."""
-        with _answered():
+        with answered():
             self._client.log_artifact(run_id, str(file))
+
+    def log_data(self, run_id: str, data: DataSet) -> None:
+        """Say which rows a run stands on; saying it again changes nothing."""
+        dataset = Dataset(
+            name=data.name,
+            digest=data.digest[:_MAX_DIGEST],
+            source_type="code",
+            source=json.dumps({"tags": data.source}),
+            schema=json.dumps({"mlflow_colspec": data.columns}),
+            profile=json.dumps(data.counts),
+        )
+        with answered():
+            self._client.log_inputs(run_id, [DatasetInput(dataset, [])])
 
     def end_run(self, run_id: str, status: RunStatus, reason: str | None) -> None:
         """Close a run; ending it again changes nothing but the status."""
-        with _answered():
+        with answered():
             if reason is not None:
-                self._client.set_tag(run_id, REASON_TAG, reason[:5000])
+                self._client.set_tag(run_id, REASON_TAG, reason[:_MAX_WORDS])
             self._client.set_terminated(run_id, status)
 
     def open_runs(self, task: str) -> list[OpenRun]:
         """The newest runs of a task that are still shown as running and carry our tags."""
-        with _answered():
+        with answered():
             experiment = self._client.get_experiment_by_name(task)
             if experiment is None:
                 return []
@@ -128,11 +159,14 @@ class Registry:
             if run.data.tags.get(CYCLE_TAG, "").isdecimal() and LEASE_TAG in run.data.tags
         ]
 
-    def register(self, folder: Path, manifest: Manifest, run_id: str, tags: Mapping[str, str]) -> str:
+    def register(
+        self, folder: Path, manifest: Manifest, run_id: str, tags: Mapping[str, str], words: str | None = None
+    ) -> str:
         """Make the artefact a version of the model named like its task, and read it back; returns the version.
 
-        Registering the same artefact again finds its version. Retries within bounds, then raises Unavailable; raises
-        CycleError where MLflow refuses, ArtefactRefused where what comes back is not what was sent.
+        `words` become its description. Registering the same artefact again finds its version. Retries within bounds,
+        then raises Unavailable; raises CycleError where MLflow refuses, ArtefactRefused where what comes back is not
+        what was sent.
         """
         name = _model_name(manifest)
         identity = hashlib.sha256((folder / MANIFEST_FILE).read_bytes()).hexdigest()
@@ -140,7 +174,7 @@ class Registry:
         for attempt in range(_NUM_ATTEMPTS):
             try:
                 version = self._find_version(name, identity) or self._create_version(
-                    name, folder, manifest, run_id, tags
+                    folder, manifest, run_id=run_id, tags=tags, words=words
                 )
                 self._read_back(name, version, identity)
                 return version
@@ -153,9 +187,9 @@ class Registry:
     def champion(self, task: str) -> Champion | None:
         """The version that the alias names; None where there is no model or no alias."""
         try:
-            with _answered():
+            with answered():
                 version = self._client.get_model_version_by_alias(task, ALIAS)
-        except _Missing:
+        except Missing:
             return None
         try:
             return Champion(str(version.version), parse_moment(version.tags.get(CUTOFF_TAG, "")))
@@ -164,7 +198,7 @@ class Registry:
 
     def move_alias(self, task: str, version: str) -> None:
         """Let the alias name this version; the services follow within their poll."""
-        with _answered():
+        with answered():
             self._client.set_registered_model_alias(task, ALIAS, version)
 
     def _experiment(self, task: str) -> str:
@@ -173,7 +207,7 @@ class Registry:
             try:
                 return str(self._client.create_experiment(task))
             except RestException as error:
-                if error.error_code != _EXISTS:
+                if error.error_code != EXISTS:
                     raise
                 experiment = self._client.get_experiment_by_name(task)
         assert experiment is not None, "it exists: MLflow just said so"
@@ -182,13 +216,16 @@ class Registry:
         return str(experiment.experiment_id)
 
     def _find_version(self, name: str, identity: str) -> str | None:
-        with _answered():
+        with answered():
             found = self._client.search_model_versions(f"name='{name}' and tags.`{MANIFEST_TAG}`='{identity}'")
         ready = [int(version.version) for version in found if version.status == "READY"]
         return str(max(ready)) if ready else None
 
-    def _create_version(self, name: str, folder: Path, manifest: Manifest, run_id: str, tags: Mapping[str, str]) -> str:
-        with _answered(), tempfile.TemporaryDirectory(prefix="morrow-") as temporary:
+    def _create_version(
+        self, folder: Path, manifest: Manifest, *, run_id: str, tags: Mapping[str, str], words: str | None
+    ) -> str:
+        name = _model_name(manifest)
+        with answered(), tempfile.TemporaryDirectory(prefix="morrow-") as temporary:
             flavour = Path(temporary) / "model"
             save_flavours(flavour, folder, manifest)
             model = self._client.create_logged_model(self._experiment(name), name=name, source_run_id=run_id)
@@ -197,16 +234,21 @@ class Registry:
             try:
                 self._client.create_registered_model(name)
             except RestException as error:
-                if error.error_code != _EXISTS:
+                if error.error_code != EXISTS:
                     raise
             version = self._client.create_model_version(
-                name, source=f"models:/{model.model_id}", run_id=run_id, model_id=model.model_id, tags=dict(tags)
+                name,
+                source=f"models:/{model.model_id}",
+                run_id=run_id,
+                model_id=model.model_id,
+                tags=dict(tags),
+                description=None if words is None else words[:_MAX_WORDS],
             )
             return str(version.version)
 
     def fetch(self, name: str, version: str, folder: Path) -> Manifest:
         """Download a version's files as a service would, and check them. Raises ArtefactRefused, CycleError."""
-        with _answered():
+        with answered():
             uri = self._client.get_model_version_download_uri(name, version)
         if not uri.startswith("mlflow-artifacts:/"):
             raise CycleError(
@@ -234,25 +276,6 @@ class Registry:
                     file.write(block)
         except httpx.HTTPError as error:
             raise Unavailable(REGISTRY_UNREACHABLE) from error
-
-
-class _Missing(CycleError):
-    """MLflow knows no such thing."""
-
-
-@contextmanager
-def _answered() -> Iterator[None]:
-    """Turn MLflow's errors into ours: silence and faults of the server are Unavailable, refusals are CycleError."""
-    try:
-        yield
-    except RestException as error:
-        if error.error_code in _MISSING:
-            raise _Missing(f"MLflow refuses: {error.message}") from error
-        if error.error_code in _SERVER_FAULTS:
-            raise Unavailable(REGISTRY_UNREACHABLE) from error
-        raise CycleError(f"MLflow refuses: {error.message}") from error
-    except (MlflowException, RequestException) as error:
-        raise Unavailable(REGISTRY_UNREACHABLE) from error
 
 
 def _model_name(manifest: Manifest) -> str:

@@ -5,14 +5,15 @@ tracking server restarts. Only ending and registering insist on an answer.
 """
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
+from itertools import islice
 from pathlib import Path
 
 import structlog
 
 from contracts.errors import CycleError, Unavailable
-from trainer.registry import Registry, RunStatus
+from trainer.registry import PARENT_TAG, DataSet, Registry, RunStatus
 
 log = structlog.get_logger(__name__)
 
@@ -32,7 +33,8 @@ class Run:
         self._measures: list[tuple[str, float, int, int]] = []
         self._params: dict[str, str] = {}
         self._tags: dict[str, str] = {}
-        self._files: list[Path] = []
+        # What is no parameter, tag or figure of the run itself, in order; each is told the run's id.
+        self._parcels: list[Callable[[str], None]] = []
         self._num_measures = 0
         self._quiet_until = 0.0
         self._is_away = False
@@ -46,11 +48,29 @@ class Run:
         """Keep one figure; beyond a bound they are dropped, because a run is no place for every step."""
         if self._num_measures < _MAX_MEASURES:
             self._num_measures += 1
-            self._measures.append((key, value, step, int(self._now().timestamp() * 1000)))
+            self._measures.append((key, value, step, self._milliseconds()))
 
     def attach(self, file: Path) -> None:
         """Keep a file for the next delivery; it must stay where it is until then."""
-        self._files.append(file)
+        self._parcels.append(lambda run_id: self.registry.log_file(run_id, file))
+
+    def name_data(self, data: DataSet) -> None:
+        """Keep the description of the rows that the run stands on for the next delivery."""
+        self._parcels.append(lambda run_id: self.registry.log_data(run_id, data))
+
+    def add_child(
+        self, name: str, figures: Iterable[tuple[str, float, int]], params: Mapping[str, str], tags: Mapping[str, str]
+    ) -> None:
+        """Keep a finished part of the cycle as a run below this one: its figures are (key, value, step)."""
+        at = self._milliseconds()
+        measures = [(key, value, step, at) for key, value, step in islice(figures, _MAX_MEASURES)]
+
+        def send(run_id: str) -> None:
+            child = self.registry.start_run(self._task, name, {**self._first_tags, **tags, PARENT_TAG: run_id})
+            self.registry.log(child, measures, params, {})
+            self.registry.end_run(child, "FINISHED", None)
+
+        self._parcels.append(send)
 
     def deliver(self) -> None:
         """Send what is kept, now and then; while the server is away, say so once and keep everything."""
@@ -73,9 +93,9 @@ class Run:
         if self._measures or self._params or self._tags:
             self.registry.log(self.run_id, self._measures, self._params, self._tags)
             self._measures, self._params, self._tags = [], {}, {}
-        while self._files:
-            self.registry.log_file(self.run_id, self._files[0])
-            self._files.pop(0)
+        while self._parcels:
+            self._parcels[0](self.run_id)
+            self._parcels.pop(0)
         if self._is_away:
             log.info("registry.reached", task=self._task)
             self._is_away = False
@@ -88,3 +108,6 @@ class Run:
             self.registry.end_run(run_id, status, reason)
         except (Unavailable, CycleError) as error:
             log.warning("run.not_ended", task=self._task, run_id=self.run_id, status=status, error=str(error))
+
+    def _milliseconds(self) -> int:
+        return int(self._now().timestamp() * 1000)

@@ -1,0 +1,130 @@
+"""Pictures of what a version answers on rows that no fit has used: how sure it is, where it errs, how answers move.
+
+`trainer.charts` draws what the error matrix says of a recipe; here it is the one version that a run is about.
+"""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+
+from contracts.clock import format_moment
+from contracts.columns import EventColumns
+from contracts.manifest import Manifest
+from contracts.task import Task
+from trainer.dataset import class_positions
+
+Outputs = Sequence[NDArray[np.float32]]
+
+_NUM_BINS = 10
+_MAX_CLASSES_SHOWN = 30
+_NUM_PATHS = 6
+_NUM_POINTS = 80
+_BEFORE_WINDOWS = 2
+_OURS, _IDEAL, _HORIZON = "#1f5fa8", "#8a8a8a", "#2e8b57"
+
+
+def save_reliability(task: Task, classes: Sequence[str], outputs: Outputs, rows: EventColumns, file: Path) -> None:
+    """Write a PNG of one class against all: how often it came, by how likely it was said to be.
+
+    Every row counts once for each of its classes, in bins of equal width; a dot's area grows with its rows.
+    """
+    said = outputs[0].astype(np.float64)
+    came = class_positions(classes, rows)[:, None] == np.arange(len(classes))
+    place = np.minimum((said * _NUM_BINS).astype(np.int64), _NUM_BINS - 1)
+    counts = np.bincount(place.ravel(), minlength=_NUM_BINS)
+    shown = counts > 0
+    means, shares = (
+        np.bincount(place.ravel(), values.ravel().astype(np.float64), _NUM_BINS)[shown] / counts[shown]
+        for values in (said, came)
+    )
+    figure, axes = _new_figure((5.5, 5.5))
+    axes.plot([0, 1], [0, 1], "--", color=_IDEAL, label="what is said is what comes")
+    axes.plot(means, shares, "-", color=_OURS, alpha=0.6)
+    axes.scatter(means, shares, s=20 + 200 * counts[shown] / counts.max(), color=_OURS, label="classes of rows, binned")
+    axes.set_xlabel("probability that was said")
+    axes.set_ylabel("share that came")
+    axes.set_title(f"{task.name}: reliability on {len(rows)} withheld rows", fontsize=10)
+    axes.legend(loc="upper left", fontsize=8)
+    figure.savefig(file, dpi=110)
+
+
+def save_confusion(task: Task, classes: Sequence[str], outputs: Outputs, rows: EventColumns, file: Path) -> None:
+    """Write a PNG: which class was likeliest, by which came; classes that the fit never saw are left out."""
+    truth, likeliest = class_positions(classes, rows), outputs[0].argmax(axis=1)
+    is_known = truth >= 0
+    table = np.zeros((len(classes), len(classes)), np.int64)
+    np.add.at(table, (truth[is_known], likeliest[is_known]), 1)
+    figure, axes = _new_figure((6.5, 6))
+    picture = axes.imshow(table, cmap="Blues", aspect="auto")
+    figure.colorbar(picture, ax=axes, label="rows")
+    if len(classes) <= _MAX_CLASSES_SHOWN:
+        names = [name if len(name) <= 20 else f"{name[:19]}…" for name in classes]
+        axes.set_xticks(range(len(classes)), names, rotation=90 if len(classes) > 4 else 0)
+        axes.set_yticks(range(len(classes)), names)
+        for (row, column), count in np.ndenumerate(table):
+            color = "white" if count > table.max() / 2 else "black"
+            axes.text(column, row, str(count), ha="center", va="center", color=color, fontsize=8)
+    axes.set_xlabel("likeliest by the answer")
+    axes.set_ylabel("what came")
+    axes.set_title(f"{task.name}: confusion on {int(is_known.sum())} withheld rows", fontsize=10)
+    figure.savefig(file, dpi=110)
+
+
+def save_residuals(task: Task, outputs: Outputs, rows: EventColumns, file: Path) -> None:
+    """Write a PNG: what came less what was said, over what was said, with one promised scale to either side."""
+    mean, scale = (output.astype(np.float64) for output in outputs)
+    order = np.argsort(mean)
+    figure, axes = _new_figure((7, 4.5))
+    axes.fill_between(mean[order], -scale[order], scale[order], color=_OURS, alpha=0.15, label="± the promised scale")
+    axes.plot(mean, rows.labels - mean, "o", color=_OURS, markersize=3, label="withheld rows")
+    axes.axhline(0, color=_IDEAL, linestyle="--")
+    axes.set_xlabel(f"{task.target.name} as it was said")
+    axes.set_ylabel("what came less what was said")
+    axes.set_title(f"{task.name}: residuals on {len(rows)} withheld rows", fontsize=10)
+    axes.legend(loc="best", fontsize=8)
+    figure.savefig(file, dpi=110)
+
+
+def save_paths(
+    task: Task, manifest: Manifest, ask: Callable[[EventColumns], Outputs], rows: EventColumns, file: Path
+) -> None:
+    """Write a PNG: the answers to a few rows as time moves on and their features stay, into and past the horizon."""
+    chosen = np.unique(np.linspace(0, len(rows) - 1, _NUM_PATHS).round().astype(np.intp))
+    start = manifest.cutoff - _BEFORE_WINDOWS * manifest.window
+    end = manifest.valid_until + manifest.window
+    at = np.linspace(start, end, _NUM_POINTS).astype(np.int64)
+    asked = rows.select(np.repeat(chosen, _NUM_POINTS))
+    asked.at[:] = np.tile(at, len(chosen))
+    answers = ask(asked)[0].astype(np.float64)
+    name = "mean"
+    if manifest.classes:
+        # Of two classes the second, as a probability is usually read; of more the one that is likeliest at the start.
+        first = answers[::_NUM_POINTS].argmax(axis=1) if len(manifest.classes) > 2 else np.ones(len(chosen), np.intp)
+        answers = answers[np.arange(len(answers)), np.repeat(first, _NUM_POINTS)]
+        name = f"probability of {manifest.classes[1]}" if len(manifest.classes) == 2 else "probability of a class"
+    figure, axes = _new_figure((9, 4.5))
+    moments = at.view("datetime64[us]")
+    for path in answers.reshape(len(chosen), _NUM_POINTS):
+        axes.plot(moments, path, "-", linewidth=1.2)
+    bounds: Any = np.array([manifest.cutoff, manifest.valid_until], "datetime64[us]")
+    axes.axvline(bounds[0], color=_IDEAL, linestyle="--", label="cutoff")
+    axes.axvspan(*bounds, color=_HORIZON, alpha=0.10, label=f"horizon: {manifest.horizon} windows")
+    axes.set_ylabel(name)
+    axes.set_title(
+        f"{task.name}, cutoff {format_moment(manifest.cutoff)}: answers to {len(chosen)} rows over time", fontsize=10
+    )
+    axes.tick_params(axis="x", labelsize=7)
+    axes.legend(loc="best", fontsize=8)
+    figure.savefig(file, dpi=110)
+
+
+def _new_figure(size: tuple[float, float]) -> tuple[Figure, Axes]:
+    figure = Figure(figsize=size, layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure, figure.add_subplot()
