@@ -20,7 +20,7 @@ from benchmarks.streams import import_dataset, temporary_store
 from contracts.task import Training
 from trainer.methods.gbdt import GBDT
 from trainer.reading import Reading
-from trainer.space import BOOSTING, PROVEN, Space, space_of
+from trainer.space import BOOSTING, PROVEN, Space, space_of, suited
 from trainer.trial_origins import known_origins, score_boosting, score_reading
 from trainer.trials import Scoring, Watch
 from trainer.tune import Budget, Choice, Trial, choose
@@ -65,7 +65,7 @@ def choose_for(reading: Reading, method: str, budget: Budget, seed: int) -> Choi
     first: Sequence[Mapping[str, Any]]
     space: Space
     if method == GBDT:
-        score, space, first = score_boosting(reading, starts, torch.get_num_threads()), BOOSTING, ()
+        score, space, first = score_boosting(reading, starts, torch.get_num_threads()), suited(BOOSTING, task), ()
     else:
         score, space, first = score_reading(reading, starts, torch.device("cpu")), space_of(task), PROVEN
     return choose(

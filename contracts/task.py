@@ -22,6 +22,7 @@ RESERVED_NAMES = frozenset({"at", "task", "coverage", "rate"})
 
 Calendar = Literal["day", "week", "year"]
 DeltaMode = Literal["random", "adversarial", "warm", "grid"]
+RegressionLoss = Literal["gaussian", "absolute"]
 # What trains a network: our method, the paper's rivals and its ablations of ours.
 Method = Literal[
     "gi",
@@ -128,6 +129,11 @@ class Training(Spec):
     num_seeds: int = Field(4, ge=1, le=16, description="members of the released cohort, whose outputs are averaged")
     history: int | None = Field(None, ge=1, description="newest windows that a fit reads; all where unset")
     calendar: tuple[Calendar, ...] = ("day", "week", "year")
+    regression_loss: RegressionLoss = Field(
+        "gaussian",
+        description="what a regression minimises: a Gaussian log-loss, whose answers are means, or absolute errors, "
+        "whose answers are medians; the rival `gbdt` goes by it too",
+    )
     width: int = Field(64, ge=1, le=4096, description="units of a hidden layer")
     num_layers: int = Field(2, ge=1, le=8, description="hidden layers, each followed by a TReLU")
     num_trelu: int | None = Field(

@@ -27,7 +27,7 @@ from trainer.early_stopping import EarlyStopping
 from trainer.methods import METHODS, Phase, Plan
 from trainer.minibatches import Stock, row_numbers, steps
 from trainer.network import Build, CohortNetwork, Network, architecture
-from trainer.objectives import RowLoss, cross_entropy, gaussian
+from trainer.objectives import REGRESSION_LOSSES, RowLoss, cross_entropy
 from trainer.step_losses import objective
 from trainer.steps import following_range, num_steps, plan_steps, row_range
 
@@ -113,7 +113,11 @@ def train(
         if len(member.rows.u) == 0:
             raise CycleError(f"member {number} of the cohort has no rows to fit")
     like = next(iter(network.parameters()))
-    loss = cross_entropy if np.issubdtype(members[0].rows.targets.dtype, np.integer) else gaussian
+    loss = (
+        cross_entropy
+        if np.issubdtype(members[0].rows.targets.dtype, np.integer)
+        else REGRESSION_LOSSES[training.regression_loss]
+    )
     stock = Stock.of([member.rows for member in members], like.device, like.dtype)
     num_windows = max(len(np.unique(member.rows.windows)) for member in members)
     for number, phase in enumerate(plan.phases_of(num_windows)):

@@ -17,6 +17,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from contracts.task import RegressionLoss
 from trainer.layers import FEW
 from trainer.network import Network
 
@@ -78,8 +79,33 @@ def gaussian_pull(outputs: Float[Tensor, "E n 2"], targets: Float[Tensor, "E n"]
     return torch.stack([-errors * inverse, (1 - errors * errors) * squash], dim=-1)
 
 
+def absolute(outputs: Float[Tensor, "E n 2"], targets: Float[Tensor, "E n"]) -> Float[Tensor, "E n"]:
+    """√2·|error| of the mean, plus −log of a Laplace density in the scale alone; outputs as of `gaussian`.
+
+    With the error held, √2·|error|/scale + log-scale + log(2)/2 is least where the scale is the deviation of errors so
+    distributed. Nothing but the error's sign pulls the mean: rows that are hard to tell count as much as others, and a
+    few far labels bend little.
+    """
+    log_of_scale = log_scale(outputs[..., 1])
+    errors = math.sqrt(2) * (targets - outputs[..., 0]).abs()
+    return errors + errors.detach() * torch.exp(-log_of_scale) + log_of_scale + 0.5 * math.log(2)
+
+
+def absolute_pull(outputs: Float[Tensor, "E n 2"], targets: Float[Tensor, "E n"]) -> Float[Tensor, "E n 2"]:
+    """∂ of a row's absolute loss in its outputs: −√2·sign(error) and (1 − √2·|error|/scale)·∂log-scale."""
+    log_of_scale = log_scale(outputs[..., 1])
+    errors = math.sqrt(2) * (targets - outputs[..., 0])
+    squash = 1 - (log_of_scale / LOG_SCALE_LIMIT).square()
+    return torch.stack([-math.sqrt(2) * errors.sign(), (1 - errors.abs() * torch.exp(-log_of_scale)) * squash], dim=-1)
+
+
 # ℓ′, the gradient of a row's loss in its outputs `(E, n, K)`, of each loss.
-PULLS: dict[RowLoss, Callable[[Tensor, Tensor], Tensor]] = {cross_entropy: cross_entropy_pull, gaussian: gaussian_pull}
+PULLS: dict[RowLoss, Callable[[Tensor, Tensor], Tensor]] = {
+    cross_entropy: cross_entropy_pull,
+    gaussian: gaussian_pull,
+    absolute: absolute_pull,
+}
+REGRESSION_LOSSES: dict[RegressionLoss, RowLoss] = {"gaussian": gaussian, "absolute": absolute}
 
 
 def erm(network: Network, loss: RowLoss, batch: Batch) -> Float[Tensor, " E"]:

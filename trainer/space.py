@@ -10,15 +10,17 @@ from collections.abc import Mapping, Sequence
 from itertools import combinations
 from typing import Any
 
-from contracts.task import Calendar, Task, Training
+from contracts.task import Calendar, RegressionLoss, Task, Training
 
 Space = Mapping[str, Sequence[Any]]
 
 UNORDERED = frozenset({"calendar"})
 _CALENDARS: tuple[Calendar, ...] = ("day", "week", "year")
+_LOSSES: tuple[RegressionLoss, ...] = ("gaussian", "absolute")
 
 NETWORK: Space = {
     "history": (4, 12, 26, None),
+    "regression_loss": _LOSSES,
     "width": (16, 32, 64, 128),
     "num_layers": (1, 2, 3),
     "num_trelu": (0, 1, None),
@@ -40,6 +42,7 @@ NETWORK: Space = {
 
 BOOSTING: Space = {
     "history": (4, 12, 26, None),
+    "regression_loss": _LOSSES,
     "boosting.learning_rate": (0.02, 0.05, 0.1, 0.2),
     "boosting.num_leaves": (7, 15, 31, 63, 127),
     "boosting.min_rows": (5, 20, 50, 100, 300),
@@ -80,10 +83,18 @@ def calendars(known: Sequence[Calendar] = _CALENDARS) -> tuple[tuple[Calendar, .
 
 def space_of(task: Task) -> Space:
     """The space of a task's recipes."""
-    space = {**NETWORK, "calendar": calendars()}
-    if not task.categories:
-        del space["embedding"]
-    return space
+    return suited({**NETWORK, "calendar": calendars()}, task)
+
+
+def suited(space: Space, task: Task | None) -> Space:
+    """The space without what a task's fits do not read: an embedding is of categories, a regression's loss
+    of labels that are values.
+
+    No task is that of images or texts, which have classes.
+    """
+    idle = {"embedding"} if task is None or not task.categories else set[str]()
+    idle |= {"regression_loss"} if task is None or task.is_classification else set()
+    return {name: values for name, values in space.items() if name not in idle}
 
 
 def merge(base: Training, drawn: Mapping[str, Any]) -> Training:

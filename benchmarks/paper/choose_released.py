@@ -20,7 +20,7 @@ from benchmarks.paper.runs import cut, losses
 from benchmarks.paper.sets import PaperSet
 from benchmarks.paper.splits import Split
 from contracts.task import Training
-from trainer.space import BOOSTING, NETWORK, PROVEN, Space, calendars
+from trainer.space import BOOSTING, NETWORK, PROVEN, Space, calendars, suited
 from trainer.trial_origins import OLDEST_SHARE
 from trainer.trials import (
     MAX_ORIGINS,
@@ -52,7 +52,7 @@ def choose_released(paper_set: PaperSet, method: Chosen, budget: Budget, report:
     found = choose(
         boosting_scorer(paper_set) if method == "gbdt" else scorer(paper_set),
         Training(calendar=paper_set.calendars),
-        BOOSTING if method == "gbdt" else space(paper_set),
+        suited(BOOSTING, paper_set.task) if method == "gbdt" else space(paper_set),
         budget,
         seed=SEED,
         seconds_now=time.monotonic,
@@ -104,10 +104,7 @@ def boosting_scorer(paper_set: PaperSet) -> Callable[[Training, Watch], Scoring]
 
 def space(paper_set: PaperSet) -> Space:
     """The service's space, with the phases and the categories that the set has."""
-    found = {**NETWORK, "calendar": calendars(paper_set.calendars)}
-    if paper_set.task is None or not paper_set.task.categories:
-        del found["embedding"]
-    return found
+    return suited({**NETWORK, "calendar": calendars(paper_set.calendars)}, paper_set.task)
 
 
 def difference(training: Training) -> Mapping[str, Any]:

@@ -200,6 +200,19 @@ def test_training_lowers_the_loss_of_both_kinds_of_target() -> None:
         assert reports[9].losses[0] < reports[0].losses[0] - 0.1
 
 
+@pytest.mark.parametrize(("loss", "expected"), [("gaussian", 2.0), ("absolute", 0.0)])
+def test_a_network_answers_a_mean_or_a_median_as_its_loss_says(loss: str, expected: float) -> None:
+    """Of five labels four are 0 and one is 10, whatever the features are."""
+    data = rows(num_rows=400, is_classified=False)
+    targets = np.where(np.arange(400) % 5 == 0, 10.0, 0.0).astype(np.float32)
+    skewed = Encoded(np.zeros_like(data.dense), np.zeros_like(data.codes), data.u, targets, data.windows)
+    training = recipe(
+        regression_loss=loss, method="last_window", finetune_epochs=150, finetune_rate=0.02, batch_size=64
+    )
+    network, _ = train([Member(skewed, (4,), 2, 0)], training)
+    assert float(np.median(outputs(network, skewed)[..., 0])) == pytest.approx(expected, abs=0.5)
+
+
 def test_outputs_come_block_by_block_for_the_members_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     network, _ = train([member(0), member(1)])
     data = rows(50, 7)

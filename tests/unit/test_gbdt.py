@@ -58,6 +58,18 @@ def test_it_learns_a_step_of_a_number_and_the_scale_of_its_noise() -> None:
     np.testing.assert_allclose(scale, expected, rtol=0.3)
 
 
+def test_far_labels_bend_an_absolute_loss_less() -> None:
+    """Of twenty labels one is 40 and all others are 0: their mean is 2."""
+    known = steps("regression")
+    skewed = replace(known, labels=np.where(np.arange(len(known)) % 20 == 0, 40.0, 0.0))
+    means = [
+        answer_gbdt(fit(task("regression", training={"regression_loss": loss}), skewed), at_x(skewed, -1.0, 1.0), 1)[0]
+        for loss in ("gaussian", "absolute")
+    ]
+    np.testing.assert_allclose(means[0], 2, atol=0.5)
+    assert (means[1] < 1).all()
+
+
 def test_three_classes_are_answered_by_name() -> None:
     known = steps()
     third = replace(known, classes=("a", "b", "c"), labels=np.where(known.numbers[:, 0] > 1, 2, known.labels))

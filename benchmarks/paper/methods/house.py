@@ -48,12 +48,12 @@ def naive_method(split: Split, _training: Training, seeds: Sequence[int]) -> NDA
 def gbdt_method(split: Split, training: Training, seeds: Sequence[int]) -> NDArray[np.float32]:
     """LightGBM on codes, dense and model time, newer rows weighing more; one booster a seed."""
     known, num_classes = split.known, split.num_outputs * split.is_classification
-    boosting, num_calendar = training.boosting, 2 * len(training.calendar)
-    weights = recency(known, split.clock, boosting.half_life)
+    num_calendar = 2 * len(training.calendar)
+    weights = recency(known, split.clock, training.boosting.half_life)
     table = Table(known.codes.shape[1], num_calendar, _values(known, num_calendar), known.targets, weights)
     found = []
     for seed in seeds:
-        booster, scale = fit_booster(table, num_classes, boosting, seed=seed, threads=torch.get_num_threads())
+        booster, scale = fit_booster(table, num_classes, training, seed=seed, threads=torch.get_num_threads())
         answers = predict(booster, _values(split.unseen, num_calendar), num_classes, torch.get_num_threads())
         found.append(np.log(answers.clip(_LEAST_PROBABILITY)) if num_classes else _with_scale(answers, scale))
     return np.stack(found).astype(np.float32)
