@@ -28,6 +28,7 @@ from service.problems import handle_problems
 from service.registry import make_client
 from service.releases import releases_router
 from service.settings import ServiceSettings
+from service.shortcut import App, Shortcut
 from service.store import Store
 from service.tasks import tasks_router
 from service.templates import StaticPages
@@ -74,13 +75,14 @@ def make_app(settings: ServiceSettings) -> FastAPI:
         store.close()
         log.info("service.stopped")
 
-    app = FastAPI(
+    app = App(
         title="Morrow", version=VERSION, description=DESCRIPTION, lifespan=lifespan, docs_url=None, redoc_url=None
     )
     app.add_middleware(Authenticate, keyring=keyring, settings=settings)
     app.add_middleware(CountRequests, metrics=metrics)
     handle_problems(app, metrics)
-    app.router.routes.insert(0, Predict(follower, settings).route())
+    predict = Predict(follower, settings)
+    app.router.routes.insert(0, predict.route())
     app.include_router(events_router(store, settings, metrics))
     app.include_router(tasks_router(store, follower, settings))
     app.include_router(cycles_router(store, settings))
@@ -89,6 +91,7 @@ def make_app(settings: ServiceSettings) -> FastAPI:
     app.include_router(pages_router(store, follower, settings, metrics))
     app.mount("/static", StaticPages())
     _describe(app)
+    app.shortcut = Shortcut(predict, keyring, metrics, settings)
     return app
 
 

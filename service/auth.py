@@ -36,7 +36,7 @@ class Authenticate:
         self._app = app
         self._keyring = keyring
         self._open = HEALTH.union(*(PUBLIC[name] for name in settings.public))
-        self._may_be_anonymous = settings.allow_anonymous or is_loopback(settings.host)
+        self._may_be_anonymous = may_be_anonymous(settings)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and not self._is_open(scope["path"]):
@@ -86,6 +86,11 @@ def actor_of(request: Request, given: str | None) -> str:
     if key is None:
         return given or "admin"
     return key if given is None else f"{given} (key {key})"
+
+
+def may_be_anonymous(settings: ServiceSettings) -> bool:
+    """Whether anyone may ask while there is no key."""
+    return settings.allow_anonymous or is_loopback(settings.host)
 
 
 def is_loopback(host: str) -> bool:

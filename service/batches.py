@@ -51,7 +51,9 @@ class Batches:
             loop.call_soon(self._end_turn)
         if not self._is_shared:
             return forecaster.answer(question.row, question.now, question.options)
-        waiting = self._waiting.setdefault(forecaster, _Waiting())
+        waiting = self._waiting.get(forecaster)
+        if waiting is None:
+            waiting = self._waiting[forecaster] = _Waiting()
         future: asyncio.Future[Answer] = loop.create_future()
         waiting.questions.append(question)
         waiting.futures.append(future)

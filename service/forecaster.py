@@ -37,8 +37,7 @@ NUM_ROWS_PER_RUN = 1024
 Values = Sequence[float]
 
 
-@dataclass(frozen=True, slots=True)
-class Question:
+class Question(msgspec.Struct, frozen=True, gc=False):
     """One row as it was asked: `now`, in microseconds, stands for a moment that is left out."""
 
     row: Row
@@ -74,6 +73,10 @@ class Forecaster:
 
     def with_overlay(self, overlay: Overlay) -> "Forecaster":
         return replace(self, overlay=overlay)
+
+    def covers(self, at: int) -> bool:
+        """Whether the guard lets a moment through."""
+        return self.manifest.trained_from <= at <= self.valid_until
 
     def answer(self, row: Row, now: int, options: Options = PLAIN) -> Answer:
         """The answer to one row.
@@ -112,7 +115,8 @@ class Forecaster:
     def _admit(self, question: Question) -> float | MorrowError | None:
         """The quantile of a question's coverage, None where it asks for none, or why it is refused."""
         try:
-            self._guard([question.row], [question.at], "at")
+            if not self.covers(question.at):
+                self._guard([question.row], [question.at], "at")
             coverage = question.options.coverage
             return None if coverage is None else self._require_quantile(question.at, coverage)
         except MorrowError as error:
@@ -172,8 +176,8 @@ class Forecaster:
             self.version,
             *self._bounds,
         )
-        if self.task.is_classification:
-            classes = self.manifest.classes
+        classes = self.manifest.classes
+        if classes:
             prediction = classes[values.index(max(values))]
             shares = dict(zip(classes, values, strict=True))
             return Answer(self.task.name, prediction, shares, UNSET, UNSET, *about)

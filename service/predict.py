@@ -8,7 +8,7 @@ import re
 import time
 from collections.abc import Callable
 from typing import TypeVar, TypeVarTuple
-from urllib.parse import parse_qsl
+from urllib.parse import parse_qsl, unquote
 
 import anyio
 import anyio.to_thread
@@ -76,6 +76,23 @@ class Predict:
         await send({"type": "http.response.start", "status": 200, "headers": [*_HEADERS, length]})
         await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else body})
 
+    async def answer_plain(self, query: bytes) -> bytes | None:
+        """The answer to a plain question about which nothing is doubtful; None where it must be judged."""
+        given = read_plain(query)
+        if given is None:
+            return None
+        try:
+            forecaster = self._follower.find(given.pop("task", None))
+            row = forecaster.rules.structs.accept_query(given)
+            if row is None:
+                return None
+            question = Question(row, self._now())
+            if not forecaster.covers(question.at):
+                return None
+            return self._encode(await self._together.answer(forecaster, question))
+        except MorrowError:
+            return None
+
     async def _answer_query(self, query: bytes) -> bytes:
         now = self._now()
         faults: list[Fault] = []
@@ -116,6 +133,25 @@ class Predict:
 
     async def _in_thread(self, work: Callable[[*Ts], T], *given: *Ts) -> T:
         return await anyio.to_thread.run_sync(work, *given, limiter=self._batches)
+
+
+def read_plain(query: bytes) -> dict[str, str] | None:
+    """What `parse_query` makes of a query string that can be read, gives no name twice and escapes no & or =.
+
+    None for any other.
+    """
+    try:
+        text = query.decode("ascii").replace("+", " ")
+        if "%" in text:
+            plain = unquote(text, errors="strict")
+            if text.count("&") != plain.count("&") or text.count("=") != plain.count("=") or _BAD_ESCAPE.search(text):
+                return None
+            text = plain
+        fields = text.split("&")
+        given = dict([field.split("=", 1) for field in fields])
+    except ValueError:
+        return None
+    return given if len(given) == len(fields) else None
 
 
 def parse_query(query: bytes) -> list[tuple[str, str]]:

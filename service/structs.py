@@ -1,28 +1,32 @@
-"""The quick way to accept rows: msgspec structs compiled from a task.
+"""The quick way to accept rows: msgspec structs and decoders compiled from a task.
 
-A body is accepted here only where nothing about it is doubtful; in any doubt the answer is None, and `service.rows`
-judges the body value by value and finds the words. What is accepted here is accepted there with the same values.
+A body or query is accepted here only where nothing about it is doubtful; in any doubt the answer is None, and
+`service.rows` judges it value by value and finds the words. What is accepted here is accepted there with the same
+values.
 """
 
 import math
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from contracts.clock import MICROSECOND
+from contracts.clock import MICROSECOND, parse_moment
 from contracts.events import Event
 from contracts.task import MAX_TEXT, PRINTABLE, Feature, Task
 from service.literals import EXACT_INTEGER, is_in_calendar, json_moment
 
 _Text = Annotated[str, Meta(min_length=1, max_length=MAX_TEXT, pattern=PRINTABLE)]
 _NAN = math.nan
+_PRINTABLE = re.compile(PRINTABLE)
+_DECODE_NUMBERS = msgspec.json.Decoder(list[float]).decode
 AT_OF_ROW, AT_OF_MANY = "rows[{}].at", "at[{}]"
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(msgspec.Struct, frozen=True, gc=False):
     """What a graph is asked: numbers with NaN and categories with "" where missing; `at` is None for now."""
 
     at: int | None
@@ -44,9 +48,12 @@ class _Doubt(Exception):
 
 @dataclass(frozen=True)
 class RowStructs:
-    """Decoders of one task's bodies, and what is needed to turn their structs into rows."""
+    """Decoders of one task's bodies, and what is needed to turn their structs, or a query's parameters, into rows."""
 
-    num_numbers: int
+    numbers: tuple[str, ...]
+    categories: tuple[str, ...]
+    required: frozenset[str]
+    parameters: frozenset[str]
     label_delay: int
     classes: frozenset[str] | None
     has_text_label: bool
@@ -55,6 +62,20 @@ class RowStructs:
     one_event: msgspec.json.Decoder[Any]
     many_events: msgspec.json.Decoder[Any]
     questions: msgspec.json.Decoder[Any]
+
+    def accept_query(self, given: Mapping[str, str]) -> Row | None:
+        """The row that parameters are, each given once, `at` among them or not; None where they must be judged."""
+        try:
+            if not self.required <= given.keys() <= self.parameters:
+                return None
+            at = given.get("at")
+            return Row(
+                None if at is None else parse_moment(at),
+                _parse_numbers([given.get(name) for name in self.numbers]),
+                _require_texts([given.get(name) for name in self.categories]),
+            )
+        except (msgspec.MsgspecError, ValueError, _Doubt):
+            return None
 
     def accept_events(self, body: bytes) -> list[Event] | None:
         """The events of an object or array; None where the body must be judged."""
@@ -111,7 +132,7 @@ class RowStructs:
     def _features(self, given: Any) -> tuple[tuple[float, ...], tuple[str, ...], int]:
         """Numbers, categories, and how many quotation marks their names and texts take."""
         values = msgspec.structs.astuple(given)
-        numbers, categories = values[: self.num_numbers], values[self.num_numbers :]
+        numbers, categories = values[: len(self.numbers)], values[len(self.numbers) :]
         if self.always_given:
             return tuple(map(_exact, numbers)), categories, self.quotes_per_row
         quotes = 2 * sum(value is not UNSET for value in values) + 2 * sum(isinstance(text, str) for text in categories)
@@ -155,8 +176,12 @@ def compile_structs(task: Task) -> RowStructs:
         ],
         forbid_unknown_fields=True,
     )
+    names = [feature.name for feature in ordered]
     return RowStructs(
-        num_numbers=len(task.numbers),
+        numbers=tuple(names[: len(task.numbers)]),
+        categories=tuple(names[len(task.numbers) :]),
+        required=frozenset(feature.name for feature in ordered if not feature.optional),
+        parameters=frozenset([*names, "at"]),
         label_delay=task.label_delay // MICROSECOND,
         classes=None if task.target.classes is None else frozenset(task.target.classes),
         has_text_label=task.is_classification,
@@ -171,6 +196,31 @@ def compile_structs(task: Task) -> RowStructs:
 def _field(name: str, feature: Feature) -> tuple[str, Any] | tuple[str, Any, Any]:
     kind: Any = float if feature.kind == "number" else _Text
     return (name, kind | None | UnsetType, UNSET) if feature.optional else (name, kind)
+
+
+def _parse_numbers(literals: Sequence[str | None]) -> tuple[float, ...]:
+    """Numbers in JSON's grammar, NaN for None: all are read as one JSON array, in which each must be one number."""
+    given = [literal for literal in literals if literal is not None]
+    text = ",".join(given)
+    if text and text.split(None, 1) != [text]:
+        raise _Doubt  # JSON allows white space around a number
+    found = _DECODE_NUMBERS(f"[{text}]")
+    if len(found) != len(given):
+        raise _Doubt
+    if found and not -EXACT_INTEGER < min(found) <= max(found) < EXACT_INTEGER:
+        raise _Doubt
+    if len(given) == len(literals):
+        return tuple([number + 0.0 for number in found])
+    numbers = iter(found)
+    return tuple([_NAN if literal is None else next(numbers) + 0.0 for literal in literals])
+
+
+def _require_texts(texts: Sequence[str | None]) -> tuple[str, ...]:
+    """Texts that any store and log can hold, "" for None."""
+    given = [text for text in texts if text is not None]
+    if "" in given or (given and max(map(len, given)) > MAX_TEXT) or not _PRINTABLE.match("".join(given)):
+        raise _Doubt
+    return tuple(given) if len(given) == len(texts) else tuple(["" if text is None else text for text in texts])
 
 
 def _exact(number: float) -> float:
