@@ -117,6 +117,13 @@ def make_mlflow_environment(venv: Path) -> None:
 
 
 @contextmanager
+def running(name: str, arguments: Sequence[str], log: Path, port: int, path: str) -> Iterator[Server]:
+    """A server in Python, once it answers 200 at a path."""
+    with _running(name, [sys.executable, *arguments], {}, log, ready=_url(port) + path) as server:
+        yield server
+
+
+@contextmanager
 def _running(
     name: str, command: Sequence[str], environment: Mapping[str, str], log: Path, *, ready: str, key: str | None = None
 ) -> Iterator[Server]:
