@@ -11,6 +11,9 @@ BENCHMARKS = {
     "flights": "the flights recipe beside its rivals, on the 26 weeks that it was chosen on",
     "training": "a step of the GI loss beside a plain one, and a cohort beside one member",
     "cycles": "a whole cycle beside one fit of the same network, on the flights task",
+    "mixed": "events, answers, corrections, cycles and swaps at once: nothing lost, twice or wrong",
+    "ingest": "taking events beside routes that write through SQLAlchemy, and pgbench",
+    "reading": "reading events for training beside pandas.read_sql, and the memory of an epoch",
     "serving": "an answer beside a FastAPI no-op, a bare constant, and MLflow's server of the same version",
 }
 
