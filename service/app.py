@@ -1,18 +1,17 @@
-"""Wires the service: settings in, a FastAPI app out; and `serve`, which runs it."""
+"""Wires the service: settings in, a FastAPI app out."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import anyio
 import anyio.to_thread
 import structlog
-import uvicorn
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
 from contracts.database import make_engine
-from contracts.logs import configure_logs
 from contracts.task import Task
 from service.auth import Authenticate
 from service.cycles import cycles_router
@@ -29,6 +28,7 @@ from service.registry import make_client
 from service.releases import releases_router
 from service.settings import ServiceSettings
 from service.shortcut import App, Shortcut
+from service.siblings import Siblings
 from service.store import Store
 from service.tasks import tasks_router
 from service.templates import StaticPages
@@ -42,11 +42,14 @@ DESCRIPTION = (
 log = structlog.get_logger(__name__)
 
 
-def make_app(settings: ServiceSettings) -> FastAPI:
-    """The app of one process. Raises ValueError where `settings.database_url` is not set."""
+def make_app(settings: ServiceSettings, workers: Path | None = None, end: Callable[[], None] = lambda: None) -> FastAPI:
+    """The app of one process, or of one of several workers: they meet in the folder `workers`, and `end` stops one.
+
+    Raises ValueError where `settings.database_url` is not set.
+    """
     if settings.database_url is None:
         raise ValueError("The service needs a database: set MORROW_DATABASE_URL.")
-    metrics = Metrics()
+    metrics = Metrics(workers)
     store = Store(
         make_engine(settings.database_url, pool_size=settings.pool_size),
         places=settings.pool_size,
@@ -54,9 +57,12 @@ def make_app(settings: ServiceSettings) -> FastAPI:
         queue_size=settings.queue_size,
     )
     follower = Follower(settings, store, metrics)
-    keyring = Keyring(store, settings.home, settings.poll_seconds)
+    siblings = Siblings(settings, follower, metrics, folder=workers, end=end)
+    keyring = Keyring(
+        store, settings.home, settings.poll_seconds, share=1.0 if workers is None else 1 / settings.workers
+    )
     registry = make_client(settings.mlflow_url) if settings.mlflow_url else None
-    metrics.watch(follower)
+    metrics.watch(follower, siblings)
 
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
@@ -65,6 +71,7 @@ def make_app(settings: ServiceSettings) -> FastAPI:
         async with anyio.create_task_group() as group:
             group.start_soon(follower.run)
             group.start_soon(keyring.run)
+            group.start_soon(siblings.run)
             log.info("service.started", models=len(follower.forecasters))
             yield
             follower.stop()
@@ -84,7 +91,7 @@ def make_app(settings: ServiceSettings) -> FastAPI:
     predict = Predict(follower, settings)
     app.router.routes.insert(0, predict.route())
     app.include_router(events_router(store, settings, metrics))
-    app.include_router(tasks_router(store, follower, settings))
+    app.include_router(tasks_router(store, follower, siblings, settings))
     app.include_router(cycles_router(store, settings))
     app.include_router(releases_router(store, registry, settings))
     app.include_router(health_router(follower, metrics))
@@ -93,20 +100,6 @@ def make_app(settings: ServiceSettings) -> FastAPI:
     _describe(app)
     app.shortcut = Shortcut(predict, keyring, metrics, settings)
     return app
-
-
-def serve(settings: ServiceSettings) -> None:
-    """Run the app until SIGTERM or SIGINT; requests in flight are finished first."""
-    configure_logs(settings)
-    uvicorn.run(
-        make_app(settings),
-        host=settings.host,
-        port=settings.port,
-        access_log=False,
-        log_config=None,
-        server_header=False,
-        timeout_graceful_shutdown=10,
-    )
 
 
 def _describe(app: FastAPI) -> None:

@@ -2,6 +2,10 @@
 
 A copy of the digests lies beside the models, so that a restart without a database locks nobody out. Revoking a key
 takes effect with the next look. A key that is not known yet is looked for at once, but at most once a second.
+
+Several workers each keep their own count of what a key asks, and each grants its share of the key's rate: together
+they never grant more, but a client that stays on one connection, and so with one worker, is granted that share only.
+They also write the same copy, each replacing it whole: after a change the last of them leaves what it read last.
 """
 
 import os
@@ -55,16 +59,25 @@ class _Bucket:
 
 
 class Keyring:
-    """Valid keys by id; None until they have been read for the first time. `clock` gives monotonic seconds."""
+    """Valid keys by id; None until they have been read for the first time.
+
+    `share` is the part of each key's rate that is granted here; `clock` gives monotonic seconds.
+    """
 
     def __init__(
-        self, store: Store, home: Path, poll_seconds: float, clock: Callable[[], float] = time.monotonic
+        self,
+        store: Store,
+        home: Path,
+        poll_seconds: float,
+        clock: Callable[[], float] = time.monotonic,
+        share: float = 1.0,
     ) -> None:
         self.keys: Mapping[str, Key] | None = None
         self._store = store
         self._file = home / FILE
         self._poll_seconds = poll_seconds
         self._clock = clock
+        self._share = share
         self._looked_at = clock() - _LEAST_PAUSE
         self._has_looked = False
         self._looking = anyio.Lock()
@@ -115,12 +128,13 @@ class Keyring:
     def _count(self, key: Key) -> None:
         if key.rate is None:
             return
-        now, most = self._clock(), max(1.0, key.rate)
+        now, rate = self._clock(), key.rate * self._share
+        most = max(1.0, rate)
         bucket = self._buckets.setdefault(key.key_id, _Bucket(most, now))
-        bucket.left = min(most, bucket.left + (now - bucket.at) * key.rate)
+        bucket.left = min(most, bucket.left + (now - bucket.at) * rate)
         bucket.at = now
         if bucket.left < 1:
-            raise Throttled(key.rate, (1 - bucket.left) / key.rate)
+            raise Throttled(key.rate, (1 - bucket.left) / rate)
         bucket.left -= 1
 
     async def _look_soon(self) -> None:

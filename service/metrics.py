@@ -1,68 +1,95 @@
-"""Prometheus metrics of one app, in a registry of its own. No label takes a value that a client chooses."""
+"""Prometheus metrics of one app, in a registry of its own. No label takes a value that a client chooses.
+
+Any of several workers answers a scrape for all of them: counters are summed, dead workers' included, so that none ever
+falls; what each worker says of itself is shown at its worst; and what the database says is shown once.
+"""
 
 import time
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.registry import Collector
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 if TYPE_CHECKING:
     from service.follower import Follower
+    from service.siblings import Siblings
 
 _PREDICT_SECONDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5)
 
 
 class Metrics:
-    """The counters of one app."""
+    """The counters of one app; those of several workers are kept in files of `folder`, where each finds all."""
 
-    def __init__(self) -> None:
+    def __init__(self, folder: Path | None = None) -> None:
         self.registry = CollectorRegistry()
-        self.requests = Counter(
-            "morrow_requests", "Answered requests", ["method", "route", "status"], registry=self.registry
-        )
+        counted = self.registry if folder is None else CollectorRegistry()
+        if folder is not None:
+            MultiProcessCollector(self.registry, str(folder))  # type: ignore[no-untyped-call]
+        self.requests = Counter("morrow_requests", "Answered requests", ["method", "route", "status"], registry=counted)
         self.predict_seconds = Histogram(
             "morrow_predict_seconds",
             "Seconds from request to answer of /predict",
             ["method"],
             buckets=_PREDICT_SECONDS,
-            registry=self.registry,
+            registry=counted,
         )
-        self.events = Counter("morrow_events", "Rows sent to /events", ["outcome"], registry=self.registry)
+        self.events = Counter("morrow_events", "Rows sent to /events", ["outcome"], registry=counted)
         self.not_finite = Counter(
-            "morrow_answers_not_finite", "Runs of a graph without a finite answer", ["task"], registry=self.registry
+            "morrow_answers_not_finite", "Runs of a graph without a finite answer", ["task"], registry=counted
         )
         self.follower_errors = Counter(
-            "morrow_follower_errors", "Failed looks at registry, artefact or disk", ["kind"], registry=self.registry
+            "morrow_follower_errors", "Failed looks at registry, artefact or disk", ["kind"], registry=counted
         )
-        self.swaps = Counter("morrow_model_swaps", "Versions swapped in", ["task"], registry=self.registry)
+        self.swaps = Counter("morrow_model_swaps", "Versions swapped in", ["task"], registry=counted)
+        self.stale_workers = Counter(
+            "morrow_stale_workers", "Workers that ended because they fell behind another", registry=counted
+        )
 
-    def watch(self, follower: "Follower", now: Callable[[], float] = time.time) -> None:
+    def watch(self, follower: "Follower", siblings: "Siblings", now: Callable[[], float] = time.time) -> None:
         """Also tell, at each scrape, which versions answer and how following them goes."""
-        self.registry.register(_Models(follower, now))
+        self.registry.register(_Models(follower, siblings, now))
 
 
 class _Models(Collector):
-    """Gauges that are read off the follower at each scrape, so that no former version lingers."""
+    """Gauges that are read off workers and follower at each scrape, so that no former version lingers."""
 
-    def __init__(self, follower: "Follower", now: Callable[[], float]) -> None:
+    def __init__(self, follower: "Follower", siblings: "Siblings", now: Callable[[], float]) -> None:
         self._follower = follower
+        self._siblings = siblings
         self._now = now
 
     def collect(self) -> Iterable[GaugeMetricFamily]:
-        model = GaugeMetricFamily("morrow_model_info", "The version that answers", labels=["task", "version"])
+        return [*self._workers(), *self._errors(), *self._cycles()]
+
+    def _workers(self) -> Iterable[GaugeMetricFamily]:
+        model = GaugeMetricFamily("morrow_model_info", "A version that answers", labels=["task", "version"])
+        worker = GaugeMetricFamily(
+            "morrow_worker_model_info", "The version that a worker answers with", labels=["pid", "task", "version"]
+        )
         left = GaugeMetricFamily("morrow_valid_seconds", "Seconds until valid_until", labels=["task"])
         degraded = GaugeMetricFamily("morrow_registry_degraded", "1 while following fails", labels=["task"])
         database = GaugeMetricFamily("morrow_database_up", "1 while the database answers the follower")
-        for task, forecaster in self._follower.forecasters.items():
-            model.add_metric([task, forecaster.version], 1)
-            left.add_metric([task], forecaster.valid_until / 1e6 - self._now())
-        for task, registry in self._follower.registries.items():
-            degraded.add_metric([task], registry.state == "degraded")
-        database.add_metric([], self._follower.database_answers)
-        return [model, left, degraded, database, *self._errors(), *self._cycles()]
+        now = self._now()
+        beats = self._siblings.beats(now)
+        found = [(beat.pid, task, following) for beat in beats for task, following in beat.tasks.items()]
+        versions = [(pid, task, seen.version) for pid, task, seen in found if seen.version is not None]
+        for pid, task, version in versions:
+            worker.add_metric([str(pid), task, version], 1)
+        for task, version in sorted({(task, version) for _, task, version in versions}):
+            model.add_metric([task, version], 1)
+        for task in sorted({task for _, task, _ in found}):
+            seen = [following for _, name, following in found if name == task]
+            bounds = [following.valid_until for following in seen if following.valid_until is not None]
+            if bounds:
+                left.add_metric([task], min(bounds) / 1e6 - now)
+            degraded.add_metric([task], any(following.is_degraded for following in seen))
+        database.add_metric([], all(beat.database_answers for beat in beats))
+        return model, worker, left, degraded, database
 
     def _errors(self) -> Iterable[GaugeMetricFamily]:
         expected = GaugeMetricFamily(

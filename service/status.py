@@ -11,6 +11,7 @@ from contracts.task import Task
 from service.follower import Follower
 from service.forecaster import Forecaster
 from service.releases import describe_release
+from service.siblings import Beat
 from service.standing import RealisedError, Standing, seconds_since_release, state_of, why_stale
 
 
@@ -45,6 +46,19 @@ def describe_model(follower: Follower, task: str, forecaster: Forecaster | None)
             "champion": registry.champion if registry else None,
         },
     }
+
+
+def describe_workers(beats: Sequence[Beat], task: str) -> list[dict[str, Any]]:
+    """Which version each process of this API answers with, as it was last seen."""
+    return [
+        {
+            "pid": beat.pid,
+            "version": beat.version(task),
+            "is_ready": beat.is_ready,
+            "seen_at": format_moment(int(beat.at * 1e6)),
+        }
+        for beat in beats
+    ]
 
 
 def describe_champion(forecaster: Forecaster) -> dict[str, Any]:

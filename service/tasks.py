@@ -28,6 +28,7 @@ from service.queries import TaskInPath, takes_only
 from service.reading import read_body
 from service.rows import printable
 from service.settings import ServiceSettings
+from service.siblings import Siblings
 from service.standing import Standing, read_standing
 from service.status import (
     check_budget,
@@ -36,6 +37,7 @@ from service.status import (
     describe_live_errors,
     describe_model,
     describe_standing,
+    describe_workers,
     warn,
     warn_of_version,
 )
@@ -44,7 +46,7 @@ from service.store import Store
 NUM_CYCLES_SHOWN = 10
 
 
-def tasks_router(store: Store, follower: Follower, settings: ServiceSettings) -> APIRouter:
+def tasks_router(store: Store, follower: Follower, siblings: Siblings, settings: ServiceSettings) -> APIRouter:
     """The routes below /tasks."""
     router = APIRouter(tags=["tasks"], dependencies=[Depends(takes_only())])
     cycle_limit = timedelta(seconds=settings.cycle_limit_seconds)
@@ -103,6 +105,7 @@ def tasks_router(store: Store, follower: Follower, settings: ServiceSettings) ->
                 **_describe(schema),
                 "num_events": num_events,
                 **describe_model(follower, name, forecaster),
+                "workers": describe_workers(siblings.beats(now.timestamp()), name),
                 **describe_standing(schema.task, forecaster, standing, now, cycle_limit),
                 "live_errors": [] if forecaster is None else describe_live_errors(forecaster, standing.realised),
                 "last_verdict": next((_shorten(cycle) for cycle in shown if cycle["verdict"]), None),

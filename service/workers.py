@@ -1,0 +1,90 @@
+"""Runs the API: in this process, or in several that answer on one socket, under uvicorn's supervisor.
+
+Each worker is a fresh interpreter that makes its own app, so none shares a connection, a thread or a lock with
+another. The supervisor starts another one for each that ends or no longer replies, and hands SIGTERM on; a worker that
+is told to stop finishes the requests it holds. What makes an app is imported by workers only: the supervisor stays
+small, and a new worker replies to it at once.
+"""
+
+import os
+import signal
+import tempfile
+import threading
+from functools import partial
+from multiprocessing import parent_process
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import uvicorn
+from uvicorn.supervisors import Multiprocess
+
+from contracts.logs import configure_logs
+from service.settings import ServiceSettings
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI
+
+DRAIN_SECONDS = 10
+REPLY_SECONDS = 15
+
+
+class _Supervisor(Multiprocess):
+    """uvicorn's, but a terminal that closes stops it, as it stops a single process."""
+
+    def handle_hup(self) -> None:
+        self.handle_term()
+
+
+def serve(settings: ServiceSettings) -> None:
+    """Run the API until SIGTERM or SIGINT; requests in flight are finished first.
+
+    Raises ValueError where `settings.database_url` is not set.
+    """
+    if settings.database_url is None:
+        raise ValueError("The service needs a database: set MORROW_DATABASE_URL.")
+    configure_logs(settings)
+    if settings.workers == 1:
+        from service.app import make_app
+
+        uvicorn.run(make_app(settings), **_options(settings))
+        return
+    with tempfile.TemporaryDirectory(prefix="morrow-workers-") as folder:
+        # prometheus_client keeps counters in files there if it finds this when a worker imports it.
+        os.environ["PROMETHEUS_MULTIPROC_DIR"] = folder
+        make = partial(make_worker, settings, Path(folder))
+        config = uvicorn.Config(
+            make, factory=True, workers=settings.workers, timeout_worker_healthcheck=REPLY_SECONDS, **_options(settings)
+        )
+        _Supervisor(config, [config.bind_socket()]).run()
+
+
+def make_worker(settings: ServiceSettings, folder: Path) -> "FastAPI":
+    """The app of one of several workers, which meet in `folder`; this process ends when its supervisor is gone."""
+    configure_logs(settings)
+    from service.app import make_app
+
+    threading.Thread(target=_outlive_nobody, daemon=True).start()
+    return make_app(settings, folder, end=_end)
+
+
+def _outlive_nobody() -> None:
+    """A supervisor that is killed stops no worker; without it they would hold the port and follow no signal."""
+    supervisor = parent_process()
+    assert supervisor is not None
+    supervisor.join()
+    _end()
+
+
+def _end() -> None:
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def _options(settings: ServiceSettings) -> dict[str, Any]:
+    return {
+        "host": settings.host,
+        "port": settings.port,
+        "access_log": False,
+        "log_config": None,
+        "server_header": False,
+        "timeout_graceful_shutdown": DRAIN_SECONDS,
+    }
