@@ -11,6 +11,7 @@ import typer
 
 from cli.commands import Commands
 from cli.keys import app as keys_app
+from cli.runs import app as runs_app
 
 app = typer.Typer(
     cls=Commands,
@@ -24,6 +25,7 @@ events_app = typer.Typer(no_args_is_help=True, help="Bring in labelled events.")
 app.add_typer(task_app, name="task")
 app.add_typer(events_app, name="events")
 app.add_typer(keys_app, name="keys")
+app.add_typer(runs_app, name="runs")
 
 Url = Annotated[str, typer.Option(envvar="MORROW_URL", help="Address of the API.")]
 LOCAL_URL = "http://127.0.0.1:8000"

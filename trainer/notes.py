@@ -23,13 +23,14 @@ from contracts.task import Task
 from trainer.attempt import Attempt
 from trainer.candidates import candidate_folder
 from trainer.charts import save_error_by_age, save_expected_and_realised, save_matrix
+from trainer.data_set import DataSet
 from trainer.device import device_name
 from trainer.fit import EpochReport
 from trainer.hindsight import released_outcomes
 from trainer.judge import age_metrics
 from trainer.portraits import Outputs, save_confusion, save_paths, save_reliability, save_residuals
 from trainer.reading import Reading
-from trainer.registry import CUTOFF_TAG, CYCLE_TAG, LEASE_TAG, ORIGIN_TAG, DataSet
+from trainer.registry import CUTOFF_TAG, CYCLE_TAG, LEASE_TAG, ORIGIN_TAG
 from trainer.score import answer
 from trainer.settings import TrainerSettings, count_threads
 

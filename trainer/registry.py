@@ -1,18 +1,17 @@
 """MLflow, as the trainer writes it: one run a cycle, one registered model a task, the alias `champion`.
 
-The only module that imports mlflow, with `trainer.flavour` and `trainer.refusals`. Its client waits an hour for a dead
-server by default, so the bounds are set before the import; whatever does not answer within them raises `Unavailable`,
-and the caller decides whether to go on without. The service reads what is written here through MLflow's REST alone, so
-a new version is read back by that same way.
+Only this module and those that it is made of (`data_set`, `flavour`, `refusals`) import mlflow. Its client waits an
+hour for a dead server by default, so the bounds are set before the import; whatever does not answer within them raises
+`Unavailable`, and the caller decides whether to go on without. The service reads what is written here through MLflow's
+REST alone, so a new version is read back by that same way.
 """
 
 import hashlib
-import json
 import os
 import re
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -25,18 +24,19 @@ os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
 os.environ.setdefault("MLFLOW_LOGGING_LEVEL", "ERROR")
 os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")
 
-import httpx
 from mlflow import MlflowClient
-from mlflow.entities import Dataset, DatasetInput, Metric, Param, RunTag
+from mlflow.entities import Metric, Param, RunTag
 from mlflow.exceptions import RestException
 
 from contracts.clock import format_moment, parse_moment
 from contracts.errors import ArtefactRefused, CycleError, Unavailable
 from contracts.manifest import MANIFEST_FILE, Manifest, read_manifest
 from contracts.releases import ALIAS
-from trainer.due import REGISTRY_UNREACHABLE
+from trainer.data_set import DataSet, as_input
 from trainer.flavour import FILES, save_flavours
+from trainer.proxied import delete, download
 from trainer.refusals import EXISTS, Missing, answered
+from trainer.retention import PastRun
 
 RunStatus = Literal["FINISHED", "FAILED", "KILLED"]
 
@@ -51,7 +51,7 @@ STATE_TAG = "morrow.state"
 NOTE_TAG = "mlflow.note.content"
 PARENT_TAG = "mlflow.parentRunId"
 
-_MAX_DIGEST = 36
+_MAX_FOUND = 1000
 _MAX_WORDS = 5000
 _NUM_ATTEMPTS = 3
 _PAUSE_SECONDS = 1.0
@@ -72,20 +72,6 @@ class OpenRun:
     run_id: str
     cycle_id: int
     lease: str
-
-
-@dataclass(frozen=True)
-class DataSet:
-    """Rows as MLflow describes them beside a run: where they come from, which columns they have, how many they are.
-
-    `digest` tells rows apart; MLflow keeps 36 characters of one.
-    """
-
-    name: str
-    digest: str
-    source: Mapping[str, object]
-    columns: Sequence[Mapping[str, object]]
-    counts: Mapping[str, object]
 
 
 class Registry:
@@ -126,16 +112,8 @@ class Registry:
 
     def log_data(self, run_id: str, data: DataSet) -> None:
         """Say which rows a run stands on; saying it again changes nothing."""
-        dataset = Dataset(
-            name=data.name,
-            digest=data.digest[:_MAX_DIGEST],
-            source_type="code",
-            source=json.dumps({"tags": data.source}),
-            schema=json.dumps({"mlflow_colspec": data.columns}),
-            profile=json.dumps(data.counts),
-        )
         with answered():
-            self._client.log_inputs(run_id, [DatasetInput(dataset, [])])
+            self._client.log_inputs(run_id, [as_input(data)])
 
     def end_run(self, run_id: str, status: RunStatus, reason: str | None) -> None:
         """Close a run; ending it again changes nothing but the status."""
@@ -158,6 +136,51 @@ class Registry:
             for run in runs
             if run.data.tags.get(CYCLE_TAG, "").isdecimal() and LEASE_TAG in run.data.tags
         ]
+
+    def experiments(self) -> list[str]:
+        """Names of all experiments: tasks, and whatever else this server holds."""
+        with answered():
+            found = self._client.search_experiments(max_results=_MAX_FOUND)
+        return sorted(str(experiment.name) for experiment in found)
+
+    def past_runs(self, task: str) -> Iterator[PastRun]:
+        """Every run of a task that carries our tags, the fits below a cycle's run included; newest first."""
+        token: str | None = None
+        with answered():
+            experiment = self._client.get_experiment_by_name(task)
+        while experiment is not None:
+            with answered():
+                page = self._client.search_runs([experiment.experiment_id], max_results=_MAX_FOUND, page_token=token)
+            for run in page:
+                tags = run.data.tags
+                if CYCLE_TAG in tags and CUTOFF_TAG in tags:
+                    is_running = run.info.status == "RUNNING"
+                    yield PastRun(
+                        run.info.run_id, tags.get(PARENT_TAG), tags[CUTOFF_TAG], run.info.start_time, is_running
+                    )
+            token = page.token
+            if not token:
+                return
+
+    def registered_runs(self, task: str) -> set[str]:
+        """The runs that versions of the task's model came from: whoever looks at a version looks for these."""
+        token: str | None = None
+        found: set[str] = set()
+        while True:
+            with answered():
+                page = self._client.search_model_versions(f"name='{task}'", max_results=_MAX_FOUND, page_token=token)
+            found |= {version.run_id for version in page if version.run_id}
+            token = page.token
+            if not token:
+                return found
+
+    def delete_run(self, run_id: str) -> None:
+        """Delete a run's files and mark it deleted, in which state MLflow keeps its figures until `mlflow gc`."""
+        with answered():
+            if self._client.list_artifacts(run_id):
+                path = self._client.get_run(run_id).info.artifact_uri.removeprefix("mlflow-artifacts:").lstrip("/")
+                delete(self.url, path)
+            self._client.delete_run(run_id)
 
     def register(
         self, folder: Path, manifest: Manifest, run_id: str, tags: Mapping[str, str], words: str | None = None
@@ -256,7 +279,7 @@ class Registry:
             )
         path = uri.removeprefix("mlflow-artifacts:").lstrip("/")
         for file in FILES:
-            self._download(f"{path}/{file}", folder / file)
+            download(self.url, f"{path}/{file}", folder / file)
         return read_manifest(folder)
 
     def _read_back(self, name: str, version: str, identity: str) -> None:
@@ -264,18 +287,6 @@ class Registry:
             self.fetch(name, version, Path(temporary))
             if hashlib.sha256((Path(temporary) / MANIFEST_FILE).read_bytes()).hexdigest() != identity:
                 raise ArtefactRefused(f"Version {version} of {name} came back from MLflow with another manifest.")
-
-    def _download(self, path: str, target: Path) -> None:
-        try:
-            url = f"{self.url}/api/2.0/mlflow-artifacts/artifacts/{path}"
-            with httpx.stream("GET", url, timeout=10) as answer, target.open("wb") as file:
-                if answer.status_code == httpx.codes.NOT_FOUND:
-                    raise ArtefactRefused(f"MLflow has no file {target.name} of this version.")
-                answer.raise_for_status()
-                for block in answer.iter_bytes():
-                    file.write(block)
-        except httpx.HTTPError as error:
-            raise Unavailable(REGISTRY_UNREACHABLE) from error
 
 
 def _model_name(manifest: Manifest) -> str:

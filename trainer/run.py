@@ -13,7 +13,8 @@ from pathlib import Path
 import structlog
 
 from contracts.errors import CycleError, Unavailable
-from trainer.registry import PARENT_TAG, DataSet, Registry, RunStatus
+from trainer.data_set import DataSet
+from trainer.registry import PARENT_TAG, Registry, RunStatus
 
 log = structlog.get_logger(__name__)
 

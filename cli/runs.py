@@ -1,0 +1,47 @@
+"""What `morrow runs` does: thin out the runs that cycles leave in MLflow."""
+
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+app = typer.Typer(no_args_is_help=True, help="Look after the runs that cycles leave in MLflow.")
+
+
+@app.callback()
+def _runs() -> None:
+    """A group even while it has one command."""
+
+
+@app.command()
+def prune(
+    task: Annotated[str | None, typer.Argument(help="The task; every task where not given.")] = None,
+    *,
+    keep: Annotated[int, typer.Option(min=1, help="Newest cycles of a task whose runs stay.")] = 100,
+    yes: Annotated[bool, typer.Option("--yes", help="Delete; without it only what would go is counted.")] = False,
+    url: Annotated[str, typer.Option("--mlflow", envvar="MORROW_MLFLOW_URL", help="Address of MLflow.")],
+) -> None:
+    """Delete the runs of old cycles, their files and the fits below them.
+
+    Runs that registered versions came from stay, and so do the versions.
+    """
+    from trainer.registry import Registry
+    from trainer.retention import plan
+
+    registry = Registry(url)
+    table = Table("task", "cycles", "runs", "cycles to delete", "runs to delete")
+    for name in registry.experiments() if task is None else [task]:
+        pruning = plan(name, list(registry.past_runs(name)), registry.registered_runs(name), keep)
+        if pruning.num_runs or task is not None:
+            counts = (pruning.num_cycles, pruning.num_runs, pruning.num_doomed_cycles, len(pruning.doomed))
+            table.add_row(name, *(f"{count:,}" for count in counts))
+        for run in pruning.doomed if yes else ():
+            registry.delete_run(run.run_id)
+    console = Console()
+    console.print(table)
+    console.print(
+        "Deleted. `mlflow gc` on the server frees what its database still holds of them."
+        if yes
+        else "Nothing is deleted without --yes."
+    )

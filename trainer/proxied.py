@@ -1,0 +1,36 @@
+"""Files that MLflow keeps for us behind its own address (`--serve-artifacts`), read and deleted as any client may."""
+
+from pathlib import Path
+
+import httpx
+
+from contracts.errors import ArtefactRefused, Unavailable
+from trainer.due import REGISTRY_UNREACHABLE
+
+_SECONDS = 10
+_SECONDS_TO_DELETE = 60
+
+
+def download(server: str, path: str, target: Path) -> None:
+    """Write a file to `target`. Raises ArtefactRefused where there is none, Unavailable."""
+    try:
+        with httpx.stream("GET", _address(server, path), timeout=_SECONDS) as answer, target.open("wb") as file:
+            if answer.status_code == httpx.codes.NOT_FOUND:
+                raise ArtefactRefused(f"MLflow has no file {target.name} of this version.")
+            answer.raise_for_status()
+            for block in answer.iter_bytes():
+                file.write(block)
+    except httpx.HTTPError as error:
+        raise Unavailable(REGISTRY_UNREACHABLE) from error
+
+
+def delete(server: str, path: str) -> None:
+    """Delete a folder that is there. Raises Unavailable."""
+    try:
+        httpx.delete(_address(server, path), timeout=_SECONDS_TO_DELETE).raise_for_status()
+    except httpx.HTTPError as error:
+        raise Unavailable(REGISTRY_UNREACHABLE) from error
+
+
+def _address(server: str, path: str) -> str:
+    return f"{server}/api/2.0/mlflow-artifacts/artifacts/{path}"
