@@ -68,10 +68,10 @@ PROVEN: tuple[Mapping[str, Any], ...] = (
         "delta_max": 1.0,
     },
     {
-        "width": 64, "num_layers": 2, "num_trelu": 1, "time_width": 1, "time_linear": 1, "batch_size": 256,
-        "pretrain_epochs": 20, "pretrain_rate": 4e-3, "finetune_windows": 1, "finetune_epochs": 3,
-        "finetune_rate": 1e-3, "weight_decay": 1.0, "averaged": 0.9, "gi_weight": 0.3, "gi_pretrain": False,
-        "delta_max": 1.0,
+        "regression_loss": "absolute", "width": 64, "num_layers": 2, "num_trelu": 1, "time_width": 1,
+        "time_linear": 1, "batch_size": 256, "pretrain_epochs": 20, "pretrain_rate": 4e-3, "finetune_windows": 1,
+        "finetune_epochs": 3, "finetune_rate": 1e-3, "weight_decay": 1.0, "averaged": 0.9, "gi_weight": 0.3,
+        "gi_pretrain": False, "delta_max": 1.0,
     },
 )  # fmt: skip
 

@@ -2,8 +2,8 @@
 
 The figure of a recipe is the error matrix's, as for a task that tunes itself: log-loss, or the mean absolute error, of
 the window that follows each origin. The newest of these windows is the last before the test's. A budget bounds the
-search, and the choice says how much of it was spent. LightGBM, the rival that users would pick, is chosen with the same
-budget by the same figure at the same origins.
+search, which goes on from what an earlier one chose, and the choice says how much of it was spent. LightGBM, the rival
+that users would pick, is chosen with the same budget by the same figure at the same origins.
 """
 
 import math
@@ -15,12 +15,12 @@ import torch
 
 from benchmarks.paper.choose import Choice
 from benchmarks.paper.methods import METHODS
-from benchmarks.paper.recipes import PAPER, words
+from benchmarks.paper.recipes import PAPER, RELEASED, read_choices, words
 from benchmarks.paper.runs import cut, losses
 from benchmarks.paper.sets import PaperSet
 from benchmarks.paper.splits import Split
 from contracts.task import Training
-from trainer.space import BOOSTING, NETWORK, PROVEN, Space, calendars, suited
+from trainer.space import BOOSTING, NETWORK, PROVEN, Space, calendars, suited, value_of
 from trainer.trial_origins import OLDEST_SHARE
 from trainer.trials import (
     MAX_ORIGINS,
@@ -56,7 +56,7 @@ def choose_released(paper_set: PaperSet, method: Chosen, budget: Budget, report:
         budget,
         seed=SEED,
         seconds_now=time.monotonic,
-        first=() if method == "gbdt" else [*PROVEN, _as_settings(PAPER[base_name(paper_set.name)])],
+        first=[*_former(paper_set, method), *(() if method == "gbdt" else _tried_elsewhere(paper_set))],
         report=tell,
     )
     chosen = next(trial for trial in found.trials if trial.training == found.training)
@@ -134,6 +134,19 @@ def _cuts(paper_set: PaperSet, training: Training) -> tuple[list[Split], Trainin
 def _origin(split: Split) -> Origin:
     later = Later(split.unseen, lambda outputs: float(losses(split, outputs[None])[0]))
     return Origin(split.known, split.vocabulary_sizes, split.num_outputs, (later,))
+
+
+def _former(paper_set: PaperSet, method: Chosen) -> list[Mapping[str, Any]]:
+    """What an earlier choice for this set found: the search goes on from there."""
+    choice = read_choices(RELEASED).get(paper_set.name, {}).get(method)
+    if choice is None:
+        return []
+    training = Training.model_validate(choice["changes"])
+    return [{name: value_of(training, name) for name in (BOOSTING if method == "gbdt" else space(paper_set))}]
+
+
+def _tried_elsewhere(paper_set: PaperSet) -> list[Mapping[str, Any]]:
+    return [*PROVEN, _as_settings(PAPER[base_name(paper_set.name)])]
 
 
 def _as_settings(training: Training) -> Mapping[str, Any]:

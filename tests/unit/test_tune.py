@@ -82,6 +82,14 @@ def test_given_settings_are_tried_before_any_draw() -> None:
     assert [trial.training.width for trial in choice.trials] == [32, 128, 48]
 
 
+def test_given_settings_that_the_space_does_not_name_are_left_out() -> None:
+    planted = Planted()
+    given = [{"width": 128, "regression_loss": "absolute", "embedding": 16}]
+    budget = Budget(trials=2, seconds=1e9)
+    choice = choose(planted, BASE, SPACE, budget, seed=0, seconds_now=planted.seconds, first=given)
+    assert choice.trials[1].training == BASE.model_copy(update={"width": 128})
+
+
 def test_neighbours_of_the_best_given_recipe_are_tried_next() -> None:
     planted = Planted()
     ladder = {"width": tuple(range(1, 101)), "weight_decay": (1e-4, 1e-2, 1e-1, 1.0)}
@@ -180,6 +188,7 @@ def test_chosen_is_the_least_work_among_those_as_good_as_the_best() -> None:
     trials = [trial(1.0, 5.0, 1), trial(close, 2.0, 2), trial(far, 1.0, 3), trial(close, 2.0, 4)]
     assert pick(trials, BASE).width == 2
     assert pick(trials[:1], BASE).width == 1
+    assert pick([trial(close, 2.0, 1), trial(1.0, 2.0, 2)], BASE).width == 2
     assert pick([], BASE) == BASE
 
 
