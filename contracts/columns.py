@@ -13,10 +13,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from psycopg import sql
-from sqlalchemy import Connection, func, select
+from sqlalchemy import Connection, func, select, true
 
 from contracts.clock import EPOCH, from_micros, to_micros
-from contracts.database import events, schemas
+from contracts.database import events
+from contracts.forms import Forms, find_forms
 from contracts.task import Task
 from contracts.tuples import Survey, Vocabulary, read_pieces, survey, tuple_fields, tuple_layout
 
@@ -102,22 +103,23 @@ def _used(positions: NDArray[np.int32], known: Sequence[str]) -> tuple[NDArray[n
 def read_events(
     connection: Connection, task_id: int, task: Task, cutoff: int, *, since: int | None = None, until: int | None = None
 ) -> EventColumns:
-    """Every revision that happened before `cutoff` and was known by it, from one snapshot.
+    """Every revision that happened before `cutoff` and was known by it, from one snapshot, in the task's own form.
 
+    Which rows of other schemas count, and what of them is missing, is said in `contracts.forms`.
     With `since` and `until` only those that happened in `[since, until)`; moments in microseconds. The caller's
     transaction should be REPEATABLE READ: one scan finds the vocabularies and the number of rows, and the second, a
     COPY of fixed-width tuples, is decoded piece by piece into arrays of that size, so that nothing else takes memory.
     """
-    allowed = _allowed(task_id, task, cutoff, since, until)
+    forms = find_forms(connection, task_id, task)
+    allowed, source = _allowed(task_id, forms, cutoff, since, until), forms.source()
     driver = connection.connection.driver_connection
     assert driver is not None
     with driver.cursor() as cursor:
-        expected = survey(cursor, task, allowed)
+        expected = survey(cursor, task, source, allowed)
         columns = _empty(task, expected)
         query = sql.SQL(
-            'COPY (SELECT {} FROM events WHERE {} ORDER BY at, event_id COLLATE "C", revision)'
-            " TO STDOUT (FORMAT BINARY)"
-        ).format(tuple_fields(task, expected.seed), allowed)
+            'COPY (SELECT {} FROM {} WHERE {} ORDER BY at, event_id COLLATE "C", revision) TO STDOUT (FORMAT BINARY)'
+        ).format(tuple_fields(task, expected.seed), source, allowed)
         start = 0
         with cursor.copy(query) as copy:
             for piece in read_pieces(copy, tuple_layout(task)):
@@ -127,15 +129,10 @@ def read_events(
     return columns
 
 
-def _allowed(task_id: int, task: Task, cutoff: int, since: int | None, until: int | None) -> sql.Composed:
+def _allowed(task_id: int, forms: Forms, cutoff: int, since: int | None, until: int | None) -> sql.Composed:
     """The condition of `read_events`."""
-    allowed = sql.SQL(
-        "task_id = {task_id} AND at < {cutoff} AND known_at <= {cutoff} AND schema_id = ANY(ARRAY("
-        "SELECT id FROM schemas WHERE task_id = {task_id} AND row_schema = {row_schema}))"
-    ).format(
-        task_id=sql.Literal(task_id),
-        cutoff=sql.Literal(from_micros(cutoff)),
-        row_schema=sql.Literal(task.row_schema),
+    allowed = sql.SQL("task_id = {task_id} AND at < {cutoff} AND known_at <= {cutoff} AND {counts}").format(
+        task_id=sql.Literal(task_id), cutoff=sql.Literal(from_micros(cutoff)), counts=forms.condition()
     )
     if since is not None:
         allowed += sql.SQL(" AND at >= {}").format(sql.Literal(from_micros(since)))
@@ -188,15 +185,16 @@ def read_fingerprints(
     """
     window = func.date_bin(from_micros(task.clock.window) - EPOCH, events.c.at, from_micros(since))
     is_current = events.c.superseded_at.is_(None) | (events.c.superseded_at > from_micros(cutoff))
+    forms = find_forms(connection, task_id, task)
     rows = connection.execute(
         select(window, func.count().filter(is_current), func.count())
-        .join(schemas, schemas.c.id == events.c.schema_id)
         .where(
             events.c.task_id == task_id,
             events.c.at >= from_micros(since),
             events.c.at < from_micros(cutoff),
             events.c.known_at <= from_micros(cutoff),
-            schemas.c.row_schema == task.row_schema,
+            events.c.schema_id.in_(forms.schema_ids),
+            true() if forms.classes is None else events.c.label.in_(forms.classes),
         )
         .group_by(window)
     )

@@ -49,11 +49,12 @@ class Survey:
     seed: int
 
 
-def survey(cursor: Cursor[Any], task: Task, allowed: sql.Composable) -> Survey:
-    """Count the rows that are allowed and find the texts that occur in them, in one scan."""
+def survey(cursor: Cursor[Any], task: Task, source: sql.Composable, allowed: sql.Composable) -> Survey:
+    """Count the rows of a source that are allowed and find the texts that occur in them, in one scan."""
     columns = _text_columns(task)
-    query = sql.SQL("SELECT {} FROM events WHERE {} GROUP BY GROUPING SETS ({})").format(
+    query = sql.SQL("SELECT {} FROM {} WHERE {} GROUP BY GROUPING SETS ({})").format(
         sql.SQL(", ").join([sql.SQL("count(*)"), *columns]),
+        source,
         allowed,
         sql.SQL(", ").join([sql.SQL("()"), *(sql.SQL("({})").format(column) for column in columns)]),
     )

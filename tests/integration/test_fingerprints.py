@@ -48,11 +48,11 @@ def test_counts_are_those_of_what_is_read_as_of_any_moment(engine: Engine, schem
     assert later == {window: found for window, found in whole.fingerprints.items() if window > since}
 
 
-def test_rows_of_another_schema_are_not_counted(engine: Engine, schema: Schema) -> None:
-    wider = TASK.model_copy(update={"features": TASK.features[:1]})
+def test_rows_of_another_target_are_not_counted(engine: Engine, schema: Schema) -> None:
+    other = TASK.model_copy(update={"target": TASK.target.model_copy(update={"name": "z"})})
     with engine.begin() as connection:
-        define_task(connection, wider, START)
-        assert read_fingerprints(connection, schema.task_id, wider, cutoff_after(9), since=cutoff_after(-1)) == {}
+        define_task(connection, other, START)
+        assert read_fingerprints(connection, schema.task_id, other, cutoff_after(9), since=cutoff_after(-1)) == {}
 
 
 def test_a_window_read_alone_holds_what_it_holds_in_the_whole(engine: Engine, schema: Schema) -> None:
