@@ -78,13 +78,13 @@ def question(task: str) -> dict[str, str]:
 
 
 @contextmanager
-def running(database_url: str, mlflow_url: str, schema: Schema, folder: Path, **changes: str) -> Iterator[Api]:
+def running(database_url: str, mlflow_url: str, schema: Schema, folder: Path) -> Iterator[Api]:
     """Four workers that have all started."""
     environment = impatient_environment(database_url, mlflow_url, folder / "home") | {
         "MORROW_WORKERS": str(NUM_WORKERS),
         "MORROW_STALE_SECONDS": str(STALE_SECONDS),
         "MORROW_LOG_FORMAT": "json",
-        **changes,
+        "TMPDIR": str(folder),  # where a killed supervisor leaves what its workers told each other
     }
     log, url = folder / "log", f"http://127.0.0.1:{environment['MORROW_PORT']}"
     with process("service", environment, log) as supervisor:
