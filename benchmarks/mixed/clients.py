@@ -26,7 +26,7 @@ PREDICT: tuple[Verb, Verb] = ("GET predict", "POST predict")
 NO_ANSWER = 0
 
 _PATIENCE_SECONDS = 120.0
-_PAUSE_SECONDS = 0.02
+PAUSE_SECONDS = 0.02
 _RETRY_SECONDS = 0.1
 _NDJSON = {"Content-Type": "application/x-ndjson"}
 
@@ -72,19 +72,22 @@ class Record:
 class Client:
     """One thread's connection to one API process."""
 
-    def __init__(self, url: str, task: str, ledger: Ledger, record: Record, seed: int) -> None:
+    def __init__(
+        self, url: str, task: str, ledger: Ledger, record: Record, *, seed: int, pause: float = PAUSE_SECONDS
+    ) -> None:
         self._http = httpx.Client(base_url=url, timeout=60, params={"task": task})
         self._name = f"{seed}-{time.time_ns():x}"
         self._ledger = ledger
         self._record = record
         self._rng = np.random.default_rng(seed)
+        self._pause = pause
 
     def close(self) -> None:
         self._http.close()
 
     def produce(self, present: Present, stopping: threading.Event) -> None:
         """Single events, and now and then a correction of the last one."""
-        for k in _until(stopping):
+        for k in _until(stopping, self._pause):
             row = make_row(self._rng, f"{self._name}-{k}", self._moment(present.window, 1))
             self._deliver([row], "POST event")
             if k % 4 == 0:
@@ -92,19 +95,17 @@ class Client:
 
     def produce_many(self, present: Present, stopping: threading.Event) -> None:
         """Arrays and lines by turns."""
-        for k in _until(stopping, 10 * _PAUSE_SECONDS):
+        for k in _until(stopping, 20 * self._pause):
             rows = [
-                make_row(self._rng, f"{self._name}-{k}-{place}", self._moment(present.window, 1)) for place in range(20)
+                make_row(self._rng, f"{self._name}-{k}-{place}", self._moment(present.window, 1)) for place in range(10)
             ]
             self._deliver(rows, "POST lines" if k % 2 else "POST events")
 
     def ask(self, present: Present, stopping: threading.Event) -> None:
-        """One row by GET, or some by POST, about moments from the oldest row to beyond every horizon."""
-        for k in _until(stopping):
-            rows = [
-                make_row(self._rng, "", self._moment(0, present.window + 4)) for _ in range(1 + (k % 4 == 0) * (k % 21))
-            ]
-            self._ask(rows)
+        """One row by GET, about moments from the oldest row to beyond every horizon; by POST some of the past."""
+        for k in _until(stopping, self._pause):
+            num_rows, num_windows = (1, present.window + 4) if k % 4 else (2 + k % 31, present.window)
+            self._ask([make_row(self._rng, "", self._moment(0, num_windows)) for _ in range(num_rows)])
 
     def correct(self, row: Row) -> None:
         """Put another content in the place of an acknowledged event."""
@@ -183,7 +184,7 @@ def _is_whole(verb: Verb, body: Any, num_rows: int) -> bool:
     return bool(body["created"] + body["duplicates"] == num_rows)
 
 
-def _until(stopping: threading.Event, pause: float = _PAUSE_SECONDS) -> Iterator[int]:
+def _until(stopping: threading.Event, pause: float) -> Iterator[int]:
     k = 0
     while not stopping.wait(pause):
         yield k
@@ -191,26 +192,29 @@ def _until(stopping: threading.Event, pause: float = _PAUSE_SECONDS) -> Iterator
 
 
 @contextmanager
-def traffic(urls: Sequence[str], task: str, present: Present, ledger: Ledger, record: Record) -> Iterator[None]:
-    """While the block runs, two single producers, one of batches and two askers for each process; then all are done.
+def traffic(
+    url: str, task: str, present: Present, ledger: Ledger, record: Record, *, pause: float = PAUSE_SECONDS
+) -> Iterator[None]:
+    """While the block runs, two producers of single events, one of many and two askers; then all are done.
 
-    Raises what a client raised.
+    `pause`, in seconds, is what each takes between two requests. Raises what a client raised.
     """
     stopping = threading.Event()
-    clients = [Client(url, task, ledger, record, 10 * k + j) for k, url in enumerate(urls) for j in range(5)]
-    with ThreadPoolExecutor(len(clients)) as pool:
-        jobs = []
-        for k, client in enumerate(clients):
-            job = (client.produce, client.produce, client.produce_many, client.ask, client.ask)[k % 5]
-            jobs.append(pool.submit(job, present, stopping))
-        try:
-            yield
-        finally:
-            stopping.set()
-    for done in jobs:
-        done.result()
-    for client in clients:
-        client.close()
+    clients = [Client(url, task, ledger, record, seed=seed, pause=pause) for seed in range(5)]
+    one, other, many, asker, second = clients
+    try:
+        with ThreadPoolExecutor(len(clients)) as pool:
+            runs = (one.produce, other.produce, many.produce_many, asker.ask, second.ask)
+            jobs = [pool.submit(run, present, stopping) for run in runs]
+            try:
+                yield
+            finally:
+                stopping.set()
+        for done in jobs:
+            done.result()
+    finally:
+        for client in clients:
+            client.close()
 
 
 def fill_history(client: Client, prefix: str) -> None:

@@ -101,8 +101,11 @@ class Outcome:
             "slowest_seconds": self.record.slowest_seconds,
             "story": self.told,
             "audit": asdict(self.audit),
-            "verdict": asdict(self.verdict),
-            "faults": self.record.faults,
+            "answers_of": dict(self.verdict.answers_of),
+            "num_refusals": self.verdict.num_refusals,
+            "largest_difference": self.verdict.largest_difference,
+            "latest_seconds": self.verdict.latest_seconds,
+            "faults": [*self.record.faults, *self.verdict.faults],
             "memory": {"samples": self.memory.samples, "slope": self.memory.slope, "growth": self.memory.growth},
             "hardware": hardware(),
         }
@@ -141,9 +144,9 @@ def measure(seconds: float, console: Console) -> Outcome:
                 api.put(f"/tasks/{TASK}", json=spec).raise_for_status()
                 fill_history(client, "history")
                 stage = Stage(api, TASK, present, ledger, client, stack.check)
-                with traffic([url], TASK, present, ledger, record), _sampled() as samples:
+                retrain(stage)
+                with traffic(url, TASK, present, ledger, record), _sampled() as samples:
                     began = time.monotonic()
-                    retrain(stage)
                     for act in cycle(ACTS):
                         act(stage)
                         if time.monotonic() - began >= seconds:

@@ -1,6 +1,7 @@
 """The real processes of Morrow, started as an operator would, and what the outside sees of them."""
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -38,14 +39,25 @@ def impatient_environment(database_url: str, mlflow_url: str, home: Path) -> dic
 @contextmanager
 def process(module: str, environment: dict[str, str], log: Path) -> Iterator["subprocess.Popen[bytes]"]:
     """`python -m MODULE` in a process group of its own."""
+    started = start(module, environment, log)
+    try:
+        yield started
+    finally:
+        stop(started)
+
+
+def start(module: str, environment: dict[str, str], log: Path) -> "subprocess.Popen[bytes]":
+    """The same for whoever ends it otherwise."""
     with log.open("ab") as stream:
-        started = subprocess.Popen(
+        return subprocess.Popen(
             [sys.executable, "-m", module], env=environment, stdout=stream, stderr=stream, start_new_session=True
         )
-        try:
-            yield started
-        finally:
-            stop(started)
+
+
+def kill(started: "subprocess.Popen[bytes]") -> None:
+    """kill -9 a process and its group."""
+    os.killpg(started.pid, signal.SIGKILL)
+    started.wait()
 
 
 def wait_for(what: str, check: Callable[[], Any], log: Path, seconds: float = 120) -> Any:

@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
+from statistics import median
 
 import httpx
 import psutil
@@ -80,7 +81,7 @@ def test_a_hundred_swaps_leave_no_error_no_memory_and_no_copies_behind(
 
     kept = {path.name for path in (home / "models" / task.name).iterdir()}
     for name, sizes in (("resident", resident), ("proportional", proportional)):
-        first, last = (sizes[k - 1] / 2**20 for k in (FIRST_MEASURED, NUM_SWAPS))
+        first, last = (size_around(sizes, swap) for swap in (FIRST_MEASURED, NUM_SWAPS))
         tell(f"{name} memory after swap {FIRST_MEASURED} {first:.1f} MiB, after swap {NUM_SWAPS} {last:.1f} MiB")
     tell(f"answers by status and version: {dict(heard)}")
     assert {status for status, _ in heard} == {200}
@@ -88,7 +89,13 @@ def test_a_hundred_swaps_leave_no_error_no_memory_and_no_copies_behind(
     assert log.read_text().count('"model.swapped"') == NUM_SWAPS + 1
     assert kept == {"current.json", versions[(NUM_SWAPS - 1) % NUM_VERSIONS], versions[(NUM_SWAPS - 2) % NUM_VERSIONS]}
     # Not the proportional share: it moves with whoever else maps the same libraries.
-    assert resident[-1] <= (1 + MOST_GROWTH) * resident[FIRST_MEASURED - 1], [size >> 20 for size in resident]
+    most = (1 + MOST_GROWTH) * size_around(resident, FIRST_MEASURED)
+    assert size_around(resident, NUM_SWAPS) <= most, [size >> 20 for size in resident]
+
+
+def size_around(sizes: list[int], swap: int) -> float:
+    """MiB after a swap: the median of up to five swaps around, for a load in progress takes some for a moment."""
+    return median(sizes[swap - 3 : swap + 2]) / 2**20
 
 
 def ask_on(url: str, question: dict[str, str], stopping: threading.Event) -> Counter[tuple[int, str]]:
