@@ -24,8 +24,9 @@ if TYPE_CHECKING:
 # Share of the best error. All recipes are tried with the same seeds on the same rows, so that small gains are real: on
 # House, ten neighbours of one recipe erred by 9.77 to 9.82, and another loss by 9.89.
 SLACK = 0.003
-# A recipe that takes so many times the work of the task's own is not tried.
-MOST_WORK = 16.0
+# A recipe that takes so many times the work of the task's own is not tried, unless that is little of the budget: the
+# smaller the rows, the less a default says of what a search can afford.
+MOST_WORK, LITTLE_SHARE = 16.0, 0.1
 _NUM_DRAWN_BLINDLY = 10
 # Neighbours of the best recipe that was given, and in how many settings each differs.
 _NUM_NEIGHBOURS, _NUM_STEPS = 8, 4
@@ -115,7 +116,7 @@ def choose(
             continue
         began = seconds_now()
         scoring = _prepare(score, training, watch)
-        if scoring is None or (trials and scoring.work > MOST_WORK * trials[0].work):
+        if scoring is None or (trials and scoring.work > most_work(trials[0], budget)):
             _tell(study, sampled, None)
             continue
         outcome, error = _carry_out(scoring, sampled)
@@ -124,6 +125,11 @@ def choose(
         trials.append(Trial(training, outcome, error, scoring.work, seconds_now() - began))
         report(trials[-1])
     return Choice(pick(trials, base), tuple(trials))
+
+
+def most_work(first: Trial, budget: Budget) -> float:
+    """Work beyond which a recipe is too dear to be tried, by that of the task's own and by the budget's seconds."""
+    return max(MOST_WORK * first.work, LITTLE_SHARE * budget.seconds)
 
 
 def pick(trials: Sequence[Trial], base: Training) -> Training:

@@ -157,14 +157,15 @@ def test_a_loss_that_is_not_finite_costs_one_trial() -> None:
     assert choice.training.width in (32, 128)
 
 
-def test_recipes_that_take_much_more_work_than_the_task_s_own_are_not_tried() -> None:
-    planted = Planted()
+@pytest.mark.parametrize(("seconds", "is_tried"), [(10 * MOST_WORK, False), (10 * MOST_WORK + 11, True)])
+def test_dear_recipes_are_tried_only_where_they_take_little_of_the_budget(seconds: float, is_tried: bool) -> None:
+    planted = Planted(seconds_a_bunch=0.1)
 
     def score(training: Training, watch: Watch) -> Scoring:
         return Scoring(MOST_WORK + 1 if training.width == 64 else 1.0, planted.bunches(training, watch))
 
-    choice = choose(score, BASE, SPACE, LONG, seed=0, seconds_now=planted.seconds)
-    assert 64 not in {trial.training.width for trial in choice.trials}
+    choice = choose(score, BASE, SPACE, Budget(24, seconds), seed=0, seconds_now=planted.seconds)
+    assert (64 in {trial.training.width for trial in choice.trials}) == is_tried
 
 
 def test_a_recipe_whose_history_is_too_short_is_no_trial() -> None:
