@@ -1,4 +1,5 @@
-"""The error matrix as a table that people read: a row for each origin, a column for each target window.
+"""The error matrix as a table that people read: a row for each origin, a column for each target window,
+the newest of both first.
 
 The shade of a cell only repeats its number, for the eye: seven levels between the least and the largest error shown.
 """
@@ -27,7 +28,7 @@ class Heat:
 
 @dataclass(frozen=True)
 class HeatTable:
-    """Target windows (starts, oldest first), and origins, newest first, with a cell or None for each window."""
+    """Target windows (starts) and origins, newest first; each origin with a cell or None for each window."""
 
     windows: tuple[str, ...]
     rows: tuple[tuple[str, tuple[Heat | None, ...]], ...]
@@ -38,7 +39,7 @@ class HeatTable:
 def tabulate(marks: Sequence[Mark], method: str, error_name: str, clock: Clock) -> HeatTable | None:
     """The newest origins and windows of one method's finite errors; None where there are none."""
     found = [mark for mark in marks if mark.method == method and math.isfinite(error_of(mark, error_name))]
-    windows = sorted({mark.window for mark in found})[-MAX_WINDOWS:]
+    windows = sorted({mark.window for mark in found}, reverse=True)[:MAX_WINDOWS]
     origins = sorted({mark.origin for mark in found if mark.window in windows}, reverse=True)[:MAX_ORIGINS]
     cells = {(mark.origin, mark.window): mark for mark in found if mark.origin in origins and mark.window in windows}
     if not cells:

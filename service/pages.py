@@ -6,6 +6,7 @@ through the API that programs use.
 """
 
 import hashlib
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -15,7 +16,6 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse
 
 from contracts.clock import to_micros
-from contracts.cycles import Cycle
 from contracts.errors import Unavailable
 from contracts.task import Task
 from service.cycles import describe_cycle
@@ -76,7 +76,9 @@ def pages_router(store: Store, follower: Follower, settings: ServiceSettings, me
 
     @router.get("/pages/{task}/events")
     async def get_events(name: TaskInPath) -> HTMLResponse:
-        intake = await store.run(lambda connection: read_intake(connection, name, datetime.now(UTC)))
+        intake = None
+        with suppress(Unavailable):
+            intake = await store.run(lambda connection: read_intake(connection, name, datetime.now(UTC)))
         return answer_page("events.html", "/pages/" + name, intake=intake)
 
     @router.get("/docs")
@@ -154,8 +156,7 @@ def _mark(board: Board | None, forecaster: Forecaster | None) -> str:
     """Changes whenever pictures and tables would show something new."""
     seen: list[object] = [None if forecaster is None else (forecaster.version, forecaster.valid_until)]
     if board is not None:
-        newest: Cycle | None = board.newest
-        seen += [None if newest is None else (newest.cycle_id, newest.state), len(board.marks)]
+        seen += [(cycle.cycle_id, cycle.state, cycle.step, cycle.override_reason) for cycle in board.cycles]
         seen += [board.releases[0].release_id if board.releases else None]
-        seen += [(found.age, found.num_rows) for found in board.standing.realised]
+        seen += [(mark.origin, mark.window, mark.num_rows) for mark in board.marks]
     return hashlib.sha256(repr(seen).encode()).hexdigest()[:16]

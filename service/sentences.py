@@ -120,11 +120,11 @@ def _tell_cycles(task: Task, standing: Standing | None, now: datetime, cycle_lim
     last = standing.last_ended if standing else None
     newest = standing.recent[0] if standing and standing.recent else None
     if standing is not None and (stale := why_stale(task, standing, now, cycle_limit)):
-        said.append(Sentence("bad", f"No new version for too long: {stale.rstrip('.')}."))
+        said.append(Sentence("bad", _end(f"No new version for too long: {stale}")))
     elif last is not None and last.state != "released":
         tone: Tone = "bad" if last.state == "failed" else "warn"
-        because = f": {last.reason.rstrip('.')}" if last.reason else ""
-        said.append(Sentence(tone, f"The cycle of {_say(last.cutoff)} {_ENDINGS[last.state]}{because}."))
+        because = f": {last.reason}" if last.reason else ""
+        said.append(Sentence(tone, _end(f"The cycle of {_say(last.cutoff)} {_ENDINGS[last.state]}{because}")))
     if standing is not None and standing.num_failed > 1:
         said.append(Sentence("bad", f"The last {standing.num_failed} cycles failed."))
     if standing is not None and (better := standing.better_method):
@@ -140,6 +140,11 @@ def _tell_cycles(task: Task, standing: Standing | None, now: datetime, cycle_lim
 
 
 _ENDINGS = {"held": "was held", "skipped": "was skipped", "failed": "failed"}
+
+
+def _end(sentence: str) -> str:
+    """With a full stop, unless what it quotes has an end of its own."""
+    return sentence if sentence.endswith((".", "?", "!")) else f"{sentence}."
 
 
 def _say(micros: int) -> str:

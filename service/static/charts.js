@@ -7,6 +7,13 @@ const drawn = new Map();
 const figure = (value) => (value == null ? "–" : Number(value.toPrecision(4)).toString());
 const moment = (seconds) => new Date(seconds * 1000).toISOString().slice(0, 19).replace("T", " ") + "Z";
 
+
+// A tick as a date, and as a time of day where ticks are closer than a day.
+function shorten(at, ticks) {
+  const text = moment(at);
+  return ticks.length > 1 && ticks[1] - ticks[0] < 86400 ? `${text.slice(5, 10)} ${text.slice(11, 16)}` : text.slice(0, 10);
+}
+
 const axes = (x) => [
   { stroke: colour("--soft"), grid: { stroke: colour("--line") }, ticks: { stroke: colour("--line") }, ...x },
   { stroke: colour("--soft"), grid: { stroke: colour("--line") }, ticks: { stroke: colour("--line") }, size: 60 },
@@ -47,7 +54,7 @@ function pathOptions(path) {
   return {
     data: [path.at, ...path.lines.map((each) => each.values), ...(hasBand ? [path.high, path.low] : [])],
     scales: { x: { time: true } },
-    axes: axes({}),
+    axes: axes({ space: 90, values: (_, ticks) => ticks.map((at) => shorten(at, ticks)) }),
     tzDate: (seconds) => uPlot.tzDate(new Date(seconds * 1000), "Etc/UTC"),
     bands: hasBand ? [band(lines.length + 1, lines.length + 2, strokes[0])] : [],
     series: [

@@ -16,6 +16,16 @@ document.addEventListener("htmx:responseError", (event) => {
   askForKey("This key is not valid.");
 });
 
+// What cannot be renewed any more says so, and since when it is old.
+document.addEventListener("htmx:afterRequest", (event) => {
+  const lost = document.getElementById("lost");
+  if (event.detail.successful) lost.hidden = true;
+  else if (lost.hidden) {
+    lost.textContent = `Morrow does not answer: what is shown is as of ${new Date().toISOString().slice(11, 16)}Z.`;
+    lost.hidden = event.detail.xhr.status === 401;
+  }
+});
+
 // What has not changed is left alone, so that no screen reader tells it again.
 document.addEventListener("htmx:beforeSwap", (event) => {
   const { target, serverResponse } = event.detail;

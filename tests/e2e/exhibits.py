@@ -1,0 +1,146 @@
+"""A store and a home with something of everything that the dashboard shows, as cycles and producers leave them."""
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Engine
+
+from contracts.calibration import LEVELS, AgeQuantiles, Calibration
+from contracts.catalog import Schema, define_task
+from contracts.cells import Cell, record_cells
+from contracts.clock import format_moment, to_micros
+from contracts.events import Event, Rejection, append_events, record_rejections
+from contracts.manifest import AgeError
+from contracts.releases import record_release
+from contracts.task import Task
+from service.copies import Current, write_current
+from tests.integration.artefacts import WEEK, write_version
+from tests.integration.releasing import run_cycle
+from tests.integration.serving import TASK
+
+MARKUP = "<script>document.title = 'owned'</script><img src=x onerror=\"document.title = 'owned'\">"
+CLASSES = ["late & <b>sorry</b>", "on_time"]
+HORIZON = 3
+
+
+def define(engine: Engine, name: str, now: datetime, **changes: Any) -> Schema:
+    """A task, defined a year ago."""
+    target = {"name": "outcome", "kind": "classification", "classes": CLASSES}
+    spec = {**TASK, "name": name, "target": target, **changes}
+    with engine.begin() as connection:
+        return define_task(connection, Task.model_validate(spec), now - timedelta(days=365))[0]
+
+
+def fill(engine: Engine, schema: Schema, home: Path, now: datetime, *, is_closed: bool = False) -> int:
+    """A task whose version 7 answers, or whose horizon is closed; returns its cutoff.
+
+    The cutoff lies one to two windows before `now`: a release of then, and four before it.
+    """
+    task = schema.task
+    cutoff = task.clock.window_start(to_micros(now)) - WEEK
+    post_events(engine, schema, cutoff, num_windows=20)
+    for place, version in enumerate(["3", "4", "5", "7"]):
+        _release(engine, schema, version, cutoff - (3 - place) * WEEK)
+    _score(engine, schema, cutoff)
+    _run_cycles(engine, schema, cutoff)
+    valid_until = cutoff + HORIZON * WEEK
+    if is_closed:
+        valid_until = cutoff
+        reason = f"an error above its limit {MARKUP}"
+        _note(engine, schema, "7", "close", valid_until=valid_until, reason=reason, verdict={"rule": "limit"})
+    ages = [AgeError(age, 6, (44 + 2 * age) / 100, 0.36, (52 + 3 * age) / 100, 0.6) for age in range(HORIZON)]
+    quantile = 1.5 if task.target.kind == "regression" else 0.6
+    calibration = Calibration(1.0, [AgeQuantiles(age, 500, [quantile] * len(LEVELS)) for age in range(HORIZON)])
+    spec = {"target": task.target.model_dump(mode="json")}
+    folder = write_version(
+        home / "models" / task.name / "7",
+        task=task.name,
+        spec=spec,
+        horizon=HORIZON,
+        cutoff=cutoff,
+        trained_from=cutoff - 20 * WEEK,
+        recipe=task.recipe,
+        classes=CLASSES if task.is_classification else [],
+        ages=ages,
+        calibration=calibration,
+    )
+    write_current(folder.parent, Current("7", valid_until))
+    return cutoff
+
+
+def post_events(engine: Engine, schema: Schema, until: int, num_windows: int) -> None:
+    """Rows in each of so many windows before a moment, and a refused one."""
+    label = CLASSES[0] if schema.task.is_classification else "1.5"
+    rows = [
+        Event(f"e{window}-{number}", at, at, (1400.0, 3.5), ("UA",), label)
+        for window in range(num_windows)
+        for number in range(12 + 7 * window % 23)
+        for at in [until - (window + 1) * WEEK + number * 3_600_000_000]
+    ]
+    moment = datetime.now(UTC)
+    with engine.begin() as connection:
+        append_events(connection, schema, rows, moment)
+        record_rejections(connection, schema.task_id, [Rejection("bad", MARKUP, "{}")], moment)
+
+
+def _release(engine: Engine, schema: Schema, version: str, cutoff: int) -> None:
+    promise = {"cutoff": format_moment(cutoff), "recipe": schema.task.recipe, "horizon": HORIZON}
+    why = f"better than naive {MARKUP}"
+    _note(engine, schema, version, "release", valid_until=cutoff + HORIZON * WEEK, reason=why, verdict=promise)
+    if version == "4":
+        why = "0.9 is above its limit 0.6"
+        _note(engine, schema, version, "close", valid_until=cutoff + WEEK, reason=why, verdict={"rule": "limit"})
+
+
+def _note(
+    engine: Engine, schema: Schema, version: str, action: Any, *, valid_until: int, reason: str, verdict: dict[str, Any]
+) -> None:
+    with engine.begin() as connection:
+        record_release(
+            connection,
+            schema.task_id,
+            version,
+            action=action,
+            valid_until=valid_until,
+            actor="trainer",
+            reason=reason,
+            now=datetime.now(UTC),
+            verdict=verdict,
+        )
+
+
+def _score(engine: Engine, schema: Schema, cutoff: int) -> None:
+    """Errors that grow with age, of ten origins; the newest window is a first look."""
+    cells = [
+        Cell(
+            origin,
+            origin + age * WEEK,
+            schema.task.training.method,
+            40 + age,
+            0.4 + 0.03 * age + 0.02 * (place % 3),
+            0.2 + 0.01 * age,
+            is_complete=origin + age * WEEK < cutoff,
+        )
+        for place in range(10)
+        for origin in [cutoff - place * WEEK]
+        for age in range(4)
+        if origin + age * WEEK <= cutoff
+    ]
+    with engine.begin() as connection:
+        record_cells(connection, schema.task_id, schema.task.recipe, cells, datetime.now(UTC))
+
+
+def _run_cycles(engine: Engine, schema: Schema, cutoff: int) -> None:
+    """One of every ending, the newest held by a rule that an admin may overrule."""
+    rules = [
+        {"rule": "min_rows", "passed": True, "value": 640.0, "threshold": 100.0, "reason": None},
+        {"rule": "horizon", "passed": True, "value": 3.0, "threshold": 1.0, "reason": None},
+    ]
+    suspect = {"rule": "newest_window", "passed": False, "value": 0.71, "threshold": 0.6, "reason": MARKUP}
+    run_cycle(engine, schema, cutoff - 2 * WEEK, "failed", MARKUP)
+    run_cycle(engine, schema, cutoff - WEEK, "skipped", "too few rows (12)")
+    verdict = {"passed": True, "reason": None, "decisions": rules}
+    run_cycle(engine, schema, cutoff, "released", None, version="7", num_rows=640, verdict=verdict)
+    held = {"passed": False, "reason": "the newest window is suspect", "decisions": [*rules, suspect]}
+    run_cycle(engine, schema, cutoff + WEEK, "held", "the newest window is suspect", num_rows=655, verdict=held)

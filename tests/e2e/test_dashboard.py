@@ -1,0 +1,297 @@
+"""The dashboard in a real browser: every screen, a prediction, keys, and the buttons that steer."""
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import httpx
+import pytest
+from playwright.sync_api import Browser, Page, expect
+from sqlalchemy import Engine
+
+from contracts.catalog import Schema
+from contracts.clock import format_moment, to_micros
+from contracts.cycles import list_cycles
+from contracts.keys import Scope, add_key
+from contracts.releases import list_releases
+from tests.e2e.browsing import contrast, open_browser, unnamed, watch
+from tests.e2e.exhibits import HORIZON, MARKUP, define, fill, post_events
+from tests.e2e.processes import impatient_environment, process, wait_for
+from tests.integration.artefacts import WEEK
+from tests.integration.releasing import note, publish_and_release, run_cycle
+
+WAIT = 60_000  # milliseconds
+DEAD = "postgresql+psycopg://morrow@127.0.0.1:1/none"
+TEXTS = "p, li, td, th, dt, dd, small, label, a, h1, h2, h3, button, summary, .badge, output"
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with open_browser() as browser:
+        yield browser
+
+
+@contextmanager
+def api(database_url: str, home: Path, mlflow_url: str = "") -> Iterator[str]:
+    """The address of a real API process that has loaded what lies in its home."""
+    environment = impatient_environment(database_url, mlflow_url, home)
+    url, log = f"http://127.0.0.1:{environment['MORROW_PORT']}", home / "api.log"
+    with process("service", environment, log):
+        wait_for("the API", lambda: _answers(url), log)
+        yield url
+
+
+def _answers(url: str) -> bool:
+    try:
+        return httpx.get(f"{url}/livez", timeout=5).status_code == 200
+    except httpx.TransportError:
+        return False
+
+
+def make_key(engine: Engine, name: str, *scopes: Scope) -> str:
+    with engine.begin() as connection:
+        return add_key(connection, name, scopes, None, datetime.now(UTC))
+
+
+def ask(page: Page, **features: str) -> None:
+    """Fill in the form and press its button."""
+    for name, value in features.items():
+        page.fill(f"#ask-{name}", value)
+    page.get_by_role("button", name="Predict").click()
+
+
+def test_every_screen_is_named_readable_and_fits(
+    browser: Browser, database_url: str, engine: Engine, tmp_path: Path
+) -> None:
+    now = datetime.now(UTC)
+    fill(engine, define(engine, "valid", now), tmp_path, now)
+    fill(engine, define(engine, "closed", now), tmp_path, now, is_closed=True)
+    fill(engine, define(engine, "expired", now), tmp_path, now - timedelta(days=4000))
+    define(engine, "empty", now)
+    young = define(engine, "young", now)
+    post_events(engine, young, young.task.clock.window_start(to_micros(now)), num_windows=2)
+    said = {
+        "": "Version 7 expired at",
+        "pages/valid": "Version 7 answers for moments from",
+        "pages/closed": "The horizon of version 7 was closed at",
+        "pages/expired": "Now lies",
+        "pages/empty": "No event is stored.",
+        "pages/young": "2 more complete windows with events are needed",
+        "docs": "/tasks/{task}/override",
+    }
+    with api(database_url, tmp_path) as url:
+        for scheme, width in (("light", 1200), ("dark", 1200), ("light", 400)):
+            watched = watch(browser, scheme=scheme, width=width)
+            for path, words in said.items():
+                page = watched.open(f"{url}/{path}")
+                where = f"/{path}, {scheme}, {width} pixels wide"
+                expect(page.locator("main")).to_contain_text(words)
+                for details in page.locator("details").all():
+                    details.evaluate("element => { element.open = true; }")
+                assert page.evaluate("document.documentElement.scrollWidth") <= width, where
+                assert unnamed(page) == [], where
+                assert contrast(page, TEXTS) >= 4.5, where
+                assert page.title() != "owned"
+            assert watched.errors == []
+            assert {re.sub(r"^(https?://[^/]+).*", r"\1", asked) for asked in watched.requests} == {url}
+
+
+def test_pictures_stand_beside_the_same_figures(
+    browser: Browser, database_url: str, engine: Engine, tmp_path: Path
+) -> None:
+    now = datetime.now(UTC)
+    cutoff = fill(engine, define(engine, "flights", now), tmp_path, now)
+    with api(database_url, tmp_path) as url:
+        page = watch(browser).open(f"{url}/pages/flights")
+        assert page.locator(".timeline .bar").count() == 4
+        assert page.locator(".timeline .bar.champion").count() == page.locator(".timeline .now").count() == 1
+        assert page.locator(".timeline .lost").count() == 1
+        assert page.locator("[data-chart=errors] canvas").count() == 1
+        assert page.locator(".bars .count").count() == 20
+        expect(page.locator("#events")).to_contain_text("Rows refused in the last day: 1")
+        newest = page.locator(".heat tbody tr").nth(1)
+        expect(newest.locator("th")).to_have_text(format_moment(cutoff - WEEK)[:10])
+        expect(newest.locator("td").nth(0)).to_have_text("0.4500*")
+        expect(newest.locator("td").nth(1)).to_have_text("0.4200")
+        page.get_by_text("Verdict: 3 rules").click()
+        broken = page.get_by_role("row", name="newest window broken")
+        expect(broken).to_contain_text("0.7100")
+        expect(broken).to_contain_text(MARKUP)
+
+
+def test_a_prediction_is_drawn_up_to_the_horizon(
+    browser: Browser, database_url: str, engine: Engine, tmp_path: Path
+) -> None:
+    now = datetime.now(UTC)
+    cutoff = fill(engine, define(engine, "flights", now), tmp_path, now)
+    fill(engine, define(engine, "prices", now, target={"name": "price", "kind": "regression"}), tmp_path, now)
+    until = format_moment(cutoff + HORIZON * WEEK)
+    with api(database_url, tmp_path) as url:
+        watched = watch(browser)
+        for task in ("flights", "prices"):
+            page = watched.open(f"{url}/pages/{task}")
+            ask(page, distance="-3000", carrier="<b>UA</b>", wind="2.5")
+            rows = page.locator("#answer .wide tbody tr")
+            expect(rows).to_have_count(7)
+            assert page.locator("#answer canvas").count() == 1
+            expect(rows.last.locator("th")).to_have_text(until.replace("T", " "))
+            asked = {"task": task, "at": until, "distance": "-3000", "carrier": "<b>UA</b>", "wind": "2.5"}
+            answer = httpx.get(f"{url}/predict", params={**asked, "coverage": "0.9"}).json()
+            cells = [cell.inner_text() for cell in rows.last.locator("td").all()]
+            if task == "flights":
+                assert float(cells[2]) == pytest.approx(answer["probabilities"]["on_time"], rel=1e-3)
+                assert cells[3] == ", ".join(answer["prediction_set"])
+            else:
+                assert float(cells[0]) == pytest.approx(answer["mean"], rel=1e-3)
+                assert [float(end) for end in cells[1].split(" … ")] == pytest.approx(answer["interval"], rel=1e-3)
+        page.fill("#ask-at", format_moment(cutoff + 52 * WEEK)[:19])
+        page.get_by_role("button", name="Predict").click()
+        expect(page.locator("#answer")).to_contain_text("outside the validated horizon")
+        assert watched.errors == []
+
+
+def test_what_changes_shows_by_itself_and_disturbs_nothing(
+    browser: Browser, database_url: str, engine: Engine, tmp_path: Path
+) -> None:
+    now = datetime.now(UTC)
+    schema = define(engine, "flights", now)
+    cutoff = fill(engine, schema, tmp_path, now)
+    with api(database_url, tmp_path) as url:
+        watched = watch(browser)
+        page = watched.open(f"{url}/pages/flights")
+        page.get_by_text("Verdict: 3 rules").click()
+        page.fill("#rollback-reason", "still being written")
+        note(engine, schema, "7", "close", valid_until=cutoff, reason="an error above its limit")
+        run_cycle(engine, schema, cutoff - 3 * WEEK, "requested")
+        expect(page.locator("#state")).to_contain_text("was closed at", timeout=WAIT)
+        expect(page.locator("#board")).to_contain_text("requested", timeout=WAIT)
+        expect(page.locator("#board")).to_contain_text("an error above its limit", timeout=WAIT)
+        expect(page.get_by_role("row", name="newest window broken")).to_be_visible()
+        expect(page.locator("#rollback-reason")).to_have_value("still being written")
+        assert page.locator("[data-chart=errors] canvas").count() == 1
+        assert watched.errors == []
+
+
+def test_a_page_asks_for_a_key_and_keeps_it_in_the_tab(
+    browser: Browser, database_url: str, engine: Engine, tmp_path: Path
+) -> None:
+    now = datetime.now(UTC)
+    fill(engine, define(engine, "flights", now), tmp_path, now)
+    reader, admin = make_key(engine, "reader", "predict"), make_key(engine, "boss", "admin")
+    with api(database_url, tmp_path) as url:
+        watched = watch(browser)
+        page = watched.open(f"{url}/pages/flights")
+        expect(page.get_by_role("dialog")).to_be_visible()
+        assert "Version 7" not in page.content()
+        page.keyboard.type("morrow-none-none")
+        page.keyboard.press("Enter")
+        expect(page.get_by_role("alert")).to_have_text("This key is not valid.")
+        page.get_by_label("Key", exact=True).fill(reader)
+        page.keyboard.press("Enter")
+        expect(page.locator("#state")).to_contain_text("Version 7 answers", timeout=WAIT)
+        assert page.locator("[data-chart=errors] canvas").count() == 1
+        ask(page, distance="900", carrier="UA")
+        expect(page.locator("#answer .wide tbody tr")).to_have_count(7)
+        page.get_by_role("button", name="Cycle now").click()
+        expect(page.locator("form[data-post$=cycles] output")).to_contain_text("The key does not allow this")
+        with engine.connect() as connection:
+            assert len(list_cycles(connection, 1)) == 4
+        page.get_by_role("button", name="Key in use").click()
+        page.get_by_label("Key", exact=True).fill(admin)
+        page.get_by_role("button", name="Use it").click()
+        expect(page.locator("#state")).to_contain_text("Version 7 answers", timeout=WAIT)
+        page.fill("#override-reason", "looked at it")
+        page.get_by_role("button", name="Override", exact=True).click()
+        expect(page.locator("form:has(#override-reason) output")).to_contain_text("Done: override of version 7")
+        with engine.connect() as connection:
+            newest = list_releases(connection, 1)[0]
+        assert (newest.action, newest.actor, newest.reason) == ("override", "boss", "looked at it")
+        kept = page.evaluate("[JSON.stringify(sessionStorage), JSON.stringify(localStorage), document.cookie].join()")
+        assert kept.count(admin) == 1
+        assert page.evaluate("sessionStorage.getItem('morrow.key')") == admin
+        assert not [asked for asked in watched.requests if "morrow-" in asked]
+        page.get_by_role("button", name="Key in use").click()
+        page.get_by_role("button", name="Forget it").click()
+        expect(page.get_by_role("dialog")).to_be_visible()
+        assert page.evaluate("sessionStorage.getItem('morrow.key')") is None
+        assert watched.errors == []
+
+
+def test_buttons_steer_through_the_api(
+    browser: Browser, database_url: str, engine: Engine, mlflow_url: str, tmp_path: Path
+) -> None:
+    now = datetime.now(UTC)
+    schema = define(engine, f"flights_{now:%H%M%S%f}", now)
+    former = publish_and_release(mlflow_url, engine, schema, tmp_path / "former")
+    newer = publish_and_release(mlflow_url, engine, schema, tmp_path / "newer")
+    held = {"decisions": [{"rule": "newest_window", "passed": False, "reason": "suspect"}]}
+    suspect = run_cycle(engine, schema, to_micros(now) // WEEK * WEEK - 3 * WEEK, "held", "suspect", verdict=held)
+    home = tmp_path / "home"
+    home.mkdir()
+    with api(database_url, home, mlflow_url) as url:
+        wait_for("the newer version", lambda: _version(url, schema) == newer, home / "api.log")
+        watched = watch(browser)
+        page = watched.open(f"{url}/pages/{schema.task.name}")
+        page.get_by_role("button", name="Cycle now").click()
+        expect(page.locator("form[data-post$=cycles] output")).to_contain_text("is requested")
+        page.fill("#held-reason", "it is right")
+        page.get_by_role("button", name="Release it").click()
+        expect(page.locator("#board")).to_contain_text("Overruled by admin: it is right", timeout=WAIT)
+        page.fill("#rollback-reason", "worse")
+        page.get_by_role("button", name="Roll back").click()
+        expect(page.locator("form[data-post$=rollback] output")).to_contain_text(f"Done: rollback of version {former}")
+        expect(page.locator("#state")).to_contain_text(f"Version {former} expired", timeout=WAIT)
+        with engine.connect() as connection:
+            cycles = list_cycles(connection, schema.task_id)
+        again = [cycle for cycle in cycles if cycle.cutoff == suspect.cutoff and cycle.state == "requested"]
+        assert [cycle.override_reason for cycle in again] == ["it is right"]
+        assert watched.errors == []
+
+
+def _version(url: str, schema: Schema) -> str | None:
+    champion = httpx.get(f"{url}/tasks/{schema.task.name}", timeout=20).json()["champion"]
+    return None if champion is None else str(champion["version"])
+
+
+def test_without_a_database_a_page_says_so_and_still_predicts(browser: Browser, engine: Engine, tmp_path: Path) -> None:
+    now = datetime.now(UTC)
+    fill(engine, define(engine, "flights", now), tmp_path, now)
+    with api(DEAD, tmp_path) as url:
+        watched = watch(browser)
+        expect(watched.open(url).locator("main")).to_contain_text("Predictions go on from local copies.")
+        page = watched.open(f"{url}/pages/flights")
+        expect(page.locator("#state")).to_contain_text("history and events cannot be shown")
+        assert page.locator("[data-chart=errors] canvas").count() == 1
+        ask(page, distance="900", carrier="UA")
+        expect(page.locator("#answer .wide tbody tr")).to_have_count(7)
+        expect(page.locator("#events")).to_contain_text("cannot be counted")
+        assert watched.errors == []
+    expect(page.locator("#lost")).to_contain_text("Morrow does not answer", timeout=WAIT)
+
+
+def test_all_of_it_is_reached_by_the_keyboard(
+    browser: Browser, database_url: str, engine: Engine, tmp_path: Path
+) -> None:
+    now = datetime.now(UTC)
+    fill(engine, define(engine, "flights", now), tmp_path, now)
+    with api(database_url, tmp_path) as url:
+        page = watch(browser, width=400).open(f"{url}/pages/flights")
+        page.keyboard.press("Tab")
+        expect(page.get_by_role("link", name="Skip to the content")).to_be_focused()
+        page.keyboard.press("Enter")
+        expect(page.locator("main")).to_be_focused()
+        wanted = page.locator("main a, main input:not([type=hidden]), main select, main button, main summary").all()
+        reached = set()
+        for _ in range(120):
+            page.keyboard.press("Tab")
+            reached.add(page.evaluate("document.activeElement.id || document.activeElement.textContent.trim()"))
+        for element in wanted:
+            if element.is_visible():
+                assert element.evaluate("element => element.id || element.textContent.trim()") in reached
+        page.get_by_role("button", name="Use a key").press("Enter")
+        expect(page.get_by_label("Key", exact=True)).to_be_focused()
+        page.keyboard.press("Escape")
+        expect(page.get_by_role("dialog")).to_be_hidden()
+        expect(page.get_by_role("button", name="Use a key")).to_be_focused()
