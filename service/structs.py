@@ -20,6 +20,8 @@ from contracts.task import MAX_TEXT, PRINTABLE, Feature, Task
 from service.literals import EXACT_INTEGER, is_in_calendar, json_moment
 
 _Text = Annotated[str, Meta(min_length=1, max_length=MAX_TEXT, pattern=PRINTABLE)]
+# What may have been a large integer, rounded already, is in doubt.
+_Number = Annotated[float, Meta(gt=-EXACT_INTEGER, lt=EXACT_INTEGER)]
 _NAN = math.nan
 _PRINTABLE = re.compile(PRINTABLE)
 _DECODE_NUMBERS = msgspec.json.Decoder(list[float]).decode
@@ -123,7 +125,7 @@ class RowStructs:
             raise _Doubt
         label = given.label
         if not self.has_text_label:
-            label = repr(_exact(label))
+            label = repr(label + 0.0)
         elif self.classes is not None and label not in self.classes:
             raise _Doubt
         quotes += 12 + 2 * self.has_text_label + (0 if known is UNSET else 2 if known is None else 4)
@@ -134,10 +136,10 @@ class RowStructs:
         values = msgspec.structs.astuple(given)
         numbers, categories = values[: len(self.numbers)], values[len(self.numbers) :]
         if self.always_given:
-            return tuple(map(_exact, numbers)), categories, self.quotes_per_row
+            return _without_minus_zero(numbers), categories, self.quotes_per_row
         quotes = 2 * sum(value is not UNSET for value in values) + 2 * sum(isinstance(text, str) for text in categories)
         return (
-            tuple(_NAN if number is None or number is UNSET else _exact(number) for number in numbers),
+            tuple(_NAN if number is None or number is UNSET else number + 0.0 for number in numbers),
             tuple("" if text is None or text is UNSET else text for text in categories),
             quotes,
         )
@@ -159,7 +161,7 @@ def compile_structs(task: Task) -> RowStructs:
             ("event_id", _Text),
             ("at", str),
             ("features", features),
-            ("label", _Text if task.is_classification else float),
+            ("label", _Text if task.is_classification else _Number),
             ("known_at", str | None | UnsetType, UNSET),
         ],
         forbid_unknown_fields=True,
@@ -194,7 +196,7 @@ def compile_structs(task: Task) -> RowStructs:
 
 
 def _field(name: str, feature: Feature) -> tuple[str, Any] | tuple[str, Any, Any]:
-    kind: Any = float if feature.kind == "number" else _Text
+    kind: Any = _Number if feature.kind == "number" else _Text
     return (name, kind | None | UnsetType, UNSET) if feature.optional else (name, kind)
 
 
@@ -223,11 +225,8 @@ def _require_texts(texts: Sequence[str | None]) -> tuple[str, ...]:
     return tuple(given) if len(given) == len(texts) else tuple(["" if text is None else text for text in texts])
 
 
-def _exact(number: float) -> float:
-    """Minus zero becomes zero. What may have been a large integer, rounded already, is in doubt."""
-    if -EXACT_INTEGER < number < EXACT_INTEGER:
-        return number + 0.0
-    raise _Doubt
+def _without_minus_zero(numbers: tuple[float, ...]) -> tuple[float, ...]:
+    return tuple(number + 0.0 for number in numbers) if 0.0 in numbers else numbers
 
 
 def _count_quotes(body: bytes) -> int:
