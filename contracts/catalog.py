@@ -67,6 +67,26 @@ def find_task(connection: Connection, name: str) -> Schema:
     return found[0]
 
 
+def find_form(connection: Connection, newest: Schema, task: Task) -> Schema | None:
+    """The stored schema of rows with the features of this earlier revision, for the target of the newest one.
+
+    None where no revision of the task had these features, and where they were of another target: such rows say nothing
+    to the newest. The task is the newest one with those features, so that all its other rules hold.
+    """
+    if (task.target.name, task.target.kind) != (newest.task.target.name, newest.task.target.kind):
+        return None
+    row = connection.execute(
+        select(schemas.c.id, schemas.c.revision)
+        .where(schemas.c.task_id == newest.task_id, schemas.c.row_schema == task.row_schema)
+        .order_by(schemas.c.revision.desc())
+        .limit(1)
+    ).one_or_none()
+    if row is None:
+        return None
+    form = newest.task.model_copy(update={"features": task.features})
+    return Schema(newest.task_id, row.id, row.revision, form)
+
+
 def list_tasks(connection: Connection) -> Sequence[Schema]:
     """The newest revision of every task, by name."""
     return _newest(connection, None)

@@ -90,7 +90,7 @@ def make_app(settings: ServiceSettings, workers: Path | None = None, end: Callab
     handle_problems(app, metrics)
     predict = Predict(follower, settings)
     app.router.routes.insert(0, predict.route())
-    app.include_router(events_router(store, settings, metrics))
+    app.include_router(events_router(store, follower, settings, metrics))
     app.include_router(tasks_router(store, follower, siblings, settings))
     app.include_router(cycles_router(store, settings))
     app.include_router(releases_router(store, registry, settings))

@@ -2,12 +2,13 @@
 
 Every row gets its result. A refused row is kept with its reason and payload, so that its producer can mend and
 resend it; the valid rows beside it are stored, unless `atomic` asks for all or nothing. A correction is judged like any
-other row.
+other row. While a version of an earlier schema answers, rows may come in its form too (`service.forms`).
 """
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -17,21 +18,24 @@ from sqlalchemy import Connection
 from starlette.requests import Request
 from starlette.responses import Response
 
-from contracts.catalog import Schema, find_task, list_tasks
+from contracts.catalog import Schema
 from contracts.errors import Conflict, Fault, InvalidInput, Unavailable
-from contracts.events import Correction, Event, append_events, correct_event, record_rejections
-from service.follower import only_task
+from contracts.events import Correction, Event, correct_event, record_rejections
+from service.follower import Follower
+from service.forms import Judged, append, find_schemas, judge
 from service.metrics import Metrics
 from service.problems import problem_of
 from service.queries import takes_only
 from service.reading import JSON, NDJSON, content_type, read_body, read_chunks
-from service.rows import Refusal, compile_rules, printable
+from service.rows import Refusal, printable
 from service.settings import ServiceSettings
 from service.store import Store
 from service.writer import Waiting, Writer, rejection_of
 
 Status = Literal["created", "duplicate", "conflict", "rejected"]
 Counts = Mapping[Status, int]
+# The schemas whose rows a request may hold, read inside its transaction.
+Find = Callable[[Connection], Sequence[Schema]]
 STATUSES: tuple[Status, ...] = ("created", "duplicate", "conflict", "rejected")
 MAX_RESULTS = 1000
 
@@ -65,10 +69,14 @@ class CorrectionResult(msgspec.Struct, frozen=True):
 TaskName = Annotated[str | None, Query(description="may be left out while there is one task")]
 
 
-def events_router(store: Store, settings: ServiceSettings, metrics: Metrics) -> APIRouter:
+def events_router(store: Store, follower: Follower, settings: ServiceSettings, metrics: Metrics) -> APIRouter:
     """The routes of POST /events and PUT /events/{event_id}."""
     router = APIRouter(tags=["events"])
-    writer = Writer(store, settings.queue_size, _find_schema)
+
+    def find(connection: Connection, task: str | None) -> list[Schema]:
+        return find_schemas(connection, follower, task)
+
+    writer = Writer(store, settings.queue_size, find)
 
     @router.post(
         "/events",
@@ -95,11 +103,13 @@ def events_router(store: Store, settings: ServiceSettings, metrics: Metrics) -> 
         if content_type(request) == NDJSON:
             if atomic:
                 raise InvalidInput([Fault("atomic", "does not go with NDJSON, which is stored piece by piece")])
-            results, answer = await _ingest_lines(store, task, request, settings)
+            results, answer = await _ingest_lines(store, partial(find, task=task), request, settings)
         else:
             body = await read_body(request, settings)
             if body.lstrip()[:1] == b"[":
-                results, answer = await store.run(_ingest(task, body, settings.max_rows, atomic, datetime.now(UTC)))
+                results, answer = await store.run(
+                    _ingest(partial(find, task=task), body, settings.max_rows, atomic, datetime.now(UTC))
+                )
             else:
                 results, answer = _answer_one(await writer.write(task, body))
         for status in STATUSES:
@@ -128,7 +138,7 @@ def events_router(store: Store, settings: ServiceSettings, metrics: Metrics) -> 
         moment on at which it is received, whatever its `known_at`: what was trained before can still be rebuilt."""
         body = await read_body(request, settings)
         received_at = datetime.now(UTC)
-        status, answer = await store.run(_correct(task, event_id, body, received_at))
+        status, answer = await store.run(_correct(partial(find, task=task), event_id, body, received_at))
         metrics.events.labels(status).inc()
         return answer
 
@@ -136,13 +146,12 @@ def events_router(store: Store, settings: ServiceSettings, metrics: Metrics) -> 
 
 
 def _correct(
-    task: str | None, event_id: str, body: bytes, received_at: datetime
+    find: Find, event_id: str, body: bytes, received_at: datetime
 ) -> Callable[[Connection], tuple[Correction | Literal["rejected"], Response]]:
     """The work of one correction inside its transaction; the rejection it keeps outlives the refusal."""
 
     def work(connection: Connection) -> tuple[Correction | Literal["rejected"], Response]:
-        schema = _find_schema(connection, task)
-        row = compile_rules(schema.task).read_correction(body, event_id)
+        ((schema, row),) = judge(find(connection), lambda rules: [rules.read_correction(body, event_id)])
         if isinstance(row, Refusal):
             record_rejections(connection, schema.task_id, [rejection_of(row)], received_at)
             return "rejected", problem_of(InvalidInput(row.faults))
@@ -165,18 +174,19 @@ def _answer_one(one: Waiting) -> tuple[Counts, Response]:
 
 
 def _ingest(
-    task: str | None, body: bytes, max_rows: int, atomic: bool, received_at: datetime
+    find: Find, body: bytes, max_rows: int, atomic: bool, received_at: datetime
 ) -> Callable[[Connection], tuple[Counts, Response]]:
     """The work of one array inside its transaction; the rejections it keeps outlive a refusal."""
 
     def work(connection: Connection) -> tuple[Counts, Response]:
-        schema = _find_schema(connection, task)
-        rows, _ = compile_rules(schema.task).read_events(body, max_rows)
+        schemas = find(connection)
+        judged = judge(schemas, lambda rules: rules.read_events(body, max_rows)[0])
+        rows = [row for _, row in judged]
         refusals = [row for row in rows if isinstance(row, Refusal)]
-        record_rejections(connection, schema.task_id, [rejection_of(row) for row in refusals], received_at)
+        record_rejections(connection, schemas[0].task_id, [rejection_of(row) for row in refusals], received_at)
         if atomic and refusals:
             return {"rejected": len(refusals)}, problem_of(InvalidInput(_locate(rows)))
-        results = _append(connection, schema, rows, received_at, atomic)
+        results = _append(connection, judged, received_at, atomic)
         conflicts = [result.event_id for result in results if result.status == "conflict"]
         if atomic and conflicts:
             return {"conflict": len(conflicts)}, problem_of(_conflict(conflicts))
@@ -186,14 +196,14 @@ def _ingest(
 
 
 async def _ingest_lines(
-    store: Store, task: str | None, request: Request, settings: ServiceSettings
+    store: Store, find: Find, request: Request, settings: ServiceSettings
 ) -> tuple[Counts, Response]:
     """Each piece of a stream in a transaction of its own. Raises Unavailable, which says how much is stored."""
     counts: Counter[Status] = Counter()
     shown: list[RowResult] = []
     async for chunk in read_chunks(request, settings):
         try:
-            results = await store.run(_append_lines(task, chunk, datetime.now(UTC)))
+            results = await store.run(_append_lines(find, chunk, datetime.now(UTC)))
         except Unavailable as error:
             reason = f"{error} {counts.total()} lines before line {chunk[0][0]} are stored: send all of them again."
             raise Unavailable(reason) from error
@@ -203,15 +213,14 @@ async def _ingest_lines(
 
 
 def _append_lines(
-    task: str | None, chunk: Sequence[tuple[int, bytes]], received_at: datetime
+    find: Find, chunk: Sequence[tuple[int, bytes]], received_at: datetime
 ) -> Callable[[Connection], list[RowResult]]:
     def work(connection: Connection) -> list[RowResult]:
-        schema = _find_schema(connection, task)
-        rules = compile_rules(schema.task)
-        rows = [rules.read_line(line) for _, line in chunk]
-        refusals = [rejection_of(row) for row in rows if isinstance(row, Refusal)]
-        record_rejections(connection, schema.task_id, refusals, received_at)
-        results = _append(connection, schema, rows, received_at, False)
+        schemas = find(connection)
+        judged = judge(schemas, lambda rules: [rules.read_line(line) for _, line in chunk])
+        refusals = [rejection_of(row) for _, row in judged if isinstance(row, Refusal)]
+        record_rejections(connection, schemas[0].task_id, refusals, received_at)
+        results = _append(connection, judged, received_at, False)
         return [
             msgspec.structs.replace(result, line=number) for (number, _), result in zip(chunk, results, strict=True)
         ]
@@ -219,24 +228,16 @@ def _append_lines(
     return work
 
 
-def _find_schema(connection: Connection, task: str | None) -> Schema:
-    if task is not None:
-        return find_task(connection, task)
-    known = {schema.task.name: schema for schema in list_tasks(connection)}
-    return known[only_task(tuple(known))]
-
-
-def _append(
-    connection: Connection, schema: Schema, rows: Sequence[Event | Refusal], received_at: datetime, whole: bool
-) -> list[RowResult]:
+def _append(connection: Connection, judged: Sequence[Judged], received_at: datetime, whole: bool) -> list[RowResult]:
     """Store the valid rows; where `whole` and any is in conflict, none of them."""
-    savepoint = connection.begin_nested()
-    outcomes = iter(append_events(connection, schema, [row for row in rows if isinstance(row, Event)], received_at))
-    results = [RowResult(row.event_id, next(outcomes)) if isinstance(row, Event) else _refused(row) for row in rows]
-    if whole and any(result.status == "conflict" for result in results):
+    savepoint = connection.begin_nested() if whole else None
+    accepted = [(schema, row) for schema, row in judged if isinstance(row, Event)]
+    outcomes = iter(append(connection, accepted, received_at))
+    results = [
+        RowResult(row.event_id, next(outcomes)) if isinstance(row, Event) else _refused(row) for _, row in judged
+    ]
+    if savepoint is not None and any(result.status == "conflict" for result in results):
         savepoint.rollback()
-    else:
-        savepoint.commit()
     return results
 
 

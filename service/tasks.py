@@ -64,7 +64,10 @@ def tasks_router(store: Store, follower: Follower, siblings: Siblings, settings:
         responses={201: {"description": "There was no such task before"}},
     )
     async def put_task(name: TaskInPath, request: Request) -> JSONResponse:
-        """Store a task's spec; a changed one becomes a new revision. Rows of another schema train no more."""
+        """Store a task's spec; a changed one becomes a new revision. Where features change, the version that answers
+        goes on asking for the old ones until one of the new schema is released, and events are taken in both forms
+        until then. Fits read both: what the earlier rows lack counts as missing. Rows of another target train no more.
+        """
         task = parse_task(name, await read_body(request, settings))
         check_budget(task, cycle_limit)
         now = datetime.now(UTC)

@@ -7,6 +7,7 @@ queue up, and the next of them writes those. An event is acknowledged only after
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 
 import anyio
 from sqlalchemy import Connection
@@ -14,8 +15,9 @@ from starlette.exceptions import HTTPException
 
 from contracts.catalog import Schema
 from contracts.errors import MorrowError, Unavailable
-from contracts.events import Event, Outcome, Rejection, append_events, record_rejections
-from service.rows import Refusal, compile_rules
+from contracts.events import Event, Outcome, Rejection, record_rejections
+from service.forms import append, judge
+from service.rows import Refusal, RowRules
 from service.store import Store
 
 MAX_GROUP = 500
@@ -32,18 +34,18 @@ class Waiting:
 
 
 class Writer:
-    """The queue of one process; `find_schema` reads a task inside the transaction."""
+    """The queue of one process; `find_schemas` reads inside the transaction which schemas a task takes rows of."""
 
     def __init__(
         self,
         store: Store,
         queue_size: int,
-        find_schema: Callable[[Connection, str | None], Schema],
+        find_schemas: Callable[[Connection, str | None], Sequence[Schema]],
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self._store = store
         self._queue_size = queue_size
-        self._find_schema = find_schema
+        self._find_schemas = find_schemas
         self._clock = clock
         self._queue: list[Waiting] = []
         self._turn = anyio.Lock()
@@ -76,15 +78,14 @@ class Writer:
                     await self._write([one])
 
     def _append(self, connection: Connection, group: Sequence[Waiting]) -> None:
-        schemas: dict[str | None, Schema] = {}
-        found: dict[int, tuple[Schema, list[tuple[Waiting, Event]]]] = {}
+        schemas: dict[str | None, Sequence[Schema]] = {}
+        found: dict[int, list[tuple[Waiting, Schema, Event]]] = {}
         now = self._clock()
         for one in group:
             one.outcome = None
             try:
-                schema = schemas.get(one.task) or self._find_schema(connection, one.task)
-                schemas[one.task] = schema
-                (row,) = compile_rules(schema.task).read_events(one.body, 1)[0]
+                schemas[one.task] = schemas.get(one.task) or self._find_schemas(connection, one.task)
+                ((schema, row),) = judge(schemas[one.task], partial(_read_event, one.body))
             except (MorrowError, HTTPException) as error:
                 one.outcome = error
                 continue
@@ -93,12 +94,16 @@ class Writer:
                 record_rejections(connection, schema.task_id, [rejection_of(row)], now)
             else:
                 one.event_id = row.event_id
-                found.setdefault(schema.task_id, (schema, []))[1].append((one, row))
+                found.setdefault(schema.task_id, []).append((one, schema, row))
         # Tasks in one order, so that two processes wait for each other but never cross.
-        for _, (schema, rows) in sorted(found.items()):
-            outcomes = append_events(connection, schema, [row for _, row in rows], now)
-            for (one, _), outcome in zip(rows, outcomes, strict=True):
+        for _, rows in sorted(found.items()):
+            outcomes = append(connection, [(schema, row) for _, schema, row in rows], now)
+            for (one, _, _), outcome in zip(rows, outcomes, strict=True):
                 one.outcome = outcome
+
+
+def _read_event(body: bytes, rules: RowRules) -> list[Event | Refusal]:
+    return rules.read_events(body, 1)[0]
 
 
 def rejection_of(row: Refusal) -> Rejection:
