@@ -17,6 +17,7 @@ from service.keyring import Keyring
 from service.metrics import Metrics
 from service.predict import Predict
 from service.settings import ServiceSettings
+from service.short_ingest import ShortIngest
 
 _CONTENT_TYPE = (b"content-type", b"application/json")
 
@@ -38,7 +39,13 @@ class Shortcut:
         if scope["type"] != "http" or scope["path"] != "/predict" or scope["method"] != "GET":
             return False
         started = time.perf_counter()
-        body = await self._answer(scope)
+        if not self._may_ask(scope):
+            return False
+        try:
+            body = await self._predict.answer_plain(scope["query_string"])
+        except Exception as error:  # the route meets it again and makes a problem of it
+            log.warning("shortcut.failed", exc_info=error)
+            return False
         if body is None:
             return False
         headers = [_CONTENT_TYPE, (b"content-length", b"%d" % len(body))]
@@ -47,15 +54,6 @@ class Shortcut:
         self._answered.inc()
         self._seconds.observe(time.perf_counter() - started)
         return True
-
-    async def _answer(self, scope: Scope) -> bytes | None:
-        if not self._may_ask(scope):
-            return None
-        try:
-            return await self._predict.answer_plain(scope["query_string"])
-        except Exception as error:
-            log.warning("shortcut.failed", exc_info=error)
-            return None
 
     def _may_ask(self, scope: Scope) -> bool:
         """Whether there is no doubt: a known key that may ask without a limit, or anyone while there is no key."""
@@ -70,10 +68,14 @@ class Shortcut:
 
 
 class App(FastAPI):
-    """FastAPI's, with the short way in front of it."""
+    """FastAPI's, with the short ways in front of it."""
 
     shortcut: Shortcut | None = None
+    short_ingest: ShortIngest | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if self.shortcut is None or not await self.shortcut.answers(scope, send):
-            await super().__call__(scope, receive, send)
+        if self.shortcut is not None and await self.shortcut.answers(scope, send):
+            return
+        rest = receive if self.short_ingest is None else await self.short_ingest.take(scope, receive, send)
+        if rest is not None:
+            await super().__call__(scope, rest, send)
