@@ -3,6 +3,7 @@
 import base64
 import json
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,8 @@ from sqlalchemy import Engine, text
 from contracts.errors import Conflict, NotFound
 from contracts.keys import Scope, add_key, digest_key, list_keys, revoke_key
 from service.app import make_app
-from service.keyring import FILE
+from service.keyring import FILE, Keyring, Throttled
+from service.store import Store
 from tests.integration.releasing import define, history, note
 from tests.integration.serving import TASK, an_event, post_scope, service_settings, serving
 
@@ -202,6 +204,20 @@ async def test_a_key_may_ask_only_so_often(client: httpx.AsyncClient, engine: En
     assert (await client.get("/tasks", headers=sent(quick))).status_code == 200
     await anyio.sleep(0.6)
     assert (await client.get("/tasks", headers=sent(slow))).status_code == 200
+
+
+async def test_workers_grant_the_rate_of_a_key_together(engine: Engine, tmp_path: Path) -> None:
+    rate, seconds, num_workers = 8.0, 10, 4
+    moment, store = [0.0], Store(engine, places=2, seconds=5)
+    rings = [Keyring(store, tmp_path, 1.0, lambda: moment[0], share=1 / num_workers) for _ in range(num_workers)]
+    key, num_granted = make_key(engine, "predict", rate=rate), 0
+    for tick in range(20 * seconds):
+        moment[0] = tick / 20
+        for ring in rings:
+            with suppress(Throttled):
+                await ring.admit(key, "predict")
+                num_granted += 1
+    assert 0.9 * rate * seconds <= num_granted <= rate * (seconds + 1)
 
 
 async def test_a_body_without_a_key_is_not_read(database_url: str, tmp_path: Path, engine: Engine) -> None:
