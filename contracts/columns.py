@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from psycopg import sql
 from sqlalchemy import Connection, func, select, true
 
-from contracts.clock import EPOCH, from_micros, to_micros
+from contracts.clock import EPOCH, Clock, from_micros, to_micros
 from contracts.database import events
 from contracts.forms import Forms, find_forms
 from contracts.task import Task
@@ -209,3 +209,21 @@ def find_newest(connection: Connection, task_id: int, *, before: int) -> int | N
         )
     ).scalar_one()
     return None if newest is None else to_micros(newest)
+
+
+def count_windows(connection: Connection, task_id: int, clock: Clock, *, until: int, most: int) -> int:
+    """How many windows before `until` (microseconds) hold an event; no more than `most` are looked for."""
+    found, since = 0, None
+    while found < most:
+        oldest = connection.execute(
+            select(func.min(events.c.at)).where(
+                events.c.task_id == task_id,
+                events.c.superseded_at.is_(None),
+                events.c.at < from_micros(until),
+                true() if since is None else events.c.at >= from_micros(since),
+            )
+        ).scalar_one()
+        if oldest is None:
+            break
+        found, since = found + 1, clock.window_start(to_micros(oldest)) + clock.window
+    return found

@@ -10,11 +10,12 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Literal
 
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, func, select
 
 from contracts.catalog import Schema
 from contracts.cells import error_of, read_marks
 from contracts.clock import format_moment, to_micros
+from contracts.columns import count_windows
 from contracts.cycles import Cycle, find_judged
 from contracts.database import cycles, tasks
 from contracts.releases import BOUND_ACTIONS, CHAMPION_ACTIONS, Action, Release, list_releases
@@ -59,6 +60,7 @@ class Standing:
     recent     attempts, newest cutoff first
     judged     the newest attempt whose candidate was released or held
     realised   finite errors of this version, by age
+    awaited    complete windows that a first verdict needs more, by a count; 0 once there is a verdict
     """
 
     defined_at: datetime
@@ -69,6 +71,7 @@ class Standing:
     recent: tuple[Recent, ...]
     judged: Cycle | None
     realised: tuple[RealisedError, ...]
+    awaited: int = 0
 
     @property
     def closing(self) -> Release | None:
@@ -105,8 +108,8 @@ class Standing:
 
     @property
     def missing_windows(self) -> int:
-        """Complete target windows that the newest verdict wanted more."""
-        found: int = self._verdict.get("missing_windows", 0)
+        """Complete windows that are wanted before a horizon can be judged: by the newest verdict, or by the count."""
+        found: int = self._verdict.get("missing_windows", 0) if self.judged is not None else self.awaited
         return found
 
     @property
@@ -118,6 +121,7 @@ def read_standing(connection: Connection, schema: Schema, forecaster: Forecaster
     """How a task stands; `forecaster` is what answers for it here."""
     task_id = schema.task_id
     champion = _newest(connection, task_id, CHAMPION_ACTIONS)
+    judged = find_judged(connection, task_id)
     return Standing(
         defined_at=connection.execute(select(tasks.c.created_at).where(tasks.c.id == task_id)).scalar_one(),
         champion=None if champion is None else champion.version,
@@ -125,8 +129,9 @@ def read_standing(connection: Connection, schema: Schema, forecaster: Forecaster
         released=_newest(connection, task_id, ("release",)),
         bound=None if forecaster is None else _newest(connection, task_id, BOUND_ACTIONS, forecaster.version),
         recent=_read_recent(connection, task_id),
-        judged=find_judged(connection, task_id),
+        judged=judged,
         realised=() if forecaster is None else _read_realised(connection, task_id, forecaster),
+        awaited=0 if judged is not None else _count_awaited(connection, schema),
     )
 
 
@@ -162,6 +167,14 @@ def why_stale(task: Task, standing: Standing, now: datetime, cycle_limit: timede
 
 
 _ENDINGS = {"held": "was held", "skipped": "was skipped", "failed": "failed"}
+
+
+def _count_awaited(connection: Connection, schema: Schema) -> int:
+    """One window to learn from, and as many after it as a horizon is judged on, less those that are there."""
+    wanted = schema.task.guard.min_pairs + 1
+    now = connection.execute(select(func.now())).scalar_one()
+    until = schema.task.clock.window_start(to_micros(now - schema.task.label_delay))
+    return wanted - count_windows(connection, schema.task_id, schema.task.clock, until=until, most=wanted)
 
 
 def _newest(

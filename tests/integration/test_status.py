@@ -13,6 +13,7 @@ from sqlalchemy import Engine, text
 from contracts.catalog import Schema, define_task
 from contracts.cells import Cell, record_cells
 from contracts.clock import format_moment, to_micros
+from contracts.events import Event, append_events
 from contracts.releases import Release
 from contracts.task import Task
 from service.copies import Current, write_current
@@ -79,7 +80,27 @@ async def test_a_task_without_a_model_says_so(client: httpx.AsyncClient, engine:
     other = define(engine)
     status = await status_when(client, other)
     assert (status["state"], status["live_errors"], status["seconds_since_release"]) == ("no_model", [], None)
-    assert (status["last_verdict"], status["better_method"], status["missing_windows"]) == (None, None, 0)
+    assert (status["last_verdict"], status["better_method"]) == (None, None)
+
+
+async def test_before_a_first_verdict_the_windows_that_are_still_needed_are_counted(
+    client: httpx.AsyncClient, engine: Engine, schema: Schema
+) -> None:
+    other = define(engine)
+    assert other.task.guard.min_pairs == 3
+    path = f"/tasks/{other.task.name}"
+    assert (await client.get(path)).json()["missing_windows"] == 4
+    weeks = [CUTOFF - 3 * WEEK, CUTOFF - 2 * WEEK + 1, CUTOFF - 2 * WEEK + 2, to_micros(datetime.now(UTC))]
+    rows = [Event(f"e{k}", at, at, (1.0, 2.0), ("UA",), "late") for k, at in enumerate(weeks)]
+    with engine.begin() as connection:
+        append_events(connection, other, rows, NOW)
+    assert (await client.get(path)).json()["missing_windows"] == 2
+    shown = {task["task"]: task["missing_windows"] for task in (await client.get("/tasks")).json()["tasks"]}
+    assert shown[other.task.name] == 2
+    run_cycle(engine, other, CUTOFF, "skipped", "too few rows (3)")
+    assert (await client.get(path)).json()["missing_windows"] == 2
+    run_cycle(engine, other, CUTOFF + WEEK, "held", "1 more", verdict={"missing_windows": 1})
+    assert (await client.get(path)).json()["missing_windows"] == 1
 
 
 async def test_expected_and_realised_errors_stand_side_by_side_by_age(
