@@ -16,6 +16,7 @@ from contracts.task import Task
 from service.auth import Authenticate
 from service.cycles import cycles_router
 from service.follower import Follower
+from service.forms import find_schemas
 from service.health import health_router
 from service.ingest import events_router
 from service.keyring import Keyring
@@ -27,11 +28,13 @@ from service.problems import handle_problems
 from service.registry import make_client
 from service.releases import releases_router
 from service.settings import ServiceSettings
+from service.short_ingest import ShortIngest
 from service.shortcut import App, Shortcut
 from service.siblings import Siblings
 from service.store import Store
 from service.tasks import tasks_router
 from service.templates import StaticPages
+from service.writer import Writer
 
 VERSION = "0.1.0"
 DESCRIPTION = (
@@ -90,7 +93,8 @@ def make_app(settings: ServiceSettings, workers: Path | None = None, end: Callab
     handle_problems(app, metrics)
     predict = Predict(follower, settings)
     app.router.routes.insert(0, predict.route())
-    app.include_router(events_router(store, follower, settings, metrics))
+    writer = Writer(store, settings.queue_size, lambda connection, task: find_schemas(connection, follower, task))
+    app.include_router(events_router(store, follower, writer, settings, metrics))
     app.include_router(tasks_router(store, follower, siblings, settings))
     app.include_router(cycles_router(store, settings))
     app.include_router(releases_router(store, registry, settings))
@@ -99,6 +103,7 @@ def make_app(settings: ServiceSettings, workers: Path | None = None, end: Callab
     app.mount("/static", StaticPages())
     _describe(app)
     app.shortcut = Shortcut(predict, keyring, metrics, settings)
+    app.short_ingest = ShortIngest(writer, keyring, metrics, settings)
     return app
 
 

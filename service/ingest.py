@@ -69,14 +69,14 @@ class CorrectionResult(msgspec.Struct, frozen=True):
 TaskName = Annotated[str | None, Query(description="may be left out while there is one task")]
 
 
-def events_router(store: Store, follower: Follower, settings: ServiceSettings, metrics: Metrics) -> APIRouter:
+def events_router(
+    store: Store, follower: Follower, writer: Writer, settings: ServiceSettings, metrics: Metrics
+) -> APIRouter:
     """The routes of POST /events and PUT /events/{event_id}."""
     router = APIRouter(tags=["events"])
 
     def find(connection: Connection, task: str | None) -> list[Schema]:
         return find_schemas(connection, follower, task)
-
-    writer = Writer(store, settings.queue_size, find)
 
     @router.post(
         "/events",
@@ -111,7 +111,7 @@ def events_router(store: Store, follower: Follower, settings: ServiceSettings, m
                     _ingest(partial(find, task=task), body, settings.max_rows, atomic, datetime.now(UTC))
                 )
             else:
-                results, answer = _answer_one(await writer.write(task, body))
+                results, answer = answer_one(await writer.write(task, body))
         for status in STATUSES:
             metrics.events.labels(status).inc(results.get(status, 0))
         return answer
@@ -162,7 +162,8 @@ def _correct(
     return work
 
 
-def _answer_one(one: Waiting) -> tuple[Counts, Response]:
+def answer_one(one: Waiting) -> tuple[Counts, Response]:
+    """The answer to a body of one event that was written, and what to count."""
     match one.outcome:
         case Refusal(faults=faults):
             return {"rejected": 1}, problem_of(InvalidInput(faults))

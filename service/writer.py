@@ -4,6 +4,7 @@ There is no timer and no task of its own. Whoever comes first writes what has qu
 queue up, and the next of them writes those. An event is acknowledged only after the commit that holds it.
 """
 
+import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -48,7 +49,7 @@ class Writer:
         self._find_schemas = find_schemas
         self._clock = clock
         self._queue: list[Waiting] = []
-        self._turn = anyio.Lock()
+        self._turn = asyncio.Lock()  # half the price of anyio's, and every event passes it
 
     async def write(self, task: str | None, body: bytes) -> Waiting:
         """The event with its outcome, after the commit. Raises Unavailable, and what its body or task asks for."""
