@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from contracts.clock import Clock, format_duration, format_moment, parse_moment
+from contracts.clock import Clock, format_moment, parse_moment
 from contracts.releases import BOUND_ACTIONS, Release
 
 MAX_VERSIONS = 8
@@ -83,10 +83,9 @@ def draw_timeline(spans: Sequence[Span], champion: str | None, clock: Clock, now
     last = max(max(span.promised, span.valid_until) for span in shown)
     is_near = first <= now <= last + (last - first)
     last = max(last, now) if is_near else last
-    away = None
-    if not is_near:
-        distance = format_duration((abs(now - last) // clock.window or 1) * clock.window)
-        away = f"Now lies {distance} {'after' if now > last else 'before'} the end of this picture."
+    distance = (now - last) // clock.window if now > last else (first - now) // clock.window
+    side = "after the end" if now > last else "before the beginning"
+    away = None if is_near else f"Now lies {distance} windows {side} of this picture."
 
     def place(at: int) -> float:
         return round(100 * (at - first) / (last - first), 3)
