@@ -20,6 +20,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.figures import Figure, hardware, larger_is_better, smaller_is_better, write_figures
+from benchmarks.serving.bare_graph import save_bare_graph
 from benchmarks.serving.load import Requests, name_tool
 from benchmarks.serving.questions import (
     NUM_ROWS,
@@ -137,7 +138,7 @@ def _both(place: Place, released: Released) -> Iterator[AbstractContextManager[S
     home = Path(tempfile.mkdtemp(dir=place.folder))
     path = get_paths(released.task.name, complete_rows(released, 1))[0]
     yield morrow(home, addresses.database, addresses.mlflow, key=place.key, path=path)
-    yield mlflow_serve(place.venv, addresses.mlflow, released.task.name, released.version, place.folder)
+    yield mlflow_serve(place.venv, save_bare_graph(addresses.mlflow, released, place.folder), place.folder)
 
 
 def _start_both(place: Place, released: Released) -> tuple[float, float]:

@@ -90,16 +90,15 @@ def yardstick(name: str, folder: Path) -> Iterator[Server]:
 
 
 @contextmanager
-def mlflow_serve(venv: Path, mlflow_url: str, task: str, version: str, folder: Path) -> Iterator[Server]:
-    """`mlflow models serve` of a registered version, one worker, from an environment of its own."""
+def mlflow_serve(venv: Path, model: Path, folder: Path) -> Iterator[Server]:
+    """`mlflow models serve` of a model's folder, one worker, from an environment of its own."""
     port = free_port()
     given = {
-        "MLFLOW_TRACKING_URI": mlflow_url,
         "MLFLOW_DISABLE_TELEMETRY": "true",
         "VIRTUAL_ENV": str(venv),
         "PATH": f"{venv / 'bin'}{os.pathsep}{os.environ['PATH']}",
     }
-    command = [str(venv / "bin" / "mlflow"), "models", "serve", "-m", f"models:/{task}/{version}"]
+    command = [str(venv / "bin" / "mlflow"), "models", "serve", "-m", str(model)]
     command += ["--env-manager", "local", "--host", HOST, "--port", str(port), "--workers", "1"]
     with _running("mlflow", command, given, folder / "mlflow.log", ready=f"{_url(port)}/ping") as server:
         yield server
