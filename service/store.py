@@ -72,8 +72,14 @@ class Store:
             raise
 
     def _limit_statements(self, connection: DBAPIConnection, _record: object) -> None:
-        """A statement that nobody waits for any more ends by itself."""
+        """A statement that nobody waits for any more ends by itself; a stricter limit of the role's own stays."""
         cursor = connection.cursor()
-        cursor.execute(f"SET statement_timeout = {int(self._seconds * 1000)}")
+        cursor.execute(_LIMIT, (int(self._seconds * 1000),))
         cursor.close()
         connection.commit()
+
+
+_LIMIT = """
+    SELECT set_config('statement_timeout', least(nullif(setting::bigint, 0), %s)::text, false)
+    FROM pg_settings WHERE name = 'statement_timeout'
+"""

@@ -176,13 +176,14 @@ class Trainer:
             self._must_sweep = reason is not None
         elif reason is not None:
             self._must_sweep = True
-            log.error("child.ended", cycle_id=child.cycle.cycle_id, reason=reason)
             try:
                 with self.engine.begin() as connection:
                     verdict = supervision.find_broken_rule(child, reason)
                     end_cycle(connection, child.cycle, "failed", reason, now, verdict=verdict)
             except LeaseLost:
                 log.info("cycle.ended_already", cycle_id=child.cycle.cycle_id)
+            # After the store has taken it: while it is away, each tick comes here again.
+            log.error("child.ended", cycle_id=child.cycle.cycle_id, reason=reason)
 
     def _request(self, now: datetime) -> None:
         with self.engine.begin() as connection:
