@@ -7,8 +7,9 @@ read it here: fits, cells and kept folders go by the chosen recipe, and no one e
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import lru_cache
 
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, Text, bindparam, cast, select
 from sqlalchemy.dialects.postgresql import distinct_on, insert
 
 from contracts.choices import Choice, read_choices
@@ -103,17 +104,25 @@ def lock_task(connection: Connection, task_id: int, *, wait: bool = True) -> boo
 
 
 def _newest(connection: Connection, name: str | None) -> Sequence[Schema]:
-    query = (
-        select(tasks.c.id, schemas.c.id, schemas.c.revision, schemas.c.spec)
-        .ext(distinct_on(tasks.c.name))
-        .join(schemas, schemas.c.task_id == tasks.c.id)
-        .order_by(tasks.c.name, schemas.c.revision.desc())
-    )
-    if name is not None:
-        query = query.where(tasks.c.name == name)
-    found = [Schema(*row[:3], Task.model_validate(row[3])) for row in connection.execute(query)]
+    rows = connection.execute(_NEWEST) if name is None else connection.execute(_NEWEST_NAMED, {"name": name})
+    found = [Schema(task_id, schema_id, revision, _parse_task(spec)) for task_id, schema_id, revision, spec in rows]
     choices = read_choices(connection, {schema.task_id for schema in found if schema.task.training.tune})
     return [_as_chosen(schema, choices.get((schema.task_id, schema.task.recipe))) for schema in found]
+
+
+# Built once and parsed once: every event that comes in asks for its task.
+_NEWEST = (
+    select(tasks.c.id, schemas.c.id, schemas.c.revision, cast(schemas.c.spec, Text))
+    .ext(distinct_on(tasks.c.name))
+    .join(schemas, schemas.c.task_id == tasks.c.id)
+    .order_by(tasks.c.name, schemas.c.revision.desc())
+)
+_NEWEST_NAMED = _NEWEST.where(tasks.c.name == bindparam("name"))
+
+
+@lru_cache(maxsize=256)
+def _parse_task(spec: str) -> Task:
+    return Task.model_validate_json(spec)
 
 
 def _as_chosen(schema: Schema, choice: Choice | None) -> Schema:

@@ -84,7 +84,7 @@ class EventColumns:
         sha = hashlib.sha256(repr([texts for _, texts in coded]).encode())
         values = [self.at, self.known_at, self.numbers, self.withheld, *(positions for positions, _ in coded)]
         for column in values if self.classes else [*values, self.labels]:
-            sha.update(np.ascontiguousarray(column).ravel())
+            sha.update(np.ascontiguousarray(column).reshape(-1).data)
         return sha.hexdigest()
 
 

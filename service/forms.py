@@ -48,6 +48,8 @@ def judge(schemas: Sequence[Schema], read: Callable[[RowRules], Sequence[Event |
 
 def append(connection: Connection, rows: Sequence[tuple[Schema, Event]], received_at: datetime) -> list[Outcome]:
     """Store rows, those of each schema together; what became of each, in their order."""
+    if len({schema.schema_id for schema, _ in rows}) == 1:
+        return append_events(connection, rows[0][0], [row for _, row in rows], received_at)
     outcomes: dict[int, Outcome] = {}
     by_schema: dict[int, list[int]] = {}
     for place, (schema, _) in enumerate(rows):

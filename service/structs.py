@@ -118,11 +118,14 @@ class RowStructs:
 
     def _event(self, given: Any) -> tuple[Event, int]:
         numbers, categories, quotes = self._features(given.features)
-        at = json_moment(given.at)
+        at = parse_moment(given.at)
         known = given.known_at
-        known_at = json_moment(known) if isinstance(known, str) else at + self.label_delay
-        if known_at < at or not is_in_calendar(known_at):
-            raise _Doubt
+        if known is UNSET and self.label_delay == 0:
+            known_at = at
+        else:
+            known_at = parse_moment(known) if isinstance(known, str) else at + self.label_delay
+            if known_at < at or not is_in_calendar(known_at):
+                raise _Doubt
         label = given.label
         if not self.has_text_label:
             label = repr(label + 0.0)
@@ -153,6 +156,7 @@ def compile_structs(task: Task) -> RowStructs:
         [_field(f"f{place}", feature) for place, feature in enumerate(ordered)],
         rename={f"f{place}": feature.name for place, feature in enumerate(ordered)},
         forbid_unknown_fields=True,
+        gc=False,
         kw_only=True,
     )
     event = msgspec.defstruct(
@@ -165,9 +169,13 @@ def compile_structs(task: Task) -> RowStructs:
             ("known_at", str | None | UnsetType, UNSET),
         ],
         forbid_unknown_fields=True,
+        gc=False,
     )
     row = msgspec.defstruct(
-        "GivenRow", [("features", features), ("at", str | None | UnsetType, UNSET)], forbid_unknown_fields=True
+        "GivenRow",
+        [("features", features), ("at", str | None | UnsetType, UNSET)],
+        forbid_unknown_fields=True,
+        gc=False,
     )
     question = msgspec.defstruct(
         "Question",
@@ -177,6 +185,7 @@ def compile_structs(task: Task) -> RowStructs:
             ("at", list[str] | UnsetType, UNSET),
         ],
         forbid_unknown_fields=True,
+        gc=False,
     )
     names = [feature.name for feature in ordered]
     return RowStructs(

@@ -1,0 +1,219 @@
+"""`python -m benchmarks reading`: reading events for training beside pandas.read_sql, and what an epoch on them takes.
+
+A million events of eight numbers lie in our own PostgreSQL. Each way of reading them runs in a process of its own, by
+turns: the trainer's read, and pandas.read_sql of the same columns. What counts is the client's CPU time, and how far
+its memory rose above what it held when it began to read. `--epoch` reads and trains one epoch as a cycle does, and
+compares the peak of the whole process, libraries included, with the size of the tensors that the fit reads.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from statistics import median
+from time import perf_counter, process_time
+from typing import Any
+
+import pandas as pd
+import torch
+from rich.console import Console
+from sqlalchemy import Connection, create_engine, text
+
+from benchmarks.figures import Figure, hardware, smaller_is_better, write_figures
+from benchmarks.ingest.events import TASK
+from cli.store import migrated_store
+from contracts.catalog import Schema, define_task, find_task
+from contracts.clock import to_micros
+from contracts.database import make_engine
+from contracts.settings import SharedSettings
+from contracts.task import Training
+from trainer.candidates import fit_origins
+from trainer.dataset import encode
+from trainer.reading import read
+
+FIRST = datetime(2020, 1, 1, tzinfo=UTC)
+SPAN = timedelta(days=700)
+CUTOFF = FIRST + SPAN + timedelta(days=7)
+# One member of the recipe that a task has by itself, one epoch over all rows.
+_TRAINING = Training(num_seeds=1, pretrain_epochs=1, rows_per_epoch=10**9, finetune_windows=0)
+_TASK = TASK.model_copy(update={"training": _TRAINING})
+_MIB = 2**20
+
+Measures = dict[str, float]
+
+
+def main(arguments: list[str]) -> None:
+    """Parse the arguments, measure, print."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks reading", description=__doc__)
+    parser.add_argument("--rows", type=int, default=1_000_000)
+    parser.add_argument("--rounds", type=int, default=5, help="turns of ours and its yardstick, at least 5")
+    parser.add_argument("--epoch", action="store_true", help="read and train an epoch instead, once")
+    parser.add_argument("--json", type=Path, metavar="FILE")
+    given = parser.parse_args(arguments)
+    if given.rounds < 5:
+        parser.error("--rounds is at least 5")
+    console = Console(highlight=False, soft_wrap=True)
+    console.print(hardware())
+    with tempfile.TemporaryDirectory(prefix="morrow-") as folder:
+        settings = SharedSettings(home=Path(folder), database_url=None, mlflow_url=None)
+        with migrated_store(settings) as url:
+            began = perf_counter()
+            fill(url, given.rows)
+            console.print(f"{given.rows:,} events stored in {perf_counter() - began:.0f} s")
+            figures = [measure_epoch(url, console)] if given.epoch else compare(url, given.rounds, console)
+    for figure in figures:
+        console.print(
+            f"{figure['name']}: {figure['ratio']:.2f} (commit {figure['commit']:.3g}, goal {figure['goal']:.3g}): "
+            f"{figure['ours']:.3g} for {figure['yardstick']:.3g} {figure['unit']}"
+        )
+    if given.json:
+        write_figures(given.json, figures)
+
+
+def fill(url: str, num_rows: int) -> None:
+    """Events spread evenly over `SPAN`, made by the server: how they come in is another benchmark's."""
+    engine = make_engine(url)
+    with engine.begin() as connection:
+        schema, _ = define_task(connection, _TASK, FIRST)
+        connection.execute(
+            _FILL,
+            {"task_id": schema.task_id, "schema_id": schema.schema_id, "first": FIRST, "span": SPAN, "n": num_rows},
+        )
+    with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+        connection.execute(text("VACUUM ANALYZE events"))
+    engine.dispose()
+
+
+_FILL = text("""
+    INSERT INTO events (task_id, event_id, revision, at, known_at, received_at, schema_id, numbers, categories, label)
+    SELECT :task_id, 'event-' || i, 1, moment, moment, moment, :schema_id,
+           ARRAY[random(), random(), random(), random(), random(), random(), random(), random()], '{}',
+           CASE WHEN random() < 0.5 THEN 'a' ELSE 'b' END
+    FROM generate_series(0, :n - 1) AS i, LATERAL (
+        SELECT CAST(:first AS timestamptz) + CAST(:span AS interval) * (CAST(i AS float8) / :n) AS moment
+    ) AS one
+""")
+
+
+def compare(url: str, num_rounds: int, console: Console) -> list[Figure]:
+    """Ours beside pandas by turns; the medians count."""
+    found: dict[str, list[Measures]] = {name: [] for name in ("ours", "pandas")}
+    for _ in range(num_rounds):
+        for name, rounds in found.items():
+            rounds.append(_in_child(name, url))
+            told = "  ".join(f"{what} {value:.2f}" for what, value in rounds[-1].items())
+            console.print(f"{name:8} {told}")
+    ours, pandas = (
+        {what: median(one[what] for one in rounds) for what in ("cpu_seconds", "rise_mib")} for rounds in found.values()
+    )
+    return [
+        smaller_is_better(
+            name, ours[what], pandas[what], commit=pandas[what] / commit, goal=pandas[what] / goal, unit=unit
+        )
+        for name, what, commit, goal, unit in (
+            ("training read, client CPU / pandas.read_sql", "cpu_seconds", 5, 6, "s"),
+            ("training read, memory / pandas.read_sql", "rise_mib", 6, 10, "MiB"),
+        )
+    ]
+
+
+def measure_epoch(url: str, console: Console) -> Figure:
+    """The peak of reading and one epoch, in sizes of the tensors."""
+    found = _in_child("epoch", url)
+    console.print("  ".join(f"{what} {value:,.1f}" for what, value in found.items()))
+    tensors = found["tensors_mib"]
+    return smaller_is_better(
+        "rows read and one epoch, peak memory / tensors",
+        found["peak_mib"],
+        tensors,
+        commit=3 * tensors,
+        goal=3 * tensors,
+        unit="MiB",
+    )
+
+
+def _in_child(name: str, url: str) -> Measures:
+    command = [sys.executable, "-m", "benchmarks.reading", name, url]
+    ended = subprocess.run(command, stdout=subprocess.PIPE, check=True)
+    measures: Measures = json.loads(ended.stdout)
+    return measures
+
+
+def _measured(connection: Connection, work: Callable[[Connection], object]) -> Measures:
+    before = _forget_peak()
+    cpu, wall = process_time(), perf_counter()
+    work(connection)
+    cpu, wall = process_time() - cpu, perf_counter() - wall
+    return {"cpu_seconds": cpu, "wall_seconds": wall, "rise_mib": (_peak_bytes() - before) / _MIB}
+
+
+def _find(connection: Connection) -> Schema:
+    return find_task(connection, TASK.name)
+
+
+def read_ours(url: str) -> Measures:
+    """The trainer's read."""
+    engine = make_engine(url)
+    with engine.connect() as connection:
+        schema = _find(connection)
+        return _measured(connection, lambda _: read(engine, schema, to_micros(CUTOFF), CUTOFF))
+
+
+def read_pandas(url: str) -> Measures:
+    """The same columns as most would read them, at pandas' best: every number a column of its own."""
+    numbers = ", ".join(f"numbers[{place}] AS {name}" for place, name in enumerate((f.name for f in TASK.numbers), 1))
+    with create_engine(url).connect() as connection:
+        task_id = _find(connection).task_id
+        query = text(
+            f"SELECT at, known_at, superseded_at, {numbers}, label FROM events "  # noqa: S608 names of our own
+            "WHERE task_id = :task_id AND at < :cutoff AND known_at <= :cutoff ORDER BY at, event_id"
+        )
+        values: dict[str, Any] = {"task_id": task_id, "cutoff": CUTOFF}
+        return _measured(connection, lambda open_: pd.read_sql(query, open_, params=values))
+
+
+def run_epoch(url: str) -> Measures:
+    """Read, encode and train one epoch over all rows as a cycle does."""
+    torch.set_num_threads(1)
+    engine = make_engine(url)
+    with engine.connect() as connection:
+        schema = _find(connection)
+    before = _forget_peak()
+    began = perf_counter()
+    reading = read(engine, schema, to_micros(CUTOFF), CUTOFF)
+    read_seconds = perf_counter() - began
+    after_reading = _peak_bytes()
+    (fit,) = fit_origins(reading, [reading.cutoff], torch.device("cpu"), 1, lambda _report: None)
+    peak = _peak_bytes()
+    row = encode(fit.encoder, reading.events.select(slice(0, 1)))
+    num_rows = len(reading.fit_rows(reading.cutoff))
+    tensors = num_rows * sum(column.nbytes for column in (row.dense, row.codes, row.u, row.targets, row.windows))
+    return {
+        "tensors_mib": tensors / _MIB,
+        "peak_mib": peak / _MIB,
+        "peak_of_reading_mib": after_reading / _MIB,
+        "before_mib": before / _MIB,
+        "read_seconds": read_seconds,
+        "seconds": perf_counter() - began,
+    }
+
+
+def _forget_peak() -> int:
+    """Let the peak of this process begin at what it holds now, which is returned."""
+    Path("/proc/self/clear_refs").write_text("5")
+    return _peak_bytes()
+
+
+def _peak_bytes() -> int:
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(1024 * int(line.split()[1]) for line in lines if line.startswith("VmHWM"))
+
+
+WAYS: dict[str, Callable[[str], Measures]] = {"ours": read_ours, "pandas": read_pandas, "epoch": run_epoch}
+
+if __name__ == "__main__":
+    print(json.dumps(WAYS[sys.argv[1]](sys.argv[2])))
