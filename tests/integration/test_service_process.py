@@ -70,3 +70,10 @@ def test_the_service_imports_neither_training_nor_a_registry_client() -> None:
     program = f"import sys, service.app; print(sorted({heavy!r} & set(sys.modules)))"
     found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "[]"
+
+
+def test_a_supervisor_of_workers_imports_nothing_that_only_they_need() -> None:
+    heavy = {"fastapi", "numpy", "onnxruntime", "prometheus_client", "sqlalchemy", "service.app"}
+    program = f"import sys, service.workers; print(sorted({heavy!r} & set(sys.modules)))"
+    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "[]"
