@@ -57,7 +57,7 @@ class Plan:
 
 
 FULL = Plan(num_rounds=7, seconds=3, num_starts=5, num_swaps=5)
-QUICK = Plan(num_rounds=5, seconds=1, num_starts=1, num_swaps=1)
+QUICK = Plan(num_rounds=5, seconds=2, num_starts=1, num_swaps=1)
 
 
 @dataclass(frozen=True)
@@ -171,12 +171,12 @@ def _rounds(
     found = run_rounds(
         asked, num_rounds=plan.num_rounds, connections=connections, seconds=plan.seconds, folder=place.folder
     )
+    require_no_errors(found)
     table = Table("", "rows/s", "CPU µs a row", "p99 ms", title=title, title_justify="left")
     for name, rounds in found.items():
         rate, cpu = (median(value) for value in zip(*((one.rate, 1e6 / one.cpu_rate) for one in rounds), strict=True))
         table.add_row(name, f"{rate:,.0f}", f"{cpu:,.1f}", f"{median(one.load.p99_ms for one in rounds):.1f}")
     report(table)
-    require_no_errors(found)
     return found
 
 

@@ -68,7 +68,7 @@ def name_tool() -> str:
 def put_load(requests: Requests, *, connections: int, seconds: float, folder: Path) -> Load:
     """Keep so many connections busy for so long; `folder` takes the prepared requests. Raises LoadFailed."""
     if name_tool() == FALLBACK:
-        return asyncio.run(_ask_all(requests, connections, seconds))
+        return asyncio.run(ask_all(requests, connections, seconds))
     return _run_wrk(requests, connections, seconds, folder)
 
 
@@ -87,7 +87,8 @@ def _run_wrk(requests: Requests, connections: int, seconds: float, folder: Path)
     return Load(**json.loads(lines[-1]))
 
 
-async def _ask_all(requests: Requests, connections: int, seconds: float) -> Load:
+async def ask_all(requests: Requests, connections: int, seconds: float) -> Load:
+    """The load of our own client. Raises LoadFailed where nothing is answered in time."""
     began = time.perf_counter()
     done = await asyncio.gather(*(_ask(requests, place, began + seconds) for place in range(connections)))
     took = time.perf_counter() - began

@@ -66,9 +66,11 @@ def run_rounds(
 
 
 def measure(asked: Asked, *, connections: int, seconds: float, folder: Path) -> Measured:
-    """One load, and the CPU time that the server took for it."""
+    """One load, and the CPU time that the server took for it. Raises LoadFailed where nothing was answered."""
     before = asked.server.cpu_seconds()
     load = put_load(asked.requests, connections=connections, seconds=seconds, folder=folder)
+    if load.num_requests == 0:
+        raise LoadFailed(f"{asked.server.name} answered nothing within {seconds} s")
     return Measured(load, asked.server.cpu_seconds() - before, asked.rows)
 
 
