@@ -19,7 +19,7 @@ from contracts.errors import CycleError
 from contracts.manifest import Manifest
 from contracts.matrix import Comparison, Verdict, after_empty_windows, compare_rivals, judge_horizon
 from contracts.task import Task
-from trainer.candidates import candidate_folder, find_kept, fit_origins, keep
+from trainer.candidates import Fit, candidate_folder, find_kept, fit_origins, keep
 from trainer.device import choose_device
 from trainer.fit import EpochReport
 from trainer.judge import reason_to_skip
@@ -91,7 +91,7 @@ def fill_matrix(
     *,
     report: Report,
     on_epoch: Callable[[EpochReport], None] | None = None,
-    on_fit: Callable[[Manifest, Sequence[Cell]], None] | None = None,
+    on_fit: Callable[[Fit, Manifest, Sequence[Cell]], None] | None = None,
 ) -> list[Cell]:
     """The matrix as of the reading's cutoff, after adding what was missing; its newest windows may be incomplete.
 
@@ -133,7 +133,7 @@ def fill_matrix(
         fitted = open_kept(candidate_folder(home, task, fit.origin))
         cells = store(fitted)
         if on_fit is not None:
-            on_fit(fitted.manifest, cells)
+            on_fit(fit, fitted.manifest, cells)
     for origin, window in _first_looks(reading, matrix.values()):
         if (early := find_kept(home, task, origin)) is not None:
             add(score_origin(reading, early, [window]))

@@ -34,12 +34,13 @@ UNCALIBRATED = Calibration(1.0, [])
 
 @dataclass(frozen=True)
 class Fit:
-    """The fit of one origin: its encoder and its members of a trained cohort."""
+    """The fit of one origin: its encoder, its members of a trained cohort and how these were trained."""
 
     origin: int
     encoder: Encoder
     network: CohortNetwork
     members: tuple[int, ...]
+    epochs: tuple[EpochReport, ...]
 
 
 def candidate_folder(home: Path, task: Task, origin: int) -> Path:
@@ -85,10 +86,17 @@ def _fit_cohort(
         for encoder, rows in _encoded(reading, encoders)
         for seed in seeds
     ]
-    network = finish(fit(members, task.training, task.clock, device), on_epoch).cpu()
+    epochs: list[EpochReport] = []
+
+    def follow(epoch: EpochReport) -> None:
+        epochs.append(epoch)
+        on_epoch(epoch)
+
+    network = finish(fit(members, task.training, task.clock, device), follow).cpu()
     for number, encoder in enumerate(encoders):
-        first = number * len(seeds)
-        yield Fit(encoder.cutoff, encoder, network, tuple(range(first, first + len(seeds))))
+        own = tuple(range(number * len(seeds), (number + 1) * len(seeds)))
+        told = tuple(found for epoch in epochs if (found := epoch.of(own)) is not None)
+        yield Fit(encoder.cutoff, encoder, network, own, told)
 
 
 def _encoded(reading: Reading, encoders: Sequence[Encoder]) -> Iterator[tuple[Encoder, Encoded]]:

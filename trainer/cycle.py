@@ -149,7 +149,7 @@ def _retrain(attempt: Attempt) -> State:
         return end(attempt, "skipped", describe_decisions(decisions), **_rows(reading))
 
     begin(attempt, "score", **_rows(reading))
-    follow = measure_epochs(attempt, "backtest_loss")
+    follow = measure_epochs(attempt, "backtest_")
     cells = fill_matrix(
         attempt.engine,
         reading,
@@ -232,7 +232,7 @@ def _fit_or_reuse(
     # First the folder: the live job scores what it finds there.
     discard(settings.home, task, reading.cutoff)
     attempt.report("fit.began", cutoff=reading.cutoff)
-    measure = measure_epochs(attempt, "loss")
+    measure = measure_epochs(attempt)
 
     def follow(epoch: EpochReport) -> None:
         report_epoch(attempt.report, "fit", epoch)
@@ -244,7 +244,7 @@ def _fit_or_reuse(
         attempt,
         lambda connection: delete_origin(connection, attempt.cycle.task_id, task.recipe, reading.cutoff),
     )
-    return keep(
+    manifest = keep(
         candidate,
         reading,
         home=settings.home,
@@ -253,6 +253,8 @@ def _fit_or_reuse(
         verdict=verdict,
         calibration=calibration,
     )
+    note_fit(attempt)(candidate, manifest, [])
+    return manifest
 
 
 def _verify(attempt: Attempt, reading: Reading, manifest: Manifest) -> None:

@@ -10,7 +10,7 @@ Legend: E members   S steps of a phase, those of its longest member   n, d, q, K
 import math
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import TypeVar
 
@@ -57,19 +57,32 @@ class EpochReport:
     """One epoch of a phase, counted from 1, and the seconds that it took.
 
     `losses` holds each member's mean objective over its own steps of the epoch; NaN where it sits the phase out because
-    its rows have fewer windows than the phase asks for.
+    its rows have fewer windows than the phase asks for. `deltas` holds the mean size of δ likewise, in windows; 0 in a
+    phase without one.
     """
 
     phase: str
     epoch: int
     num_epochs: int
     losses: tuple[float, ...]
+    deltas: tuple[float, ...]
     seconds: float
 
     @property
     def mean_loss(self) -> float:
         """Over the members that take part; one does in every phase that has steps."""
         return fmean(loss for loss in self.losses if math.isfinite(loss))
+
+    @property
+    def mean_delta(self) -> float:
+        """Likewise, in windows."""
+        return fmean(delta for delta in self.deltas if math.isfinite(delta))
+
+    def of(self, members: Sequence[int]) -> "EpochReport | None":
+        """The same epoch of some members; None where all of them sit it out."""
+        losses = tuple(self.losses[member] for member in members)
+        deltas = tuple(self.deltas[member] for member in members)
+        return replace(self, losses=losses, deltas=deltas) if any(map(math.isfinite, losses)) else None
 
 
 def fit(
@@ -173,11 +186,11 @@ def _run(
     kept = [parameter.detach().clone() for parameter in parameters]
     watched = [following_range(member.rows, phase.rows) if phase.watches_next else (0, 0) for member in members]
     stopping = EarlyStopping(network, loss, stock, watched, kept) if any(end for _, end in watched) else None
-    sums = like.new_zeros(phase.epochs + 1, len(members))
+    sums = like.new_zeros(2, phase.epochs + 1, len(members))  # of losses and of sizes of δ
     epoch, began = 0, time.perf_counter()
     draws = _draws(members, phase, number, length=max(own_steps), batch_size=training.batch_size, like=like)
     for step, (rows, draw) in enumerate(draws):
-        losses = losses_of(stock.batch(rows), draw)
+        losses, delta = losses_of(stock.batch(rows), draw)
         optimiser.zero_grad()
         # A member past its end learns nothing more, so that it cannot diverge on rows beyond its budget.
         torch.autograd.backward((losses * schedule.is_active[step]).sum())
@@ -185,12 +198,14 @@ def _run(
         _keep(kept, parameters, schedule.newest[step])
         if stopping is not None and schedule.is_ending[step].any():
             stopping.offer(kept, torch.from_numpy(schedule.is_ending[step]).to(like.device))
-        sums.scatter_add_(0, schedule.epoch[step][None], losses.detach()[None])
+        found = torch.stack([losses.detach(), delta.detach().abs()])[:, None]
+        sums.scatter_add_(1, schedule.epoch[step].expand(2, 1, -1), found)
         if step + 1 == schedule.ends[epoch]:
-            means = (sums[epoch] / (schedule.epoch == epoch).sum(0)).tolist()
+            means, sizes = (sums[:, epoch] / (schedule.epoch == epoch).sum(0)).tolist()
             epoch += 1
             _check(means, own_steps, members, f"epoch {epoch} of {phase.name}")
-            yield EpochReport(phase.name, epoch, phase.epochs, tuple(means), time.perf_counter() - began)
+            deltas = tuple(size * clock.span / clock.window for size in sizes)
+            yield EpochReport(phase.name, epoch, phase.epochs, tuple(means), deltas, time.perf_counter() - began)
             began = time.perf_counter()
     with torch.no_grad():
         for parameter, value in zip(parameters, kept if stopping is None else stopping.chosen(kept), strict=True):

@@ -21,7 +21,7 @@ from contracts.matrix import Verdict
 from contracts.releases import list_releases
 from contracts.task import Task
 from trainer.attempt import Attempt
-from trainer.candidates import candidate_folder
+from trainer.candidates import Fit, candidate_folder
 from trainer.charts import save_error_by_age, save_expected_and_realised, save_matrix
 from trainer.data_set import DataSet
 from trainer.device import device_name
@@ -107,11 +107,12 @@ def note_rows(attempt: Attempt, reading: Reading) -> None:
     )
 
 
-def measure_epochs(attempt: Attempt, prefix: str) -> Callable[[EpochReport], None]:
-    """A follower that keeps each epoch's mean loss, one figure a phase with the epoch as its step."""
+def measure_epochs(attempt: Attempt, prefix: str = "") -> Callable[[EpochReport], None]:
+    """A follower that keeps each epoch's mean loss and size of δ, one figure a phase with the epoch as its step."""
 
     def follow(epoch: EpochReport) -> None:
-        attempt.run.measure(f"{prefix}.{epoch.phase}", epoch.mean_loss, epoch.epoch)
+        for key, value, step in _epoch_figures(epoch):
+            attempt.run.measure(prefix + key, value, step)
         attempt.run.deliver()
 
     return follow
@@ -157,12 +158,18 @@ def note_answers(
         attempt.run.attach(folder / name)
 
 
-def note_fit(attempt: Attempt) -> Callable[[Manifest, Sequence[Cell]], None]:
-    """A follower that makes a run of each origin that was fitted, with its errors by age."""
+def _epoch_figures(epoch: EpochReport) -> list[tuple[str, float, int]]:
+    figures = [(f"loss.{epoch.phase}", epoch.mean_loss, epoch.epoch)]
+    return [*figures, (f"delta.{epoch.phase}", epoch.mean_delta, epoch.epoch)] if epoch.mean_delta else figures
+
+
+def note_fit(attempt: Attempt) -> Callable[[Fit, Manifest, Sequence[Cell]], None]:
+    """A follower that makes a run of each origin that was fitted: its losses by epoch, its errors by age if scored."""
     task = attempt.schema.task
 
-    def follow(manifest: Manifest, cells: Sequence[Cell]) -> None:
-        figures = [
+    def follow(fit: Fit, manifest: Manifest, cells: Sequence[Cell]) -> None:
+        figures = [figure for epoch in fit.epochs for figure in _epoch_figures(epoch)]
+        figures += [
             (f"{cell.method}.{name}", value, task.clock.age(cell.origin, cell.window))
             for cell in cells
             for name, value in (("loss", cell.loss), ("metric", cell.metric))

@@ -23,8 +23,8 @@ from trainer.shifts import Shifts, interpolation, perturbation, worst_delta
 
 log = structlog.get_logger(__name__)
 
-# Losses `(E,)` of a batch and a draw `(E,)`; what is remembered from step to step is inside.
-Objective = Callable[[Batch, Tensor], Tensor]
+# Losses and δ, both `(E,)`, of a batch and a draw `(E,)`; what is remembered from step to step is inside.
+Objective = Callable[[Batch, Tensor], tuple[Tensor, Tensor]]
 # The same in tensors: (dense, codes, u, targets, draw, the δ of the step before) → (losses, δ).
 TensorObjective = Callable[..., tuple[Tensor, Tensor]]
 # Objectives with a shift δ: the loss that δ is to make large, and the whole for a given δ.
@@ -32,19 +32,22 @@ _SHIFTED = {"gi": (interpolation, gradient_interpolation), "time_perturb": (pert
 
 
 def objective(network: Network, loss: RowLoss, phase: Phase, training: Training, clock: Clock) -> Objective:
-    """The phase's losses; between minibatches, which all have one shape, δ is remembered."""
+    """The phase's losses, and the δ that they were taken at: 0 in a phase without one.
+
+    Between minibatches, which all have one shape, δ is remembered.
+    """
     function = tensor_objective(network, loss, phase, training, clock)
     recorded: TensorObjective | None = None
     last: Tensor | None = None
 
-    def losses(batch: Batch, draw: Tensor) -> Tensor:
+    def losses(batch: Batch, draw: Tensor) -> tuple[Tensor, Tensor]:
         nonlocal recorded, last
         columns = (batch.dense, batch.codes, batch.u, batch.targets, draw)
         if recorded is None or last is None:
             last = torch.zeros_like(draw)
             recorded = record(network, function, (*columns, last)) if draw.is_cuda else function
         result, last = recorded(*columns, last)
-        return result
+        return result, last
 
     return losses
 

@@ -87,12 +87,17 @@ def test_a_released_cycle_is_told_whole(
     assert run.data.tags["morrow.state"] == "released"
 
     fits = {one.data.tags[ORIGIN_TAG]: one for one in runs_of(client, task) if one.data.tags.get(PARENT_TAG) == run_id}
-    assert sorted(fits) == [f"2026-01-01T{hour:02}:00:00Z" for hour in (5, 6, 7, 8, 9)]
+    assert sorted(fits) == [f"2026-01-01T{hour:02}:00:00Z" for hour in (5, 6, 7, 8, 9, 10)]
     oldest = fits["2026-01-01T05:00:00Z"]
     assert oldest.info.status == "FINISHED"
     assert oldest.data.params["rows"] == "750"
     assert oldest.data.metrics["gi.loss"] > 0
     assert oldest.data.metrics["naive.loss"] > 0
+    for told in (run, oldest):
+        history = client.get_metric_history(told.info.run_id, "loss.pretrain")
+        assert [point.step for point in history] == [1, 2, 3, 4]
+        assert 0 < told.data.metrics["delta.finetune_1"] <= task.training.delta_max
+        assert "delta.pretrain" not in told.data.metrics
 
     assert pictures(client, run_id) == {
         "confusion.png",

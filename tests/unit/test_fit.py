@@ -146,6 +146,23 @@ def test_one_report_an_epoch_in_the_order_of_the_phases() -> None:
     assert all(len(report.losses) == 2 and report.seconds > 0 for report in reports)
 
 
+def test_a_report_tells_how_far_delta_went_in_windows_and_only_where_there_is_one() -> None:
+    _, reports = train([member(0), member(1)], recipe(delta_max=1.5, delta_mode="random"))
+    sizes = {report.phase: report.deltas for report in reports}
+    assert sizes["pretrain"] == (0, 0)
+    assert all(0 < size <= 1.5 for size in sizes["finetune_1"])
+    last = reports[-1].of([1])
+    assert last is not None
+    assert (last.losses, last.deltas) == (reports[-1].losses[1:], reports[-1].deltas[1:])
+    assert last.mean_delta == last.deltas[0]
+
+
+def test_members_that_sit_an_epoch_out_have_no_report_of_it() -> None:
+    short = Member(newest_windows(rows(), 1), (4,), 2, 0)
+    _, reports = train([short, member(1)])
+    assert [report.of([0]) is None for report in reports] == [False, False, True, True, False, False]
+
+
 def test_fewer_windows_than_are_fine_tuned_on_sit_the_phase_out() -> None:
     short = Member(newest_windows(rows(), 1), (4,), 2, 0)
     _, reports = train([short, member(1)])

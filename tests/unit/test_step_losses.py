@@ -50,8 +50,9 @@ def test_plain_phases_and_a_weight_of_zero_have_the_plain_loss() -> None:
     without = RECIPE.model_copy(update={"gi_weight": 0})
     cases: list[tuple[Objective, Training]] = [("erm", RECIPE), ("gi", without)]
     for kind, training in cases:
-        found = objective(network, cross_entropy, phase(kind), training, CLOCK)(rows(), pair(0.4, -0.4))
+        found, delta = objective(network, cross_entropy, phase(kind), training, CLOCK)(rows(), pair(0.4, -0.4))
         assert torch.equal(found, expected)
+        assert torch.equal(delta, pair(0, 0))
 
 
 def test_gi_looks_for_delta_on_few_rows_and_remembers_it() -> None:
@@ -62,7 +63,9 @@ def test_gi_looks_for_delta_on_few_rows_and_remembers_it() -> None:
         few = batch.first(6)
         delta = worst_delta(lambda: interpolation(network, cross_entropy, few), shifts=shifts, last=delta, draw=draw)  # noqa: B023
         expected = gradient_interpolation(network, cross_entropy, batch, delta, 0.7)
-        assert torch.equal(losses_of(batch, draw), expected)
+        found, at = losses_of(batch, draw)
+        assert torch.equal(found, expected)
+        assert torch.equal(at, delta)
 
 
 @pytest.mark.parametrize("kind", OBJECTIVES)
