@@ -10,10 +10,23 @@ from datetime import timedelta
 from functools import cached_property
 from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    TypeAdapter,
+    ValidationError,
+    WithJsonSchema,
+    model_validator,
+)
 
-from contracts.clock import MICROSECOND, Clock
+from contracts.clock import MICROSECOND, Clock, format_duration
 
+# A name of a task, a feature or a target.
+IDENTIFIER = r"[A-Za-z][A-Za-z0-9_]{0,62}"
 # A category or a class: what any store and log can hold.
 MAX_TEXT = 256
 PRINTABLE = r"^[^\x00-\x1f\x7f-\x9f\ud800-\udfff]*\Z"
@@ -40,9 +53,33 @@ _CENTURY = timedelta(days=36_525)
 
 
 def _identifier(name: str) -> str:
-    if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]{0,62}", name):
+    if not re.fullmatch(IDENTIFIER, name):
         raise ValueError("is a letter followed by at most 62 letters, digits or underscores")
     return name
+
+
+_LENGTH = TypeAdapter(timedelta)
+_SECONDS = r"[0-9]{1,6}(\.[0-9]{1,6})?S"
+_TIME = rf"T([0-9]{{1,6}}H([0-9]{{1,6}}M)?({_SECONDS})?|[0-9]{{1,6}}M({_SECONDS})?|{_SECONDS})"
+# What is written and what documents promise to take; years and months, of 365 and 30 days, are read too.
+_ISO_DURATION = rf"^-?P([0-9]{{1,6}}W|[0-9]{{1,6}}D({_TIME})?|{_TIME})$"
+
+
+def _parse_length(duration: object) -> timedelta:
+    """A bare number would leave its unit to be guessed, and other spellings can be read in more than one way."""
+    if isinstance(duration, timedelta):
+        return duration
+    try:
+        if isinstance(duration, str) and re.match(r"[+-]?P", duration):
+            return _LENGTH.validate_python(duration)
+    except ValidationError:
+        pass
+    raise ValueError("is not an ISO 8601 duration in a string, such as P7D or PT6H")
+
+
+def _format_length(duration: timedelta) -> str:
+    """In days and less: a year is not always as long."""
+    return format_duration(duration // MICROSECOND)
 
 
 def _bounded(duration: timedelta) -> timedelta:
@@ -57,9 +94,15 @@ def _printable(text: str) -> str:
     return text
 
 
-Name = Annotated[str, AfterValidator(_identifier)]
+Name = Annotated[str, AfterValidator(_identifier), WithJsonSchema({"type": "string", "pattern": f"^{IDENTIFIER}$"})]
 Text = Annotated[str, Field(min_length=1, max_length=MAX_TEXT), AfterValidator(_printable)]
-Duration = Annotated[timedelta, AfterValidator(_bounded)]
+Length = Annotated[
+    timedelta,
+    BeforeValidator(_parse_length),
+    PlainSerializer(_format_length, when_used="json"),
+    WithJsonSchema({"type": "string", "pattern": _ISO_DURATION}),
+]
+Duration = Annotated[Length, AfterValidator(_bounded)]
 
 
 class Spec(BaseModel):
@@ -191,8 +234,8 @@ class Task(Spec):
     features: tuple[Feature, ...] = Field(min_length=1, max_length=512)
     target: Target
     window: Duration
-    offset: timedelta = timedelta(0)
-    label_delay: timedelta = Field(timedelta(0), ge=timedelta(0), le=_CENTURY)
+    offset: Length = timedelta(0)
+    label_delay: Length = Field(timedelta(0), ge=timedelta(0), le=_CENTURY)
     span: Duration | None = Field(None, description="unit of model time; 26 windows where unset")
     schedule: Literal["window", "manual"] = "window"
     guard: Guard = Guard()

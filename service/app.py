@@ -3,16 +3,13 @@
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
 import anyio
 import anyio.to_thread
 import structlog
 from fastapi import FastAPI
-from fastapi.openapi.utils import get_openapi
 
 from contracts.database import make_engine
-from contracts.task import Task
 from service.auth import Authenticate
 from service.cycles import cycles_router
 from service.follower import Follower
@@ -21,7 +18,7 @@ from service.health import health_router
 from service.ingest import events_router
 from service.keyring import Keyring
 from service.metrics import CountRequests, Metrics
-from service.openapi import predict_path_item
+from service.openapi import describe
 from service.pages import pages_router
 from service.predict import Predict
 from service.problems import handle_problems
@@ -101,36 +98,7 @@ def make_app(settings: ServiceSettings, workers: Path | None = None, end: Callab
     app.include_router(health_router(follower, metrics))
     app.include_router(pages_router(store, follower, settings, metrics))
     app.mount("/static", StaticPages())
-    _describe(app)
+    describe(app)
     app.shortcut = Shortcut(predict, keyring, metrics, settings)
     app.short_ingest = ShortIngest(writer, keyring, metrics, settings)
     return app
-
-
-def _describe(app: FastAPI) -> None:
-    """Complete the OpenAPI document by what raw routes and hand-read bodies cannot tell FastAPI."""
-
-    def openapi() -> dict[str, Any]:
-        if app.openapi_schema is None:
-            document = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
-            document["paths"]["/predict"] = predict_path_item()
-            schemas = document.setdefault("components", {}).setdefault("schemas", {})
-            task = Task.model_json_schema(ref_template="#/components/schemas/{model}")
-            schemas |= task.pop("$defs", {}) | {"Task": task, "Event": _EVENT}
-            app.openapi_schema = document
-        return app.openapi_schema
-
-    app.openapi = openapi  # type: ignore[method-assign]
-
-
-_EVENT = {
-    "type": "object",
-    "required": ["event_id", "at", "features", "label"],
-    "properties": {
-        "event_id": {"type": "string", "minLength": 1, "maxLength": 256},
-        "at": {"type": "string", "format": "date-time", "description": "when it happened, with an offset"},
-        "known_at": {"type": ["string", "null"], "format": "date-time", "description": "at + label_delay where absent"},
-        "features": {"type": "object", "additionalProperties": {"type": ["number", "string", "null"]}},
-        "label": {"type": ["string", "number"]},
-    },
-}

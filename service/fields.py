@@ -54,6 +54,7 @@ def json_reason(value: object) -> str:
 
 def json_id(value: object) -> int:
     """The number of something stored. Raises ValueError."""
-    if not isinstance(value, NumberLiteral) or not re.fullmatch(r"[1-9][0-9]{0,17}", value):
+    found = re.fullmatch(r"([1-9][0-9]{0,17})(\.0+)?", value) if isinstance(value, NumberLiteral) else None
+    if found is None:
         raise ValueError("is not a number of something stored, such as 17")
-    return int(value)
+    return int(found[1])

@@ -35,7 +35,12 @@ def health_router(follower: Follower, metrics: Metrics) -> APIRouter:
         }
         return JSONResponse(document, 200 if follower.is_ready else 503)
 
-    @router.get("/metrics", summary="Prometheus metrics", response_class=Response)
+    @router.get(
+        "/metrics",
+        summary="Prometheus metrics",
+        response_class=Response,
+        responses={200: {"description": "In the text format", "content": {"text/plain": {}}}},
+    )
     async def get_metrics() -> Response:
         return Response(generate_latest(metrics.registry), media_type=CONTENT_TYPE_LATEST)
 

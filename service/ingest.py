@@ -280,16 +280,20 @@ _EVENT = {
     "features": {"carrier": "UA", "distance": 1400},
     "label": "on_time",
 }
+_ANYTHING_ELSE = {"description": "anything else is kept and refused in the result of its row"}
 _CONTENT: dict[str, Any] = {
     JSON: {
         "schema": {
             "oneOf": [
                 {"$ref": "#/components/schemas/Event"},
-                {"type": "array", "items": {"$ref": "#/components/schemas/Event"}},
+                {"type": "array", "items": {"anyOf": [{"$ref": "#/components/schemas/Event"}, _ANYTHING_ELSE]}},
             ]
         },
         "example": _EVENT,
     },
     NDJSON: {"schema": {"type": "string", "description": "one event a line"}},
 }
-_CORRECTION: dict[str, Any] = {"schema": {"$ref": "#/components/schemas/Event"}, "example": {**_EVENT, "label": "late"}}
+_CORRECTION: dict[str, Any] = {
+    "schema": {"$ref": "#/components/schemas/Correction"},
+    "example": {**_EVENT, "label": "late"},
+}

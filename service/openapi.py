@@ -1,78 +1,173 @@
-"""What OpenAPI says of /predict, a raw route of which FastAPI knows nothing."""
+"""The OpenAPI document, completed by what raw routes, bodies read by hand and middleware cannot tell FastAPI.
 
+What each operation takes and answers stands here in one table, as components of `service.shapes`; which problems it
+may meet follows from what it is: whether it needs a key, takes a body, names a task.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
-from service.flips import NUM_MOMENTS
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
 
-MOMENT = {"type": "string", "format": "date-time"}
+from service.auth import HEALTH, PUBLIC, needed_scope
+from service.problems import HTTP_KINDS, MEDIA_TYPE
+from service.reading import JSON
+from service.shapes import GIVEN_MOMENT, Shape, component_shapes, ref
 
 
-def predict_path_item() -> dict[str, Any]:
-    """What OpenAPI says of /predict."""
+@dataclass(frozen=True)
+class Operation:
+    """The components that an operation answers with, by status, and takes as its body."""
+
+    answers: Mapping[int, str] = field(default_factory=dict)
+    body: str | None = None
+    needs_body: bool = True
+
+
+OPERATIONS: dict[tuple[str, str], Operation] = {
+    ("get", "/predict"): Operation({200: "Answer"}),
+    ("post", "/predict"): Operation({200: "Answers"}, "Question"),
+    ("post", "/events"): Operation({200: "IngestResult"}),
+    ("put", "/events/{event_id}"): Operation({200: "CorrectionResult"}),
+    ("get", "/tasks"): Operation({200: "Tasks"}),
+    ("get", "/tasks/{task}"): Operation({200: "TaskStatus"}),
+    ("put", "/tasks/{task}"): Operation({200: "TaskDefined", 201: "TaskDefined"}, "GivenTask"),
+    ("get", "/tasks/{task}/models/{version}"): Operation({200: "Model"}),
+    ("get", "/tasks/{task}/cycles"): Operation({200: "Cycles"}),
+    ("post", "/tasks/{task}/cycles"): Operation({202: "Cycle"}, "AskForCycle", needs_body=False),
+    ("get", "/tasks/{task}/releases"): Operation({200: "Releases"}),
+    ("post", "/tasks/{task}/rollback"): Operation({200: "Release"}, "Rollback"),
+    ("post", "/tasks/{task}/override"): Operation({200: "Release", 202: "Cycle"}, "Override"),
+    ("get", "/livez"): Operation({200: "Alive"}),
+    ("get", "/readyz"): Operation({200: "Readiness", 503: "Readiness"}),
+}
+_DEFINE = ("put", "/tasks/{task}")
+# Paths that take no parameter and tell of one process only: nothing about a request to them can be wrong.
+_PLAIN = HEALTH | PUBLIC["metrics"]
+_SECONDS = {"description": "seconds after which trying again may help", "schema": {"type": "integer", "minimum": 0}}
+_HEADERS: dict[int, dict[str, Any]] = {
+    401: {"WWW-Authenticate": {"description": "how a key is sent", "schema": {"type": "string"}, "required": True}},
+    429: {"Retry-After": _SECONDS | {"required": True}},
+    503: {"Retry-After": _SECONDS | {"required": True}},
+}
+# What FastAPI says where a parameter breaks a rule, in a form that is not ours.
+_UNTOLD = "Validation Error"
+_REASONS = {
+    401: "The request needs a valid key",
+    404: "There is no such task, version or event",
+    422: "A parameter or the body breaks a rule: `errors` names each field",
+    429: "The key asks too often",
+    503: "A store does not answer, or no key is known yet",
+}
+_KEYS = {
+    "key": {"type": "http", "scheme": "bearer", "description": "Needed as soon as there is a key: morrow-…"},
+    "password": {"type": "http", "scheme": "basic", "description": "The key as the password, under any name"},
+}
+
+
+def describe(app: FastAPI) -> None:
+    """Let the app tell the whole document."""
+
+    def openapi() -> dict[str, Any]:
+        if app.openapi_schema is None:
+            app.openapi_schema = write_document(app)
+        return app.openapi_schema
+
+    app.openapi = openapi  # type: ignore[method-assign]
+
+
+def write_document(app: FastAPI) -> dict[str, Any]:
+    """The document of an app's routes."""
+    document = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
+    document["paths"]["/predict"] = _predict_path_item()
+    document["components"] = {"schemas": component_shapes(), "securitySchemes": _KEYS}
+    for path, verbs in document["paths"].items():
+        for verb, told in verbs.items():
+            _complete(told, verb, path)
+    return document
+
+
+def _complete(told: dict[str, Any], verb: str, path: str) -> None:
+    operation = OPERATIONS.get((verb, path), Operation())
+    if operation.body is not None:
+        content = told.get("requestBody", {}).get("content", {})
+        content = {JSON: {**content.get(JSON, {}), "schema": ref(operation.body)}}
+        told["requestBody"] = {"required": operation.needs_body, "content": content}
+    responses = {status: one for status, one in told["responses"].items() if one["description"] != _UNTOLD}
+    for status, component in operation.answers.items():
+        responses[str(status)]["content"] = {JSON: {"schema": ref(component)}}
+    for status, reason in _problems_of(told, verb, path).items():
+        responses.setdefault(str(status), {"description": reason})
+    for status, response in responses.items():
+        if int(status) >= 400 and int(status) not in operation.answers:
+            response["content"] = {MEDIA_TYPE: {"schema": ref("Problem")}}
+            if int(status) in _HEADERS:
+                response["headers"] = _HEADERS[int(status)]
+    told["responses"] = dict(sorted(responses.items()))
+    told["security"] = [] if path in HEALTH else [{name: []} for name in _KEYS]
+
+
+def _problems_of(told: Mapping[str, Any], verb: str, path: str) -> dict[int, str]:
+    """The problems that follow from what an operation is, with their reasons."""
+    statuses: set[int] = set()
+    scope = needed_scope(verb.upper(), path)
+    if path not in HEALTH:
+        statuses |= {401, 429, 503}
+    if path not in _PLAIN:
+        statuses.add(422)
+    if path == "/predict":
+        statuses.add(400)
+    if "requestBody" in told:
+        statuses |= {400, 408, 413, 415}
+    if any(parameter["name"] == "task" for parameter in told.get("parameters", [])) and (verb, path) != _DEFINE:
+        statuses.add(404)
+    reasons = {status: _REASONS.get(status) or HTTP_KINDS[status].title for status in statuses}
+    if path not in HEALTH and scope is not None:
+        reasons[403] = f"The key does not hold the scope {scope}, or a page of another site asks"
+    return reasons
+
+
+def _predict_path_item() -> dict[str, Any]:
+    """The raw route, of which FastAPI knows nothing."""
     problems = {
-        "404": {"description": "There is no such task"},
         "422": {
-            "description": "A parameter breaks a rule, `at` is outside the horizon (`side` says whether "
+            "description": "A parameter or the body breaks a rule, `at` is outside the horizon (`side` says whether "
             "before the first row of training or beyond what is validated), or too few scored rows support the "
             "coverage: see `type`"
         },
+        "500": {"description": "The model gave no finite answer to these rows; counted in the metrics"},
         "503": {
             "description": "No version has been released, `at` was left out and the version has expired, or this "
             "version cannot give rates"
         },
     }
-    features = {"type": "object", "additionalProperties": {"type": ["number", "string", "null"]}}
-    row = {"type": "object", "required": ["features"], "properties": {"at": MOMENT, "features": features}}
-    one_answer = {"description": "The answer", "content": {"application/json": {"schema": _ANSWER}}}
-    answers = {"type": "object", "properties": {"answers": {"type": "array", "items": _ANSWER}}}
+    at = {"name": "at", "in": "query", "schema": GIVEN_MOMENT, "description": "moment asked for; now where absent"}
+    features = {"name": "features", "in": "query", "schema": ref("FeaturesInQuery"), "style": "form", "explode": True}
     return {
         "get": {
             "tags": ["predict"],
+            "operationId": "get_predict",
             "summary": "One answer",
             "description": "Each feature is a parameter of its own name. An offset's + is written %2B.",
-            "parameters": [
-                *_PARAMETERS,
-                {"name": "at", "in": "query", "schema": MOMENT, "description": "moment asked for; now where absent"},
-                {"name": "features", "in": "query", "schema": features, "style": "form", "explode": True},
-            ],
-            "responses": {"200": one_answer, **problems},
+            "parameters": [*_OPTIONS, at, features],
+            "responses": {"200": {"description": "The answer"}, **problems},
         },
         "post": {
             "tags": ["predict"],
+            "operationId": "post_predict",
             "summary": "Many answers",
             "description": "Rows, each with its `at` (now where absent), or one row's features and many `at`; "
             "at most 100 with `rate`.",
-            "parameters": _PARAMETERS,
-            "requestBody": {
-                "required": True,
-                "content": {
-                    "application/json": {
-                        "schema": {
-                            "oneOf": [
-                                {
-                                    "type": "object",
-                                    "required": ["rows"],
-                                    "properties": {"rows": {"type": "array", "items": row}},
-                                },
-                                {
-                                    "type": "object",
-                                    "required": ["features", "at"],
-                                    "properties": {"features": features, "at": {"type": "array", "items": MOMENT}},
-                                },
-                            ]
-                        }
-                    }
-                },
-            },
-            "responses": {
-                "200": {"description": "Answers in order", "content": {"application/json": {"schema": answers}}},
-                **problems,
-            },
+            "parameters": _OPTIONS,
+            "requestBody": {},
+            "responses": {"200": {"description": "Answers in order"}, **problems},
         },
     }
 
 
-_PARAMETERS = [
+_OPTIONS: list[Shape] = [
     {
         "name": "task",
         "in": "query",
@@ -92,47 +187,3 @@ _PARAMETERS = [
         "description": "whether the answer says how fast it changes, and when the prediction flips",
     },
 ]
-
-_ANSWER = {
-    "type": "object",
-    "properties": {
-        "task": {"type": "string"},
-        "prediction": {"type": ["string", "number"], "description": "the likeliest class, or the mean"},
-        "probabilities": {"type": "object", "additionalProperties": {"type": "number"}},
-        "mean": {"type": "number"},
-        "scale": {"type": "number"},
-        "at": MOMENT,
-        "lead": {"type": "string", "description": "ISO 8601 duration since trained_until"},
-        "expected_error": {"type": ["number", "null"], "description": "mean error at this age; null before the cutoff"},
-        "error_name": {"type": "string"},
-        "version": {"type": "string"},
-        "trained_until": MOMENT,
-        "valid_until": MOMENT,
-        "coverage": {"type": "number", "description": "of `interval` or `prediction_set`; 0.9 where not asked for"},
-        "interval": {
-            "type": ["array", "null"],
-            "items": {"type": "number"},
-            "minItems": 2,
-            "maxItems": 2,
-            "description": "of a regression, low and high; null where too few scored rows support 0.9",
-        },
-        "prediction_set": {
-            "type": "array",
-            "items": {"type": "string"},
-            "description": "of a classification, where `coverage` is asked for: the likeliest class first",
-        },
-        "rate": {
-            "type": "object",
-            "additionalProperties": {"type": "number"},
-            "description": "where asked for: change per second of each probability, or of `mean` and `scale`, with "
-            "features and calendar held",
-        },
-        "flips_at": {
-            "type": ["string", "null"],
-            "format": "date-time",
-            "description": "with `rate`, of a classification: the first moment up to valid_until at which the "
-            "prediction is another one, features held, to the second; null where there is none among "
-            f"{NUM_MOMENTS} moments",
-        },
-    },
-}

@@ -17,6 +17,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.routing import Match
 
 from contracts.clock import format_moment
 from contracts.errors import (
@@ -39,6 +40,8 @@ from service.keyring import Forbidden, Throttled, Unauthenticated
 from service.metrics import Metrics
 
 MAX_FAULTS = 100
+METHODS = ("DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT")
+MEDIA_TYPE = "application/problem+json"
 
 log = structlog.get_logger(__name__)
 
@@ -108,12 +111,12 @@ def list_faults(faults: Sequence[Fault]) -> dict[str, Any]:
 
 
 def write_problem(kind: Kind, detail: str, headers: dict[str, str] | None = None, **more: Any) -> Response:
-    """A response of `application/problem+json`; `more` are members of its own."""
+    """A problem document; `more` are members of its own."""
     document = {"type": f"/problems/{kind.name}", "title": kind.title, "status": kind.status, "detail": detail, **more}
     headers = dict(headers or {})
     if kind.retry_after is not None:
         headers["Retry-After"] = str(kind.retry_after)
-    return Response(msgspec.json.encode(document), kind.status, headers, "application/problem+json")
+    return Response(msgspec.json.encode(document), kind.status, headers, MEDIA_TYPE)
 
 
 def handle_problems(app: FastAPI, metrics: Metrics) -> None:
@@ -144,12 +147,24 @@ async def _on_validation_error(_request: Request, error: Exception) -> Response:
     return problem_of(InvalidInput(faults))
 
 
-async def _on_http_exception(_request: Request, error: Exception) -> Response:
+async def _on_http_exception(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     phrase = HTTPStatus(error.status_code).phrase
     kind = HTTP_KINDS.get(error.status_code)
     kind = kind or Kind(error.status_code, phrase.lower().replace(" ", "-"), phrase)
-    return write_problem(kind, error.detail, dict(error.headers or {}))
+    headers = dict(error.headers or {})
+    if error.status_code == 405:
+        headers["Allow"] = ", ".join(_allowed_methods(request))
+    return write_problem(kind, error.detail, headers)
+
+
+def _allowed_methods(request: Request) -> list[str]:
+    """What all routes of a path take together: each verb has a route of its own, which knows of no other."""
+    return [
+        method
+        for method in METHODS
+        if any(route.matches({**request.scope, "method": method})[0] is Match.FULL for route in request.app.routes)
+    ]
 
 
 async def _on_bug(request: Request, error: Exception) -> Response:

@@ -8,9 +8,12 @@ from fastapi import Path
 from starlette.requests import Request
 
 from contracts.errors import Fault, InvalidInput
+from contracts.task import IDENTIFIER
 from service.rows import printable
 
-TaskInPath = Annotated[str, Path(alias="task", description="name of the task")]
+TaskInPath = Annotated[
+    str, Path(alias="task", description="name of the task", json_schema_extra={"pattern": f"^{IDENTIFIER}$"})
+]
 
 
 def takes_only(*names: str) -> Callable[[Request], None]:

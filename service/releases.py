@@ -44,7 +44,6 @@ def releases_router(store: Store, client: httpx.Client | None, settings: Service
     @router.post(
         "/tasks/{task}/rollback",
         summary="Roll back",
-        openapi_extra=_ROLLBACK,
         responses={409: {"description": "It is the champion already, or a cycle is releasing"}},
     )
     async def post_rollback(name: TaskInPath, request: Request) -> JSONResponse:
@@ -64,7 +63,6 @@ def releases_router(store: Store, client: httpx.Client | None, settings: Service
     @router.post(
         "/tasks/{task}/override",
         summary="Overrule a verdict",
-        openapi_extra=_OVERRIDE,
         responses={
             202: {"description": "The held cutoff is tried once more and released in spite of its verdict"},
             409: {"description": "The cycle is not held, or by a gate, or a newer cutoff is released"},
@@ -210,30 +208,3 @@ def _allowed_bounds(schema: Schema, promised: Release) -> tuple[int | None, int]
     window = (promised.valid_until - start) // verdict["horizon"]
     latest = start + schema.task.guard.max_age * window
     return start, max(latest, promised.valid_until)
-
-
-def _body(**properties: dict[str, Any]) -> dict[str, Any]:
-    schema = {
-        "type": "object",
-        "required": ["reason"],
-        "additionalProperties": False,
-        "properties": {
-            **properties,
-            "reason": {"type": "string", "minLength": 1, "maxLength": 1000, "description": "why, for the record"},
-            "actor": {"type": "string", "minLength": 1, "maxLength": 200, "description": "who asks"},
-        },
-    }
-    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
-
-
-_VERSION = {"type": "string", "description": "a version released before"}
-_ROLLBACK = _body(version=_VERSION)
-_OVERRIDE = _body(
-    version=_VERSION,
-    valid_until={
-        "type": "string",
-        "format": "date-time",
-        "description": "the later of the present bound and what the release promised, where left out",
-    },
-    cycle={"type": "integer", "description": "id of a held cycle to release; excludes version and valid_until"},
-)

@@ -24,6 +24,7 @@ from service.cycles import describe_cycle, next_cycle
 from service.fields import MAX_VALUES
 from service.follower import Follower
 from service.forecaster import Forecaster
+from service.literals import EXACT_INTEGER
 from service.queries import TaskInPath, takes_only
 from service.reading import read_body
 from service.rows import printable
@@ -55,12 +56,6 @@ def tasks_router(store: Store, follower: Follower, siblings: Siblings, settings:
         "/tasks/{task}",
         summary="Define a task",
         status_code=200,
-        openapi_extra={
-            "requestBody": {
-                "required": True,
-                "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Task"}}},
-            }
-        },
         responses={201: {"description": "There was no such task before"}},
     )
     async def put_task(name: TaskInPath, request: Request) -> JSONResponse:
@@ -133,10 +128,18 @@ def tasks_router(store: Store, follower: Follower, siblings: Siblings, settings:
 
 
 def parse_task(name: str, body: bytes) -> Task:
-    """The task of a JSON body, whose `name` may be left out. Raises InvalidInput, HTTPException 400 or 413."""
+    """The task of a JSON body, whose `name` may be left out; each value has its type as it is, `"4"` is no number.
+
+    Raises InvalidInput, HTTPException 400 or 413.
+    """
     limit_values(body, MAX_VALUES)
     try:
-        spec = json.loads(decode_text(body), parse_constant=_refuse_constant, object_pairs_hook=_refuse_repeated)
+        spec = json.loads(
+            decode_text(body),
+            parse_constant=_refuse_constant,
+            parse_float=_parse_float,
+            object_pairs_hook=_refuse_repeated,
+        )
     except (ValueError, RecursionError) as error:
         raise HTTPException(400, f"The body is not JSON: {printable(str(error))}.") from None
     if not isinstance(spec, dict):
@@ -144,15 +147,26 @@ def parse_task(name: str, body: bytes) -> Task:
     if spec.setdefault("name", name) != name:
         raise InvalidInput([Fault("name", "differs from the name in the path")])
     try:
-        return Task.model_validate(spec)
+        return Task.model_validate_json(json.dumps(spec, ensure_ascii=False).encode(), strict=True)
+    except UnicodeEncodeError:
+        raise InvalidInput([Fault("body", "holds a lone surrogate")]) from None
     except ValidationError as error:
         raise InvalidInput(
-            [Fault(printable(".".join(map(str, fault["loc"]))), fault["msg"]) for fault in error.errors()]
+            [
+                Fault(printable(".".join(map(str, fault["loc"]))), fault["msg"].removeprefix("Value error, "))
+                for fault in error.errors()
+            ]
         ) from None
 
 
 def _refuse_constant(name: str) -> float:
     raise ValueError(f"{name} is not a JSON number")
+
+
+def _parse_float(literal: str) -> float:
+    """To JSON, 4.0 is the integer 4."""
+    number = float(literal)
+    return int(number) if number.is_integer() and abs(number) <= EXACT_INTEGER else number
 
 
 def _refuse_repeated(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -1,0 +1,71 @@
+"""The OpenAPI document tells of every operation what it takes, answers and refuses, and by which key."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from service.app import make_app
+from service.openapi import OPERATIONS
+from service.settings import ServiceSettings
+
+HEALTH = {"/livez", "/readyz"}
+
+
+@pytest.fixture(scope="module")
+def document(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    home: Path = tmp_path_factory.mktemp("home")
+    return make_app(ServiceSettings(database_url="postgresql+psycopg://nobody@127.0.0.1:9/x", home=home)).openapi()
+
+
+def operations(document: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    for path, verbs in document["paths"].items():
+        for verb, operation in verbs.items():
+            yield verb, path, operation
+
+
+def references(value: Any) -> Iterator[str]:
+    """Every component that is spoken of."""
+    if isinstance(value, dict):
+        yield from (found for name, found in value.items() if name == "$ref")
+        yield from (found for inner in value.values() for found in references(inner))
+    elif isinstance(value, list):
+        yield from (found for inner in value for found in references(inner))
+
+
+def test_the_table_of_operations_is_that_of_the_routes(document: dict[str, Any]) -> None:
+    assert {(verb, path) for verb, path, _ in operations(document)} == {*OPERATIONS, ("get", "/metrics")}
+
+
+def test_every_success_and_every_body_has_a_shape(document: dict[str, Any]) -> None:
+    for verb, path, operation in operations(document):
+        successes = {status: one for status, one in operation["responses"].items() if status < "300"}
+        assert successes, (verb, path)
+        for response in successes.values():
+            assert path == "/metrics" or response["content"]["application/json"]["schema"], (verb, path)
+        assert ("requestBody" in operation) == (verb in ("post", "put"))
+        for content in operation.get("requestBody", {}).get("content", {}).values():
+            assert content["schema"], (verb, path)
+
+
+def test_every_refusal_is_a_problem_and_says_when_to_come_back(document: dict[str, Any]) -> None:
+    for verb, path, operation in operations(document):
+        for status, response in operation["responses"].items():
+            if status >= "400" and path not in HEALTH:
+                schema = response["content"]["application/problem+json"]["schema"]
+                assert schema == {"$ref": "#/components/schemas/Problem"}, (verb, path, status)
+                assert ("Retry-After" in response.get("headers", {})) == (status in ("429", "503"))
+
+
+def test_only_health_needs_no_key(document: dict[str, Any]) -> None:
+    for _, path, operation in operations(document):
+        assert (operation["security"] == []) == (path in HEALTH)
+        assert ("401" in operation["responses"]) == (path not in HEALTH)
+
+
+def test_every_component_is_there_and_spoken_of(document: dict[str, Any]) -> None:
+    known = set(document["components"]["schemas"])
+    spoken_of = {re.sub(r"^#/components/schemas/", "", found) for found in references(document)}
+    assert spoken_of == known
