@@ -1,0 +1,106 @@
+"""The short way in answers byte for byte as the long one, and hands on whatever is doubtful."""
+
+import gzip
+import json
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from sqlalchemy import Engine, func, select
+
+from contracts.database import events
+from service.app import make_app
+from service.shortcut import App
+from tests.integration.serving import TASK, an_event, service_settings
+
+pytestmark = pytest.mark.anyio
+JSON = {"content-type": "application/json"}
+
+
+@dataclass(frozen=True)
+class House:
+    """An app with a task, and a client of it."""
+
+    app: App
+    client: httpx.AsyncClient
+
+    @contextmanager
+    def long_way(self) -> Iterator[None]:
+        """Everything goes through the framework."""
+        short, self.app.short_ingest = self.app.short_ingest, None
+        try:
+            yield
+        finally:
+            self.app.short_ingest = short
+
+    async def figures(self) -> dict[str, float]:
+        """What was counted of /events."""
+        lines = (await self.client.get("/metrics")).text.splitlines()
+        wanted = [line for line in lines if line.startswith(("morrow_events_total", "morrow_requests_total"))]
+        return {line.rpartition(" ")[0]: float(line.rpartition(" ")[2]) for line in wanted if "/metrics" not in line}
+
+
+@pytest.fixture
+async def house(database_url: str, tmp_path: Path) -> AsyncIterator[House]:
+    app = make_app(service_settings(database_url, tmp_path))
+    assert isinstance(app, App)
+    transport = httpx.ASGITransport(app, raise_app_exceptions=False)
+    async with (
+        app.router.lifespan_context(app),
+        httpx.AsyncClient(transport=transport, base_url="http://morrow") as client,
+    ):
+        assert (await client.put("/tasks/flights", json=TASK)).status_code == 201
+        yield House(app, client)
+
+
+BODIES: dict[str, Any] = {
+    "created": an_event("new"),
+    "duplicate": an_event("known"),
+    "conflict": an_event("known", label="late"),
+    "refused": an_event("wrong", label=1),
+    "a field too many": an_event("more", extra=1),
+    "an array": [an_event("known")],
+}
+RAW = {
+    "not JSON": b"{",
+    "space before": b' {"event_id":1}',
+    "NaN": b'{"event_id":NaN}',
+    "nothing": b"",
+    "a text": b'"{"',
+}
+
+
+@pytest.mark.parametrize("query", ["", "?task=flights", "?task=none", "?atomic=true", "?task=flights&task=flights"])
+async def test_both_ways_answer_and_count_the_same(house: House, query: str) -> None:
+    await house.client.post("/events", json=an_event("known"))
+    for name, body in {**{name: json.dumps(body).encode() for name, body in BODIES.items()}, **RAW}.items():
+        one, two = (body.replace(b'"new"', new) for new in (b'"one"', b'"two"'))
+        before = await house.figures()
+        short = await house.client.post(f"/events{query}", content=one, headers=JSON)
+        between = await house.figures()
+        with house.long_way():
+            long = await house.client.post(f"/events{query}", content=two, headers=JSON)
+        after = await house.figures()
+        assert (short.status_code, short.headers) == (long.status_code, long.headers), name
+        assert short.content.replace(b'"one"', b'"two"') == long.content, name
+        assert _growth(before, between) == _growth(between, after), name
+
+
+def _growth(before: dict[str, float], after: dict[str, float]) -> dict[str, float]:
+    return {line: figure - before.get(line, 0) for line, figure in after.items() if figure != before.get(line, 0)}
+
+
+async def test_what_is_packed_or_comes_from_another_site_goes_the_long_way(house: House, engine: Engine) -> None:
+    packed = gzip.compress(json.dumps(an_event("packed")).encode())
+    answer = await house.client.post("/events", content=packed, headers=JSON | {"content-encoding": "gzip"})
+    assert answer.json()["created"] == 1
+    strange = await house.client.post("/events", json=an_event("strange"), headers={"sec-fetch-site": "cross-site"})
+    assert strange.status_code == 403
+    text = await house.client.post("/events", content=b"{}", headers={"content-type": "text/plain"})
+    assert text.status_code == 415
+    with engine.connect() as connection:
+        assert connection.execute(select(func.count()).select_from(events)).scalar_one() == 1
