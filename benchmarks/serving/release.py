@@ -93,8 +93,9 @@ def register_again(mlflow_url: str, released: Released) -> str:
     name = released.task.name
     first = client.get_model_version(name, released.version)
     assert first.source is not None, "MLflow gives every version a source"
+    model_id = first.source.removeprefix("models:/")  # MLflow tells it nowhere else
     again = client.create_model_version(
-        name, source=first.source, run_id=first.run_id, model_id=first.model_id, tags=first.tags
+        name, source=first.source, run_id=first.run_id, model_id=model_id, tags=first.tags
     )
     client.set_registered_model_alias(name, ALIAS, str(again.version))
     return str(again.version)
