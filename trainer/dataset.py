@@ -151,7 +151,7 @@ def encode(encoder: Encoder, rows: EventColumns, which: NDArray[np.bool_] | None
         dense=np.empty((num_rows, encoder.num_dense), np.float32),
         codes=np.empty((num_rows, len(encoder.vocabularies)), np.int64),
         u=np.empty(num_rows, np.float32),
-        targets=np.empty(num_rows, np.int64 if encoder.is_classification else np.float32),
+        targets=np.empty(num_rows, np.int64) if encoder.is_classification else np.empty(num_rows, np.float32),
         windows=np.empty(num_rows, np.int64),
     )
     codes_of = [_codes(*both) for both in zip(encoder.vocabularies, rows.vocabularies, strict=True)]
