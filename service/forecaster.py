@@ -36,6 +36,9 @@ NUM_ROWS_PER_RUN = 1024
 # The outputs of one row: a probability per class, or mean and scale.
 Values = Sequence[float]
 
+# What an answer says beside its values: at, lead, expected_error, error_name, version, trained_until, valid_until.
+About = tuple[str, str, float | None, str, str, str, str]
+
 
 class Question(msgspec.Struct, frozen=True, gc=False):
     """One row as it was asked: `now`, in microseconds, stands for a moment that is left out."""
@@ -105,7 +108,8 @@ class Forecaster:
         coverage = options.coverage
         quantiles = [] if coverage is None else [self._require_quantile(at, coverage) for at in moments]
         values = self._values(rows, moments)
-        found = [self._describe(at, given) for at, given in zip(moments, values, strict=True)]
+        about = {at: self._about(at) for at in set(moments)}  # rows of one batch often share a moment
+        found = [self._describe(at, given, about[at]) for at, given in zip(moments, values, strict=True)]
         if coverage is not None:
             found = [self._cover(*each, coverage) for each in zip(found, values, quantiles, strict=True)]
         if options.rate:
@@ -125,7 +129,8 @@ class Forecaster:
     def _finish(self, question: Question, values: Values, quantile: float | None) -> Answer | MorrowError:
         if not _is_finite(values):
             return AnswerNotFinite(self.task.name, self.version)
-        answer, coverage = self._describe(question.at, values), question.options.coverage
+        answer = self._describe(question.at, values, self._about(question.at))
+        coverage = question.options.coverage
         return answer if coverage is None or quantile is None else self._cover(answer, values, quantile, coverage)
 
     def _guard(self, rows: Sequence[Row], moments: Sequence[int], at_field: str) -> None:
@@ -165,10 +170,10 @@ class Forecaster:
         if not all(np.isfinite(output).all() for output in outputs):
             raise AnswerNotFinite(self.task.name, self.version)
 
-    def _describe(self, at: int, values: Values) -> Answer:
-        """The plain answer."""
+    def _about(self, at: int) -> About:
+        """What an answer says of its moment."""
         age = self._age(at)
-        about = (
+        return (
             format_moment(at),
             format_duration(at - self.manifest.cutoff),
             None if age is None else self.errors.get(age),
@@ -176,12 +181,16 @@ class Forecaster:
             self.version,
             *self._bounds,
         )
+
+    def _describe(self, at: int, values: Values, about: About) -> Answer:
+        """The plain answer."""
         classes = self.manifest.classes
         if classes:
             prediction = classes[values.index(max(values))]
             shares = dict(zip(classes, values, strict=True))
             return Answer(self.task.name, prediction, shares, UNSET, UNSET, *about)
         mean, scale = values
+        age = self._age(at)
         quantile = None if age is None else self._usual_quantiles.get(age)
         usual = None if quantile is None else interval(mean, scale, quantile)
         return Answer(self.task.name, mean, UNSET, mean, scale, *about, USUAL, usual)
