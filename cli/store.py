@@ -51,20 +51,26 @@ def open_known_store(settings: SharedSettings, say: Callable[[str], object]) -> 
 
 
 @contextmanager
-def migrated_store(settings: SharedSettings) -> Iterator[str]:
-    """The URL of the database after bringing it to the newest revision. Raises Unavailable where it does not answer."""
+def migrated_store(settings: SharedSettings, say: Callable[[str], object] | None = None) -> Iterator[str]:
+    """The URL of the database after bringing it to the newest revision, which `say` is told in words.
+
+    Raises Unavailable where it does not answer, Conflict where a newer Morrow has brought it too far.
+    """
     with ExitStack() as cleanup:
         url = settings.database_url or cleanup.enter_context(embedded_postgres(settings.home / "postgres"))
         try:
-            migrate(url)
+            done = migrate(url)
         except OperationalError as error:
             raise Unavailable(f"The database does not answer: {error.orig}") from error
+        if say is not None:
+            say(done)
         yield url
 
 
 def await_schema(database_url: str, limit_seconds: float) -> None:
     """Wait while another process migrates. A server that does not answer is no reason to wait: API and trainer
-    do their work without it, and recover when it is back.
+    do their work without it, and recover when it is back. Raises Unavailable where nobody migrates, Conflict where
+    a newer Morrow has brought the database too far.
     """
     deadline = time.monotonic() + limit_seconds
     engine = make_engine(database_url)

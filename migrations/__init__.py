@@ -1,4 +1,10 @@
-"""The database's history: Alembic revisions, and `migrate`, which several processes may call at once."""
+"""The database's history: Alembic revisions, and `migrate`, which several processes may call at once.
+
+Revisions are numbered, and a release brings one at most. A revision takes nothing away and changes no meaning that the
+release before it relies on: what is to go is left unused by one release and dropped by the next. So a process serves on
+a database that is one revision ahead of it, and releases may be exchanged one process at a time
+(`docs/decisions/0010-one-revision-ahead.md`).
+"""
 
 from pathlib import Path
 
@@ -9,30 +15,61 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, text
 
 from contracts.database import make_engine
+from contracts.errors import Conflict
 
 _LOCK = 7_365_018_463_021_954  # any fixed number: the name of the advisory lock
 
 
-def migrate(database_url: str) -> None:
-    """Bring the database to the newest revision. The first process works, others wait and find it done."""
+def migrate(database_url: str) -> str:
+    """Bring the database to the newest revision; returns what was found and done, in words.
+
+    The first process works, others wait and find it done. Raises Conflict where a newer Morrow has brought the database
+    further than this code can follow.
+    """
     engine = make_engine(database_url)
     try:
         with engine.begin() as connection:
             connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})
+            found, newest = _revision(connection), _newest_revision()
+            if found > newest + 1:
+                raise Conflict(_too_far(found, newest))
+            if found > newest:
+                return f"The database is at revision {found}, one ahead of this version, which works with it."
+            if found == newest:
+                return f"The database is at revision {newest} already."
             config = _config()
             config.attributes["connection"] = connection
             command.upgrade(config, "head")
+            return f"The database was brought from revision {found} to {newest}."
     finally:
         engine.dispose()
 
 
 def is_migrated(connection: Connection) -> bool:
-    """Whether the database is at the revision that this code needs."""
-    return MigrationContext.configure(connection).get_current_revision() == _newest_revision()
+    """Whether this code works with the database: at its own revision, or at the one after it.
+
+    Raises Conflict where the database is further ahead, which no waiting mends.
+    """
+    found, newest = _revision(connection), _newest_revision()
+    if found > newest + 1:
+        raise Conflict(_too_far(found, newest))
+    return found >= newest
 
 
-def _newest_revision() -> str | None:
-    return ScriptDirectory.from_config(_config()).get_current_head()
+def _too_far(found: int, newest: int) -> str:
+    return (
+        f"The database is at revision {found}, and this version of Morrow works with {newest} and {newest + 1} only: "
+        "run a newer one, or restore the backup that was made before the upgrade."
+    )
+
+
+def _revision(connection: Connection) -> int:
+    """Number of the database's revision; 0 without any table."""
+    return int(MigrationContext.configure(connection).get_current_revision() or 0)
+
+
+def _newest_revision() -> int:
+    return int(ScriptDirectory.from_config(_config()).get_current_head() or 0)
 
 
 def _config() -> Config:

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 import httpx
 import msgspec
 
+from contracts.addresses import split_credentials
 from contracts.errors import ArtefactRefused, NotFound, Unavailable
 from contracts.manifest import MANIFEST_FILE
 from contracts.releases import ALIAS
@@ -31,7 +32,8 @@ class _Listed(msgspec.Struct):
 
 def make_client(mlflow_url: str) -> httpx.Client:
     """A client that never waits longer than two seconds for the next bytes."""
-    return httpx.Client(base_url=mlflow_url.rstrip("/"), timeout=2.0)
+    address, credentials = split_credentials(mlflow_url.rstrip("/"))
+    return httpx.Client(base_url=address, auth=credentials, timeout=2.0)
 
 
 def read_champion(client: httpx.Client, task: str) -> str | None:

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import httpx
 
+from contracts.addresses import Credentials
 from contracts.errors import ArtefactRefused, Unavailable
 from trainer.due import REGISTRY_UNREACHABLE
 
@@ -11,10 +12,13 @@ _SECONDS = 10
 _SECONDS_TO_DELETE = 60
 
 
-def download(server: str, path: str, target: Path) -> None:
+def download(server: str, path: str, target: Path, credentials: Credentials | None = None) -> None:
     """Write a file to `target`. Raises ArtefactRefused where there is none, Unavailable."""
     try:
-        with httpx.stream("GET", _address(server, path), timeout=_SECONDS) as answer, target.open("wb") as file:
+        with (
+            httpx.stream("GET", _address(server, path), auth=credentials, timeout=_SECONDS) as answer,
+            target.open("wb") as file,
+        ):
             if answer.status_code == httpx.codes.NOT_FOUND:
                 raise ArtefactRefused(f"MLflow has no file {target.name} of this version.")
             answer.raise_for_status()
@@ -24,10 +28,11 @@ def download(server: str, path: str, target: Path) -> None:
         raise Unavailable(REGISTRY_UNREACHABLE) from error
 
 
-def delete(server: str, path: str) -> None:
+def delete(server: str, path: str, credentials: Credentials | None = None) -> None:
     """Delete a folder that is there. Raises Unavailable."""
     try:
-        httpx.delete(_address(server, path), timeout=_SECONDS_TO_DELETE).raise_for_status()
+        answer = httpx.delete(_address(server, path), auth=credentials, timeout=_SECONDS_TO_DELETE)
+        answer.raise_for_status()
     except httpx.HTTPError as error:
         raise Unavailable(REGISTRY_UNREACHABLE) from error
 

@@ -28,6 +28,7 @@ from mlflow import MlflowClient
 from mlflow.entities import Metric, Param, RunTag
 from mlflow.exceptions import RestException
 
+from contracts.addresses import split_credentials
 from contracts.clock import format_moment, parse_moment
 from contracts.errors import ArtefactRefused, CycleError, Unavailable
 from contracts.manifest import MANIFEST_FILE, Manifest, read_manifest
@@ -78,7 +79,10 @@ class Registry:
     """One MLflow server. Every method raises Unavailable where it does not answer in time."""
 
     def __init__(self, url: str) -> None:
-        self.url = url.rstrip("/")
+        self.url, self._credentials = split_credentials(url.rstrip("/"))
+        if self._credentials is not None:
+            # MLflow's client takes them from here alone, so that its errors show the address without them.
+            os.environ["MLFLOW_TRACKING_USERNAME"], os.environ["MLFLOW_TRACKING_PASSWORD"] = self._credentials
         self._client = MlflowClient(self.url, self.url)
 
     def start_run(self, task: str, name: str, tags: Mapping[str, str]) -> str:
@@ -179,7 +183,7 @@ class Registry:
         with answered():
             if self._client.list_artifacts(run_id):
                 path = self._client.get_run(run_id).info.artifact_uri.removeprefix("mlflow-artifacts:").lstrip("/")
-                delete(self.url, path)
+                delete(self.url, path, self._credentials)
             self._client.delete_run(run_id)
 
     def register(
@@ -279,7 +283,7 @@ class Registry:
             )
         path = uri.removeprefix("mlflow-artifacts:").lstrip("/")
         for file in FILES:
-            download(self.url, f"{path}/{file}", folder / file)
+            download(self.url, f"{path}/{file}", folder / file, self._credentials)
         return read_manifest(folder)
 
     def _read_back(self, name: str, version: str, identity: str) -> None:
