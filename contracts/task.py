@@ -114,17 +114,19 @@ class Spec(BaseModel):
 class Feature(Spec):
     """One input. Only an `optional` feature may be absent or null; both mean missing."""
 
-    name: Name
-    kind: Literal["number", "category"]
-    optional: bool = False
+    name: Name = Field(description="as events and questions call it")
+    kind: Literal["number", "category"] = Field(description="what its values are: a float, or one of some texts")
+    optional: bool = Field(False, description="whether it may be absent or null")
 
 
 class Target(Spec):
     """What is predicted. Classes may be listed; where they are not, each fit takes those that it has seen."""
 
-    name: Name
-    kind: Literal["classification", "regression"]
-    classes: tuple[Text, ...] | None = None
+    name: Name = Field(description="what people call it; an event holds its value as `label`")
+    kind: Literal["classification", "regression"] = Field(description="whether labels are classes or numbers")
+    classes: tuple[Text, ...] | None = Field(
+        None, description="the only labels that are taken, two at least; where unset, those that a fit has seen"
+    )
 
     @model_validator(mode="after")
     def _classes_fit_the_kind(self) -> Self:
@@ -156,8 +158,8 @@ class Guard(Spec):
 class Boosting(Spec):
     """What LightGBM is set to where it is a rival; each fit finds its number of rounds itself."""
 
-    learning_rate: float = Field(0.1, ge=0.01, le=1)
-    num_leaves: int = Field(31, ge=2, le=1024)
+    learning_rate: float = Field(0.1, ge=0.01, le=1, description="weight of one tree")
+    num_leaves: int = Field(31, ge=2, le=1024, description="most leaves of a tree")
     min_rows: int = Field(20, ge=1, description="least rows of a leaf")
     feature_share: float = Field(1.0, gt=0, le=1, description="share of the columns that a tree is drawn")
     half_life: float = Field(13.0, gt=0, description="windows before the origin at which a row weighs half")
@@ -168,10 +170,12 @@ class Boosting(Spec):
 class Training(Spec):
     """The recipe: network, objective and schedule of one fit. Times are in windows, rates are Adam's learning rates."""
 
-    method: Method = "gi"
+    method: Method = Field("gi", description="what trains the network: Gradient Interpolation, or another one's way")
     num_seeds: int = Field(4, ge=1, le=16, description="members of the released cohort, whose outputs are averaged")
     history: int | None = Field(None, ge=1, description="newest windows that a fit reads; all where unset")
-    calendar: tuple[Calendar, ...] = ("day", "week", "year")
+    calendar: tuple[Calendar, ...] = Field(
+        ("day", "week", "year"), description="periods whose phase is an input, each as sine and cosine"
+    )
     regression_loss: RegressionLoss = Field(
         "gaussian",
         description="what a regression minimises: a Gaussian log-loss, whose answers are means, or absolute errors, "
@@ -186,13 +190,13 @@ class Training(Spec):
     time_width: int = Field(8, ge=1, le=256, description="entries m of Time2Vec")
     time_linear: int = Field(1, ge=0, description="linear entries m_p of Time2Vec")
     trelu_width: int = Field(8, ge=1, le=256, description="hidden units of a TReLU's nets")
-    batch_size: int = Field(1024, ge=1)
+    batch_size: int = Field(1024, ge=1, description="rows of a minibatch")
     rows_per_epoch: int = Field(65_536, ge=1, description="cap on the rows of one epoch; drawn afresh each epoch")
-    pretrain_epochs: int = Field(10, ge=0)
-    pretrain_rate: float = Field(3e-3, gt=0)
+    pretrain_epochs: int = Field(10, ge=0, description="epochs on all windows together, which come first")
+    pretrain_rate: float = Field(3e-3, gt=0, description="learning rate of these")
     finetune_windows: int = Field(2, ge=0, description="newest windows k that are fine-tuned on, in order")
     finetune_epochs: int = Field(3, ge=0, description="epochs on each of them")
-    finetune_rate: float = Field(5e-4, gt=0)
+    finetune_rate: float = Field(5e-4, gt=0, description="learning rate of these")
     early_stopping: bool = Field(
         False, description="whether fine-tuning on a window keeps the epoch with the lowest loss on the next window"
     )
@@ -203,7 +207,10 @@ class Training(Spec):
     )
     gi_pretrain: bool = Field(False, description="whether GI also shapes the pre-training phase")
     delta_max: float = Field(2.0, gt=0, description="bound of δ, in windows")
-    delta_mode: DeltaMode = "warm"
+    delta_mode: DeltaMode = Field(
+        "warm",
+        description="how δ is found: drawn, by ascent from a draw, by ascent from the last δ, or as the best of a grid",
+    )
     delta_steps: int = Field(2, ge=1, le=64, description="ascent steps of δ, or points of its grid")
     delta_rate: float = Field(0.5, gt=0, description="length of one ascent step, as a share of delta_max")
     delta_rows: int = Field(128, ge=1, description="rows of a minibatch that δ is looked for on; all at most")
@@ -230,16 +237,23 @@ class Training(Spec):
 class Task(Spec):
     """One prediction problem: its features, target, window, guard and training settings. Durations are ISO 8601."""
 
-    name: Name
-    features: tuple[Feature, ...] = Field(min_length=1, max_length=512)
-    target: Target
-    window: Duration
-    offset: Length = timedelta(0)
-    label_delay: Length = Field(timedelta(0), ge=timedelta(0), le=_CENTURY)
+    name: Name = Field(description="in paths, metrics and MLflow; it never changes")
+    features: tuple[Feature, ...] = Field(min_length=1, max_length=512, description="the inputs")
+    target: Target = Field(description="what is predicted")
+    window: Duration = Field(description="how often the model is retrained, and the unit of ages")
+    offset: Length = Field(timedelta(0), description="of window boundaries, from the Unix epoch in UTC")
+    label_delay: Length = Field(
+        timedelta(0),
+        ge=timedelta(0),
+        le=_CENTURY,
+        description="how long after `at` a label is known, where no event says",
+    )
     span: Duration | None = Field(None, description="unit of model time; 26 windows where unset")
-    schedule: Literal["window", "manual"] = "window"
-    guard: Guard = Guard()
-    training: Training = Training()
+    schedule: Literal["window", "manual"] = Field(
+        "window", description="whether a cycle runs at every window's end, or only when it is asked for"
+    )
+    guard: Guard = Field(Guard(), description="when an age counts as validated")
+    training: Training = Field(Training(), description="the recipe")
 
     @model_validator(mode="after")
     def _names_are_free(self) -> Self:

@@ -1,0 +1,75 @@
+"""The page of the API, from its OpenAPI document."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from handbook.shapes import kind_of, members
+from handbook.tables import code, table
+from service.app import make_app
+from service.settings import ServiceSettings
+
+_ORDER = ("predict", "events", "tasks", "livez", "readyz", "metrics")
+_NO_DATABASE = "postgresql+psycopg://nobody@127.0.0.1:9/none"  # the app of a document asks none
+
+
+def interface_page() -> str:
+    """Every operation: parameters, body, answers; then every shape that they speak of."""
+    settings = ServiceSettings(database_url=_NO_DATABASE, home=Path("/nonexistent"))
+    document = make_app(settings).openapi()
+    paths = sorted(document["paths"], key=_place)
+    operations = [(path, verb, told) for path in paths for verb, told in sorted(document["paths"][path].items())]
+    index = [(_link(verb, path), told.get("summary", "")) for path, verb, told in operations]
+    told = "\n".join(_operation(verb, path, each) for path, verb, each in operations)
+    shapes = "\n".join(f"### {name}\n\n{_shape(shape)}" for name, shape in document["components"]["schemas"].items())
+    return (
+        f"# The API\n\n{document['info']['description']}\n\nA running API shows the same at `/docs`, from "
+        "`/openapi.json`. A key is sent as `Authorization: Bearer KEY`. What every refusal means stands in "
+        "[problem types](problems.md).\n\nFor people there are a dashboard at `/` and a page for each task at "
+        "`/pages/{task}`.\n\n"
+        f"{table(('operation', 'what'), index)}\n{told}\n## Shapes\n\n{shapes}"
+    )
+
+
+def _place(path: str) -> tuple[int, str]:
+    return _ORDER.index(path.split("/")[1]), path
+
+
+def _title(verb: str, path: str) -> str:
+    return f"{verb.upper()} {path}"
+
+
+def _link(verb: str, path: str) -> str:
+    title = _title(verb, path)
+    anchor = "".join(letter for letter in title.lower().replace(" ", "-") if letter.isalnum() or letter in "-_")
+    return f"[{title}](#{anchor})"
+
+
+def _operation(verb: str, path: str, told: Mapping[str, Any]) -> str:
+    parts = [f"## {_title(verb, path)}", f"{told.get('summary', '')}. {told.get('description') or ''}".strip()]
+    parameters = [
+        (code(each["name"]), each["in"], kind_of(each["schema"]), each.get("description", "features by their names"))
+        for each in told.get("parameters", [])
+    ]
+    if parameters:
+        parts.append(table(("parameter", "in", "kind", "meaning"), parameters).rstrip())
+    for media, content in told.get("requestBody", {}).get("content", {}).items():
+        parts.append(f"Body, `{media}`: {kind_of(content['schema'])}.")
+    parts.append(table(("answer", "what", "body"), [_answer(*each) for each in told["responses"].items()]))
+    return "\n\n".join(parts)
+
+
+def _answer(status: str, response: Mapping[str, Any]) -> tuple[str, str, str]:
+    bodies = [kind_of(content["schema"]) for content in response.get("content", {}).values() if content.get("schema")]
+    description = response["description"]
+    return code(status), "done" if description == "Successful Response" else description, ", or ".join(bodies)
+
+
+def _shape(shape: Mapping[str, Any]) -> str:
+    described = f"{shape['description']}\n\n" if "description" in shape else ""
+    if shape.get("properties"):
+        return described + members(shape)
+    alternatives = [each for each in shape.get("oneOf", []) if each.get("properties")]
+    if alternatives:
+        return described + "Either of:\n\n" + "\n".join(members(each) for each in alternatives)
+    return f"{described}{kind_of(shape).capitalize()}.\n"

@@ -1,0 +1,46 @@
+"""The page of metrics, from the registry of an app that watches a follower."""
+
+from pathlib import Path
+
+from contracts.database import make_engine
+from handbook.tables import code, table
+from service.follower import Follower
+from service.metrics import Metrics
+from service.settings import ServiceSettings
+from service.siblings import Siblings
+from service.store import Store
+
+_NO_DATABASE = "postgresql+psycopg://nobody@127.0.0.1:9/none"  # what nobody asks needs no database
+
+
+def metrics_page() -> str:
+    """Every metric with its kind, labels and help, sorted by name."""
+    rows = sorted((code(_name(name, kind)), kind, labels, told) for name, kind, labels, told in _families())
+    return (
+        "# Metrics\n\n"
+        "`GET /metrics` gives these in Prometheus' text format; it needs any key, unless `MORROW_PUBLIC` opens it. No "
+        "label takes a value that a client chooses. Of several workers any one answers for all. A gauge of a task is "
+        "absent where there is nothing to tell yet.\n\n"
+        f"{table(('metric', 'kind', 'labels', 'meaning'), rows)}"
+    )
+
+
+def _families() -> list[tuple[str, str, str, str]]:
+    settings = ServiceSettings(database_url=_NO_DATABASE, home=Path("/nonexistent"))
+    metrics = Metrics()
+    store = Store(make_engine(_NO_DATABASE), places=1, seconds=1, queue_size=1)
+    follower = Follower(settings, store, metrics)
+    metrics.watch(follower, Siblings(settings, follower, metrics, folder=None, end=lambda: None))
+    counted = {each.describe()[0].name: each for each in vars(metrics).values() if hasattr(each, "describe")}
+    families = []
+    for family in metrics.registry.collect():
+        labels = getattr(counted.get(family.name, family), "_labelnames", ())
+        families.append((family.name, family.type, ", ".join(code(label) for label in labels), family.documentation))
+    follower.close()
+    store.close()
+    return families
+
+
+def _name(name: str, kind: str) -> str:
+    """As it is asked for: the format adds a suffix to a counter."""
+    return f"{name}_total" if kind == "counter" else name

@@ -1,0 +1,83 @@
+"""Every page of `docs/reference/`, by name; the small ones are written here."""
+
+from collections.abc import Callable
+
+from contracts.task import RESERVED_NAMES, Boosting, Feature, Guard, Spec, Target, Task, Training
+from handbook.commands import benchmarks_page, commands_page
+from handbook.interface import interface_page
+from handbook.metrics import metrics_page
+from handbook.settings import settings_page
+from handbook.shapes import members
+from handbook.tables import code, table
+from service.problems import HTTP_KINDS, KINDS
+
+_TABLES: tuple[tuple[str, type[Spec]], ...] = (
+    ("[features]", Feature),
+    ("target", Target),
+    ("guard", Guard),
+    ("training", Training),
+    ("training.boosting", Boosting),
+)
+
+
+def task_page() -> str:
+    """Every key of a task file."""
+    tables = "\n".join(f"## [{name}]\n\n{model.__doc__}\n\n{_keys(model)}" for name, model in _TABLES)
+    reserved = ", ".join(code(name) for name in sorted(RESERVED_NAMES))
+    return (
+        "# The task file\n\n"
+        "A task is a TOML file for `morrow task apply`, or the same as JSON for `PUT /tasks/{task}`; "
+        "[`cli/flights.toml`](../../cli/flights.toml) is a whole one. Unknown keys are refused. Durations are ISO "
+        f"8601, such as `P7D` or `PT6H`. No feature may be called {reserved}: those are parameters of `/predict`.\n\n"
+        f"{_keys(Task)}\n`[[features]]` is repeated, once for each.\n\n{tables}"
+    )
+
+
+def problems_page() -> str:
+    """Every type of problem document."""
+    kinds = {kind.name: kind for kind in (*KINDS.values(), *HTTP_KINDS.values())}
+    rows = [
+        (
+            code(f"/problems/{kind.name}"),
+            str(kind.status),
+            kind.title,
+            f"{kind.retry_after} s" if kind.retry_after else "",
+        )
+        for kind in sorted(kinds.values(), key=lambda kind: (kind.status, kind.name))
+    ]
+    return (
+        "# Problem types\n\n"
+        "Every answer that is not a success is `application/problem+json` (RFC 9457). `type` is stable: compare that "
+        "and not the text. `errors` names the first hundred faults, each with its field, and `num_errors` counts all. "
+        "`outside-horizon` also tells `side`, `valid_from`, `valid_until` and `version`. `throttled` says in "
+        "`Retry-After` when the key may ask again.\n\n"
+        f"{table(('type', 'status', 'title', 'Retry-After'), rows)}"
+    )
+
+
+PAGES: dict[str, Callable[[], str]] = {
+    "settings": settings_page,
+    "commands": commands_page,
+    "task": task_page,
+    "api": interface_page,
+    "problems": problems_page,
+    "metrics": metrics_page,
+    "benchmarks": benchmarks_page,
+}
+
+
+def write_page(name: str) -> str:
+    """A page, with a line that says where it comes from."""
+    return f"<!-- Written by `python -m handbook`. Change the code that it tells of. -->\n\n{PAGES[name]().rstrip()}\n"
+
+
+def _keys(model: type[Spec]) -> str:
+    """The keys of one table; what is a table itself is told on its own."""
+    shape = model.model_json_schema()
+    inner = {name for name, field in model.model_fields.items() if _is_table(field.annotation)}
+    shown = {name: member for name, member in shape["properties"].items() if name not in inner}
+    return members(shape | {"properties": shown})
+
+
+def _is_table(annotation: object) -> bool:
+    return annotation == tuple[Feature, ...] or (isinstance(annotation, type) and issubclass(annotation, Spec))
