@@ -11,6 +11,7 @@ import httpx
 from rich.console import Console
 
 from cli.answering import await_version, describe_wait
+from cli.facts import print_json
 from cli.remote import ask, open_api
 from contracts.errors import NotFound
 
@@ -18,27 +19,37 @@ POLL_SECONDS = 0.5
 ENDED = ("released", "held", "skipped", "failed")
 
 
-def run_cycle(url: str, task: str, as_of: str | None, *, wait: bool) -> bool:
+def run_cycle(url: str, task: str, as_of: str | None, *, wait: bool, as_json: bool) -> bool:
     """Ask for a cycle and, where wanted, follow it to its end; whether it is released, or only asked for."""
-    console = Console()
     with open_api(url) as api:
         cycle = request_cycle(api, task, as_of)
-        if not wait:
-            console.print(f"Cycle as of {cycle['cutoff']}: {cycle['state']}.")
-            return True
-        return see_to_end(api, task, cycle, console)
+        if wait:
+            return tell_end(*see_to_end(api, task, cycle), as_json=as_json)
+    if as_json:
+        print_json(cycle)
+    else:
+        Console().print(f"Cycle as of {cycle['cutoff']}: {cycle['state']}.")
+    return True
 
 
-def see_to_end(api: httpx.Client, task: str, cycle: dict[str, Any], console: Console) -> bool:
-    """Follow a cycle, print how it ended, and wait until the API answers with what it released; whether it did."""
-    with console.status(f"Cycle as of {cycle['cutoff']} …") as status:
+def see_to_end(api: httpx.Client, task: str, cycle: dict[str, Any]) -> tuple[dict[str, Any], bool]:
+    """Follow a cycle to its end, and wait until the API answers with what it released: the cycle, and whether it does
+    where there is something to answer with.
+    """
+    with Console(stderr=True).status(f"Cycle as of {cycle['cutoff']} …") as status:
         ended = follow_cycle(api, task, cycle, lambda step: status.update(f"Cycle as of {cycle['cutoff']}: {step} …"))
-        is_released: bool = ended["state"] == "released"
-        waited = describe_wait(await_version(api, task, ended["version"])) if is_released else ""
+        return ended, ended["state"] != "released" or await_version(api, task, ended["version"])
+
+
+def tell_end(ended: dict[str, Any], is_answering: bool, *, as_json: bool) -> bool:
+    """Print how a cycle ended; whether it is released."""
     first, *ages = describe_end(ended)
-    for line in (first + waited, *ages):
-        console.print(line, markup=False, highlight=False)
-    return is_released
+    if as_json:
+        print_json(ended)
+    else:
+        for line in (first + describe_wait(is_answering), *ages):
+            Console().print(line, markup=False, highlight=False)
+    return bool(ended["state"] == "released")
 
 
 def describe_end(cycle: dict[str, Any]) -> list[str]:

@@ -9,7 +9,10 @@ from typing import Annotated
 
 import typer
 
+from cli.addresses import LOCAL_URL, Url
 from cli.commands import Commands
+from cli.events import app as events_app
+from cli.facts import AsJson
 from cli.keys import app as keys_app
 from cli.runs import app as runs_app
 
@@ -21,14 +24,10 @@ app = typer.Typer(
     help="Models trained for the window they will serve.",
 )
 task_app = typer.Typer(no_args_is_help=True, help="Define tasks and see how they are.")
-events_app = typer.Typer(no_args_is_help=True, help="Bring in labelled events.")
 app.add_typer(task_app, name="task")
 app.add_typer(events_app, name="events")
 app.add_typer(keys_app, name="keys")
 app.add_typer(runs_app, name="runs")
-
-Url = Annotated[str, typer.Option(envvar="MORROW_URL", help="Address of the API.")]
-LOCAL_URL = "http://127.0.0.1:8000"
 
 
 @app.command()
@@ -121,62 +120,44 @@ def migrate() -> None:
 
 @task_app.command("apply")
 def apply_task(
-    file: Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="The task as TOML.")], url: Url = LOCAL_URL
+    file: Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="The task as TOML.")],
+    *,
+    as_json: AsJson = False,
+    url: Url = LOCAL_URL,
 ) -> None:
     """Define a task, or a new revision of it."""
     from cli.tasks import apply_task as apply
 
-    apply(url, file)
+    apply(url, file, as_json=as_json)
 
 
 @task_app.command("show")
-def show_task(task: Annotated[str | None, typer.Argument()] = None, url: Url = LOCAL_URL) -> None:
+def show_task(
+    task: Annotated[str | None, typer.Argument()] = None, *, as_json: AsJson = False, url: Url = LOCAL_URL
+) -> None:
     """Show how a task is: its champion, horizon, errors and cycles; or list all tasks."""
     from cli.tasks import list_tasks
     from cli.tasks import show_task as show
 
     if task is None:
-        list_tasks(url)
+        list_tasks(url, as_json=as_json)
     else:
-        show(url, task)
-
-
-@events_app.command("import")
-def import_events(
-    task: str,
-    file: Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="CSV with a header.")],
-    url: Url = LOCAL_URL,
-) -> None:
-    """Post the rows of a CSV file: event_id, at, label, known_at where given, and a column for each feature."""
-    from cli.imports import import_events as import_file
-
-    if not import_file(url, task, file):
-        raise typer.Exit(1)
-
-
-@events_app.command("correct")
-def correct_event(
-    task: str,
-    file: Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="One event as JSON.")],
-    url: Url = LOCAL_URL,
-) -> None:
-    """Correct a stored event: the file holds all of it, as it should be."""
-    from cli.releases import correct_event as correct
-
-    correct(url, task, file)
+        show(url, task, as_json=as_json)
 
 
 @app.command()
 def cycle(
     task: str,
     as_of: Annotated[str | None, typer.Option(help="Train as of this moment (RFC 3339); now where not given.")] = None,
+    *,
     wait: Annotated[bool, typer.Option(help="Wait for the end; exit code 1 unless it is released.")] = True,
+    as_json: AsJson = False,
     url: Url = LOCAL_URL,
 ) -> None:
     """Retrain a task."""
     from cli.cycles import run_cycle
 
-    if not run_cycle(url, task, as_of, wait=wait):
+    if not run_cycle(url, task, as_of, wait=wait, as_json=as_json):
         raise typer.Exit(1)
 
 
@@ -192,12 +173,14 @@ def rollback(
         str | None, typer.Option(help="Version to go back to; the champion before this one where not given.")
     ] = None,
     actor: Actor = None,
+    *,
+    as_json: AsJson = False,
     url: Url = LOCAL_URL,
 ) -> None:
     """Let an earlier version answer again, within its own horizon, until a newer cutoff is released."""
     from cli.releases import roll_back
 
-    roll_back(url, task, version, reason, actor)
+    roll_back(url, task, version, reason, actor, as_json=as_json)
 
 
 @app.command()
@@ -215,13 +198,22 @@ def override(
     wait: Annotated[
         bool, typer.Option(help="With --cycle: wait for the end; exit code 1 unless it is released.")
     ] = True,
+    as_json: AsJson = False,
     url: Url = LOCAL_URL,
 ) -> None:
     """Overrule a verdict: reopen a closed horizon, or release what a cycle held; no gate is opened."""
     from cli.releases import override as overrule
 
     if not overrule(
-        url, task, version=version, valid_until=valid_until, cycle=cycle, reason=reason, actor=actor, wait=wait
+        url,
+        task,
+        version=version,
+        valid_until=valid_until,
+        cycle=cycle,
+        reason=reason,
+        actor=actor,
+        wait=wait,
+        as_json=as_json,
     ):
         raise typer.Exit(1)
 

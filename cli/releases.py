@@ -8,17 +8,18 @@ from urllib.parse import quote
 from rich.console import Console
 
 from cli.answering import await_bound, await_version, describe_wait
-from cli.cycles import see_to_end
+from cli.cycles import see_to_end, tell_end
+from cli.facts import print_json
 from cli.remote import ask, open_api
 from contracts.errors import Fault, InvalidInput
 
 
-def roll_back(url: str, task: str, version: str | None, reason: str, actor: str | None) -> None:
+def roll_back(url: str, task: str, version: str | None, reason: str, actor: str | None, *, as_json: bool) -> None:
     """Let an earlier version answer again, and say until when it is valid."""
     with open_api(url) as api:
         row = ask(api, "POST", f"/tasks/{task}/rollback", json=_given(version=version, reason=reason, actor=actor))
         waited = describe_wait(await_version(api, task, row["version"]))
-    _print(f"{task} is back at version {row['version']}, valid until {row['valid_until']}.{waited}")
+    _tell(row, f"{task} is back at version {row['version']}, valid until {row['valid_until']}.{waited}", as_json)
 
 
 def override(
@@ -31,6 +32,7 @@ def override(
     reason: str,
     actor: str | None,
     wait: bool,
+    as_json: bool,
 ) -> bool:
     """Set until when a version is valid, or have what a cycle held released and, where wanted, follow that to its end.
 
@@ -40,14 +42,16 @@ def override(
     with open_api(url) as api:
         answer = ask(api, "POST", f"/tasks/{task}/override", json=body)
         if cycle is not None:
-            _print(f"The cutoff {answer['cutoff']} is tried again as cycle {answer['id']}, to be released.")
-            return see_to_end(api, task, answer, Console()) if wait else True
+            sentence = f"The cutoff {answer['cutoff']} is tried again as cycle {answer['id']}, to be released."
+            if not wait or not as_json:
+                _tell(answer, sentence, as_json)
+            return tell_end(*see_to_end(api, task, answer), as_json=as_json) if wait else True
         waited = describe_wait(await_bound(api, task, answer["version"], answer["valid_until"]))
-    _print(f"Version {answer['version']} of {task} is valid until {answer['valid_until']}.{waited}")
+    _tell(answer, f"Version {answer['version']} of {task} is valid until {answer['valid_until']}.{waited}", as_json)
     return True
 
 
-def correct_event(url: str, task: str, file: Path) -> None:
+def correct_event(url: str, task: str, file: Path, *, as_json: bool) -> None:
     """Send one event as it should be. Raises InvalidInput where the file is not one event in JSON."""
     try:
         event = json.loads(file.read_bytes())
@@ -68,12 +72,15 @@ def correct_event(url: str, task: str, file: Path) -> None:
             headers={"content-type": "application/json"},
         )
     what = "is corrected" if answer["status"] == "corrected" else "says so already"
-    _print(f"{event_id} {what}.")
+    _tell(answer, f"{event_id} {what}.", as_json)
 
 
 def _given(**fields: Any) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if value is not None}
 
 
-def _print(sentence: str) -> None:
-    Console().print(sentence, markup=False, highlight=False)
+def _tell(facts: dict[str, Any], sentence: str, as_json: bool) -> None:
+    if as_json:
+        print_json(facts)
+    else:
+        Console().print(sentence, markup=False, highlight=False)

@@ -9,12 +9,13 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from cli.facts import print_json
 from cli.figures import four_figures
 from cli.remote import ask, open_api
 from contracts.errors import Fault, InvalidInput
 
 
-def apply_task(url: str, file: Path) -> None:
+def apply_task(url: str, file: Path, *, as_json: bool) -> None:
     """Send a task's TOML to the API. Raises InvalidInput where the file is not TOML or names no task."""
     try:
         spec = tomllib.loads(file.read_text("utf-8"))
@@ -25,23 +26,29 @@ def apply_task(url: str, file: Path) -> None:
         raise InvalidInput([Fault("name", f"is missing in {file}")])
     with open_api(url) as api:
         answer = ask(api, "PUT", f"/tasks/{name}", json=spec)
+    if as_json:
+        print_json(answer)
+        return
     console = Console()
     what = "is stored as" if answer["changed"] else "has been stored already as"
     console.print(f"{name} {what} revision {answer['revision']}.")
     _print_warnings(console, answer)
 
 
-def list_tasks(url: str) -> None:
+def list_tasks(url: str, *, as_json: bool) -> None:
     """Every task with the version that answers for it."""
     with open_api(url) as api:
-        tasks = ask(api, "GET", "/tasks")["tasks"]
+        answer = ask(api, "GET", "/tasks")
+    if as_json:
+        print_json(answer)
+        return
     table = Table("task", "revision", "state", "version", "valid until", "registry")
-    for task in tasks:
+    for task in answer["tasks"]:
         champion = task["champion"] or {}
         table.add_row(
             task["task"],
             str(task["revision"]),
-            _state(task),
+            _state(task) + _missing(task),
             champion.get("version", "–"),
             champion.get("valid_until", "–"),
             task["registry"]["state"],
@@ -49,10 +56,13 @@ def list_tasks(url: str) -> None:
     Console().print(table)
 
 
-def show_task(url: str, name: str) -> None:
+def show_task(url: str, name: str, *, as_json: bool) -> None:
     """A task's state, its champion, expected beside realised errors by age, and its last cycles."""
     with open_api(url) as api:
         status = ask(api, "GET", f"/tasks/{name}")
+    if as_json:
+        print_json(status)
+        return
     console = Console()
     console.print(f"{name}, revision {status['revision']}: {status['num_events']:,} events")
     for heading, text in state_facts(status):
@@ -94,6 +104,11 @@ def state_facts(status: dict[str, Any]) -> Iterator[tuple[str, str]]:
 
 def _state(status: dict[str, Any]) -> str:
     return str(status["state"]).replace("_", " ") + (", stale" if status["stale"] else "")
+
+
+def _missing(status: dict[str, Any]) -> str:
+    """How many windows a first verdict still needs, after the state in a list."""
+    return f", needs {_count_windows(status['missing_windows'])} more" if status["missing_windows"] else ""
 
 
 def _describe_rival(rival: dict[str, Any], better: dict[str, Any] | None) -> str:

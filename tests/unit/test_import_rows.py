@@ -1,4 +1,5 @@
 import io
+import json
 
 import pytest
 
@@ -25,7 +26,7 @@ HEADER = "event_id,at,label,distance,carrier\n"
 
 
 def read(text: str, task: Task = CLASSIFICATION) -> list[dict[str, object]]:
-    return list(read_csv(io.BytesIO(text.encode()), task))
+    return [json.loads(row.line) for row in read_csv(io.BytesIO(text.encode()), task)]
 
 
 def test_rows_become_events_with_numbers_as_numbers() -> None:

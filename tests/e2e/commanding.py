@@ -1,0 +1,30 @@
+"""The command line as a user types it, in a process of its own."""
+
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+
+MORROW = [sys.executable, "-m", "cli.main"]
+
+
+@dataclass(frozen=True)
+class Said:
+    """What a command printed and how it ended."""
+
+    code: int
+    out: str
+    err: str
+
+
+def say(url: str, *arguments: str) -> Said:
+    done = subprocess.run(
+        [*MORROW, *arguments],
+        env=os.environ | {"MORROW_URL": url, "COLUMNS": "200"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert "Traceback" not in done.stderr
+    return Said(done.returncode, done.stdout, done.stderr)

@@ -1,0 +1,32 @@
+"""What the tests of commands share: an API to talk to."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from cli.children import start_child
+from cli.stack import HOST, free_port
+from tests.e2e.commanding import MORROW
+
+
+@pytest.fixture
+def api(database_url: str, tmp_path: Path) -> Iterator[str]:
+    port = free_port()
+    environment = os.environ | {
+        "MORROW_DATABASE_URL": database_url,
+        "MORROW_HOME": str(tmp_path / "home"),
+        "MORROW_HOST": HOST,
+        "MORROW_PORT": str(port),
+    }
+    child = start_child("API", [*MORROW, "serve"], environment, tmp_path / "api.log")
+    url = f"http://{HOST}:{port}"
+    try:
+        transport = httpx.HTTPTransport(retries=8)
+        with httpx.Client(transport=transport, timeout=30) as client:
+            assert client.get(f"{url}/livez").status_code == 200
+        yield url
+    finally:
+        child.stop()
