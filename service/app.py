@@ -8,6 +8,7 @@ import anyio
 import anyio.to_thread
 import structlog
 from fastapi import FastAPI
+from starlette.types import Receive, Scope, Send
 
 from contracts.database import make_engine
 from service.auth import Authenticate
@@ -26,7 +27,7 @@ from service.registry import make_client
 from service.releases import releases_router
 from service.settings import ServiceSettings
 from service.short_ingest import ShortIngest
-from service.shortcut import App, Shortcut
+from service.short_predict import ShortPredict
 from service.siblings import Siblings
 from service.store import Store
 from service.tasks import tasks_router
@@ -40,6 +41,20 @@ DESCRIPTION = (
 )
 
 log = structlog.get_logger(__name__)
+
+
+class App(FastAPI):
+    """FastAPI's, with the short ways in front of it."""
+
+    short_predict: ShortPredict | None = None
+    short_ingest: ShortIngest | None = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if self.short_predict is not None and await self.short_predict.answers(scope, send):
+            return
+        rest = receive if self.short_ingest is None else await self.short_ingest.take(scope, receive, send)
+        if rest is not None:
+            await super().__call__(scope, rest, send)
 
 
 def make_app(settings: ServiceSettings, workers: Path | None = None, end: Callable[[], None] = lambda: None) -> FastAPI:
@@ -99,6 +114,6 @@ def make_app(settings: ServiceSettings, workers: Path | None = None, end: Callab
     app.include_router(pages_router(store, follower, settings, metrics))
     app.mount("/static", StaticPages())
     describe(app)
-    app.shortcut = Shortcut(predict, keyring, metrics, settings)
+    app.short_predict = ShortPredict(predict, keyring, metrics, settings)
     app.short_ingest = ShortIngest(writer, keyring, metrics, settings)
     return app

@@ -57,6 +57,17 @@ class Authenticate:
         return self._may_be_anonymous and await self._keyring.is_empty()
 
 
+def is_admitted(scope: Scope, keyring: Keyring, *, may_be_anonymous: bool) -> bool:
+    """Whether there is no doubt that `Authenticate` lets a request pass and has nothing to count or to wait for.
+
+    That is a known key without a rate that holds the scope, or anyone while there is no key and none is needed.
+    """
+    if not keyring.keys:
+        return keyring.keys is not None and may_be_anonymous
+    key = keyring.find(read_token(scope))
+    return key is not None and key.rate is None and key.allows(needed_scope(scope["method"], scope["path"]))
+
+
 def needed_scope(method: str, path: str) -> KeyScope | None:
     """The scope that a request needs; None where any valid key will do."""
     if path == "/predict":

@@ -105,6 +105,13 @@ class Keyring:
             await self._look_soon()
         return not self.keys
 
+    def find(self, token: str | None) -> Key | None:
+        """The key that a text is, of those that are known."""
+        if token is None or not self.keys:
+            return None
+        key = self.keys.get(id_of(token) or "")
+        return key if key is not None and is_key(token, key) else None
+
     async def admit(self, token: str | None, scope: Scope | None) -> Key:
         """The key that a text is, if it may do this now; this then counts as one request of its rate.
 
@@ -117,8 +124,8 @@ class Keyring:
             raise Unavailable("The keys are not known yet: the database does not answer.")
         if not self.keys:
             raise NoKeys
-        key = None if key_id is None else self.keys.get(key_id)
-        if token is None or key is None or not is_key(token, key):
+        key = self.find(token)
+        if key is None:
             raise Unauthenticated
         if not key.allows(scope):
             raise Forbidden(f"The key {key.name} does not hold the scope {scope}, which this needs.")

@@ -36,7 +36,7 @@ T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
 _BAD_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
-_HEADERS = [(b"content-type", b"application/json")]
+_CONTENT_TYPE = (b"content-type", b"application/json")
 
 
 class _CountedRoute(Route):
@@ -72,9 +72,7 @@ class Predict:
             await response(scope, receive, send)
             return
         body = await self._answer_query(scope["query_string"])
-        length = (b"content-length", str(len(body)).encode())
-        await send({"type": "http.response.start", "status": 200, "headers": [*_HEADERS, length]})
-        await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else body})
+        await send_answer(send, body, without_body=scope["method"] == "HEAD")
 
     async def answer_plain(self, query: bytes) -> bytes | None:
         """The answer to a plain question about which nothing is doubtful; None where it must be judged."""
@@ -133,6 +131,13 @@ class Predict:
 
     async def _in_thread(self, work: Callable[[*Ts], T], *given: *Ts) -> T:
         return await anyio.to_thread.run_sync(work, *given, limiter=self._batches)
+
+
+async def send_answer(send: Send, body: bytes, *, without_body: bool = False) -> None:
+    """Send an encoded answer, or only its headers."""
+    headers = [_CONTENT_TYPE, (b"content-length", b"%d" % len(body))]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    await send({"type": "http.response.body", "body": b"" if without_body else body})
 
 
 def read_plain(query: bytes) -> dict[str, str] | None:

@@ -13,8 +13,7 @@ from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
 from contracts.errors import MorrowError
-from contracts.keys import id_of, is_key
-from service.auth import may_be_anonymous, read_token
+from service.auth import is_admitted, may_be_anonymous
 from service.ingest import STATUSES, Counts, answer_one
 from service.keyring import Keyring
 from service.metrics import Metrics
@@ -45,7 +44,9 @@ class ShortIngest:
         if scope["type"] != "http" or scope["path"] != "/events" or scope["method"] != "POST":
             return receive
         asked = _QUERY.fullmatch(scope["query_string"])
-        if asked is None or not self._is_plain(scope) or not self._may_send(scope):
+        if asked is None or not self._is_plain(scope):
+            return receive
+        if not is_admitted(scope, self._keyring, may_be_anonymous=self._may_be_anonymous):
             return receive
         try:
             async with asyncio.timeout(self._body_seconds):
@@ -69,17 +70,6 @@ class ShortIngest:
             if name == b"content-length":
                 length = value
         return length.isdigit() and len(length) <= 9 and 0 < int(length) <= self._largest
-
-    def _may_send(self, scope: Scope) -> bool:
-        """Whether there is no doubt: a known key that may send without a limit, or anyone while there is no key."""
-        keys = self._keyring.keys
-        if not keys:
-            return keys is not None and self._may_be_anonymous
-        token = read_token(scope)
-        key = None if token is None else keys.get(id_of(token) or "")
-        return (
-            key is not None and token is not None and key.rate is None and is_key(token, key) and key.allows("ingest")
-        )
 
     async def _answer(self, task: str | None, message: Message) -> Response | None:
         """The answer after the commit; None where the framework must judge the body."""

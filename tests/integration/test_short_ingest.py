@@ -13,8 +13,7 @@ import pytest
 from sqlalchemy import Engine, func, select
 
 from contracts.database import events
-from service.app import make_app
-from service.shortcut import App
+from service.app import App, make_app
 from tests.integration.serving import TASK, an_event, service_settings
 
 pytestmark = pytest.mark.anyio

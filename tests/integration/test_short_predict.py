@@ -15,9 +15,8 @@ from starlette.types import Receive, Scope, Send
 from contracts.clock import format_moment
 from contracts.keys import Key, digest_key
 from contracts.keys import Scope as KeyScope
-from service.app import make_app
+from service.app import App, make_app
 from service.keyring import FILE
-from service.shortcut import App
 from tests.integration.artefacts import CUTOFF, WEEK
 from tests.integration.serving import service_settings
 from tests.integration.test_service_predict import DEAD_DATABASE, ROW, VALID_UNTIL, place_version
@@ -47,11 +46,11 @@ class House:
     @contextmanager
     def long_way(self) -> Iterator[None]:
         """Everything goes through the framework."""
-        shortcut, self.app.shortcut = self.app.shortcut, None
+        short, self.app.short_predict = self.app.short_predict, None
         try:
             yield
         finally:
-            self.app.shortcut = shortcut
+            self.app.short_predict = short
 
     async def figure(self, line: str) -> float:
         """A figure of /metrics; 0 where it is not there yet."""
