@@ -6,7 +6,11 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-.PHONY: help demo up test check
+COMPOSE := docker-compose.yml docker-compose.gpu.yml docker-compose.auth.yml
+SECRETS := secrets/database_password secrets/mlflow_password secrets/mlflow_session_key
+
+.PHONY: help demo up test check secrets
+.DELETE_ON_ERROR:
 
 help: ## List these commands
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 16
@@ -20,11 +24,22 @@ up: $(INSTALLED) ## Run the service with its own PostgreSQL and MLflow until Ctr
 test: $(INSTALLED) ## Run every test
 	@$(BIN)/python -m pytest --numprocesses auto --dist loadfile
 
-check: $(INSTALLED) ## Format, lint, types and the arrows of the house
+secrets: $(SECRETS) ## Make the secrets that docker compose mounts, where they are not there yet
+	@echo "The secrets of docker compose are in secrets/."
+
+check: $(INSTALLED) ## Format, lint, types, the arrows of the house, and the files of the deployment
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
+	@$(BIN)/hadolint docker/*.Dockerfile
+	@$(BIN)/check-jsonschema --builtin-schema vendor.compose-spec $(COMPOSE)
+
+# Letters and digits only; the folder keeps everyone else on this machine out.
+secrets/%:
+	@mkdir -p -m 700 secrets
+	@$(PYTHON) -c 'import secrets; print(secrets.token_hex(32))' > $@
+	@chmod 444 $@
 
 $(INSTALLED): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Morrow needs Python 3.11 or newer.")'

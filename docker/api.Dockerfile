@@ -1,17 +1,26 @@
 # The API and the migrations: no torch, no MLflow. Build from the repository's root.
 
-FROM python:3.12-slim AS build
+ARG PYTHON_IMAGE=python:3.12.13-slim-trixie
+
+# What Morrow stands on, before Morrow itself: a change of our code leaves these layers as they are.
+FROM ${PYTHON_IMAGE} AS build
 WORKDIR /source
-COPY pyproject.toml README.md constraints.txt ./
+RUN python -m venv /opt/build \
+    && /opt/build/bin/pip install --no-cache-dir uv==0.13.9 \
+    && python -m venv --without-pip /opt/morrow
+ENV UV_NO_CACHE=1 UV_COMPILE_BYTECODE=1 UV_PYTHON=/opt/morrow/bin/python
+COPY pyproject.toml constraints.txt ./
+RUN /opt/build/bin/uv pip install --constraint constraints.txt --requirement pyproject.toml
+COPY README.md ./
 COPY contracts contracts
 COPY service service
 COPY trainer trainer
 COPY cli cli
 COPY migrations migrations
 COPY benchmarks benchmarks
-RUN python -m venv /opt/morrow && /opt/morrow/bin/pip install --no-cache-dir -c constraints.txt .
+RUN /opt/build/bin/uv pip install --constraint constraints.txt --no-deps .
 
-FROM python:3.12-slim
+FROM ${PYTHON_IMAGE}
 # The folder for state exists and is ours, so that a fresh volume mounted on it is ours too.
 RUN groupadd --gid 10001 morrow \
     && useradd --uid 10001 --gid morrow --create-home --shell /usr/sbin/nologin morrow \

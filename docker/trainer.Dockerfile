@@ -3,21 +3,29 @@
 # On Linux the default index holds the CUDA build of torch, which runs on CPUs too. For the much smaller CPU build set
 # TORCH_INDEX to an index that holds it.
 
-FROM python:3.12-slim AS build
+ARG PYTHON_IMAGE=python:3.12.13-slim-trixie
+
+# What Morrow stands on, before Morrow itself: a change of our code leaves these layers as they are.
+FROM ${PYTHON_IMAGE} AS build
 ARG TORCH_INDEX=""
 WORKDIR /source
-COPY pyproject.toml README.md constraints.txt ./
+RUN python -m venv /opt/build \
+    && /opt/build/bin/pip install --no-cache-dir uv==0.13.9 \
+    && python -m venv --without-pip /opt/morrow
+ENV UV_NO_CACHE=1 UV_COMPILE_BYTECODE=1 UV_PYTHON=/opt/morrow/bin/python
+RUN /opt/build/bin/uv pip install ${TORCH_INDEX:+--index-url "$TORCH_INDEX"} torch==2.13.0
+COPY pyproject.toml constraints.txt ./
+RUN /opt/build/bin/uv pip install --constraint constraints.txt --requirement pyproject.toml --extra trainer --extra gbdt
+COPY README.md ./
 COPY contracts contracts
 COPY service service
 COPY trainer trainer
 COPY cli cli
 COPY migrations migrations
 COPY benchmarks benchmarks
-RUN python -m venv /opt/morrow \
-    && /opt/morrow/bin/pip install --no-cache-dir ${TORCH_INDEX:+--index-url "$TORCH_INDEX"} torch==2.13.0 \
-    && /opt/morrow/bin/pip install --no-cache-dir -c constraints.txt '.[trainer,gbdt]'
+RUN /opt/build/bin/uv pip install --constraint constraints.txt --no-deps .
 
-FROM python:3.12-slim
+FROM ${PYTHON_IMAGE}
 # LightGBM, which stands beside us as a rival, is linked to the system's OpenMP.
 # hadolint ignore=DL3008
 RUN apt-get update \

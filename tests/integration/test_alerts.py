@@ -1,0 +1,48 @@
+"""The alerts that come with the deployment speak of what the app really exports."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from prometheus_client.parser import text_string_to_metric_families
+
+from service.ingest import STATUSES
+from tests.integration.serving import an_event, service_settings, serving
+
+RULES = Path(__file__).parents[2] / "docker" / "prometheus-rules.yml"
+NOWHERE = "postgresql+psycopg://127.0.0.1:9/nowhere"
+REFUSED_WHILE_THE_DATABASE_IS_DOWN = 503
+
+
+def alerts() -> list[dict[str, Any]]:
+    document = yaml.safe_load(RULES.read_text())
+    return [rule for group in document["groups"] for rule in group["rules"]]
+
+
+def test_every_alert_says_how_urgent_it_is_what_is_wrong_and_what_to_do() -> None:
+    names = [alert["alert"] for alert in alerts()]
+    assert len(names) == len(set(names))
+    for alert in alerts():
+        assert set(alert) <= {"alert", "expr", "for", "labels", "annotations"}
+        assert alert["labels"]["severity"] in ("page", "ticket")
+        assert set(alert["annotations"]) == {"summary", "description"}
+        assert alert["expr"].count("(") == alert["expr"].count(")")
+
+
+@pytest.mark.anyio
+async def test_every_metric_and_label_of_an_alert_is_exported(tmp_path: Path) -> None:
+    async with serving(service_settings(NOWHERE, tmp_path, database_seconds=1, allow_anonymous=True)) as client:
+        answer = await client.post("/events", params={"task": "demand"}, json=an_event())
+        assert answer.status_code == REFUSED_WHILE_THE_DATABASE_IS_DOWN
+        exported = (await client.get("/metrics")).raise_for_status().text
+    known = set(re.findall(r"^# TYPE (\w+) ", exported, re.MULTILINE))
+    for alert in alerts():
+        named = set(re.findall(r"\bmorrow_\w+", alert["expr"]))
+        assert named, alert["alert"]
+        assert named <= known, alert["alert"]
+
+    labels = [sample.labels for family in text_string_to_metric_families(exported) for sample in family.samples]
+    assert {"method": "POST", "route": "/events", "status": "503"} in labels
+    assert "rejected" in STATUSES
