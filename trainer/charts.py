@@ -5,25 +5,19 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 
 import numpy as np
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from contracts.cells import Cell, error_of
 from contracts.clock import format_moment
 from contracts.matrix import AgeVerdict, Verdict
 from contracts.task import Task
+from trainer.canvas import CLOSED, HORIZON, OURS, YARDSTICK, new_figure, save_figure
 from trainer.hindsight import Outcome
-
-_CLOSED = "#b03030"
-_OURS, _NAIVE, _HORIZON = "#1f5fa8", "#8a8a8a", "#2e8b57"
 
 
 def save_error_by_age(task: Task, cutoff: int, verdict: Verdict, file: Path) -> None:
     """Write a PNG: mean error and band by age, naive beside it, the validated ages shaded."""
-    figure = Figure(figsize=(8, 4.5), layout="constrained")
-    FigureCanvasAgg(figure)
-    axes = figure.add_subplot()
+    figure, axes = new_figure((8, 4.5))
     shown = [age for age in verdict.ages if math.isfinite(age.mean)]
     if shown:
         numbers = [age.age for age in shown]
@@ -31,17 +25,17 @@ def save_error_by_age(task: Task, cutoff: int, verdict: Verdict, file: Path) -> 
             numbers,
             [age.low for age in shown],
             [age.high for age in shown],
-            color=_OURS,
+            color=OURS,
             alpha=0.15,
             label="90 % band of one future window",
         )
-        axes.plot(numbers, [age.mean for age in shown], "o-", color=_OURS, label=task.training.method)
-        axes.plot(numbers, [age.naive for age in shown], "s--", color=_NAIVE, label="naive: newest known window")
+        axes.plot(numbers, [age.mean for age in shown], "o-", color=OURS, label=task.training.method)
+        axes.plot(numbers, [age.naive for age in shown], "s--", color=YARDSTICK, label="naive: newest known window")
         for age in shown:
             axes.annotate(_note(age), (age.age, age.mean), textcoords="offset points", xytext=(0, 8), ha="center")
     if verdict.horizon:
         axes.axvspan(
-            -0.5, verdict.horizon - 0.5, color=_HORIZON, alpha=0.10, label=f"horizon: {verdict.horizon} windows"
+            -0.5, verdict.horizon - 0.5, color=HORIZON, alpha=0.10, label=f"horizon: {verdict.horizon} windows"
         )
     axes.set_xlim(-0.5, max(task.guard.max_age, 1) - 0.5)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
@@ -51,11 +45,7 @@ def save_error_by_age(task: Task, cutoff: int, verdict: Verdict, file: Path) -> 
     axes.set_title(f"{task.name}, cutoff {format_moment(cutoff)}\n{ending}", fontsize=10)
     if axes.has_data():
         axes.legend(loc="best", fontsize=8)
-    figure.savefig(file, dpi=110)
-
-
-def _note(age: AgeVerdict) -> str:
-    return f"{age.mean:.3g} (n={age.num_windows})"
+    save_figure(figure, file)
 
 
 def save_matrix(task: Task, cells: Sequence[Cell], file: Path) -> None:
@@ -69,9 +59,7 @@ def save_matrix(task: Task, cells: Sequence[Cell], file: Path) -> None:
     table = np.full((len(origins), len(windows)), np.nan)
     for (origin, window), error in found.items():
         table[origins.index(origin), windows.index(window)] = error
-    figure = Figure(figsize=(8, 7), layout="constrained")
-    FigureCanvasAgg(figure)
-    axes = figure.add_subplot()
+    figure, axes = new_figure((8, 7))
     if found:
         picture = axes.imshow(table, cmap="viridis", aspect="auto", interpolation="nearest")
         figure.colorbar(picture, ax=axes, label=task.error_name.replace("_", " "))
@@ -83,7 +71,7 @@ def save_matrix(task: Task, cells: Sequence[Cell], file: Path) -> None:
     axes.set_xlabel("target window")
     axes.set_ylabel("origin of the fit")
     axes.set_title(f"{task.name}: the error matrix of {task.training.method}", fontsize=10)
-    figure.savefig(file, dpi=110)
+    save_figure(figure, file)
 
 
 def save_expected_and_realised(task: Task, shown: Sequence[Outcome], shut: Collection[int], file: Path) -> None:
@@ -91,20 +79,22 @@ def save_expected_and_realised(task: Task, shown: Sequence[Outcome], shut: Colle
 
     `shut` are the starts (microseconds) of windows whose error closed a horizon.
     """
-    figure = Figure(figsize=(10, 4.5), layout="constrained")
-    FigureCanvasAgg(figure)
-    axes = figure.add_subplot()
+    figure, axes = new_figure((10, 4.5))
     if shown:
         moments = np.array([outcome.window for outcome in shown], "datetime64[us]")
         realised = np.array([outcome.realised for outcome in shown])
         low, high = [outcome.low for outcome in shown], [outcome.high for outcome in shown]
-        axes.fill_between(moments, low, high, color=_OURS, alpha=0.15, label="90 % band")
-        axes.plot(moments, [outcome.expected for outcome in shown], "-", color=_OURS, label="expected")
+        axes.fill_between(moments, low, high, color=OURS, alpha=0.15, label="90 % band")
+        axes.plot(moments, [outcome.expected for outcome in shown], "-", color=OURS, label="expected")
         is_shut = np.isin([outcome.window for outcome in shown], list(shut))
-        for chosen, color, label in ((~is_shut, _OURS, "realised"), (is_shut, _CLOSED, "realised: closed a horizon")):
+        for chosen, color, label in ((~is_shut, OURS, "realised"), (is_shut, CLOSED, "realised: closed a horizon")):
             axes.plot(moments[chosen], realised[chosen], "o", color=color, markersize=4, label=label)
     axes.set_ylabel(task.error_name.replace("_", " "))
     axes.set_title(f"{task.name}: error on each window, of the version that answers", fontsize=10)
     if axes.has_data():
         axes.legend(loc="best", fontsize=8)
-    figure.savefig(file, dpi=110)
+    save_figure(figure, file)
+
+
+def _note(age: AgeVerdict) -> str:
+    return f"{age.mean:.3g} (n={age.num_windows})"

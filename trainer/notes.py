@@ -23,11 +23,11 @@ from contracts.task import Task
 from trainer.attempt import Attempt
 from trainer.candidates import Fit, candidate_folder
 from trainer.charts import save_error_by_age, save_expected_and_realised, save_matrix
-from trainer.data_set import DataSet
 from trainer.device import device_name
 from trainer.fit import EpochReport
 from trainer.hindsight import released_outcomes
 from trainer.judge import age_metrics
+from trainer.lineage import Lineage
 from trainer.portraits import Outputs, save_confusion, save_paths, save_reliability, save_residuals
 from trainer.reading import Reading
 from trainer.registry import CUTOFF_TAG, CYCLE_TAG, LEASE_TAG, ORIGIN_TAG
@@ -80,8 +80,8 @@ def note_rows(attempt: Attempt, reading: Reading) -> None:
     """How many rows the cutoff allows, and their digest; and for MLflow's list of data sets how to find them again."""
     known, task = reading.known(reading.cutoff), attempt.schema.task
     attempt.run.note(params={"rows": len(known)}, tags={"morrow.rows_digest": known.digest})
-    attempt.run.name_data(
-        DataSet(
+    attempt.run.note_lineage(
+        Lineage(
             name=task.name,
             digest=known.digest,
             source={
@@ -158,11 +158,6 @@ def note_answers(
         attempt.run.attach(folder / name)
 
 
-def _epoch_figures(epoch: EpochReport) -> list[tuple[str, float, int]]:
-    figures = [(f"loss.{epoch.phase}", epoch.mean_loss, epoch.epoch)]
-    return [*figures, (f"delta.{epoch.phase}", epoch.mean_delta, epoch.epoch)] if epoch.mean_delta else figures
-
-
 def note_fit(attempt: Attempt) -> Callable[[Fit, Manifest, Sequence[Cell]], None]:
     """A follower that makes a run of each origin that was fitted: its losses by epoch, its errors by age if scored."""
     task = attempt.schema.task
@@ -197,6 +192,11 @@ def version_tags(attempt: Attempt, manifest: Manifest) -> dict[str, str]:
         "morrow.valid_until": format_moment(manifest.valid_until),
         CYCLE_TAG: str(attempt.cycle.cycle_id),
     }
+
+
+def _epoch_figures(epoch: EpochReport) -> list[tuple[str, float, int]]:
+    figures = [(f"loss.{epoch.phase}", epoch.mean_loss, epoch.epoch)]
+    return [*figures, (f"delta.{epoch.phase}", epoch.mean_delta, epoch.epoch)] if epoch.mean_delta else figures
 
 
 _COLUMN_TYPES = {"number": "double", "category": "string", "classification": "string", "regression": "double"}

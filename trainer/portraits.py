@@ -4,19 +4,18 @@
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from contracts.clock import format_moment
 from contracts.columns import EventColumns
 from contracts.manifest import Manifest
 from contracts.task import Task
+from trainer.canvas import HORIZON, OURS, YARDSTICK, new_figure, save_figure
 from trainer.dataset import class_positions
 
 Outputs = Sequence[NDArray[np.float32]]
@@ -26,7 +25,6 @@ _MAX_CLASSES_SHOWN = 30
 _NUM_PATHS = 6
 _NUM_POINTS = 80
 _BEFORE_WINDOWS = 2
-_OURS, _IDEAL, _HORIZON = "#1f5fa8", "#8a8a8a", "#2e8b57"
 
 
 def save_reliability(task: Task, classes: Sequence[str], outputs: Outputs, rows: EventColumns, file: Path) -> None:
@@ -43,15 +41,15 @@ def save_reliability(task: Task, classes: Sequence[str], outputs: Outputs, rows:
         np.bincount(place.ravel(), values.ravel().astype(np.float64), _NUM_BINS)[shown] / counts[shown]
         for values in (said, came)
     )
-    figure, axes = _new_figure((5.5, 5.5))
-    axes.plot([0, 1], [0, 1], "--", color=_IDEAL, label="what is said is what comes")
-    axes.plot(means, shares, "-", color=_OURS, alpha=0.6)
-    axes.scatter(means, shares, s=20 + 200 * counts[shown] / counts.max(), color=_OURS, label="classes of rows, binned")
+    figure, axes = new_figure((5.5, 5.5))
+    axes.plot([0, 1], [0, 1], "--", color=YARDSTICK, label="what is said is what comes")
+    axes.plot(means, shares, "-", color=OURS, alpha=0.6)
+    axes.scatter(means, shares, s=20 + 200 * counts[shown] / counts.max(), color=OURS, label="classes of rows, binned")
     axes.set_xlabel("probability that was said")
     axes.set_ylabel("share that came")
     axes.set_title(f"{task.name}: reliability on {len(rows)} withheld rows", fontsize=10)
     axes.legend(loc="upper left", fontsize=8)
-    figure.savefig(file, dpi=110)
+    save_figure(figure, file)
 
 
 def save_confusion(task: Task, classes: Sequence[str], outputs: Outputs, rows: EventColumns, file: Path) -> None:
@@ -60,7 +58,7 @@ def save_confusion(task: Task, classes: Sequence[str], outputs: Outputs, rows: E
     is_known = truth >= 0
     table = np.zeros((len(classes), len(classes)), np.int64)
     np.add.at(table, (truth[is_known], likeliest[is_known]), 1)
-    figure, axes = _new_figure((6.5, 6))
+    figure, axes = new_figure((6.5, 6))
     picture = axes.imshow(table, cmap="Blues", aspect="auto")
     figure.colorbar(picture, ax=axes, label="rows")
     if len(classes) <= _MAX_CLASSES_SHOWN:
@@ -73,22 +71,22 @@ def save_confusion(task: Task, classes: Sequence[str], outputs: Outputs, rows: E
     axes.set_xlabel("likeliest by the answer")
     axes.set_ylabel("what came")
     axes.set_title(f"{task.name}: confusion on {int(is_known.sum())} withheld rows", fontsize=10)
-    figure.savefig(file, dpi=110)
+    save_figure(figure, file)
 
 
 def save_residuals(task: Task, outputs: Outputs, rows: EventColumns, file: Path) -> None:
     """Write a PNG: what came less what was said, over what was said, with one promised scale to either side."""
     mean, scale = (output.astype(np.float64) for output in outputs)
     order = np.argsort(mean)
-    figure, axes = _new_figure((7, 4.5))
-    axes.fill_between(mean[order], -scale[order], scale[order], color=_OURS, alpha=0.15, label="± the promised scale")
-    axes.plot(mean, rows.labels - mean, "o", color=_OURS, markersize=3, label="withheld rows")
-    axes.axhline(0, color=_IDEAL, linestyle="--")
+    figure, axes = new_figure((7, 4.5))
+    axes.fill_between(mean[order], -scale[order], scale[order], color=OURS, alpha=0.15, label="± the promised scale")
+    axes.plot(mean, rows.labels - mean, "o", color=OURS, markersize=3, label="withheld rows")
+    axes.axhline(0, color=YARDSTICK, linestyle="--")
     axes.set_xlabel(f"{task.target.name} as it was said")
     axes.set_ylabel("what came less what was said")
     axes.set_title(f"{task.name}: residuals on {len(rows)} withheld rows", fontsize=10)
     axes.legend(loc="best", fontsize=8)
-    figure.savefig(file, dpi=110)
+    save_figure(figure, file)
 
 
 def save_paths(
@@ -99,8 +97,7 @@ def save_paths(
     start = manifest.cutoff - _BEFORE_WINDOWS * manifest.window
     end = manifest.valid_until + manifest.window
     at = np.linspace(start, end, _NUM_POINTS).astype(np.int64)
-    asked = rows.select(np.repeat(chosen, _NUM_POINTS))
-    asked.at[:] = np.tile(at, len(chosen))
+    asked = replace(rows.select(np.repeat(chosen, _NUM_POINTS)), at=np.tile(at, len(chosen)))
     answers = ask(asked)[0].astype(np.float64)
     name = "mean"
     if manifest.classes:
@@ -108,23 +105,17 @@ def save_paths(
         first = answers[::_NUM_POINTS].argmax(axis=1) if len(manifest.classes) > 2 else np.ones(len(chosen), np.intp)
         answers = answers[np.arange(len(answers)), np.repeat(first, _NUM_POINTS)]
         name = f"probability of {manifest.classes[1]}" if len(manifest.classes) == 2 else "probability of a class"
-    figure, axes = _new_figure((9, 4.5))
+    figure, axes = new_figure((9, 4.5))
     moments = at.view("datetime64[us]")
     for path in answers.reshape(len(chosen), _NUM_POINTS):
         axes.plot(moments, path, "-", linewidth=1.2)
     bounds: Any = np.array([manifest.cutoff, manifest.valid_until], "datetime64[us]")
-    axes.axvline(bounds[0], color=_IDEAL, linestyle="--", label="cutoff")
-    axes.axvspan(*bounds, color=_HORIZON, alpha=0.10, label=f"horizon: {manifest.horizon} windows")
+    axes.axvline(bounds[0], color=YARDSTICK, linestyle="--", label="cutoff")
+    axes.axvspan(*bounds, color=HORIZON, alpha=0.10, label=f"horizon: {manifest.horizon} windows")
     axes.set_ylabel(name)
     axes.set_title(
         f"{task.name}, cutoff {format_moment(manifest.cutoff)}: answers to {len(chosen)} rows over time", fontsize=10
     )
     axes.tick_params(axis="x", labelsize=7)
     axes.legend(loc="best", fontsize=8)
-    figure.savefig(file, dpi=110)
-
-
-def _new_figure(size: tuple[float, float]) -> tuple[Figure, Axes]:
-    figure = Figure(figsize=size, layout="constrained")
-    FigureCanvasAgg(figure)
-    return figure, figure.add_subplot()
+    save_figure(figure, file)

@@ -5,11 +5,19 @@ from pathlib import Path
 import httpx
 
 from contracts.addresses import Credentials
-from contracts.errors import ArtefactRefused, Unavailable
+from contracts.errors import ArtefactRefused, CycleError, Unavailable
 from trainer.due import REGISTRY_UNREACHABLE
 
+_SCHEME = "mlflow-artifacts:"
 _SECONDS = 10
 _SECONDS_TO_DELETE = 60
+
+
+def proxied_path(uri: str) -> str:
+    """Where behind MLflow's address a file or folder is that it names so. Raises CycleError where it is elsewhere."""
+    if not uri.startswith(f"{_SCHEME}/"):
+        raise CycleError("MLflow stores artefacts where services cannot read them: start it with --serve-artifacts.")
+    return uri.removeprefix(_SCHEME).lstrip("/")
 
 
 def download(server: str, path: str, target: Path, credentials: Credentials | None = None) -> None:

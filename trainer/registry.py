@@ -1,6 +1,6 @@
 """MLflow, as the trainer writes it: one run a cycle, one registered model a task, the alias `champion`.
 
-Only this module and those that it is made of (`data_set`, `flavour`, `refusals`) import mlflow. Its client waits an
+Only this module and those that it is made of (`flavour`, `lineage`, `refusals`) import mlflow. Its client waits an
 hour for a dead server by default, so the bounds are set before the import; whatever does not answer within them raises
 `Unavailable`, and the caller decides whether to go on without. The service reads what is written here through MLflow's
 REST alone, so a new version is read back by that same way.
@@ -33,9 +33,9 @@ from contracts.clock import format_moment, parse_moment
 from contracts.errors import ArtefactRefused, CycleError, Unavailable
 from contracts.manifest import MANIFEST_FILE, Manifest, read_manifest
 from contracts.releases import ALIAS
-from trainer.data_set import DataSet, as_input
 from trainer.flavour import FILES, save_flavours
-from trainer.proxied import delete, download
+from trainer.lineage import Lineage, as_input
+from trainer.proxied import delete, download, proxied_path
 from trainer.refusals import EXISTS, Missing, answered
 from trainer.retention import PastRun
 
@@ -114,10 +114,10 @@ class Registry:
         with answered():
             self._client.log_artifact(run_id, str(file))
 
-    def log_data(self, run_id: str, data: DataSet) -> None:
+    def log_lineage(self, run_id: str, lineage: Lineage) -> None:
         """Say which rows a run stands on; saying it again changes nothing."""
         with answered():
-            self._client.log_inputs(run_id, [as_input(data)])
+            self._client.log_inputs(run_id, [as_input(lineage)])
 
     def end_run(self, run_id: str, status: RunStatus, reason: str | None) -> None:
         """Close a run; ending it again changes nothing but the status."""
@@ -182,8 +182,7 @@ class Registry:
         """Delete a run's files and mark it deleted, in which state MLflow keeps its figures until `mlflow gc`."""
         with answered():
             if self._client.list_artifacts(run_id):
-                path = self._client.get_run(run_id).info.artifact_uri.removeprefix("mlflow-artifacts:").lstrip("/")
-                delete(self.url, path, self._credentials)
+                delete(self.url, proxied_path(self._client.get_run(run_id).info.artifact_uri), self._credentials)
             self._client.delete_run(run_id)
 
     def register(
@@ -210,6 +209,15 @@ class Registry:
                     raise
                 time.sleep(_PAUSE_SECONDS * 2**attempt)
         raise AssertionError("unreachable")
+
+    def fetch(self, name: str, version: str, folder: Path) -> Manifest:
+        """Download a version's files as a service would, and check them. Raises ArtefactRefused, CycleError."""
+        with answered():
+            uri = self._client.get_model_version_download_uri(name, version)
+        path = proxied_path(uri)
+        for file in FILES:
+            download(self.url, f"{path}/{file}", folder / file, self._credentials)
+        return read_manifest(folder)
 
     def champion(self, task: str) -> Champion | None:
         """The version that the alias names; None where there is no model or no alias."""
@@ -272,19 +280,6 @@ class Registry:
                 description=None if words is None else words[:_MAX_WORDS],
             )
             return str(version.version)
-
-    def fetch(self, name: str, version: str, folder: Path) -> Manifest:
-        """Download a version's files as a service would, and check them. Raises ArtefactRefused, CycleError."""
-        with answered():
-            uri = self._client.get_model_version_download_uri(name, version)
-        if not uri.startswith("mlflow-artifacts:/"):
-            raise CycleError(
-                "MLflow stores artefacts where services cannot read them: start it with --serve-artifacts."
-            )
-        path = uri.removeprefix("mlflow-artifacts:").lstrip("/")
-        for file in FILES:
-            download(self.url, f"{path}/{file}", folder / file, self._credentials)
-        return read_manifest(folder)
 
     def _read_back(self, name: str, version: str, identity: str) -> None:
         with tempfile.TemporaryDirectory(prefix="morrow-") as temporary:

@@ -13,7 +13,7 @@ from pathlib import Path
 import structlog
 
 from contracts.errors import CycleError, Unavailable
-from trainer.data_set import DataSet
+from trainer.lineage import Lineage
 from trainer.registry import PARENT_TAG, Registry, RunStatus
 
 log = structlog.get_logger(__name__)
@@ -55,9 +55,9 @@ class Run:
         """Keep a file for the next delivery; it must stay where it is until then."""
         self._parcels.append(lambda run_id: self.registry.log_file(run_id, file))
 
-    def name_data(self, data: DataSet) -> None:
+    def note_lineage(self, lineage: Lineage) -> None:
         """Keep the description of the rows that the run stands on for the next delivery."""
-        self._parcels.append(lambda run_id: self.registry.log_data(run_id, data))
+        self._parcels.append(lambda run_id: self.registry.log_lineage(run_id, lineage))
 
     def add_child(
         self, name: str, figures: Iterable[tuple[str, float, int]], params: Mapping[str, str], tags: Mapping[str, str]

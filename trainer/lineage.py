@@ -1,4 +1,4 @@
-"""The rows that a run stands on, as MLflow lists data sets: it keeps a description, never the rows."""
+"""Which rows a run stands on, as MLflow tells it beside the run: it keeps a description, never the rows."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -10,8 +10,8 @@ _MAX_DIGEST = 36
 
 
 @dataclass(frozen=True)
-class DataSet:
-    """Rows as MLflow describes them beside a run: where they come from, which columns they have, how many they are.
+class Lineage:
+    """Rows as MLflow describes them: where they come from, which columns they have, how many they are.
 
     `digest` tells rows apart; MLflow keeps 36 characters of one.
     """
@@ -23,14 +23,14 @@ class DataSet:
     counts: Mapping[str, object]
 
 
-def as_input(data: DataSet) -> DatasetInput:
+def as_input(lineage: Lineage) -> DatasetInput:
     """The description as MLflow takes it beside a run."""
     dataset = Dataset(
-        name=data.name,
-        digest=data.digest[:_MAX_DIGEST],
+        name=lineage.name,
+        digest=lineage.digest[:_MAX_DIGEST],
         source_type="code",
-        source=json.dumps({"tags": data.source}),
-        schema=json.dumps({"mlflow_colspec": data.columns}),
-        profile=json.dumps(data.counts),
+        source=json.dumps({"tags": lineage.source}),
+        schema=json.dumps({"mlflow_colspec": lineage.columns}),
+        profile=json.dumps(lineage.counts),
     )
     return DatasetInput(dataset, [])
