@@ -3,6 +3,7 @@
 Nothing here asks the registry or a model, and what may be slow with many rows (counting them) is a read of its own.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -19,14 +20,11 @@ from contracts.releases import Action, Release, list_releases
 from service.forecaster import Forecaster
 from service.heat import MAX_ORIGINS
 from service.metrics import Metrics
-from service.sentences import Stock
 from service.standing import Standing, read_standing
 
 NUM_CYCLES = 12
 MAX_RELEASES = 200
 NUM_EVENT_WINDOWS = 40
-# Windows that are told apart where a task has no model yet; more would change nothing that is said.
-_MAX_TOLD_APART = 1100
 _SHOWN_ACTIONS: tuple[Action, ...] = ("release", "rollback", "close", "reopen", "override")
 _YEAR_ONE = to_micros(datetime(1, 1, 1, tzinfo=UTC))
 _COUNTED_ROUTES = ("/predict", "/events", "/events/{event_id}")
@@ -34,11 +32,11 @@ _COUNTED_ROUTES = ("/predict", "/events", "/events/{event_id}")
 
 @dataclass(frozen=True)
 class Overview:
-    """One task of the list; `stock` is None where a version answers, for which nobody needs it."""
+    """One task of the list; `has_events` is None where a version answers, for which nobody needs it."""
 
     schema: Schema
     standing: Standing
-    stock: Stock | None
+    has_events: bool | None
     newest: Cycle | None
 
 
@@ -134,34 +132,21 @@ def read_intake(connection: Connection, name: str, now: datetime) -> Intake:
 
 def count_requests(metrics: Metrics) -> list[RequestCount]:
     """What this API, all of its workers, has answered since it started, where a task is asked or told something."""
-    found = dict.fromkeys(_COUNTED_ROUTES, (0, 0, 0))
-    families = (family for family in metrics.registry.collect() if family.name == "morrow_requests")
-    for sample in (sample for family in families for sample in family.samples):
-        route = sample.labels.get("route")
-        if route not in found or not sample.name.endswith("_total"):
-            continue
-        place = {"2": 0, "4": 1}.get(sample.labels["status"][:1], 2)
-        counts = [*found[route]]
-        counts[place] += int(sample.value)
-        found[route] = (counts[0], counts[1], counts[2])
-    return [RequestCount(route, *counts) for route, counts in found.items()]
+    counts: Counter[tuple[str, str]] = Counter()
+    for family in metrics.registry.collect():
+        for sample in family.samples:
+            if sample.name == "morrow_requests_total":
+                counts[sample.labels["route"], sample.labels["status"][:1]] += int(sample.value)
+    return [RequestCount(route, *(counts[route, kind] for kind in "245")) for route in _COUNTED_ROUTES]
 
 
 def _read_state(
     connection: Connection, schema: Schema, forecaster: Forecaster | None, now: datetime
-) -> tuple[Standing, Stock | None]:
+) -> tuple[Standing, bool | None]:
     standing = read_standing(connection, schema, forecaster)
-    return standing, None if forecaster is not None else _take_stock(connection, schema, now)
-
-
-def _take_stock(connection: Connection, schema: Schema, now: datetime) -> Stock:
-    clock = schema.task.clock
-    newest = find_newest(connection, schema.task_id, before=to_micros(now))
-    if newest is None:
-        return Stock(has_events=False, num_windows=0)
-    end = clock.window_start(to_micros(now - schema.task.label_delay))
-    start = clock.window_start(newest) - _MAX_TOLD_APART * clock.window
-    return Stock(has_events=True, num_windows=len(_count_windows(connection, schema, start, end)))
+    if forecaster is not None:
+        return standing, None
+    return standing, find_newest(connection, schema.task_id, before=to_micros(now)) is not None
 
 
 def _read_marks(connection: Connection, schema: Schema, recipe: str, newest: int) -> list[Mark]:

@@ -27,7 +27,7 @@ from service.metrics import Metrics
 from service.problems import HTTP_KINDS, KINDS
 from service.queries import TaskInPath, takes_only
 from service.releases import describe_release
-from service.sentences import Stock, tell_state
+from service.sentences import tell_state
 from service.settings import ServiceSettings
 from service.standing import Standing, state_of
 from service.status import describe_champion, describe_live_errors
@@ -106,15 +106,15 @@ def _describe(
     forecaster, registry = follower.forecasters.get(name), follower.registries.get(name, Registry())
     standing: Standing | None = follower.standings.get(name) if found is None else found.standing
     task: Task | None = forecaster.task if forecaster else None
-    stock: Stock | None = None
+    has_events: bool | None = None
     if found is not None:
-        task, stock = found.schema.task, found.stock
+        task, has_events = found.schema.task, found.has_events
     return {
         "name": name,
         "task": task,
         "revision": None if found is None else found.schema.revision,
         "state": state_of(forecaster, standing, to_micros(now)),
-        "sentences": tell_state(task, forecaster, standing, registry, stock, now=now, cycle_limit=cycle_limit),
+        "sentences": tell_state(task, forecaster, standing, registry, has_events, now=now, cycle_limit=cycle_limit),
         "champion": None if forecaster is None else describe_champion(forecaster),
         "newest": None if found is None or found.newest is None else describe_cycle(found.newest),
     }
@@ -125,14 +125,13 @@ def _describe_history(board: Board | None, forecaster: Forecaster | None, now: d
     spans = [] if board is None else list_spans(board.releases)
     if forecaster is not None and forecaster.version not in {span.version for span in spans}:
         spans.insert(0, _span(forecaster))
-    clock = forecaster.task.clock if forecaster else board.schema.task.clock if board else None
+    task = forecaster.task if forecaster else board.schema.task if board else None
     champion = None if forecaster is None else forecaster.version
     realised = () if board is None else board.standing.realised
-    task = forecaster.task if forecaster else board.schema.task if board else None
     cycles = [] if board is None else [describe_cycle(cycle) for cycle in board.cycles]
     return {
         "mark": _mark(board, forecaster),
-        "timeline": None if clock is None else draw_timeline(spans, champion, clock, to_micros(now)),
+        "timeline": None if task is None else draw_timeline(spans, champion, task.clock, to_micros(now)),
         "live_errors": [] if forecaster is None else describe_live_errors(forecaster, realised),
         "matrix": None
         if board is None or task is None

@@ -12,7 +12,7 @@ from contracts.task import Task
 from service.cycles import next_cycle
 from service.follower import Registry
 from service.forecaster import Forecaster
-from service.standing import Standing, state_of, why_stale
+from service.standing import ENDINGS, Standing, state_of, why_stale
 from service.status import warn, warn_of_version
 from service.templates import shorten_moment
 
@@ -27,31 +27,24 @@ class Sentence:
     text: str
 
 
-@dataclass(frozen=True)
-class Stock:
-    """What is stored of a task's events: whether any is, and how many windows that have ended hold some."""
-
-    has_events: bool
-    num_windows: int
-
-
 def tell_state(
     task: Task | None,
     forecaster: Forecaster | None,
     standing: Standing | None,
     registry: Registry,
-    stock: Stock | None,
+    has_events: bool | None,
     *,
     now: datetime,
     cycle_limit: timedelta,
 ) -> list[Sentence]:
     """The sentences of one task, the weightiest first.
 
-    `task` is None where neither database nor version knows its spec, `standing` and `stock` where no database answers.
+    `task` is None where neither database nor version knows its spec, `standing` and `has_events` where no database
+    answers; the latter also where a version does.
     """
     said = [_tell_version(forecaster, standing, registry, to_micros(now))]
-    if forecaster is None and standing is not None and stock is not None and task is not None:
-        said += _tell_missing(task, standing, stock)
+    if forecaster is None and standing is not None and has_events is not None and task is not None:
+        said += _tell_missing(task, standing.missing_windows, has_events)
     if registry.state == "degraded":
         said.append(Sentence("bad", f"Following the registry is degraded. {registry.reason or ''}".strip()))
     if task is not None:
@@ -93,9 +86,9 @@ def _tell_version(forecaster: Forecaster | None, standing: Standing | None, regi
             )
 
 
-def _tell_missing(task: Task, standing: Standing, stock: Stock) -> list[Sentence]:
+def _tell_missing(task: Task, missing: int, has_events: bool) -> list[Sentence]:
     """What a first version still needs."""
-    if not stock.has_events:
+    if not has_events:
         return [
             Sentence(
                 "soft",
@@ -103,16 +96,10 @@ def _tell_missing(task: Task, standing: Standing, stock: Stock) -> list[Sentence
                 f"morrow events import {task.name} FILE",
             )
         ]
-    if standing.missing_windows:
-        return [Sentence("warn", _need(standing.missing_windows))]
-    # One window to learn from, and as many after it as the horizon is judged on.
-    missing = max(0, task.guard.min_pairs + 1 - stock.num_windows) if standing.judged is None else 0
-    return [Sentence("warn", _need(missing))] if missing else []
-
-
-def _need(missing: int) -> str:
+    if not missing:
+        return []
     needed = "complete window with events is" if missing == 1 else "complete windows with events are"
-    return f"{missing} more {needed} needed before a first horizon can be judged."
+    return [Sentence("warn", f"{missing} more {needed} needed before a first horizon can be judged.")]
 
 
 def _tell_cycles(task: Task, standing: Standing | None, now: datetime, cycle_limit: timedelta) -> list[Sentence]:
@@ -124,7 +111,7 @@ def _tell_cycles(task: Task, standing: Standing | None, now: datetime, cycle_lim
     elif last is not None and last.state != "released":
         tone: Tone = "bad" if last.state == "failed" else "warn"
         because = f": {last.reason}" if last.reason else ""
-        said.append(Sentence(tone, _end(f"The cycle of {_say(last.cutoff)} {_ENDINGS[last.state]}{because}")))
+        said.append(Sentence(tone, _end(f"The cycle of {_say(last.cutoff)} {ENDINGS[last.state]}{because}")))
     if standing is not None and standing.num_failed > 1:
         said.append(Sentence("bad", f"The last {standing.num_failed} cycles failed."))
     if standing is not None and (better := standing.better_method):
@@ -137,9 +124,6 @@ def _tell_cycles(task: Task, standing: Standing | None, now: datetime, cycle_lim
     else:
         said.append(Sentence("soft", "Cycles of this task run on request only."))
     return said
-
-
-_ENDINGS = {"held": "was held", "skipped": "was skipped", "failed": "failed"}
 
 
 def _end(sentence: str) -> str:

@@ -23,6 +23,8 @@ from contracts.task import Task
 from service.forecaster import Forecaster
 
 ENDED = ("released", "held", "skipped", "failed")
+# How sentences tell of a cycle that released nothing.
+ENDINGS = {"held": "was held", "skipped": "was skipped", "failed": "failed"}
 # Cycles that are looked at to count failures in a row.
 MAX_RECENT = 50
 
@@ -160,13 +162,10 @@ def why_stale(task: Task, standing: Standing, now: datetime, cycle_limit: timede
     newest = standing.recent[0] if standing.recent else None
     last = standing.last_ended
     if last is not None and last.state != "released":
-        return f"the cycle of {format_moment(last.cutoff)} {_ENDINGS[last.state]}: {last.reason}"
+        return f"the cycle of {format_moment(last.cutoff)} {ENDINGS[last.state]}: {last.reason}"
     if newest is None or newest.state in ENDED:
         return "no cycle has been asked for since: is the trainer running?"
     return f"the cycle of {format_moment(newest.cutoff)} has not ended yet"
-
-
-_ENDINGS = {"held": "was held", "skipped": "was skipped", "failed": "failed"}
 
 
 def _count_awaited(connection: Connection, schema: Schema) -> int:

@@ -8,7 +8,7 @@ from contracts.clock import to_micros
 from contracts.cycles import Cycle
 from contracts.task import Task
 from service.follower import Registry
-from service.sentences import Stock, tell_state
+from service.sentences import tell_state
 from service.standing import Recent, Standing
 
 NOW = datetime(2026, 2, 1, tzinfo=UTC)
@@ -37,9 +37,9 @@ def task(**changes: Any) -> Task:
 
 
 def said(
-    standing: Standing | None, stock: Stock | None, *, of: Task | None = None, registry: Registry | None = None
+    standing: Standing | None, has_events: bool | None, *, of: Task | None = None, registry: Registry | None = None
 ) -> list[str]:
-    found = tell_state(of or task(), None, standing, registry or Registry(), stock, now=NOW, cycle_limit=LIMIT)
+    found = tell_state(of or task(), None, standing, registry or Registry(), has_events, now=NOW, cycle_limit=LIMIT)
     return [sentence.text for sentence in found]
 
 
@@ -48,7 +48,7 @@ def judged(**verdict: Any) -> Cycle:
 
 
 def test_without_events_it_says_where_to_send_them() -> None:
-    words = said(NEW, Stock(has_events=False, num_windows=0))
+    words = said(NEW, False)
     assert words[0] == "No version has been released yet, so nothing answers."
     assert "morrow events import flights FILE" in words[1]
     assert words[-1] == "The next cycle begins at 2026-02-02 00:00:00Z."
@@ -56,22 +56,22 @@ def test_without_events_it_says_where_to_send_them() -> None:
 
 def test_too_few_windows_are_counted_before_the_first_verdict_and_taken_from_it_after() -> None:
     needed = "more complete windows with events are needed before a first horizon can be judged."
-    assert f"3 {needed}" in said(NEW, Stock(has_events=True, num_windows=1))
-    assert not any("needed" in words for words in said(NEW, Stock(has_events=True, num_windows=4)))
+    assert f"3 {needed}" in said(replace(NEW, awaited=3), True)
+    assert not any("needed" in words for words in said(NEW, True))
     after = replace(NEW, judged=judged(missing_windows=2))
-    assert f"2 {needed}" in said(after, Stock(has_events=True, num_windows=9))
+    assert f"2 {needed}" in said(after, True)
     last = replace(NEW, judged=judged(missing_windows=1))
     one = "1 more complete window with events is needed before a first horizon can be judged."
-    assert one in said(last, Stock(has_events=True, num_windows=9))
+    assert one in said(last, True)
 
 
 def test_how_the_last_cycle_ended_and_what_comes_next() -> None:
     ended = replace(NEW, recent=(Recent(CUTOFF, "skipped", "too few rows (12)"),))
-    words = said(ended, Stock(has_events=True, num_windows=4), of=task(schedule="manual"))
+    words = said(ended, True, of=task(schedule="manual"))
     assert "The cycle of 2026-01-31 00:00:00Z was skipped: too few rows (12)." in words
     assert words[-1] == "Cycles of this task run on request only."
     failed = tuple(Recent(CUTOFF, "failed", "It broke.") for _ in range(3))
-    words = said(replace(NEW, recent=failed), Stock(has_events=True, num_windows=4))
+    words = said(replace(NEW, recent=failed), True)
     assert "The cycle of 2026-01-31 00:00:00Z failed: It broke." in words
     assert "The last 3 cycles failed." in words
     running = replace(NEW, recent=(Recent(CUTOFF, "running", None),))
@@ -86,5 +86,5 @@ def test_a_released_version_that_is_not_loaded_is_no_missing_release() -> None:
 
 def test_a_task_that_has_waited_too_long_says_so() -> None:
     waited = replace(NEW, defined_at=NOW - timedelta(days=5))
-    words = said(waited, Stock(has_events=True, num_windows=4))
+    words = said(waited, True)
     assert "No new version for too long: no cycle has been asked for since: is the trainer running?" in words
