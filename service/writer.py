@@ -24,9 +24,12 @@ from service.store import Store
 MAX_GROUP = 500
 
 
+_Found = tuple[str, Outcome | Refusal | Exception | None]
+
+
 @dataclass
 class Waiting:
-    """One body that should be one event, and what became of it."""
+    """One body that should be one event, and what became of it; None until it is known."""
 
     task: str | None
     body: bytes
@@ -68,39 +71,44 @@ class Writer:
 
     async def _write(self, group: Sequence[Waiting]) -> None:
         """What breaks a statement must not break the events beside it: then each is written alone."""
+        found: Sequence[_Found]
         try:
-            await self._store.run(lambda connection: self._append(connection, group))
+            found = await self._store.run(lambda connection: self._append(connection, group))
         except Exception as error:  # noqa: BLE001 each of the group raises it where it waits
-            if isinstance(error, Unavailable) or len(group) == 1:
-                for one in group:
-                    one.outcome = error
-            else:
+            if not isinstance(error, Unavailable) and len(group) > 1:
                 for one in group:
                     await self._write([one])
+                return
+            found = [("", error)] * len(group)
+        # Here, after the commit, and nowhere else: a thread that nobody waits for any more may still be at work.
+        for one, (event_id, outcome) in zip(group, found, strict=True):
+            one.event_id, one.outcome = event_id, outcome
 
-    def _append(self, connection: Connection, group: Sequence[Waiting]) -> None:
+    def _append(self, connection: Connection, group: Sequence[Waiting]) -> list[_Found]:
+        """The id and the outcome of each of a group."""
         schemas: dict[str | None, Sequence[Schema]] = {}
-        found: dict[int, list[tuple[Waiting, Schema, Event]]] = {}
+        found: list[_Found] = []
+        accepted: dict[int, list[tuple[int, Schema, Event]]] = {}
         now = self._clock()
-        for one in group:
-            one.outcome = None
+        for place, one in enumerate(group):
             try:
                 schemas[one.task] = schemas.get(one.task) or self._find_schemas(connection, one.task)
                 ((schema, row),) = judge(schemas[one.task], partial(_read_event, one.body))
             except (MorrowError, HTTPException) as error:
-                one.outcome = error
+                found.append(("", error))
                 continue
             if isinstance(row, Refusal):
-                one.outcome = row
+                found.append(("", row))
                 record_rejections(connection, schema.task_id, [rejection_of(row)], now)
             else:
-                one.event_id = row.event_id
-                found.setdefault(schema.task_id, []).append((one, schema, row))
+                found.append((row.event_id, None))
+                accepted.setdefault(schema.task_id, []).append((place, schema, row))
         # Tasks in one order, so that two processes wait for each other but never cross.
-        for _, rows in sorted(found.items()):
+        for _, rows in sorted(accepted.items()):
             outcomes = append(connection, [(schema, row) for _, schema, row in rows], now)
-            for (one, _, _), outcome in zip(rows, outcomes, strict=True):
-                one.outcome = outcome
+            for (place, _, row), outcome in zip(rows, outcomes, strict=True):
+                found[place] = (row.event_id, outcome)
+        return found
 
 
 def _read_event(body: bytes, rules: RowRules) -> list[Event | Refusal]:
