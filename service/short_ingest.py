@@ -8,6 +8,7 @@ there from the beginning. What is answered here is answered by the same writer i
 import asyncio
 import re
 
+import structlog
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
@@ -25,6 +26,8 @@ _LARGEST = 65_536
 _QUERY = re.compile(rb"(?:task=([A-Za-z0-9_]+))?")
 # Headers that change what a body says, or that a page of another site may have sent.
 _DOUBTFUL = frozenset({b"content-encoding", b"transfer-encoding", b"expect", b"origin", b"sec-fetch-site"})
+
+log = structlog.get_logger(__name__)
 
 
 class ShortIngest:
@@ -81,6 +84,9 @@ class ShortIngest:
         except MorrowError as error:
             return problem_of(error)
         except HTTPException:
+            return None
+        except Exception as error:  # the route meets it again and makes a problem of it
+            log.warning("short_ingest.failed", exc_info=error)
             return None
         counts, answer = answer_one(one)
         self._count(counts)

@@ -10,7 +10,7 @@ from typing import Any
 
 import httpx
 import pytest
-from sqlalchemy import Engine, func, select
+from sqlalchemy import Engine, func, select, text
 
 from contracts.database import events
 from service.app import App, make_app
@@ -93,13 +93,27 @@ def _growth(before: dict[str, float], after: dict[str, float]) -> dict[str, floa
     return {line: figure - before.get(line, 0) for line, figure in after.items() if figure != before.get(line, 0)}
 
 
+async def test_a_mistake_of_ours_is_the_same_problem_both_ways(house: House, engine: Engine) -> None:
+    with engine.begin() as connection:
+        connection.execute(text("ALTER TABLE events ADD CHECK (event_id <> 'never')"))
+    before = await house.figures()
+    short = await house.client.post("/events", json=an_event("never"))
+    between = await house.figures()
+    with house.long_way():
+        long = await house.client.post("/events", json=an_event("never"))
+    after = await house.figures()
+    assert short.json()["type"] == "/problems/internal"
+    assert (short.status_code, short.headers, short.content) == (long.status_code, long.headers, long.content)
+    assert _growth(before, between) == _growth(between, after)
+
+
 async def test_what_is_packed_or_comes_from_another_site_goes_the_long_way(house: House, engine: Engine) -> None:
     packed = gzip.compress(json.dumps(an_event("packed")).encode())
     answer = await house.client.post("/events", content=packed, headers=JSON | {"content-encoding": "gzip"})
     assert answer.json()["created"] == 1
     strange = await house.client.post("/events", json=an_event("strange"), headers={"sec-fetch-site": "cross-site"})
     assert strange.status_code == 403
-    text = await house.client.post("/events", content=b"{}", headers={"content-type": "text/plain"})
-    assert text.status_code == 415
+    words = await house.client.post("/events", content=b"{}", headers={"content-type": "text/plain"})
+    assert words.status_code == 415
     with engine.connect() as connection:
         assert connection.execute(select(func.count()).select_from(events)).scalar_one() == 1
