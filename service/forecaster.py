@@ -134,14 +134,13 @@ class Forecaster:
         return answer if coverage is None or quantile is None else self._cover(answer, values, quantile, coverage)
 
     def _guard(self, rows: Sequence[Row], moments: Sequence[int], at_field: str) -> None:
-        valid_from, valid_until = self.manifest.trained_from, self.valid_until
-        if valid_from <= min(moments) and max(moments) <= valid_until:
+        if self.covers(min(moments)) and self.covers(max(moments)):
             return
-        outside = [place for place, at in enumerate(moments) if not valid_from <= at <= valid_until]
+        outside = [place for place, at in enumerate(moments) if not self.covers(at)]
         first = outside[0]
-        if rows[first].at is None and moments[first] > valid_until:
-            raise ModelExpired(f"Version {self.version} was valid until {format_moment(valid_until)}.")
-        error = OutsideHorizon(moments[first], valid_from, valid_until, self.version)
+        if rows[first].at is None and moments[first] > self.valid_until:
+            raise ModelExpired(f"Version {self.version} was valid until {format_moment(self.valid_until)}.")
+        error = OutsideHorizon(moments[first], self.manifest.trained_from, self.valid_until, self.version)
         error.faults = tuple(Fault(at_field.format(place), error.reason(moments[place])) for place in outside)
         raise error
 
