@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from sqlalchemy import Connection
 
+from cli.facts import print_json
 from cli.moments import parse_option
 from contracts.catalog import Schema, find_task
 from contracts.cells import Cell, error_of
@@ -38,6 +40,7 @@ def print_backtest(
     *,
     as_of: str | None,
     picture: Path | None,
+    as_json: bool,
 ) -> None:
     """Fit and score what the task's matrix lacks, then print it, its ages and the verdict.
 
@@ -58,6 +61,11 @@ def print_backtest(
             cells, verdict = backtest(engine, schema, cutoff, settings=settings, now=now, report=_follow(progress))
     finally:
         engine.dispose()
+    if picture is not None:
+        save_matrix(schema.task, cells, picture)
+    if as_json:
+        print_json(_document(schema.task, cutoff, cells, verdict))
+        return
     console.print(f"{len(cells)} cells as of {format_moment(cutoff)}{'' if as_of else ', after the newest events'}")
     if cells:
         console.print(_matrix(schema.task, cells))
@@ -67,8 +75,6 @@ def print_backtest(
         if age.reason:
             console.print(f"Age {age.age} is not valid: {age.reason}.", markup=False, highlight=False)
     console.print(_sentence(schema.task, verdict))
-    if picture is not None:
-        save_matrix(schema.task, cells, picture)
 
 
 def find_cutoff(connection: Connection, schema: Schema, now: int, as_of: str | None) -> int:
@@ -110,6 +116,37 @@ def _follow(progress: Progress) -> Report:
         progress.update(line, description=words)
 
     return report
+
+
+def _document(task: Task, cutoff: int, cells: Sequence[Cell], verdict: Verdict) -> dict[str, Any]:
+    """The matrix, the verdict on each age and the horizon; a figure that there is not is null."""
+    return {
+        "task": task.name,
+        "as_of": format_moment(cutoff),
+        "error_name": task.error_name,
+        "horizon": verdict.horizon,
+        "reason": verdict.reason,
+        "missing_windows": verdict.missing_windows,
+        "cells": [
+            {
+                "method": cell.method,
+                "origin": format_moment(cell.origin),
+                "window": format_moment(cell.window),
+                "age": task.clock.age(cell.origin, cell.window),
+                "num_rows": cell.num_rows,
+                "error": error_of(cell, task.error_name),
+            }
+            for cell in cells
+        ],
+        "ages": [
+            {name: _json_value(value) for name, value in asdict(age).items()}
+            for age in verdict.ages or _judge_ages(task, cells)
+        ],
+    }
+
+
+def _json_value(value: Any) -> Any:
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _matrix(task: Task, cells: Sequence[Cell]) -> Table:

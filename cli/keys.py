@@ -3,9 +3,14 @@
 import os
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from cli.facts import AsJson, print_json
+
+if TYPE_CHECKING:
+    from contracts.keys import Key
 
 app = typer.Typer(no_args_is_help=True, help="Say who may ask: once there is a key, every request needs one.")
 
@@ -18,6 +23,7 @@ def add(
     rate: Annotated[float | None, typer.Option(min=0.001, help="Most requests in a second; any number.")] = None,
     unless_any: Annotated[bool, typer.Option("--unless-any", help="Only where there is no key yet.")] = False,
     file: Annotated[Path | None, typer.Option(help="Write the key to this file instead.")] = None,
+    as_json: AsJson = False,
 ) -> None:
     """Make a key and print it once."""
     from cli.store import open_store
@@ -32,11 +38,16 @@ def add(
     with open_store(SharedSettings()) as database_url, make_engine(database_url).begin() as connection:
         if unless_any and list_keys(connection):
             typer.echo("There are keys already: none was made.", err=True)
+            if as_json:
+                print_json(None)
             return
         token = add_key(connection, name, scopes, rate, datetime.now(UTC))
         if file is not None:
             _write(file, token)
-    if file is None:
+    if as_json:
+        made = {"key": token} if file is None else {"file": str(file)}
+        print_json({"name": name, "scopes": scopes, "rate": rate, **made})
+    elif file is None:
         typer.echo(token)
         typer.echo("This is the key: send it as `Authorization: Bearer KEY`. Nobody can show it again.", err=True)
     else:
@@ -45,7 +56,9 @@ def add(
 
 @app.command("list")
 def show(
+    *,
     revoked: Annotated[bool, typer.Option("--revoked", help="Also those that have been revoked.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Show the keys, of which nobody can see more than the names."""
     from rich.console import Console
@@ -58,6 +71,9 @@ def show(
 
     with open_known_store(SharedSettings(), _say) as database_url, make_engine(database_url).connect() as connection:
         keys = list_keys(connection, with_revoked=revoked)
+    if as_json:
+        print_json({"keys": [_document(key) for key in keys]})
+        return
     table = Table("name", "scopes", "a second", "made (UTC)", *(["revoked"] if revoked else []))
     for key in keys:
         row = [key.name, ", ".join(key.scopes), "any" if key.rate is None else f"{key.rate:g}", _date(key.created_at)]
@@ -66,7 +82,7 @@ def show(
 
 
 @app.command()
-def revoke(name: str) -> None:
+def revoke(name: str, *, as_json: AsJson = False) -> None:
     """End a key; every process of the API obeys at its next look."""
     from cli.store import open_known_store
     from contracts.database import make_engine
@@ -75,7 +91,10 @@ def revoke(name: str) -> None:
 
     with open_known_store(SharedSettings(), _say) as database_url, make_engine(database_url).begin() as connection:
         revoke_key(connection, name, datetime.now(UTC))
-    typer.echo(f"The key {name} is revoked.")
+    if as_json:
+        print_json({"name": name, "revoked": True})
+    else:
+        typer.echo(f"The key {name} is revoked.")
 
 
 def _say(sentence: str) -> None:
@@ -87,6 +106,16 @@ def _write(file: Path, token: str) -> None:
     handle = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(handle, "w") as opened:
         opened.write(token + "\n")
+
+
+def _document(key: "Key") -> dict[str, object]:
+    return {
+        "name": key.name,
+        "scopes": list(key.scopes),
+        "rate": key.rate,
+        "created_at": key.created_at.isoformat(),
+        "revoked_at": None if key.revoked_at is None else key.revoked_at.isoformat(),
+    }
 
 
 def _date(moment: datetime | None) -> str:

@@ -11,19 +11,21 @@ import typer
 
 from cli.addresses import LOCAL_URL, Url
 from cli.commands import Commands
+from cli.completion import Shell, complete_as_typer
 from cli.events import app as events_app
 from cli.facts import AsJson
 from cli.keys import app as keys_app
 from cli.runs import app as runs_app
+from cli.task import app as task_app
 
+complete_as_typer()
 app = typer.Typer(
     cls=Commands,
     no_args_is_help=True,
-    add_completion=False,
+    add_completion=False,  # `morrow completion` is the one door to it
     pretty_exceptions_enable=False,
     help="Models trained for the window they will serve.",
 )
-task_app = typer.Typer(no_args_is_help=True, help="Define tasks and see how they are.")
 app.add_typer(task_app, name="task")
 app.add_typer(events_app, name="events")
 app.add_typer(keys_app, name="keys")
@@ -118,33 +120,6 @@ def migrate() -> None:
         pass
 
 
-@task_app.command("apply")
-def apply_task(
-    file: Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="The task as TOML.")],
-    *,
-    as_json: AsJson = False,
-    url: Url = LOCAL_URL,
-) -> None:
-    """Define a task, or a new revision of it."""
-    from cli.tasks import apply_task as apply
-
-    apply(url, file, as_json=as_json)
-
-
-@task_app.command("show")
-def show_task(
-    task: Annotated[str | None, typer.Argument()] = None, *, as_json: AsJson = False, url: Url = LOCAL_URL
-) -> None:
-    """Show how a task is: its champion, horizon, errors and cycles; or list all tasks."""
-    from cli.tasks import list_tasks
-    from cli.tasks import show_task as show
-
-    if task is None:
-        list_tasks(url, as_json=as_json)
-    else:
-        show(url, task, as_json=as_json)
-
-
 @app.command()
 def cycle(
     task: str,
@@ -159,6 +134,36 @@ def cycle(
 
     if not run_cycle(url, task, as_of, wait=wait, as_json=as_json):
         raise typer.Exit(1)
+
+
+@app.command()
+def doctor(
+    *,
+    as_json: AsJson = False,
+    url: Annotated[
+        str | None, typer.Option(envvar="MORROW_URL", help="Address of the API; this home's where not given.")
+    ] = None,
+) -> None:
+    """Look at everything that Morrow needs: home, disk, versions, GPU, trainer, database, keys, MLflow, clocks, API.
+
+    Each is ok, warn or fail, with what to do about it. Exit code 1 where anything fails. Nothing is changed.
+    """
+    from cli.doctor import print_findings
+
+    if not print_findings(url, as_json=as_json):
+        raise typer.Exit(1)
+
+
+@app.command()
+def completion(shell: Annotated[Shell, typer.Argument(help="bash, zsh or fish.")]) -> None:
+    """Print the script by which a shell completes commands and options.
+
+    In ~/.bashrc: `eval "$(morrow completion bash)"`; in ~/.zshrc the same with zsh, after compinit; in
+    ~/.config/fish/config.fish: `morrow completion fish | source`.
+    """
+    from cli.completion import print_script
+
+    print_script(shell)
 
 
 Reason = Annotated[str, typer.Option(help="Why, for the record.")]
@@ -225,7 +230,9 @@ def backtest(
         str | None,
         typer.Option(help="As known at this moment (RFC 3339); where not given, after the newest window with events."),
     ] = None,
+    *,
     picture: Annotated[Path | None, typer.Option(help="Write the matrix as a heat map to this PNG.")] = None,
+    as_json: AsJson = False,
 ) -> None:
     """Fill the error matrix of a task from the past, and print what the horizon rule makes of it."""
     from datetime import UTC, datetime
@@ -236,7 +243,9 @@ def backtest(
 
     settings = TrainerSettings()
     with open_known_store(settings, partial(typer.echo, err=True)) as database_url:
-        print_backtest(settings, database_url, task, lambda: datetime.now(UTC), as_of=as_of, picture=picture)
+        print_backtest(
+            settings, database_url, task, lambda: datetime.now(UTC), as_of=as_of, picture=picture, as_json=as_json
+        )
 
 
 @app.command()

@@ -6,6 +6,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from cli.facts import AsJson, print_json
+
 app = typer.Typer(no_args_is_help=True, help="Look after the runs that cycles leave in MLflow.")
 
 
@@ -20,6 +22,7 @@ def prune(
     *,
     keep: Annotated[int, typer.Option(min=1, help="Newest cycles of a task whose runs stay.")] = 100,
     yes: Annotated[bool, typer.Option("--yes", help="Delete; without it only what would go is counted.")] = False,
+    as_json: AsJson = False,
     url: Annotated[str, typer.Option("--mlflow", envvar="MORROW_MLFLOW_URL", help="Address of MLflow.")],
 ) -> None:
     """Delete the runs of old cycles, their files and the fits below them.
@@ -31,13 +34,19 @@ def prune(
 
     registry = Registry(url)
     table = Table("task", "cycles", "runs", "cycles to delete", "runs to delete")
+    facts = []
     for name in registry.experiments() if task is None else [task]:
         pruning = plan(name, list(registry.past_runs(name)), registry.registered_runs(name), keep)
         if pruning.num_runs or task is not None:
             counts = (pruning.num_cycles, pruning.num_runs, pruning.num_doomed_cycles, len(pruning.doomed))
             table.add_row(name, *(f"{count:,}" for count in counts))
+            names = ("num_cycles", "num_runs", "num_cycles_to_delete", "num_runs_to_delete")
+            facts.append({"task": name, **dict(zip(names, counts, strict=True))})
         for run in pruning.doomed if yes else ():
             registry.delete_run(run.run_id)
+    if as_json:
+        print_json({"deleted": yes, "tasks": facts})
+        return
     console = Console()
     console.print(table)
     console.print(

@@ -22,6 +22,7 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from cli.children import Child, start_child
 from cli.postgres import EmbeddedPostgres
+from cli.running import Announced, announced
 from cli.signals import ignored_signals
 from contracts.errors import MorrowError
 from contracts.settings import SharedSettings
@@ -117,6 +118,7 @@ class EmbeddedStack:
             for name, is_ready in checks.items():
                 self._await(name, is_ready)
                 progress.update(parts[name], completed=1)
+        self._cleanup.enter_context(announced(home, Announced(self.addresses.api, mlflow)))
 
     def _start_mlflow(self) -> str:
         folder = self._settings.home / "mlflow"

@@ -1,0 +1,91 @@
+"""What every command of `morrow` has in common: `--json`, and completion by the shell."""
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from typer.core import TyperGroup
+from typer.testing import CliRunner
+
+from cli.main import app
+
+# They run until they are stopped, or do a thing and say so in a sentence; there are no facts to read.
+WITHOUT_FACTS = {"up", "serve", "trainer", "migrate", "completion"}
+# They run for minutes, show how they go meanwhile, and write their figures to the file that --json names.
+WITH_A_FILE = {"demo", "replay"}
+# As the installed command: its name is part of what completion goes by.
+AS_MORROW = 'from cli.main import app; app(prog_name="morrow")'
+SCRIPT_SHELLS = ("bash", "zsh", "fish")
+
+
+def commands() -> dict[str, Any]:
+    """Every command by its words."""
+    root: Any = typer.main.get_command(app)
+    return dict(_walk(root, ""))
+
+
+def _walk(group: Any, prefix: str) -> Iterator[tuple[str, Any]]:
+    for name, command in group.commands.items():
+        if isinstance(command, TyperGroup):
+            yield from _walk(command, f"{prefix}{name} ")
+        else:
+            yield prefix + name, command
+
+
+@pytest.mark.parametrize("name", sorted(set(commands()) - WITHOUT_FACTS))
+def test_a_command_that_prints_facts_prints_them_as_json_too(name: str) -> None:
+    found = [parameter for parameter in commands()[name].params if "--json" in parameter.opts]
+    assert [parameter.is_flag for parameter in found] == [name not in WITH_A_FILE]
+
+
+@pytest.mark.parametrize("shell", SCRIPT_SHELLS)
+def test_completion_scripts_are_what_their_shell_can_read(shell: str, tmp_path: Path) -> None:
+    done = CliRunner().invoke(app, ["completion", shell])
+    assert (done.exit_code, "_MORROW_COMPLETE" in done.stdout) == (0, True)
+    if shutil.which(shell):
+        script = tmp_path / "script"
+        script.write_text(done.stdout)
+        subprocess.run([shell, "-n", str(script)], check=True)
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash to complete in")
+def test_bash_completes_commands_and_options(tmp_path: Path) -> None:
+    morrow = tmp_path / "morrow"
+    morrow.write_text(f"#!/bin/sh\nexec {sys.executable} -c '{AS_MORROW}' \"$@\"\n")
+    morrow.chmod(0o700)
+    script = """
+eval "$(morrow completion bash)"
+COMP_WORDS=(morrow events im) COMP_CWORD=2 && _morrow_completion morrow && echo "${COMPREPLY[@]}"
+COMP_WORDS=(morrow events import --f) COMP_CWORD=3 && _morrow_completion morrow && echo "${COMPREPLY[@]}"
+"""
+    done = subprocess.run(
+        ["bash", "-c", script],
+        env=os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}"},
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.split("\n")[0] == "import"
+    assert set(done.stdout.split("\n")[1].split()) == {"--format", "--folder"}
+
+
+@pytest.mark.parametrize("shell", ["zsh", "fish"])
+def test_the_other_shells_are_answered_in_their_own_form(shell: str) -> None:
+    asked = {"_MORROW_COMPLETE": f"complete_{shell}", "_TYPER_COMPLETE_ARGS": "morrow events im"}
+    done = subprocess.run(
+        [sys.executable, "-c", AS_MORROW],
+        env=os.environ | asked | {"_TYPER_COMPLETE_FISH_ACTION": "get-args"},
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "import" in done.stdout
+    assert "correct" not in done.stdout
