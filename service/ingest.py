@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import msgspec
 from fastapi import APIRouter, Depends, Path, Query
@@ -26,7 +26,7 @@ from service.forms import Judged, append, find_schemas, judge
 from service.metrics import Metrics
 from service.problems import problem_of
 from service.queries import takes_only
-from service.reading import JSON, NDJSON, content_type, read_body, read_chunks
+from service.reading import NDJSON, content_type, read_body, read_chunks
 from service.rows import Refusal, printable
 from service.settings import ServiceSettings
 from service.store import Store
@@ -83,7 +83,6 @@ def events_router(
         summary="Store labelled events",
         response_class=Response,
         dependencies=[Depends(takes_only("task", "atomic"))],
-        openapi_extra={"requestBody": {"required": True, "content": _CONTENT}},
         responses={
             200: {"description": "A result for each row", "content": {"application/json": {}}},
             409: {"description": "The one event, or with atomic any, contradicts what is stored"},
@@ -121,7 +120,6 @@ def events_router(
         summary="Correct an event",
         response_class=Response,
         dependencies=[Depends(takes_only("task"))],
-        openapi_extra={"requestBody": {"required": True, "content": {"application/json": _CORRECTION}}},
         responses={
             200: {"description": "The correction is stored, or says what is stored already"},
             404: {"description": "There is no such event"},
@@ -272,28 +270,3 @@ def _write_answer(counts: Counts, results: list[RowResult]) -> Response:
     created, duplicates, conflicts, rejected = (counts.get(status, 0) for status in STATUSES)
     answer = IngestResult(created, duplicates, conflicts, rejected, results)
     return Response(msgspec.json.encode(answer), media_type="application/json")
-
-
-_EVENT = {
-    "event_id": "UA-1545-EWR-2013-01-01",
-    "at": "2013-01-01T05:00:00-05:00",
-    "features": {"carrier": "UA", "distance": 1400},
-    "label": "on_time",
-}
-_ANYTHING_ELSE = {"description": "anything else is kept and refused in the result of its row"}
-_CONTENT: dict[str, Any] = {
-    JSON: {
-        "schema": {
-            "oneOf": [
-                {"$ref": "#/components/schemas/Event"},
-                {"type": "array", "items": {"anyOf": [{"$ref": "#/components/schemas/Event"}, _ANYTHING_ELSE]}},
-            ]
-        },
-        "example": _EVENT,
-    },
-    NDJSON: {"schema": {"type": "string", "description": "one event a line"}},
-}
-_CORRECTION: dict[str, Any] = {
-    "schema": {"$ref": "#/components/schemas/Correction"},
-    "example": {**_EVENT, "label": "late"},
-}

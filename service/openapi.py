@@ -13,33 +13,50 @@ from fastapi.openapi.utils import get_openapi
 
 from service.auth import HEALTH, PUBLIC, needed_scope
 from service.problems import HTTP_KINDS, MEDIA_TYPE
-from service.reading import JSON
-from service.shapes import GIVEN_MOMENT, Shape, component_shapes, ref
+from service.reading import JSON, NDJSON
+from service.shapes import GIVEN_MOMENT, Shape, component_shapes, many, ref
 
 
 @dataclass(frozen=True)
 class Operation:
-    """The components that an operation answers with, by status, and takes as its body."""
+    """The components that an operation answers with, by status, and what it takes as its body, by media type."""
 
     answers: Mapping[int, str] = field(default_factory=dict)
-    body: str | None = None
+    body: Mapping[str, Shape] | None = None
     needs_body: bool = True
 
 
+def _json(shape: Shape, **more: Any) -> dict[str, Shape]:
+    """A body of this shape."""
+    return {JSON: {"schema": shape, **more}}
+
+
+_EVENT = {
+    "event_id": "UA-1545-EWR-2013-01-01",
+    "at": "2013-01-01T05:00:00-05:00",
+    "features": {"carrier": "UA", "distance": 1400},
+    "label": "on_time",
+}
+_REFUSED_ROW = {"description": "anything else is kept and refused in the result of its row"}
+_EVENTS = {"oneOf": [ref("Event"), many({"anyOf": [ref("Event"), _REFUSED_ROW]})]}
+_LINES = {NDJSON: {"schema": {"type": "string", "description": "one event a line"}}}
+
 OPERATIONS: dict[tuple[str, str], Operation] = {
     ("get", "/predict"): Operation({200: "Answer"}),
-    ("post", "/predict"): Operation({200: "Answers"}, "Question"),
-    ("post", "/events"): Operation({200: "IngestResult"}),
-    ("put", "/events/{event_id}"): Operation({200: "CorrectionResult"}),
+    ("post", "/predict"): Operation({200: "Answers"}, _json(ref("Question"))),
+    ("post", "/events"): Operation({200: "IngestResult"}, _json(_EVENTS, example=_EVENT) | _LINES),
+    ("put", "/events/{event_id}"): Operation(
+        {200: "CorrectionResult"}, _json(ref("Correction"), example={**_EVENT, "label": "late"})
+    ),
     ("get", "/tasks"): Operation({200: "Tasks"}),
     ("get", "/tasks/{task}"): Operation({200: "TaskStatus"}),
-    ("put", "/tasks/{task}"): Operation({200: "TaskDefined", 201: "TaskDefined"}, "GivenTask"),
+    ("put", "/tasks/{task}"): Operation({200: "TaskDefined", 201: "TaskDefined"}, _json(ref("GivenTask"))),
     ("get", "/tasks/{task}/models/{version}"): Operation({200: "Model"}),
     ("get", "/tasks/{task}/cycles"): Operation({200: "Cycles"}),
-    ("post", "/tasks/{task}/cycles"): Operation({202: "Cycle"}, "AskForCycle", needs_body=False),
+    ("post", "/tasks/{task}/cycles"): Operation({202: "Cycle"}, _json(ref("AskForCycle")), needs_body=False),
     ("get", "/tasks/{task}/releases"): Operation({200: "Releases"}),
-    ("post", "/tasks/{task}/rollback"): Operation({200: "Release"}, "Rollback"),
-    ("post", "/tasks/{task}/override"): Operation({200: "Release", 202: "Cycle"}, "Override"),
+    ("post", "/tasks/{task}/rollback"): Operation({200: "Release"}, _json(ref("Rollback"))),
+    ("post", "/tasks/{task}/override"): Operation({200: "Release", 202: "Cycle"}, _json(ref("Override"))),
     ("get", "/livez"): Operation({200: "Alive"}),
     ("get", "/readyz"): Operation({200: "Readiness", 503: "Readiness"}),
 }
@@ -92,9 +109,7 @@ def write_document(app: FastAPI) -> dict[str, Any]:
 def _complete(told: dict[str, Any], verb: str, path: str) -> None:
     operation = OPERATIONS.get((verb, path), Operation())
     if operation.body is not None:
-        content = told.get("requestBody", {}).get("content", {})
-        content = {JSON: {**content.get(JSON, {}), "schema": ref(operation.body)}}
-        told["requestBody"] = {"required": operation.needs_body, "content": content}
+        told["requestBody"] = {"required": operation.needs_body, "content": dict(operation.body)}
     responses = {status: one for status, one in told["responses"].items() if one["description"] != _UNTOLD}
     for status, component in operation.answers.items():
         responses[str(status)]["content"] = {JSON: {"schema": ref(component)}}
@@ -161,7 +176,6 @@ def _predict_path_item() -> dict[str, Any]:
             "description": "Rows, each with its `at` (now where absent), or one row's features and many `at`; "
             "at most 100 with `rate`.",
             "parameters": _OPTIONS,
-            "requestBody": {},
             "responses": {"200": {"description": "Answers in order"}, **problems},
         },
     }
