@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from dataclasses import dataclass
+from pathlib import Path
 
 MORROW = [sys.executable, "-m", "cli.main"]
 
@@ -17,10 +18,12 @@ class Said:
     err: str
 
 
-def say(url: str, *arguments: str) -> Said:
+def say(url: str, *arguments: str, home: Path | None = None) -> Said:
+    """Run a command against the API at `url`, with a home of its own where it matters."""
+    at_home = {} if home is None else {"MORROW_HOME": str(home)}
     done = subprocess.run(
         [*MORROW, *arguments],
-        env=os.environ | {"MORROW_URL": url, "COLUMNS": "200"},
+        env=os.environ | {"MORROW_URL": url, "COLUMNS": "200"} | at_home,
         capture_output=True,
         text=True,
         timeout=60,
