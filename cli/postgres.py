@@ -5,8 +5,8 @@ the life of the server:
 
 - The lock is the truth. `data_dir/lock` is a flock that the server and its backends inherit. While it is held a
   server lives and is joined; once it is free nothing of ours lives, and what a kill -9 left is swept away.
-- A private socket instead of passwords. It lies in a fresh 0700 folder of the server's account below /tmp,
-  however long `data_dir` is. Root and that account connect by the URL alone. There is no TCP port.
+- A private socket instead of passwords (`cli.sockets`). Root and the server's account connect by the URL alone.
+  There is no TCP port.
 - A watchdog dies last. It is a shell at the end of a pipe from the starting process, and stops the server at end
   of file, hence also after kill -9. A child that was forked without exec keeps the pipe open while it lives.
 """
@@ -16,7 +16,6 @@ import os
 import shutil
 import signal
 import subprocess
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -37,15 +36,13 @@ from cli.cluster import (
     create_cluster,
     find_programs,
     name_cluster,
-    unfinished_cluster,
 )
+from cli.sockets import make_socket_dir, sweep
 
 __all__ = ["EmbeddedPostgres", "PostgresError", "embedded_postgres"]
 
 START_LIMIT_SECONDS = 120.0
 STOP_LIMIT_SECONDS = 30.0
-
-_SOCKET_PREFIX = "morrow-"
 
 # No parallel workers: their shared memory does not fit into a container's /dev/shm.
 _SETTINGS = {
@@ -179,8 +176,8 @@ class EmbeddedPostgres:
     def _launch(self, cluster: Path, lock: int) -> None:
         """With the lock held: sweep what a former life left, make the cluster if there is none, run the server."""
         account = choose_account(cluster)
-        _sweep(cluster, account)
-        self._socket_dir = _make_socket_dir(cluster)
+        sweep(cluster, account)
+        self._socket_dir = make_socket_dir(cluster)
         try:
             account.own(self._socket_dir)
             programs = find_programs(self._socket_dir, account)
@@ -265,42 +262,6 @@ def _answer(cluster: Path) -> str | None:
         return None
     query = urlencode({"host": host, "port": port}, safe="/")
     return f"postgresql+psycopg://{DATABASE}@/{DATABASE}?{query}" if row == (pidfile,) else None
-
-
-def _sweep(cluster: Path, account: Account) -> None:
-    """Remove what a kill left: half a cluster, a pid file whose pid may be a stranger's by now, and the socket."""
-    shutil.rmtree(unfinished_cluster(cluster), ignore_errors=True)
-    (cluster / "postmaster.pid").unlink(missing_ok=True)
-    link = _socket_link(cluster)
-    if link.is_symlink():
-        former = link.readlink()
-        link.unlink()
-        if _is_socket_dir(former, account):
-            shutil.rmtree(former, ignore_errors=True)
-
-
-def _make_socket_dir(cluster: Path) -> Path:
-    """A fresh folder, and a link to it in the data directory, by which it is found again after a kill."""
-    socket_dir = Path(tempfile.mkdtemp(prefix=_SOCKET_PREFIX, dir=_socket_root()))
-    _socket_link(cluster).symlink_to(socket_dir)
-    return socket_dir
-
-
-def _socket_link(cluster: Path) -> Path:
-    return cluster.with_name("socket")
-
-
-def _is_socket_dir(path: Path, account: Account) -> bool:
-    """Whether a folder that the link names is ours to remove."""
-    if path.parent != _socket_root() or not path.name.startswith(_SOCKET_PREFIX) or path.is_symlink():
-        return False
-    return path.is_dir() and path.stat().st_uid in {account.uid, os.geteuid()}
-
-
-def _socket_root() -> Path:
-    """Socket paths end at about 100 bytes, and TMPDIR may be longer, or closed to the server's account."""
-    shortest = Path("/tmp")  # noqa: S108 mkdtemp makes the folder below it
-    return shortest if os.access(shortest, os.W_OK) else Path(tempfile.gettempdir())
 
 
 def _dismiss(watchdog: int) -> None:
