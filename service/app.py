@@ -57,7 +57,7 @@ class App(FastAPI):
             await super().__call__(scope, rest, send)
 
 
-def make_app(settings: ServiceSettings, workers: Path | None = None, end: Callable[[], None] = lambda: None) -> FastAPI:
+def make_app(settings: ServiceSettings, workers: Path | None = None, end: Callable[[], None] = lambda: None) -> App:
     """The app of one process, or of one of several workers: they meet in the folder `workers`, and `end` stops one.
 
     Raises ValueError where `settings.database_url` is not set.

@@ -1,13 +1,13 @@
 """The service's app in this process, with its lifespan, behind an httpx client; and a small task to speak of."""
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
 import httpx
 
-from service.app import make_app
+from service.app import App, make_app
 from service.settings import ServiceSettings
 
 TASK: dict[str, Any] = {
@@ -59,10 +59,27 @@ def post_scope(path: str, *headers: tuple[bytes, bytes]) -> dict[str, Any]:
 @asynccontextmanager
 async def serving(settings: ServiceSettings) -> AsyncIterator[httpx.AsyncClient]:
     """A client of the running app."""
-    app = make_app(settings)
+    async with running(make_app(settings)) as client:
+        yield client
+
+
+@asynccontextmanager
+async def running(app: App) -> AsyncIterator[httpx.AsyncClient]:
+    """A client of this app while it runs."""
     transport = httpx.ASGITransport(app, raise_app_exceptions=False)
     async with (
         app.router.lifespan_context(app),
         httpx.AsyncClient(transport=transport, base_url="http://morrow") as client,
     ):
         yield client
+
+
+@contextmanager
+def long_way(app: App) -> Iterator[None]:
+    """Everything goes through the framework."""
+    short = app.short_predict, app.short_ingest
+    app.short_predict = app.short_ingest = None
+    try:
+        yield
+    finally:
+        app.short_predict, app.short_ingest = short

@@ -2,8 +2,7 @@
 
 import gzip
 import json
-from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from sqlalchemy import Engine, func, select, text
 
 from contracts.database import events
 from service.app import App, make_app
-from tests.integration.serving import TASK, an_event, service_settings
+from tests.integration.serving import TASK, an_event, long_way, running, service_settings
 
 pytestmark = pytest.mark.anyio
 JSON = {"content-type": "application/json"}
@@ -27,15 +26,6 @@ class House:
     app: App
     client: httpx.AsyncClient
 
-    @contextmanager
-    def long_way(self) -> Iterator[None]:
-        """Everything goes through the framework."""
-        short, self.app.short_ingest = self.app.short_ingest, None
-        try:
-            yield
-        finally:
-            self.app.short_ingest = short
-
     async def figures(self) -> dict[str, float]:
         """What was counted of /events."""
         lines = (await self.client.get("/metrics")).text.splitlines()
@@ -46,12 +36,7 @@ class House:
 @pytest.fixture
 async def house(database_url: str, tmp_path: Path) -> AsyncIterator[House]:
     app = make_app(service_settings(database_url, tmp_path))
-    assert isinstance(app, App)
-    transport = httpx.ASGITransport(app, raise_app_exceptions=False)
-    async with (
-        app.router.lifespan_context(app),
-        httpx.AsyncClient(transport=transport, base_url="http://morrow") as client,
-    ):
+    async with running(app) as client:
         assert (await client.put("/tasks/flights", json=TASK)).status_code == 201
         yield House(app, client)
 
@@ -81,7 +66,7 @@ async def test_both_ways_answer_and_count_the_same(house: House, query: str) -> 
         before = await house.figures()
         short = await house.client.post(f"/events{query}", content=one, headers=JSON)
         between = await house.figures()
-        with house.long_way():
+        with long_way(house.app):
             long = await house.client.post(f"/events{query}", content=two, headers=JSON)
         after = await house.figures()
         assert (short.status_code, short.headers) == (long.status_code, long.headers), name
@@ -99,7 +84,7 @@ async def test_a_mistake_of_ours_is_the_same_problem_both_ways(house: House, eng
     before = await house.figures()
     short = await house.client.post("/events", json=an_event("never"))
     between = await house.figures()
-    with house.long_way():
+    with long_way(house.app):
         long = await house.client.post("/events", json=an_event("never"))
     after = await house.figures()
     assert short.json()["type"] == "/problems/internal"

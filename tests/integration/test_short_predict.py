@@ -1,7 +1,6 @@
 """The short way answers byte for byte as the long one, is counted as it, and refuses whom the long one refuses."""
 
-from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,7 +17,7 @@ from contracts.keys import Scope as KeyScope
 from service.app import App, make_app
 from service.keyring import FILE
 from tests.integration.artefacts import CUTOFF, WEEK
-from tests.integration.serving import service_settings
+from tests.integration.serving import long_way, running, service_settings
 from tests.integration.test_service_predict import DEAD_DATABASE, ROW, VALID_UNTIL, place_version
 
 pytestmark = pytest.mark.anyio
@@ -43,15 +42,6 @@ class House:
     app: App
     client: httpx.AsyncClient
 
-    @contextmanager
-    def long_way(self) -> Iterator[None]:
-        """Everything goes through the framework."""
-        short, self.app.short_predict = self.app.short_predict, None
-        try:
-            yield
-        finally:
-            self.app.short_predict = short
-
     async def figure(self, line: str) -> float:
         """A figure of /metrics; 0 where it is not there yet."""
         lines = (await self.client.get("/metrics", headers=sent("admin"))).text.splitlines()
@@ -69,12 +59,7 @@ async def house(tmp_path: Path) -> AsyncIterator[House]:
     ]
     (tmp_path / FILE).write_bytes(msgspec.json.encode(keys))
     app = make_app(service_settings(DEAD_DATABASE, tmp_path))
-    assert isinstance(app, App)
-    transport = httpx.ASGITransport(app, raise_app_exceptions=False)
-    async with (
-        app.router.lifespan_context(app),
-        httpx.AsyncClient(transport=transport, base_url="http://morrow") as client,
-    ):
+    async with running(app) as client:
         yield House(app, client)
 
 
@@ -82,7 +67,7 @@ async def test_both_ways_give_the_same_bytes_and_headers(house: House) -> None:
     without_wind = {name: value for name, value in QUERY.items() if name != "wind"}
     for query in (QUERY, without_wind, {name: value for name, value in QUERY.items() if name != "task"}):
         short = await house.client.get("/predict", params=query, headers=sent("asks"))
-        with house.long_way():
+        with long_way(house.app):
             long = await house.client.get("/predict", params=query, headers=sent("asks"))
         assert (short.status_code, short.content, short.headers) == (200, long.content, long.headers)
 
@@ -115,7 +100,7 @@ async def test_a_plain_question_takes_the_short_way_and_is_counted_and_timed(hou
 )
 async def test_whoever_the_long_way_refuses_is_refused(house: House, headers: dict[str, str], status: int) -> None:
     assert (await house.client.get("/predict", params=QUERY, headers=headers)).status_code == status
-    with house.long_way():
+    with long_way(house.app):
         assert (await house.client.get("/predict", params=QUERY, headers=headers)).status_code == status
 
 
@@ -138,7 +123,7 @@ async def test_a_doubtful_question_gets_the_problem_of_the_long_way(
     house: House, changes: dict[str, str], status: int
 ) -> None:
     short = await house.client.get("/predict", params=QUERY | changes, headers=sent("asks"))
-    with house.long_way():
+    with long_way(house.app):
         long = await house.client.get("/predict", params=QUERY | changes, headers=sent("asks"))
     assert short.headers["content-type"] == "application/problem+json"
     assert (short.status_code, short.json()) == (status, long.json())
