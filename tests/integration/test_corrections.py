@@ -2,7 +2,6 @@
 
 import json
 import threading
-from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -22,7 +21,7 @@ from contracts.database import events, rejected_events
 from contracts.errors import NotFound
 from contracts.events import Event, append_events, correct_event
 from contracts.task import Task
-from tests.integration.serving import TASK, an_event, service_settings, serving
+from tests.integration.serving import an_event, service_settings, serving
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 START = to_micros(NOW)
@@ -118,11 +117,12 @@ def test_an_event_of_an_older_schema_is_corrected_in_the_new_one(engine: Engine,
     with engine.begin() as connection:
         append_events(connection, schema, [event()], NOW)
         newer, _ = define_task(connection, with_features("load", "speed"), NOW)
-    row = Event("e", START, START, (1.0, 2.0), ("r",), "yes")
+    row = Event("e", START, START, (3.0, 2.0), ("r",), "yes")
     assert correct(engine, newer, row, START + HOUR) == "corrected"
-    assert len(as_of(engine, schema, START + HOUR - 1)) == 1
-    assert len(as_of(engine, schema, START + HOUR)) == 0
-    assert as_of(engine, newer, START + HOUR).numbers.tolist() == [[1.0, 2.0]]
+    assert as_of(engine, schema, START + HOUR - 1).numbers.tolist() == [[1.0]]
+    # The row of the newer form has all that the older one asks for (`contracts.forms`).
+    assert as_of(engine, schema, START + HOUR).numbers.tolist() == [[3.0]]
+    assert as_of(engine, newer, START + HOUR).numbers.tolist() == [[3.0, 2.0]]
 
 
 def test_the_same_values_under_other_names_are_a_correction(engine: Engine, schema: Schema) -> None:
@@ -184,13 +184,6 @@ def test_from_the_moment_it_is_known_exactly_one_revision_of_an_event_is_visible
         assert len(visible) == (1 if micros >= known_at else 0)
     labels = [label for _, label in corrections]
     assert mine[-1].label == (labels[-1] if labels else "yes")
-
-
-@pytest.fixture
-async def client(database_url: str, tmp_path: Path) -> AsyncIterator[httpx.AsyncClient]:
-    async with serving(service_settings(database_url, tmp_path)) as client:
-        assert (await client.put("/tasks/flights", json=TASK)).status_code == 201
-        yield client
 
 
 def body(**changes: Any) -> dict[str, Any]:

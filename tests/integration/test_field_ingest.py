@@ -1,6 +1,5 @@
 """What goes wrong when rows come in: section 6 of the field reports, named after the right behaviour."""
 
-from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -20,13 +19,6 @@ from tests.integration.serving import TASK, an_event, post_scope, service_settin
 
 pytestmark = pytest.mark.anyio
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
-
-
-@pytest.fixture
-async def client(database_url: str, tmp_path: Path) -> AsyncIterator[httpx.AsyncClient]:
-    async with serving(service_settings(database_url, tmp_path)) as client:
-        assert (await client.put("/tasks/flights", json=TASK)).status_code == 201
-        yield client
 
 
 def num_stored(engine: Engine) -> int:

@@ -21,13 +21,6 @@ NDJSON = {"content-type": "application/x-ndjson"}
 GZIP = {"content-type": "application/json", "content-encoding": "gzip"}
 
 
-@pytest.fixture
-async def client(database_url: str, tmp_path: Path) -> AsyncIterator[httpx.AsyncClient]:
-    async with serving(service_settings(database_url, tmp_path)) as client:
-        assert (await client.put("/tasks/flights", json=TASK)).status_code == 201
-        yield client
-
-
 def stored(engine: Engine) -> list[str]:
     with engine.connect() as connection:
         return list(connection.execute(select(events.c.event_id).order_by(events.c.event_id)).scalars())

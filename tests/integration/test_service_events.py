@@ -16,13 +16,6 @@ from tests.integration.serving import TASK, an_event, service_settings, serving
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture
-async def client(database_url: str, tmp_path: Path) -> AsyncIterator[httpx.AsyncClient]:
-    async with serving(service_settings(database_url, tmp_path)) as client:
-        assert (await client.put("/tasks/flights", json=TASK)).status_code == 201
-        yield client
-
-
 def count(engine: Engine, table: Table = events) -> int:
     with engine.connect() as connection:
         found: int = connection.execute(select(func.count()).select_from(table)).scalar_one()
