@@ -150,14 +150,17 @@ class Keyring:
                 await self._look()
 
     async def _look(self) -> None:
-        self._looked_at = self._clock()
         try:
             with anyio.CancelScope(shield=True):  # a look that has begun gives its connection back
                 keys = await self._store.run(list_keys)
         except Unavailable:
             return
+        except Exception as error:  # what the database cannot say must not end a process that knows its keys
+            log.error("keys.unreadable", exc_info=error)
+            return
         finally:
             self._has_looked = True
+            self._looked_at = self._clock()  # whoever has waited for this look has no need of another
         before = self.keys
         self._take(keys)
         if self.keys != before:

@@ -11,12 +11,12 @@ from typing import Any
 import anyio
 import httpx
 import pytest
-from sqlalchemy import Engine, text
+from sqlalchemy import Engine, QueuePool, event, text
 
 from contracts.errors import Conflict, NotFound
 from contracts.keys import Scope, add_key, digest_key, list_keys, revoke_key
 from service.app import make_app
-from service.keyring import FILE, Keyring, Throttled
+from service.keyring import FILE, Keyring, Throttled, Unauthenticated
 from service.store import Store
 from tests.integration.releasing import define, history, note
 from tests.integration.serving import TASK, an_event, post_scope, service_settings, serving
@@ -249,6 +249,50 @@ async def test_keys_are_remembered_without_a_database(database_url: str, tmp_pat
     async with serving(service_settings(DEAD, tmp_path)) as client:
         assert problem(await client.get("/predict", headers=sent(key))) == (404, "not-found")
         assert problem(await client.get("/predict")) == (401, "unauthenticated")
+
+
+async def test_keys_that_cannot_be_read_any_more_are_remembered_too(client: httpx.AsyncClient, engine: Engine) -> None:
+    key = make_key(engine, "predict")
+    assert problem(await client.get("/predict", headers=sent(key))) == (404, "not-found")
+    with engine.begin() as connection:
+        connection.execute(text("ALTER TABLE api_keys RENAME COLUMN digest TO sum"))
+    await anyio.sleep(0.5)
+    assert problem(await client.get("/predict", headers=sent(key))) == (404, "not-found")
+    with engine.begin() as connection:
+        connection.execute(text("ALTER TABLE api_keys RENAME COLUMN sum TO digest"))
+    other = make_key(engine, "predict", name="other")
+    await anyio.sleep(1.2)
+    assert problem(await client.get("/predict", headers=sent(other))) == (404, "not-found")
+
+
+async def test_strangers_who_come_together_wait_for_one_look(engine: Engine, tmp_path: Path) -> None:
+    known, strange = make_key(engine, "predict", name="known"), make_key(engine, "predict", name="strange")
+    with engine.begin() as connection:
+        revoke_key(connection, "strange", NOW)
+    store = Store(engine, places=4, seconds=1.5)
+    keyring = Keyring(store, tmp_path, poll_seconds=60.0)
+    await keyring.admit(known, "predict")
+    await anyio.sleep(1.1)
+    looks: list[str] = []
+    event.listen(engine, "before_cursor_execute", lambda _c, _k, statement, *_: looks.append(statement))
+    refused: list[Exception] = []
+
+    async def ask() -> None:
+        with pytest.raises(Unauthenticated) as error:
+            await keyring.admit(strange, "predict")
+        refused.append(error.value)
+
+    with engine.begin() as blocker:
+        blocker.execute(text("LOCK TABLE api_keys"))
+        looks.clear()
+        async with anyio.create_task_group() as group:
+            for _ in range(8):
+                group.start_soon(ask)
+    assert len(refused) == 8
+    assert sum("api_keys" in statement for statement in looks) == 1
+    assert isinstance(engine.pool, QueuePool)
+    while engine.pool.checkedout():  # the thread of the look that was given up
+        await anyio.sleep(0.05)
 
 
 @pytest.mark.parametrize("content", [b"", b"[", b'{"a": 1}', b"\xff"])
