@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from service.follower import Follower
     from service.siblings import Siblings
 
+METHODS = ("DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT")
 _PREDICT_SECONDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5)
 
 
@@ -153,10 +154,7 @@ class CountRequests:
             await self._app(scope, receive, note_status)
         finally:
             route = getattr(scope.get("route"), "path", "none")
-            method = scope["method"] if scope["method"] in _METHODS else "other"
+            method = scope["method"] if scope["method"] in METHODS else "other"
             self._metrics.requests.labels(method, route, str(status)).inc()
             if route == "/predict":
                 self._metrics.predict_seconds.labels(method).observe(time.perf_counter() - started)
-
-
-_METHODS = {"GET", "POST", "PUT", "HEAD", "DELETE", "PATCH", "OPTIONS"}

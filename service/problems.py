@@ -37,10 +37,9 @@ from service.answers import AnswerNotFinite
 from service.coverage import CoverageUnsupported
 from service.graphs import RateRefused
 from service.keyring import Forbidden, Throttled, Unauthenticated
-from service.metrics import Metrics
+from service.metrics import METHODS, Metrics
 
 MAX_FAULTS = 100
-METHODS = ("DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT")
 MEDIA_TYPE = "application/problem+json"
 
 log = structlog.get_logger(__name__)
