@@ -60,6 +60,22 @@ def test_a_task_is_applied_shown_filled_and_retrained(api: str, tmp_path: Path) 
     assert "flights" in say(api, "task", "show").out
 
 
+def test_facts_are_printed_as_the_api_tells_them(api: str, tmp_path: Path) -> None:
+    task = tmp_path / "flights.toml"
+    task.write_text(read_task_file())
+    assert json.loads(say(api, "task", "apply", str(task), "--json").out)["changed"]
+    asked = json.loads(say(api, "cycle", "flights", "--as-of", "2013-01-08T05:00:00Z", "--no-wait", "--json").out)
+    assert (asked["cutoff"], asked["state"]) == ("2013-01-08T05:00:00Z", "requested")
+    listed = json.loads(say(api, "task", "show", "--json").out)["tasks"]
+    assert [one["task"] for one in listed] == ["flights"]
+    shown = json.loads(say(api, "task", "show", "flights", "--json").out)
+    assert [cycle["id"] for cycle in shown["cycles"]] == [asked["id"]]
+    assert shown["missing_windows"] > 0
+    words = f"no model, needs {shown['missing_windows']} windows more"
+    assert words in say(api, "task", "show").out
+    assert f"Needs     {shown['missing_windows']} windows more" in say(api, "task", "show", "flights").out
+
+
 def test_refusals_are_sentences_and_exit_with_1(api: str, tmp_path: Path) -> None:
     unknown = say(api, "cycle", "nothing")
     assert unknown.code == 1

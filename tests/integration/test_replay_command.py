@@ -71,6 +71,17 @@ def test_backtest_prints_the_matrix_after_the_newest_events_and_pictures_it(sche
     assert (tmp_path / "matrix.png").read_bytes().startswith(PNG)
 
 
+def test_backtest_prints_the_same_as_json(schema: Schema) -> None:
+    said = say("backtest", schema.task.name, "--json")
+    assert said.exit_code == 0, said.output
+    document = json.loads(said.stdout)
+    assert (document["task"], document["as_of"]) == (schema.task.name, "2026-01-01T12:00:00Z")
+    assert document["horizon"] == 2
+    ours = [cell for cell in document["cells"] if cell["method"] == "gi"]
+    assert {cell["num_rows"] for cell in ours} == {150}
+    assert [(age["age"], age["reason"]) for age in document["ages"]] == [(0, None), (1, None)]
+
+
 def test_backtest_as_of_a_moment_tells_of_every_age_though_silence_ended_the_horizon(schema: Schema) -> None:
     said = say("backtest", schema.task.name, "--as-of", "2026-01-01T20:30:00Z")
     assert said.exit_code == 0, said.output
