@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -24,7 +24,7 @@ import pytest
 import yaml
 from sqlalchemy import create_engine, make_url, text
 
-from cli.postgres import embedded_postgres
+from cli.postgres import EmbeddedPostgres
 from cli.stack import free_port
 
 ROOT = Path(__file__).parents[2]
@@ -70,6 +70,7 @@ class Machine:
     """What stands for containers: replacements in every command and environment, and the processes."""
 
     folder: Path
+    postgres: EmbeddedPostgres
     database: str
     ports: Mapping[str, int]
     processes: dict[str, "subprocess.Popen[bytes]"]
@@ -105,8 +106,8 @@ class Machine:
 
     def start(self, service: str) -> None:
         for volume in SERVICES[service].get("volumes", []):
-            Path(self.localise(service, volume.split(":")[1])).mkdir(parents=True)
-        with (self.folder / f"{service}.log").open("wb") as log:
+            Path(self.localise(service, volume.split(":")[1])).mkdir(parents=True, exist_ok=True)
+        with (self.folder / f"{service}.log").open("ab") as log:
             self.processes[service] = subprocess.Popen(
                 [*self._entry(service), *self._command(service, SERVICES[service]["command"])],
                 env=self.environment(service),
@@ -126,6 +127,9 @@ class Machine:
             assert service == STORE or self.processes[service].poll() is None, self.log(service)
             assert time.monotonic() < deadline, self.log(service)
             time.sleep(0.5)
+
+    def address(self, service: str) -> str:
+        return f"http://127.0.0.1:{self.ports[service]}"
 
     def is_healthy(self, service: str) -> bool:
         check = SERVICES[service]["healthcheck"]
@@ -174,10 +178,18 @@ class Machine:
 def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
     """All services, started in order."""
     folder = tmp_path_factory.mktemp("compose")
-    with embedded_postgres(folder / "cluster", durable=False) as database:
-        _run_first_script(database)
+    with EmbeddedPostgres(folder / "cluster", durable=False) as postgres:
+        # The folder of its socket stays where it is when the server is started again.
+        database = make_url(postgres.url).update_query_dict({"host": str(folder / "cluster" / "socket")})
+        machine = Machine(
+            folder,
+            postgres,
+            database.render_as_string(hide_password=False),
+            {"mlflow": free_port(), "api": free_port()},
+            {},
+        )
+        _run_first_script(machine.database)
         _make_secrets(folder / "secrets")
-        machine = Machine(folder, database, {"mlflow": free_port(), "api": free_port()}, {})
         try:
             for service in in_order(SERVICES):
                 for needed, how in SERVICES[service].get("depends_on", {}).items():
@@ -216,10 +228,8 @@ def test_an_event_and_a_question_go_through_them(machine: Machine) -> None:
     """Only with the first key. No model is there at first; after one cycle, which crosses every service, the question
     is answered."""
     now = datetime.now(UTC).replace(minute=0, second=0, microsecond=0)
-    address = f"http://127.0.0.1:{machine.ports['api']}"
-    assert httpx.put(f"{address}/tasks/signs", json=TASK).status_code == 401
-    key = (machine.folder / "key" / "morrow" / "first.key").read_text().strip()
-    with httpx.Client(base_url=address, headers={"Authorization": f"Bearer {key}"}, timeout=30) as api:
+    assert httpx.put(f"{machine.address('api')}/tasks/signs", json=TASK).status_code == 401
+    with _first_client(machine) as api:
         assert api.put("/tasks/signs", json=TASK).status_code == 201
         first, *others = _events(now)
         assert api.post("/events", json=first).json()["created"] == 1
@@ -234,6 +244,26 @@ def test_an_event_and_a_question_go_through_them(machine: Machine) -> None:
         assert cycle["state"] == "released", cycle["reason"]
         answer = _await_answer(api, question)
         assert (answer["prediction"], answer["version"]) == ("plus", cycle["version"])
+
+
+def test_a_database_restarted_alone_is_found_again(machine: Machine) -> None:
+    """By the API, which takes events again, and by MLflow, whose alias the API goes on to follow."""
+    event = _events(datetime.now(UTC))[0] | {"event_id": "row-after-the-restart"}
+    with _first_client(machine) as api:
+        machine.postgres.stop()
+        assert api.post("/events", json=event).status_code == 503
+        machine.postgres.start()
+        _await("events", lambda: api.post("/events", json=event).status_code == 200)
+        _await("the registry", lambda: _registry_state(api) == "ok")
+
+
+def test_a_registry_restarted_alone_is_found_again(machine: Machine) -> None:
+    with _first_client(machine) as api:
+        machine.stop("mlflow")
+        _await("the registry's absence", lambda: _registry_state(api) == "degraded")
+        machine.start("mlflow")
+        machine.await_condition("mlflow", "service_healthy")
+        _await("the registry", lambda: _registry_state(api) == "ok")
 
 
 def test_each_service_ends_on_sigterm_within_its_grace(machine: Machine) -> None:
@@ -262,6 +292,24 @@ def _events(until: datetime) -> list[dict[str, Any]]:
         }
         for minute in range(1, 361)
     ]
+
+
+def _first_client(machine: Machine) -> httpx.Client:
+    """A client with the key that the first start made."""
+    key = (machine.folder / "key" / "morrow" / "first.key").read_text().strip()
+    return httpx.Client(base_url=machine.address("api"), headers={"Authorization": f"Bearer {key}"}, timeout=30)
+
+
+def _registry_state(api: httpx.Client) -> str:
+    state: str = api.get("/readyz").json()["tasks"]["signs"]["registry"]
+    return state
+
+
+def _await(what: str, check: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + READY_SECONDS
+    while not check():
+        assert time.monotonic() < deadline, f"waited in vain for {what}"
+        time.sleep(0.5)
 
 
 def _await_end(api: httpx.Client) -> dict[str, Any]:
