@@ -23,6 +23,7 @@ _COMMAND_LINE = (
 _DEVELOPERS = (
     ("MORROW_TEST_DATABASE_URL", "unset", "a PostgreSQL to test on, in place of the embedded one"),
     ("MORROW_PAPER_DATA", "`../shared/data`", "folder with the paper's data sets, for benchmarks and tests"),
+    ("MORROW_COLD_STARTS", "few", "how often a test starts three APIs and a trainer on an empty database"),
     ("MORROW_FUZZ_EXAMPLES", "few", "requests that a test makes up for each operation of the API"),
 )
 # Defaults that depend on the machine, in words.

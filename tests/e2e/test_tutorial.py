@@ -1,0 +1,64 @@
+"""The tutorial works as it is printed: its shell blocks run in order, against the stack that its first step starts.
+
+Only where the stack is differs: on a free port, in a folder of the test.
+"""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from cli.stack import free_port
+from tests.e2e.test_up import running
+
+HOUSE = Path(__file__).parents[2]
+PAGE = HOUSE / "docs" / "tutorial.md"
+SECONDS = 280
+
+
+def run_blocks(port: int, home: Path, folder: Path) -> list[str]:
+    """What each block prints; fails where one ends with another exit code than 0."""
+    blocks = re.findall(r"```sh\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
+    script = "echo @@@\n".join(blocks).replace("127.0.0.1:8000", f"127.0.0.1:{port}")
+    (folder / ".venv").symlink_to(sys.prefix)
+    environment = {
+        **os.environ,
+        "MORROW_URL": f"http://127.0.0.1:{port}",
+        "MORROW_HOME": str(home),
+        "TMPDIR": str(folder),
+        "COLUMNS": "120",
+    }
+    done = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", script],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout.split("@@@\n")
+
+
+def test_every_command_of_the_tutorial_works_as_printed(tmp_path: Path) -> None:
+    assert "\tmorrow up" in (HOUSE / "Makefile").read_text("utf-8").replace("@$(BIN)/", "")
+    port, home, folder = free_port(), tmp_path / "home", tmp_path / "folder"
+    folder.mkdir()
+    with running(home, port) as (process, _):
+        _, made, applied, imported, cycle, answer, refused, shown = run_blocks(port, home, folder)
+        process.send_signal(signal.SIGINT)
+        process.wait(60)
+    assert made.startswith("event_id,at,label,temperature,day\nr-0-0,")
+    assert "stored as revision 1" in applied
+    assert "2100 created" in imported.replace(",", "", 1) or "2,100 created" in imported
+    assert "released" in cycle
+    said = json.loads(answer)
+    assert said["version"] == "1"
+    assert set(said["probabilities"]) == {"busy", "quiet"}
+    assert said["valid_until"] > said["at"]
+    assert json.loads(refused)["type"] == "/problems/outside-horizon"
+    assert "Champion" in shown
