@@ -7,13 +7,14 @@ computed with: integers have no rounding, no unit to guess and the same value in
 import re
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
 MICROSECOND = timedelta(microseconds=1)
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_UTC_EPOCH = EPOCH.replace(tzinfo=None)  # writes a moment in half the time
+_TWO_DIGITS = tuple(f"{number:02d}" for number in range(60))
 
 _RFC3339 = re.compile(r"\d{4}-\d\d-\d\d[Tt]([01]\d|2[0-3]):\d\d(:\d\d(\.\d{1,6})?)?([Zz]|[+-]\d\d:\d\d)", re.ASCII)
 _NAIVE = re.compile(r"\d{4}-\d\d-\d\d([Tt ]\d\d:\d\d(:\d\d(\.\d+)?)?)?", re.ASCII)
@@ -49,23 +50,35 @@ def from_micros(micros: int) -> datetime:
 
 
 def format_moment(micros: int) -> str:
-    """RFC 3339 in UTC with a trailing Z, with exactly the microseconds there are."""
-    return f"{(_UTC_EPOCH + timedelta(microseconds=micros)).isoformat()}Z"
+    """RFC 3339 in UTC with a trailing Z, with exactly the microseconds there are. Raises OverflowError."""
+    seconds, micros = divmod(micros, 1_000_000)
+    days, seconds = divmod(seconds, 86_400)
+    time = f"{_TWO_DIGITS[seconds // 3600]}:{_TWO_DIGITS[seconds // 60 % 60]}:{_TWO_DIGITS[seconds % 60]}"
+    return f"{_format_date(days)}T{time}{f'.{micros:06d}' if micros else ''}Z"
+
+
+@lru_cache(maxsize=4096)
+def _format_date(days: int) -> str:
+    """The date so many days after the epoch; a batch of answers names few dates and many moments."""
+    return (EPOCH + timedelta(days)).date().isoformat()
 
 
 def format_duration(micros: int) -> str:
     """ISO 8601 duration of a count of microseconds, such as PT1H30M, with a leading sign where negative."""
     sign, micros = ("-", -micros) if micros < 0 else ("", micros)
-    days, micros = divmod(micros, 86_400_000_000)
-    hours, micros = divmod(micros, 3_600_000_000)
-    minutes, micros = divmod(micros, 60_000_000)
+    seconds, micros = divmod(micros, 1_000_000)
+    minutes, seconds = divmod(seconds, 60)
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
     date = f"{days}D" if days else ""
-    time = (f"{hours}H" if hours else "") + (f"{minutes}M" if minutes else "") + (_seconds(micros) if micros else "")
+    time = (f"{hours}H" if hours else "") + (f"{minutes}M" if minutes else "")
+    if seconds or micros:
+        time += _format_seconds(seconds, micros)
     return f"{sign}P{date}{'T' + time if time else ''}" if date or time else "PT0S"
 
 
-def _seconds(micros: int) -> str:
-    return f"{f'{micros / 1e6:.6f}'.rstrip('0').rstrip('.')}S"
+def _format_seconds(seconds: int, micros: int) -> str:
+    return f"{seconds}.{micros:06d}".rstrip("0") + "S" if micros else f"{seconds}S"
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ class AnswerNotFinite(MorrowError):
         super().__init__(f"Version {version} of {task} gave no finite answer to these rows.")
 
 
-class Answer(msgspec.Struct, frozen=True):
+class Answer(msgspec.Struct, frozen=True, gc=False):
     """`mean`, `scale` and `interval` belong to regression, `probabilities` and `prediction_set` to classification.
 
     What does not belong to an answer or was not asked for is unset, and so left out of its JSON.
@@ -39,7 +39,7 @@ class Answer(msgspec.Struct, frozen=True):
     flips_at: str | UnsetType | None = UNSET
 
 
-class Answers(msgspec.Struct, frozen=True):
+class Answers(msgspec.Struct, frozen=True, gc=False):
     """The answer of POST /predict, in the order of its rows."""
 
     answers: list[Answer]

@@ -138,7 +138,7 @@ class RowStructs:
         """Numbers, categories, and how many quotation marks their names and texts take."""
         values = msgspec.structs.astuple(given)
         numbers, categories = values[: len(self.numbers)], values[len(self.numbers) :]
-        if self.always_given:
+        if self.always_given or not (UNSET in values or None in values):
             return _without_minus_zero(numbers), categories, self.quotes_per_row
         quotes = 2 * sum(value is not UNSET for value in values) + 2 * sum(isinstance(text, str) for text in categories)
         return (
@@ -235,7 +235,7 @@ def _require_texts(texts: Sequence[str | None]) -> tuple[str, ...]:
 
 
 def _without_minus_zero(numbers: tuple[float, ...]) -> tuple[float, ...]:
-    return tuple(number + 0.0 for number in numbers) if 0.0 in numbers else numbers
+    return tuple([number + 0.0 for number in numbers]) if 0.0 in numbers else numbers
 
 
 def _count_quotes(body: bytes) -> int:
