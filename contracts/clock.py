@@ -34,14 +34,16 @@ def parse_moment(text: str) -> int:
             raise ValueError("has no offset: an offset such as Z or +02:00 is required")
         raise ValueError("is not an RFC 3339 time with an offset, such as 2026-01-31T12:00:00Z")
     try:
-        return to_micros(datetime.fromisoformat(text.upper()).astimezone(UTC))
+        moment = datetime.fromisoformat(text.upper())
+        return to_micros(moment if moment.tzinfo is UTC else moment.astimezone(UTC))
     except (ValueError, OverflowError) as error:
         raise ValueError(f"is not a moment of the calendar ({error})") from None
 
 
 def to_micros(moment: datetime) -> int:
     """Exact microseconds since the epoch of an aware datetime."""
-    return (moment - EPOCH) // MICROSECOND
+    since = moment - EPOCH
+    return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
 
 
 def from_micros(micros: int) -> datetime:

@@ -17,7 +17,7 @@ from msgspec import UNSET, Meta, UnsetType
 from contracts.clock import MICROSECOND, parse_moment
 from contracts.events import Event
 from contracts.task import MAX_TEXT, PRINTABLE, Feature, Task
-from service.literals import EXACT_INTEGER, is_in_calendar, json_moment
+from service.literals import EXACT_INTEGER, is_in_calendar
 
 _Text = Annotated[str, Meta(min_length=1, max_length=MAX_TEXT, pattern=PRINTABLE)]
 # What may have been a large integer, rounded already, is in doubt.
@@ -102,7 +102,7 @@ class RowStructs:
                     return None
                 at_field = AT_OF_MANY
                 numbers, categories, quotes = self._features(given.features)
-                rows = [Row(json_moment(at), numbers, categories) for at in given.at]
+                rows = [Row(parse_moment(at), numbers, categories) for at in given.at]
                 quotes += 4 + 2 * len(rows)
             else:
                 if given.features is not UNSET or given.at is not UNSET:
@@ -110,7 +110,7 @@ class RowStructs:
                 rows, quotes, at_field = [], 2, AT_OF_ROW
                 for one in given.rows:
                     numbers, categories, its_quotes = self._features(one.features)
-                    rows.append(Row(json_moment(one.at) if isinstance(one.at, str) else None, numbers, categories))
+                    rows.append(Row(parse_moment(one.at) if isinstance(one.at, str) else None, numbers, categories))
                     quotes += its_quotes + 2 + (0 if one.at is UNSET else 2 if one.at is None else 4)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, ValueError, _Doubt):
             return None

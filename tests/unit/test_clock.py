@@ -38,6 +38,11 @@ def test_a_formatted_moment_reads_back_exactly(at: int) -> None:
     assert to_micros(from_micros(at)) == at
 
 
+@given(MOMENTS)
+def test_a_moment_is_written_as_the_calendar_writes_it(at: int) -> None:
+    assert format_moment(at) == from_micros(at).isoformat().replace("+00:00", "Z")
+
+
 @given(MOMENTS, st.integers(-14 * 60, 14 * 60))
 def test_an_offset_names_the_same_instant(at: int, minutes: int) -> None:
     local = from_micros(at).astimezone(timezone(timedelta(minutes=minutes)))
