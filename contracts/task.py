@@ -30,6 +30,8 @@ IDENTIFIER = r"[A-Za-z][A-Za-z0-9_]{0,62}"
 # A category or a class: what any store and log can hold.
 MAX_TEXT = 256
 PRINTABLE = r"^[^\x00-\x1f\x7f-\x9f\ud800-\udfff]*\Z"
+# The same in the dialect of JSON schemas, which knows no lone surrogates.
+SCHEMA_PRINTABLE = r"^[^\u0000-\u001f\u007f-\u009f]*$"
 
 RESERVED_NAMES = frozenset({"at", "task", "coverage", "rate"})
 
@@ -95,7 +97,11 @@ def _printable(text: str) -> str:
 
 
 Name = Annotated[str, AfterValidator(_identifier), WithJsonSchema({"type": "string", "pattern": f"^{IDENTIFIER}$"})]
-Text = Annotated[str, Field(min_length=1, max_length=MAX_TEXT), AfterValidator(_printable)]
+Text = Annotated[
+    str,
+    Field(min_length=1, max_length=MAX_TEXT, json_schema_extra={"pattern": SCHEMA_PRINTABLE}),
+    AfterValidator(_printable),
+]
 Length = Annotated[
     timedelta,
     BeforeValidator(_parse_length),

@@ -9,15 +9,13 @@ from typing import Any
 
 import msgspec
 
-from contracts.task import MAX_TEXT, Task
+from contracts.task import MAX_TEXT, SCHEMA_PRINTABLE, Task
 from service.fields import MAX_ACTOR, MAX_REASON
 from service.flips import NUM_MOMENTS
 from service.ingest import CorrectionResult, IngestResult
 
 Shape = dict[str, Any]
 REF = "#/components/schemas/{name}"
-# `contracts.task.PRINTABLE` in the dialect of JSON schemas, which knows no lone surrogates.
-_PRINTABLE = r"^[^\u0000-\u001f\u007f-\u009f]*$"
 _EVERY_FORM = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt]([01][0-9]|2[0-3]):[0-9]{2}(:[0-9]{2}(\.[0-9]{1,6})?)?"
 _WITH_OFFSET = r"([Zz]|[+-][0-9]{2}:[0-9]{2})$"
 
@@ -49,7 +47,7 @@ def closed(required: Shape, optional: Shape | None = None) -> Shape:
 
 def text(longest: int = MAX_TEXT, **more: Any) -> Shape:
     """A text as `json_text` takes it."""
-    return {"type": "string", "minLength": 1, "maxLength": longest, "pattern": _PRINTABLE, **more}
+    return {"type": "string", "minLength": 1, "maxLength": longest, "pattern": SCHEMA_PRINTABLE, **more}
 
 
 MOMENT: Shape = {"type": "string", "format": "date-time"}

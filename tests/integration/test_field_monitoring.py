@@ -34,7 +34,7 @@ NUM_WINDOWS = 11
 GAP = 4
 ROW = {"x": "0.3", "kind": "a"}
 # Kinds of files that hold no program but ONNX's.
-PLAIN = {"MLmodel", ".onnx", ".json", ".yaml", ".txt"}
+PLAIN = {"MLmodel", ".onnx", ".json", ".py", ".yaml", ".txt"}
 # Loading must not unpickle: the hook ends the process where anything does.
 LOAD = """
 import sys
@@ -80,9 +80,17 @@ def download(mlflow_url: str, task: str, folder: Path) -> None:
     root = MlflowClient(mlflow_url, mlflow_url).get_model_version_download_uri(task, "1")
     path = root.removeprefix("mlflow-artifacts:").lstrip("/")
     artefacts = f"{mlflow_url}/api/2.0/mlflow-artifacts/artifacts"
-    for file in httpx.get(artefacts, params={"path": path}).raise_for_status().json()["files"]:
-        content = httpx.get(f"{artefacts}/{path}/{file['path']}").raise_for_status().content
-        (folder / file["path"]).write_bytes(content)
+    below = [""]
+    while below:
+        place = below.pop()
+        for file in httpx.get(artefacts, params={"path": f"{path}{place}"}).raise_for_status().json()["files"]:
+            name = f"{place}/{file['path']}"
+            if file["is_dir"]:
+                (folder / name[1:]).mkdir()
+                below.append(name)
+            else:
+                content = httpx.get(f"{artefacts}/{path}{name}").raise_for_status().content
+                (folder / name[1:]).write_bytes(content)
 
 
 def retrain(engine: Engine, registry: Registry, schema: Schema, num_windows: int, home: Path, **how: str) -> str | None:

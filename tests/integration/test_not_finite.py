@@ -102,7 +102,7 @@ def check_that_nothing_was_released(engine: Engine, registry: Registry, schema: 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("step", ["verify", "judge"])
-def test_a_candidate_whose_graph_is_not_finite_on_a_withheld_row_fails(
+def test_a_candidate_whose_graph_is_not_finite_on_a_withheld_row_ends_as_failed(
     engine: Engine, registry: Registry, schema: Schema, tmp_path: Path, *, step: str, value: float
 ) -> None:
     """Broken when it has been exported, or only when it has been verified."""
