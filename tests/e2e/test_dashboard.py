@@ -25,6 +25,7 @@ from tests.integration.releasing import note, publish_and_release, run_cycle
 WAIT = 60_000  # milliseconds
 DEAD = "postgresql+psycopg://morrow@127.0.0.1:1/none"
 TEXTS = "p, li, td, th, dt, dd, small, label, a, h1, h2, h3, button, summary, .badge, output"
+expect.set_options(timeout=WAIT)
 
 
 @pytest.fixture(scope="module")
@@ -108,7 +109,7 @@ def test_pictures_stand_beside_the_same_figures(
         assert page.locator(".timeline .bar").count() == 4
         assert page.locator(".timeline .bar.champion").count() == page.locator(".timeline .now").count() == 1
         assert page.locator(".timeline .lost").count() == 1
-        assert page.locator("[data-chart=errors] canvas").count() == 1
+        expect(page.locator("[data-chart=errors] canvas")).to_have_count(1)
         assert page.locator(".bars .count").count() == 20
         expect(page.locator("#events")).to_contain_text("Rows refused in the last day: 1")
         newest = page.locator(".heat tbody tr").nth(1)
@@ -135,7 +136,7 @@ def test_a_prediction_is_drawn_up_to_the_horizon(
             ask(page, distance="-3000", carrier="<b>UA</b>", wind="2.5")
             rows = page.locator("#answer .wide tbody tr")
             expect(rows).to_have_count(7)
-            assert page.locator("#answer canvas").count() == 1
+            expect(page.locator("#answer canvas")).to_have_count(1)
             expect(rows.last.locator("th")).to_have_text(until.replace("T", " "))
             asked = {"task": task, "at": until, "distance": "-3000", "carrier": "<b>UA</b>", "wind": "2.5"}
             answer = httpx.get(f"{url}/predict", params={**asked, "coverage": "0.9"}).json()
@@ -167,12 +168,12 @@ def test_what_changes_shows_by_itself_and_disturbs_nothing(
         page.fill("#rollback-reason", "still being written")
         note(engine, schema, "7", "close", valid_until=cutoff, reason="an error above its limit")
         run_cycle(engine, schema, cutoff - 3 * WEEK, "requested")
-        expect(page.locator("#state")).to_contain_text("was closed at", timeout=WAIT)
-        expect(page.locator("#board")).to_contain_text("requested", timeout=WAIT)
-        expect(page.locator("#board")).to_contain_text("an error above its limit", timeout=WAIT)
+        expect(page.locator("#state")).to_contain_text("was closed at")
+        expect(page.locator("#board")).to_contain_text("requested")
+        expect(page.locator("#board")).to_contain_text("an error above its limit")
         expect(page.get_by_role("row", name="newest window broken")).to_be_visible()
         expect(page.locator("#rollback-reason")).to_have_value("still being written")
-        assert page.locator("[data-chart=errors] canvas").count() == 1
+        expect(page.locator("[data-chart=errors] canvas")).to_have_count(1)
         assert watched.errors == []
 
 
@@ -192,8 +193,8 @@ def test_a_page_asks_for_a_key_and_keeps_it_in_the_tab(
         expect(page.get_by_role("alert")).to_have_text("This key is not valid.")
         page.get_by_label("Key", exact=True).fill(reader)
         page.keyboard.press("Enter")
-        expect(page.locator("#state")).to_contain_text("Version 7 answers", timeout=WAIT)
-        assert page.locator("[data-chart=errors] canvas").count() == 1
+        expect(page.locator("#state")).to_contain_text("Version 7 answers")
+        expect(page.locator("[data-chart=errors] canvas")).to_have_count(1)
         ask(page, distance="900", carrier="UA")
         expect(page.locator("#answer .wide tbody tr")).to_have_count(7)
         page.get_by_role("button", name="Cycle now").click()
@@ -203,7 +204,7 @@ def test_a_page_asks_for_a_key_and_keeps_it_in_the_tab(
         page.get_by_role("button", name="Key in use").click()
         page.get_by_label("Key", exact=True).fill(admin)
         page.get_by_role("button", name="Use it").click()
-        expect(page.locator("#state")).to_contain_text("Version 7 answers", timeout=WAIT)
+        expect(page.locator("#state")).to_contain_text("Version 7 answers")
         page.fill("#override-reason", "looked at it")
         page.get_by_role("button", name="Override", exact=True).click()
         expect(page.locator("form:has(#override-reason) output")).to_contain_text("Done: override of version 7")
@@ -240,11 +241,11 @@ def test_buttons_steer_through_the_api(
         expect(page.locator("form[data-post$=cycles] output")).to_contain_text("is requested")
         page.fill("#held-reason", "it is right")
         page.get_by_role("button", name="Release it").click()
-        expect(page.locator("#board")).to_contain_text("Overruled by admin: it is right", timeout=WAIT)
+        expect(page.locator("#board")).to_contain_text("Overruled by admin: it is right")
         page.fill("#rollback-reason", "worse")
         page.get_by_role("button", name="Roll back").click()
         expect(page.locator("form[data-post$=rollback] output")).to_contain_text(f"Done: rollback of version {former}")
-        expect(page.locator("#state")).to_contain_text(f"Version {former} expired", timeout=WAIT)
+        expect(page.locator("#state")).to_contain_text(f"Version {former} expired")
         with engine.connect() as connection:
             cycles = list_cycles(connection, schema.task_id)
         again = [cycle for cycle in cycles if cycle.cutoff == suspect.cutoff and cycle.state == "requested"]
@@ -265,12 +266,12 @@ def test_without_a_database_a_page_says_so_and_still_predicts(browser: Browser, 
         expect(watched.open(url).locator("main")).to_contain_text("Predictions go on from local copies.")
         page = watched.open(f"{url}/pages/flights")
         expect(page.locator("#state")).to_contain_text("history and events cannot be shown")
-        assert page.locator("[data-chart=errors] canvas").count() == 1
+        expect(page.locator("[data-chart=errors] canvas")).to_have_count(1)
         ask(page, distance="900", carrier="UA")
         expect(page.locator("#answer .wide tbody tr")).to_have_count(7)
         expect(page.locator("#events")).to_contain_text("cannot be counted")
         assert watched.errors == []
-    expect(page.locator("#lost")).to_contain_text("Morrow does not answer", timeout=WAIT)
+    expect(page.locator("#lost")).to_contain_text("Morrow does not answer")
 
 
 def test_all_of_it_is_reached_by_the_keyboard(
