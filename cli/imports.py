@@ -90,8 +90,11 @@ def import_events(url: str, task_name: str, file: Path, format: Format, folder: 
                     at = opened.position(mark.num_rows)
                     progress.update(bar, completed=at, rows=mark.num_rows, rate=rate)
             except (MorrowError, KeyboardInterrupt):
-                sentence = f"{mark.num_rows:,} rows are through; the same command goes on from there."
-                progress.console.print(sentence, highlight=False)
+                if mark.num_rows:
+                    sentence = f"{mark.num_rows:,} rows are through; the same command goes on from there."
+                    progress.console.print(sentence, highlight=False)
+                else:
+                    place.unlink()
                 raise
     place.unlink()
     return Imported(

@@ -7,6 +7,7 @@ from rich.console import Console
 from rich.table import Table
 
 from cli.facts import AsJson, print_json
+from cli.running import find_stack
 
 app = typer.Typer(no_args_is_help=True, help="Look after the runs that cycles leave in MLflow.")
 
@@ -23,7 +24,10 @@ def prune(
     keep: Annotated[int, typer.Option(min=1, help="Newest cycles of a task whose runs stay.")] = 100,
     yes: Annotated[bool, typer.Option("--yes", help="Delete; without it only what would go is counted.")] = False,
     as_json: AsJson = False,
-    url: Annotated[str, typer.Option("--mlflow", envvar="MORROW_MLFLOW_URL", help="Address of MLflow.")],
+    url: Annotated[
+        str | None,
+        typer.Option("--mlflow", envvar="MORROW_MLFLOW_URL", help="Address of MLflow; this home's where not given."),
+    ] = None,
 ) -> None:
     """Delete the runs of old cycles, their files and the fits below them.
 
@@ -32,7 +36,7 @@ def prune(
     from trainer.registry import Registry
     from trainer.retention import plan
 
-    registry = Registry(url)
+    registry = Registry(url or _find_mlflow())
     table = Table("task", "cycles", "runs", "cycles to delete", "runs to delete")
     facts = []
     for name in registry.experiments() if task is None else [task]:
@@ -54,3 +58,13 @@ def prune(
         if yes
         else "Nothing is deleted without --yes."
     )
+
+
+def _find_mlflow() -> str:
+    """Where the MLflow of this home's `morrow up` answers. Raises BadParameter where none runs."""
+    from service.settings import ServiceSettings
+
+    stack = find_stack(ServiceSettings().home.expanduser())
+    if stack is None:
+        raise typer.BadParameter("is required where no `morrow up` runs in this home", param_hint="'--mlflow'")
+    return stack.mlflow

@@ -50,29 +50,30 @@ def append_events(
 ) -> list[Outcome]:
     """Store rows that are new; say of each: `created`, `duplicate` of the same content, or `conflict`.
 
-    Of two rows with one `event_id` in a batch the first counts. A row that says what any revision of its event says is
-    a duplicate; when a correction was known is its own affair.
+    Of two rows with one new `event_id` in a batch the first counts. A row that says what any revision of its event says
+    is a duplicate; when a correction was known is its own affair.
     """
-    first: dict[str, Event] = {}
-    for event in batch:
-        first.setdefault(event.event_id, event)
+    first: dict[str, int] = {}
+    for place, event in enumerate(batch):
+        first.setdefault(event.event_id, place)
+    found: dict[int, Outcome] = {}
+
+    def ask(places: Sequence[int]) -> None:
+        for start in range(0, len(places), NUM_ROWS_PER_STATEMENT):
+            asked = places[start : start + NUM_ROWS_PER_STATEMENT]
+            found.update(zip(asked, _append(connection, schema, [batch[k] for k in asked], received_at), strict=True))
+
     # Every transaction takes its rows in the same order, so that two batches wait for each other but never cross.
-    unique = [first[event_id] for event_id in sorted(first)]
-    outcomes: dict[str, Outcome] = {}
-    for start in range(0, len(unique), NUM_ROWS_PER_STATEMENT):
-        outcomes |= _append_unique(connection, schema, unique[start : start + NUM_ROWS_PER_STATEMENT], received_at)
-    if len(unique) == len(batch):
-        return [outcomes[event.event_id] for event in batch]
-    seen: set[str] = set()
-    result: list[Outcome] = []
-    for event in batch:
-        if event.event_id in seen:
-            is_stored = outcomes[event.event_id] != "conflict" and _same(event, first[event.event_id])
-            result.append("duplicate" if is_stored else "conflict")
-        else:
-            seen.add(event.event_id)
-            result.append(outcomes[event.event_id])
-    return result
+    ask([first[event_id] for event_id in sorted(first)])
+    if len(first) < len(batch):
+        again = [place for place in range(len(batch)) if place not in found]
+        for place in again:
+            event, before = batch[place], first[batch[place].event_id]
+            if found[before] == "created":
+                found[place] = "duplicate" if _same(event, batch[before]) else "conflict"
+        # Of an event that was there before this batch, only the store knows what it says.
+        ask([place for place in again if place not in found])
+    return [found[place] for place in range(len(batch))]
 
 
 def _same(one: Event, other: Event) -> bool:
@@ -80,10 +81,8 @@ def _same(one: Event, other: Event) -> bool:
     return one == other or repr(one) == repr(other)
 
 
-def _append_unique(
-    connection: Connection, schema: Schema, batch: Sequence[Event], received_at: datetime
-) -> dict[str, Outcome]:
-    """One statement for a batch without repeated ids. A row that a concurrent insert won is asked for again."""
+def _append(connection: Connection, schema: Schema, batch: Sequence[Event], received_at: datetime) -> list[Outcome]:
+    """One statement for rows without repeated new ids. A row that a concurrent insert won is asked for again."""
     not_created = connection.exec_driver_sql(
         _APPEND,
         {
@@ -100,15 +99,19 @@ def _append_unique(
             "num_categories": len(schema.task.categories),
         },
     ).all()
-    outcomes: dict[str, Outcome] = dict.fromkeys([event.event_id for event in batch], "created")
-    lost: list[Event] = []
+    outcomes: list[Outcome] = ["created"] * len(batch)
+    lost: list[int] = []
     for position, same in not_created:
-        event = batch[position - 1]
         if same is None:
-            lost.append(event)
+            lost.append(position - 1)
         else:
-            outcomes[event.event_id] = "duplicate" if same else "conflict"
-    return outcomes | (_append_unique(connection, schema, lost, received_at) if lost else {})
+            outcomes[position - 1] = "duplicate" if same else "conflict"
+    if lost:
+        for place, outcome in zip(
+            lost, _append(connection, schema, [batch[k] for k in lost], received_at), strict=True
+        ):
+            outcomes[place] = outcome
+    return outcomes
 
 
 def _moments(micros: list[int]) -> list[datetime]:

@@ -1,5 +1,6 @@
 """Wires the service: settings in, a FastAPI app out."""
 
+import gc
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -87,6 +88,9 @@ def make_app(settings: ServiceSettings, workers: Path | None = None, end: Callab
             group.start_soon(follower.run)
             group.start_soon(keyring.run)
             group.start_soon(siblings.run)
+            # What is there now stays: the collector need not walk it again while requests make thousands of objects.
+            gc.collect()
+            gc.freeze()
             log.info("service.started", models=len(follower.forecasters))
             yield
             follower.stop()

@@ -27,11 +27,15 @@ const edge = (label) => line(label, undefined, { width: 0 });
 // Fills between a band's upper and lower series, given by their places.
 const band = (upper, lower, tint) => ({ series: [upper, lower], fill: tint + "33" });
 
+// Half a window on either side. For a lone age the library proposes a hundred.
+const widen = (points, least, most) =>
+  points.length === 1 ? [points[0].age - 0.5, points[0].age + 0.5] : [least - 0.5, most + 0.5];
+
 function errorOptions(points, name) {
   const accent = colour("--accent");
   return {
     data: ["age", "expected", "high", "low", "limit", "realised"].map((key) => points.map((point) => point[key])),
-    scales: { x: { time: false, range: (_, least, most) => [least - 0.5, most + 0.5] } },
+    scales: { x: { time: false, range: (_, least, most) => widen(points, least, most) } },
     axes: axes({ label: "age in windows", labelSize: 20, incrs: [1, 2, 5, 10, 20] }),
     bands: [band(2, 3, accent)],
     series: [

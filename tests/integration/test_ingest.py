@@ -54,8 +54,10 @@ async def test_events_that_wait_side_by_side_share_a_commit(client: httpx.AsyncC
 
 
 async def test_each_of_a_group_gets_its_own_answer(client: httpx.AsyncClient, engine: Engine) -> None:
-    await client.post("/events", json=an_event("known"))
-    await client.put("/tasks/other", json=TASK)
+    first = await client.post("/events", json=an_event("known"))
+    assert first.json()["created"] == 1, first.text
+    other = await client.put("/tasks/other", json=TASK)
+    assert other.status_code == 201, other.text
     bodies = [
         an_event("new"),
         an_event("known"),
@@ -81,6 +83,17 @@ async def test_each_of_a_group_gets_its_own_answer(client: httpx.AsyncClient, en
     assert sorted(answers[place].json()["created"] for place in (4, 5)) == [0, 1]
     assert stored(engine) == ["known", "new", "new", "twice"]
     assert num_rejected(engine) == 1
+
+
+async def test_what_a_known_event_says_is_told_by_the_store_and_not_by_the_row_before_it(
+    client: httpx.AsyncClient,
+) -> None:
+    await client.post("/events", json=an_event("known"))
+    batch = [an_event("known", label="late"), an_event("known"), an_event("known", label="late")]
+    batch += [an_event("new", label="late"), an_event("new"), an_event("new", label="late")]
+    answer = (await client.post("/events", json=batch)).json()
+    said = [result["status"] for result in answer["results"]]
+    assert said == ["conflict", "duplicate", "conflict", "created", "conflict", "duplicate"]
 
 
 async def test_an_event_that_breaks_the_statement_breaks_no_other(client: httpx.AsyncClient, engine: Engine) -> None:
