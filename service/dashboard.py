@@ -138,9 +138,7 @@ def count_requests(metrics: Metrics) -> list[RequestCount]:
         for sample in family.samples:
             if sample.name == "morrow_requests_total":
                 counts[sample.labels["route"], sample.labels["status"][:1]] += int(sample.value)
-    return [
-        RequestCount(name, *(counts[route, kind] for kind in "245")) for route, name in _COUNTED_ROUTES.items()
-    ]
+    return [RequestCount(name, *(counts[route, kind] for kind in "245")) for route, name in _COUNTED_ROUTES.items()]
 
 
 def _read_state(

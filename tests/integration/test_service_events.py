@@ -1,6 +1,7 @@
 """POST /events against a real PostgreSQL: nothing lost, nothing twice, every refusal kept and named."""
 
 import json
+import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -196,6 +197,16 @@ async def test_concurrent_resends_store_each_event_once(client: httpx.AsyncClien
     assert sum(status["created"] for status in statuses) == 50
     assert sum(status["duplicates"] for status in statuses) == 350
     assert count(engine) == 50
+
+
+async def test_the_front_page_counts_corrections(client: httpx.AsyncClient) -> None:
+    """One that the API refuses is answered too; the name of the row is the path as people write it."""
+    answer = await client.put("/events/never-sent", json=an_event())
+    assert answer.status_code // 100 == 4
+    page = (await client.get("/")).text
+    cells = re.search(r"/events/\{event_id\}(?:<[^>]*>|\s)*(\d+)(?:<[^>]*>|\s)*(\d+)(?:<[^>]*>|\s)*(\d+)", page)
+    assert cells is not None
+    assert cells.groups() == ("0", "1", "0")
 
 
 async def test_without_a_database_events_are_503_with_retry_after_and_say_no_host(tmp_path: Path) -> None:
