@@ -101,6 +101,16 @@ def test_parquet_is_imported_by_its_suffix_or_by_name(demand: str, tmp_path: Pat
     assert counts(imported(demand, tmp_path / "demand.data", "--format", "parquet", code=3)) == (0, 1, 0, 1)
 
 
+def test_a_file_without_a_needed_column_leaves_nothing_behind(demand: str, tmp_path: Path) -> None:
+    file = tmp_path / "lacking" / "demand.csv"
+    file.parent.mkdir()
+    file.write_text("event_id,at\n")
+    said = say(demand, "events", "import", "demand", str(file))
+    assert (said.code, "label: is not a column of the file" in said.err) == (1, True)
+    assert "goes on from there" not in said.err
+    assert list(file.parent.iterdir()) == [file]
+
+
 def test_an_import_that_is_killed_goes_on_where_it_was(demand: str, tmp_path: Path) -> None:
     num_rows, file = 60_000, tmp_path / "demand.csv"
     rows = (

@@ -10,6 +10,7 @@ from sqlalchemy import Engine
 from typer.testing import CliRunner
 
 from cli.main import app
+from cli.running import Announced, announced
 from contracts.catalog import Schema
 from contracts.cycles import list_cycles
 from contracts.manifest import MANIFEST_FILE, read_manifest
@@ -157,3 +158,12 @@ def test_old_runs_go_with_their_files_and_those_of_versions_stay(
     assert client.list_artifacts(released) != []
     assert str(client.get_model_version_by_alias(task.name, ALIAS).version) == "1"
     assert " 0 " in prune(registry.url, task, "--keep", "1", "--yes")
+
+
+def test_the_mlflow_of_a_running_stack_is_found(registry: Registry, tmp_path: Path) -> None:
+    environment = {"MORROW_HOME": str(tmp_path), "MORROW_MLFLOW_URL": ""}
+    with announced(tmp_path, Announced("http://127.0.0.1:1", registry.url)):
+        found = CliRunner().invoke(app, ["runs", "prune", "no-such-task"], env=environment)
+    assert (found.exit_code, "no-such-task" in found.output) == (0, True), found.output
+    unfound = CliRunner().invoke(app, ["runs", "prune", "no-such-task"], env=environment)
+    assert (unfound.exit_code, "--mlflow" in unfound.output) == (2, True), unfound.output
