@@ -20,7 +20,8 @@ def commands_page() -> str:
     told = "\n".join(_tell(name, command, context) for name, command, context in _walk("morrow", root, None))
     return (
         "# The command line\n\nEvery command says as much with `--help`. It ends with exit code 0 when it did what was "
-        "asked, 1 with a sentence when it could not, and 2 when it was asked wrongly.\n\n"
+        "asked, 1 with a sentence when it could not, 2 when it was asked wrongly, and 3 when some rows of an import "
+        "were refused.\n\n"
         f"{told}"
     )
 
