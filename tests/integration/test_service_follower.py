@@ -11,6 +11,7 @@ from uuid import uuid4
 import anyio
 import httpx
 import pytest
+from mlflow import MlflowClient
 from sqlalchemy import Connection, Engine
 
 from contracts.calibration import LEVELS, AgeQuantiles, Calibration
@@ -254,6 +255,18 @@ def test_without_the_alias_the_last_version_goes_on_and_the_status_is_degraded(
     move_alias(mlflow_url, task, version)
     follower.poll(2)
     assert follower.registries[task].state == "ok"
+
+
+def test_without_the_registered_model_the_last_version_goes_on_and_the_status_is_degraded(
+    make_follower: MakeFollower, task: str, mlflow_url: str, tmp_path: Path
+) -> None:
+    version = publish(mlflow_url, task, write_version(tmp_path / "one", task=task))
+    follower = make_follower()
+    follower.poll(0)
+    MlflowClient(mlflow_url, mlflow_url).delete_registered_model(task)
+    follower.poll(1)
+    assert ask(follower, task).version == version
+    assert follower.registries[task].state == "degraded"
 
 
 def record(
