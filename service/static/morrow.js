@@ -34,6 +34,11 @@ document.addEventListener("htmx:beforeSwap", (event) => {
   opened = [...document.querySelectorAll("details[open]")].map((one) => one.id);
 });
 
+// A form in which somebody is writing stays until it has been sent.
+document.addEventListener("htmx:oobBeforeSwap", (event) => {
+  if ([...event.detail.target.querySelectorAll("input")].some((field) => field.value)) event.detail.shouldSwap = false;
+});
+
 document.addEventListener("htmx:afterSettle", (event) => {
   for (const id of opened) document.getElementById(id)?.setAttribute("open", "");
   const [mark, board] = ["mark", "board"].map((id) => document.getElementById(id));
@@ -65,7 +70,9 @@ document.addEventListener("submit", async (event) => {
   const output = form.querySelector("output");
   output.className = ok ? "good" : "bad";
   output.textContent = ok ? say(found) : sayProblem(found);
-  if (ok) htmx.trigger("#state", "renew");
+  if (!ok) return;
+  form.reset();
+  htmx.trigger("#state", "renew");
 });
 
 if (document.querySelector("[data-locked]")) {
