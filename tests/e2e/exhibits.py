@@ -12,11 +12,10 @@ from contracts.cells import Cell, record_cells
 from contracts.clock import format_moment, to_micros
 from contracts.events import Event, Rejection, append_events, record_rejections
 from contracts.manifest import AgeError
-from contracts.releases import record_release
 from contracts.task import Task
 from service.copies import Current, write_current
 from tests.integration.artefacts import WEEK, write_version
-from tests.integration.releasing import run_cycle
+from tests.integration.releasing import note, run_cycle
 from tests.integration.serving import TASK
 
 MARKUP = "<script>document.title = 'owned'</script><img src=x onerror=\"document.title = 'owned'\">"
@@ -48,7 +47,16 @@ def fill(engine: Engine, schema: Schema, home: Path, now: datetime, *, is_closed
     if is_closed:
         valid_until = cutoff
         reason = f"an error above its limit {MARKUP}"
-        _note(engine, schema, "7", "close", valid_until=valid_until, reason=reason, verdict={"rule": "limit"})
+        note(
+            engine,
+            schema,
+            "7",
+            "close",
+            valid_until=valid_until,
+            reason=reason,
+            verdict={"rule": "limit"},
+            now=datetime.now(UTC),
+        )
     ages = [AgeError(age, 6, (44 + 2 * age) / 100, 0.36, (52 + 3 * age) / 100, 0.6) for age in range(HORIZON)]
     quantile = 1.5 if task.target.kind == "regression" else 0.6
     calibration = Calibration(1.0, [AgeQuantiles(age, 500, [quantile] * len(LEVELS)) for age in range(HORIZON)])
@@ -87,26 +95,27 @@ def post_events(engine: Engine, schema: Schema, until: int, num_windows: int) ->
 def _release(engine: Engine, schema: Schema, version: str, cutoff: int) -> None:
     promise = {"cutoff": format_moment(cutoff), "recipe": schema.task.recipe, "horizon": HORIZON}
     why = f"better than naive {MARKUP}"
-    _note(engine, schema, version, "release", valid_until=cutoff + HORIZON * WEEK, reason=why, verdict=promise)
+    note(
+        engine,
+        schema,
+        version,
+        "release",
+        valid_until=cutoff + HORIZON * WEEK,
+        reason=why,
+        verdict=promise,
+        now=datetime.now(UTC),
+    )
     if version == "4":
         why = "0.9 is above its limit 0.6"
-        _note(engine, schema, version, "close", valid_until=cutoff + WEEK, reason=why, verdict={"rule": "limit"})
-
-
-def _note(
-    engine: Engine, schema: Schema, version: str, action: Any, *, valid_until: int, reason: str, verdict: dict[str, Any]
-) -> None:
-    with engine.begin() as connection:
-        record_release(
-            connection,
-            schema.task_id,
+        note(
+            engine,
+            schema,
             version,
-            action=action,
-            valid_until=valid_until,
-            actor="trainer",
-            reason=reason,
+            "close",
+            valid_until=cutoff + WEEK,
+            reason=why,
+            verdict={"rule": "limit"},
             now=datetime.now(UTC),
-            verdict=verdict,
         )
 
 
