@@ -22,7 +22,7 @@ up: $(INSTALLED) ## Run the service with its own PostgreSQL and MLflow until Ctr
 	@$(BIN)/morrow up
 
 test: $(INSTALLED) ## Run every test
-	@$(BIN)/python -m pytest --numprocesses auto --dist loadfile
+	@$(BIN)/python -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder
 
 secrets: $(SECRETS) ## Make the secrets that docker compose mounts, where they are not there yet
 	@echo "The secrets of docker compose are in secrets/."

@@ -12,6 +12,7 @@ from uuid import uuid4
 
 import httpx
 import pytest
+import structlog
 from sqlalchemy import Engine, create_engine, make_url, text
 
 # A second thread costs small fits more than it brings, and much more where test processes share the cores.
@@ -25,8 +26,12 @@ DATA = Path(os.environ.get("MORROW_PAPER_DATA", Path(__file__).parents[2] / "sha
 
 
 def pytest_configure() -> None:
-    """End a terminated run as Ctrl-C does, so that fixtures stop the servers that they started."""
+    """End a terminated run as Ctrl-C does, so that fixtures stop their servers; log tracebacks as Morrow does."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    # structlog's default draws the local variables of every frame, which takes a core for many seconds.
+    *processors, _ = structlog.get_config()["processors"]
+    plain = structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)
+    structlog.configure(processors=[*processors, plain])
 
 
 @pytest.fixture
