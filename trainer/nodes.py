@@ -1,6 +1,6 @@
 """An ONNX graph under construction: nodes and constants, and values that may have a rate beside them.
 
-`trainer.export` and `trainer.heads` write the network with it as it is written in torch.
+`trainer.inputs`, `trainer.export` and `trainer.heads` write the network with it as it is written in torch.
 """
 
 from collections.abc import Sequence

@@ -1,0 +1,108 @@
+"""Raw values as what the first layer of an exported network reads: `trainer.dataset` once more, operator by operator.
+
+Features and moments are the same for all members of a cohort, so what is made of them is written once, as columns
+`(n, D)` that every member weighs in its own way; only embeddings differ from member to member. A node of a graph costs
+about the same however little it computes, so a few columns of no weight are cheaper than a node that leaves them out.
+
+Columns, D = p + p + K + 1:
+
+    p    numbers, standardised and clipped
+    p    1.0 where a number is missing; absent where all must be given
+    K    waves, `sin(rate·lead + phase)`: the calendar's, and then those of each member's Time2Vec
+    1    the lead `at − cutoff` in microseconds; it and the waves are absent from a time-oblivious network
+"""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trainer.dataset import DENSE_LIMIT, PERIODS, Encoder
+from trainer.nodes import DOUBLE, FLOAT, Dual, Nodes
+
+
+@dataclass(frozen=True)
+class Waves:
+    """Sines of the lead: `rates (K,)` in radians per microsecond, `phases (K,)`; the first `num_held` have no ∂/∂u."""
+
+    rates: NDArray[np.float64]
+    phases: NDArray[np.float64]
+    num_held: int
+
+
+def join_waves(encoder: Encoder, frequency: NDArray[np.float64], phase: NDArray[np.float64]) -> Waves:
+    """The calendar's waves, a cosine being the sine of a quarter of a turn more, and others `(k,)`, per span."""
+    periods = np.repeat(np.array([PERIODS[name] for name in encoder.calendar], np.int64), 2)
+    quarters = np.tile(np.array([0.0, math.pi / 2]), len(encoder.calendar))
+    return Waves(
+        rates=np.concatenate([2 * math.pi / periods, frequency / encoder.clock.span]),
+        phases=np.concatenate([encoder.cutoff % periods * (2 * math.pi / periods) + quarters, phase]),
+        num_held=len(periods),
+    )
+
+
+def read_columns(nodes: Nodes, encoder: Encoder, waves: Waves | None, with_rate: bool) -> Dual:
+    """The columns `(n, D)`, and the rate `(n, K + 1)` of waves and lead; the value is "" where there is no column.
+
+    Without waves there are no columns of time. All is computed in double.
+    """
+    columns, rate = _numbers(nodes, encoder) if encoder.numbers else [], None
+    if waves is not None:
+        since = nodes.add("Cast", nodes.add("Sub", "at", np.int64(encoder.cutoff)), to=DOUBLE)
+        lead = nodes.add("Unsqueeze", since, np.array([1]))
+        angles = nodes.add("Gemm", lead, waves.rates[None], waves.phases) if len(waves.rates) else None
+        columns += [lead] if angles is None else [nodes.add("Sin", angles), lead]
+        rate = _rate(nodes, encoder, waves, lead, angles) if with_rate else None
+    if not columns:
+        return Dual("", None)
+    return Dual(nodes.add("Cast", _beside(nodes, columns), to=FLOAT), rate)
+
+
+def _rate(nodes: Nodes, encoder: Encoder, waves: Waves, lead: str, angles: str | None) -> str:
+    """∂/∂u of waves and lead; u is the lead over the span."""
+    span = encoder.clock.span
+    columns = [nodes.add("Add", nodes.add("Mul", lead, np.float64(0)), np.float64(span))]
+    if angles is not None:
+        moving = np.where(np.arange(len(waves.rates)) < waves.num_held, 0, waves.rates * span)
+        columns.insert(0, nodes.add("Mul", nodes.add("Cos", angles), moving))
+    return nodes.add("Cast", _beside(nodes, columns), to=FLOAT)
+
+
+def _beside(nodes: Nodes, columns: list[str]) -> str:
+    return nodes.add("Concat", *columns, axis=1) if len(columns) > 1 else columns[0]
+
+
+def _numbers(nodes: Nodes, encoder: Encoder) -> list[str]:
+    """Standardised numbers `(n, p)` and, where there are optional ones, which are missing `(n, p)`."""
+    medians, means, scales = np.array([(number.median, number.mean, number.scale) for number in encoder.numbers]).T
+    is_missing = nodes.add("IsNaN", "numbers")
+    filled = nodes.add("Where", is_missing, medians, "numbers")
+    scaled = nodes.add("Div", nodes.add("Sub", filled, means), scales)
+    clipped = nodes.add("Clip", scaled, np.float64(-DENSE_LIMIT), np.float64(DENSE_LIMIT))
+    has_optional = any(number.is_optional for number in encoder.numbers)
+    return [clipped, nodes.add("Cast", is_missing, to=DOUBLE)] if has_optional else [clipped]
+
+
+def look_up(nodes: Nodes, encoder: Encoder, table: NDArray[np.float32], starts: list[int]) -> str:
+    """Embeddings of all categories side by side, `(E, n, q·a)`, from `table (E, V, a)`, where j begins at `starts[j]`.
+
+    One look-up serves every column: a value's number in the union of all vocabularies, 0 for a value in none, leads to
+    its row in the table, column by column.
+    """
+    union = sorted({""}.union(*encoder.vocabularies))
+    rows = np.empty((len(encoder.vocabularies), 1 + len(union)), np.int64)
+    for j, (vocabulary, start) in enumerate(zip(encoder.vocabularies, starts, strict=True)):
+        code_of = {value: code for code, value in enumerate(vocabulary, start=1)}
+        rows[j] = start + np.array([0, *(code_of.get(value, 0) for value in union)])
+    numbers = nodes.add(
+        "LabelEncoder",
+        "categories",
+        domain="ai.onnx.ml",
+        keys_strings=union,
+        values_int64s=list(range(1, 1 + len(union))),
+        default_int64=0,
+    )
+    cells = nodes.add("Add", numbers, np.arange(rows.shape[0]) * rows.shape[1])
+    found = nodes.add("Gather", table, nodes.add("Gather", rows.ravel(), cells), axis=1)
+    return nodes.add("Reshape", found, np.array([table.shape[0], -1, rows.shape[0] * table.shape[2]]))
