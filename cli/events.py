@@ -1,4 +1,4 @@
-"""`morrow events`: bring in labelled events, and correct one."""
+"""`morrow events`: bring in labelled events, correct one, erase some."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -40,7 +40,7 @@ def import_events(
     In CSV and Parquet these are columns; a line of NDJSON is an event as POST /events takes it. Rows that are not
     stored go to a file of rejects with the reason of each, which can be mended and imported in turn. An import that
     breaks goes on from there when the same command is given again. Exit code 0: all rows are stored; 3: all are sent
-    and some were refused; 1: it broke.
+    and some were refused; 1: it broke. Rows of erased events are counted, and neither stored nor refused.
     """
     from cli.formats import choose_format
     from cli.imports import import_events as import_file
@@ -66,6 +66,31 @@ def correct_event(
     from cli.releases import correct_event as correct
 
     correct(url, task, file, as_json=as_json)
+
+
+@app.command("erase")
+def erase_events(
+    task: str,
+    event_ids: Annotated[list[str] | None, typer.Argument(help="Ids of events.")] = None,
+    *,
+    reason: Annotated[str, typer.Option(help="Why, for the record.")],
+    file: Annotated[Path | None, typer.Option(exists=True, dir_okay=False, help="More ids, one a line.")] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask first: this cannot be undone.")] = False,
+    actor: Annotated[str | None, typer.Option(help="Who asks, for the record; admin where not given.")] = None,
+    as_json: AsJson = False,
+    url: Url = LOCAL_URL,
+) -> None:
+    """Erase what events said, in all their revisions, and keep their ids from being stored again.
+
+    Versions that were trained on them answer as before; they are named. Exit code 3: some ids are not stored.
+    """
+    from cli.erasures import erase, read_ids
+
+    found = read_ids(event_ids or [], file)
+    if not yes:
+        typer.confirm(f"Erase {len(found):,} events of {task} for ever?", abort=True, err=True)
+    if not erase(url, task, found, reason, actor, as_json=as_json):
+        raise typer.Exit(SOME_REFUSED)
 
 
 def _document(imported: "Imported") -> dict[str, object]:

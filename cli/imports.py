@@ -32,6 +32,8 @@ ROWS_PER_BATCH = 1000
 NUM_CONNECTIONS = 3
 NUM_FAULTS_SHOWN = 10
 OUTCOMES = ("created", "duplicates", "conflicts", "rejected")
+# Told only where there were any.
+ERASED = "erased"
 NDJSON = {"content-type": "application/x-ndjson"}
 
 T = TypeVar("T")
@@ -100,7 +102,7 @@ def import_events(url: str, task_name: str, file: Path, format: Format, folder: 
     return Imported(
         num_rows=mark.num_rows,
         num_before=first.num_rows,
-        counts={outcome: mark.counts.get(outcome, 0) for outcome in OUTCOMES},
+        counts={outcome: mark.counts.get(outcome, 0) for outcome in (*OUTCOMES, *({ERASED} & mark.counts.keys()))},
         seconds=time.monotonic() - began,
         rejects=rejects if mark.rejects_bytes else None,
         faults=tuple(faults),
@@ -164,7 +166,7 @@ def _describe(result: dict[str, Any]) -> str:
 
 
 def _advance(mark: Bookmark, batch: Sequence[Row], answer: dict[str, Any], rejects_bytes: int) -> Bookmark:
-    counts = Counter(mark.counts) + Counter({outcome: answer[outcome] for outcome in OUTCOMES})
+    counts = Counter(mark.counts) + Counter({outcome: answer.get(outcome, 0) for outcome in (*OUTCOMES, ERASED)})
     return msgspec.structs.replace(
         mark, num_rows=mark.num_rows + len(batch), counts=dict(counts), rejects_bytes=rejects_bytes
     )

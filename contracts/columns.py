@@ -181,7 +181,7 @@ def read_fingerprints(
 ) -> dict[int, tuple[int, int]]:
     """Window -> its current rows and all their revisions, as known at `cutoff`, of windows from `since` on.
 
-    Any append or correction changes one of the two, so they tell whether a cell still stands on what is known.
+    Any append, correction or erasure changes one of the two, so they tell whether a cell still stands on what is known.
     """
     window = func.date_bin(from_micros(task.clock.window) - EPOCH, events.c.at, from_micros(since))
     is_current = events.c.superseded_at.is_(None) | (events.c.superseded_at > from_micros(cutoff))
@@ -194,7 +194,7 @@ def read_fingerprints(
             events.c.at < from_micros(cutoff),
             events.c.known_at <= from_micros(cutoff),
             events.c.schema_id.in_(forms.schema_ids),
-            true() if forms.classes is None else events.c.label.in_(forms.classes),
+            true() if forms.classes is None else events.c.label.in_(forms.labels),
         )
         .group_by(window)
     )

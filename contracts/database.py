@@ -83,7 +83,23 @@ events = Table(
     Column("numbers", ARRAY(Double), nullable=False),
     Column("categories", ARRAY(Text), nullable=False),
     Column("label", Text, nullable=False),
+    # No foreign key: its trigger would run for every row that comes in, and no row of erasures ever goes.
+    Column("erasure_id", BigInteger),
     Index("events_task_id_at_idx", "task_id", "at"),
+)
+
+erasures = Table(
+    "erasures",
+    metadata,
+    Column("id", BigInteger, Identity(), primary_key=True),
+    Column("task_id", ForeignKey("tasks.id"), nullable=False),
+    Column("at", _moment, nullable=False),
+    Column("actor", Text, nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("num_events", BigInteger, nullable=False),
+    Column("num_revisions", BigInteger, nullable=False),
+    Column("num_rejected", BigInteger, nullable=False),
+    Index("erasures_task_id_idx", "task_id", "id"),
 )
 
 rejected_events = Table(

@@ -16,9 +16,9 @@ from sqlalchemy import Connection, text
 from contracts.catalog import Schema
 from contracts.clock import from_micros
 from contracts.database import rejected_events
-from contracts.errors import NotFound
+from contracts.errors import Conflict, NotFound
 
-Outcome = Literal["created", "duplicate", "conflict"]
+Outcome = Literal["created", "duplicate", "conflict", "erased"]
 Correction = Literal["corrected", "duplicate"]
 
 NUM_ROWS_PER_STATEMENT = 1000
@@ -48,7 +48,7 @@ class Rejection:
 def append_events(
     connection: Connection, schema: Schema, batch: Sequence[Event], received_at: datetime
 ) -> list[Outcome]:
-    """Store rows that are new; say of each: `created`, `duplicate` of the same content, or `conflict`.
+    """Store rows that are new; say of each: `created`, `duplicate` of the same content, `conflict`, or `erased` before.
 
     Of two rows with one new `event_id` in a batch the first counts. A row that says what any revision of its event says
     is a duplicate; when a correction was known is its own affair.
@@ -101,11 +101,11 @@ def _append(connection: Connection, schema: Schema, batch: Sequence[Event], rece
     ).all()
     outcomes: list[Outcome] = ["created"] * len(batch)
     lost: list[int] = []
-    for position, same in not_created:
+    for position, same, is_erased in not_created:
         if same is None:
             lost.append(position - 1)
         else:
-            outcomes[position - 1] = "duplicate" if same else "conflict"
+            outcomes[position - 1] = "erased" if is_erased else "duplicate" if same else "conflict"
     if lost:
         for place, outcome in zip(
             lost, _append(connection, schema, [batch[k] for k in lost], received_at), strict=True
@@ -139,14 +139,14 @@ _APPEND = """
     ), others AS MATERIALIZED (
         SELECT * FROM input WHERE NOT EXISTS (SELECT FROM created WHERE created.event_id = input.event_id)
     )
-    SELECT others.n, stored.same
+    SELECT others.n, stored.same, stored.is_erased
     FROM others
     LEFT JOIN LATERAL (
         SELECT bool_or(
             (events.at, events.numbers, events.categories, events.label)
             IS NOT DISTINCT FROM (others.at, others.numbers, others.categories, others.label)
             AND (events.revision > 1 OR events.known_at = others.known_at)
-        ) AS same
+        ) AS same, bool_or(events.erasure_id IS NOT NULL) AS is_erased
         FROM events WHERE events.task_id = %(task_id)s AND events.event_id = others.event_id
     ) AS stored ON true
 """
@@ -156,12 +156,16 @@ def correct_event(connection: Connection, schema: Schema, event: Event, received
     """Add a revision with this content and close the former one, unless that says the same already.
 
     The correction is known when it is received, whatever `event.known_at` says; but not before the former revision:
-    from the moment on at which an event is known, exactly one revision of it is visible. Raises NotFound.
+    from the moment on at which an event is known, exactly one revision of it is visible. Raises NotFound, and Conflict
+    where the event is erased.
     """
     key = {"task_id": schema.task_id, "event_id": event.event_id}
     # Every correction takes the first revision's row, which never moves, so a second one sees what the first has done.
-    if connection.execute(_LOCK, key).one_or_none() is None:
+    first = connection.execute(_LOCK, key).one_or_none()
+    if first is None:
         raise NotFound("There is no event of this id.")
+    if first.erasure_id is not None:
+        raise Conflict("This event is erased: nothing is stored under its id again.")
     content = {
         "schema_id": schema.schema_id,
         "at": from_micros(event.at),
@@ -174,7 +178,7 @@ def correct_event(connection: Connection, schema: Schema, event: Event, received
 
 
 _LOCK = text(
-    "SELECT revision FROM events WHERE task_id = :task_id AND event_id = :event_id AND revision = 1 FOR UPDATE"
+    "SELECT erasure_id FROM events WHERE task_id = :task_id AND event_id = :event_id AND revision = 1 FOR UPDATE"
 )
 
 _CORRECT = text("""

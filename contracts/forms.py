@@ -21,6 +21,9 @@ from sqlalchemy import Connection, select
 from contracts.database import schemas
 from contracts.task import Task
 
+# What `contracts.erasures` leaves of a class: no class is empty.
+BLANK_CLASS = ""
+
 
 @dataclass(frozen=True)
 class Form:
@@ -43,6 +46,11 @@ class Forms:
     def schema_ids(self) -> list[int]:
         return [schema_id for form in self.forms for schema_id in form.schema_ids]
 
+    @property
+    def labels(self) -> list[str]:
+        """The classes that its rows may have, and the blank of erased ones, which count as revisions."""
+        return [*(self.classes or ()), BLANK_CLASS]
+
     def source(self) -> sql.Composable:
         """What to select from: `events`, with numbers and categories as the task has them."""
         if all(form.is_own for form in self.forms):
@@ -57,7 +65,7 @@ class Forms:
         allowed = sql.SQL("schema_id = ANY({})").format(sql.Literal(self.schema_ids))
         if self.classes is None:
             return allowed
-        return sql.SQL("{} AND label = ANY({})").format(allowed, sql.Literal(list(self.classes)))
+        return sql.SQL("{} AND label = ANY({})").format(allowed, sql.Literal(self.labels))
 
     def _arrange(self, column: str) -> sql.Composable:
         cases = [
@@ -83,20 +91,25 @@ def find_forms(connection: Connection, task_id: int, task: Task) -> Forms:
     for row in rows:
         is_own = row.row_schema == task.row_schema
         if is_own or _counts(task, row.spec, is_later=row.revision > newest):
-            found.setdefault((is_own, *_places(task, row.spec)), []).append(row.id)
+            found.setdefault((is_own, *find_places(task, row.spec)), []).append(row.id)
     forms = tuple(Form(tuple(ids), numbers, categories, is_own) for (is_own, numbers, categories), ids in found.items())
     return Forms(forms, None if all(form.is_own for form in forms) else task.target.classes)
 
 
+def has_target(task: Task, spec: dict[str, Any]) -> bool:
+    """Whether rows of this spec have the target of a task."""
+    return (spec["target"]["name"], spec["target"]["kind"]) == (task.target.name, task.target.kind)
+
+
 def _counts(task: Task, spec: dict[str, Any], *, is_later: bool) -> bool:
-    if (spec["target"]["name"], spec["target"]["kind"]) != (task.target.name, task.target.kind):
+    if not has_target(task, spec):
         return False
     required = {(one["name"], one["kind"]) for one in spec["features"] if not one.get("optional", False)}
     return not is_later or {(one.name, one.kind) for one in task.features if not one.optional} <= required
 
 
-def _places(task: Task, spec: dict[str, Any]) -> tuple[tuple[int | None, ...], ...]:
-    """Where rows of this spec hold the numbers and the categories of a task."""
+def find_places(task: Task, spec: dict[str, Any]) -> tuple[tuple[int | None, ...], ...]:
+    """Where rows of this spec hold the numbers and the categories of a task, from 1; None where they do not."""
     places: list[tuple[int | None, ...]] = []
     for kind, wanted in (("number", task.numbers), ("category", task.categories)):
         held = [one["name"] for one in spec["features"] if one["kind"] == kind]

@@ -14,6 +14,7 @@ from starlette.types import Receive, Scope, Send
 from contracts.database import make_engine
 from service.auth import Authenticate
 from service.cycles import cycles_router
+from service.erasures import erasures_router
 from service.follower import Follower
 from service.forms import find_schemas
 from service.health import health_router
@@ -114,6 +115,7 @@ def make_app(settings: ServiceSettings, workers: Path | None = None, end: Callab
     app.include_router(tasks_router(store, follower, siblings, settings))
     app.include_router(cycles_router(store, settings))
     app.include_router(releases_router(store, registry, settings))
+    app.include_router(erasures_router(store, settings))
     app.include_router(health_router(follower, metrics))
     app.include_router(pages_router(store, follower, settings, metrics))
     app.mount("/static", StaticPages())

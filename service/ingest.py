@@ -32,11 +32,11 @@ from service.settings import ServiceSettings
 from service.store import Store
 from service.writer import Waiting, Writer, rejection_of
 
-Status = Literal["created", "duplicate", "conflict", "rejected"]
+Status = Literal["created", "duplicate", "conflict", "rejected", "erased"]
 Counts = Mapping[Status, int]
 # The schemas whose rows a request may hold, read inside its transaction.
 Find = Callable[[Connection], Sequence[Schema]]
-STATUSES: tuple[Status, ...] = ("created", "duplicate", "conflict", "rejected")
+STATUSES: tuple[Status, ...] = ("created", "duplicate", "conflict", "rejected", "erased")
 MAX_RESULTS = 1000
 
 
@@ -50,13 +50,14 @@ class RowResult(msgspec.Struct, frozen=True):
 
 
 class IngestResult(msgspec.Struct, frozen=True):
-    """The answer of POST /events: counts, and a result for each row."""
+    """The answer of POST /events: counts, and a result for each row; `erased` where events were that are erased."""
 
     created: int
     duplicates: int
     conflicts: int
     rejected: int
     results: list[RowResult]
+    erased: int | UnsetType = UNSET
 
 
 class CorrectionResult(msgspec.Struct, frozen=True):
@@ -85,7 +86,7 @@ def events_router(
         dependencies=[Depends(takes_only("task", "atomic"))],
         responses={
             200: {"description": "A result for each row", "content": {"application/json": {}}},
-            409: {"description": "The one event, or with atomic any, contradicts what is stored"},
+            409: {"description": "The one event, or with atomic any, contradicts what is stored, or is erased"},
             422: {"description": "The one event, or with atomic any, breaks a rule"},
             503: {"description": "The database does not answer: nothing was stored, send it again"},
         },
@@ -123,6 +124,7 @@ def events_router(
         responses={
             200: {"description": "The correction is stored, or says what is stored already"},
             404: {"description": "There is no such event"},
+            409: {"description": "The event is erased"},
             422: {"description": "The correction breaks a rule"},
             503: {"description": "The database does not answer: nothing was stored, send it again"},
         },
@@ -167,6 +169,8 @@ def answer_one(one: Waiting) -> tuple[Counts, Response]:
             return {"rejected": 1}, problem_of(InvalidInput(faults))
         case "conflict":
             return {"conflict": 1}, problem_of(_conflict([one.event_id]))
+        case "erased":
+            return {"erased": 1}, problem_of(_erased([one.event_id]))
         case outcome:
             assert outcome in ("created", "duplicate")
             return {outcome: 1}, _answer([RowResult(one.event_id, outcome)])
@@ -186,9 +190,10 @@ def _ingest(
         if atomic and refusals:
             return {"rejected": len(refusals)}, problem_of(InvalidInput(_locate(rows)))
         results = _append(connection, judged, received_at, atomic)
-        conflicts = [result.event_id for result in results if result.status == "conflict"]
-        if atomic and conflicts:
-            return {"conflict": len(conflicts)}, problem_of(_conflict(conflicts))
+        for status, problem in _WHOLE.items():
+            refused = [result.event_id for result in results if result.status == status]
+            if atomic and refused:
+                return {status: len(refused)}, problem_of(problem(refused))
         return Counter(result.status for result in results), _answer(results)
 
     return work
@@ -228,14 +233,14 @@ def _append_lines(
 
 
 def _append(connection: Connection, judged: Sequence[Judged], received_at: datetime, whole: bool) -> list[RowResult]:
-    """Store the valid rows; where `whole` and any is in conflict, none of them."""
+    """Store the valid rows; where `whole` and any is in conflict or erased, none of them."""
     savepoint = connection.begin_nested() if whole else None
     accepted = [(schema, row) for schema, row in judged if isinstance(row, Event)]
     outcomes = iter(append(connection, accepted, received_at))
     results = [
         RowResult(row.event_id, next(outcomes)) if isinstance(row, Event) else _refused(row) for _, row in judged
     ]
-    if savepoint is not None and any(result.status == "conflict" for result in results):
+    if savepoint is not None and any(result.status in _WHOLE for result in results):
         savepoint.rollback()
     return results
 
@@ -250,6 +255,14 @@ def _conflict(event_ids: Sequence[str | None]) -> Conflict:
         f"Stored already with other content: {', '.join(map(repr, event_ids[:20]))}. "
         "A correction goes to PUT /events/{event_id}."
     )
+
+
+def _erased(event_ids: Sequence[str | None]) -> Conflict:
+    return Conflict(f"Erased on request, and not stored again: {', '.join(map(repr, event_ids[:20]))}.")
+
+
+# What of a whole batch keeps all of it from being stored, and what is then said.
+_WHOLE: dict[Status, Callable[[Sequence[str | None]], Conflict]] = {"conflict": _conflict, "erased": _erased}
 
 
 def _locate(rows: Sequence[Event | Refusal]) -> list[Fault]:
@@ -267,6 +280,6 @@ def _answer(results: list[RowResult]) -> Response:
 
 
 def _write_answer(counts: Counts, results: list[RowResult]) -> Response:
-    created, duplicates, conflicts, rejected = (counts.get(status, 0) for status in STATUSES)
-    answer = IngestResult(created, duplicates, conflicts, rejected, results)
+    created, duplicates, conflicts, rejected, erased = (counts.get(status, 0) for status in STATUSES)
+    answer = IngestResult(created, duplicates, conflicts, rejected, results, erased or UNSET)
     return Response(msgspec.json.encode(answer), media_type="application/json")

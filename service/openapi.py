@@ -57,6 +57,8 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
     ("get", "/tasks/{task}/releases"): Operation({200: "Releases"}),
     ("post", "/tasks/{task}/rollback"): Operation({200: "Release"}, _json(ref("Rollback"))),
     ("post", "/tasks/{task}/override"): Operation({200: "Release", 202: "Cycle"}, _json(ref("Override"))),
+    ("get", "/tasks/{task}/erasures"): Operation({200: "Erasures"}),
+    ("post", "/tasks/{task}/erasures"): Operation({200: "Erased"}, _json(ref("AskForErasure"))),
     ("get", "/livez"): Operation({200: "Alive"}),
     ("get", "/readyz"): Operation({200: "Readiness", 503: "Readiness"}),
 }

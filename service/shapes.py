@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from contracts.task import MAX_TEXT, SCHEMA_PRINTABLE, Task
+from service.erasures import MAX_IDS
 from service.fields import MAX_ACTOR, MAX_REASON
 from service.flips import NUM_MOMENTS
 from service.ingest import CorrectionResult, IngestResult
@@ -164,6 +165,19 @@ _RELEASE = closed(
         "verdict": nullable(FREE),
     }
 )
+_ERASURE = {
+    "id": _COUNT,
+    "at": MOMENT,
+    "actor": _STRING,
+    "reason": _STRING,
+    "num_events": _COUNT | {"description": "that were erased now"},
+    "num_revisions": _COUNT,
+    "num_rejected": _COUNT | {"description": "refused rows with these ids that were kept"},
+}
+_ERASED = _ERASURE | {
+    "versions": many(_STRING, description="released versions that were trained on any of the events"),
+    "results": many(closed({"event_id": _STRING, "status": {"enum": ["erased", "erased_before", "unknown"]}})),
+}
 _BAND = {"low": nullable(_NUMBER), "high": nullable(_NUMBER), "limit": nullable(_NUMBER)}
 _CHAMPION = {
     "version": _STRING,
@@ -271,6 +285,11 @@ SHAPES: dict[str, Shape] = {
             closed({"cycle": _HELD_CYCLE, **_WHO_AND_WHY[0]}, _or_null(_WHO_AND_WHY[1])),
         ]
     },
+    "Erasures": closed({"erasures": many(closed(_ERASURE))}),
+    "Erased": closed(_ERASED),
+    "AskForErasure": closed(
+        {"event_ids": many(text(), minItems=1, maxItems=MAX_IDS), **_WHO_AND_WHY[0]}, _or_null(_WHO_AND_WHY[1])
+    ),
     "Champion": closed(_CHAMPION),
     "TaskDefined": closed(_DEFINED | {"changed": _FLAG, "warnings": many(_STRING)}),
     "TaskStatus": closed(_STATUS),

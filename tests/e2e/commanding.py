@@ -18,11 +18,12 @@ class Said:
     err: str
 
 
-def say(url: str, *arguments: str, home: Path | None = None) -> Said:
-    """Run a command against the API at `url`, with a home of its own where it matters."""
+def say(url: str, *arguments: str, home: Path | None = None, typed: str = "") -> Said:
+    """Run a command against the API at `url`, with a home of its own where it matters; `typed` is what it may read."""
     at_home = {} if home is None else {"MORROW_HOME": str(home)}
     done = subprocess.run(
         [*MORROW, *arguments],
+        input=typed,
         env=os.environ | {"MORROW_URL": url, "COLUMNS": "200"} | at_home,
         capture_output=True,
         text=True,

@@ -51,9 +51,27 @@ def test_a_task_is_applied_shown_filled_and_retrained(api: str, tmp_path: Path) 
     assert "a is corrected." in say(api, "events", "correct", "flights", str(correction)).out
     assert "a says so already." in say(api, "events", "correct", "flights", str(correction)).out
 
+    erasing = ("events", "erase", "flights", "b", "--reason", "asked")
+    assert say(api, *erasing, typed="n\n").code == 1
+    erased = say(api, *erasing, typed="y\n")
+    assert erased.code == 0
+    assert "1 events erased in 1 revisions, and 0 refused rows; 0 were erased before." in erased.out
+    ids = tmp_path / "ids.txt"
+    ids.write_text("b\nc\nb\n\n")
+    told = say(api, "events", "erase", "flights", "--file", str(ids), "--reason", "asked", "--yes", "--json")
+    assert told.code == 3
+    facts = json.loads(told.out)
+    assert (facts["num_erased_before"], facts["num_rejected"], facts["unknown"]) == (1, 1, ["c"])
+    (tmp_path / "again.csv").write_text(f"event_id,at,label,{names}\nb,{good}\n")
+    again = say(api, "events", "import", "flights", str(tmp_path / "again.csv"))
+    assert (again.code, again.out.splitlines()[0]) == (
+        0,
+        "0 created, 0 duplicates, 0 conflicts, 0 rejected, 1 erased",
+    )
+
     assert "requested" in say(api, "cycle", "flights", "--as-of", "2013-01-08T05:00:00Z", "--no-wait").out
     shown = say(api, "task", "show", "flights").out
-    assert "2 events" in shown
+    assert "1 events" in shown
     assert "State     no model" in shown
     assert "Champion  none yet" in shown
     assert "2013-01-08T05:00:00Z" in shown
