@@ -12,15 +12,28 @@ from sqlalchemy import Engine, select, text
 
 from contracts.catalog import Schema, define_task
 from contracts.columns import read_events, read_fingerprints
+from contracts.cycles import end_cycle
 from contracts.database import events, rejected_events
-from contracts.erasures import Erased, erase_events, list_erasures
+from contracts.erasures import Erased, erase_events, find_seen, list_erasures
 from contracts.errors import Conflict
 from contracts.events import append_events, correct_event
 from contracts.task import Task
-from tests.integration.drifting import cutoff_after, define, drifting_events, drifting_task
+from tests.integration.drifting import HOUR as HOUR_OF_DRIFT
+from tests.integration.drifting import (
+    ROWS_PER_WINDOW,
+    claim,
+    cutoff_after,
+    define,
+    drifting_events,
+    drifting_task,
+    settings,
+)
+from tests.integration.drifting import START as START_OF_DRIFT
+from tests.integration.drifting import now as clock_now
 from tests.integration.living import NUM_WINDOWS, ages_on, append, fill, live, moment
 from tests.integration.serving import an_event
 from tests.integration.test_corrections import DEMAND, HOUR, NOW, START, event, revisions, with_features
+from trainer.backtest import backtest
 from trainer.reading import Reading
 
 pytestmark = pytest.mark.anyio
@@ -210,6 +223,42 @@ def test_a_window_whose_events_are_all_erased_has_no_cells(engine: Engine, tmp_p
     live(engine, tmp_path).look(moment(NUM_WINDOWS))
     assert ages_on(engine, schema, NUM_WINDOWS - 1) == {}
     assert ages_on(engine, schema, NUM_WINDOWS - 2) != {}
+
+
+def test_a_backtest_that_has_read_before_leaves_no_cell_on_an_erased_event(engine: Engine, tmp_path: Path) -> None:
+    schema = define(engine, drifting_task(), NUM_WINDOWS)
+    window = NUM_WINDOWS - 1
+
+    def erase_meanwhile(event: str, /, **_facts: object) -> None:
+        if event == "matrix.missing":  # it has read, and fits and scores now
+            erase(engine, schema, *(f"{window}-{k}" for k in range(40)))
+
+    cutoff, when = cutoff_after(NUM_WINDOWS), moment(NUM_WINDOWS)
+    backtest(engine, schema, cutoff, settings=settings(tmp_path), now=lambda: when, report=erase_meanwhile)
+    assert {cell.num_rows for cell in ages_on(engine, schema, window).values()} == {ROWS_PER_WINDOW}
+    with engine.connect() as connection:
+        found = read_fingerprints(connection, schema.task_id, schema.task, cutoff, since=cutoff_after(window))
+    num_left = ROWS_PER_WINDOW - 40
+    assert found == {cutoff_after(window): (num_left, ROWS_PER_WINDOW + 40)}
+    live(engine, tmp_path).look(when)
+    assert {cell.num_rows for cell in ages_on(engine, schema, window).values()} == {num_left}
+
+
+def test_versions_that_were_trained_on_an_event_are_named(engine: Engine) -> None:
+    schema = define(engine, drifting_task(), 4)
+    for window, version in ((1, "1"), (2, "2"), (3, "3")):
+        cycle = claim(engine, schema, cutoff_after(window))
+        # The second reads before the event that is asked for has come in.
+        read_at = START_OF_DRIFT - HOUR_OF_DRIFT if window == 2 else moment(4)
+        with engine.begin() as connection:
+            end_cycle(connection, cycle, "released", None, clock_now(), version=version, read_at=read_at)
+    with engine.begin() as connection:
+        correct_event(connection, schema, next(drifting_events(2, 3)), moment(2.5))
+        seen = [find_seen(connection, schema.task_id, [event_id]) for event_id in ("0-0", "1-0", "2-0", "3-0", "none")]
+    assert seen == [["1", "3"], ["3"], ["3"], [], []]
+    erase(engine, schema, "0-0")
+    with engine.connect() as connection:
+        assert find_seen(connection, schema.task_id, ["0-0"]) == []
 
 
 def test_whoever_resends_and_corrects_while_an_event_is_erased_stores_nothing_of_it(
