@@ -17,6 +17,9 @@ from sqlalchemy import Engine, create_engine, make_url, text
 
 # A second thread costs small fits more than it brings, and much more where test processes share the cores.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# Nothing here speaks TLS, and reading the certificates of the system takes a client longer than most requests.
+os.environ.pop("SSL_CERT_FILE", None)
+os.environ["SSL_CERT_DIR"] = os.devnull
 
 from cli.postgres import embedded_postgres
 from contracts.database import make_engine

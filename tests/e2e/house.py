@@ -6,7 +6,6 @@ a kill -9 must not lose. The clients are those of `benchmarks.mixed`.
 
 import os
 import signal
-import ssl
 import subprocess
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -40,8 +39,6 @@ NUM_APIS = 2
 POOL_SIZE = 4
 # Between two requests of a client, so that processes get the cores that faults and repairs need.
 PAUSE_SECONDS = 0.05
-# Nothing here speaks TLS, and reading the certificates of the system takes longer than most requests.
-NO_TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 # A few of each kind of request, before, during and after a fault: it has met everything.
 ENOUGH = 20
 
@@ -207,7 +204,7 @@ class House:
 
     def post(self, place: int, row: Row) -> httpx.Response:
         """One request with one event in an array, whatever is answered."""
-        found = httpx.post(f"{self.urls[place]}/events?task={TASK}", json=[row.document()], timeout=60, verify=NO_TLS)
+        found = httpx.post(f"{self.urls[place]}/events?task={TASK}", json=[row.document()], timeout=60)
         if found.status_code == 200:
             self.ledger.acknowledge(row)
         return found
@@ -283,7 +280,7 @@ class Load:
 
 
 def _asks(url: str, is_met: Callable[[dict[str, Any]], bool]) -> bool:
-    return is_met(httpx.get(url, timeout=60, verify=NO_TLS).json())
+    return is_met(httpx.get(url, timeout=60).json())
 
 
 def _task(readiness: dict[str, Any]) -> dict[str, Any]:
