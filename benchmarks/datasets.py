@@ -29,9 +29,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cli.flights import LABEL, NUM_WEEKS, load_flights, read_task_file
+from contracts.batches import Event
 from contracts.clock import MICROSECOND
 from contracts.errors import NotFound
-from contracts.events import Event
 from contracts.task import Task
 
 if TYPE_CHECKING:

@@ -1,39 +1,29 @@
 """The event store's entrance: append labelled rows once, correct them, keep refused ones.
 
-Rows come in with their content checked (`service.rows`) and are read back as arrays (`contracts.columns`). Append-only:
-a correction closes a revision and adds one, so a past training set can be rebuilt.
+Rows come in with their content checked (`service.rows`), many of them as columns (`contracts.batches`), and are read
+back as arrays (`contracts.columns`). Append-only: a correction closes a revision and adds one, so a past training set
+can be rebuilt.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from itertools import chain
 from typing import Literal
 
-import numpy as np
 from sqlalchemy import Connection, text
 
+from contracts.arrays import bool_array, float8_array, text_array, timestamp_array
+from contracts.batches import Event, EventBatch
 from contracts.catalog import Schema
 from contracts.clock import from_micros
 from contracts.database import rejected_events
 from contracts.errors import Conflict, NotFound
+from contracts.revisions import find_told
 
 Outcome = Literal["created", "duplicate", "conflict", "erased"]
 Correction = Literal["corrected", "duplicate"]
 
 NUM_ROWS_PER_STATEMENT = 1000
-
-
-@dataclass(frozen=True, slots=True)
-class Event:
-    """One checked row. Moments in microseconds; a missing number is NaN, a missing category is ""."""
-
-    event_id: str
-    at: int
-    known_at: int
-    numbers: tuple[float, ...]
-    categories: tuple[str, ...]
-    label: str
 
 
 @dataclass(frozen=True)
@@ -46,42 +36,45 @@ class Rejection:
 
 
 def append_events(
-    connection: Connection, schema: Schema, batch: Sequence[Event], received_at: datetime
+    connection: Connection, schema: Schema, rows: Sequence[Event], received_at: datetime
 ) -> list[Outcome]:
+    """`append_batch` of rows."""
+    return append_batch(connection, schema, EventBatch.of(rows), received_at) if rows else []
+
+
+def append_batch(connection: Connection, schema: Schema, batch: EventBatch, received_at: datetime) -> list[Outcome]:
     """Store rows that are new; say of each: `created`, `duplicate` of the same content, `conflict`, or `erased` before.
 
     Of two rows with one new `event_id` in a batch the first counts. A row that says what any revision of its event says
-    is a duplicate; when a correction was known is its own affair.
+    is a duplicate. What it does not say cannot differ: when its label was known, where that is left to the task, and a
+    feature that its schema lacks. A value under a name that the stored row lacks does differ, so that none is lost, nor
+    taken for another after a feature was renamed. When a correction was known is its own affair.
     """
     first: dict[str, int] = {}
-    for place, event in enumerate(batch):
-        first.setdefault(event.event_id, place)
+    for place, event_id in enumerate(batch.event_ids):
+        first.setdefault(event_id, place)
+    if len(first) == len(batch) <= NUM_ROWS_PER_STATEMENT:
+        return _append(connection, schema, batch, received_at)
     found: dict[int, Outcome] = {}
 
     def ask(places: Sequence[int]) -> None:
         for start in range(0, len(places), NUM_ROWS_PER_STATEMENT):
             asked = places[start : start + NUM_ROWS_PER_STATEMENT]
-            found.update(zip(asked, _append(connection, schema, [batch[k] for k in asked], received_at), strict=True))
+            found.update(zip(asked, _append(connection, schema, batch.select(asked), received_at), strict=True))
 
     # Every transaction takes its rows in the same order, so that two batches wait for each other but never cross.
     ask([first[event_id] for event_id in sorted(first)])
-    if len(first) < len(batch):
-        again = [place for place in range(len(batch)) if place not in found]
-        for place in again:
-            event, before = batch[place], first[batch[place].event_id]
-            if found[before] == "created":
-                found[place] = "duplicate" if _same(event, batch[before]) else "conflict"
-        # Of an event that was there before this batch, only the store knows what it says.
-        ask([place for place in again if place not in found])
+    again = [place for place in range(len(batch)) if place not in found]
+    for place in again:
+        before = first[batch.event_ids[place]]
+        if found[before] == "created":
+            found[place] = "duplicate" if batch.row(place).is_told_by(batch.row(before)) else "conflict"
+    # Of an event that was there before this batch, only the store knows what it says.
+    ask([place for place in again if place not in found])
     return [found[place] for place in range(len(batch))]
 
 
-def _same(one: Event, other: Event) -> bool:
-    """Equality with NaN equal to NaN, as PostgreSQL compares."""
-    return one == other or repr(one) == repr(other)
-
-
-def _append(connection: Connection, schema: Schema, batch: Sequence[Event], received_at: datetime) -> list[Outcome]:
+def _append(connection: Connection, schema: Schema, batch: EventBatch, received_at: datetime) -> list[Outcome]:
     """One statement for rows without repeated new ids. A row that a concurrent insert won is asked for again."""
     not_created = connection.exec_driver_sql(
         _APPEND,
@@ -89,45 +82,49 @@ def _append(connection: Connection, schema: Schema, batch: Sequence[Event], rece
             "task_id": schema.task_id,
             "schema_id": schema.schema_id,
             "received_at": received_at,
-            "ids": [event.event_id for event in batch],
-            "ats": _moments([event.at for event in batch]),
-            "known_ats": _moments([event.known_at for event in batch]),
-            "labels": [event.label for event in batch],
-            "numbers": list(chain.from_iterable(event.numbers for event in batch)),
-            "categories": list(chain.from_iterable(event.categories for event in batch)),
+            "ids": text_array(batch.event_ids),
+            "ats": timestamp_array(batch.at),
+            "known_ats": timestamp_array(batch.known_at),
+            "says_known_ats": bool_array(batch.says_known_at),
+            "labels": text_array(batch.labels),
+            "numbers": float8_array(batch.numbers.reshape(-1)),
+            "categories": text_array(batch.categories),
             "num_numbers": len(schema.task.numbers),
             "num_categories": len(schema.task.categories),
         },
     ).all()
     outcomes: list[Outcome] = ["created"] * len(batch)
     lost: list[int] = []
-    for position, same, is_erased in not_created:
-        if same is None:
-            lost.append(position - 1)
+    of_another_form: list[int] = []
+    for position, same, is_erased, has_another_form in not_created:
+        place = position - 1
+        if is_erased is None:
+            lost.append(place)
+        elif is_erased:
+            outcomes[place] = "erased"
+        elif has_another_form and not same:
+            of_another_form.append(place)
         else:
-            outcomes[position - 1] = "erased" if is_erased else "duplicate" if same else "conflict"
+            outcomes[place] = "duplicate" if same else "conflict"
+    if of_another_form:
+        rows = [batch.row(place) for place in of_another_form]
+        for place, is_told in zip(of_another_form, find_told(connection, schema, rows), strict=True):
+            outcomes[place] = "duplicate" if is_told else "conflict"
     if lost:
-        for place, outcome in zip(
-            lost, _append(connection, schema, [batch[k] for k in lost], received_at), strict=True
-        ):
+        for place, outcome in zip(lost, _append(connection, schema, batch.select(lost), received_at), strict=True):
             outcomes[place] = outcome
     return outcomes
-
-
-def _moments(micros: list[int]) -> list[datetime]:
-    """Datetimes in UTC that do not say so: what the driver sends fastest, and the statement takes for UTC."""
-    moments: list[datetime] = np.array(micros, "datetime64[us]").tolist()
-    return moments
 
 
 # Arrays travel in binary, and what comes back are only the rows that were not created, of which there are few.
 _APPEND = """
     WITH input AS (
-        SELECT n, event_id, at AT TIME ZONE 'UTC' AS at, known_at AT TIME ZONE 'UTC' AS known_at, label,
+        SELECT n, event_id, at AT TIME ZONE 'UTC' AS at, known_at AT TIME ZONE 'UTC' AS known_at, says_known_at, label,
                (%(numbers)b::float8[])[(n-1) * %(num_numbers)s + 1 : n * %(num_numbers)s] AS numbers,
                (%(categories)b::text[])[(n-1) * %(num_categories)s + 1 : n * %(num_categories)s] AS categories
-        FROM unnest(%(ids)b::text[], %(ats)b::timestamp[], %(known_ats)b::timestamp[], %(labels)b::text[])
-             WITH ORDINALITY AS given(event_id, at, known_at, label, n)
+        FROM unnest(%(ids)b::text[], %(ats)b::timestamp[], %(known_ats)b::timestamp[], %(says_known_ats)b::bool[],
+                    %(labels)b::text[])
+             WITH ORDINALITY AS given(event_id, at, known_at, says_known_at, label, n)
     ), created AS (
         INSERT INTO events
             (task_id, event_id, revision, at, known_at, received_at, schema_id, numbers, categories, label)
@@ -139,15 +136,22 @@ _APPEND = """
     ), others AS MATERIALIZED (
         SELECT * FROM input WHERE NOT EXISTS (SELECT FROM created WHERE created.event_id = input.event_id)
     )
-    SELECT others.n, stored.same, stored.is_erased
+    SELECT others.n, stored.same, stored.is_erased, stored.has_another_form
     FROM others
     LEFT JOIN LATERAL (
-        SELECT bool_or(
-            (events.at, events.numbers, events.categories, events.label)
-            IS NOT DISTINCT FROM (others.at, others.numbers, others.categories, others.label)
-            AND (events.revision > 1 OR events.known_at = others.known_at)
-        ) AS same, bool_or(events.erasure_id IS NOT NULL) AS is_erased
-        FROM events WHERE events.task_id = %(task_id)s AND events.event_id = others.event_id
+        SELECT
+            bool_or(
+                schemas.row_schema = own.row_schema
+                AND (events.at, events.numbers, events.categories, events.label)
+                    IS NOT DISTINCT FROM (others.at, others.numbers, others.categories, others.label)
+                AND (events.revision > 1 OR NOT others.says_known_at OR events.known_at = others.known_at)
+            ) AS same,
+            bool_or(events.erasure_id IS NOT NULL) AS is_erased,
+            bool_or(schemas.row_schema <> own.row_schema) AS has_another_form
+        FROM events
+        JOIN schemas ON schemas.id = events.schema_id
+        JOIN schemas AS own ON own.id = %(schema_id)s
+        WHERE events.task_id = %(task_id)s AND events.event_id = others.event_id
     ) AS stored ON true
 """
 

@@ -10,8 +10,9 @@ from datetime import datetime
 
 from sqlalchemy import Connection
 
+from contracts.batches import Event
 from contracts.catalog import Schema, find_form, find_task, list_tasks
-from contracts.events import Event, Outcome, append_events
+from contracts.events import Outcome, append_events
 from service.follower import Follower, only_task
 from service.rows import Refusal, RowRules, compile_rules
 

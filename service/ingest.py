@@ -18,9 +18,10 @@ from sqlalchemy import Connection
 from starlette.requests import Request
 from starlette.responses import Response
 
+from contracts.batches import Event
 from contracts.catalog import Schema
 from contracts.errors import Conflict, Fault, InvalidInput, Unavailable
-from contracts.events import Correction, Event, correct_event, record_rejections
+from contracts.events import Correction, correct_event, record_rejections
 from service.follower import Follower
 from service.forms import Judged, append, find_schemas, judge
 from service.metrics import Metrics

@@ -14,9 +14,9 @@ from typing import Any, Literal, TypeVar
 
 from starlette.exceptions import HTTPException
 
+from contracts.batches import Event
 from contracts.clock import MICROSECOND
 from contracts.errors import Fault, InvalidInput
-from contracts.events import Event
 from contracts.task import Task
 from service.bodies import JsonObject, decode_json, decode_rows, decode_text, limit_values
 from service.literals import NumberLiteral, is_in_calendar, json_moment, json_number, json_text
@@ -142,7 +142,8 @@ class RowRules:
         if faults or event_id is None or at is None or known_at is None or label is None:
             sent_id = given.get("event_id")
             return Refusal(sent_id if isinstance(sent_id, str) else None, _cap(faults), payload)
-        return Event(event_id, at, known_at, numbers, categories, label)
+        says_known_at = given.get("known_at") is not None
+        return Event(event_id, at, known_at, numbers, categories, label, says_known_at)
 
     def _judge_known_at(self, given: object, at: int | None, faults: list[Fault]) -> int | None:
         if given is not None:

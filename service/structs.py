@@ -14,8 +14,8 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
+from contracts.batches import Event
 from contracts.clock import MICROSECOND, parse_moment
-from contracts.events import Event
 from contracts.task import MAX_TEXT, PRINTABLE, Feature, Task
 from service.literals import EXACT_INTEGER, is_in_calendar
 
@@ -132,7 +132,7 @@ class RowStructs:
         elif self.classes is not None and label not in self.classes:
             raise _Doubt
         quotes += 12 + 2 * self.has_text_label + (0 if known is UNSET else 2 if known is None else 4)
-        return Event(given.event_id, at, known_at, numbers, categories, label), quotes
+        return Event(given.event_id, at, known_at, numbers, categories, label, isinstance(known, str)), quotes
 
     def _features(self, given: Any) -> tuple[tuple[float, ...], tuple[str, ...], int]:
         """Numbers, categories, and how many quotation marks their names and texts take."""

@@ -14,9 +14,10 @@ import anyio
 from sqlalchemy import Connection
 from starlette.exceptions import HTTPException
 
+from contracts.batches import Event
 from contracts.catalog import Schema
 from contracts.errors import MorrowError, Unavailable
-from contracts.events import Event, Outcome, Rejection, record_rejections
+from contracts.events import Outcome, Rejection, record_rejections
 from service.forms import append, judge
 from service.rows import Refusal, RowRules
 from service.store import Store

@@ -6,11 +6,12 @@ from typing import Any
 
 from sqlalchemy import Engine
 
+from contracts.batches import Event
 from contracts.calibration import LEVELS, AgeQuantiles, Calibration
 from contracts.catalog import Schema, define_task
 from contracts.cells import Cell, record_cells
 from contracts.clock import format_moment, to_micros
-from contracts.events import Event, Rejection, append_events, record_rejections
+from contracts.events import Rejection, append_events, record_rejections
 from contracts.manifest import AgeError
 from contracts.task import Task
 from service.copies import Current, write_current

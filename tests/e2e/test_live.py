@@ -9,10 +9,10 @@ from typing import Any
 import httpx
 from sqlalchemy import Engine, select
 
+from contracts.batches import Event
 from contracts.catalog import Schema
 from contracts.clock import format_moment
 from contracts.database import error_cells
-from contracts.events import Event
 from contracts.releases import Release, list_releases
 from tests.conftest import wait_until_healthy
 from tests.e2e.processes import impatient_environment, process, released, request, wait_for

@@ -19,12 +19,13 @@ from mlflow import MlflowClient
 from sqlalchemy import Engine, inspect, make_url
 
 from cli.postgres import EmbeddedPostgres
+from contracts.batches import Event
 from contracts.catalog import Schema, define_task
 from contracts.cells import read_cells
 from contracts.clock import MICROSECOND, format_moment, to_micros
 from contracts.cycles import Cycle, list_cycles
 from contracts.database import make_engine, metadata
-from contracts.events import Event, append_events
+from contracts.events import append_events
 from migrations import migrate
 from tests.e2e.processes import impatient_environment, process, released, wait_for
 from tests.integration.drifting import drifting_task

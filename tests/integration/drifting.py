@@ -12,10 +12,11 @@ from uuid import uuid4
 import numpy as np
 from sqlalchemy import Engine
 
+from contracts.batches import Event
 from contracts.catalog import Schema, define_task
 from contracts.clock import MICROSECOND, to_micros
 from contracts.cycles import Cycle, claim_cycle, request_cycle
-from contracts.events import Event, append_events
+from contracts.events import append_events
 from contracts.task import Task
 from trainer.settings import TrainerSettings
 

@@ -8,9 +8,10 @@ from pathlib import Path
 
 from sqlalchemy import Engine
 
+from contracts.batches import Event
 from contracts.catalog import Schema
 from contracts.cells import Cell, read_cells
-from contracts.events import Event, append_events
+from contracts.events import append_events
 from contracts.matrix import Verdict
 from contracts.task import Task
 from tests.integration.drifting import HOUR, START, Story, cutoff_after, define, settings

@@ -14,12 +14,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import Engine, select
 
+from contracts.batches import Event
 from contracts.catalog import Schema, define_task
 from contracts.clock import from_micros, to_micros
 from contracts.columns import EventColumns, read_events
 from contracts.database import events, rejected_events
 from contracts.errors import NotFound
-from contracts.events import Event, append_events, correct_event
+from contracts.events import append_events, correct_event
 from contracts.task import Task
 from tests.integration.serving import an_event, service_settings, serving
 

@@ -14,10 +14,11 @@ import httpx
 import pytest
 from sqlalchemy import Engine, func, select
 
+from contracts.batches import Event
 from contracts.clock import parse_moment, to_micros
 from contracts.columns import read_events
 from contracts.database import events
-from contracts.events import Event, append_events
+from contracts.events import append_events
 from service.copies import Current, write_current
 from tests.integration.artefacts import CUTOFF, WEEK, write_version
 from tests.integration.releasing import define

@@ -13,10 +13,11 @@ import torch
 from mlflow import MlflowClient
 from sqlalchemy import Engine, text
 
+from contracts.batches import Event
 from contracts.catalog import Schema
 from contracts.cells import Cell, read_cells
 from contracts.cycles import Cycle, list_cycles
-from contracts.events import Event, append_events
+from contracts.events import append_events
 from contracts.manifest import Manifest, read_manifest
 from tests.conftest import free_port
 from tests.integration.drifting import (

@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine
 
+from contracts.batches import Event
 from contracts.catalog import Schema, define_task
 from contracts.clock import to_micros
 from contracts.columns import EventColumns, read_events, read_fingerprints
-from contracts.events import Event, append_events
+from contracts.events import append_events
 from contracts.task import Task
 
 START = datetime(2026, 1, 1, tzinfo=UTC)

@@ -12,11 +12,12 @@ import pytest
 from sqlalchemy import Engine
 from structlog.testing import capture_logs
 
+from contracts.batches import Event
 from contracts.calibration import LEVELS, Calibration
 from contracts.catalog import Schema, lock_task
 from contracts.cells import Cell, record_cells
 from contracts.database import make_engine
-from contracts.events import Event, correct_event
+from contracts.events import correct_event
 from contracts.releases import Action, Release, list_releases, read_overlay, record_release
 from tests.integration.drifting import cutoff_after, define, drifting_events, drifting_task
 from tests.integration.living import append, cells_of, copy_home, fill, fill_as_of, live, moment

@@ -10,10 +10,11 @@ from uuid import uuid4
 import pytest
 from sqlalchemy import Engine
 
+from contracts.batches import Event
 from contracts.catalog import Schema
 from contracts.cycles import Cycle, claim_cycle, list_cycles, override_cycle, request_cycle
 from contracts.errors import Conflict
-from contracts.events import Event, append_events
+from contracts.events import append_events
 from contracts.releases import list_releases
 from tests.integration.drifting import (
     START,

@@ -13,10 +13,11 @@ import pytest
 from sqlalchemy import Engine, delete
 from structlog.testing import capture_logs
 
+from contracts.batches import Event
 from contracts.catalog import Schema
 from contracts.cells import NAIVE
 from contracts.database import error_cells, make_engine
-from contracts.events import Event, correct_event
+from contracts.events import correct_event
 from contracts.manifest import GRAPH_FILE
 from contracts.releases import record_release
 from tests.conftest import free_port

@@ -9,11 +9,12 @@ import httpx
 import pytest
 from sqlalchemy import Engine, select
 
+from contracts.batches import Event
 from contracts.catalog import Schema, find_task
 from contracts.clock import format_moment
 from contracts.cycles import list_cycles
 from contracts.database import events
-from contracts.events import Event, append_events
+from contracts.events import append_events
 from tests.integration.drifting import (
     START,
     Story,

@@ -10,10 +10,11 @@ import httpx
 import pytest
 from sqlalchemy import Engine, text
 
+from contracts.batches import Event
 from contracts.catalog import Schema, define_task
 from contracts.cells import Cell, record_cells
 from contracts.clock import format_moment, to_micros
-from contracts.events import Event, append_events
+from contracts.events import append_events
 from contracts.releases import Release
 from contracts.task import Task
 from service.copies import Current, write_current

@@ -10,6 +10,7 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from sqlalchemy import Engine, create_engine, make_url, text
 
+from contracts.batches import Event
 from contracts.catalog import Schema, define_task, find_task, list_tasks
 from contracts.cells import Cell, read_cells, record_cells
 from contracts.clock import to_micros
@@ -17,7 +18,7 @@ from contracts.columns import NEVER, read_events
 from contracts.cycles import begin_step, claim_cycle, end_cycle, expire_leases, list_cycles, request_cycle
 from contracts.database import metadata
 from contracts.errors import Conflict, LeaseLost, NotFound
-from contracts.events import Event, Rejection, append_events, record_rejections
+from contracts.events import Rejection, append_events, record_rejections
 from contracts.releases import Overlay, read_overlay, record_release
 from contracts.task import Task
 from migrations import is_migrated, migrate

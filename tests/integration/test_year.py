@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine, func, select
 
+from contracts.batches import Event
 from contracts.cells import read_cells
 from contracts.clock import from_micros, parse_moment, to_micros
 from contracts.database import events
-from contracts.events import Event
 from contracts.releases import Release
 from tests.conftest import free_port
 from tests.integration.drifting import Story

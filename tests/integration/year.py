@@ -15,10 +15,11 @@ from uuid import uuid4
 import numpy as np
 from sqlalchemy import Engine
 
+from contracts.batches import Event
 from contracts.catalog import define_task
 from contracts.clock import MICROSECOND, to_micros
 from contracts.cycles import Cycle, claim_cycle, expire_leases, list_cycles
-from contracts.events import Event, append_events, correct_event
+from contracts.events import append_events, correct_event
 from contracts.releases import Release, list_releases, read_overlay
 from tests.integration.drifting import Story, drifting_task, settings
 from trainer.backtest import Report

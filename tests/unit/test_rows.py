@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from starlette.exceptions import HTTPException
 
+from contracts.batches import Event
 from contracts.errors import Fault, InvalidInput
-from contracts.events import Event
 from contracts.task import Task
 from service.bodies import decode_rows, limit_values
 from service.predict import parse_query
