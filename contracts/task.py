@@ -38,6 +38,7 @@ RESERVED_NAMES = frozenset({"at", "task", "coverage", "rate"})
 Calendar = Literal["day", "week", "year"]
 DeltaMode = Literal["random", "adversarial", "warm", "grid"]
 RegressionLoss = Literal["gaussian", "absolute"]
+LabelForm = Literal["plain", "log"]
 # What trains a network: our method, the paper's rivals and its ablations of ours.
 Method = Literal[
     "gi",
@@ -187,6 +188,12 @@ class Training(Spec):
         description="what a regression minimises: a Gaussian log-loss, whose answers are means, or absolute errors, "
         "whose answers are medians; the rival `gbdt` goes by it too",
     )
+    label_form: LabelForm = Field(
+        "plain",
+        description="what a regression learns: labels as they are, or the logarithms of labels that are positive and "
+        "differ in proportion, as prices do (others count as the smallest usual one); answers are in the label's unit "
+        "either way, those of logarithms are medians; rivals go by it too",
+    )
     width: int = Field(64, ge=1, le=4096, description="units of a hidden layer")
     num_layers: int = Field(2, ge=1, le=8, description="hidden layers, each followed by a TReLU")
     num_trelu: int | None = Field(
@@ -311,4 +318,8 @@ class Task(Spec):
     def recipe(self) -> str:
         """Digest of method, hyper-parameters and schema: fits that share it stand in one error matrix."""
         spec = json.loads(self.model_dump_json(exclude={"name", "schedule", "guard"}))
+        if (
+            self.training.label_form == "plain"
+        ):  # what every recipe from before the setting means: its matrix stays its own
+            del spec["training"]["label_form"]
         return hashlib.sha256(json.dumps(spec, sort_keys=True).encode()).hexdigest()[:16]

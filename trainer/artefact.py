@@ -27,10 +27,11 @@ from contracts.manifest import (
     encode_manifest,
 )
 from contracts.task import Task
-from trainer.dataset import Encoder, draw_in_labels, encode, label_bounds
+from trainer.dataset import Encoder, encode
 from trainer.export import build_graph, build_rate_graph
 from trainer.fit import outputs
 from trainer.graph import raw_categories
+from trainer.labels import draw_in_labels, label_bounds
 from trainer.network import CohortNetwork
 from trainer.objectives import log_scale
 from trainer.score import naive_answer
@@ -49,9 +50,8 @@ def torch_answers(
     means, scales = raw[..., 0], log_scale(raw[..., 1]).exp()
     mean = means.mean(0)
     scale = (scales**2 + (means - mean) ** 2).mean(0).sqrt()
-    return np.column_stack(
-        [mean.numpy() * encoder.label_scale + encoder.label_mean, scale.numpy() * encoder.label_scale]
-    )
+    in_unit = encoder.label_unit.means(mean.numpy())
+    return np.column_stack([in_unit, encoder.label_unit.scales(scale.numpy(), in_unit)])
 
 
 def make_probe(
@@ -132,7 +132,7 @@ def write_artefact(
         ages=list(ages),
         calibration=calibration,
         naive=naive_answer(task, draw_in_labels(task, rows, rows), encoder.classes),
-        label_bounds=label_bounds(encoder),
+        label_bounds=label_bounds(task, rows),
         num_rows=num_rows,
         rows_digest=rows_digest,
         read_at=read_at,

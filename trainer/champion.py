@@ -16,9 +16,9 @@ from contracts.releases import read_overlay
 from contracts.task import Task
 from trainer.attempt import Attempt
 from trainer.candidates import candidate_folder
-from trainer.dataset import draw_in_labels
 from trainer.graph import verify_artefact
 from trainer.judge import Decision, check_withheld, first_failure
+from trainer.labels import draw_in_labels
 from trainer.reading import Reading
 from trainer.registry import Champion
 from trainer.score import answer, row_errors

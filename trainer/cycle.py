@@ -53,7 +53,6 @@ from trainer.candidates import (
 )
 from trainer.champion import judge_beside
 from trainer.choosing import choose_recipe
-from trainer.dataset import draw_in_labels
 from trainer.device import choose_device
 from trainer.due import STOPPED, STORE_UNREACHABLE
 from trainer.fit import EpochReport
@@ -67,6 +66,7 @@ from trainer.judge import (
     describe_decisions,
     first_failure,
 )
+from trainer.labels import draw_in_labels
 from trainer.notes import (
     first_tags,
     measure_epochs,

@@ -13,7 +13,7 @@ Columns of dense, d = p + o + 2c:
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -23,17 +23,14 @@ from contracts.clock import Clock
 from contracts.columns import EventColumns
 from contracts.errors import CycleError
 from contracts.task import Calendar, Task
+from trainer.labels import PLAIN, LabelUnit, fit_label_unit
+from trainer.tails import robust_centre, sorted_finite, tails
 
 # A category value that a fit has seen less often shares the unseen bucket, which is so trained on something.
 MIN_SEEN = 5
 UNSEEN = 0
 UNKNOWN_CLASS = -1
 DENSE_LIMIT = 10.0
-# In standard deviations. Wide enough for any honest tail, and one absurd label cannot end a task's fits for ever.
-LABEL_LIMIT = 100.0
-_SMALLEST, _LARGEST = float(np.finfo(np.float32).tiny), float(np.finfo(np.float32).max)
-# Share of the values at each end that may not shape mean and scale, rounded up to whole values.
-_TAIL = 0.001
 _ROWS_PER_PIECE = 65_536
 
 DAY = 86_400_000_000
@@ -54,8 +51,8 @@ class Number:
 class Encoder:
     """The constants of one fit. `cutoff` in microseconds; `classes` is empty for regression.
 
-    A category's code is 1 + its position in its vocabulary, 0 for every other value. A regression target is
-    `(label − label_mean) / label_scale`, clipped to ±100.
+    A category's code is 1 + its position in its vocabulary, 0 for every other value. The label's mean, scale and floor
+    are those of a regression's `LabelUnit`.
     """
 
     cutoff: int
@@ -66,10 +63,15 @@ class Encoder:
     classes: tuple[str, ...]
     label_mean: float
     label_scale: float
+    label_floor: float | None = None
 
     @property
     def is_classification(self) -> bool:
         return bool(self.classes)
+
+    @property
+    def label_unit(self) -> LabelUnit:
+        return LabelUnit(self.label_mean, self.label_scale, self.label_floor)
 
     @property
     def num_outputs(self) -> int:
@@ -113,8 +115,8 @@ def fit_encoder(task: Task, rows: EventColumns, cutoff: int, which: NDArray[np.b
 
     Columns are looked at one by one, so that a fit on nearly all rows of a large reading copies none of them whole.
 
-    Raises CycleError where the classes are not listed and the rows show fewer than two, or where a label's unit is
-    beyond 32 bits.
+    Raises CycleError where the classes are not listed and the rows show fewer than two, and where
+    `trainer.labels.fit_label_unit` does.
     """
 
     def taken(column: NDArray[Any]) -> NDArray[Any]:
@@ -122,9 +124,7 @@ def fit_encoder(task: Task, rows: EventColumns, cutoff: int, which: NDArray[np.b
 
     labels = taken(rows.labels)
     classes = _classes(task, labels, rows.classes) if task.is_classification else ()
-    label_mean, label_scale = (0.0, 1.0) if task.is_classification else _label_unit(labels)
-    if abs(label_mean) + LABEL_LIMIT * label_scale > _LARGEST or label_scale < _SMALLEST:
-        raise CycleError(f"{task.target.name} is too large or too small for answers of 32 bits: give it another unit.")
+    unit = PLAIN if task.is_classification else fit_label_unit(task.target.name, labels, task.training.label_form)
     return Encoder(
         cutoff=cutoff,
         clock=task.clock,
@@ -136,8 +136,9 @@ def fit_encoder(task: Task, rows: EventColumns, cutoff: int, which: NDArray[np.b
             _fit_vocabulary(taken(rows.categories[:, j]), known) for j, known in enumerate(rows.vocabularies)
         ),
         classes=classes,
-        label_mean=label_mean,
-        label_scale=label_scale,
+        label_mean=unit.mean,
+        label_scale=unit.scale,
+        label_floor=unit.floor,
     )
 
 
@@ -169,27 +170,6 @@ def encode(encoder: Encoder, rows: EventColumns, which: NDArray[np.bool_] | None
     return encoded
 
 
-def draw_in_labels(task: Task, rows: EventColumns, known: EventColumns) -> EventColumns:
-    """Rows whose regression labels are drawn in to what a fit on `known` would read of them.
-
-    Whoever scores rows draws them in, so that one absurd label cannot close every later horizon.
-    """
-    if task.is_classification:
-        return rows
-    mean, scale = _label_unit(known.labels)
-    with np.errstate(over="ignore"):  # a bound beyond float64 is none
-        low, high = np.float64(mean) + np.float64(scale) * np.array([-LABEL_LIMIT, LABEL_LIMIT])
-    return replace(rows, labels=rows.labels.clip(low, high))
-
-
-def label_bounds(encoder: Encoder) -> tuple[float, float] | None:
-    """The bounds that `draw_in_labels` draws in to, for this fit; None for classification."""
-    if encoder.is_classification:
-        return None
-    reach = LABEL_LIMIT * encoder.label_scale
-    return encoder.label_mean - reach, encoder.label_mean + reach
-
-
 def phase(at: NDArray[np.int64], name: Calendar) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Sine and cosine `(n,)` of the part of a day, week or year that has passed; the year is the mean Gregorian one."""
     angle = (at % PERIODS[name]) * (2 * math.pi / PERIODS[name])
@@ -212,46 +192,10 @@ def _classes(task: Task, labels: NDArray[Any], known: Sequence[str]) -> tuple[st
 
 
 def _fit_number(values: NDArray[np.float64], is_optional: bool) -> Number:
-    ordered = _sorted_finite(values)
+    ordered = sorted_finite(values)
     median = float(ordered[(len(ordered) - 1) // 2]) if len(ordered) else 0.0
-    mean, scale = _centre(ordered, *_tails(ordered))
+    mean, scale = robust_centre(ordered, *tails(ordered))
     return Number(median, mean, scale, is_optional)
-
-
-def _label_unit(labels: NDArray[Any]) -> tuple[float, float]:
-    """Mean and deviation of winsorised labels, or of all where only the tails differ, as where nearly all are 0."""
-    ordered = _sorted_finite(labels)
-    low, high = _tails(ordered)
-    if len(ordered) and low == high:
-        low, high = float(ordered[0]), float(ordered[-1])
-    return _centre(ordered, low, high)
-
-
-def _sorted_finite(values: NDArray[np.float64] | NDArray[np.int32]) -> NDArray[np.float64]:
-    numbers = values.astype(np.float64)
-    return np.sort(numbers[np.isfinite(numbers)])
-
-
-def _tails(ordered: NDArray[np.float64]) -> tuple[float, float]:
-    """The values next to each end's tail, which is at least one value; 0 of none."""
-    count = len(ordered)
-    if count == 0:
-        return 0.0, 0.0
-    tail = math.ceil(count * _TAIL)
-    return float(ordered[min(tail, (count - 1) // 2)]), float(ordered[max(count - 1 - tail, count // 2)])
-
-
-def _centre(ordered: NDArray[np.float64], low: float, high: float) -> tuple[float, float]:
-    """Mean and standard deviation of values drawn in to these bounds; (0, 1) of none, a scale of 1 where all are equal.
-
-    Sums are taken of shares of the largest value, so that nothing overflows and equal values have a deviation of
-    exactly 0.
-    """
-    if len(ordered) == 0:
-        return 0.0, 1.0
-    unit = max(abs(low), abs(high)) or 1.0
-    shares = ordered.clip(low, high) / unit
-    return float(shares.mean()) * unit, float(shares.std()) * unit or 1.0
 
 
 def _fit_vocabulary(positions: NDArray[np.int32], known: Sequence[str]) -> tuple[str, ...]:
@@ -283,6 +227,4 @@ def _codes(vocabulary: Sequence[str], known: Sequence[str]) -> NDArray[np.int64]
 def _targets(encoder: Encoder, rows: EventColumns) -> NDArray[np.int64] | NDArray[np.float32]:
     if encoder.is_classification:
         return class_positions(encoder.classes, rows)
-    with np.errstate(over="ignore"):  # what overflows is clipped next
-        standardised = (rows.labels - encoder.label_mean) / encoder.label_scale
-    return standardised.clip(-LABEL_LIMIT, LABEL_LIMIT).astype(np.float32)
+    return encoder.label_unit.targets(rows.labels)

@@ -9,6 +9,7 @@ A rate leaves as change per second: `∂/∂u` over the span in seconds.
 import numpy as np
 
 from trainer.dataset import Encoder
+from trainer.labels import LOG_LIMIT, LabelUnit
 from trainer.nodes import DOUBLE, FLOAT, Dual, Nodes
 from trainer.objectives import LOG_SCALE_LIMIT
 
@@ -48,29 +49,62 @@ def _softmax_rate(nodes: Nodes, shares: str, rate: str) -> str:
 
 
 def answer_values(nodes: Nodes, encoder: Encoder, raw: Dual) -> None:
-    """`mean (n,)` and `scale (n,)` of the members' mixture, and their rates where raw outputs `(E, n, 2)` have theirs.
+    """`mean (n,)` and `scale (n,)` in the label's unit, and their rates where raw outputs `(E, n, 2)` have theirs.
+
+    In double, because that unit may be far from 1.
+    """
+    mean, scale = _in_unit_of_labels(nodes, encoder.label_unit, *_mixture(nodes, *_moments(nodes, raw)))
+    _answer_column(nodes, mean.value, "mean")
+    _answer_column(nodes, scale.value, "scale")
+    if mean.rate is None or scale.rate is None:
+        return
+    per_second = np.float64(_SECOND / encoder.clock.span)
+    _answer_column(nodes, nodes.add("Mul", mean.rate, per_second), "mean_rate")
+    _answer_column(nodes, nodes.add("Mul", scale.rate, per_second), "scale_rate")
+
+
+def _mixture(nodes: Nodes, means: Dual, scales: Dual) -> tuple[Dual, Dual]:
+    """Mean and scale `(1, n, 1)` of the members' mixture.
 
     `mean = avg m_e`, `scale² = avg (s_e² + (m_e − mean)²)`, so `scale·scale′ = avg (s_e·s_e′ + (m_e − mean)·(m_e′ −
-    mean′))`. In double, because the target's unit may be far from 1.
+    mean′))`.
     """
-    means, scales = _moments(nodes, raw)
     mean = nodes.add("ReduceMean", means.value, _MEMBERS)
     apart = nodes.add("Sub", means.value, mean)
     squares = _sum_of_products(nodes, (scales.value, scales.value), (apart, apart))
     scale = nodes.add("Sqrt", nodes.add("ReduceMean", squares, _MEMBERS))
-    unit = np.float64(encoder.label_scale)
-    in_unit = nodes.add("Add", nodes.add("Mul", mean, unit), np.float64(encoder.label_mean))
-    _answer_column(nodes, in_unit, "mean")
-    _answer_column(nodes, nodes.add("Mul", scale, unit), "scale")
     if means.rate is None or scales.rate is None:
-        return
+        return Dual(mean, None), Dual(scale, None)
     mean_rate = nodes.add("ReduceMean", means.rate, _MEMBERS)
     apart_rate = nodes.add("Sub", means.rate, mean_rate)
     products = _sum_of_products(nodes, (scales.value, scales.rate), (apart, apart_rate))
     scale_rate = nodes.add("Div", nodes.add("ReduceMean", products, _MEMBERS), scale)
-    per_second = unit * _SECOND / encoder.clock.span
-    _answer_column(nodes, nodes.add("Mul", mean_rate, per_second), "mean_rate")
-    _answer_column(nodes, nodes.add("Mul", scale_rate, per_second), "scale_rate")
+    return Dual(mean, mean_rate), Dual(scale, scale_rate)
+
+
+def _in_unit_of_labels(nodes: Nodes, unit: LabelUnit, mean: Dual, scale: Dual) -> tuple[Dual, Dual]:
+    """Mean and scale as `trainer.labels` has them; of a logarithm l with scale s, `e^l` and `s·e^l`.
+
+    Their rates are `l′·e^l` and `(s′ + s·l′)·e^l`.
+    """
+    factor, centre = np.float64(unit.scale), np.float64(unit.mean)
+    mean = Dual(nodes.add("Add", nodes.add("Mul", mean.value, factor), centre), _times(nodes, mean.rate, factor))
+    scale = Dual(nodes.add("Mul", scale.value, factor), _times(nodes, scale.rate, factor))
+    if unit.floor is None:
+        return mean, scale
+    limit = np.float64(LOG_LIMIT)
+    power = nodes.add("Exp", nodes.add("Clip", mean.value, -limit, limit))
+    scale_rate = None
+    if mean.rate is not None and scale.rate is not None:
+        scale_rate = nodes.add("Add", scale.rate, nodes.add("Mul", scale.value, mean.rate))
+    return (
+        Dual(power, _times(nodes, mean.rate, power)),
+        Dual(nodes.add("Mul", scale.value, power), _times(nodes, scale_rate, power)),
+    )
+
+
+def _times(nodes: Nodes, rate: str | None, factor: str | np.float64) -> str | None:
+    return None if rate is None else nodes.add("Mul", rate, factor)
 
 
 def _moments(nodes: Nodes, raw: Dual) -> tuple[Dual, Dual]:

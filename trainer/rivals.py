@@ -22,9 +22,9 @@ from contracts.columns import EventColumns
 from contracts.errors import ArtefactRefused, CycleError
 from trainer.backtest import Report
 from trainer.candidates import candidate_folder, find_kept, fit_origins, keep, seeds_of
-from trainer.dataset import draw_in_labels
 from trainer.gaps import Gap, find_gaps
 from trainer.kept import open_kept
+from trainer.labels import draw_in_labels
 from trainer.methods.extrapolated_linear import (
     EXTRAPOLATED_LINEAR,
     answer_linear,

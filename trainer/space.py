@@ -10,17 +10,19 @@ from collections.abc import Mapping, Sequence
 from itertools import combinations
 from typing import Any
 
-from contracts.task import Calendar, RegressionLoss, Task, Training
+from contracts.task import Calendar, LabelForm, RegressionLoss, Task, Training
 
 Space = Mapping[str, Sequence[Any]]
 
 UNORDERED = frozenset({"calendar"})
 _CALENDARS: tuple[Calendar, ...] = ("day", "week", "year")
 _LOSSES: tuple[RegressionLoss, ...] = ("gaussian", "absolute")
+_FORMS: tuple[LabelForm, ...] = ("plain", "log")
 
 NETWORK: Space = {
     "history": (4, 12, 26, None),
     "regression_loss": _LOSSES,
+    "label_form": _FORMS,
     "width": (16, 32, 64, 128),
     "num_layers": (1, 2, 3),
     "num_trelu": (0, 1, None),
@@ -43,6 +45,7 @@ NETWORK: Space = {
 BOOSTING: Space = {
     "history": (4, 12, 26, None),
     "regression_loss": _LOSSES,
+    "label_form": _FORMS,
     "boosting.learning_rate": (0.02, 0.05, 0.1, 0.2),
     "boosting.num_leaves": (7, 15, 31, 63, 127),
     "boosting.min_rows": (5, 20, 50, 100, 300),
@@ -87,13 +90,13 @@ def space_of(task: Task) -> Space:
 
 
 def suited(space: Space, task: Task | None) -> Space:
-    """The space without what a task's fits do not read: an embedding is of categories, a regression's loss
-    of labels that are values.
+    """The space without what a task's fits do not read: an embedding is of categories, a regression's loss and the
+    form of its labels of labels that are values.
 
     No task is that of images or texts, which have classes.
     """
     idle = {"embedding"} if task is None or not task.categories else set[str]()
-    idle |= {"regression_loss"} if task is None or task.is_classification else set()
+    idle |= {"regression_loss", "label_form"} if task is None or task.is_classification else set()
     return {name: values for name, values in space.items() if name not in idle}
 
 

@@ -15,8 +15,9 @@ from contracts.clock import format_moment
 from contracts.columns import EventColumns
 from contracts.errors import CycleError
 from contracts.task import Task, Training
-from trainer.dataset import Encoder, draw_in_labels, encode, fit_encoder
+from trainer.dataset import Encoder, encode, fit_encoder
 from trainer.judge import reason_to_skip
+from trainer.labels import draw_in_labels
 from trainer.methods.gbdt import answer_gbdt, fit_gbdt
 from trainer.reading import Reading
 from trainer.score import complete_until, in_window, row_errors
@@ -128,7 +129,7 @@ def _error_on(task: Task, encoder: Encoder, rows: EventColumns) -> Callable[[NDA
     """The error that the task is judged by, of raw outputs on these rows."""
 
     def error(raw: NDArray[np.float32]) -> float:
-        answers = [raw[:, 0] * encoder.label_scale + encoder.label_mean]
+        answers = [encoder.label_unit.means(raw[:, 0]).astype(np.float32)]
         if task.is_classification:
             logits = raw.astype(np.float64)
             answers = [np.exp(logits - np.logaddexp.reduce(logits, axis=1, keepdims=True)).astype(np.float32)]

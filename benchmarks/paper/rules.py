@@ -39,7 +39,8 @@ def _commonest(rows: Encoded) -> float:
 
 def _targets(split: Split) -> NDArray[np.float64]:
     """The answers as targets: class positions, or standardised labels."""
-    return (split.answers - split.label_mean) / split.label_scale
+    unit = split.label_unit
+    return (split.answers - unit.mean) / unit.scale
 
 
 def _error(split: Split, targets: NDArray[np.float64]) -> float:
@@ -47,7 +48,7 @@ def _error(split: Split, targets: NDArray[np.float64]) -> float:
     apart = np.abs(targets - _targets(split))
     if split.is_classification:
         return float(100 * (apart > 0).mean())
-    return float(split.label_scale * apart.mean())
+    return float(split.label_unit.scale * apart.mean())
 
 
 RULES: dict[str, Callable[[Split], float]] = {

@@ -13,9 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contracts.clock import Clock
-from contracts.task import Training
+from contracts.task import LabelForm, Training
 from trainer.dataset import Encoded
 from trainer.fit import Member
+from trainer.labels import PLAIN, LabelUnit, fit_label_unit
 from trainer.network import Build, CohortNetwork, Network
 
 Metric = Literal["error_percent", "mae"]
@@ -27,7 +28,7 @@ class Split:
 
     `known` and `unseen` are encoded alike; the targets of `unseen` are withheld (−1, or NaN), the true ones stand in
     `answers` `(n,)`, in class positions or in the target's own unit, for the scorer alone. `vocabulary_sizes` and
-    `num_outputs` are those of `trainer.fit.Member`. A regression's label is `label_mean + label_scale · target`.
+    `num_outputs` are those of `trainer.fit.Member`. `label_unit` is how a regression's targets are made of labels.
     `build` makes the network that the set asks for: rows of features, images, or texts.
     """
 
@@ -39,8 +40,7 @@ class Split:
     vocabulary_sizes: tuple[int, ...]
     num_outputs: int
     metric: Metric
-    label_mean: float = 0.0
-    label_scale: float = 1.0
+    label_unit: LabelUnit = PLAIN
     build: Build[Network] = CohortNetwork
 
     @property
@@ -50,6 +50,15 @@ class Split:
     def members(self, seeds: Sequence[int]) -> list[Member]:
         """A cohort of this split's seeds."""
         return [Member(self.known, self.vocabulary_sizes, self.num_outputs, seed) for seed in seeds]
+
+
+def learned_as(split: Split, form: LabelForm) -> Split:
+    """The split whose known targets are made of labels in this form. Raises CycleError where no label has it."""
+    if split.is_classification or form == "plain":
+        return split
+    labels = split.label_unit.means(split.known.targets)
+    unit = fit_label_unit("label", labels, form)
+    return replace(split, known=replace(split.known, targets=unit.targets(labels)), label_unit=unit)
 
 
 def withheld_targets(rows: Encoded) -> Encoded:
@@ -66,5 +75,4 @@ def errors(split: Split, outputs: NDArray[np.float32]) -> NDArray[np.float64]:
     """Percent of wrong classes, or mean absolute error in the target's unit, of each member `(E,)`."""
     if split.is_classification:
         return np.asarray(100 * (outputs.argmax(-1) != split.answers).mean(1))
-    means = split.label_mean + split.label_scale * outputs[..., 0].astype(np.float64)
-    return np.asarray(np.abs(means - split.answers).mean(1))
+    return np.asarray(np.abs(split.label_unit.means(outputs[..., 0]) - split.answers).mean(1))

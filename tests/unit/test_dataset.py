@@ -14,16 +14,15 @@ from contracts.errors import CycleError
 from contracts.task import Calendar, Task
 from trainer.dataset import (
     DENSE_LIMIT,
-    LABEL_LIMIT,
     MIN_SEEN,
     PERIODS,
     UNKNOWN_CLASS,
     UNSEEN,
-    draw_in_labels,
     encode,
     fit_encoder,
     phase,
 )
+from trainer.labels import LABEL_LIMIT, draw_in_labels
 
 HOUR = 3_600_000_000
 WEEK = 168 * HOUR

@@ -70,7 +70,7 @@ def test_origins_of_a_choice_lie_inside_the_training_range() -> None:
 def test_a_space_has_only_what_the_set_has() -> None:
     found = space(SETS["moons_fresh"](Path()))
     assert found["calendar"] == ((),)
-    assert not {"embedding", "regression_loss"} & set(found)
+    assert not {"embedding", "regression_loss", "label_form"} & set(found)
 
 
 def test_a_difference_makes_the_recipe_again() -> None:

@@ -19,6 +19,7 @@ from contracts.clock import Clock
 from contracts.task import Training
 from trainer.dataset import Encoded
 from trainer.fit import finish, fit, outputs
+from trainer.labels import LabelUnit
 from trainer.methods import METHODS
 
 CLOCK = Clock(window=10, offset=0, span=60)
@@ -58,8 +59,7 @@ def split(is_classified: bool, seed: int = 0) -> Split:
         vocabulary_sizes=(3,),
         num_outputs=2,
         metric="error_percent" if is_classified else "mae",
-        label_mean=0.0 if is_classified else 5.0,
-        label_scale=1.0 if is_classified else 2.0,
+        label_unit=LabelUnit() if is_classified else LabelUnit(5.0, 2.0),
     )
 
 

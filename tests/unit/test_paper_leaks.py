@@ -50,7 +50,7 @@ def assert_learned_the_same(clean: Split, poisoned: Split) -> None:
         assert ours.tobytes() == theirs.tobytes(), field
     assert clean.vocabulary_sizes == poisoned.vocabulary_sizes
     assert clean.num_outputs == poisoned.num_outputs
-    assert (clean.label_mean, clean.label_scale) == (poisoned.label_mean, poisoned.label_scale)
+    assert clean.label_unit == poisoned.label_unit
 
 
 def assert_was_poisoned(clean: Split, poisoned: Split) -> None:

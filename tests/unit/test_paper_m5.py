@@ -67,6 +67,6 @@ def test_sales_of_january_reach_nothing_that_is_known(split: Split, tmp_path: Pa
     poisoned = SETS["m5_hobbies"](tmp_path).split(3)
     for field in ("dense", "codes", "u", "targets", "windows"):
         assert getattr(poisoned.known, field).tobytes() == getattr(split.known, field).tobytes()
-    assert (poisoned.label_mean, poisoned.label_scale) == (split.label_mean, split.label_scale)
+    assert poisoned.label_unit == split.label_unit
     assert poisoned.vocabulary_sizes == split.vocabulary_sizes
     assert (poisoned.answers == 900).all()

@@ -96,7 +96,7 @@ def test_answers_are_classes_or_labels_in_the_published_unit(name: str) -> None:
         assert set(split.answers) <= set(range(split.num_outputs))
     else:
         assert split.num_outputs == 2
-        labels = split.label_mean + split.label_scale * split.known.targets
+        labels = split.label_unit.means(split.known.targets)
         assert 0 < labels.min() < split.answers.mean() < labels.max()
 
 

@@ -20,6 +20,7 @@ from benchmarks.paper.splits import Split, errors
 from benchmarks.paper.tables import TABLES, Entry, select
 from contracts.clock import Clock
 from trainer.dataset import Encoded
+from trainer.labels import LabelUnit
 
 FIELDS = [
     "table", "set", "method", "config", "metric", "mean", "std", "seeds", "published", "published_std", "seconds",
@@ -67,8 +68,7 @@ def small_split(labels: list[float], answers: list[float], *, is_classification:
         vocabulary_sizes=(),
         num_outputs=3 if is_classification else 2,
         metric="error_percent" if is_classification else "mae",
-        label_mean=0.0 if is_classification else 10.0,
-        label_scale=1.0 if is_classification else 2.0,
+        label_unit=LabelUnit() if is_classification else LabelUnit(10.0, 2.0),
     )
 
 

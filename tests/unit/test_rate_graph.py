@@ -30,6 +30,7 @@ OTHER_SHAPES = [
     {"num_layers": 3, "num_trelu": 1},
     {"num_trelu": 0},
     {"calendar": ()},
+    {"label_form": "log"},
 ]
 
 
@@ -72,7 +73,8 @@ def moments(raw: Tensor, encoder: Encoder) -> tuple[Tensor, Tensor]:
     scales = (LOG_SCALE_LIMIT * (raw[..., 1] / LOG_SCALE_LIMIT).tanh()).exp()
     mean = means.mean(0)
     scale = (scales**2 + (means - mean) ** 2).mean(0).sqrt()
-    return mean * encoder.label_scale + encoder.label_mean, scale * encoder.label_scale
+    mean, scale = mean * encoder.label_scale + encoder.label_mean, scale * encoder.label_scale
+    return (mean, scale) if encoder.label_floor is None else (mean.exp(), scale * mean.exp())
 
 
 def expected_rates(

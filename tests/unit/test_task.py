@@ -1,5 +1,7 @@
 """A task is refused for the right reasons, and its digests say what may be compared with what."""
 
+import hashlib
+import json
 from typing import Any
 
 import pytest
@@ -52,6 +54,15 @@ def test_the_recipe_changes_with_what_shapes_a_fit_and_with_nothing_else() -> No
     assert Task.model_validate(SPEC | {"guard": {"tolerance": 0.2}}).recipe == recipe
     assert Task.model_validate(SPEC | {"training": {"width": 32}}).recipe != recipe
     assert Task.model_validate(SPEC | {"window": "P14D"}).recipe != recipe
+
+
+def test_a_form_of_labels_that_nobody_asked_for_leaves_the_recipe_what_it_was_before_there_was_one() -> None:
+    plain, log = ({"training": {"label_form": form}} for form in ("plain", "log"))
+    task = Task.model_validate(SPEC)
+    assert Task.model_validate(SPEC | plain).recipe == task.recipe != Task.model_validate(SPEC | log).recipe
+    spec = json.loads(task.model_dump_json(exclude={"name", "schedule", "guard"}))
+    assert spec["training"].pop("label_form") == "plain"
+    assert hashlib.sha256(json.dumps(spec, sort_keys=True).encode()).hexdigest()[:16] == task.recipe
 
 
 def test_the_row_schema_changes_with_the_columns_only() -> None:

@@ -216,9 +216,10 @@ def test_a_space_has_only_what_the_task_s_fits_read() -> None:
     assert space_of(task("regression", **kind)).keys() - space_of(task("classification")) == {
         "embedding",
         "regression_loss",
+        "label_form",
     }
     assert suited(BOOSTING, task("regression")) == BOOSTING
-    assert BOOSTING.keys() - suited(BOOSTING, None) == {"regression_loss"}
+    assert BOOSTING.keys() - suited(BOOSTING, None) == {"regression_loss", "label_form"}
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 5, 9, 10])

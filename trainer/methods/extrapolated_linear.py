@@ -29,7 +29,8 @@ from contracts.clock import Clock
 from contracts.columns import EventColumns
 from contracts.errors import ArtefactRefused
 from contracts.task import Task
-from trainer.dataset import LABEL_LIMIT, Encoded, Encoder, encode, fit_encoder
+from trainer.dataset import Encoded, Encoder, encode, fit_encoder
+from trainer.labels import LABEL_LIMIT
 from trainer.methods.unnetworked import LEAST_SCALE, in_units_of_labels, keep_body, read_body
 
 EXTRAPOLATED_LINEAR = "extrapolated_linear"

@@ -29,8 +29,9 @@ class Notes(msgspec.Struct, frozen=True):
 
 def in_units_of_labels(encoder: Encoder, means: NDArray[np.float64], scale: float) -> list[NDArray[np.float32]]:
     """[mean (n,), scale (n,)] of standardised means `(n,)` with one scale."""
-    mean = means * encoder.label_scale + encoder.label_mean
-    return [mean.astype(np.float32), np.full(len(means), scale * encoder.label_scale, np.float32)]
+    unit = encoder.label_unit
+    answers = unit.means(means)
+    return [answers.astype(np.float32), unit.scales(np.full(len(means), scale), answers).astype(np.float32)]
 
 
 def keep_body(folder: Path, name: str, body: bytes, *, recipe: str, encoder: Encoder, scale: float) -> None:

@@ -15,6 +15,7 @@ from benchmarks.paper.splits import Metric, Split, withheld_targets
 from contracts.clock import Clock
 from contracts.task import Calendar, Task
 from trainer.dataset import Encoded
+from trainer.labels import PLAIN, LabelUnit
 from trainer.network import Build, Network
 
 DAY = 86_400_000_000
@@ -34,8 +35,7 @@ class Encoding:
     answers: NDArray[np.float64]
     vocabulary_sizes: tuple[int, ...]
     num_outputs: int
-    label_mean: float = 0.0
-    label_scale: float = 1.0
+    label_unit: LabelUnit = PLAIN
 
 
 class Contents(Protocol):
@@ -123,8 +123,7 @@ class PaperSet:
             vocabulary_sizes=encoding.vocabulary_sizes,
             num_outputs=encoding.num_outputs,
             metric=self.metric,
-            label_mean=encoding.label_mean,
-            label_scale=encoding.label_scale,
+            label_unit=encoding.label_unit,
             build=self.contents.build,
         )
 

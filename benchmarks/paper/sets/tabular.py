@@ -56,8 +56,7 @@ class Tabular:
             answers=answers.astype(np.float64),
             vocabulary_sizes=encoder.vocabulary_sizes,
             num_outputs=encoder.num_outputs,
-            label_mean=encoder.label_mean,
-            label_scale=encoder.label_scale,
+            label_unit=encoder.label_unit,
         )
 
 

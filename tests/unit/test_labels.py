@@ -1,0 +1,122 @@
+"""A regression learns labels as they are or their logarithms, and answers in the label's unit either way."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from contracts.errors import CycleError
+from contracts.task import Training
+from tests.unit.test_export import (
+    CUTOFF,
+    DAY,
+    NUMBERS,
+    TRAINING,
+    graph_answers,
+    make_network,
+    make_rows,
+    make_task,
+)
+from trainer.artefact import torch_answers
+from trainer.dataset import Encoder, encode, fit_encoder
+from trainer.export import build_graph
+from trainer.labels import LABEL_LIMIT, LOG_LIMIT, LabelUnit, fit_label_unit, label_bounds
+from trainer.methods.unnetworked import in_units_of_labels
+from trainer.network import CohortNetwork
+
+LOGS = make_task(NUMBERS, "regression", Training.model_validate(TRAINING.model_dump() | {"label_form": "log"}))
+ROWS = make_rows(LOGS, 900)
+positive = st.floats(1e-3, 1e6)
+
+
+def fitted(num_members: int = 2) -> tuple[Encoder, CohortNetwork]:
+    encoder = fit_encoder(LOGS, ROWS, CUTOFF)
+    return encoder, make_network(encoder, LOGS.training, num_members)
+
+
+def test_logarithms_are_standardised_as_labels_are() -> None:
+    labels = np.exp(np.random.default_rng(0).normal(2, 0.5, 20_000))
+    unit = fit_label_unit("price", labels, "log")
+    assert unit.mean == pytest.approx(2, abs=0.02)
+    assert unit.scale == pytest.approx(0.5, rel=0.02)
+    np.testing.assert_allclose(unit.targets(np.exp([1.0, 2.0, 3.0])), [-2, 0, 2], atol=0.1)
+    assert fit_label_unit("price", labels, "plain").floor is None
+
+
+@given(st.lists(positive, min_size=2, max_size=60))
+def test_labels_come_back_from_targets_but_for_the_lower_tail(labels: list[float]) -> None:
+    given_labels = np.array(labels)
+    unit = fit_label_unit("price", given_labels, "log")
+    assert unit.floor is not None
+    unclipped = np.abs(np.log(given_labels.clip(unit.floor)) - unit.mean) < LABEL_LIMIT * unit.scale
+    back = unit.means(unit.targets(given_labels))
+    np.testing.assert_allclose(back[unclipped], given_labels.clip(unit.floor)[unclipped], rtol=1e-4)
+
+
+@pytest.mark.parametrize("poison", [0.0, -7.0, -1e300, 1e300, 1e-300])
+def test_one_absurd_label_leaves_the_others_their_unit(poison: float) -> None:
+    labels = np.exp(np.random.default_rng(0).normal(2, 0.5, 2000))
+    clean = fit_label_unit("price", labels, "log")
+    labels[3] = poison
+    unit = fit_label_unit("price", labels, "log")
+    assert unit.mean == pytest.approx(clean.mean, abs=0.01)
+    assert unit.scale == pytest.approx(clean.scale, rel=0.01)
+    assert np.isfinite(unit.targets(labels)).all()
+
+
+def test_labels_without_a_logarithm_are_refused_in_words() -> None:
+    with pytest.raises(CycleError, match="No price is positive"):
+        fit_label_unit("price", np.array([0.0, -1.0, -2.0]), "log")
+    with pytest.raises(CycleError, match="another unit"):
+        fit_label_unit("price", np.exp(np.array([90.0, 91.0, 92.0])), "log")
+
+
+def test_what_is_scored_does_not_depend_on_the_form() -> None:
+    plain = make_task(NUMBERS, "regression")
+    assert label_bounds(LOGS, ROWS) == label_bounds(plain, ROWS)
+
+
+def test_the_graph_answers_in_the_unit_of_labels_as_torch_does() -> None:
+    encoder, network = fitted(3)
+    assert encoder.label_floor == pytest.approx(ROWS.labels.min(), rel=0.01)
+    rows = make_rows(LOGS, 100, seed=1, end=CUTOFF + 90 * DAY)
+    found = graph_answers(build_graph(encoder, network, [2, 0]), LOGS, rows)
+    np.testing.assert_allclose(found, torch_answers(encoder, network, [2, 0], rows), rtol=1e-6)
+
+
+def test_members_answer_with_the_logarithm_that_they_have_on_average() -> None:
+    encoder, network = fitted()
+    encoder = replace(encoder, label_mean=np.log(50.0), label_scale=0.5)
+    with torch.no_grad():
+        network.head.weight.zero_()
+        network.head.bias.copy_(torch.tensor([[1.0, 0.0], [3.0, 0.0]]))
+    found = graph_answers(build_graph(encoder, network, [0, 1]), LOGS, make_rows(LOGS, 1))
+    np.testing.assert_allclose(found[0], [50 * np.e, 50 * np.e * 0.5 * 2**0.5], rtol=1e-5)
+
+
+@pytest.mark.parametrize("far", [-1e30, 1e30])
+def test_an_answer_is_finite_however_far_the_network_goes(far: float) -> None:
+    encoder, network = fitted()
+    with torch.no_grad():
+        network.head.weight.zero_()
+        network.head.bias.fill_(far)
+    found = graph_answers(build_graph(encoder, network, [0, 1]), LOGS, make_rows(LOGS, 3))
+    assert np.isfinite(found).all()
+    np.testing.assert_allclose(found[:, 0], np.exp(np.copysign(LOG_LIMIT, far)), rtol=1e-6)
+
+
+def test_rivals_answer_in_the_unit_of_labels() -> None:
+    encoder = replace(fit_encoder(LOGS, ROWS, CUTOFF), label_mean=np.log(50.0), label_scale=0.5)
+    mean, scale = in_units_of_labels(encoder, np.array([0.0, 2.0]), 0.2)
+    np.testing.assert_allclose(mean, [50, 50 * np.e], rtol=1e-6)
+    np.testing.assert_allclose(scale, [5, 5 * np.e], rtol=1e-6)
+
+
+def test_targets_of_rows_are_those_of_the_label_unit() -> None:
+    encoder = fit_encoder(LOGS, ROWS, CUTOFF)
+    expected = LabelUnit(encoder.label_mean, encoder.label_scale, encoder.label_floor).targets(ROWS.labels)
+    np.testing.assert_array_equal(encode(encoder, ROWS).targets, expected)
+    assert abs(np.median(expected)) < 0.2
