@@ -15,8 +15,8 @@ EXACT_INTEGER = 2**53
 _NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
 _INTEGER = re.compile(r"-?[0-9]+")
 _PRINTABLE = re.compile(PRINTABLE)
-_FIRST_MICRO = to_micros(EPOCH.replace(year=1))
-_LAST_MICRO = to_micros(EPOCH.replace(year=9999, month=12, day=31, hour=23, minute=59, second=59)) + 999_999
+FIRST_MICRO = to_micros(EPOCH.replace(year=1))
+LAST_MICRO = to_micros(EPOCH.replace(year=9999, month=12, day=31, hour=23, minute=59, second=59)) + 999_999
 
 
 class NumberLiteral(str):
@@ -78,7 +78,7 @@ def json_moment(value: object) -> int:
 
 def is_in_calendar(micros: int) -> bool:
     """Whether a count of microseconds has a date in UTC, as every parsed moment does."""
-    return _FIRST_MICRO <= micros <= _LAST_MICRO
+    return FIRST_MICRO <= micros <= LAST_MICRO
 
 
 def _kind(value: object) -> str:

@@ -18,7 +18,7 @@ from service.ingest import CorrectionResult, IngestResult
 Shape = dict[str, Any]
 REF = "#/components/schemas/{name}"
 _EVERY_FORM = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt]([01][0-9]|2[0-3]):[0-9]{2}(:[0-9]{2}(\.[0-9]{1,6})?)?"
-_WITH_OFFSET = r"([Zz]|[+-][0-9]{2}:[0-9]{2})$"
+_WITH_OFFSET = r"([Zz]|[+-][0-9]{2}:[0-5][0-9])$"
 
 
 def ref(name: str) -> Shape:
