@@ -78,6 +78,10 @@ class EventBatch:
             bool(self.says_known_at[place]),
         )
 
+    def rows(self) -> list[Event]:
+        """All of them."""
+        return [self.row(place) for place in range(len(self))]
+
     def select(self, places: Sequence[int]) -> "EventBatch":
         """The rows at these places."""
         return EventBatch(

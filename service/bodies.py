@@ -64,13 +64,13 @@ def decode_json(text: str) -> Any:
     return value
 
 
-def decode_rows(text: str) -> list[tuple[Any, str]] | tuple[Any, str]:
+def decode_rows(text: str) -> list[tuple[Any, str]]:
     """The rows of an array, or the one value that is there, each with its source text. Raises HTTPException 400."""
     at = _skip(text, 0)
     if text[at : at + 1] != "[":
         value, end = _decode_at(text, at)
         _expect_end(text, end)
-        return value, text[at:end]
+        return [(value, text[at:end])]
     rows: list[tuple[Any, str]] = []
     at = _skip(text, at + 1)
     while rows or text[at : at + 1] != "]":

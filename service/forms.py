@@ -5,18 +5,28 @@ released. Until then producers may send events in either form; each is stored un
 `contracts.forms` says how fits read them. From that release on only the new form is taken.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 
 from sqlalchemy import Connection
 
-from contracts.batches import Event
+from contracts.batches import Event, EventBatch
 from contracts.catalog import Schema, find_form, find_task, list_tasks
-from contracts.events import Outcome, append_events
+from contracts.events import Outcome, append_batch
 from service.follower import Follower, only_task
 from service.rows import Refusal, RowRules, compile_rules
 
-Judged = tuple[Schema, Event | Refusal]
+# What the rules of a task make of the rows of a request.
+Read = Callable[[RowRules], EventBatch | Sequence[Event | Refusal]]
+
+
+@dataclass(frozen=True)
+class Judged:
+    """Rows by their places in a request: those that a schema takes, for each schema that takes any, and the others."""
+
+    taken: Sequence[tuple[Schema, Sequence[int], EventBatch]]
+    refused: Mapping[int, Refusal]
 
 
 def find_schemas(connection: Connection, follower: Follower, task: str | None) -> list[Schema]:
@@ -33,13 +43,29 @@ def find_schemas(connection: Connection, follower: Follower, task: str | None) -
     return [newest] if older is None else [newest, older]
 
 
-def judge(schemas: Sequence[Schema], read: Callable[[RowRules], Sequence[Event | Refusal]]) -> list[Judged]:
-    """Each row with the first schema that takes it; with the newest and its faults where none does."""
+def judge(schemas: Sequence[Schema], read: Read) -> Judged:
+    """Each row with the first schema that takes it; a refusal has the faults that the newest finds."""
+    rows = read(compile_rules(schemas[0].task))
+    if isinstance(rows, EventBatch):
+        return Judged([(schemas[0], range(len(rows)), rows)], {})
+    return arrange(_judge_again(schemas, rows, read))
+
+
+def judge_one(schemas: Sequence[Schema], read: Read) -> tuple[Schema, Event | Refusal]:
+    """The one row that there is, with the first schema that takes it, else the newest."""
+    ((schema, row),) = _judge_again(schemas, _each(read(compile_rules(schemas[0].task))), read)
+    return schema, row
+
+
+def _judge_again(
+    schemas: Sequence[Schema], rows: Sequence[Event | Refusal], read: Read
+) -> list[tuple[Schema, Event | Refusal]]:
+    """What the newest has refused is judged by the others."""
     newest, *others = schemas
-    judged: list[Judged] = [(newest, row) for row in read(compile_rules(newest.task))]
+    judged: list[tuple[Schema, Event | Refusal]] = [(newest, row) for row in rows]
     for schema in others:
         if any(isinstance(row, Refusal) for _, row in judged):
-            again = read(compile_rules(schema.task))
+            again = _each(read(compile_rules(schema.task)))
             judged = [
                 (schema, other) if isinstance(one[1], Refusal) and isinstance(other, Event) else one
                 for one, other in zip(judged, again, strict=True)
@@ -47,15 +73,30 @@ def judge(schemas: Sequence[Schema], read: Callable[[RowRules], Sequence[Event |
     return judged
 
 
-def append(connection: Connection, rows: Sequence[tuple[Schema, Event]], received_at: datetime) -> list[Outcome]:
-    """Store rows, those of each schema together; what became of each, in their order."""
-    if len({schema.schema_id for schema, _ in rows}) == 1:
-        return append_events(connection, rows[0][0], [row for _, row in rows], received_at)
-    outcomes: dict[int, Outcome] = {}
-    by_schema: dict[int, list[int]] = {}
-    for place, (schema, _) in enumerate(rows):
-        by_schema.setdefault(schema.schema_id, []).append(place)
-    for _, places in sorted(by_schema.items()):
-        stored = append_events(connection, rows[places[0]][0], [rows[place][1] for place in places], received_at)
-        outcomes.update(zip(places, stored, strict=True))
-    return [outcomes[place] for place in range(len(rows))]
+def _each(rows: EventBatch | Sequence[Event | Refusal]) -> Sequence[Event | Refusal]:
+    return rows.rows() if isinstance(rows, EventBatch) else rows
+
+
+def arrange(rows: Sequence[tuple[Schema, Event | Refusal]]) -> Judged:
+    """Rows in their order, as columns of each schema."""
+    taken: dict[int, tuple[Schema, list[int], list[Event]]] = {}
+    refused: dict[int, Refusal] = {}
+    for place, (schema, row) in enumerate(rows):
+        if isinstance(row, Refusal):
+            refused[place] = row
+        else:
+            _, places, events = taken.setdefault(schema.schema_id, (schema, [], []))
+            places.append(place)
+            events.append(row)
+    # Schemas in one order, so that two transactions wait for each other but never cross.
+    parts = [(schema, places, EventBatch.of(events)) for _, (schema, places, events) in sorted(taken.items())]
+    return Judged(parts, refused)
+
+
+def append(connection: Connection, judged: Judged, received_at: datetime) -> list[tuple[str, Outcome] | Refusal]:
+    """Store what is taken; in the order of the rows, the id of each and what became of it, or why it is refused."""
+    found: dict[int, tuple[str, Outcome] | Refusal] = {**judged.refused}
+    for schema, places, batch in judged.taken:
+        outcomes = append_batch(connection, schema, batch, received_at)
+        found.update(zip(places, zip(batch.event_ids, outcomes, strict=True), strict=True))
+    return [found[place] for place in range(len(found))]

@@ -18,12 +18,11 @@ from sqlalchemy import Connection
 from starlette.requests import Request
 from starlette.responses import Response
 
-from contracts.batches import Event
 from contracts.catalog import Schema
 from contracts.errors import Conflict, Fault, InvalidInput, Unavailable
 from contracts.events import Correction, correct_event, record_rejections
 from service.follower import Follower
-from service.forms import Judged, append, find_schemas, judge
+from service.forms import Judged, append, find_schemas, judge, judge_one
 from service.metrics import Metrics
 from service.problems import problem_of
 from service.queries import takes_only
@@ -152,7 +151,7 @@ def _correct(
     """The work of one correction inside its transaction; the rejection it keeps outlives the refusal."""
 
     def work(connection: Connection) -> tuple[Correction | Literal["rejected"], Response]:
-        ((schema, row),) = judge(find(connection), lambda rules: [rules.read_correction(body, event_id)])
+        schema, row = judge_one(find(connection), lambda rules: [rules.read_correction(body, event_id)])
         if isinstance(row, Refusal):
             record_rejections(connection, schema.task_id, [rejection_of(row)], received_at)
             return "rejected", problem_of(InvalidInput(row.faults))
@@ -184,17 +183,16 @@ def _ingest(
 
     def work(connection: Connection) -> tuple[Counts, Response]:
         schemas = find(connection)
-        judged = judge(schemas, lambda rules: rules.read_events(body, max_rows)[0])
-        rows = [row for _, row in judged]
-        refusals = [row for row in rows if isinstance(row, Refusal)]
-        record_rejections(connection, schemas[0].task_id, [rejection_of(row) for row in refusals], received_at)
-        if atomic and refusals:
-            return {"rejected": len(refusals)}, problem_of(InvalidInput(_locate(rows)))
+        judged = judge(schemas, lambda rules: rules.read_events(body, max_rows))
+        refused = judged.refused
+        record_rejections(connection, schemas[0].task_id, [*map(rejection_of, refused.values())], received_at)
+        if atomic and refused:
+            return {"rejected": len(refused)}, problem_of(InvalidInput(_locate(refused)))
         results = _append(connection, judged, received_at, atomic)
         for status, problem in _WHOLE.items():
-            refused = [result.event_id for result in results if result.status == status]
-            if atomic and refused:
-                return {status: len(refused)}, problem_of(problem(refused))
+            against = [result.event_id for result in results if result.status == status]
+            if atomic and against:
+                return {status: len(against)}, problem_of(problem(against))
         return Counter(result.status for result in results), _answer(results)
 
     return work
@@ -222,9 +220,8 @@ def _append_lines(
 ) -> Callable[[Connection], list[RowResult]]:
     def work(connection: Connection) -> list[RowResult]:
         schemas = find(connection)
-        judged = judge(schemas, lambda rules: [rules.read_line(line) for _, line in chunk])
-        refusals = [rejection_of(row) for _, row in judged if isinstance(row, Refusal)]
-        record_rejections(connection, schemas[0].task_id, refusals, received_at)
+        judged = judge(schemas, lambda rules: rules.read_lines([line for _, line in chunk]))
+        record_rejections(connection, schemas[0].task_id, [*map(rejection_of, judged.refused.values())], received_at)
         results = _append(connection, judged, received_at, False)
         return [
             msgspec.structs.replace(result, line=number) for (number, _), result in zip(chunk, results, strict=True)
@@ -233,14 +230,11 @@ def _append_lines(
     return work
 
 
-def _append(connection: Connection, judged: Sequence[Judged], received_at: datetime, whole: bool) -> list[RowResult]:
+def _append(connection: Connection, judged: Judged, received_at: datetime, whole: bool) -> list[RowResult]:
     """Store the valid rows; where `whole` and any is in conflict or erased, none of them."""
     savepoint = connection.begin_nested() if whole else None
-    accepted = [(schema, row) for schema, row in judged if isinstance(row, Event)]
-    outcomes = iter(append(connection, accepted, received_at))
-    results = [
-        RowResult(row.event_id, next(outcomes)) if isinstance(row, Event) else _refused(row) for _, row in judged
-    ]
+    stored = append(connection, judged, received_at)
+    results = [_refused(one) if isinstance(one, Refusal) else RowResult(*one) for one in stored]
     if savepoint is not None and any(result.status in _WHOLE for result in results):
         savepoint.rollback()
     return results
@@ -266,13 +260,10 @@ def _erased(event_ids: Sequence[str | None]) -> Conflict:
 _WHOLE: dict[Status, Callable[[Sequence[str | None]], Conflict]] = {"conflict": _conflict, "erased": _erased}
 
 
-def _locate(rows: Sequence[Event | Refusal]) -> list[Fault]:
+def _locate(refused: Mapping[int, Refusal]) -> list[Fault]:
     """Faults of all refused rows of an array, each with its row's place."""
     return [
-        Fault(f"events[{place}].{fault.field}", fault.reason)
-        for place, row in enumerate(rows)
-        if isinstance(row, Refusal)
-        for fault in row.faults
+        Fault(f"events[{place}].{fault.field}", fault.reason) for place, row in refused.items() for fault in row.faults
     ]
 
 

@@ -6,6 +6,7 @@ written (`NumberLiteral`) and it is judged once, here.
 
 import math
 import re
+from collections.abc import Collection
 
 from contracts.clock import EPOCH, parse_moment, to_micros
 from contracts.task import MAX_TEXT, PRINTABLE
@@ -67,6 +68,13 @@ def json_text(value: object, longest: int = MAX_TEXT) -> str:
     if not _PRINTABLE.match(value):
         raise ValueError("holds a control character or a lone surrogate")
     return value
+
+
+def are_texts(values: Collection[str]) -> bool:
+    """Whether `json_text` takes them all."""
+    if not values:
+        return True
+    return "" not in values and max(map(len, values)) <= MAX_TEXT and bool(_PRINTABLE.match("".join(values)))
 
 
 def json_moment(value: object) -> int:

@@ -1,8 +1,8 @@
 """The one validation of rows, compiled from a task, for all three entrances: GET and POST /predict, and /events.
 
-`RowRules` first tries the quick way (`service.structs`); where that has a doubt, or for a query string, every value
-is judged by itself and all faults of a row are reported at once, each with its field. A feature's field is
-`features.<name>` in every entrance; rows of a batch carry their place, as in `rows[3].features.distance`.
+`RowRules` first tries the quick ways (`service.structs`, `service.event_structs`); where they have a doubt, or for a
+query string, every value is judged by itself and all faults of a row are reported at once, each with its field. A
+feature's field is `features.<name>` in every entrance; rows of a batch carry their place: `rows[3].features.distance`.
 """
 
 import math
@@ -14,11 +14,12 @@ from typing import Any, Literal, TypeVar
 
 from starlette.exceptions import HTTPException
 
-from contracts.batches import Event
+from contracts.batches import Event, EventBatch
 from contracts.clock import MICROSECOND
 from contracts.errors import Fault, InvalidInput
 from contracts.task import Task
 from service.bodies import JsonObject, decode_json, decode_rows, decode_text, limit_values
+from service.event_structs import EventStructs, compile_event_structs
 from service.literals import NumberLiteral, is_in_calendar, json_moment, json_number, json_text
 from service.options import NAMES
 from service.structs import AT_OF_MANY, AT_OF_ROW, Questions, Row, RowStructs, compile_structs
@@ -48,6 +49,7 @@ class RowRules:
 
     task: Task
     structs: RowStructs
+    events: EventStructs
     kinds: Mapping[str, Literal["number", "category"]]
 
     def read_query(self, pairs: Iterable[tuple[str, str]], found: Sequence[Fault] = ()) -> Row:
@@ -71,34 +73,24 @@ class RowRules:
         _raise_any(faults)
         return Row(micros, numbers, categories)
 
-    def read_events(self, body: bytes, max_rows: int) -> tuple[list[Event | Refusal], bool]:
-        """Events and refused rows in their order, and whether the body was an array.
+    def read_events(self, body: bytes, max_rows: int) -> EventBatch | list[Event | Refusal]:
+        """The events of an object or an array: columns where none is doubtful, else each row in its order.
 
         Raises HTTPException: 400 where the body is not JSON at all, 413 for more than `max_rows` or their values.
         """
         self._limit_values(body, max_rows)
-        is_array = body.lstrip()[:1] == b"["
-        accepted = self.structs.accept_events(body)
-        if accepted is not None:
-            _limit_rows(len(accepted), max_rows)
-            return [*accepted], is_array
+        batch = self.events.accept_body(body)
+        if batch is not None:
+            _limit_rows(len(batch), max_rows)
+            return batch
         rows = decode_rows(decode_text(body))
-        if isinstance(rows, tuple):
-            rows = [rows]
         _limit_rows(len(rows), max_rows)
-        return [self._judge_event(value, payload) for value, payload in rows], is_array
+        return [self._judge_event(value, payload) for value, payload in rows]
 
-    def read_line(self, line: bytes) -> Event | Refusal:
-        """The event that one line of a stream is; one that is not JSON is refused like any other."""
-        accepted = self.structs.accept_events(line) if line.lstrip()[:1] == b"{" else None
-        if accepted is not None:
-            return accepted[0]
-        payload = line.decode("utf-8", "backslashreplace")
-        try:
-            self._limit_values(line, 1)
-            return self._judge_event(decode_json(decode_text(line)), payload)
-        except HTTPException as error:
-            return Refusal(None, (Fault("event", error.detail),), payload)
+    def read_lines(self, lines: Sequence[bytes]) -> EventBatch | list[Event | Refusal]:
+        """The same of the lines of a stream; one that is not JSON is refused like any other."""
+        batch = self.events.accept_lines(lines)
+        return [self._judge_line(line) for line in lines] if batch is None else batch
 
     def read_correction(self, body: bytes, event_id: str) -> Event | Refusal:
         """One event, judged as `read_events` does; its `event_id` may be left out, or is this one.
@@ -126,6 +118,14 @@ class RowRules:
         if not questions.rows:
             raise InvalidInput([Fault("rows", "holds no row")])
         return questions
+
+    def _judge_line(self, line: bytes) -> Event | Refusal:
+        payload = line.decode("utf-8", "backslashreplace")
+        try:
+            self._limit_values(line, 1)
+            return self._judge_event(decode_json(decode_text(line)), payload)
+        except HTTPException as error:
+            return Refusal(None, (Fault("event", error.detail),), payload)
 
     def _limit_values(self, body: bytes, max_rows: int) -> None:
         limit_values(body, max(_ALWAYS_READ, max_rows * (len(self.kinds) + _MORE_VALUES_PER_ROW)))
@@ -238,7 +238,8 @@ class RowRules:
 @lru_cache(maxsize=64)
 def compile_rules(task: Task) -> RowRules:
     """The rules of a task's rows; compiled once for equal tasks."""
-    return RowRules(task, compile_structs(task), {feature.name: feature.kind for feature in task.features})
+    kinds = {feature.name: feature.kind for feature in task.features}
+    return RowRules(task, compile_structs(task), compile_event_structs(task), kinds)
 
 
 def _judge(judge: Callable[[object], T], value: object, field: str, faults: list[Fault]) -> T | None:

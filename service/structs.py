@@ -1,12 +1,11 @@
-"""The quick way to accept rows: msgspec structs and decoders compiled from a task.
+"""The quick way to accept questions: msgspec structs and decoders compiled from a task.
 
 A body or query is accepted here only where nothing about it is doubtful; in any doubt the answer is None, and
 `service.rows` judges it value by value and finds the words. What is accepted here is accepted there with the same
-values.
+values. Events have theirs in `service.event_structs`.
 """
 
 import math
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -14,16 +13,14 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from contracts.batches import Event
-from contracts.clock import MICROSECOND, parse_moment
+from contracts.clock import parse_moment
 from contracts.task import MAX_TEXT, PRINTABLE, Feature, Task
-from service.literals import EXACT_INTEGER, is_in_calendar
+from service.literals import EXACT_INTEGER, are_texts
 
 _Text = Annotated[str, Meta(min_length=1, max_length=MAX_TEXT, pattern=PRINTABLE)]
 # What may have been a large integer, rounded already, is in doubt.
 _Number = Annotated[float, Meta(gt=-EXACT_INTEGER, lt=EXACT_INTEGER)]
 _NAN = math.nan
-_PRINTABLE = re.compile(PRINTABLE)
 _DECODE_NUMBERS = msgspec.json.Decoder(list[float]).decode
 AT_OF_ROW, AT_OF_MANY = "rows[{}].at", "at[{}]"
 
@@ -44,8 +41,12 @@ class Questions:
     at_field: str
 
 
-class _Doubt(Exception):
+class Doubt(Exception):
     """Something that only the judge in `service.rows` can decide."""
+
+
+# What a decoder or a law says of a body about which there is doubt.
+DOUBTFUL = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, ValueError, Doubt)
 
 
 @dataclass(frozen=True)
@@ -56,13 +57,8 @@ class RowStructs:
     categories: tuple[str, ...]
     required: frozenset[str]
     parameters: frozenset[str]
-    label_delay: int
-    classes: frozenset[str] | None
-    has_text_label: bool
     always_given: bool
     quotes_per_row: int
-    one_event: msgspec.json.Decoder[Any]
-    many_events: msgspec.json.Decoder[Any]
     questions: msgspec.json.Decoder[Any]
 
     def accept_query(self, given: Mapping[str, str]) -> Row | None:
@@ -76,22 +72,8 @@ class RowStructs:
                 _parse_numbers([given.get(name) for name in self.numbers]),
                 _require_texts([given.get(name) for name in self.categories]),
             )
-        except (msgspec.MsgspecError, ValueError, _Doubt):
+        except DOUBTFUL:
             return None
-
-    def accept_events(self, body: bytes) -> list[Event] | None:
-        """The events of an object or array; None where the body must be judged."""
-        try:
-            given = self.many_events.decode(body) if body.lstrip()[:1] == b"[" else [self.one_event.decode(body)]
-            quotes = 0
-            events = []
-            for one in given:
-                event, its_quotes = self._event(one)
-                events.append(event)
-                quotes += its_quotes
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, ValueError, _Doubt):
-            return None
-        return events if quotes == _count_quotes(body) else None
 
     def accept_questions(self, body: bytes) -> Questions | None:
         """The questions of a body of /predict; None where the body must be judged."""
@@ -112,27 +94,9 @@ class RowStructs:
                     numbers, categories, its_quotes = self._features(one.features)
                     rows.append(Row(parse_moment(one.at) if isinstance(one.at, str) else None, numbers, categories))
                     quotes += its_quotes + 2 + (0 if one.at is UNSET else 2 if one.at is None else 4)
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, ValueError, _Doubt):
+        except DOUBTFUL:
             return None
-        return Questions(rows, at_field) if quotes == _count_quotes(body) else None
-
-    def _event(self, given: Any) -> tuple[Event, int]:
-        numbers, categories, quotes = self._features(given.features)
-        at = parse_moment(given.at)
-        known = given.known_at
-        if known is UNSET and self.label_delay == 0:
-            known_at = at
-        else:
-            known_at = parse_moment(known) if isinstance(known, str) else at + self.label_delay
-            if known_at < at or not is_in_calendar(known_at):
-                raise _Doubt
-        label = given.label
-        if not self.has_text_label:
-            label = repr(label + 0.0)
-        elif self.classes is not None and label not in self.classes:
-            raise _Doubt
-        quotes += 12 + 2 * self.has_text_label + (0 if known is UNSET else 2 if known is None else 4)
-        return Event(given.event_id, at, known_at, numbers, categories, label, isinstance(known, str)), quotes
+        return Questions(rows, at_field) if quotes == count_quotes(body) else None
 
     def _features(self, given: Any) -> tuple[tuple[float, ...], tuple[str, ...], int]:
         """Numbers, categories, and how many quotation marks their names and texts take."""
@@ -159,18 +123,6 @@ def compile_structs(task: Task) -> RowStructs:
         gc=False,
         kw_only=True,
     )
-    event = msgspec.defstruct(
-        "GivenEvent",
-        [
-            ("event_id", _Text),
-            ("at", str),
-            ("features", features),
-            ("label", _Text if task.is_classification else _Number),
-            ("known_at", str | None | UnsetType, UNSET),
-        ],
-        forbid_unknown_fields=True,
-        gc=False,
-    )
     row = msgspec.defstruct(
         "GivenRow",
         [("features", features), ("at", str | None | UnsetType, UNSET)],
@@ -193,13 +145,8 @@ def compile_structs(task: Task) -> RowStructs:
         categories=tuple(names[len(task.numbers) :]),
         required=frozenset(feature.name for feature in ordered if not feature.optional),
         parameters=frozenset([*names, "at"]),
-        label_delay=task.label_delay // MICROSECOND,
-        classes=None if task.target.classes is None else frozenset(task.target.classes),
-        has_text_label=task.is_classification,
         always_given=not any(feature.optional for feature in ordered),
         quotes_per_row=2 * len(ordered) + 2 * len(task.categories),
-        one_event=msgspec.json.Decoder(event),
-        many_events=msgspec.json.Decoder(list[event]),  # type: ignore[valid-type]
         questions=msgspec.json.Decoder(question),
     )
 
@@ -214,12 +161,12 @@ def _parse_numbers(literals: Sequence[str | None]) -> tuple[float, ...]:
     given = [literal for literal in literals if literal is not None]
     text = ",".join(given)
     if text and text.split(None, 1) != [text]:
-        raise _Doubt  # JSON allows white space around a number
+        raise Doubt  # JSON allows white space around a number
     found = _DECODE_NUMBERS(f"[{text}]")
     if len(found) != len(given):
-        raise _Doubt
+        raise Doubt
     if found and not -EXACT_INTEGER < min(found) <= max(found) < EXACT_INTEGER:
-        raise _Doubt
+        raise Doubt
     if len(given) == len(literals):
         return tuple([number + 0.0 for number in found])
     numbers = iter(found)
@@ -229,8 +176,8 @@ def _parse_numbers(literals: Sequence[str | None]) -> tuple[float, ...]:
 def _require_texts(texts: Sequence[str | None]) -> tuple[str, ...]:
     """Texts that any store and log can hold, "" for None."""
     given = [text for text in texts if text is not None]
-    if "" in given or (given and max(map(len, given)) > MAX_TEXT) or not _PRINTABLE.match("".join(given)):
-        raise _Doubt
+    if not are_texts(given):
+        raise Doubt
     return tuple(given) if len(given) == len(texts) else tuple(["" if text is None else text for text in texts])
 
 
@@ -238,7 +185,7 @@ def _without_minus_zero(numbers: tuple[float, ...]) -> tuple[float, ...]:
     return tuple([number + 0.0 for number in numbers]) if 0.0 in numbers else numbers
 
 
-def _count_quotes(body: bytes) -> int:
+def count_quotes(body: bytes) -> int:
     """How many quotation marks delimit names and texts: more than the values explain where a name is given twice."""
     if b"\\" in body:
         body = body.replace(b"\\\\", b"").replace(b'\\"', b"")

@@ -14,12 +14,12 @@ import anyio
 from sqlalchemy import Connection
 from starlette.exceptions import HTTPException
 
-from contracts.batches import Event
+from contracts.batches import Event, EventBatch
 from contracts.catalog import Schema
 from contracts.errors import MorrowError, Unavailable
-from contracts.events import Outcome, Rejection, record_rejections
-from service.forms import append, judge
-from service.rows import Refusal, RowRules
+from contracts.events import Outcome, Rejection, append_batch, record_rejections
+from service.forms import append, arrange, judge_one
+from service.rows import Refusal, RowRules, compile_rules
 from service.store import Store
 
 MAX_GROUP = 500
@@ -87,33 +87,47 @@ class Writer:
 
     def _append(self, connection: Connection, group: Sequence[Waiting]) -> list[_Found]:
         """The id and the outcome of each of a group."""
-        schemas: dict[str | None, Sequence[Schema]] = {}
-        found: list[_Found] = []
-        accepted: dict[int, list[tuple[int, Schema, Event]]] = {}
         now = self._clock()
+        known: dict[str | None, Sequence[Schema]] = {}
+        asked: dict[int, tuple[Sequence[Schema], list[int]]] = {}
+        found: dict[int, _Found] = {}
         for place, one in enumerate(group):
             try:
-                schemas[one.task] = schemas.get(one.task) or self._find_schemas(connection, one.task)
-                ((schema, row),) = judge(schemas[one.task], partial(_read_event, one.body))
-            except (MorrowError, HTTPException) as error:
-                found.append(("", error))
+                schemas = known[one.task] = known.get(one.task) or self._find_schemas(connection, one.task)
+            except MorrowError as error:
+                found[place] = ("", error)
                 continue
-            if isinstance(row, Refusal):
-                found.append(("", row))
-                record_rejections(connection, schema.task_id, [rejection_of(row)], now)
-            else:
-                found.append((row.event_id, None))
-                accepted.setdefault(schema.task_id, []).append((place, schema, row))
+            asked.setdefault(schemas[0].task_id, (schemas, []))[1].append(place)
         # Tasks in one order, so that two processes wait for each other but never cross.
-        for _, rows in sorted(accepted.items()):
-            outcomes = append(connection, [(schema, row) for _, schema, row in rows], now)
-            for (place, _, row), outcome in zip(rows, outcomes, strict=True):
-                found[place] = (row.event_id, outcome)
-        return found
+        for _, (schemas, places) in sorted(asked.items()):
+            bodies = [group[place].body for place in places]
+            found.update(zip(places, _append_bodies(connection, schemas, bodies, now), strict=True))
+        return [found[place] for place in range(len(group))]
 
 
-def _read_event(body: bytes, rules: RowRules) -> list[Event | Refusal]:
-    return rules.read_events(body, 1)[0]
+def _append_bodies(
+    connection: Connection, schemas: Sequence[Schema], bodies: Sequence[bytes], received_at: datetime
+) -> list[_Found]:
+    """Bodies of one task: all at once where none is doubtful, else each is judged by itself."""
+    batch = compile_rules(schemas[0].task).events.accept_lines(bodies)
+    if batch is not None:
+        return [*zip(batch.event_ids, append_batch(connection, schemas[0], batch, received_at), strict=True)]
+    found: dict[int, _Found] = {}
+    rows: dict[int, tuple[Schema, Event | Refusal]] = {}
+    for place, body in enumerate(bodies):
+        try:
+            rows[place] = judge_one(schemas, partial(_read_event, body))
+        except (MorrowError, HTTPException) as error:
+            found[place] = ("", error)
+    judged = arrange([*rows.values()])
+    record_rejections(connection, schemas[0].task_id, [*map(rejection_of, judged.refused.values())], received_at)
+    for place, one in zip(rows, append(connection, judged, received_at), strict=True):
+        found[place] = ("", one) if isinstance(one, Refusal) else one
+    return [found[place] for place in range(len(bodies))]
+
+
+def _read_event(body: bytes, rules: RowRules) -> EventBatch | list[Event | Refusal]:
+    return rules.read_events(body, 1)
 
 
 def rejection_of(row: Refusal) -> Rejection:
