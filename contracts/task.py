@@ -203,7 +203,9 @@ class Training(Spec):
     time_width: int = Field(8, ge=1, le=256, description="entries m of Time2Vec")
     time_linear: int = Field(1, ge=0, description="linear entries m_p of Time2Vec")
     trelu_width: int = Field(8, ge=1, le=256, description="hidden units of a TReLU's nets")
-    batch_size: int = Field(1024, ge=1, description="rows of a minibatch")
+    batch_size: int = Field(
+        1024, ge=1, description="rows of a minibatch; some thousands of rows in all learn better from 64"
+    )
     rows_per_epoch: int = Field(65_536, ge=1, description="cap on the rows of one epoch; drawn afresh each epoch")
     pretrain_epochs: int = Field(10, ge=0, description="epochs on all windows together, which come first")
     pretrain_rate: float = Field(3e-3, gt=0, description="learning rate of these")

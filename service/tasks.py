@@ -40,6 +40,7 @@ from service.status import (
     describe_standing,
     describe_workers,
     warn,
+    warn_of_fit,
     warn_of_version,
 )
 from service.store import Store
@@ -111,6 +112,7 @@ def tasks_router(store: Store, follower: Follower, siblings: Siblings, settings:
                 "next_cycle": next_cycle(schema.task, to_micros(now)),
                 "warnings": [
                     *warn(schema.task, cycle_limit, forecaster.manifest.horizon if forecaster else None),
+                    *(warn_of_fit(forecaster.task.training, forecaster.manifest.num_rows) if forecaster else ()),
                     *warn_of_version(forecaster, standing),
                 ],
             }

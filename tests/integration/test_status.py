@@ -239,7 +239,7 @@ async def test_metrics_tell_the_same_without_asking_the_database(
     note(engine, schema, "7", "close", valid_until=CUTOFF)
     run_cycle(engine, schema, CUTOFF, "held", "suspect", verdict={"better_method": better})
     with anyio.fail_after(20):
-        while not (await read_metrics(client, task)).get(f'morrow_held{{task="{task}"}}'):
+        while 'morrow_better_method{method="gbdt"}' not in await read_metrics(client, task):
             await anyio.sleep(0.03)
     with engine.begin() as blocker:
         for table in ("tasks", "releases", "cycles", "error_cells"):
@@ -251,6 +251,7 @@ async def test_metrics_tell_the_same_without_asking_the_database(
     assert found['morrow_realised_error{age="0"}'] == 0.9
     assert found[f'morrow_horizon_closed{{task="{task}"}}'] == 1
     assert found['morrow_better_method{method="gbdt"}'] == 1
+    assert found[f'morrow_held{{task="{task}"}}'] == 1
     assert found[f'morrow_cycles_failed{{task="{task}"}}'] == 0
     age = (datetime.now(UTC) - NOW).total_seconds()
     assert found[f'morrow_seconds_since_release{{task="{task}"}}'] == pytest.approx(age, abs=60)
