@@ -7,7 +7,7 @@ other. As there, every layer maps a `Dual` to a `Dual`, so the same description 
 their rates. Every activation of the cohort is `(E, n, width)`, as in torch.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import onnx
@@ -15,10 +15,9 @@ import onnx
 from trainer.dataset import Encoder
 from trainer.heads import answer_classes, answer_values
 from trainer.inputs import look_up, read_columns
-from trainer.layers import TReLU
 from trainer.network import CohortNetwork
-from trainer.nodes import DOUBLE, FLOAT, INT64, STRING, Dual, Nodes, rows_of
-from trainer.weights import Affine, Weights, read_weights
+from trainer.nodes import DOUBLE, FLOAT, INT64, STRING, Constant, Dual, Nodes, rows_of
+from trainer.weights import Affine, Weights, is_gated, read_weights
 
 
 def build_graph(
@@ -61,17 +60,15 @@ def _build(
 
 def _network(nodes: Nodes, weights: Weights, with_rate: bool) -> Dual:
     """Raw outputs of the cohort, `(E, n, K)`, and their rate where it is asked for."""
-    activations = weights.network.activations
     columns = read_columns(nodes, weights.encoder, weights.waves(), with_rate)
+    gates = _gates(nodes, columns, weights)
     x = _linear(nodes, columns, weights.first(), _embeddings(nodes, weights))
-    gates = iter(_gates(nodes, columns, weights) if any(isinstance(one, TReLU) for one in activations) else [])
-    for i, activation in enumerate(activations):
-        x = x if i == 0 else _linear(nodes, x, weights.affine(f"hidden.{i}"))
-        x = _trelu(nodes, x, next(gates), next(gates)) if isinstance(activation, TReLU) else _relu(nodes, x)
-    raw = _linear(nodes, x, weights.affine("head"))
-    if with_rate and raw.rate is None:  # a time-oblivious network stands still
-        return Dual(raw.value, nodes.add("Mul", raw.value, np.float32(0)))
-    return raw
+    for activation, layer in zip(weights.network.activations, weights.rest(), strict=True):
+        x = _trelu(nodes, x, next(gates), next(gates)) if is_gated(activation) else _relu(nodes, x)
+        x = _linear(nodes, x, layer)
+    if with_rate and x.rate is None:  # a time-oblivious network stands still
+        return Dual(x.value, nodes.add("Mul", x.value, np.float32(0)))
+    return x
 
 
 def _embeddings(nodes: Nodes, weights: Weights) -> list[str]:
@@ -86,24 +83,29 @@ def _embeddings(nodes: Nodes, weights: Weights) -> list[str]:
 
 def _linear(nodes: Nodes, x: Dual, layer: Affine, beside: Sequence[str] = ()) -> Dual:
     """`x·W + b` and what else is `beside` it, held. A rate belongs to the last columns of x."""
-    weight, bias = layer.weight.astype(np.float32), layer.bias.astype(np.float32)
-    products = [nodes.add("MatMul", x.value, weight)] if x.value else []
-    value = nodes.add("Sum", *products, *beside, bias)
+    weight = nodes.hold(layer.weight.astype(np.float32))
+    terms: list[str | Constant] = [nodes.add("MatMul", x.value, weight)] if x.value else []
+    terms += beside
+    if layer.bias is not None:
+        terms.append(layer.bias.astype(np.float32))
+    value = nodes.add("Sum", *terms) if len(terms) > 1 else str(terms[0])
     if x.rate is None:
         return Dual(value, None)
-    return Dual(value, nodes.add("MatMul", x.rate, weight[:, layer.num_held :]))
+    return Dual(value, nodes.add("MatMul", x.rate, layer.weight[:, layer.num_held :].astype(np.float32)))
 
 
-def _gates(nodes: Nodes, columns: Dual, weights: Weights) -> list[Dual]:
-    """h(τ) − 1 and g(τ) of one TReLU after the other, each `(E, n, H)`."""
+def _gates(nodes: Nodes, columns: Dual, weights: Weights) -> Iterator[Dual]:
+    """Slope less one, h(τ) − 1, and threshold g(τ) of one TReLU after the other, each `(E, n, H)`."""
+    num_gates = 2 * sum(map(is_gated, weights.network.activations))
+    if num_gates == 0:
+        return
     inner, outer = weights.gates()
     both = _linear(nodes, _tanh(nodes, _linear(nodes, columns, inner)), outer)
-    sizes = np.full(len(outer.bias) // weights.num_members, weights.num_members)
-    values = nodes.add_many("Split", len(sizes), both.value, sizes, axis=0)
-    if both.rate is None:
-        return [Dual(value, None) for value in values]
-    rates = nodes.add_many("Split", len(sizes), both.rate, sizes, axis=0)
-    return [Dual(*one) for one in zip(values, rates, strict=True)]
+    sizes = nodes.hold(np.full(num_gates, weights.num_members))
+    values = nodes.add_many("Split", num_gates, both.value, sizes, axis=0)
+    rates = None if both.rate is None else nodes.add_many("Split", num_gates, both.rate, sizes, axis=0)
+    for gate, value in enumerate(values):
+        yield Dual(value, None if rates is None else rates[gate])
 
 
 def _relu(nodes: Nodes, x: Dual) -> Dual:

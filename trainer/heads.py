@@ -22,24 +22,26 @@ _SECOND = 1_000_000
 def answer_classes(nodes: Nodes, encoder: Encoder, raw: Dual, temperature: float) -> None:
     """`probabilities (n, C)`, in proportion to `p^(1/T)`, and `rate (n, C)` where raw outputs `(E, n, C)` have one."""
     shares = nodes.add("Softmax", raw.value, axis=-1)
-    value = nodes.add("ReduceMean", shares, _MEMBERS, keepdims=0)
-    rate = None
-    if raw.rate is not None:
-        rate = nodes.add("ReduceMean", _softmax_rate(nodes, shares, raw.rate), _MEMBERS, keepdims=0)
-    if temperature != 1:
-        value, rate = _temper(nodes, Dual(value, rate), np.float32(1 / temperature))
+    value = _temper(nodes, shares, temperature) if temperature != 1 else _average(nodes, shares)
     nodes.answer(value, "probabilities")
-    if rate is not None:
-        nodes.answer(nodes.add("Mul", rate, np.float32(_SECOND / encoder.clock.span)), "rate")
+    if raw.rate is None:
+        return
+    rate = _average(nodes, _softmax_rate(nodes, shares, raw.rate))
+    if temperature != 1:
+        # The tempered logits `log p / T` have the rate `p′ / (p·T)`; where p is 0, so is p′.
+        of_log = nodes.add("Div", rate, nodes.add("Max", _average(nodes, shares), _TINY))
+        rate = _softmax_rate(nodes, value, nodes.add("Mul", of_log, np.float32(1 / temperature)))
+    nodes.answer(nodes.add("Mul", rate, np.float32(_SECOND / encoder.clock.span)), "rate")
 
 
-def _temper(nodes: Nodes, p: Dual, power: np.float32) -> Dual:
-    """`softmax(log p / T)`, whose logits have the rate `p′ / (p·T)`; where p is 0, so is p′."""
-    value = nodes.add("Softmax", nodes.add("Mul", nodes.add("Log", p.value), power), axis=-1)
-    if p.rate is None:
-        return Dual(value, None)
-    of_log = nodes.add("Div", p.rate, nodes.add("Max", p.value, _TINY))
-    return Dual(value, _softmax_rate(nodes, value, nodes.add("Mul", of_log, power)))
+def _average(nodes: Nodes, of_members: str) -> str:
+    return nodes.add("ReduceMean", of_members, _MEMBERS, keepdims=0)
+
+
+def _temper(nodes: Nodes, shares: str, temperature: float) -> str:
+    """`softmax(log p / T)`. It is that of `log Σ p_e` too: a factor of all classes is none."""
+    of_sum = nodes.add("ReduceLogSum", shares, _MEMBERS, keepdims=0)
+    return nodes.add("Softmax", nodes.add("Mul", of_sum, np.float32(1 / temperature)), axis=-1)
 
 
 def _softmax_rate(nodes: Nodes, shares: str, rate: str) -> str:

@@ -8,7 +8,7 @@ Columns, D = p + p + K + 1:
 
     p    numbers, standardised and clipped
     p    1.0 where a number is missing; absent where all must be given
-    K    waves, `sin(rate·lead + phase)`: the calendar's, and then those of each member's Time2Vec
+    K    waves, `sin(rate·lead + phase)`: a constant 1, the calendar's, and those of each member's Time2Vec
     1    the lead `at − cutoff` in microseconds; it and the waves are absent from a time-oblivious network
 """
 
@@ -32,13 +32,14 @@ class Waves:
 
 
 def join_waves(encoder: Encoder, frequency: NDArray[np.float64], phase: NDArray[np.float64]) -> Waves:
-    """The calendar's waves, a cosine being the sine of a quarter of a turn more, and others `(k,)`, per span."""
+    """One that stands still at 1, the calendar's, cosines as sines a quarter ahead, and others `(k,)`, per span."""
     periods = np.repeat(np.array([PERIODS[name] for name in encoder.calendar], np.int64), 2)
-    quarters = np.tile(np.array([0.0, math.pi / 2]), len(encoder.calendar))
+    quarter = math.pi / 2
+    begun = encoder.cutoff % periods * (2 * math.pi / periods) + np.tile([0.0, quarter], len(encoder.calendar))
     return Waves(
-        rates=np.concatenate([2 * math.pi / periods, frequency / encoder.clock.span]),
-        phases=np.concatenate([encoder.cutoff % periods * (2 * math.pi / periods) + quarters, phase]),
-        num_held=len(periods),
+        rates=np.concatenate([[0.0], 2 * math.pi / periods, frequency / encoder.clock.span]),
+        phases=np.concatenate([[quarter], begun, phase]),
+        num_held=1 + len(periods),
     )
 
 
@@ -51,26 +52,22 @@ def read_columns(nodes: Nodes, encoder: Encoder, waves: Waves | None, with_rate:
     if waves is not None:
         since = nodes.add("Cast", nodes.add("Sub", "at", np.int64(encoder.cutoff)), to=DOUBLE)
         lead = nodes.add("Unsqueeze", since, np.array([1]))
-        angles = nodes.add("Gemm", lead, waves.rates[None], waves.phases) if len(waves.rates) else None
-        columns += [lead] if angles is None else [nodes.add("Sin", angles), lead]
+        angles = nodes.add("Gemm", lead, waves.rates[None], waves.phases)
+        columns += [nodes.add("Sin", angles), lead]
         rate = _rate(nodes, encoder, waves, lead, angles) if with_rate else None
     if not columns:
         return Dual("", None)
-    return Dual(nodes.add("Cast", _beside(nodes, columns), to=FLOAT), rate)
+    together = nodes.add("Concat", *columns, axis=1) if len(columns) > 1 else columns[0]
+    return Dual(nodes.add("Cast", together, to=FLOAT), rate)
 
 
-def _rate(nodes: Nodes, encoder: Encoder, waves: Waves, lead: str, angles: str | None) -> str:
+def _rate(nodes: Nodes, encoder: Encoder, waves: Waves, lead: str, angles: str) -> str:
     """∂/∂u of waves and lead; u is the lead over the span."""
     span = encoder.clock.span
-    columns = [nodes.add("Add", nodes.add("Mul", lead, np.float64(0)), np.float64(span))]
-    if angles is not None:
-        moving = np.where(np.arange(len(waves.rates)) < waves.num_held, 0, waves.rates * span)
-        columns.insert(0, nodes.add("Mul", nodes.add("Cos", angles), moving))
-    return nodes.add("Cast", _beside(nodes, columns), to=FLOAT)
-
-
-def _beside(nodes: Nodes, columns: list[str]) -> str:
-    return nodes.add("Concat", *columns, axis=1) if len(columns) > 1 else columns[0]
+    of_angles = np.where(np.arange(len(waves.rates)) < waves.num_held, 0, waves.rates * span)
+    of_waves = nodes.add("Mul", nodes.add("Cos", angles), of_angles)
+    of_lead = nodes.add("Add", nodes.add("Mul", lead, np.float64(0)), np.float64(span))
+    return nodes.add("Cast", nodes.add("Concat", of_waves, of_lead, axis=1), to=FLOAT)
 
 
 def _numbers(nodes: Nodes, encoder: Encoder) -> list[str]:
@@ -91,10 +88,10 @@ def look_up(nodes: Nodes, encoder: Encoder, table: NDArray[np.float32], starts: 
     its row in the table, column by column.
     """
     union = sorted({""}.union(*encoder.vocabularies))
-    rows = np.empty((len(encoder.vocabularies), 1 + len(union)), np.int64)
+    rows = np.empty((1 + len(union), len(encoder.vocabularies)), np.int64)
     for j, (vocabulary, start) in enumerate(zip(encoder.vocabularies, starts, strict=True)):
         code_of = {value: code for code, value in enumerate(vocabulary, start=1)}
-        rows[j] = start + np.array([0, *(code_of.get(value, 0) for value in union)])
+        rows[:, j] = start + np.array([0, *(code_of.get(value, 0) for value in union)])
     numbers = nodes.add(
         "LabelEncoder",
         "categories",
@@ -103,6 +100,5 @@ def look_up(nodes: Nodes, encoder: Encoder, table: NDArray[np.float32], starts: 
         values_int64s=list(range(1, 1 + len(union))),
         default_int64=0,
     )
-    cells = nodes.add("Add", numbers, np.arange(rows.shape[0]) * rows.shape[1])
-    found = nodes.add("Gather", table, nodes.add("Gather", rows.ravel(), cells), axis=1)
-    return nodes.add("Reshape", found, np.array([table.shape[0], -1, rows.shape[0] * table.shape[2]]))
+    found = nodes.add("Gather", table, nodes.add("GatherElements", rows, numbers), axis=1)
+    return nodes.add("Reshape", found, np.array([table.shape[0], -1, rows.shape[1] * table.shape[2]]))

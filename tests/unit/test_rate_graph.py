@@ -210,5 +210,5 @@ def test_a_temperature_of_one_adds_nothing_to_the_graph() -> None:
     task, encoder, network = fitted("classification")
     plain, same, other = (build_graph(encoder, network, [0], *given) for given in ((), (1.0,), (1.1,)))
     assert plain.SerializeToString() == same.SerializeToString()
-    assert len(other.graph.node) == len(plain.graph.node) + 3
+    assert len(other.graph.node) == len(plain.graph.node) + 2
     assert_graph_is_torch(task, encoder, network, [0], make_rows(task, 20))
