@@ -7,13 +7,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from uuid import uuid4
 
 import httpx
 import pytest
 import structlog
-from sqlalchemy import Engine, create_engine, make_url, text
+from sqlalchemy import Engine, NullPool, create_engine, make_url, text
 
 # A second thread costs small fits more than it brings, and much more where test processes share the cores.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -37,6 +38,11 @@ def pytest_configure() -> None:
     structlog.configure(processors=[*processors, plain])
 
 
+def pytest_xdist_auto_num_workers() -> int:
+    """One more than there are cores: a test of real processes waits for much of its time."""
+    return (os.cpu_count() or 1) + 1
+
+
 @pytest.fixture
 def anyio_backend() -> str:
     """The one event loop that the service runs on."""
@@ -54,21 +60,25 @@ def server_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @pytest.fixture(scope="session")
-def template(server_url: str) -> str:
-    """Name of a migrated database that each test's own is cloned from."""
-    name = f"template_{uuid4().hex[:12]}"
-    _administer(server_url, f"CREATE DATABASE {name}")
-    migrate(_url(server_url, name))
-    return name
+def template(server_url: str) -> Iterator[str]:
+    """URL of a migrated database that each test's own is a clone of; a module may put one of its own in its place."""
+    with database(server_url) as url:
+        migrate(url)
+        yield url
 
 
 @pytest.fixture
-def database_url(server_url: str, template: str) -> Iterator[str]:
+def database_url(template: str) -> Iterator[str]:
     """URL of a fresh, migrated database."""
-    name = f"test_{uuid4().hex[:12]}"
-    _administer(server_url, f"CREATE DATABASE {name} TEMPLATE {template}")
-    yield _url(server_url, name)
-    _administer(server_url, f"DROP DATABASE {name} WITH (FORCE)")
+    with database(template, is_clone=True) as url:
+        yield url
+
+
+@pytest.fixture
+def empty_url(server_url: str) -> Iterator[str]:
+    """URL of a database without tables."""
+    with database(server_url) as url:
+        yield url
 
 
 @pytest.fixture
@@ -142,12 +152,14 @@ def free_port() -> int:
         return port
 
 
-def _url(server_url: str, name: str) -> str:
-    return make_url(server_url).set(database=name).render_as_string(hide_password=False)
-
-
-def _administer(server_url: str, statement: str) -> None:
-    engine = create_engine(server_url, isolation_level="AUTOCOMMIT")
+@contextmanager
+def database(server_url: str, *, is_clone: bool = False) -> Iterator[str]:
+    """URL of a new database on that server, which may be a clone of the one that is named; it goes at the end."""
+    url = make_url(server_url)
+    name = f"test_{uuid4().hex[:12]}"
+    engine = create_engine(url.set(database="postgres"), isolation_level="AUTOCOMMIT", poolclass=NullPool)
     with engine.connect() as connection:
-        connection.execute(text(statement))
-    engine.dispose()
+        connection.execute(text(f"CREATE DATABASE {name}" + (f" TEMPLATE {url.database}" if is_clone else "")))
+    yield url.set(database=name).render_as_string(hide_password=False)
+    with engine.connect() as connection:
+        connection.execute(text(f"DROP DATABASE {name} WITH (FORCE)"))

@@ -1,12 +1,9 @@
 """Releases are exchanged one process at a time: the older code works with a database that is one revision ahead."""
 
-from collections.abc import Iterator
-from uuid import uuid4
-
 import pytest
 from alembic.config import Config
 from alembic.script import ScriptDirectory
-from sqlalchemy import create_engine, make_url, text
+from sqlalchemy import create_engine, text
 from typer.testing import CliRunner
 
 import migrations
@@ -14,19 +11,6 @@ from cli.main import app
 from cli.store import await_schema
 from contracts.errors import Conflict
 from migrations import migrate
-
-
-@pytest.fixture
-def empty_url(server_url: str) -> Iterator[str]:
-    """A database without a table."""
-    name = f"empty_{uuid4().hex[:12]}"
-    admin = create_engine(server_url, isolation_level="AUTOCOMMIT")
-    with admin.connect() as connection:
-        connection.execute(text(f"CREATE DATABASE {name}"))
-    yield make_url(server_url).set(database=name).render_as_string(hide_password=False)
-    with admin.connect() as connection:
-        connection.execute(text(f"DROP DATABASE {name} WITH (FORCE)"))
-    admin.dispose()
 
 
 def number_of_newest() -> int:

@@ -1,6 +1,8 @@
 """What is not finite is never released: no graph that answers so, and no candidate judged on cells that say so."""
 
 import hashlib
+import shutil
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
@@ -12,13 +14,14 @@ import pytest
 from onnx import helper, numpy_helper
 from sqlalchemy import Engine, update
 
-from contracts.catalog import Schema
+from contracts.catalog import Schema, find_task
 from contracts.clock import from_micros
 from contracts.cycles import Cycle, list_cycles
-from contracts.database import error_cells
+from contracts.database import error_cells, make_engine
 from contracts.events import append_events
 from contracts.manifest import GRAPH_FILE, MANIFEST_FILE, checksum, encode_manifest, read_manifest
 from contracts.releases import list_releases
+from tests.conftest import database
 from tests.integration.drifting import (
     START,
     Story,
@@ -35,23 +38,42 @@ from trainer.candidates import candidate_folder
 from trainer.cycle import run_cycle
 from trainer.registry import Registry
 
+NAME = "not_finite"
 NUM_KNOWN = 10
 FAR = 100.0
 
 
-@pytest.fixture
-def schema(engine: Engine, registry: Registry, tmp_path: Path) -> Schema:
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What the trainer of the champion has kept."""
+    return tmp_path_factory.mktemp("home")
+
+
+@pytest.fixture(scope="module")
+def template(template: str, mlflow_url: str, home: Path) -> Iterator[str]:
     """A task with a champion, and one more window that nobody can find odd, in which one withheld row is far away."""
-    schema = define(engine, drifting_task(), NUM_KNOWN)
-    assert retrain(engine, registry, schema, NUM_KNOWN, tmp_path).state == "released"
-    window = schema.task.clock.window
-    again = [
-        replace(event, event_id=f"again-{event.event_id}", at=event.at + window, known_at=event.known_at + window)
-        for event in drifting_events(NUM_KNOWN - 1, NUM_KNOWN)
-    ]
-    with engine.begin() as connection:
-        append_events(connection, schema, [*again, replace(again[0], event_id=a_withheld_id(), numbers=(FAR,))], START)
-    return schema
+    with database(template, is_clone=True) as url:
+        engine = make_engine(url)
+        schema = define(engine, drifting_task(name=NAME), NUM_KNOWN)
+        assert retrain(engine, Registry(mlflow_url), schema, NUM_KNOWN, home).state == "released"
+        window = schema.task.clock.window
+        again = [
+            replace(event, event_id=f"again-{event.event_id}", at=event.at + window, known_at=event.known_at + window)
+            for event in drifting_events(NUM_KNOWN - 1, NUM_KNOWN)
+        ]
+        far = replace(again[0], event_id=a_withheld_id(), numbers=(FAR,))
+        with engine.begin() as connection:
+            append_events(connection, schema, [*again, far], START)
+        engine.dispose()
+        yield url
+
+
+@pytest.fixture
+def schema(engine: Engine, home: Path, tmp_path: Path) -> Schema:
+    """The task, and beside it a copy of what was kept."""
+    shutil.copytree(home, tmp_path, dirs_exist_ok=True)
+    with engine.connect() as connection:
+        return find_task(connection, NAME)
 
 
 def a_withheld_id() -> str:

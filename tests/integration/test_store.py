@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
-from sqlalchemy import Engine, create_engine, make_url, text
+from sqlalchemy import Engine, text
 
 from contracts.batches import Event
 from contracts.catalog import Schema, define_task, find_task, list_tasks
@@ -58,17 +58,10 @@ def test_the_migrations_build_exactly_the_described_tables(engine: Engine) -> No
         assert compare_metadata(MigrationContext.configure(connection), metadata) == []
 
 
-def test_processes_that_migrate_together_all_succeed(server_url: str) -> None:
-    admin = create_engine(server_url, isolation_level="AUTOCOMMIT")
-    with admin.connect() as connection:
-        connection.execute(text("CREATE DATABASE together"))
-    url = make_url(server_url).set(database="together").render_as_string(hide_password=False)
+def test_processes_that_migrate_together_all_succeed(empty_url: str) -> None:
     with ThreadPoolExecutor(4) as pool:
-        for done in [pool.submit(migrate, url) for _ in range(4)]:
+        for done in [pool.submit(migrate, empty_url) for _ in range(4)]:
             done.result()
-    with admin.connect() as connection:
-        connection.execute(text("DROP DATABASE together WITH (FORCE)"))
-    admin.dispose()
 
 
 def test_a_changed_task_adds_a_revision_and_an_equal_one_adds_none(engine: Engine) -> None:

@@ -1,11 +1,8 @@
 """Which database a command gets, and what it is told where that database is not ready."""
 
-from collections.abc import Iterator
 from pathlib import Path
-from uuid import uuid4
 
 import pytest
-from sqlalchemy import create_engine, make_url, text
 
 from cli.store import await_schema, migrated_store, open_store
 from contracts.database import make_engine
@@ -14,18 +11,6 @@ from contracts.settings import SharedSettings
 from migrations import is_migrated
 
 NOBODY = "postgresql+psycopg://morrow@127.0.0.1:1/morrow"
-
-
-@pytest.fixture
-def empty_url(server_url: str) -> Iterator[str]:
-    """A database without tables."""
-    name = f"empty_{uuid4().hex[:12]}"
-    engine = create_engine(server_url, isolation_level="AUTOCOMMIT")
-    with engine.connect() as connection:
-        connection.execute(text(f"CREATE DATABASE {name}"))
-        yield make_url(server_url).set(database=name).render_as_string(hide_password=False)
-        connection.execute(text(f"DROP DATABASE {name} WITH (FORCE)"))
-    engine.dispose()
 
 
 def test_a_named_database_is_used_as_it_is(database_url: str, tmp_path: Path) -> None:
