@@ -4,11 +4,10 @@ Nothing here waits for the database or the registry. One row is answered on the 
 the same turn of it; a batch, and whatever asks for rates, in a thread, a bounded number at a time.
 """
 
-import re
 import time
 from collections.abc import Callable
 from typing import TypeVar, TypeVarTuple
-from urllib.parse import parse_qsl, unquote
+from urllib.parse import parse_qsl
 
 import anyio
 import anyio.to_thread
@@ -25,6 +24,7 @@ from service.batches import Batches
 from service.follower import Follower
 from service.forecaster import Forecaster, Question
 from service.options import Options, take_options
+from service.query_structs import BAD_ESCAPE, find_task, read_plain
 from service.reading import read_body
 from service.rows import printable
 from service.settings import ServiceSettings
@@ -35,7 +35,6 @@ MAX_RATE_ROWS = 100
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
-_BAD_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
 _CONTENT_TYPE = (b"content-type", b"application/json")
 
 
@@ -76,12 +75,12 @@ class Predict:
 
     async def answer_plain(self, query: bytes) -> bytes | None:
         """The answer to a plain question about which nothing is doubtful; None where it must be judged."""
-        given = read_plain(query)
-        if given is None:
+        plain = read_plain(query)
+        if plain is None:
             return None
         try:
-            forecaster = self._follower.find(given.pop("task", None))
-            row = forecaster.rules.structs.accept_query(given)
+            forecaster = self._follower.find(find_task(plain))
+            row = forecaster.rules.queries.accept(plain)
             if row is None:
                 return None
             question = Question(row, self._now())
@@ -140,32 +139,13 @@ async def send_answer(send: Send, body: bytes, *, without_body: bool = False) ->
     await send({"type": "http.response.body", "body": b"" if without_body else body})
 
 
-def read_plain(query: bytes) -> dict[str, str] | None:
-    """What `parse_query` makes of a query string that can be read, gives no name twice and escapes no & or =.
-
-    None for any other.
-    """
-    try:
-        text = query.decode("ascii").replace("+", " ").replace("%3A", ":")  # in every moment, where clients escape it
-        if "%" in text:
-            plain = unquote(text, errors="strict")
-            if text.count("&") != plain.count("&") or text.count("=") != plain.count("=") or _BAD_ESCAPE.search(text):
-                return None
-            text = plain
-        fields = text.split("&")
-        given = dict([field.split("=", 1) for field in fields])
-    except ValueError:
-        return None
-    return given if len(given) == len(fields) else None
-
-
 def parse_query(query: bytes) -> list[tuple[str, str]]:
     """Names and values of a query string. Raises HTTPException 400 where its encoding is broken."""
     if not query:
         return []
     try:
         text = query.decode("ascii")
-        if _BAD_ESCAPE.search(text):
+        if BAD_ESCAPE.search(text):
             raise ValueError("a % is not followed by two hexadecimal digits")
         return parse_qsl(
             text, keep_blank_values=True, strict_parsing=True, errors="strict", max_num_fields=MAX_PARAMETERS

@@ -1,8 +1,8 @@
 """The one validation of rows, compiled from a task, for all three entrances: GET and POST /predict, and /events.
 
-`RowRules` first tries the quick ways (`service.structs`, `service.event_structs`); where they have a doubt, or for a
-query string, every value is judged by itself and all faults of a row are reported at once, each with its field. A
-feature's field is `features.<name>` in every entrance; rows of a batch carry their place: `rows[3].features.distance`.
+Quick ways come first (`service.structs`, `service.query_structs`, `service.event_structs`); where they have a doubt,
+every value is judged by itself and all faults of a row are reported at once, each with its field. A feature's field is
+`features.<name>` in every entrance; rows of a batch carry their place: `rows[3].features.distance`.
 """
 
 import math
@@ -22,6 +22,7 @@ from service.bodies import JsonObject, decode_json, decode_rows, decode_text, li
 from service.event_structs import EventStructs, compile_event_structs
 from service.literals import NumberLiteral, is_in_calendar, json_moment, json_number, json_text
 from service.options import NAMES
+from service.query_structs import QueryStructs, compile_query_structs
 from service.structs import AT_OF_MANY, AT_OF_ROW, Questions, Row, RowStructs, compile_structs
 
 MAX_FAULTS_PER_ROW = 50
@@ -49,6 +50,7 @@ class RowRules:
 
     task: Task
     structs: RowStructs
+    queries: QueryStructs
     events: EventStructs
     kinds: Mapping[str, Literal["number", "category"]]
 
@@ -78,11 +80,11 @@ class RowRules:
 
         Raises HTTPException: 400 where the body is not JSON at all, 413 for more than `max_rows` or their values.
         """
-        self._limit_values(body, max_rows)
         batch = self.events.accept_body(body)
         if batch is not None:
             _limit_rows(len(batch), max_rows)
             return batch
+        self._limit_values(body, max_rows)
         rows = decode_rows(decode_text(body))
         _limit_rows(len(rows), max_rows)
         return [self._judge_event(value, payload) for value, payload in rows]
@@ -239,7 +241,7 @@ class RowRules:
 def compile_rules(task: Task) -> RowRules:
     """The rules of a task's rows; compiled once for equal tasks."""
     kinds = {feature.name: feature.kind for feature in task.features}
-    return RowRules(task, compile_structs(task), compile_event_structs(task), kinds)
+    return RowRules(task, compile_structs(task), compile_query_structs(task), compile_event_structs(task), kinds)
 
 
 def _judge(judge: Callable[[object], T], value: object, field: str, faults: list[Fault]) -> T | None:

@@ -1,12 +1,11 @@
 """The quick way to accept questions: msgspec structs and decoders compiled from a task.
 
-A body or query is accepted here only where nothing about it is doubtful; in any doubt the answer is None, and
-`service.rows` judges it value by value and finds the words. What is accepted here is accepted there with the same
-values. Events have theirs in `service.event_structs`.
+A body is accepted here only where nothing about it is doubtful; in any doubt the answer is None, and `service.rows`
+judges it value by value and finds the words. What is accepted here is accepted there with the same values. Events have
+theirs in `service.event_structs`, query strings in `service.query_structs`.
 """
 
 import math
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -15,13 +14,12 @@ from msgspec import UNSET, Meta, UnsetType
 
 from contracts.clock import parse_moment
 from contracts.task import MAX_TEXT, PRINTABLE, Feature, Task
-from service.literals import EXACT_INTEGER, are_texts
+from service.literals import EXACT_INTEGER
 
 _Text = Annotated[str, Meta(min_length=1, max_length=MAX_TEXT, pattern=PRINTABLE)]
 # What may have been a large integer, rounded already, is in doubt.
-_Number = Annotated[float, Meta(gt=-EXACT_INTEGER, lt=EXACT_INTEGER)]
+NUMBER = Annotated[float, Meta(gt=-EXACT_INTEGER, lt=EXACT_INTEGER)]
 _NAN = math.nan
-_DECODE_NUMBERS = msgspec.json.Decoder(list[float]).decode
 AT_OF_ROW, AT_OF_MANY = "rows[{}].at", "at[{}]"
 
 
@@ -51,29 +49,13 @@ DOUBTFUL = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, ValueError
 
 @dataclass(frozen=True)
 class RowStructs:
-    """Decoders of one task's bodies, and what is needed to turn their structs, or a query's parameters, into rows."""
+    """The decoder of one task's bodies, and what is needed to turn their structs into rows."""
 
     numbers: tuple[str, ...]
     categories: tuple[str, ...]
-    required: frozenset[str]
-    parameters: frozenset[str]
     always_given: bool
     quotes_per_row: int
     questions: msgspec.json.Decoder[Any]
-
-    def accept_query(self, given: Mapping[str, str]) -> Row | None:
-        """The row that parameters are, each given once, `at` among them or not; None where they must be judged."""
-        try:
-            if not self.required <= given.keys() <= self.parameters:
-                return None
-            at = given.get("at")
-            return Row(
-                None if at is None else parse_moment(at),
-                _parse_numbers([given.get(name) for name in self.numbers]),
-                _require_texts([given.get(name) for name in self.categories]),
-            )
-        except DOUBTFUL:
-            return None
 
     def accept_questions(self, body: bytes) -> Questions | None:
         """The questions of a body of /predict; None where the body must be judged."""
@@ -103,13 +85,9 @@ class RowStructs:
         values = msgspec.structs.astuple(given)
         numbers, categories = values[: len(self.numbers)], values[len(self.numbers) :]
         if self.always_given or not (UNSET in values or None in values):
-            return _without_minus_zero(numbers), categories, self.quotes_per_row
+            return without_minus_zero(numbers), categories, self.quotes_per_row
         quotes = 2 * sum(value is not UNSET for value in values) + 2 * sum(isinstance(text, str) for text in categories)
-        return (
-            tuple(_NAN if number is None or number is UNSET else number + 0.0 for number in numbers),
-            tuple("" if text is None or text is UNSET else text for text in categories),
-            quotes,
-        )
+        return *fill_gaps(numbers, categories), quotes
 
 
 def compile_structs(task: Task) -> RowStructs:
@@ -143,8 +121,6 @@ def compile_structs(task: Task) -> RowStructs:
     return RowStructs(
         numbers=tuple(names[: len(task.numbers)]),
         categories=tuple(names[len(task.numbers) :]),
-        required=frozenset(feature.name for feature in ordered if not feature.optional),
-        parameters=frozenset([*names, "at"]),
         always_given=not any(feature.optional for feature in ordered),
         quotes_per_row=2 * len(ordered) + 2 * len(task.categories),
         questions=msgspec.json.Decoder(question),
@@ -152,36 +128,20 @@ def compile_structs(task: Task) -> RowStructs:
 
 
 def _field(name: str, feature: Feature) -> tuple[str, Any] | tuple[str, Any, Any]:
-    kind: Any = _Number if feature.kind == "number" else _Text
+    kind: Any = NUMBER if feature.kind == "number" else _Text
     return (name, kind | None | UnsetType, UNSET) if feature.optional else (name, kind)
 
 
-def _parse_numbers(literals: Sequence[str | None]) -> tuple[float, ...]:
-    """Numbers in JSON's grammar, NaN for None: all are read as one JSON array, in which each must be one number."""
-    given = [literal for literal in literals if literal is not None]
-    text = ",".join(given)
-    if text and text.split(None, 1) != [text]:
-        raise Doubt  # JSON allows white space around a number
-    found = _DECODE_NUMBERS(f"[{text}]")
-    if len(found) != len(given):
-        raise Doubt
-    if found and not -EXACT_INTEGER < min(found) <= max(found) < EXACT_INTEGER:
-        raise Doubt
-    if len(given) == len(literals):
-        return tuple([number + 0.0 for number in found])
-    numbers = iter(found)
-    return tuple([_NAN if literal is None else next(numbers) + 0.0 for literal in literals])
+def fill_gaps(numbers: tuple[Any, ...], categories: tuple[Any, ...]) -> tuple[tuple[float, ...], tuple[str, ...]]:
+    """Numbers and categories as a row holds them: NaN and "" for None and for what is unset."""
+    return (
+        tuple([_NAN if number is None or number is UNSET else number + 0.0 for number in numbers]),
+        tuple(["" if text is None or text is UNSET else text for text in categories]),
+    )
 
 
-def _require_texts(texts: Sequence[str | None]) -> tuple[str, ...]:
-    """Texts that any store and log can hold, "" for None."""
-    given = [text for text in texts if text is not None]
-    if not are_texts(given):
-        raise Doubt
-    return tuple(given) if len(given) == len(texts) else tuple(["" if text is None else text for text in texts])
-
-
-def _without_minus_zero(numbers: tuple[float, ...]) -> tuple[float, ...]:
+def without_minus_zero(numbers: tuple[float, ...]) -> tuple[float, ...]:
+    """The same with zero for minus zero."""
     return tuple([number + 0.0 for number in numbers]) if 0.0 in numbers else numbers
 
 

@@ -1,6 +1,5 @@
 """The short way takes a question only as the long one would: the same row, or none and the long one decides."""
 
-from typing import Any
 from urllib.parse import quote
 
 import pytest
@@ -8,9 +7,12 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from starlette.exceptions import HTTPException
 
-from contracts.errors import InvalidInput
+from contracts.errors import Fault, InvalidInput
 from contracts.task import Task
-from service.predict import parse_query, read_plain
+from service.options import PLAIN as PLAIN_OPTIONS
+from service.options import take_options
+from service.predict import parse_query
+from service.query_structs import find_task, read_plain
 from service.rows import compile_rules
 from service.structs import Row
 
@@ -34,20 +36,34 @@ RULES = compile_rules(
 PLAIN = {"at": "2026-01-31T12:00:00Z", "distance": "1400", "carrier": "UA", "seats": "-0.0"}
 
 
-def judge(given: dict[str, str]) -> Row | None:
-    """The row that the long way takes; None where it refuses."""
+def take(query: bytes) -> Row | None:
+    """The row that the short way takes; None where it leaves a query to the long one."""
+    plain = read_plain(query)
+    return None if plain is None else RULES.queries.accept(plain)
+
+
+def judge(query: bytes) -> Row | None:
+    """The row that the long way takes; None where it refuses, or where more than a plain answer is asked."""
+    faults: list[Fault] = []
     try:
-        return RULES.read_query(given.items())
-    except InvalidInput:
+        _, options, pairs = take_options(parse_query(query), faults)
+        row = RULES.read_query(pairs, faults)
+    except (InvalidInput, HTTPException):
         return None
+    return row if options == PLAIN_OPTIONS else None
 
 
-def require_same(given: dict[str, str]) -> Row | None:
+def require_same(query: bytes) -> Row | None:
     """What the short way takes, which must be what the long one takes; -0.0 and NaN count as they print."""
-    row = RULES.structs.accept_query(given)
+    row = take(query)
     if row is not None:
-        assert repr(row) == repr(judge(given))
+        assert repr(row) == repr(judge(query))
     return row
+
+
+def write(given: dict[str, str]) -> bytes:
+    """Names and values as a client escapes them; a lone surrogate, which no client can send, as its bytes."""
+    return "&".join(f"{quote(name)}={quote(value, errors='surrogatepass')}" for name, value in given.items()).encode()
 
 
 numbers = st.one_of(
@@ -68,7 +84,7 @@ numbers = st.one_of(
 @example(distance="[1]", wind=None, seats="2")
 @example(distance="1]", wind=None, seats="[2")
 def test_numbers_are_taken_as_the_long_way_takes_them(distance: str, wind: str | None, seats: str) -> None:
-    require_same(PLAIN | {"distance": distance, "seats": seats} | ({} if wind is None else {"wind": wind}))
+    require_same(write(PLAIN | {"distance": distance, "seats": seats} | ({} if wind is None else {"wind": wind})))
 
 
 @unhurried
@@ -80,57 +96,85 @@ def test_numbers_are_taken_as_the_long_way_takes_them(distance: str, wind: str |
 @example(carrier="UA", gate="", at="")
 def test_texts_and_moments_are_taken_as_the_long_way_takes_them(carrier: str, gate: str | None, at: str) -> None:
     given = PLAIN | {"carrier": carrier} | ({} if gate is None else {"gate": gate})
-    require_same(given)
-    assert require_same(given | {"at": at}) is None
+    require_same(write(given))
+    assert require_same(write(given | {"at": at})) is None
 
 
 @pytest.mark.parametrize("changes", [{}, {"wind": "3.5"}, {"gate": "A1"}, {"wind": "1e3", "gate": "Ä 1"}])
 def test_a_plain_question_is_taken(changes: dict[str, str]) -> None:
-    assert require_same(PLAIN | changes) is not None
+    assert require_same(write(PLAIN | changes)) is not None
 
 
 def test_without_at_the_row_is_for_now() -> None:
-    row = require_same({name: value for name, value in PLAIN.items() if name != "at"})
+    row = require_same(write({name: value for name, value in PLAIN.items() if name != "at"}))
     assert row is not None
     assert row.at is None
 
 
 @pytest.mark.parametrize("changes", [{"color": "red"}, {"wind": "null"}, {"seats": "1e400"}, {"seats": str(2**53 + 1)}])
 def test_whatever_is_doubtful_is_not_taken(changes: dict[str, str]) -> None:
-    assert require_same(PLAIN | changes) is None
+    assert require_same(write(PLAIN | changes)) is None
 
 
 @pytest.mark.parametrize("name", ["distance", "carrier", "seats"])
 def test_a_question_that_lacks_something_is_not_taken(name: str) -> None:
-    assert require_same({other: value for other, value in PLAIN.items() if other != name}) is None
+    assert require_same(write({other: value for other, value in PLAIN.items() if other != name})) is None
 
 
-def parsed(query: bytes) -> Any:
-    """The pairs of the long way; None where it cannot read them."""
-    try:
-        return parse_query(query)
-    except HTTPException:
-        return None
+PIECES = [
+    "a",
+    "=",
+    "&",
+    "%",
+    "%41",
+    "%3D",
+    "%26",
+    "%2b",
+    "+",
+    "%C3%A4",
+    "%ff",
+    "ä",
+    "%25",
+    '"',
+    "%22",
+    "\\",
+    "%5C",
+    ",",
+]
+PIECES += [":", "%3A", "%3a", "%00", "%7f", "\n", "at=", "seats=1", "&seats=1", "&task=flights", "&task=", "&rate=true"]
 
 
 @unhurried
-@given(
-    st.lists(st.sampled_from(["a", "b", "=", "&", "%", "%41", "%3D", "%26", "%2b", "+", "%C3%A4", "%ff", "ä", "%25"]))
+@given(st.lists(st.sampled_from(PIECES), min_size=1, max_size=4), st.data())
+def test_a_query_with_anything_in_any_place_is_taken_as_the_long_way_takes_it(
+    pieces: list[str], data: st.DataObject
+) -> None:
+    query = write(PLAIN).decode()
+    place = data.draw(st.integers(0, len(query)))
+    require_same(f"{query[:place]}{''.join(pieces)}{query[place:]}".encode())
+
+
+@unhurried
+@given(st.text(min_size=1, max_size=20))
+def test_a_printable_text_that_a_client_escapes_is_taken_by_the_short_way(carrier: str) -> None:
+    row = require_same(write(PLAIN | {"carrier": carrier}))
+    assert (row is None) == (bool(set('&="\\') & set(carrier)) or not carrier.isprintable())
+
+
+@pytest.mark.parametrize(
+    ("query", "task"),
+    [("a=1", None), ("task=flights&a=1", "flights"), ("a=1&task=x", "x"), ("subtask=x", None), ("a=1&task=", "")],
 )
-def test_a_query_is_read_as_the_long_way_reads_it(pieces: list[str]) -> None:
-    query = "".join(pieces).encode()
-    given = read_plain(query)
-    if given is not None:
-        assert list(given.items()) == parsed(query)
+def test_the_task_is_found_wherever_a_query_names_it(query: str, task: str | None) -> None:
+    assert find_task(query) == task
 
 
-@unhurried
-@given(st.dictionaries(st.text("abc", min_size=1), st.text(), min_size=1))
-def test_a_query_that_a_client_escapes_is_read_without_loss(pairs: dict[str, str]) -> None:
-    try:
-        query = "&".join(f"{quote(name)}={quote(value)}" for name, value in pairs.items()).encode()
-    except UnicodeEncodeError:
-        return
-    given = read_plain(query)
-    is_plain = not any(set("&=") & set(value) for value in pairs.values())
-    assert given == (pairs if is_plain else None)
+def test_the_name_of_the_task_is_no_feature_of_it() -> None:
+    assert require_same(b"task=flights&" + write(PLAIN)) == take(write(PLAIN))
+
+
+@pytest.mark.parametrize("name", ["at", "task", "distance", "wind"])
+def test_a_name_that_is_given_twice_is_not_taken(name: str) -> None:
+    once = write(PLAIN | {"task": "flights", "wind": "1"})
+    assert require_same(once) is not None
+    assert require_same(once + b"&" + write({name: (PLAIN | {"task": "flights", "wind": "1"})[name]})) is None
