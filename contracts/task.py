@@ -39,6 +39,7 @@ Calendar = Literal["day", "week", "year"]
 DeltaMode = Literal["random", "adversarial", "warm", "grid"]
 RegressionLoss = Literal["gaussian", "absolute"]
 LabelForm = Literal["plain", "log"]
+NumberForm = Literal["plain", "quantile"]
 # What trains a network: our method, the paper's rivals and its ablations of ours.
 Method = Literal[
     "gi",
@@ -162,6 +163,10 @@ class Guard(Spec):
     )
 
 
+# Settings that recipes did not have at first, with what they meant all the same: their digests stay what they were.
+_FORMER = {"label_form": "plain", "number_form": "plain"}
+
+
 class Boosting(Spec):
     """What LightGBM is set to where it is a rival; each fit finds its number of rounds itself."""
 
@@ -193,6 +198,11 @@ class Training(Spec):
         description="what a regression learns: labels as they are, or the logarithms of labels that are positive and "
         "differ in proportion, as prices do (others count as the smallest usual one); answers are in the label's unit "
         "either way, those of logarithms are medians; rivals go by it too",
+    )
+    number_form: NumberForm = Field(
+        "plain",
+        description="how a network reads numbers: standardised, or by their place among the values of its fit, which "
+        "tells crowded values apart and lets far ones be; the rival `gbdt` needs neither",
     )
     width: int = Field(64, ge=1, le=4096, description="units of a hidden layer")
     num_layers: int = Field(2, ge=1, le=8, description="hidden layers, each followed by a TReLU")
@@ -320,8 +330,7 @@ class Task(Spec):
     def recipe(self) -> str:
         """Digest of method, hyper-parameters and schema: fits that share it stand in one error matrix."""
         spec = json.loads(self.model_dump_json(exclude={"name", "schedule", "guard"}))
-        if (
-            self.training.label_form == "plain"
-        ):  # what every recipe from before the setting means: its matrix stays its own
-            del spec["training"]["label_form"]
+        spec["training"] = {
+            name: value for name, value in spec["training"].items() if (name, value) not in _FORMER.items()
+        }
         return hashlib.sha256(json.dumps(spec, sort_keys=True).encode()).hexdigest()[:16]

@@ -6,7 +6,7 @@ feature. `trainer.inputs` writes the same encoding into the released graph; a ch
 
 Columns of dense, d = p + o + 2c:
 
-    p   numbers in task order, standardised and within ±10; the fit's median where missing
+    p   numbers in task order, as `trainer.numbers` says, within ±10; the fit's median where missing
     o   1.0 where an optional number is missing, else 0.0; one column per optional number, in task order
     2c  sine and cosine of each calendar phase, in the order of `training.calendar`
 """
@@ -24,27 +24,16 @@ from contracts.columns import EventColumns
 from contracts.errors import CycleError
 from contracts.task import Calendar, Task
 from trainer.labels import PLAIN, LabelUnit, fit_label_unit
-from trainer.tails import robust_centre, sorted_finite, tails
+from trainer.numbers import Number, fit_number
 
 # A category value that a fit has seen less often shares the unseen bucket, which is so trained on something.
 MIN_SEEN = 5
 UNSEEN = 0
 UNKNOWN_CLASS = -1
-DENSE_LIMIT = 10.0
 _ROWS_PER_PIECE = 65_536
 
 DAY = 86_400_000_000
 PERIODS: dict[Calendar, int] = {"day": DAY, "week": 7 * DAY, "year": 31_556_952_000_000}  # 365.2425 days, microseconds
-
-
-@dataclass(frozen=True)
-class Number:
-    """How one number is encoded: `(value or median − mean) / scale`, then clipped to ±10."""
-
-    median: float
-    mean: float
-    scale: float
-    is_optional: bool
 
 
 @dataclass(frozen=True)
@@ -130,7 +119,8 @@ def fit_encoder(task: Task, rows: EventColumns, cutoff: int, which: NDArray[np.b
         clock=task.clock,
         calendar=task.training.calendar,
         numbers=tuple(
-            _fit_number(taken(rows.numbers[:, j]), feature.optional) for j, feature in enumerate(task.numbers)
+            fit_number(taken(rows.numbers[:, j]), feature.optional, task.training.number_form)
+            for j, feature in enumerate(task.numbers)
         ),
         vocabularies=tuple(
             _fit_vocabulary(taken(rows.categories[:, j]), known) for j, known in enumerate(rows.vocabularies)
@@ -191,13 +181,6 @@ def _classes(task: Task, labels: NDArray[Any], known: Sequence[str]) -> tuple[st
     return seen
 
 
-def _fit_number(values: NDArray[np.float64], is_optional: bool) -> Number:
-    ordered = sorted_finite(values)
-    median = float(ordered[(len(ordered) - 1) // 2]) if len(ordered) else 0.0
-    mean, scale = robust_centre(ordered, *tails(ordered))
-    return Number(median, mean, scale, is_optional)
-
-
 def _fit_vocabulary(positions: NDArray[np.int32], known: Sequence[str]) -> tuple[str, ...]:
     counts = np.bincount(positions, minlength=len(known))
     return tuple(sorted(known[int(k)] for k in np.flatnonzero(counts >= MIN_SEEN)))
@@ -207,12 +190,9 @@ def _fill_dense(dense: NDArray[np.float32], encoder: Encoder, rows: EventColumns
     num_numbers = len(encoder.numbers)
     indicator = num_numbers
     for j, number in enumerate(encoder.numbers):
-        is_missing = np.isnan(rows.numbers[:, j])
-        values = np.where(is_missing, number.median, rows.numbers[:, j])
-        with np.errstate(over="ignore"):  # what overflows is clipped next
-            dense[:, j] = ((values - number.mean) / number.scale).clip(-DENSE_LIMIT, DENSE_LIMIT)
+        dense[:, j] = number.encode(rows.numbers[:, j])
         if number.is_optional:
-            dense[:, indicator] = is_missing
+            dense[:, indicator] = np.isnan(rows.numbers[:, j])
             indicator += 1
     for j, name in enumerate(encoder.calendar):
         dense[:, indicator + 2 * j], dense[:, indicator + 2 * j + 1] = phase(rows.at, name)

@@ -18,8 +18,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from trainer.dataset import DENSE_LIMIT, PERIODS, Encoder
+from trainer.dataset import PERIODS, Encoder
 from trainer.nodes import DOUBLE, FLOAT, Dual, Nodes
+from trainer.numbers import DENSE_LIMIT
 
 
 @dataclass(frozen=True)
@@ -75,10 +76,27 @@ def _numbers(nodes: Nodes, encoder: Encoder) -> list[str]:
     medians, means, scales = np.array([(number.median, number.mean, number.scale) for number in encoder.numbers]).T
     is_missing = nodes.add("IsNaN", "numbers")
     filled = nodes.add("Where", is_missing, medians, "numbers")
-    scaled = nodes.add("Div", nodes.add("Sub", filled, means), scales)
-    clipped = nodes.add("Clip", scaled, np.float64(-DENSE_LIMIT), np.float64(DENSE_LIMIT))
+    if any(number.knots for number in encoder.numbers):
+        values = _scores(nodes, encoder, filled)
+    else:
+        scaled = nodes.add("Div", nodes.add("Sub", filled, means), scales)
+        values = nodes.add("Clip", scaled, np.float64(-DENSE_LIMIT), np.float64(DENSE_LIMIT))
     has_optional = any(number.is_optional for number in encoder.numbers)
-    return [clipped, nodes.add("Cast", is_missing, to=DOUBLE)] if has_optional else [clipped]
+    return [values, nodes.add("Cast", is_missing, to=DOUBLE)] if has_optional else [values]
+
+
+def _scores(nodes: Nodes, encoder: Encoder, filled: str) -> str:
+    """The scores `(n, p)` of numbers that have knots: the first knot's, and of each stretch what is passed of it."""
+    count = max(2, *(len(number.knots) for number in encoder.numbers))
+    knots, scores = (
+        np.array([np.pad(values, (0, count - len(values)), "edge") for values in lists])
+        for lists in zip(*((number.knots, number.scores) for number in encoder.numbers), strict=True)
+    )
+    widths = np.diff(knots)  # 0 where a number has fewer knots than another
+    beyond = nodes.add("Sub", nodes.add("Unsqueeze", filled, np.array([2])), knots[:, :-1])
+    passed = nodes.add("Clip", nodes.add("Div", beyond, np.where(widths > 0, widths, 1)), np.float64(0), np.float64(1))
+    gained = nodes.add("ReduceSum", nodes.add("Mul", passed, np.diff(scores)), np.array([2]), keepdims=0)
+    return nodes.add("Add", gained, scores[:, 0])
 
 
 def look_up(nodes: Nodes, encoder: Encoder, table: NDArray[np.float32], starts: list[int]) -> str:

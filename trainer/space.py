@@ -23,6 +23,7 @@ NETWORK: Space = {
     "history": (4, 12, 26, None),
     "regression_loss": _LOSSES,
     "label_form": _FORMS,
+    "number_form": ("plain", "quantile"),
     "width": (16, 32, 64, 128),
     "num_layers": (1, 2, 3),
     "num_trelu": (0, 1, None),
@@ -90,12 +91,13 @@ def space_of(task: Task) -> Space:
 
 
 def suited(space: Space, task: Task | None) -> Space:
-    """The space without what a task's fits do not read: an embedding is of categories, a regression's loss and the
-    form of its labels of labels that are values.
+    """The space without what a task's fits do not read: an embedding is of categories, a form of numbers of numbers,
+    a regression's loss and the form of its labels of labels that are values.
 
     No task is that of images or texts, which have classes.
     """
     idle = {"embedding"} if task is None or not task.categories else set[str]()
+    idle |= {"number_form"} if task is None or not task.numbers else set()
     idle |= {"regression_loss", "label_form"} if task is None or task.is_classification else set()
     return {name: values for name, values in space.items() if name not in idle}
 

@@ -21,8 +21,15 @@ def tails(ordered: NDArray[np.float64]) -> tuple[float, float]:
     count = len(ordered)
     if count == 0:
         return 0.0, 0.0
+    low, high = positions_within_tails(count, np.array([0.0, 1.0])).tolist()
+    return float(ordered[low]), float(ordered[high])
+
+
+def positions_within_tails(count: int, shares: NDArray[np.float64]) -> NDArray[np.intp]:
+    """Where the values at these shares of so many, at least one, stand in their order; never in a tail."""
     tail = math.ceil(count * _TAIL)
-    return float(ordered[min(tail, (count - 1) // 2)]), float(ordered[max(count - 1 - tail, count // 2)])
+    first, last = min(tail, (count - 1) // 2), max(count - 1 - tail, count // 2)
+    return np.rint(shares * (count - 1)).astype(np.intp).clip(first, last)
 
 
 def robust_centre(ordered: NDArray[np.float64], low: float, high: float) -> tuple[float, float]:

@@ -17,7 +17,7 @@ from benchmarks.paper.methods import METHODS
 from benchmarks.paper.rules import RULES
 from benchmarks.paper.sets import SETS, PaperSet
 from benchmarks.paper.sets.files import FILES, find_files
-from benchmarks.paper.splits import Split, errors, learned_as
+from benchmarks.paper.splits import Split, errors
 from benchmarks.paper.tables import Entry
 from contracts.task import Training
 from trainer.methods import METHODS as NETWORKS
@@ -55,10 +55,10 @@ def loader(folder: Path) -> Callable[[str], PaperSet]:
 
 
 def cut(paper_set: PaperSet, origin: int, training: Training) -> tuple[Split, Training]:
-    """The split that a recipe reads, and the recipe as the set allows it: calendar, form of labels, newest windows."""
+    """The split that a recipe reads, and the recipe as the set allows it: its calendar, its newest windows."""
     calendar = tuple(phase for phase in training.calendar if phase in paper_set.calendars)
-    split = learned_as(paper_set.split(origin, calendar), training.label_form)
-    return recent(split, training.history), training.model_copy(update={"calendar": calendar})
+    training = training.model_copy(update={"calendar": calendar})
+    return recent(paper_set.split(origin, training), training.history), training
 
 
 def recent(split: Split, history: int | None) -> Split:

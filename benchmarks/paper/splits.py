@@ -13,10 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contracts.clock import Clock
-from contracts.task import LabelForm, Training
+from contracts.task import Training
 from trainer.dataset import Encoded
 from trainer.fit import Member
-from trainer.labels import PLAIN, LabelUnit, fit_label_unit
+from trainer.labels import PLAIN, LabelUnit
 from trainer.network import Build, CohortNetwork, Network
 
 Metric = Literal["error_percent", "mae"]
@@ -50,15 +50,6 @@ class Split:
     def members(self, seeds: Sequence[int]) -> list[Member]:
         """A cohort of this split's seeds."""
         return [Member(self.known, self.vocabulary_sizes, self.num_outputs, seed) for seed in seeds]
-
-
-def learned_as(split: Split, form: LabelForm) -> Split:
-    """The split whose known targets are made of labels in this form. Raises CycleError where no label has it."""
-    if split.is_classification or form == "plain":
-        return split
-    labels = split.label_unit.means(split.known.targets)
-    unit = fit_label_unit("label", labels, form)
-    return replace(split, known=replace(split.known, targets=unit.targets(labels)), label_unit=unit)
 
 
 def withheld_targets(rows: Encoded) -> Encoded:

@@ -13,7 +13,6 @@ from contracts.columns import NEVER, EventColumns
 from contracts.errors import CycleError
 from contracts.task import Calendar, Task
 from trainer.dataset import (
-    DENSE_LIMIT,
     MIN_SEEN,
     PERIODS,
     UNKNOWN_CLASS,
@@ -23,6 +22,7 @@ from trainer.dataset import (
     phase,
 )
 from trainer.labels import LABEL_LIMIT, draw_in_labels
+from trainer.numbers import DENSE_LIMIT
 
 HOUR = 3_600_000_000
 WEEK = 168 * HOUR

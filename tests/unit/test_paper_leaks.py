@@ -10,7 +10,7 @@ from benchmarks.paper.sets.cut import DAY, clock_of, even_edges
 from benchmarks.paper.sets.files import FILES
 from benchmarks.paper.sets.tabular import Tabular, event_rows
 from benchmarks.paper.splits import Split
-from contracts.task import Task
+from contracts.task import Task, Training
 from tests.conftest import DATA
 from tests.unit.poison import POISONED, poison_files, poison_rows
 
@@ -68,10 +68,10 @@ def test_no_file_can_reach_the_known_rows_from_its_test_domain(name: str, tmp_pa
     clean = load(name)
     poison_files(name, DATA, tmp_path)
     poisoned = SETS[name](tmp_path)
-    calendar = clean.calendars
+    training = Training(calendar=clean.calendars, number_form="quantile", label_form="log")
     assert clean.domain_sizes[: clean.test_origin + 1] == poisoned.domain_sizes[: clean.test_origin + 1]
-    clean_split = clean.split(clean.test_origin, calendar)
-    poisoned_split = poisoned.split(clean.test_origin, calendar)
+    clean_split = clean.split(clean.test_origin, training)
+    poisoned_split = poisoned.split(clean.test_origin, training)
     assert_learned_the_same(clean_split, poisoned_split)
     assert_was_poisoned(clean_split, poisoned_split)
 
@@ -80,9 +80,11 @@ def test_no_file_can_reach_the_known_rows_from_its_test_domain(name: str, tmp_pa
 def test_no_row_reaches_the_known_ones_from_any_later_domain(name: str) -> None:
     clean = written_by_hand() if name == "hand" else load(name)
     for origin in {1, clean.test_origin - 1, clean.test_origin}:
-        clean_split, poisoned_split = clean.split(origin), poison_rows(clean, origin).split(origin)
-        assert_learned_the_same(clean_split, poisoned_split)
-        assert_was_poisoned(clean_split, poisoned_split)
+        for training in (Training(calendar=()), Training(calendar=(), number_form="quantile", label_form="log")):
+            clean_split = clean.split(origin, training)
+            poisoned_split = poison_rows(clean, origin).split(origin, training)
+            assert_learned_the_same(clean_split, poisoned_split)
+            assert_was_poisoned(clean_split, poisoned_split)
 
 
 @pytest.mark.parametrize("name", ["hand", *POISONED, "moons_fresh"])

@@ -16,6 +16,7 @@ from benchmarks.paper.sets.moons import turned as turned_points
 from benchmarks.paper.sets.tabular import Tabular
 from benchmarks.paper.sets.texts import Texts, vocabulary, word_codes, words_of
 from contracts.errors import NotFound
+from contracts.task import Training
 from tests.conftest import DATA
 
 READABLE = [name for name in SETS if name not in {"onp", "m5_hobbies", "m5_household"}]
@@ -102,13 +103,13 @@ def test_answers_are_classes_or_labels_in_the_published_unit(name: str) -> None:
 
 def test_calendar_phases_are_the_last_columns_and_those_of_the_set_alone() -> None:
     paper_set = load("elec2_rows")
-    plain, phased = paper_set.split(29), paper_set.split(29, ("day", "week"))
+    plain, phased = paper_set.split(29), paper_set.split(29, Training(calendar=("day", "week")))
     assert phased.known.dense.shape[1] == plain.known.dense.shape[1] + 4
     half_hours = phased.unseen.dense[:48, -4:-2]
     np.testing.assert_allclose((half_hours**2).sum(1), 1, atol=1e-6)
     np.testing.assert_allclose(half_hours[[0, 12]], [[0, 1], [1, 0]], atol=1e-6)
     with pytest.raises(ValueError, match="knows the phases"):
-        load("moons").split(9, ("day",))
+        load("moons").split(9, Training(calendar=("day",)))
 
 
 @pytest.mark.parametrize("origin", [-1, 0, 11])

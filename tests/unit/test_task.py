@@ -56,12 +56,13 @@ def test_the_recipe_changes_with_what_shapes_a_fit_and_with_nothing_else() -> No
     assert Task.model_validate(SPEC | {"window": "P14D"}).recipe != recipe
 
 
-def test_a_form_of_labels_that_nobody_asked_for_leaves_the_recipe_what_it_was_before_there_was_one() -> None:
-    plain, log = ({"training": {"label_form": form}} for form in ("plain", "log"))
+@pytest.mark.parametrize(("setting", "other"), [("label_form", "log"), ("number_form", "quantile")])
+def test_a_setting_that_was_added_changes_no_recipe_that_does_not_name_it(setting: str, other: str) -> None:
+    plain, changed = ({"training": {setting: value}} for value in ("plain", other))
     task = Task.model_validate(SPEC)
-    assert Task.model_validate(SPEC | plain).recipe == task.recipe != Task.model_validate(SPEC | log).recipe
+    assert Task.model_validate(SPEC | plain).recipe == task.recipe != Task.model_validate(SPEC | changed).recipe
     spec = json.loads(task.model_dump_json(exclude={"name", "schedule", "guard"}))
-    assert spec["training"].pop("label_form") == "plain"
+    assert (spec["training"].pop("label_form"), spec["training"].pop("number_form")) == ("plain", "plain")
     assert hashlib.sha256(json.dumps(spec, sort_keys=True).encode()).hexdigest()[:16] == task.recipe
 
 

@@ -218,6 +218,8 @@ def test_a_space_has_only_what_the_task_s_fits_read() -> None:
         "regression_loss",
         "label_form",
     }
+    assert "number_form" in space_of(task("classification"))
+    assert "number_form" not in space_of(task(features=[{"name": "kind", "kind": "category"}]))
     assert suited(BOOSTING, task("regression")) == BOOSTING
     assert BOOSTING.keys() - suited(BOOSTING, None) == {"regression_loss", "label_form"}
 

@@ -4,7 +4,6 @@ Domains follow each other in time and need not be equally long: years are not. T
 taken from rows. Model time goes by each row's own moment, while windows are numbered by domain.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -13,12 +12,13 @@ from numpy.typing import NDArray
 
 from benchmarks.paper.splits import Metric, Split, withheld_targets
 from contracts.clock import Clock
-from contracts.task import Calendar, Task
+from contracts.task import Calendar, Task, Training
 from trainer.dataset import Encoded
 from trainer.labels import PLAIN, LabelUnit
 from trainer.network import Build, Network
 
 DAY = 86_400_000_000
+_WITHOUT_CALENDAR = Training(calendar=())
 
 
 @dataclass(frozen=True)
@@ -56,8 +56,11 @@ class Contents(Protocol):
     def build(self) -> Build[Network]:
         """The network that such rows are read by."""
 
-    def encode(self, known: slice, unseen: slice, calendar: tuple[Calendar, ...], /) -> Encoding:
-        """Encode `unseen`, which begins where `known` ends, as what is learned from `known` says."""
+    def encode(self, known: slice, unseen: slice, training: Training, /) -> Encoding:
+        """Encode `unseen`, which begins where `known` ends, as what is learned from `known` says.
+
+        Of the recipe count the calendar and the forms of numbers and labels, where the rows have any.
+        """
 
 
 @dataclass(frozen=True)
@@ -93,20 +96,20 @@ class PaperSet:
         """Rows of each domain."""
         return tuple(np.diff(self._places()).tolist())
 
-    def split(self, origin: int, calendar: Sequence[Calendar] = ()) -> Split:
+    def split(self, origin: int, training: Training = _WITHOUT_CALENDAR) -> Split:
         """Domains 0 to origin − 1 as known rows, domain `origin` as unseen ones.
 
         The clock's unit is the set's, 0 at the domain's edge; row windows are `domain · clock.window`, so `origin ·
-        clock.window` is the cutoff among them. `calendar` must be that of the recipe which reads the split. Raises
-        ValueError for an origin without domains on both sides, and for a phase that the set does not have.
+        clock.window` is the cutoff among them. `training` must be the recipe which reads the split. Raises ValueError
+        for an origin without domains on both sides, and for a phase of its calendar that the set does not have.
         """
         if not 1 <= origin < self.num_domains:
             raise ValueError(f"{self.name} has origins 1 to {self.num_domains - 1}, not {origin}")
-        if not set(calendar) <= set(self.calendars):
-            raise ValueError(f"{self.name} knows the phases {self.calendars}, not all of {tuple(calendar)}")
+        if not set(training.calendar) <= set(self.calendars):
+            raise ValueError(f"{self.name} knows the phases {self.calendars}, not all of {training.calendar}")
         places = self._places()[: origin + 2]
         first, middle, end = places[0], places[origin], places[-1]
-        encoding = self.contents.encode(slice(first, middle), slice(middle, end), tuple(calendar))
+        encoding = self.contents.encode(slice(first, middle), slice(middle, end), training)
         u = self.clock.model_time(self.contents.at[first:end], self.edges[origin])
         windows = np.repeat(np.arange(origin + 1) * self.clock.window, np.diff(places))
 

@@ -15,7 +15,7 @@ from benchmarks.paper.networks import ConvNetwork
 from benchmarks.paper.sets.cut import DAY, Encoding, PaperSet, clock_of, even_edges
 from benchmarks.paper.sets.files import FILES, find_files
 from benchmarks.paper.splits import Metric
-from contracts.task import Calendar
+from contracts.task import Training
 from trainer.network import Build, Network
 
 NUM_DOMAINS, IMAGES, TURN, SIDE = 5, 1000, 15, 28
@@ -34,7 +34,7 @@ class Images:
     task: None = None
     metric: Metric = "error_percent"
 
-    def encode(self, known: slice, unseen: slice, _calendar: tuple[Calendar, ...], /) -> Encoding:
+    def encode(self, known: slice, unseen: slice, _training: Training, /) -> Encoding:
         rows = slice(known.start, unseen.stop)
         return Encoding(
             dense=self.pixels[rows],

@@ -17,7 +17,7 @@ from benchmarks.paper.splits import Metric
 from cli.flights import LABEL
 from contracts.clock import MICROSECOND
 from contracts.columns import NEVER, EventColumns
-from contracts.task import Calendar, Task
+from contracts.task import Task, Training
 from trainer.dataset import class_positions, encode, fit_encoder
 from trainer.network import Build, CohortNetwork, Network
 
@@ -41,9 +41,8 @@ class Tabular:
     def metric(self) -> Metric:
         return "error_percent" if self.task.is_classification else "mae"
 
-    def encode(self, known: slice, unseen: slice, calendar: tuple[Calendar, ...], /) -> Encoding:
-        training = self.task.training.model_copy(update={"calendar": calendar})
-        task = self.task.model_copy(update={"training": training})
+    def encode(self, known: slice, unseen: slice, training: Training, /) -> Encoding:
+        task = self.task.with_training(training)
         # Moments are counted from nowhere: whoever cuts the rows knows the domain's edge and gives them model time.
         encoder = fit_encoder(task, self.rows.select(known), cutoff=0)
         rows = self.rows.select(slice(known.start, unseen.stop))

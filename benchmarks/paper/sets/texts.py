@@ -20,7 +20,7 @@ from benchmarks.paper.sets.cut import DAY, Encoding, PaperSet, clock_of
 from benchmarks.paper.sets.files import FILES, find_files
 from benchmarks.paper.splits import Metric
 from contracts.clock import parse_moment
-from contracts.task import Calendar
+from contracts.task import Training
 from trainer.network import Build, Network
 
 NUM_WORDS = 200
@@ -44,7 +44,7 @@ class Texts:
     task: None = None
     metric: Metric = "error_percent"
 
-    def encode(self, known: slice, unseen: slice, _calendar: tuple[Calendar, ...], /) -> Encoding:
+    def encode(self, known: slice, unseen: slice, _training: Training, /) -> Encoding:
         """Codes `(n, 200)`: 1 + a word's position in the vocabulary; 0 for any other word and after the text's end."""
         rows = slice(known.start, unseen.stop)
         known_words = vocabulary(self.words[known])
