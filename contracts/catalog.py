@@ -107,6 +107,8 @@ def _newest(connection: Connection, name: str | None) -> Sequence[Schema]:
     rows = connection.execute(_NEWEST) if name is None else connection.execute(_NEWEST_NAMED, {"name": name})
     found = [Schema(task_id, schema_id, revision, _parse_task(spec)) for task_id, schema_id, revision, spec in rows]
     choices = read_choices(connection, {schema.task_id for schema in found if schema.task.training.tune})
+    if not choices:  # the usual case, and every event that comes in asks: a recipe is a digest of the whole task
+        return found
     return [_as_chosen(schema, choices.get((schema.task_id, schema.task.recipe))) for schema in found]
 
 

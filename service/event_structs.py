@@ -71,13 +71,15 @@ class EventStructs:
     def _lay_out_known_at(
         self, given: Sequence[str | UnsetType | None], at: NDArray[np.int64]
     ) -> tuple[NDArray[np.int64], NDArray[np.bool_], int]:
-        said = [moment for moment in given if isinstance(moment, str)]
-        says = np.array([isinstance(moment, str) for moment in given], np.bool_)
-        known_at = at + self.label_delay
-        known_at[says] = parse_moments(said)
+        known_at, says = at + self.label_delay, np.zeros(len(given), np.bool_)
+        num_named = len(given) - given.count(UNSET)
+        said = [moment for moment in given if isinstance(moment, str)] if num_named else []
+        if said:
+            says[:] = [isinstance(moment, str) for moment in given]
+            known_at[says] = parse_moments(said)
         if (known_at < at).any() or known_at.max() > LAST_MICRO:
             raise Doubt
-        return known_at, says, 2 * (len(given) - given.count(UNSET)) + 2 * len(said)
+        return known_at, says, 2 * num_named + 2 * len(said)
 
     def _lay_out_labels(self, given: Sequence[Any]) -> Sequence[str]:
         if not self.has_text_label:

@@ -40,7 +40,7 @@ STATUSES: tuple[Status, ...] = ("created", "duplicate", "conflict", "rejected", 
 MAX_RESULTS = 1000
 
 
-class RowResult(msgspec.Struct, frozen=True):
+class RowResult(msgspec.Struct, frozen=True, gc=False):
     """What became of one row, in the order of the body."""
 
     event_id: str | None
@@ -173,7 +173,7 @@ def answer_one(one: Waiting) -> tuple[Counts, Response]:
             return {"erased": 1}, problem_of(_erased([one.event_id]))
         case outcome:
             assert outcome in ("created", "duplicate")
-            return {outcome: 1}, _answer([RowResult(one.event_id, outcome)])
+            return {outcome: 1}, _answer({outcome: 1}, [RowResult(one.event_id, outcome)])
 
 
 def _ingest(
@@ -189,11 +189,12 @@ def _ingest(
         if atomic and refused:
             return {"rejected": len(refused)}, problem_of(InvalidInput(_locate(refused)))
         results = _append(connection, judged, received_at, atomic)
+        counts = Counter([result.status for result in results])
         for status, problem in _WHOLE.items():
-            against = [result.event_id for result in results if result.status == status]
-            if atomic and against:
-                return {status: len(against)}, problem_of(problem(against))
-        return Counter(result.status for result in results), _answer(results)
+            if atomic and counts[status]:
+                against = [result.event_id for result in results if result.status == status]
+                return {status: counts[status]}, problem_of(problem(against))
+        return counts, _answer(counts, results)
 
     return work
 
@@ -212,7 +213,7 @@ async def _ingest_lines(
             raise Unavailable(reason) from error
         counts.update(result.status for result in results)
         shown += [result for result in results if result.status != "created"][: MAX_RESULTS - len(shown)]
-    return counts, _write_answer(counts, shown)
+    return counts, _answer(counts, shown)
 
 
 def _append_lines(
@@ -267,11 +268,7 @@ def _locate(refused: Mapping[int, Refusal]) -> list[Fault]:
     ]
 
 
-def _answer(results: list[RowResult]) -> Response:
-    return _write_answer(Counter(result.status for result in results), results)
-
-
-def _write_answer(counts: Counts, results: list[RowResult]) -> Response:
+def _answer(counts: Counts, results: list[RowResult]) -> Response:
     created, duplicates, conflicts, rejected, erased = (counts.get(status, 0) for status in STATUSES)
     answer = IngestResult(created, duplicates, conflicts, rejected, results, erased or UNSET)
     return Response(msgspec.json.encode(answer), media_type="application/json")

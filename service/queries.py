@@ -1,7 +1,7 @@
 """Parameters of the endpoints that are not hot: in a query, unknown and repeated ones are refused, never ignored."""
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Annotated
 
 from fastapi import Path
@@ -16,10 +16,10 @@ TaskInPath = Annotated[
 ]
 
 
-def takes_only(*names: str) -> Callable[[Request], None]:
+def takes_only(*names: str) -> Callable[[Request], Awaitable[None]]:
     """A dependency that refuses every parameter but these, and each that is given twice. Raises InvalidInput."""
 
-    def check(request: Request) -> None:
+    async def check(request: Request) -> None:  # what does not wait needs no thread
         counts = Counter(name for name, _ in request.query_params.multi_items())
         faults = [
             Fault(printable(name), "is given more than once" if name in names else "is not a parameter of this path")
