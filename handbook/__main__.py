@@ -1,14 +1,27 @@
-"""`python -m handbook`: write every page of `docs/reference/` anew, and tell which ones changed."""
+"""`python -m handbook`: write every page of `docs/reference/` anew, and tell which ones changed.
 
+`python -m handbook pictures` draws those of `docs/explanation/` instead, which takes some minutes.
+"""
+
+import sys
 from pathlib import Path
 
 from handbook.pages import PAGES, write_page
 
-FOLDER = Path(__file__).parents[1] / "docs" / "reference"
+DOCS = Path(__file__).parents[1] / "docs"
+FOLDER = DOCS / "reference"
+PICTURE_FOLDER = DOCS / "pictures"
 
 
-def main() -> None:
-    """Write what differs."""
+def main(arguments: list[str]) -> None:
+    """Write what differs, or draw."""
+    if arguments == ["pictures"]:
+        from handbook.pictures import draw  # torch and matplotlib, which no page needs
+
+        draw(PICTURE_FOLDER)
+        return
+    if arguments:
+        raise SystemExit(f"usage: {__doc__}")
     FOLDER.mkdir(parents=True, exist_ok=True)
     for name in PAGES:
         file, page = FOLDER / f"{name}.md", write_page(name)
@@ -18,4 +31,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

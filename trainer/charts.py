@@ -5,6 +5,7 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 
 import numpy as np
+from matplotlib.dates import ConciseDateFormatter
 from matplotlib.ticker import MaxNLocator
 
 from contracts.cells import Cell, error_of
@@ -89,6 +90,8 @@ def save_expected_and_realised(task: Task, shown: Sequence[Outcome], shut: Colle
         is_shut = np.isin([outcome.window for outcome in shown], list(shut))
         for chosen, color, label in ((~is_shut, OURS, "realised"), (is_shut, CLOSED, "realised: closed a horizon")):
             axes.plot(moments[chosen], realised[chosen], "o", color=color, markersize=4, label=label)
+        formatter = ConciseDateFormatter(axes.xaxis.get_major_locator())  # type: ignore[no-untyped-call]
+        axes.xaxis.set_major_formatter(formatter)
     axes.set_ylabel(task.error_name.replace("_", " "))
     axes.set_title(f"{task.name}: error on each window, of the version that answers", fontsize=10)
     if axes.has_data():

@@ -5,10 +5,12 @@ from pathlib import Path
 
 import pytest
 
+from handbook.__main__ import PICTURE_FOLDER
 from handbook.commands import commands_page
 
 HOUSE = Path(__file__).parents[2]
 PAGES = sorted([*HOUSE.glob("docs/**/*.md"), *HOUSE.glob("*.md")])
+SHOWN = re.compile(r"!\[[^\]]{20,}\]\((?:\.\./)*(?:docs/)?pictures/([^)]+)\)")
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
 CODE = re.compile(r"`(tests/[\w/.]+\.py)`")
@@ -31,6 +33,16 @@ def test_a_page_links_only_to_what_is_there(page: Path) -> None:
         file = (page.parent / name).resolve() if name else page
         assert file.exists(), target
         assert not anchor or anchor in anchors(file), target
+
+
+def test_every_picture_that_is_drawn_is_there_and_shown_and_no_other_is() -> None:
+    shown = {name for page in PAGES for name in SHOWN.findall(page.read_text("utf-8"))}
+    drawn = set(re.findall(r'"(\w+\.png)"', (HOUSE / "handbook" / "pictures.py").read_text("utf-8")))
+    assert len(drawn) == 5
+    assert shown == drawn == {file.name for file in PICTURE_FOLDER.iterdir()}
+    for file in PICTURE_FOLDER.iterdir():
+        assert file.read_bytes().startswith(b"\x89PNG")
+        assert file.stat().st_size < 100_000
 
 
 def test_every_test_that_a_page_names_exists() -> None:

@@ -1,0 +1,84 @@
+"""The world that the pictures of the explanation show: bicycle rentals, whose meaning of "warm enough" moves.
+
+What can be known of it is known: the temperature from which a bicycle goes out falls by 0.3 degrees a day, one label in
+twenty is noise, and on one day everything jumps. No store is needed; the rows stand in memory as a cycle reads them.
+"""
+
+from datetime import UTC, datetime
+
+import numpy as np
+from numpy.typing import NDArray
+
+from contracts.catalog import Schema
+from contracts.clock import to_micros
+from contracts.columns import NEVER, EventColumns
+from contracts.task import Task
+from trainer.reading import Reading
+
+DAY = 86_400_000_000
+START = to_micros(datetime(2026, 10, 1, tzinfo=UTC))
+NUM_DAYS, JUMP_DAY, JUMP = 34, 32, 9.0
+FALL, FREE_DAY = 0.3, 3.0
+_ROWS_PER_DAY, _NOISE, _SEED = 300, 0.05, 7
+_MEAN, _SPREAD = 14.0, 6.0
+
+TASK = Task.model_validate(
+    {
+        "name": "rentals",
+        "window": "P1D",
+        "schedule": "manual",
+        "target": {"name": "demand", "kind": "classification", "classes": ["busy", "quiet"]},
+        "features": [{"name": "temperature", "kind": "number"}, {"name": "day", "kind": "category"}],
+        "guard": {"max_age": 6},
+        "training": {"batch_size": 64, "calendar": []},
+    }
+)
+DAYS = ("free", "work")
+
+
+def threshold(at: NDArray[np.int64]) -> NDArray[np.float64]:
+    """The temperature from which a working day is busy, by moment (microseconds)."""
+    day = (at - START) // DAY
+    return np.asarray(18.0 - FALL * day + JUMP * (day >= JUMP_DAY), np.float64)
+
+
+def reading(num_days: int = NUM_DAYS) -> Reading:
+    """Everything that is known after so many days."""
+    rng = np.random.default_rng(_SEED)
+    count = num_days * _ROWS_PER_DAY
+    at = START + np.arange(count) * (DAY // _ROWS_PER_DAY)
+    temperature, is_work = rng.normal(_MEAN, _SPREAD, count).round(1), rng.integers(2, size=count)
+    is_busy = temperature > threshold(at) - FREE_DAY * (1 - is_work)
+    is_noise, withheld = rng.random(count) < _NOISE, rng.random(count) < 0.05
+    return Reading(
+        Schema(1, 1, 1, TASK),
+        START + num_days * DAY,
+        START + num_days * DAY,
+        _columns(at, temperature, is_work, is_busy == is_noise, withheld),
+    )
+
+
+def grid(at: NDArray[np.int64], temperature: NDArray[np.float64]) -> EventColumns:
+    """Questions of working days, one for each moment and temperature."""
+    none = np.zeros(len(at), np.bool_)
+    return _columns(at, temperature, np.ones(len(at), np.int64), none, none)
+
+
+def _columns(
+    at: NDArray[np.int64],
+    temperature: NDArray[np.float64],
+    days: NDArray[np.int64],
+    is_quiet: NDArray[np.bool_],
+    withheld: NDArray[np.bool_],
+) -> EventColumns:
+    return EventColumns(
+        at=at,
+        known_at=at,
+        superseded_at=np.full(len(at), NEVER),
+        numbers=temperature[:, None],
+        categories=days[:, None].astype(np.int32),
+        vocabularies=(DAYS,),
+        labels=is_quiet.astype(np.int32),
+        classes=("busy", "quiet"),
+        withheld=withheld,
+    )
