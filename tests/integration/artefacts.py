@@ -13,6 +13,7 @@ from contracts.calibration import Calibration
 from contracts.clock import parse_moment
 from contracts.manifest import FORMAT_VERSION, AgeError, Manifest, Probe, checksum, encode_manifest, graph_feed
 from contracts.task import Task
+from service.copies import Current, write_current
 from tests.integration.serving import TASK
 
 CUTOFF = parse_moment("2026-01-29T00:00:00Z")
@@ -54,6 +55,15 @@ def write_version(folder: Path, *, task: str = "flights", bias: float = 0.0, hor
         "probe": _probe(graph, spec),
     }
     (folder / "manifest.json").write_bytes(encode_manifest(Manifest(**(fields | changes))))
+    return folder
+
+
+def place_version(
+    home: Path, version: str = "3", *, task: str = "flights", valid_until: int = CUTOFF + 2 * WEEK, **changes: Any
+) -> Path:
+    """A current local copy of a version in the home of a service, as a follower leaves it."""
+    folder = write_version(home / "models" / task / version, task=task, **changes)
+    write_current(folder.parent, Current(version, valid_until))
     return folder
 
 

@@ -1,11 +1,20 @@
 """What integration tests share besides the stores."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import httpx
 import pytest
+from sqlalchemy import Engine
 
+from contracts.catalog import Schema
+from contracts.database import make_engine
+from service.follower import Follower
+from service.metrics import Metrics
+from service.store import Store
+from tests.integration.following import DEAD, MakeFollower
+from tests.integration.releasing import define
 from tests.integration.serving import TASK, service_settings, serving
 from trainer.registry import Registry
 
@@ -22,3 +31,32 @@ async def client(database_url: str, tmp_path: Path) -> AsyncIterator[httpx.Async
     async with serving(service_settings(database_url, tmp_path)) as client:
         assert (await client.put("/tasks/flights", json=TASK)).status_code == 201
         yield client
+
+
+@pytest.fixture
+def schema(engine: Engine) -> Schema:
+    """A task of `tests.integration.serving` by a name of its own, for the MLflow server is shared; nothing is known."""
+    return define(engine)
+
+
+@pytest.fixture
+def task(schema: Schema) -> str:
+    """The name of that task."""
+    return schema.task.name
+
+
+@pytest.fixture
+def make_follower(engine: Engine, mlflow_url: str, tmp_path: Path) -> Iterator[MakeFollower]:
+    """Followers of one home; offline ones reach neither store nor registry."""
+    with ExitStack() as opened:
+
+        def make(*, offline: bool = False) -> Follower:
+            url = "http://127.0.0.1:9" if offline else mlflow_url
+            store = Store(make_engine(DEAD) if offline else engine, places=2, seconds=5)
+            opened.callback(store.close)
+            follower = Follower(service_settings(DEAD, tmp_path / "home", mlflow_url=url), store, Metrics())
+            opened.callback(follower.close)
+            follower.restore()
+            return follower
+
+        yield make

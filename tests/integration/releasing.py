@@ -10,6 +10,7 @@ import anyio
 import httpx
 from sqlalchemy import Engine
 
+from contracts.calibration import Calibration
 from contracts.catalog import Schema, define_task
 from contracts.clock import format_moment
 from contracts.cycles import Cycle, State, begin_step, claim_cycle, end_cycle, request_cycle
@@ -48,6 +49,7 @@ def note(
     valid_until: int = CUTOFF + 2 * WEEK,
     reason: str = "test",
     now: datetime = NOW,
+    calibration: Calibration | None = None,
     verdict: dict[str, Any] | None = None,
 ) -> None:
     """One row; a release says of which cutoff it is and how many windows it promises."""
@@ -60,6 +62,7 @@ def note(
             version,
             action=action,
             valid_until=valid_until,
+            calibration=calibration,
             actor="trainer",
             reason=reason,
             now=now,

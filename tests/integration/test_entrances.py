@@ -27,8 +27,7 @@ from sqlalchemy import Engine, select
 from contracts.catalog import define_task
 from contracts.database import events
 from contracts.task import Task
-from service.copies import Current, write_current
-from tests.integration.artefacts import CUTOFF, WEEK, write_version
+from tests.integration.artefacts import place_version
 from tests.integration.serving import TASK, service_settings, serving
 
 NOW = datetime(2026, 2, 1, tzinfo=UTC)
@@ -81,8 +80,7 @@ def house(database_url: str, engine: Engine, tmp_path: Path) -> Iterator[House]:
         define_task(connection, Task.model_validate({**TASK, "name": "flights"}), NOW)
         numbers = {"target": {"name": "delay", "kind": "regression"}, "name": "delays"}
         define_task(connection, Task.model_validate(TASK | numbers), NOW)
-    folder = write_version(tmp_path / "models" / "flights" / "3")
-    write_current(folder.parent, Current("3", CUTOFF + 2 * WEEK))
+    place_version(tmp_path)
 
     @asynccontextmanager
     async def open_house() -> Any:

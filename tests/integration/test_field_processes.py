@@ -21,9 +21,8 @@ from sqlalchemy import Engine
 
 from contracts.catalog import define_task
 from contracts.task import Task
-from service.copies import Current, write_current
 from tests.conftest import free_port, stop, wait_until_healthy
-from tests.integration.artefacts import CUTOFF, WEEK, write_version
+from tests.integration.artefacts import place_version
 from tests.integration.releasing import NOW
 from tests.integration.serving import TASK
 
@@ -53,8 +52,7 @@ class Running:
 @contextmanager
 def running(database_url: str, folder: Path, **environment: str) -> Iterator[Running]:
     """`python -m service` with one task and a version that answers."""
-    copies = write_version(folder / "models" / "flights" / "3")
-    write_current(copies.parent, Current("3", CUTOFF + 2 * WEEK))
+    place_version(folder)
     port = free_port()
     given = {
         "MORROW_HOME": str(folder),

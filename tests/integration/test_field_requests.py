@@ -19,8 +19,7 @@ from contracts.clock import parse_moment, to_micros
 from contracts.columns import read_events
 from contracts.database import events
 from contracts.events import append_events
-from service.copies import Current, write_current
-from tests.integration.artefacts import CUTOFF, WEEK, write_version
+from tests.integration.artefacts import CUTOFF, place_version
 from tests.integration.releasing import define
 from tests.integration.serving import TASK, an_event, service_settings, serving
 
@@ -31,8 +30,7 @@ JSON = {"content-type": "application/json"}
 
 @pytest.fixture
 async def client(database_url: str, tmp_path: Path) -> AsyncIterator[httpx.AsyncClient]:
-    folder = write_version(tmp_path / "models" / "flights" / "3")
-    write_current(folder.parent, Current("3", CUTOFF + 2 * WEEK))
+    place_version(tmp_path)
     async with serving(service_settings(database_url, tmp_path)) as client:
         assert (await client.put("/tasks/flights", json=TASK)).status_code == 201
         yield client

@@ -11,8 +11,7 @@ from sqlalchemy import Engine
 from contracts.catalog import Schema, define_task
 from contracts.clock import format_moment
 from contracts.cycles import claim_cycle, end_cycle, request_cycle
-from service.copies import Current, write_current
-from tests.integration.artefacts import CUTOFF, WEEK, write_version
+from tests.integration.artefacts import CUTOFF, WEEK, place_version
 from tests.integration.releasing import LEASE, NOW, define, history, note, run_cycle, wait_for
 from tests.integration.serving import service_settings, serving
 
@@ -20,15 +19,9 @@ pytestmark = pytest.mark.anyio
 
 
 @pytest.fixture
-def schema(engine: Engine) -> Schema:
-    return define(engine)
-
-
-@pytest.fixture
 async def client(database_url: str, schema: Schema, tmp_path: Path) -> AsyncIterator[httpx.AsyncClient]:
     """A service that holds version 7 of the task."""
-    folder = write_version(tmp_path / "models" / schema.task.name / "7", task=schema.task.name)
-    write_current(folder.parent, Current("7", CUTOFF + 2 * WEEK))
+    place_version(tmp_path, "7", task=schema.task.name)
     async with serving(service_settings(database_url, tmp_path)) as client:
         yield client
 

@@ -20,18 +20,13 @@ from service.registry import make_client, read_champion
 from service.store import Store
 from service.structs import Row
 from tests.integration.artefacts import CUTOFF, WEEK, move_alias, publish, write_version
-from tests.integration.releasing import define, history, note, publish_and_release, run_cycle, wait_for
+from tests.integration.releasing import history, note, publish_and_release, run_cycle, wait_for
 from tests.integration.serving import service_settings, serving
 
 pytestmark = pytest.mark.anyio
 
 DEAD = "postgresql+psycopg://someone:secret@127.0.0.1:9/morrow"
 DEAD_URL = "http://127.0.0.1:9"
-
-
-@pytest.fixture
-def schema(engine: Engine) -> Schema:
-    return define(engine)
 
 
 @pytest.fixture

@@ -11,8 +11,7 @@ import onnxruntime
 import pytest
 
 from contracts.clock import format_moment
-from service.copies import Current, write_current
-from tests.integration.artefacts import CUTOFF, TRAINED_FROM, WEEK, write_version
+from tests.integration.artefacts import CUTOFF, TRAINED_FROM, WEEK, place_version
 from tests.integration.serving import service_settings, serving
 
 pytestmark = pytest.mark.anyio
@@ -21,14 +20,6 @@ DEAD_DATABASE = "postgresql+psycopg://nobody@127.0.0.1:9/morrow"
 DEAD_REGISTRY = "http://127.0.0.1:9"
 VALID_UNTIL = CUTOFF + 2 * WEEK
 ROW: dict[str, Any] = {"distance": 1400, "carrier": "UA", "wind": 3.5}
-
-
-def place_version(home: Path, version: str = "3", *, valid_until: int = VALID_UNTIL, **changes: Any) -> Path:
-    """A current local copy of a version, as a follower leaves it."""
-    task = changes.get("task", "flights")
-    folder = write_version(home / "models" / task / version, **changes)
-    write_current(folder.parent, Current(version, valid_until))
-    return folder
 
 
 @pytest.fixture

@@ -10,9 +10,8 @@ from pathlib import Path
 
 import httpx
 
-from service.copies import Current, write_current
 from tests.conftest import free_port, stop, wait_until_healthy
-from tests.integration.artefacts import CUTOFF, WEEK, write_version
+from tests.integration.artefacts import CUTOFF, WEEK, place_version
 
 QUERY = {"at": "2026-02-01T00:00:00Z", "distance": "1400", "carrier": "UA"}
 
@@ -44,8 +43,7 @@ def running(home: Path, database_url: str) -> Iterator[tuple[subprocess.Popen[by
 def test_a_process_ends_on_sigterm_and_answers_the_same_after_kill_9_and_a_restart_offline(
     database_url: str, tmp_path: Path
 ) -> None:
-    folder = write_version(tmp_path / "models" / "flights" / "3")
-    write_current(folder.parent, Current("3", CUTOFF + WEEK))
+    place_version(tmp_path, valid_until=CUTOFF + WEEK)
     with running(tmp_path, database_url) as (process, url):
         first = httpx.get(f"{url}/predict", params=QUERY)
         assert (first.status_code, first.json()["version"]) == (200, "3")

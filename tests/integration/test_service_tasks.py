@@ -15,8 +15,7 @@ from contracts.choices import Choice, record_choice
 from contracts.clock import format_moment
 from contracts.cycles import request_cycle
 from contracts.task import Training
-from service.copies import Current, write_current
-from tests.integration.artefacts import CUTOFF, WEEK, write_version
+from tests.integration.artefacts import CUTOFF, WEEK, place_version
 from tests.integration.serving import TASK, an_event, service_settings, serving
 
 pytestmark = pytest.mark.anyio
@@ -108,12 +107,12 @@ async def test_a_version_whose_horizon_is_one_window_is_warned_of(
     database_url: str, tmp_path: Path, client: httpx.AsyncClient
 ) -> None:
     await client.put("/tasks/flights", json=TASK)
-    folder = write_version(tmp_path / "models" / "flights" / "7", horizon=1)
-    write_current(folder.parent, Current("7", CUTOFF + WEEK))
+    place_version(tmp_path, "7", valid_until=CUTOFF + WEEK, horizon=1)
     async with serving(service_settings(database_url, tmp_path)) as restarted:
-        short, unreleased = (await restarted.get("/tasks/flights")).json()["warnings"]
+        short, hasty, unreleased = (await restarted.get("/tasks/flights")).json()["warnings"]
     assert short.startswith("the horizon is one window")
     assert unreleased.startswith("version 7 answers but was never released")
+    assert hasty.startswith("the fit took")
 
 
 async def test_the_status_tells_of_events_champion_and_next_cycle(
@@ -121,8 +120,7 @@ async def test_the_status_tells_of_events_champion_and_next_cycle(
 ) -> None:
     await client.put("/tasks/flights", json={**TASK, "schedule": "window"})
     await client.post("/events", json=[an_event(f"e{i}") for i in range(3)])
-    folder = write_version(tmp_path / "models" / "flights" / "7")
-    write_current(folder.parent, Current("7", CUTOFF + WEEK))
+    place_version(tmp_path, "7", valid_until=CUTOFF + WEEK)
     async with serving(service_settings(database_url, tmp_path)) as restarted:
         status = (await restarted.get("/tasks/flights")).json()
         manifest = (await restarted.get("/tasks/flights/models/7")).json()
@@ -218,8 +216,7 @@ async def test_the_page_shows_ages_with_their_limits_and_what_to_be_warned_of(
     client: httpx.AsyncClient, tmp_path: Path
 ) -> None:
     await client.put("/tasks/flights", json=TASK)
-    folder = write_version(tmp_path / "offline" / "models" / "flights" / "7")
-    write_current(folder.parent, Current("7", CUTOFF + WEEK))
+    place_version(tmp_path / "offline", "7", valid_until=CUTOFF + WEEK)
     async with serving(service_settings(DEAD, tmp_path / "offline", cycle_limit_seconds=1e6)) as offline:
         page = (await offline.get("/pages/flights")).text
     assert "<th>limit</th>" in page
@@ -235,8 +232,7 @@ async def test_what_may_be_asked_is_a_page_that_needs_no_internet(client: httpx.
 
 
 async def test_without_a_database_the_page_still_shows_what_answers(tmp_path: Path) -> None:
-    folder = write_version(tmp_path / "models" / "flights" / "7")
-    write_current(folder.parent, Current("7", CUTOFF + WEEK))
+    place_version(tmp_path, "7", valid_until=CUTOFF + WEEK)
     async with serving(service_settings(DEAD, tmp_path)) as client:
         page = await client.get("/")
         assert (page.status_code, "2026-02-05 00:00:00Z" in page.text) == (200, True)

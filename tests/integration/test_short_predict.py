@@ -16,9 +16,9 @@ from contracts.keys import Key, digest_key
 from contracts.keys import Scope as KeyScope
 from service.app import App, make_app
 from service.keyring import FILE
-from tests.integration.artefacts import CUTOFF, WEEK
+from tests.integration.artefacts import CUTOFF, WEEK, place_version
 from tests.integration.serving import long_way, running, service_settings
-from tests.integration.test_service_predict import DEAD_DATABASE, ROW, VALID_UNTIL, place_version
+from tests.integration.test_service_predict import DEAD_DATABASE, ROW, VALID_UNTIL
 
 pytestmark = pytest.mark.anyio
 

@@ -17,10 +17,9 @@ from contracts.clock import format_moment, to_micros
 from contracts.events import append_events
 from contracts.releases import Release
 from contracts.task import Task
-from service.copies import Current, write_current
 from service.standing import Recent, Standing, why_stale
 from service.status import warn
-from tests.integration.artefacts import CUTOFF, WEEK, write_version
+from tests.integration.artefacts import CUTOFF, WEEK, place_version
 from tests.integration.releasing import NOW, define, note, run_cycle, wait_for
 from tests.integration.serving import TASK, service_settings, serving
 
@@ -31,15 +30,9 @@ LIMIT = timedelta(hours=1)
 
 
 @pytest.fixture
-def schema(engine: Engine) -> Schema:
-    return define(engine)
-
-
-@pytest.fixture
 async def client(database_url: str, schema: Schema, tmp_path: Path) -> AsyncIterator[httpx.AsyncClient]:
     """A service that holds version 7 of the task."""
-    folder = write_version(tmp_path / "models" / schema.task.name / "7", task=schema.task.name)
-    write_current(folder.parent, Current("7", CUTOFF + 2 * WEEK))
+    place_version(tmp_path, "7", task=schema.task.name)
     async with serving(service_settings(database_url, tmp_path)) as client:
         yield client
 

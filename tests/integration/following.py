@@ -1,0 +1,17 @@
+"""Followers for tests, and what they answer."""
+
+from collections.abc import Callable
+
+from service.answers import Answer
+from service.follower import Follower
+from service.structs import Row
+from tests.integration.artefacts import CUTOFF
+
+DEAD = "postgresql+psycopg://nobody@127.0.0.1:9/morrow"
+
+MakeFollower = Callable[..., Follower]
+
+
+def ask(follower: Follower, task: str, at: int = CUTOFF) -> Answer:
+    """What a task's version says of one row."""
+    return follower.find(task).answer(Row(at, (1400.0, 3.5), ("UA",)), 0)
