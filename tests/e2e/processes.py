@@ -28,8 +28,8 @@ def impatient_environment(database_url: str, mlflow_url: str, home: Path) -> dic
         "MORROW_HOME": str(home),
         "MORROW_LEASE_SECONDS": "3",
         "MORROW_RETRY_SECONDS": "0.2",
-        "MORROW_TICK_SECONDS": "0.2",
-        "MORROW_POLL_SECONDS": "0.2",
+        "MORROW_TICK_SECONDS": "0.5",
+        "MORROW_POLL_SECONDS": "0.5",
         "MORROW_MAX_ATTEMPTS": "50",
         "MORROW_THREADS": "1",
         "MORROW_PORT": str(free_port()),
@@ -66,7 +66,7 @@ def wait_for(what: str, check: Callable[[], Any], log: Path, seconds: float = 12
     while time.monotonic() < deadline:
         if found := check():
             return found
-        time.sleep(0.05)
+        time.sleep(0.1)
     raise AssertionError(f"{what} did not happen within {seconds} s; the log ends:\n{log.read_text()[-3000:]}")
 
 
