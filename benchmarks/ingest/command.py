@@ -2,8 +2,9 @@
 
 The service is the real process with a key; the database is our own PostgreSQL with fsync, as users have it. Every body
 holds events that were never sent before. Servers take turns, and every ratio is the median of ratios taken within a
-round. Rates of single events are those at 32 connections; a batch is measured by the server's own CPU time, in which
-PostgreSQL has no part. pgbench stands beside them as what the database could do by itself.
+round. Rates of single events are those at 32 connections; a batch is measured by the server's own CPU time. What
+PostgreSQL took meanwhile is printed beside it, and counts in the ratios that name both. pgbench stands beside them as
+what the database could do by itself.
 """
 
 import argparse
@@ -17,15 +18,17 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+import psutil
 from rich.console import Console
 from rich.table import Table
+from sqlalchemy import text
 
 from benchmarks.figures import Figure, hardware, larger_is_better, write_figures
 from benchmarks.ingest.events import TASK, make_events, take_bodies
 from benchmarks.ingest.yardsticks import MANY, ONE, find_pgbench, plain_events, run_pgbench
 from benchmarks.serving.load import Requests, name_tool
 from benchmarks.serving.rounds import Asked, Measured, compare, measure, require_no_errors
-from benchmarks.serving.servers import Server, morrow, running
+from benchmarks.serving.servers import Server, cpu_seconds, morrow, running
 from cli.stack import free_port
 from cli.store import migrated_store
 from contracts.catalog import define_task
@@ -61,6 +64,23 @@ class Way:
     key: str | None = None
 
 
+@dataclass(frozen=True)
+class Taken:
+    """One load on one way, and the CPU time that PostgreSQL took for it."""
+
+    measured: Measured
+    database_seconds: float
+
+    @property
+    def rate(self) -> float:
+        """Rows per second."""
+        return self.measured.rate
+
+    @property
+    def num_rows(self) -> int:
+        return self.measured.rows * self.measured.load.num_requests
+
+
 def main(arguments: list[str]) -> None:
     """Parse the arguments, measure, print."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks ingest", description=__doc__)
@@ -87,18 +107,18 @@ def _measure(folder: Path, plan: Plan, console: Console) -> list[Figure]:
         port = free_port()
         command = ["-m", "benchmarks.ingest.yardsticks", str(port), database_url]
         plain = cleanup.enter_context(running("SQLAlchemy", command, folder / "plain.log", port, "/openapi.json"))
-        events = make_events()
+        events, database = make_events(), _find_postmaster(database_url)
         path = f"/events?task={TASK.name}"
         singles = {"morrow": Way(ours, path, key), "SQLAlchemy route": Way(plain, ONE)}
         batches = {"morrow": Way(ours, path, key), "executemany route": Way(plain, MANY)}
         pgbench = find_pgbench()
-        single, inserts = _run(folder, plan, singles, events, pgbench=pgbench, database_url=database_url)
+        single, inserts = _run(folder, plan, singles, events, database, pgbench=pgbench, database_url=database_url)
         _show(console, f"POST of one event, {CONNECTIONS} connections", single)
         if pgbench is None:
             console.print("pgbench is not installed, so the database by itself was not measured")
         else:
             console.print(f"pgbench, one row and its commit, {CONNECTIONS} connections: {median(inserts):,.0f} rows/s")
-        batch, _ = _run(folder, plan, batches, events, num_rows=ROWS_PER_BATCH)
+        batch, _ = _run(folder, plan, batches, events, database, num_rows=ROWS_PER_BATCH)
         _show(console, f"POST of {ROWS_PER_BATCH} events, 1 connection", batch)
     return [*_figures(single, batch), *_beside_pgbench(single["morrow"], inserts)]
 
@@ -115,64 +135,89 @@ def _prepare(database_url: str) -> str:
     return key
 
 
+def _find_postmaster(database_url: str) -> int:
+    """The process above those that serve connections, on this machine."""
+    engine = make_engine(database_url)
+    with engine.connect() as connection:
+        backend = psutil.Process(connection.execute(text("SELECT pg_backend_pid()")).scalar_one())
+        postmaster = backend.ppid()
+    engine.dispose()
+    return postmaster
+
+
 def _run(
     folder: Path,
     plan: Plan,
     ways: Mapping[str, Way],
     events: Iterator[dict[str, Any]],
+    database: int,
     *,
     num_rows: int | None = None,
     pgbench: str | None = None,
     database_url: str = "",
-) -> tuple[dict[str, list[Measured]], list[float]]:
+) -> tuple[dict[str, list[Taken]], list[float]]:
     """So many rounds after one that does not count, and the rates of pgbench in between. Raises LoadFailed."""
     per_second = _MOST_EVENTS_PER_SECOND if num_rows is None else _MOST_BATCHES_PER_SECOND
     connections = CONNECTIONS if num_rows is None else 1
-    found: dict[str, list[Measured]] = {name: [] for name in ways}
+    found: dict[str, list[Taken]] = {name: [] for name in ways}
     inserts: list[float] = []
     for number in range(plan.num_rounds + 1):
         seconds = plan.seconds if number else 1.0
         for name, way in ways.items():
             bodies = take_bodies(events, round(per_second * seconds), num_rows)
             asked = Asked(way.server, Requests(way.server.url, [way.path], bodies, way.key), num_rows or 1)
+            before = cpu_seconds(database)
             measured = measure(asked, connections=connections, seconds=seconds, folder=folder)
             require_no_errors({name: [measured]})
             if number:
-                found[name].append(measured)
+                found[name].append(Taken(measured, cpu_seconds(database) - before))
         if number and pgbench:
             inserts.append(run_pgbench(pgbench, database_url, connections=connections, seconds=seconds, folder=folder))
     return found, inserts
 
 
-def _show(console: Console, title: str, found: Mapping[str, Sequence[Measured]]) -> None:
-    table = Table("", "rows/s", "server CPU µs a row", "p99 ms", title=title, title_justify="left")
+def _show(console: Console, title: str, found: Mapping[str, Sequence[Taken]]) -> None:
+    table = Table(
+        "", "rows/s", "server CPU µs a row", "PostgreSQL CPU µs a row", "p99 ms", title=title, title_justify="left"
+    )
     for name, rounds in found.items():
-        rate, cpu = (median(one.rate for one in rounds), median(1e6 / one.cpu_rate for one in rounds))
-        table.add_row(name, f"{rate:,.0f}", f"{cpu:,.1f}", f"{median(one.load.p99_ms for one in rounds):.1f}")
+        rate, p99 = (median(one.rate for one in rounds), median(one.measured.load.p99_ms for one in rounds))
+        server = median(1e6 * one.measured.cpu_seconds / one.num_rows for one in rounds)
+        database = median(1e6 * one.database_seconds / one.num_rows for one in rounds)
+        table.add_row(name, f"{rate:,.0f}", f"{server:,.1f}", f"{database:,.1f}", f"{p99:.1f}")
     console.print(table)
 
 
-def _figures(single: Mapping[str, Sequence[Measured]], batch: Mapping[str, Sequence[Measured]]) -> list[Figure]:
-    one = compare(single["morrow"], single["SQLAlchemy route"], lambda measured: measured.rate)
-    one_cpu = compare(single["morrow"], single["SQLAlchemy route"], lambda measured: measured.cpu_rate)
-    many = compare(batch["morrow"], batch["executemany route"], lambda measured: measured.cpu_rate)
-    many_wall = compare(batch["morrow"], batch["executemany route"], lambda measured: measured.rate)
-    name_one, name_many = (
-        "POST /events, one row / SQLAlchemy route",
-        f"POST /events, {ROWS_PER_BATCH} rows / executemany",
-    )
-    return [
-        larger_is_better(name, both.ours, both.yardstick, ratio=both.ratio, commit=commit, goal=goal, unit=unit)
-        for name, both, commit, goal, unit in (
-            (name_one, one, 2, 3, "requests/s"),
-            (name_one, one_cpu, 0, 1, "requests/CPU s"),
-            (name_many, many, 5, 9, "rows/CPU s"),
-            (name_many, many_wall, 0, 1, "rows/s"),
-        )
-    ]
+def _figures(single: Mapping[str, Sequence[Taken]], batch: Mapping[str, Sequence[Taken]]) -> list[Figure]:
+    one, many = "POST /events, one row / SQLAlchemy route", f"POST /events, {ROWS_PER_BATCH} rows / executemany"
+    ways = [(one, single, "SQLAlchemy route", (2, 3), (0, 1)), (many, batch, "executemany route", (0, 1), (5, 9))]
+    figures = []
+    for name, found, yardstick, by_clock, by_cpu in ways:
+        for unit, value, (commit, goal) in (
+            ("rows/s", _rate, by_clock),
+            ("rows/CPU s of the server", _server_rate, by_cpu),
+            ("rows/CPU s of server and PostgreSQL", _whole_rate, (0, 1)),
+        ):
+            both = compare(found["morrow"], found[yardstick], value)
+            figures.append(
+                larger_is_better(name, both.ours, both.yardstick, ratio=both.ratio, commit=commit, goal=goal, unit=unit)
+            )
+    return figures
 
 
-def _beside_pgbench(ours: Sequence[Measured], inserts: Sequence[float]) -> list[Figure]:
+def _rate(taken: Taken) -> float:
+    return taken.rate
+
+
+def _server_rate(taken: Taken) -> float:
+    return taken.measured.cpu_rate
+
+
+def _whole_rate(taken: Taken) -> float:
+    return taken.num_rows / (taken.measured.cpu_seconds + taken.database_seconds)
+
+
+def _beside_pgbench(ours: Sequence[Taken], inserts: Sequence[float]) -> list[Figure]:
     if not inserts:
         return []
     ratio = median(one.rate / other for one, other in zip(ours, inserts, strict=True))

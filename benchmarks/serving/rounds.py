@@ -8,11 +8,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
+from typing import TypeVar
 
 from benchmarks.serving.load import Load, LoadFailed, Requests, put_load
 from benchmarks.serving.servers import Server
 
 WARM_UP_SECONDS = 1.0
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -74,7 +76,7 @@ def measure(asked: Asked, *, connections: int, seconds: float, folder: Path) -> 
     return Measured(load, asked.server.cpu_seconds() - before, asked.rows)
 
 
-def compare(ours: Sequence[Measured], yardstick: Sequence[Measured], value: Callable[[Measured], float]) -> Compared:
+def compare(ours: Sequence[T], yardstick: Sequence[T], value: Callable[[T], float]) -> Compared:
     """Ours beside the yardstick by one of their figures."""
     mine, other = [value(one) for one in ours], [value(one) for one in yardstick]
     return Compared(median(mine), median(other), median(a / b for a, b in zip(mine, other, strict=True)))

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -51,9 +51,10 @@ class Server:
 def cpu_seconds(pid: int) -> float:
     """CPU time of a process, those below it, and those of them that have ended."""
     total = 0.0
-    for process in _tree(pid):
-        times = process.cpu_times()
-        total += times.user + times.system + times.children_user + times.children_system
+    for process in reversed(_tree(pid)):
+        with suppress(psutil.NoSuchProcess):  # it has just ended: its parent, which comes later, tells its time
+            times = process.cpu_times()
+            total += times.user + times.system + times.children_user + times.children_system
     return total
 
 
