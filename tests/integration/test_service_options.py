@@ -20,7 +20,7 @@ from contracts.releases import Overlay
 from service.copies import CURRENT_FILE, Current, write_current
 from tests.integration.artefacts import CUTOFF, PER_SECOND, WEEK, write_version
 from tests.integration.serving import service_settings, serving
-from tests.unit.test_export import make_network, make_rows, make_task
+from tests.unit.exporting import make_network, make_rows, make_task
 from trainer.artefact import write_artefact
 from trainer.dataset import fit_encoder
 

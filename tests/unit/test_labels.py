@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from contracts.errors import CycleError
 from contracts.task import Training
-from tests.unit.test_export import (
+from tests.unit.exporting import (
     CUTOFF,
     DAY,
     NUMBERS,

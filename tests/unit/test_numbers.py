@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from contracts.task import Training
-from tests.unit.test_export import (
+from tests.unit.exporting import (
     CUTOFF,
     DAY,
     TRAINING,

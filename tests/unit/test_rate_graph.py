@@ -12,7 +12,7 @@ from torch import Tensor
 from contracts.columns import EventColumns
 from contracts.manifest import graph_feed
 from contracts.task import Task, Training
-from tests.unit.test_export import CUTOFF, DAY, TRAINING, assert_graph_is_torch, make_network, make_rows, make_task
+from tests.unit.exporting import CUTOFF, DAY, TRAINING, assert_graph_is_torch, make_network, make_rows, make_task
 from trainer.artefact import torch_answers
 from trainer.dataset import Encoder, encode, fit_encoder
 from trainer.export import build_graph, build_rate_graph
