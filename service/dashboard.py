@@ -27,8 +27,7 @@ MAX_RELEASES = 200
 NUM_EVENT_WINDOWS = 40
 _SHOWN_ACTIONS: tuple[Action, ...] = ("release", "rollback", "close", "reopen", "override")
 _YEAR_ONE = to_micros(datetime(1, 1, 1, tzinfo=UTC))
-# As the metric labels them, and as people write them.
-_COUNTED_ROUTES = {"/predict": "/predict", "/events": "/events", "/events/{event_id:path}": "/events/{event_id}"}
+_COUNTED_ROUTES = ("/predict", "/events", "/events/{event_id}")
 
 
 @dataclass(frozen=True)
@@ -138,7 +137,7 @@ def count_requests(metrics: Metrics) -> list[RequestCount]:
         for sample in family.samples:
             if sample.name == "morrow_requests_total":
                 counts[sample.labels["route"], sample.labels["status"][:1]] += int(sample.value)
-    return [RequestCount(name, *(counts[route, kind] for kind in "245")) for route, name in _COUNTED_ROUTES.items()]
+    return [RequestCount(route, *(counts[route, kind] for kind in "245")) for route in _COUNTED_ROUTES]
 
 
 def _read_state(

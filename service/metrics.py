@@ -153,7 +153,7 @@ class CountRequests:
         try:
             await self._app(scope, receive, note_status)
         finally:
-            route = getattr(scope.get("route"), "path", "none")
+            route = getattr(scope.get("route"), "path_format", "none")
             method = scope["method"] if scope["method"] in METHODS else "other"
             self._metrics.requests.labels(method, route, str(status)).inc()
             if route == "/predict":

@@ -116,6 +116,7 @@ def _describe(
         "state": state_of(forecaster, standing, to_micros(now)),
         "sentences": tell_state(task, forecaster, standing, registry, has_events, now=now, cycle_limit=cycle_limit),
         "champion": None if forecaster is None else describe_champion(forecaster),
+        "override": None if standing is None else standing.override,
         "newest": None if found is None or found.newest is None else describe_cycle(found.newest),
     }
 

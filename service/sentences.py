@@ -3,6 +3,7 @@
 Read by the dashboard. Each sentence has a tone, which a page may colour; no sentence relies on it.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Literal
@@ -13,7 +14,7 @@ from service.cycles import next_cycle
 from service.follower import Registry
 from service.forecaster import Forecaster
 from service.standing import ENDINGS, Standing, state_of, why_stale
-from service.status import warn, warn_of_version
+from service.status import warn, warn_of_fit, warn_of_version
 from service.templates import shorten_moment
 
 Tone = Literal["good", "warn", "bad", "soft"]
@@ -50,10 +51,16 @@ def tell_state(
     if task is not None:
         said += _tell_cycles(task, standing, now, cycle_limit)
         horizon = forecaster.manifest.horizon if forecaster else None
-        said += [Sentence("warn", f"Note: {warning}.") for warning in warn(task, cycle_limit, horizon)]
+        said += _note(warn(task, cycle_limit, horizon))
+    if forecaster is not None:
+        said += _note(warn_of_fit(forecaster.task.training, forecaster.manifest.num_rows))
     if forecaster is not None and standing is not None and standing.version == forecaster.version:
-        said += [Sentence("warn", f"Note: {warning}.") for warning in warn_of_version(forecaster, standing)]
+        said += _note(warn_of_version(forecaster, standing))
     return said
+
+
+def _note(warnings: Sequence[str]) -> list[Sentence]:
+    return [Sentence("warn", f"Note: {warning}.") for warning in warnings]
 
 
 def _tell_version(forecaster: Forecaster | None, standing: Standing | None, registry: Registry, now: int) -> Sentence:

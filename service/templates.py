@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup, escape
 from starlette.responses import HTMLResponse, Response
 from starlette.staticfiles import StaticFiles
 
@@ -66,6 +67,11 @@ def say_name(name: str) -> str:
     return name.replace("_", " ")
 
 
+def mark_code(text: str) -> Markup:
+    """Words of ours with what stands between backticks as code."""
+    return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(text))))  # noqa: S704 it is escaped first
+
+
 _PAGES = Environment(
     loader=FileSystemLoader(_HTML), autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined
 )
@@ -74,4 +80,5 @@ _PAGES.filters |= {
     "field_moment": fill_moment,
     "figure": shorten_figure,
     "words": say_name,
+    "code": mark_code,
 }

@@ -58,6 +58,7 @@ function pathOptions(path) {
   return {
     data: [path.at, ...path.lines.map((each) => each.values), ...(hasBand ? [path.high, path.low] : [])],
     scales: { x: { time: true } },
+    padding: [null, 36, null, null], // half of the last date
     axes: axes({ space: 90, values: (_, ticks) => ticks.map((at) => shorten(at, ticks)) }),
     tzDate: (seconds) => uPlot.tzDate(new Date(seconds * 1000), "Etc/UTC"),
     bands: hasBand ? [band(lines.length + 1, lines.length + 2, strokes[0])] : [],

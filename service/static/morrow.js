@@ -45,7 +45,18 @@ document.addEventListener("htmx:afterSettle", (event) => {
   if (event.detail.target.id === "state" && board && mark?.dataset.mark !== board.dataset.mark) htmx.trigger(board, "renew");
 });
 
-htmx.onLoad((element) => drawAll(element.parentElement ?? element));
+htmx.onLoad((element) => {
+  drawAll(element.parentElement ?? element);
+  markWide();
+});
+
+// A table that is wider than its place says that it can be moved.
+function markWide() {
+  for (const one of document.querySelectorAll(".wide")) one.classList.toggle("more", one.scrollWidth > one.clientWidth + 1);
+}
+
+window.addEventListener("resize", markWide);
+document.addEventListener("toggle", markWide, true);
 
 function readBody(form) {
   const body = {};

@@ -94,6 +94,7 @@ def test_every_screen_is_named_readable_and_fits(
                 assert page.evaluate("document.documentElement.scrollWidth") <= width, where
                 assert unnamed(page) == [], where
                 assert contrast(page, TEXTS) >= 4.5, where
+                assert "`" not in page.locator("main").inner_text(), where
                 assert page.title() != "owned"
             assert watched.errors == []
             assert {re.sub(r"^(https?://[^/]+).*", r"\1", asked) for asked in watched.requests} == {url}
@@ -116,6 +117,9 @@ def test_pictures_stand_beside_the_same_figures(
         expect(newest.locator("th")).to_have_text(format_moment(cutoff - WEEK)[:10])
         expect(newest.locator("td").nth(0)).to_have_text("0.4500*")
         expect(newest.locator("td").nth(1)).to_have_text("0.4200")
+        wide = [one.get_attribute("class") for one in page.locator(".wide:visible").all()]
+        assert [css for css in wide if "more" in str(css).split()] == ["wide more"]  # the matrix, of two tables
+        assert len(wide) == 2
         page.get_by_text("Verdict: 3 rules").click()
         broken = page.get_by_role("row", name="newest window broken")
         expect(broken).to_contain_text("0.7100")
@@ -208,6 +212,7 @@ def test_a_page_asks_for_a_key_and_keeps_it_in_the_tab(
         page.fill("#override-reason", "looked at it")
         page.get_by_role("button", name="Override", exact=True).click()
         expect(page.locator("form:has(#override-reason) output")).to_contain_text("Done: override of version 7")
+        expect(page.locator("#state")).to_contain_text(", by override of boss")
         with engine.connect() as connection:
             newest = list_releases(connection, 1)[0]
         assert (newest.action, newest.actor, newest.reason) == ("override", "boss", "looked at it")

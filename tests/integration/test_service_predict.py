@@ -247,10 +247,12 @@ async def test_other_methods_are_405_and_the_document_lists_predict(client: http
 async def test_metrics_count_by_route_template_and_name_the_version(client: httpx.AsyncClient) -> None:
     await ask(client, CUTOFF)
     await client.get("/tasks/one-of-many-names")
+    await client.put("/events/one/of/many", content="{}")
     await client.get("/no/such/path")
     metrics = (await client.get("/metrics")).text
     assert 'morrow_requests_total{method="GET",route="/predict",status="200"} 1.0' in metrics
     assert 'route="/tasks/{task}",status="503"' in metrics
+    assert 'method="PUT",route="/events/{event_id}",status="503"' in metrics
     assert 'route="none",status="404"' in metrics
     assert 'morrow_model_info{task="flights",version="3"} 1.0' in metrics
     assert "one-of-many-names" not in metrics
