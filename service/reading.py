@@ -16,6 +16,7 @@ JSON, NDJSON = "application/json", "application/x-ndjson"
 NUM_LINES_PER_CHUNK = 1000
 _CHUNK_BYTES = 2**20
 _PIECE_BYTES = 2**16
+_OVERHEAD_BYTES = 2**20  # what heads and ends of compressed files may take beyond what they hold
 
 
 def content_type(request: Request) -> str:
@@ -73,38 +74,50 @@ async def read_chunks(request: Request, settings: ServiceSettings) -> AsyncItera
         yield chunk
 
 
-async def _pieces(request: Request, settings: ServiceSettings) -> AsyncIterator[bytes]:
+def _pieces(request: Request, settings: ServiceSettings) -> AsyncIterator[bytes]:
     """The body piece by piece, as it was before it was compressed."""
     encoding = request.headers.get("content-encoding", "identity").strip().lower()
     if encoding not in ("identity", "gzip"):
         raise HTTPException(415, "The body must be sent plain or with Content-Encoding: gzip.")
-    inflater = zlib.decompressobj(wbits=31) if encoding == "gzip" else None
-    has_any = False
+    sent = _sent_pieces(request, settings.body_seconds)
+    return _inflate(sent) if encoding == "gzip" else sent
+
+
+async def _sent_pieces(request: Request, seconds: float) -> AsyncIterator[bytes]:
     stream = request.stream()
     while True:
         try:
-            with anyio.fail_after(settings.body_seconds):
+            with anyio.fail_after(seconds):
                 piece = await anext(stream, None)
         except TimeoutError:
-            reason = f"Nothing more of the body came for {settings.body_seconds:g} seconds."
+            reason = f"Nothing more of the body came for {seconds:g} seconds."
             raise HTTPException(408, reason, {"Connection": "close"}) from None
         if piece is None:
-            break
-        if inflater is None:
-            yield piece
-            continue
-        while piece:
-            has_any = True
-            if inflater.eof:  # gzip files may follow each other
+            return
+        yield piece
+
+
+async def _inflate(sent: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """What gzip files that may follow each other hold. No honest one is much larger than that."""
+    inflater = zlib.decompressobj(wbits=31)
+    size_sent = size_inflated = 0
+    async for piece in sent:
+        size_sent += len(piece)
+        rest = piece
+        while rest:
+            if inflater.eof:
                 inflater = zlib.decompressobj(wbits=31)
             try:
-                inflated = inflater.decompress(piece, _PIECE_BYTES)
+                inflated = inflater.decompress(rest, _PIECE_BYTES)
             except zlib.error:
                 raise HTTPException(400, "The body is not gzip.") from None
-            piece = inflater.unused_data if inflater.eof else inflater.unconsumed_tail
+            rest = inflater.unused_data if inflater.eof else inflater.unconsumed_tail
             if inflated:
+                size_inflated += len(inflated)
                 yield inflated
-    if inflater is not None and not (inflater.eof and has_any):
+        if size_sent > 2 * size_inflated + _OVERHEAD_BYTES:
+            raise HTTPException(400, "The body is gzip that holds far less than its size.", {"Connection": "close"})
+    if not inflater.eof:
         raise HTTPException(400, "The body is not gzip, or ends before its end.")
 
 

@@ -229,6 +229,30 @@ async def test_what_inflates_beyond_the_limit_is_413(client: httpx.AsyncClient) 
     assert (await client.post("/events", content=bomb, headers=GZIP)).status_code == 413
 
 
+@pytest.mark.parametrize("kind", ["application/json", "application/x-ndjson"])
+async def test_gzip_members_that_hold_nothing_come_to_an_end(client: httpx.AsyncClient, kind: str) -> None:
+    num_sent = 0
+
+    async def nothing_for_ever() -> AsyncIterator[bytes]:
+        nonlocal num_sent
+        empty = gzip.compress(b"") * 3000
+        while True:
+            num_sent += 1
+            yield empty
+
+    with anyio.fail_after(60):
+        headers = {"content-type": kind, "content-encoding": "gzip"}
+        answer = await client.post("/events", content=nothing_for_ever(), headers=headers)
+    assert (answer.status_code, answer.json()["type"]) == (400, "/problems/malformed")
+    assert num_sent * 60_000 < 3_000_000
+
+
+async def test_some_empty_gzip_members_are_no_matter(client: httpx.AsyncClient) -> None:
+    empty = gzip.compress(b"") * 1000
+    body = empty + gzip.compress(json.dumps(an_event("one")).encode()) + empty
+    assert (await client.post("/events", content=body, headers=GZIP)).json()["created"] == 1
+
+
 async def test_a_body_that_stalls_is_408(database_url: str, tmp_path: Path) -> None:
     app = make_app(service_settings(database_url, tmp_path, body_seconds=0.2))
     messages: list[Any] = []

@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import anyio
 import httpx
 import pytest
 from sqlalchemy import Engine, func, select, text
 
 from contracts.database import events
 from service.app import App, make_app
-from tests.integration.serving import TASK, an_event, long_way, running, service_settings
+from tests.integration.serving import TASK, an_event, long_way, post_scope, running, service_settings
 
 pytestmark = pytest.mark.anyio
 JSON = {"content-type": "application/json"}
@@ -102,3 +103,24 @@ async def test_what_is_packed_or_comes_from_another_site_goes_the_long_way(house
     assert words.status_code == 415
     with engine.connect() as connection:
         assert connection.execute(select(func.count()).select_from(events)).scalar_one() == 1
+
+
+async def test_a_body_of_which_nothing_comes_is_waited_for_once(database_url: str, tmp_path: Path) -> None:
+    app = make_app(service_settings(database_url, tmp_path, body_seconds=0.2))
+    messages: list[Any] = []
+    num_waits = 0
+
+    async def receive() -> Any:
+        nonlocal num_waits
+        num_waits += 1
+        await anyio.sleep_forever()
+
+    async def send(message: Any) -> None:
+        messages.append(message)
+
+    scope = post_scope("/events", (b"content-type", b"application/json"), (b"content-length", b"100"))
+    async with app.router.lifespan_context(app):
+        with anyio.fail_after(20):
+            await app(scope, receive, send)
+    assert (num_waits, messages[0]["status"]) == (1, 408)
+    assert (b"connection", b"close") in [(name.lower(), value) for name, value in messages[0]["headers"]]
