@@ -15,6 +15,8 @@ from contracts.task import Calendar, LabelForm, RegressionLoss, Task, Training
 Space = Mapping[str, Sequence[Any]]
 
 UNORDERED = frozenset({"calendar"})
+# Forms in which rows are read. Which is right depends on the rows more than on the rest of a recipe.
+FORMS = ("number_form", "label_form")
 _CALENDARS: tuple[Calendar, ...] = ("day", "week", "year")
 _LOSSES: tuple[RegressionLoss, ...] = ("gaussian", "absolute")
 _FORMS: tuple[LabelForm, ...] = ("plain", "log")

@@ -1,10 +1,11 @@
 """The chooser: which recipe errs least on later windows, among those that a budget allows to try.
 
-First the recipe that the task has is scored, then those that won elsewhere, then neighbours of the best of these, and
-last what Optuna's TPE draws from the space, from a fixed seed: most of a space is far from any good recipe. A trial
-that is worse than the median of its forerunners after a bunch of origins ends there. Chosen is the recipe that takes
-the least work among those within `SLACK` of the best, which chance alone may part. The same number
-of trials makes the same choice on any machine: seconds bound the search and decide nothing else.
+First the recipe that the task has is scored, then those that won elsewhere, then the best of these with rows read in
+another form, then neighbours of the best so far, and last what Optuna's TPE draws from the space, from a fixed seed:
+most of a space is far from any good recipe. A trial that is worse than the median of its forerunners after a bunch of
+origins ends there. Chosen is the recipe that takes the least work among those within `SLACK` of the best, which chance
+alone may part. The same number of trials makes the same choice on any machine: seconds bound the search and decide
+nothing else.
 """
 
 import random
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from contracts.errors import CycleError
 from contracts.task import Training
-from trainer.space import UNORDERED, Space, merge, value_of
+from trainer.space import FORMS, UNORDERED, Space, merge, value_of
 from trainer.trials import Scoring, Watch
 
 if TYPE_CHECKING:
@@ -93,7 +94,7 @@ def choose(
     study = _open_study(seed)
     given = [base, *(merge(base, _within(space, settings)) for settings in first)]
     for training in given:
-        study.enqueue_trial({name: _nearest(values, value_of(training, name)) for name, values in space.items()})
+        study.enqueue_trial(_places(training, space))
     trials: list[Trial] = []
     tried: dict[str, float | None] = {}
 
@@ -105,8 +106,11 @@ def choose(
         if len(trials) >= budget.trials or seconds_now() >= deadline:
             break
         if number == len(given):
-            for neighbour in _neighbours(pick(trials, base), space, seed):
-                study.enqueue_trial(neighbour)
+            for places in _in_other_forms(pick(trials, base), space):
+                study.enqueue_trial(places)
+        if number == len(given) + _num_other_forms(space):
+            for places in _neighbours(pick(trials, base), space, seed):
+                study.enqueue_trial(places)
         sampled = study.ask()
         drawn = {name: values[_suggest(sampled, name, len(values))] for name, values in space.items()}
         training = given[number] if number < len(given) else merge(base, drawn)
@@ -181,10 +185,21 @@ def _open_study(seed: int) -> "optuna.Study":
     )
 
 
+def _num_other_forms(space: Space) -> int:
+    return sum(len(space[name]) - 1 for name in FORMS if name in space)
+
+
+def _in_other_forms(training: Training, space: Space) -> Iterator[dict[str, int]]:
+    """Places of this recipe with rows read otherwise, one form at a time."""
+    home = _places(training, space)
+    for name in (name for name in FORMS if name in space):
+        yield from (home | {name: place} for place in range(len(space[name])) if place != home[name])
+
+
 def _neighbours(training: Training, space: Space, seed: int) -> Iterator[dict[str, int]]:
     """Places of recipes that differ from this one by a step in a few settings."""
     draw = random.Random(seed)  # noqa: S311 a search needs no secrets
-    home = {name: _nearest(values, value_of(training, name)) for name, values in space.items()}
+    home = _places(training, space)
     for _ in range(_NUM_NEIGHBOURS):
         places = dict(home)
         for name in draw.sample(sorted(space), min(_NUM_STEPS, len(space))):
@@ -192,6 +207,10 @@ def _neighbours(training: Training, space: Space, seed: int) -> Iterator[dict[st
             is_unordered = name in UNORDERED
             places[name] = draw.randint(0, last) if is_unordered else _step(places[name], last, draw.choice((-1, 1)))
         yield places
+
+
+def _places(training: Training, space: Space) -> dict[str, int]:
+    return {name: _nearest(values, value_of(training, name)) for name, values in space.items()}
 
 
 def _step(place: int, last: int, step: int) -> int:

@@ -38,7 +38,6 @@ from trainer.tune import Budget, Trial, choose
 
 Chosen = Literal["gi", "gbdt"]
 SEED = 0
-_FORMS: Sequence[Mapping[str, Any]] = ({"number_form": "quantile"}, {"label_form": "log"})
 
 
 def choose_released(paper_set: PaperSet, method: Chosen, budget: Budget, report: Callable[[str], object]) -> Choice:
@@ -138,16 +137,12 @@ def _origin(split: Split) -> Origin:
 
 
 def _former(paper_set: PaperSet, method: Chosen) -> list[Mapping[str, Any]]:
-    """What an earlier choice for this set found, as it is and with the forms of rows that it may not have known.
-
-    The search goes on from there.
-    """
+    """What an earlier choice for this set found: the search goes on from there."""
     choice = read_choices(RELEASED).get(paper_set.name, {}).get(method)
     if choice is None:
         return []
     training = Training.model_validate(choice["changes"])
-    former = {name: value_of(training, name) for name in (BOOSTING if method == "gbdt" else space(paper_set))}
-    return [former, *(former | form for form in _FORMS)]
+    return [{name: value_of(training, name) for name in (BOOSTING if method == "gbdt" else space(paper_set))}]
 
 
 def _tried_elsewhere(paper_set: PaperSet) -> list[Mapping[str, Any]]:

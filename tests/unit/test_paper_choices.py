@@ -61,14 +61,6 @@ def test_choosing_what_is_released_reads_no_row_of_the_test(method: Chosen) -> N
     assert "seed 0" in choice.chosen_by
 
 
-def test_a_search_goes_on_from_the_former_choice_and_tries_its_rows_in_another_form() -> None:
-    former = find_recipe("moons_fresh", "gi", "released").training
-    lines = list[str]()
-    choose_released(small(SETS["moons_fresh"](Path())), "gi", Budget(trials=3, seconds=1e9), lines.append)
-    assert [line.count("number_form quantile") for line in lines] == [0, 0, 1]
-    assert all(f"width {former.width}" in line for line in lines[1:])
-
-
 def test_origins_of_a_choice_lie_inside_the_training_range() -> None:
     paper_set = SETS["moons_fresh"](Path())
     assert choosing_origins(paper_set) == [3, 4, 5, 6, 7, 8]

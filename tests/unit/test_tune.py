@@ -105,6 +105,26 @@ def test_neighbours_of_the_best_given_recipe_are_tried_next() -> None:
     assert {trial.training.width for trial in near} <= {69, 70, 71}
 
 
+def test_the_best_given_recipe_is_tried_with_its_rows_in_another_form_and_the_search_goes_on_in_the_better_one() -> (
+    None
+):
+    planted = Planted()
+    space = SPACE | {"number_form": ("plain", "quantile"), "label_form": ("plain", "log")}
+
+    def score(training: Training, watch: Watch) -> Scoring:
+        """Best by places; plain, better 16 wide than otherwise."""
+        stands_for = 64 if training.number_form == "quantile" else 128 if training.width == 16 else 16
+        return planted(training.model_copy(update={"width": stands_for}), watch)
+
+    budget, given = Budget(trials=6, seconds=1e9), [{"width": 16}]
+    choice = choose(score, BASE, space, budget, seed=0, seconds_now=planted.seconds, first=given)
+    forms = [(trial.training.number_form, trial.training.label_form) for trial in choice.trials]
+    assert forms[:4] == [("plain", "plain"), ("plain", "plain"), ("quantile", "plain"), ("plain", "log")]
+    assert [trial.training.width for trial in choice.trials[:4]] == [32, 16, 16, 16]
+    assert all(trial.training.width in (16, 32) for trial in choice.trials[4:])
+    assert choice.training.number_form == "quantile"
+
+
 def test_no_trial_goes_on_beyond_the_seconds() -> None:
     planted = Planted(seconds_a_bunch=10.0)
     _, trials = run(planted, Budget(trials=40, seconds=75.0))
