@@ -11,12 +11,12 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from cli.figures import four_figures
 from cli.moments import parse_option
 from contracts.catalog import find_task
 from contracts.clock import format_moment, to_micros
 from contracts.database import make_engine
 from contracts.errors import Fault, InvalidInput
+from service.figures import four_figures
 from trainer.backtest import Report
 from trainer.charts import save_expected_and_realised, save_matrix
 from trainer.device import choose_device

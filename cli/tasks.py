@@ -10,9 +10,9 @@ from rich.table import Table
 from rich.text import Text
 
 from cli.facts import print_json
-from cli.figures import four_figures
 from cli.remote import ask, open_api
 from contracts.errors import Fault, InvalidInput
+from service.figures import four_figures
 
 
 def apply_task(url: str, file: Path, *, as_json: bool) -> None:

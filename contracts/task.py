@@ -5,33 +5,14 @@ Every revision of a task's spec is a *schema*; a *recipe* is what two fits must 
 
 import hashlib
 import json
-import re
 from datetime import timedelta
 from functools import cached_property
-from typing import Annotated, Literal, Self
+from typing import Literal, Self
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    PlainSerializer,
-    TypeAdapter,
-    ValidationError,
-    WithJsonSchema,
-    model_validator,
-)
+from pydantic import Field, model_validator
 
-from contracts.clock import MICROSECOND, Clock, format_duration
-
-# A name of a task, a feature or a target.
-IDENTIFIER = r"[A-Za-z][A-Za-z0-9_]{0,62}"
-# A category or a class: what any store and log can hold.
-MAX_TEXT = 256
-PRINTABLE = r"^[^\x00-\x1f\x7f-\x9f\ud800-\udfff]*\Z"
-# The same in the dialect of JSON schemas, which knows no lone surrogates.
-SCHEMA_PRINTABLE = r"^[^\u0000-\u001f\u007f-\u009f]*$"
+from contracts.clock import MICROSECOND, Clock
+from contracts.spec import CENTURY, Duration, Length, Name, Spec, Text
 
 RESERVED_NAMES = frozenset({"at", "task", "coverage", "rate"})
 
@@ -52,71 +33,6 @@ Method = Literal[
     "time_perturb",
 ]
 Rival = Literal[Method, "gbdt", "extrapolated_linear"]
-
-_CENTURY = timedelta(days=36_525)
-
-
-def _identifier(name: str) -> str:
-    if not re.fullmatch(IDENTIFIER, name):
-        raise ValueError("is a letter followed by at most 62 letters, digits or underscores")
-    return name
-
-
-_LENGTH = TypeAdapter(timedelta)
-_SECONDS = r"[0-9]{1,6}(\.[0-9]{1,6})?S"
-_TIME = rf"T([0-9]{{1,6}}H([0-9]{{1,6}}M)?({_SECONDS})?|[0-9]{{1,6}}M({_SECONDS})?|{_SECONDS})"
-# What is written and what documents promise to take; years and months, of 365 and 30 days, are read too.
-_ISO_DURATION = rf"^-?P([0-9]{{1,6}}W|[0-9]{{1,6}}D({_TIME})?|{_TIME})$"
-
-
-def _parse_length(duration: object) -> timedelta:
-    """A bare number would leave its unit to be guessed, and other spellings can be read in more than one way."""
-    if isinstance(duration, timedelta):
-        return duration
-    try:
-        if isinstance(duration, str) and re.match(r"[+-]?P", duration):
-            return _LENGTH.validate_python(duration)
-    except ValidationError:
-        pass
-    raise ValueError("is not an ISO 8601 duration in a string, such as P7D or PT6H")
-
-
-def _format_length(duration: timedelta) -> str:
-    """In days and less: a year is not always as long."""
-    return format_duration(duration // MICROSECOND)
-
-
-def _bounded(duration: timedelta) -> timedelta:
-    if not timedelta(seconds=1) <= duration <= _CENTURY:
-        raise ValueError("is at least one second and at most a hundred years")
-    return duration
-
-
-def _printable(text: str) -> str:
-    if not re.match(PRINTABLE, text):
-        raise ValueError("holds a control character or a lone surrogate")
-    return text
-
-
-Name = Annotated[str, AfterValidator(_identifier), WithJsonSchema({"type": "string", "pattern": f"^{IDENTIFIER}$"})]
-Text = Annotated[
-    str,
-    Field(min_length=1, max_length=MAX_TEXT, json_schema_extra={"pattern": SCHEMA_PRINTABLE}),
-    AfterValidator(_printable),
-]
-Length = Annotated[
-    timedelta,
-    BeforeValidator(_parse_length),
-    PlainSerializer(_format_length, when_used="json"),
-    WithJsonSchema({"type": "string", "pattern": _ISO_DURATION}),
-]
-Duration = Annotated[Length, AfterValidator(_bounded)]
-
-
-class Spec(BaseModel):
-    """Base of everything a person writes: unknown keys are refused, values never change."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 class Feature(Spec):
@@ -270,7 +186,7 @@ class Task(Spec):
     label_delay: Length = Field(
         timedelta(0),
         ge=timedelta(0),
-        le=_CENTURY,
+        le=CENTURY,
         description="how long after `at` a label is known, where no event says",
     )
     span: Duration | None = Field(None, description="unit of model time; 26 windows where unset")

@@ -2,7 +2,8 @@
 
 from collections.abc import Callable
 
-from contracts.task import RESERVED_NAMES, Boosting, Feature, Guard, Spec, Target, Task, Training
+from contracts.spec import Spec
+from contracts.task import RESERVED_NAMES, Boosting, Feature, Guard, Target, Task, Training
 from handbook.commands import benchmarks_page, commands_page
 from handbook.interface import interface_page
 from handbook.metrics import metrics_page

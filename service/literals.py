@@ -9,7 +9,7 @@ import re
 from collections.abc import Collection
 
 from contracts.clock import EPOCH, parse_moment, to_micros
-from contracts.task import MAX_TEXT, PRINTABLE
+from contracts.spec import MAX_TEXT, PRINTABLE
 
 EXACT_INTEGER = 2**53
 

@@ -8,7 +8,7 @@ from fastapi import Path
 from starlette.requests import Request
 
 from contracts.errors import Fault, InvalidInput
-from contracts.task import IDENTIFIER
+from contracts.spec import IDENTIFIER
 from service.rows import printable
 
 TaskInPath = Annotated[

@@ -15,7 +15,8 @@ from msgspec import UNSET, Meta, UnsetType
 from msgspec.structs import astuple
 
 from contracts.clock import parse_moment
-from contracts.task import MAX_TEXT, Task
+from contracts.spec import MAX_TEXT
+from contracts.task import Task
 from service.structs import DOUBTFUL, NUMBER, Row, fill_gaps, without_minus_zero
 
 _Text = Annotated[str, Meta(min_length=1, max_length=MAX_TEXT)]  # a plain query is printable as a whole

@@ -9,7 +9,8 @@ from typing import Any
 
 import msgspec
 
-from contracts.task import MAX_TEXT, SCHEMA_PRINTABLE, Task
+from contracts.spec import MAX_TEXT, SCHEMA_PRINTABLE
+from contracts.task import Task
 from service.erasures import MAX_IDS
 from service.fields import MAX_ACTOR, MAX_REASON
 from service.flips import NUM_MOMENTS

@@ -13,7 +13,8 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from contracts.clock import parse_moment
-from contracts.task import MAX_TEXT, PRINTABLE, Feature, Task
+from contracts.spec import MAX_TEXT, PRINTABLE
+from contracts.task import Feature, Task
 from service.literals import EXACT_INTEGER
 
 _Text = Annotated[str, Meta(min_length=1, max_length=MAX_TEXT, pattern=PRINTABLE)]

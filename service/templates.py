@@ -14,6 +14,7 @@ from starlette.responses import HTMLResponse, Response
 from starlette.staticfiles import StaticFiles
 
 from contracts.clock import from_micros
+from service.figures import four_figures
 
 _STATIC = Path(__file__).with_name("static")
 _HTML = Path(__file__).with_name("html")
@@ -57,11 +58,6 @@ def fill_moment(micros: int) -> str:
     return from_micros(micros).strftime("%Y-%m-%dT%H:%M:%S")
 
 
-def shorten_figure(value: float | None) -> str:
-    """Four figures, or a dash."""
-    return "–" if value is None else f"{value:#.4g}".rstrip(".")
-
-
 def say_name(name: str) -> str:
     """A name of ours as people read it."""
     return name.replace("_", " ")
@@ -78,7 +74,7 @@ _PAGES = Environment(
 _PAGES.filters |= {
     "moment": shorten_moment,
     "field_moment": fill_moment,
-    "figure": shorten_figure,
+    "figure": four_figures,
     "words": say_name,
     "code": mark_code,
 }

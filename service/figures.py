@@ -1,4 +1,4 @@
-"""Figures as tables and sentences show them."""
+"""Figures as pages, tables and sentences show them."""
 
 
 def four_figures(value: float | None) -> str:
