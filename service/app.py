@@ -89,9 +89,10 @@ def make_app(settings: ServiceSettings, workers: Path | None = None, end: Callab
             group.start_soon(follower.run)
             group.start_soon(keyring.run)
             group.start_soon(siblings.run)
-            # What is there now stays: the collector need not walk it again while requests make thousands of objects.
-            gc.collect()
+            # What is there now stays, but for one object in a hundred: the collector need not walk it, neither now nor
+            # while requests make thousands of objects.
             gc.freeze()
+            gc.enable()
             log.info("service.started", models=len(follower.forecasters))
             yield
             follower.stop()

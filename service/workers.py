@@ -6,6 +6,7 @@ is told to stop finishes the requests it holds. What makes an app is imported by
 small, and a new worker replies to it at once.
 """
 
+import gc
 import os
 import signal
 import tempfile
@@ -44,9 +45,7 @@ def serve(settings: ServiceSettings) -> None:
         raise ValueError("The service needs a database: set MORROW_DATABASE_URL.")
     configure_logs(settings)
     if settings.workers == 1:
-        from service.app import make_app
-
-        uvicorn.run(make_app(settings), **_options(settings))
+        uvicorn.run(_make(settings), **_options(settings))
         return
     with tempfile.TemporaryDirectory(prefix="morrow-workers-") as folder:
         # prometheus_client keeps counters in files there if it finds this when a worker imports it.
@@ -61,9 +60,16 @@ def serve(settings: ServiceSettings) -> None:
 def make_worker(settings: ServiceSettings, folder: Path) -> "FastAPI":
     """The app of one of several workers, which meet in `folder`; this process ends when its supervisor is gone."""
     configure_logs(settings)
+    app = _make(settings, folder)
+    threading.Thread(target=_outlive_nobody, daemon=True).start()
+    return app
+
+
+def _make(settings: ServiceSettings, folder: Path | None = None) -> "FastAPI":
+    """The app of this process. Nearly all that its imports make stays, so the collector rests until it has started."""
+    gc.disable()
     from service.app import make_app
 
-    threading.Thread(target=_outlive_nobody, daemon=True).start()
     return make_app(settings, folder, end=_end)
 
 
