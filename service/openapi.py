@@ -1,6 +1,6 @@
 """The OpenAPI document, completed by what raw routes, bodies read by hand and middleware cannot tell FastAPI.
 
-What each operation takes and answers stands here in one table, as components of `service.shapes`; which problems it
+What each operation takes and answers stands here in one table, from `service.components`; which problems it
 may meet follows from what it is: whether it needs a key, takes a body, names a task.
 """
 
@@ -12,9 +12,10 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
 from service.auth import HEALTH, PUBLIC, needed_scope
+from service.components import component_shapes
 from service.problems import HTTP_KINDS, MEDIA_TYPE
 from service.reading import JSON, NDJSON
-from service.shapes import GIVEN_MOMENT, Shape, component_shapes, many, ref
+from service.shapes import GIVEN_MOMENT, Shape, many, ref
 
 
 @dataclass(frozen=True)
