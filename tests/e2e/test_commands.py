@@ -14,9 +14,8 @@ from cli.stack import HOST, free_port
 from contracts.catalog import Schema
 from contracts.clock import format_moment
 from contracts.database import make_engine
-from service.copies import Current, write_current
 from tests.e2e.commanding import MORROW, say
-from tests.integration.artefacts import CUTOFF, WEEK, write_version
+from tests.integration.artefacts import CUTOFF, WEEK, place_version
 from tests.integration.releasing import define, note
 
 
@@ -125,8 +124,7 @@ def released(database_url: str, tmp_path: Path) -> Iterator[Schema]:
     """A task whose version 7 lies beside the API before it starts, and was released."""
     engine = make_engine(database_url)
     schema = define(engine)
-    folder = write_version(tmp_path / "home" / "models" / schema.task.name / "7", task=schema.task.name)
-    write_current(folder.parent, Current("7", CUTOFF + 2 * WEEK))
+    place_version(tmp_path / "home", "7", task=schema.task.name)
     note(engine, schema, "7", "release")
     yield schema
     engine.dispose()

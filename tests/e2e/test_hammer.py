@@ -32,7 +32,7 @@ def test_nothing_is_answered_outside_the_bounds_of_the_version_that_answers(
     engine: Engine, database_url: str, mlflow_url: str, tmp_path: Path
 ) -> None:
     log, schema = tmp_path / "log", define(engine)
-    given = impatient_environment(database_url, mlflow_url, tmp_path)
+    given = impatient_environment(database_url, mlflow_url, tmp_path) | {"MORROW_POLL_SECONDS": "0.2"}
     environments = [
         {**given, "MORROW_HOME": str(tmp_path / f"home{k}"), "MORROW_PORT": str(free_port())}
         for k in range(NUM_WORKERS)

@@ -105,7 +105,7 @@ def ask_on(url: str, question: dict[str, str], stopping: threading.Event) -> Cou
         while not stopping.is_set():
             found = client.get("/predict", params=question)
             heard[found.status_code, found.json().get("version", "")] += 1
-            stopping.wait(0.005)
+            stopping.wait(0.02)
     return heard
 
 
