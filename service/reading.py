@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 
 import anyio
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 
 from service.settings import ServiceSettings
 
@@ -28,7 +28,7 @@ async def read_body(request: Request, settings: ServiceSettings) -> bytes:
     """The whole body of a JSON request, inflated.
 
     Raises HTTPException: 413 before it is read whole, 415 for other content, 408 where it stalls, 400 where it is
-    broken.
+    broken or breaks off.
     """
     if content_type(request) != JSON:
         raise HTTPException(415, f"The body must be sent with Content-Type: {JSON}.")
@@ -92,6 +92,8 @@ async def _sent_pieces(request: Request, seconds: float) -> AsyncIterator[bytes]
         except TimeoutError:
             reason = f"Nothing more of the body came for {seconds:g} seconds."
             raise HTTPException(408, reason, {"Connection": "close"}) from None
+        except ClientDisconnect:  # it reads no answer, but metrics and log tell whose fault it was
+            raise HTTPException(400, "The body ends before its end.") from None
         if piece is None:
             return
         yield piece
