@@ -119,6 +119,11 @@ class _Models(Collector):
         )
         failed = GaugeMetricFamily("morrow_cycles_failed", "Cycles failed in a row, up to now", labels=["task"])
         held = GaugeMetricFamily("morrow_held", "1 while the newest cycle that ended is held", labels=["task"])
+        window = GaugeMetricFamily(
+            "morrow_window_seconds", "Seconds of a window of the version that answers", labels=["task"]
+        )
+        for task, forecaster in self._follower.forecasters.items():
+            window.add_metric([task], forecaster.manifest.window / 1e6)
         for task, standing in self._follower.standings.items():
             if standing.released is not None:
                 since.add_metric([task], self._now() - standing.released.at.timestamp())
@@ -127,7 +132,7 @@ class _Models(Collector):
             failed.add_metric([task], standing.num_failed)
             last = standing.last_ended
             held.add_metric([task], last is not None and last.state == "held")
-        return since, better, failed, held
+        return since, better, failed, held, window
 
 
 class CountRequests:

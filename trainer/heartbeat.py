@@ -1,5 +1,7 @@
 """The sign of life that every tick of the trainer leaves, for the container's health check and for `morrow up`."""
 
+import os
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 
@@ -16,6 +18,12 @@ def is_alive(settings: TrainerSettings, now: datetime) -> bool:
     except OSError:
         return False
     return now.timestamp() - beat <= max(_LEAST_PATIENCE_SECONDS, 10 * settings.tick_seconds)
+
+
+def stop_beating(settings: TrainerSettings) -> None:
+    """Leave a last sign: a trainer was here, and went in good order."""
+    with suppress(OSError):
+        os.utime(heartbeat(settings), (0, 0))
 
 
 def heartbeat(settings: TrainerSettings) -> Path:

@@ -36,7 +36,7 @@ from contracts.database import cycles, make_engine
 from contracts.errors import Conflict, Fault, InvalidInput, LeaseLost
 from trainer import supervision
 from trainer.due import OVERRULED, OVERTAKEN, STOPPED, due_cutoff, newest_cutoff
-from trainer.heartbeat import heartbeat
+from trainer.heartbeat import heartbeat, stop_beating
 from trainer.idle import Idle
 from trainer.live import Live
 from trainer.orders import FillRivals, RunCycle, Sweep
@@ -87,6 +87,7 @@ def run_trainer(settings: TrainerSettings) -> None:
     stop.wait()
     scheduler.shutdown(wait=True)
     trainer.stop(datetime.now(UTC))
+    stop_beating(settings)
     log.info("trainer.stopped")
 
 

@@ -9,12 +9,15 @@ import re
 import signal
 import subprocess
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 
 import httpx
 
 from cli.stack import free_port
 from tests.e2e.test_up import running
+from trainer.heartbeat import is_alive
+from trainer.settings import TrainerSettings
 
 HOUSE = Path(__file__).parents[2]
 PAGE = HOUSE / "docs" / "tutorial.md"
@@ -53,8 +56,10 @@ def test_every_command_of_the_tutorial_works_as_printed(tmp_path: Path) -> None:
     with running(home, port) as (process, _):
         _, made, applied, imported, cycle, answer, refused, shown = run_blocks(port, home, folder)
         status = httpx.get(f"http://127.0.0.1:{port}/tasks/rentals").json()
+        assert is_alive(TrainerSettings(home=home), datetime.now(UTC))
         process.send_signal(signal.SIGINT)
         process.wait(60)
+        assert not is_alive(TrainerSettings(home=home), datetime.now(UTC))
     assert made.startswith("event_id,at,label,temperature,day\nr-0-0,")
     assert "stored as revision 1" in applied
     assert "2100 created" in imported.replace(",", "", 1) or "2,100 created" in imported

@@ -31,6 +31,13 @@ def test_every_alert_says_how_urgent_it_is_what_is_wrong_and_what_to_do() -> Non
         assert alert["expr"].count("(") == alert["expr"].count(")")
 
 
+def test_no_alert_knows_how_long_a_window_is() -> None:
+    exprs = {alert["alert"]: alert["expr"] for alert in alerts()}
+    assert [name for name, expr in exprs.items() if re.search(r"\b\d{3,}\b", re.sub(r'"[^"]*"', "", expr))] == []
+    relative = {name for name, expr in exprs.items() if "morrow_window_seconds" in expr}
+    assert relative == {"MorrowExpiresSoon", "MorrowStale"}
+
+
 @pytest.mark.anyio
 async def test_every_metric_and_label_of_an_alert_is_exported(tmp_path: Path) -> None:
     async with serving(service_settings(NOWHERE, tmp_path, database_seconds=1, allow_anonymous=True)) as client:

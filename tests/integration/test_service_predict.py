@@ -255,5 +255,6 @@ async def test_metrics_count_by_route_template_and_name_the_version(client: http
     assert 'method="PUT",route="/events/{event_id}",status="503"' in metrics
     assert 'route="none",status="404"' in metrics
     assert 'morrow_model_info{task="flights",version="3"} 1.0' in metrics
+    assert 'morrow_window_seconds{task="flights"} 604800.0' in metrics
     assert "one-of-many-names" not in metrics
     assert 'morrow_predict_seconds_count{method="GET"} 1.0' in metrics
