@@ -1,152 +1,41 @@
 """One oracle for all entrances over HTTP: what one of them takes all take, as the same value; what one refuses, all do.
 
-The oracles here are written apart from the service's own laws. Every answer is held to more: it is never a 500, and no
-200 holds a number that is not finite. That the rules of rows agree with each other is `tests/unit/test_rows.py`.
+The oracles here are written apart from the service's own laws. That the rules of rows agree with each other is
+`tests/unit/test_rows.py`.
 """
 
 import json
 import math
 import re
 from collections.abc import Iterator
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta, timezone
 from decimal import Decimal
-from itertools import count
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
-import httpx
 import pytest
-from anyio.from_thread import BlockingPortal, start_blocking_portal
-from hypothesis import assume, example, given, settings
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
-from sqlalchemy import Engine, select
+from sqlalchemy import Engine
 
-from contracts.catalog import define_task
-from contracts.database import events
-from contracts.task import Task
-from tests.integration.artefacts import place_version
-from tests.integration.serving import TASK, service_settings, serving
-
-NOW = datetime(2026, 2, 1, tzinfo=UTC)
-AT = '"2026-02-01T00:00:00Z"'
-JSON = {"content-type": "application/json"}
-NDJSON = {"content-type": "application/x-ndjson"}
-unhurried = settings(deadline=None, max_examples=60)
-
-
-@dataclass
-class House:
-    """A client of a running app, called from outside of its event loop."""
-
-    portal: BlockingPortal
-    client: httpx.AsyncClient
-    engine: Engine
-    ids: Iterator[int] = field(default_factory=count)
-
-    def ask(self, method: str, url: str, body: bytes | None = None, headers: dict[str, str] = JSON) -> httpx.Response:
-        """The answer, which is no 500 and holds finite numbers only."""
-
-        async def send() -> httpx.Response:
-            return await self.client.request(method, url, content=body, headers=headers)
-
-        answer = self.portal.call(send)
-        assert answer.status_code < 500, (method, url, body, answer.text)
-        if answer.status_code == 200:
-            json.loads(answer.content, parse_constant=_refuse, parse_float=_finite)
-        return answer
-
-    def stored(self, event_id: str) -> Any:
-        """The one event of an id, or None."""
-        with self.engine.connect() as connection:
-            return connection.execute(select(events).where(events.c.event_id == event_id)).one_or_none()
-
-
-def _refuse(constant: str) -> float:
-    raise AssertionError(f"{constant} in an answer")
-
-
-def _finite(literal: str) -> float:
-    assert math.isfinite(float(literal)), literal
-    return float(literal)
+from tests.integration.entrances import (
+    AT,
+    JSON,
+    NDJSON,
+    House,
+    Verdict,
+    hold,
+    open_house,
+    taken,
+    unhurried,
+    verdicts,
+)
 
 
 @pytest.fixture
 def house(database_url: str, engine: Engine, tmp_path: Path) -> Iterator[House]:
-    """An app with a task, a version that answers, and a second task of numbers."""
-    with engine.begin() as connection:
-        define_task(connection, Task.model_validate({**TASK, "name": "flights"}), NOW)
-        numbers = {"target": {"name": "delay", "kind": "regression"}, "name": "delays"}
-        define_task(connection, Task.model_validate(TASK | numbers), NOW)
-    place_version(tmp_path)
-
-    @asynccontextmanager
-    async def open_house() -> Any:
-        async with serving(service_settings(database_url, tmp_path)) as client:
-            yield client
-
-    with start_blocking_portal() as portal, portal.wrap_async_context_manager(open_house()) as client:
-        yield House(portal, client, engine)
-
-
-Verdict = tuple[bool, frozenset[str]]
-
-
-def fields_of(answer: httpx.Response) -> frozenset[str]:
-    """The fields that a refusal names, without their row's place; none where the text itself cannot be read."""
-    faults = answer.json().get("errors", [])
-    return frozenset(re.sub(r"^(rows|events)\[0\]\.", "", fault["field"]) for fault in faults)
-
-
-def asked(answer: httpx.Response) -> Verdict:
-    """What /predict says of a question; a moment beyond the horizon was understood."""
-    understood = answer.status_code == 200 or answer.json()["type"] == "/problems/outside-horizon"
-    assert understood or answer.status_code in (400, 422), answer.text
-    return understood, frozenset() if understood else fields_of(answer)
-
-
-def taken(answer: httpx.Response) -> Verdict:
-    """What /events says of one event, however it was sent."""
-    assert answer.status_code in (200, 400, 422), answer.text
-    if answer.status_code != 200:
-        return False, fields_of(answer)
-    body = answer.json()
-    if "results" not in body or not body["results"] or body["results"][0]["status"] != "rejected":
-        return True, frozenset()
-    return False, frozenset(fault["field"] for fault in body["results"][0]["errors"])
-
-
-def verdicts(house: House, **literals: str) -> tuple[list[Verdict], list[Any], httpx.Response]:
-    """Verdicts of GET, POST /predict and of events sent alone, in an array and as a line, on these JSON literals.
-
-    A string is sent in a query without its quotation marks. Also what was stored, and what GET answered.
-    """
-    given = {"at": AT, "distance": "1400", "carrier": '"UA"'} | literals
-    plain = {name: json.loads(text) if text.startswith('"') else text for name, text in given.items()}
-    query = "&".join(f"{name}={quote(text, safe='', errors='surrogatepass')}" for name, text in plain.items())
-    features = ", ".join(f'"{name}": {text}' for name, text in given.items() if name != "at")
-    row = f'"at": {given["at"]}, "features": {{{features}}}'
-    answered = house.ask("GET", f"/predict?task=flights&{query}")
-    question = f'{{"rows": [{{{row}}}]}}'.encode("utf-8", "surrogatepass")
-    found = [asked(answered), asked(house.ask("POST", "/predict?task=flights", question))]
-    stored = []
-    for shape, headers in (("{}", JSON), ("[{}]", JSON), ("{}\n", NDJSON)):
-        event_id = f"e{next(house.ids)}"
-        event = f'{{"event_id": "{event_id}", "label": "late", {row}}}'
-        body = shape.replace("{}", event).encode("utf-8", "surrogatepass")
-        found.append(taken(house.ask("POST", "/events?task=flights", body, headers)))
-        stored.append(house.stored(event_id))
-    return found, stored, answered
-
-
-def hold(found: list[Verdict], stored: list[Any], expected: bool, name: str) -> None:
-    """All entrances agree with the oracle, a refusal names the field or calls the text unreadable, and only what was
-    taken is stored."""
-    assert {verdict for verdict, _ in found} == {expected}, found
-    assert all(fields <= {name, "event"} for _, fields in found), found
-    assert all((row is not None) == expected for row in stored)
+    with open_house(database_url, engine, tmp_path) as house:
+        yield house
 
 
 def number_of(literal: str) -> float | None:
@@ -362,81 +251,3 @@ def correct(house: House, task: str, literal: str, expected: bool) -> None:
     body = f'{{{rest}, "label": {literal}}}'.encode("utf-8", "surrogatepass")
     answer = house.ask("PUT", f"/events/known-{task}?task={task}", body)
     assert (answer.status_code == 200) == expected, answer.text
-
-
-skeletons = st.sampled_from(
-    [
-        b'{"rows": [{"at": "2026-02-01T00:00:00Z", "features": {"distance": 1400, "carrier": "UA"}}]}',
-        b'{"features": {"distance": 1400, "carrier": "UA"}, "at": ["2026-02-01T00:00:00Z"]}',
-        b'{"event_id": "x", "at": "2026-02-01T00:00:00Z", "label": "late", "features": {"distance": 1}}',
-        b'[{"event_id": "x", "at": "2026-02-01T00:00:00Z", "label": "late", "features": {"distance": 1}}]',
-        b'{"reason": "r", "version": "3", "cycle": 17, "valid_until": null, "as_of": "2026-02-01T00:00:00Z"}',
-    ]
-)
-tokens = st.sampled_from(
-    [
-        b"\x00",
-        b"\xff",
-        b"\xef\xbb\xbf",
-        b"NaN",
-        b"1e400",
-        b'"\\ud800"',
-        b"{}",
-        b"[",
-        b",",
-        b"\n",
-        b'"',
-        b"\\",
-        b"1" * 5000,
-    ]
-)
-
-
-def test_no_body_is_a_500_at_any_entrance(house: House) -> None:
-    """Bodies that once were right, cut and pasted together with what breaks parsers."""
-
-    @unhurried
-    @given(
-        st.one_of(
-            st.binary(max_size=64),
-            st.builds(
-                lambda body, token, start, length: (
-                    body[: start % len(body)] + token + body[start % len(body) + length :]
-                ),
-                skeletons,
-                st.one_of(tokens, st.binary(max_size=4)),
-                st.integers(0, 200),
-                st.integers(0, 20),
-            ),
-        )
-    )
-    def law(body: bytes) -> None:
-        for method, url in (
-            ("POST", "/predict?task=flights"),
-            ("POST", "/events?task=flights"),
-            ("PUT", "/events/x?task=flights"),
-            ("PUT", "/tasks/other"),
-            ("POST", "/tasks/flights/cycles"),
-            ("POST", "/tasks/flights/override"),
-        ):
-            assert house.ask(method, url, body).status_code < 500
-        house.ask("POST", "/events?task=flights", body, NDJSON)
-
-    law()
-
-
-def test_no_query_string_is_a_500_at_any_entrance(house: House) -> None:
-    pieces = st.sampled_from(
-        ["at", "task", "distance", "carrier", "rate", "coverage", "=", "&", "%", "%00", "+", ";", "é"]
-    )
-
-    @unhurried
-    @given(st.lists(st.one_of(pieces, st.text(max_size=5)), max_size=12).map("".join))
-    def law(query: str) -> None:
-        quoted = quote(query, safe="=&%+;", errors="surrogatepass")
-        house.ask("GET", f"/predict?{quoted}")
-        house.ask("POST", f"/predict?{quoted}", b"{}")
-        house.ask("POST", f"/events?{quoted}", b"{}")
-        house.ask("GET", f"/tasks?{quoted}")
-
-    law()

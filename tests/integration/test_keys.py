@@ -3,46 +3,28 @@
 import base64
 import json
 from collections.abc import AsyncIterator
-from contextlib import suppress
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import anyio
 import httpx
 import pytest
-from sqlalchemy import Engine, QueuePool, event, text
+from sqlalchemy import Engine, text
 
 from contracts.errors import Conflict, NotFound
-from contracts.keys import Scope, add_key, digest_key, list_keys, revoke_key
+from contracts.keys import Scope, digest_key, list_keys, revoke_key
 from service.app import make_app
-from service.keyring import FILE, Keyring, Throttled, Unauthenticated
-from service.store import Store
+from tests.integration.keyholders import NOW, make_key, problem, sent
 from tests.integration.releasing import define, history, note
 from tests.integration.serving import TASK, an_event, post_scope, service_settings, serving
 
 pytestmark = pytest.mark.anyio
-NOW = datetime(2026, 3, 1, tzinfo=UTC)
-DEAD = "postgresql+psycopg://nobody@127.0.0.1:1/none"
-
-
-def make_key(engine: Engine, *scopes: Scope, name: str = "one", rate: float | None = None) -> str:
-    with engine.begin() as connection:
-        return add_key(connection, name, scopes, rate, NOW)
-
-
-def sent(key: str) -> dict[str, str]:
-    return {"Authorization": f"Bearer {key}"}
 
 
 @pytest.fixture
 async def client(database_url: str, tmp_path: Path) -> AsyncIterator[httpx.AsyncClient]:
     async with serving(service_settings(database_url, tmp_path)) as client:
         yield client
-
-
-def problem(answer: httpx.Response) -> tuple[int, str]:
-    return answer.status_code, answer.json()["type"].removeprefix("/problems/")
 
 
 async def test_without_a_key_the_loopback_answers_anyone(client: httpx.AsyncClient) -> None:
@@ -167,32 +149,6 @@ async def test_a_browser_asks_for_the_key_as_a_password(client: httpx.AsyncClien
     assert (await client.get("/", headers={"Authorization": f"Basic {password}"})).status_code == 200
 
 
-async def test_a_new_key_is_known_at_once_and_a_revoked_one_soon_forgotten(
-    client: httpx.AsyncClient, engine: Engine
-) -> None:
-    make_key(engine, "admin", name="first")
-    await anyio.sleep(1.1)
-    key = make_key(engine, "predict", name="second")
-    await anyio.sleep(1.1)
-    assert (await client.get("/tasks", headers=sent(key))).status_code == 200
-    with engine.begin() as connection:
-        revoke_key(connection, "second", NOW)
-    await anyio.sleep(0.5)
-    assert problem(await client.get("/tasks", headers=sent(key))) == (401, "unauthenticated")
-
-
-async def test_a_revoked_last_key_opens_nothing_beyond_the_loopback(
-    database_url: str, tmp_path: Path, engine: Engine
-) -> None:
-    key = make_key(engine, "admin")
-    async with serving(service_settings(database_url, tmp_path, host="0.0.0.0")) as client:
-        assert (await client.get("/tasks", headers=sent(key))).status_code == 200
-        with engine.begin() as connection:
-            revoke_key(connection, "one", NOW)
-        await anyio.sleep(0.5)
-        assert (await client.get("/tasks", headers=sent(key))).status_code == 503
-
-
 async def test_a_key_may_ask_only_so_often(client: httpx.AsyncClient, engine: Engine) -> None:
     slow, quick = make_key(engine, "predict", name="slow", rate=2), make_key(engine, "predict", name="quick")
     await anyio.sleep(0.3)
@@ -204,20 +160,6 @@ async def test_a_key_may_ask_only_so_often(client: httpx.AsyncClient, engine: En
     assert (await client.get("/tasks", headers=sent(quick))).status_code == 200
     await anyio.sleep(0.6)
     assert (await client.get("/tasks", headers=sent(slow))).status_code == 200
-
-
-async def test_workers_grant_the_rate_of_a_key_together(engine: Engine, tmp_path: Path) -> None:
-    rate, seconds, num_workers = 8.0, 10, 4
-    moment, store = [0.0], Store(engine, places=2, seconds=5)
-    rings = [Keyring(store, tmp_path, 1.0, lambda: moment[0], share=1 / num_workers) for _ in range(num_workers)]
-    key, num_granted = make_key(engine, "predict", rate=rate), 0
-    for tick in range(20 * seconds):
-        moment[0] = tick / 20
-        for ring in rings:
-            with suppress(Throttled):
-                await ring.admit(key, "predict")
-                num_granted += 1
-    assert 0.9 * rate * seconds <= num_granted <= rate * (seconds + 1)
 
 
 async def test_a_body_without_a_key_is_not_read(database_url: str, tmp_path: Path, engine: Engine) -> None:
@@ -237,70 +179,6 @@ async def test_a_body_without_a_key_is_not_read(database_url: str, tmp_path: Pat
         await app(scope, receive, send)
     assert messages[0]["status"] == 401
     assert (b"connection", b"close") in messages[0]["headers"]
-
-
-async def test_keys_are_remembered_without_a_database(database_url: str, tmp_path: Path, engine: Engine) -> None:
-    key = make_key(engine, "predict")
-    async with serving(service_settings(database_url, tmp_path)) as client:
-        assert (await client.get("/tasks", headers=sent(key))).status_code == 200
-    remembered = tmp_path / FILE
-    assert remembered.stat().st_mode & 0o077 == 0
-    assert key not in remembered.read_text()
-    async with serving(service_settings(DEAD, tmp_path)) as client:
-        assert problem(await client.get("/predict", headers=sent(key))) == (404, "not-found")
-        assert problem(await client.get("/predict")) == (401, "unauthenticated")
-
-
-async def test_keys_that_cannot_be_read_any_more_are_remembered_too(client: httpx.AsyncClient, engine: Engine) -> None:
-    key = make_key(engine, "predict")
-    assert problem(await client.get("/predict", headers=sent(key))) == (404, "not-found")
-    with engine.begin() as connection:
-        connection.execute(text("ALTER TABLE api_keys RENAME COLUMN digest TO sum"))
-    await anyio.sleep(0.5)
-    assert problem(await client.get("/predict", headers=sent(key))) == (404, "not-found")
-    with engine.begin() as connection:
-        connection.execute(text("ALTER TABLE api_keys RENAME COLUMN sum TO digest"))
-    other = make_key(engine, "predict", name="other")
-    await anyio.sleep(1.2)
-    assert problem(await client.get("/predict", headers=sent(other))) == (404, "not-found")
-
-
-async def test_strangers_who_come_together_wait_for_one_look(engine: Engine, tmp_path: Path) -> None:
-    known, strange = make_key(engine, "predict", name="known"), make_key(engine, "predict", name="strange")
-    with engine.begin() as connection:
-        revoke_key(connection, "strange", NOW)
-    store = Store(engine, places=4, seconds=1.5)
-    keyring = Keyring(store, tmp_path, poll_seconds=60.0)
-    await keyring.admit(known, "predict")
-    await anyio.sleep(1.1)
-    looks: list[str] = []
-    event.listen(engine, "before_cursor_execute", lambda _c, _k, statement, *_: looks.append(statement))
-    refused: list[Exception] = []
-
-    async def ask() -> None:
-        with pytest.raises(Unauthenticated) as error:
-            await keyring.admit(strange, "predict")
-        refused.append(error.value)
-
-    with engine.begin() as blocker:
-        blocker.execute(text("LOCK TABLE api_keys"))
-        looks.clear()
-        async with anyio.create_task_group() as group:
-            for _ in range(8):
-                group.start_soon(ask)
-    assert len(refused) == 8
-    assert sum("api_keys" in statement for statement in looks) == 1
-    assert isinstance(engine.pool, QueuePool)
-    while engine.pool.checkedout():  # the thread of the look that was given up
-        await anyio.sleep(0.05)
-
-
-@pytest.mark.parametrize("content", [b"", b"[", b'{"a": 1}', b"\xff"])
-async def test_a_damaged_memory_lets_nobody_in(tmp_path: Path, content: bytes) -> None:
-    (tmp_path / FILE).write_bytes(content)
-    async with serving(service_settings(DEAD, tmp_path, host="0.0.0.0")) as client:
-        assert problem(await client.get("/tasks")) == (503, "unavailable")
-        assert problem(await client.get("/tasks", headers=sent("morrow-abc-def"))) == (503, "unavailable")
 
 
 @pytest.mark.parametrize(

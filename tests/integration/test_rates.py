@@ -1,8 +1,6 @@
-"""What /predict says on request: sets and intervals of a coverage, rates, and when a prediction flips."""
+"""What /predict says of change on request: rates, and when a prediction flips."""
 
 import json
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,53 +11,31 @@ import onnx
 import pytest
 import torch
 
-from contracts.calibration import LEVELS, AgeQuantiles, Calibration
+from contracts.calibration import Calibration
 from contracts.clock import format_moment, parse_moment
 from contracts.manifest import MANIFEST_FILE, RATE_FILE, checksum
 from contracts.releases import Overlay
-from service.copies import CURRENT_FILE, Current, write_current
+from service.copies import Current, write_current
 from tests.integration.artefacts import CUTOFF, PER_SECOND, WEEK, write_version
+from tests.integration.asking import (
+    DEAD_DATABASE,
+    REGRESSION,
+    ROW,
+    SECOND,
+    VALID_UNTIL,
+    Row,
+    ask,
+    ask_many,
+    everywhere,
+    placed,
+    quantiles,
+)
 from tests.integration.serving import service_settings, serving
 from tests.unit.exporting import make_network, make_rows, make_task
 from trainer.artefact import write_artefact
 from trainer.dataset import fit_encoder
 
 pytestmark = pytest.mark.anyio
-
-DEAD_DATABASE = "postgresql+psycopg://nobody@127.0.0.1:9/morrow"
-SECOND, VALID_UNTIL = 1_000_000, CUTOFF + 2 * WEEK
-REGRESSION = {"target": {"name": "delay", "kind": "regression"}}
-OPEN = Overlay(VALID_UNTIL, None)
-Row = dict[str, Any]
-ROW: Row = {"distance": -600, "carrier": "UA"}  # its score passes 0 a week after the cutoff
-
-
-@asynccontextmanager
-async def placed(home: Path, overlay: Overlay = OPEN, **changes: Any) -> AsyncIterator[httpx.AsyncClient]:
-    """A client of a service that has one version and nothing else."""
-    folder = write_version(home / "models" / "flights" / "3", **changes)
-    write_current(folder.parent, Current("3", overlay.valid_until, None, overlay.calibration))
-    async with serving(service_settings(DEAD_DATABASE, home)) as client:
-        yield client
-
-
-async def ask(client: httpx.AsyncClient, at: int, **given: Any) -> httpx.Response:
-    return await client.get("/predict", params={"at": format_moment(at), **ROW, **given})
-
-
-async def ask_many(client: httpx.AsyncClient, moments: list[int], row: Row = ROW, /, **given: Any) -> httpx.Response:
-    body = {"features": row, "at": [format_moment(at) for at in moments]}
-    return await client.post("/predict", params=given, json=body)
-
-
-def quantiles(age: int, *values: float, num_rows: int = 1000) -> AgeQuantiles:
-    """Quantiles at 0.50, 0.51 …; the last value stands for all higher levels unless there are few."""
-    return AgeQuantiles(age, num_rows, list(values))
-
-
-def everywhere(*values: float) -> list[float]:
-    """The same quantile for all levels up to 0.89, then the second for all others."""
-    return [values[0] if level < 0.895 else values[1] for level in LEVELS]
 
 
 async def test_a_rate_is_the_change_of_the_answer_per_second(tmp_path: Path) -> None:
@@ -160,101 +136,6 @@ async def test_options_that_cannot_be_read_are_named_by_both_verbs(
         assert answer.status_code == 422
         assert answer.json()["type"] == "/problems/invalid-input"
         assert [fault["field"] for fault in answer.json()["errors"]] == fields
-
-
-async def test_a_set_holds_the_classes_that_the_quantile_allows_and_always_the_likeliest(tmp_path: Path) -> None:
-    at = CUTOFF + WEEK // 2
-    async with placed(tmp_path / "plain") as client:
-        shares = (await ask(client, at)).json()["probabilities"]
-    assert 0.4 < shares["on_time"] < shares["late"] < 0.6
-    for quantile, expected in [
-        (1 - shares["on_time"] + 1e-6, ["late", "on_time"]),
-        (1 - shares["on_time"] - 1e-6, ["late"]),
-        (0.0, ["late"]),
-        (1.0, ["late", "on_time"]),
-    ]:
-        calibration = Calibration(1.0, [quantiles(0, *everywhere(float(quantile), float(quantile)))])
-        async with placed(tmp_path / str(quantile), calibration=calibration) as client:
-            answer = (await ask(client, at, coverage="0.8")).json()
-            assert (answer["prediction_set"], answer["coverage"]) == (expected, 0.8)
-            assert "prediction_set" not in (await ask(client, at)).json()
-
-
-async def test_the_quantile_is_compared_before_the_temperature(tmp_path: Path) -> None:
-    at = CUTOFF + WEEK // 2
-    async with placed(tmp_path / "plain") as client:
-        tempered = np.array([*(await ask(client, at)).json()["probabilities"].values()])
-    before = tempered**3 / (tempered**3).sum()
-    assert before.min() < tempered.min() - 0.01
-    for quantile, expected in [(1 - before.min() + 1e-6, 2), (1 - tempered.min(), 1)]:
-        calibration = Calibration(3.0, [quantiles(0, *everywhere(float(quantile), float(quantile)))])
-        async with placed(tmp_path / str(quantile), calibration=calibration) as client:
-            assert len((await ask(client, at, coverage="0.9")).json()["prediction_set"]) == expected
-
-
-async def test_an_interval_is_as_wide_as_its_age_and_coverage_ask(tmp_path: Path) -> None:
-    calibration = Calibration(1.0, [quantiles(0, *everywhere(1.0, 2.0)), quantiles(1, *everywhere(3.0, 4.0))])
-    async with placed(tmp_path, spec=REGRESSION, calibration=calibration) as client:
-        for at, usual, half in [
-            (CUTOFF + 1, 2, 1),
-            (CUTOFF + WEEK - 1, 2, 1),
-            (CUTOFF + WEEK, 4, 3),
-            (VALID_UNTIL, 4, 3),
-        ]:
-            for coverage, width in ((None, usual), ("0.9", usual), ("0.8", half), ("0.2", half), ("0.895", usual)):
-                given = {} if coverage is None else {"coverage": coverage}
-                (many,) = (await ask_many(client, [at], **given)).json()["answers"]
-                one = (await ask(client, at, **given)).json()
-                assert one == many
-                mean, scale = one["mean"], one["scale"]
-                assert one["interval"] == pytest.approx([mean - width * scale, mean + width * scale], rel=1e-12)
-                assert one["coverage"] == float(coverage or 0.9)
-
-
-async def test_what_too_few_rows_support_is_refused_with_their_number(tmp_path: Path) -> None:
-    few = quantiles(0, *[1.0] * 31, num_rows=5)  # levels 0.50 … 0.80
-    calibration = Calibration(1.0, [few, quantiles(1, num_rows=1)])
-    for name, spec in (("class", {}), ("value", REGRESSION)):
-        async with placed(tmp_path / name, spec=spec, calibration=calibration) as client:
-            assert (await ask(client, CUTOFF + 1, coverage="0.8")).status_code == 200
-            for at, coverage, words in [
-                (CUTOFF + 1, "0.801", "at age 0: 5 scored rows are too few for 0.801"),
-                (CUTOFF + WEEK, "0.5", "at age 1: 1 scored row is too few for 0.5"),
-                (CUTOFF, "0.5", "up to trained_until: no rows are scored there"),
-                (CUTOFF - WEEK, "0.5", "up to trained_until: no rows are scored there"),
-                (CUTOFF + 1, "0.9999", "is at most 0.999, whatever rows there are"),
-            ]:
-                for refused in (
-                    await ask(client, at, coverage=coverage),
-                    await ask_many(client, [CUTOFF + 2, at], coverage=coverage),
-                ):
-                    problem = refused.json()
-                    assert (refused.status_code, problem["type"]) == (422, "/problems/coverage-unsupported")
-                    assert problem["errors"][0]["field"] == "coverage"
-                    assert words in problem["detail"]
-
-
-async def test_without_support_a_regression_has_no_interval_and_a_class_no_set(tmp_path: Path) -> None:
-    async with placed(tmp_path, spec=REGRESSION) as client:
-        for at in (CUTOFF - WEEK, CUTOFF, CUTOFF + WEEK):
-            answer = (await ask(client, at)).json()
-            assert (answer["interval"], answer["coverage"]) == (None, 0.9)
-            assert "prediction_set" not in answer
-
-
-async def test_the_kept_calibration_of_an_overlay_counts_after_a_restart_offline(tmp_path: Path) -> None:
-    of_manifest = Calibration(1.0, [quantiles(0, *everywhere(1.0, 1.0))])
-    overlay = Overlay(VALID_UNTIL, Calibration(1.0, [quantiles(0, *everywhere(5.0, 5.0))]))
-    async with placed(tmp_path, overlay, spec=REGRESSION, calibration=of_manifest) as client:
-        answer = (await ask(client, CUTOFF + 1)).json()
-        assert answer["interval"][1] - answer["mean"] == pytest.approx(5 * answer["scale"])
-    (tmp_path / "models" / "flights" / CURRENT_FILE).write_text(
-        json.dumps({"version": "3", "valid_until": CUTOFF + WEEK, "previous": None})
-    )
-    async with serving(service_settings(DEAD_DATABASE, tmp_path)) as client:
-        answer = (await ask(client, CUTOFF + 1)).json()
-        assert answer["interval"][1] - answer["mean"] == pytest.approx(answer["scale"])
-        assert answer["valid_until"] == format_moment(CUTOFF + WEEK)
 
 
 def replace_rates(folder: Path, graph: bytes) -> None:
