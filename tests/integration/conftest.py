@@ -6,6 +6,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+from mlflow import MlflowClient
 from sqlalchemy import Engine
 
 from contracts.catalog import Schema
@@ -23,6 +24,12 @@ from trainer.registry import Registry
 def registry(mlflow_url: str) -> Registry:
     """Our side of the session's MLflow server."""
     return Registry(mlflow_url)
+
+
+@pytest.fixture
+def mlflow_client(mlflow_url: str) -> MlflowClient:
+    """What a script of somebody else asks the same server with."""
+    return MlflowClient(mlflow_url, mlflow_url)
 
 
 @pytest.fixture

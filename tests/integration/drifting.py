@@ -3,7 +3,7 @@
 import hashlib
 import os
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -15,9 +15,12 @@ from sqlalchemy import Engine
 from contracts.batches import Event
 from contracts.catalog import Schema, define_task
 from contracts.clock import MICROSECOND, to_micros
-from contracts.cycles import Cycle, claim_cycle, request_cycle
+from contracts.cycles import Cycle, claim_cycle, list_cycles, request_cycle
 from contracts.events import append_events
 from contracts.task import Task
+from trainer.backtest import Report
+from trainer.cycle import run_cycle
+from trainer.registry import Registry
 from trainer.settings import TrainerSettings
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -107,9 +110,32 @@ def claim(engine: Engine, schema: Schema, cutoff: int, lease_seconds: float = 60
     return cycle
 
 
+def carry_out(
+    engine: Engine,
+    registry: Registry,
+    cycle: Cycle,
+    home: Path,
+    *,
+    report: Report | None = None,
+    clock: Callable[[], datetime] | None = None,
+    **changes: Any,
+) -> Cycle:
+    """A claimed cycle as it ended; `changes` are settings of its trainer."""
+    given = settings(home, **changes)
+    run_cycle(engine, registry, cycle, settings=given, now=clock or now, report=report or Story())
+    with engine.connect() as connection:
+        return next(one for one in list_cycles(connection, cycle.task_id) if one.cycle_id == cycle.cycle_id)
+
+
+def retrain(engine: Engine, registry: Registry, schema: Schema, num_windows: int, home: Path, **how: Any) -> Cycle:
+    """The cycle at that many windows after the start, carried out in this process, as it ended."""
+    return carry_out(engine, registry, claim(engine, schema, cutoff_after(num_windows)), home, **how)
+
+
 def settings(home: Path, **changes: Any) -> TrainerSettings:
     """One thread, and a lease that a test outlives."""
-    return TrainerSettings(home=home, threads=1, lease_seconds=600, device="cpu", **changes)
+    given: dict[str, Any] = {"threads": 1, "lease_seconds": 600, "device": "cpu"}
+    return TrainerSettings(home=home, **(given | changes))
 
 
 def now() -> datetime:

@@ -7,21 +7,17 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-import onnx
 import pytest
 from mlflow import MlflowClient
-from sqlalchemy import Engine, func, select, text, update
+from sqlalchemy import Engine, func, select, text
 
 from contracts.catalog import Schema
 from contracts.cells import read_cells
-from contracts.clock import from_micros
-from contracts.cycles import Cycle, State, expire_leases, list_cycles
-from contracts.database import cycles, events, releases
+from contracts.cycles import expire_leases, list_cycles
+from contracts.database import releases
 from contracts.events import append_events
 from contracts.manifest import GRAPH_FILE, MANIFEST_FILE, RATE_FILE, read_manifest
 from contracts.releases import ALIAS, Overlay, read_overlay
-from contracts.task import Task
-from tests.conftest import free_port
 from tests.integration.drifting import (
     ROWS_PER_WINDOW,
     START,
@@ -33,35 +29,16 @@ from tests.integration.drifting import (
     drifting_events,
     drifting_task,
     now,
+    retrain,
     settings,
 )
-from trainer.backtest import backtest
 from trainer.candidates import candidate_folder
 from trainer.cycle import run_cycle
-from trainer.due import REGISTRY_UNREACHABLE
 from trainer.registry import Registry
 
 IDLE_IN_TRANSACTION = """
     SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND state LIKE 'idle in transaction%'
 """
-
-
-@pytest.fixture
-def client(mlflow_url: str) -> MlflowClient:
-    return MlflowClient(mlflow_url, mlflow_url)
-
-
-def retrain(
-    engine: Engine, registry: Registry, schema: Schema, cutoff: int, home: Path, *, story: Story | None = None
-) -> State | None:
-    return run_cycle(
-        engine, registry, claim(engine, schema, cutoff), settings=settings(home), now=now, report=story or Story()
-    )
-
-
-def newest_cycle(engine: Engine, schema: Schema) -> Cycle:
-    with engine.connect() as connection:
-        return list_cycles(connection, schema.task_id)[0]
 
 
 def count_releases(engine: Engine, schema: Schema) -> int:
@@ -70,29 +47,24 @@ def count_releases(engine: Engine, schema: Schema) -> int:
         return connection.execute(query).scalar_one()
 
 
-def graph(home: Path, task: Task, cutoff: int) -> bytes:
-    return (candidate_folder(home, task, cutoff) / GRAPH_FILE).read_bytes()
-
-
 def test_a_cycle_releases_a_version_that_services_can_read(
-    engine: Engine, registry: Registry, client: MlflowClient, tmp_path: Path
+    engine: Engine, registry: Registry, mlflow_client: MlflowClient, tmp_path: Path
 ) -> None:
     task = drifting_task()
     schema = define(engine, task, 10)
     cutoff = cutoff_after(10)
-    assert retrain(engine, registry, schema, cutoff, tmp_path) == "released"
-
-    cycle = newest_cycle(engine, schema)
+    cycle = retrain(engine, registry, schema, 10, tmp_path)
+    assert cycle.state == "released"
     assert (cycle.state, cycle.num_rows, cycle.step) == ("released", 1500, "release")
     assert cycle.verdict is not None
     assert cycle.verdict["horizon"] == 2
-    champion = client.get_model_version_by_alias(task.name, ALIAS)
+    champion = mlflow_client.get_model_version_by_alias(task.name, ALIAS)
     assert str(champion.version) == cycle.version
     assert cycle.version is not None
     with engine.connect() as connection:
         overlay = read_overlay(connection, schema.task_id, cycle.version)
 
-    uri = client.get_model_version_download_uri(task.name, cycle.version).removeprefix("mlflow-artifacts:/")
+    uri = mlflow_client.get_model_version_download_uri(task.name, cycle.version).removeprefix("mlflow-artifacts:/")
     downloaded = tmp_path / "downloaded"
     downloaded.mkdir()
     for name in (GRAPH_FILE, RATE_FILE, MANIFEST_FILE):
@@ -106,14 +78,14 @@ def test_a_cycle_releases_a_version_that_services_can_read(
 
 
 def test_a_run_keeps_parameters_metrics_tags_and_the_picture(
-    engine: Engine, registry: Registry, client: MlflowClient, tmp_path: Path
+    engine: Engine, registry: Registry, mlflow_client: MlflowClient, tmp_path: Path
 ) -> None:
     task = drifting_task()
     schema = define(engine, task, 10)
-    assert retrain(engine, registry, schema, cutoff_after(10), tmp_path) == "released"
-    cycle = newest_cycle(engine, schema)
+    cycle = retrain(engine, registry, schema, 10, tmp_path)
+    assert cycle.state == "released"
     assert cycle.run_id is not None
-    run = client.get_run(cycle.run_id)
+    run = mlflow_client.get_run(cycle.run_id)
     assert run.info.status == "FINISHED"
     assert run.data.params["training.width"] == "8"
     assert (run.data.params["device"], run.data.params["rows"]) == ("cpu", "1500")
@@ -121,10 +93,10 @@ def test_a_run_keeps_parameters_metrics_tags_and_the_picture(
     assert run.data.tags["morrow.verdict"] == "released"
     assert run.data.tags["morrow.device"] == "cpu"
     assert len(run.data.tags["morrow.rows_digest"]) == 64
-    assert [point.step for point in client.get_metric_history(cycle.run_id, "loss.pretrain")] == [1, 2, 3, 4]
+    assert [point.step for point in mlflow_client.get_metric_history(cycle.run_id, "loss.pretrain")] == [1, 2, 3, 4]
     for name in ("error", "error_low", "error_high", "naive_error"):
-        assert [point.step for point in client.get_metric_history(cycle.run_id, name)] == [0, 1]
-    assert {file.path for file in client.list_artifacts(cycle.run_id)} >= {
+        assert [point.step for point in mlflow_client.get_metric_history(cycle.run_id, name)] == [0, 1]
+    assert {file.path for file in mlflow_client.list_artifacts(cycle.run_id)} >= {
         "error_by_age.png",
         "error_matrix.json",
         "error_matrix.png",
@@ -136,10 +108,10 @@ def test_a_steady_cycle_fits_one_model(engine: Engine, registry: Registry, tmp_p
     task = drifting_task()
     schema = define(engine, task, 10)
     first, second = Story(), Story()
-    assert retrain(engine, registry, schema, cutoff_after(10), tmp_path, story=first) == "released"
+    assert retrain(engine, registry, schema, 10, tmp_path, report=first).state == "released"
     assert first.of("matrix.missing") == [{"num_kept": 0, "num_to_fit": 5}]
     add_windows(engine, schema, 10, 11)
-    assert retrain(engine, registry, schema, cutoff_after(11), tmp_path, story=second) == "released"
+    assert retrain(engine, registry, schema, 11, tmp_path, report=second).state == "released"
     assert second.of("matrix.missing") == [{"num_kept": 2, "num_to_fit": 0}]
     assert len(second.of("fit.began")) == 1
     assert {epoch["num_members"] for epoch in second.of("epoch.ended")} == {task.training.num_seeds}
@@ -153,16 +125,16 @@ def test_with_late_labels_too_the_second_cycle_fits_one_model(
 ) -> None:
     schema = define(engine, drifting_task(label_delay="PT30M"), 11)
     first, second = Story(), Story()
-    assert retrain(engine, registry, schema, cutoff_after(10), tmp_path, story=first) == "released"
+    assert retrain(engine, registry, schema, 10, tmp_path, report=first).state == "released"
     assert first.of("matrix.missing") == [{"num_kept": 0, "num_to_fit": 6}]
-    assert retrain(engine, registry, schema, cutoff_after(11), tmp_path, story=second) == "released"
+    assert retrain(engine, registry, schema, 11, tmp_path, report=second).state == "released"
     assert second.of("matrix.missing") == [{"num_kept": 2, "num_to_fit": 0}]
 
 
 def test_a_cycle_over_too_few_rows_is_skipped(engine: Engine, registry: Registry, tmp_path: Path) -> None:
     schema = define(engine, drifting_task(guard={"min_rows": 200}), 1)
-    assert retrain(engine, registry, schema, cutoff_after(1), tmp_path) == "skipped"
-    cycle = newest_cycle(engine, schema)
+    cycle = retrain(engine, registry, schema, 1, tmp_path)
+    assert cycle.state == "skipped"
     assert cycle.reason is not None
     assert cycle.reason.startswith("too few rows (1")
     assert cycle.num_rows == 150
@@ -173,30 +145,30 @@ def test_with_too_short_a_past_a_cycle_is_held_and_says_how_many_windows_are_nee
     engine: Engine, registry: Registry, tmp_path: Path
 ) -> None:
     schema = define(engine, drifting_task(), 3)
-    assert retrain(engine, registry, schema, cutoff_after(3), tmp_path) == "held"
-    assert newest_cycle(engine, schema).reason == "1 more complete window is needed"
+    cycle = retrain(engine, registry, schema, 3, tmp_path)
+    assert (cycle.state, cycle.reason) == ("held", "1 more complete window is needed")
 
 
 def test_a_model_that_does_not_beat_naive_is_held_and_its_run_says_so(
-    engine: Engine, registry: Registry, client: MlflowClient, tmp_path: Path
+    engine: Engine, registry: Registry, mlflow_client: MlflowClient, tmp_path: Path
 ) -> None:
     task = drifting_task()
     overfit = task.training.model_copy(update={"history": 1, "pretrain_epochs": 40, "pretrain_rate": 0.1})
     schema = define(engine, task.model_copy(update={"training": overfit}), 8, shuffled=True)
-    assert retrain(engine, registry, schema, cutoff_after(8), tmp_path) == "held"
-    cycle = newest_cycle(engine, schema)
+    cycle = retrain(engine, registry, schema, 8, tmp_path)
+    assert cycle.state == "held"
     assert cycle.reason is not None
     assert "does not beat naive" in cycle.reason
     assert registry.champion(schema.task.name) is None
     assert count_releases(engine, schema) == 0
     assert cycle.run_id is not None
-    run = client.get_run(cycle.run_id)
+    run = mlflow_client.get_run(cycle.run_id)
     assert run.info.status == "FINISHED"
     assert "does not beat naive" in run.data.tags["morrow.verdict"]
 
 
 def test_whoever_lost_the_lease_releases_nothing(
-    engine: Engine, registry: Registry, client: MlflowClient, tmp_path: Path
+    engine: Engine, registry: Registry, mlflow_client: MlflowClient, tmp_path: Path
 ) -> None:
     schema = define(engine, drifting_task(), 10)
 
@@ -209,125 +181,11 @@ def test_whoever_lost_the_lease_releases_nothing(
     assert run_cycle(engine, registry, cycle, settings=settings(tmp_path), now=now, report=lose) is None
     assert registry.champion(schema.task.name) is None
     assert count_releases(engine, schema) == 0
-    ended = newest_cycle(engine, schema)
+    with engine.connect() as connection:
+        (ended,) = list_cycles(connection, schema.task_id)
     assert ended.state == "failed"
     assert ended.run_id is not None
-    assert client.get_run(ended.run_id).info.status == "FAILED"
-
-
-def test_an_older_cutoff_does_not_take_the_alias(engine: Engine, registry: Registry, tmp_path: Path) -> None:
-    schema = define(engine, drifting_task(), 11)
-    assert retrain(engine, registry, schema, cutoff_after(11), tmp_path) == "released"
-    champion = registry.champion(schema.task.name)
-    assert retrain(engine, registry, schema, cutoff_after(10), tmp_path) == "held"
-    assert registry.champion(schema.task.name) == champion
-    with engine.connect() as connection:
-        older = list_cycles(connection, schema.task_id)[1]
-    assert older.reason == "a newer cutoff is released"
-
-
-def test_a_fit_that_could_not_register_is_kept_and_registered_without_fitting(
-    engine: Engine, registry: Registry, tmp_path: Path
-) -> None:
-    schema = define(engine, drifting_task(), 10)
-    cutoff = cutoff_after(10)
-    nowhere = Registry(f"http://127.0.0.1:{free_port()}")
-    assert retrain(engine, nowhere, schema, cutoff, tmp_path) == "failed"
-    assert newest_cycle(engine, schema).reason == REGISTRY_UNREACHABLE
-    kept = graph(tmp_path, schema.task, cutoff)
-    story = Story()
-    assert retrain(engine, registry, schema, cutoff, tmp_path, story=story) == "released"
-    assert story.of("epoch.ended") == []
-    assert len(story.of("fit.reused")) == 1
-    assert graph(tmp_path, schema.task, cutoff) == kept
-
-
-def test_a_repeat_after_a_kill_before_the_alias_finds_its_version(
-    engine: Engine, registry: Registry, client: MlflowClient, tmp_path: Path
-) -> None:
-    schema = define(engine, drifting_task(), 10)
-
-    class Killed(BaseException):
-        pass
-
-    def kill(event: str, /, **facts: object) -> None:
-        if event == "cycle.step" and facts["step"] == "alias":
-            raise Killed
-
-    cycle = claim(engine, schema, cutoff_after(10))
-    with pytest.raises(Killed):
-        run_cycle(engine, registry, cycle, settings=settings(tmp_path), now=now, report=kill)
-    assert registry.champion(schema.task.name) is None
-    with engine.begin() as connection:
-        expire_leases(connection, now() + timedelta(hours=1))
-    assert retrain(engine, registry, schema, cutoff_after(10), tmp_path) == "released"
-    versions = client.search_model_versions(f"name='{schema.task.name}'")
-    assert [str(version.version) for version in versions] == ["1"]
-
-
-def test_changing_every_row_after_an_origin_leaves_its_fit_byte_identical(
-    engine: Engine, registry: Registry, tmp_path: Path
-) -> None:
-    task = drifting_task()
-    schema = define(engine, task, 10)
-    origin, cutoff = cutoff_after(8), cutoff_after(10)
-    assert retrain(engine, registry, schema, cutoff, tmp_path / "before") == "released"
-    with engine.begin() as connection:
-        connection.execute(
-            update(events)
-            .where(events.c.at >= from_micros(origin))
-            .values(numbers=[1e6], categories=["never seen before"], label="another class")
-        )
-        connection.execute(cycles.delete())
-    assert backtest_again(engine, schema, cutoff, tmp_path / "after")
-    assert graph(tmp_path / "before", task, origin) == graph(tmp_path / "after", task, origin)
-    newer = cutoff_after(9)
-    assert graph(tmp_path / "before", task, newer) != graph(tmp_path / "after", task, newer)
-
-
-def backtest_again(engine: Engine, schema: Schema, cutoff: int, home: Path) -> bool:
-    """A backtest that finds no cells."""
-    with engine.begin() as connection:
-        connection.exec_driver_sql("DELETE FROM error_cells")
-    cells, _ = backtest(engine, schema, cutoff, settings=settings(home), now=now, report=Story())
-    return bool(cells)
-
-
-def test_retraining_with_the_same_rows_and_seeds_gives_the_same_weights(
-    engine: Engine, registry: Registry, tmp_path: Path
-) -> None:
-    task = drifting_task()
-    schema = define(engine, task, 10)
-    cutoff = cutoff_after(10)
-    assert retrain(engine, registry, schema, cutoff, tmp_path / "one") == "released"
-    with engine.begin() as connection:
-        connection.execute(cycles.delete())
-        connection.exec_driver_sql("DELETE FROM error_cells")
-    assert retrain(engine, registry, schema, cutoff, tmp_path / "other") == "released"
-    for origin in (cutoff_after(9), cutoff):
-        one, other = graph(tmp_path / "one", task, origin), graph(tmp_path / "other", task, origin)
-        assert one == other
-    assert onnx.load_from_string(one).graph.output[0].name == "probabilities"
-
-
-def test_a_backtest_needs_no_registry_and_leaves_the_cycle_one_fit(
-    engine: Engine, registry: Registry, tmp_path: Path
-) -> None:
-    schema = define(engine, drifting_task(), 10)
-    cutoff = cutoff_after(10)
-    cells, verdict = backtest(engine, schema, cutoff, settings=settings(tmp_path), now=now, report=Story())
-    assert verdict.horizon == 2
-    assert len(cells) == 2 * 4 * 2
-    story = Story()
-    assert retrain(engine, registry, schema, cutoff, tmp_path, story=story) == "released"
-    assert story.of("matrix.missing") == [{"num_kept": 0, "num_to_fit": 0}]
-
-
-def test_a_long_wait_for_labels_does_not_fit_every_origin_of_it_at_once(engine: Engine, tmp_path: Path) -> None:
-    schema = define(engine, drifting_task(label_delay="PT300H"), 6)
-    story = Story()
-    backtest(engine, schema, cutoff_after(306), settings=settings(tmp_path), now=now, report=story)
-    assert story.of("matrix.missing") == [{"num_kept": 0, "num_to_fit": 5 + 2}]
+    assert mlflow_client.get_run(ended.run_id).info.status == "FAILED"
 
 
 def test_a_regression_is_released_and_judged_by_its_absolute_error(
@@ -336,8 +194,9 @@ def test_a_regression_is_released_and_judged_by_its_absolute_error(
     task = drifting_task(target={"name": "y", "kind": "regression"})
     schema = define(engine, task, 0)
     add_windows(engine, schema, 0, 10, as_numbers=True)
-    assert retrain(engine, registry, schema, cutoff_after(10), tmp_path) == "released"
-    verdict = newest_cycle(engine, schema).verdict
+    cycle = retrain(engine, registry, schema, 10, tmp_path)
+    assert cycle.state == "released"
+    verdict = cycle.verdict
     assert verdict is not None
     assert verdict["error_name"] == "mean_absolute_error"
     assert json.dumps(verdict, allow_nan=False)
@@ -347,14 +206,12 @@ def test_a_gap_in_the_events_shortens_the_horizon_and_then_ends_it(
     engine: Engine, registry: Registry, tmp_path: Path
 ) -> None:
     schema = define(engine, drifting_task(), 10)
-    assert retrain(engine, registry, schema, cutoff_after(11), tmp_path) == "released"
+    assert retrain(engine, registry, schema, 11, tmp_path).state == "released"
     manifest = read_manifest(candidate_folder(tmp_path, schema.task, cutoff_after(11)))
     assert (manifest.horizon, [age.age for age in manifest.ages]) == (1, [0])
-    assert retrain(engine, registry, schema, cutoff_after(12), tmp_path) == "held"
-    assert (
-        newest_cycle(engine, schema).reason
-        == "no event of the newest 2 windows is known, and the validated horizon is 2 windows"
-    )
+    cycle = retrain(engine, registry, schema, 12, tmp_path)
+    assert cycle.state == "held"
+    assert cycle.reason == "no event of the newest 2 windows is known, and the validated horizon is 2 windows"
 
 
 @pytest.mark.parametrize("absurd", [1e30, -1e300])
@@ -365,7 +222,7 @@ def test_one_absurd_label_costs_no_release(engine: Engine, registry: Registry, t
         rows[place] = replace(rows[place], label=repr(absurd))
     with engine.begin() as connection:
         append_events(connection, schema, rows, START)
-    assert retrain(engine, registry, schema, cutoff_after(10), tmp_path) == "released"
+    assert retrain(engine, registry, schema, 10, tmp_path).state == "released"
 
 
 def test_no_transaction_stays_open_while_a_model_is_fitted(engine: Engine, registry: Registry, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from mlflow import MlflowClient
 from sqlalchemy import Engine
 
 from contracts.catalog import Schema, define_task
-from contracts.cycles import Cycle, list_cycles
+from contracts.cycles import Cycle
 from contracts.events import append_events
 from contracts.manifest import GRAPH_FILE, MANIFEST_FILE
 from contracts.releases import record_release
@@ -18,25 +18,17 @@ from contracts.task import Task
 from tests.integration.drifting import (
     HOUR,
     START,
-    Story,
     add_windows,
-    claim,
     cutoff_after,
     define,
     drifting_events,
     drifting_task,
-    settings,
+    retrain,
 )
 from tests.integration.drifting import now as clock
-from trainer.cycle import run_cycle
 from trainer.registry import Registry
 
 NUM_KNOWN = 10
-
-
-@pytest.fixture
-def client(mlflow_url: str) -> MlflowClient:
-    return MlflowClient(mlflow_url, mlflow_url)
 
 
 @pytest.fixture
@@ -48,21 +40,14 @@ def schema(engine: Engine, registry: Registry, tmp_path: Path) -> Schema:
     return schema
 
 
-def retrain(engine: Engine, registry: Registry, schema: Schema, num_windows: int, home: Path) -> Cycle:
-    cycle = claim(engine, schema, cutoff_after(num_windows))
-    run_cycle(engine, registry, cycle, settings=settings(home), now=clock, report=Story())
-    with engine.connect() as connection:
-        return next(one for one in list_cycles(connection, schema.task_id) if one.cycle_id == cycle.cycle_id)
-
-
 def withheld(cycle: Cycle) -> dict[str, Any]:
     assert cycle.verdict is not None, cycle.reason
     return next(decision for decision in cycle.verdict["decisions"] if decision["rule"] == "withheld_rows")
 
 
-def file_url(client: MlflowClient, url: str, schema: Schema, name: str) -> str:
+def file_url(mlflow_client: MlflowClient, url: str, schema: Schema, name: str) -> str:
     """Where MLflow serves a file of version 1."""
-    uri = client.get_model_version_download_uri(schema.task.name, "1").removeprefix("mlflow-artifacts:/")
+    uri = mlflow_client.get_model_version_download_uri(schema.task.name, "1").removeprefix("mlflow-artifacts:/")
     return f"{url}/api/2.0/mlflow-artifacts/artifacts/{uri.lstrip('/')}/{name}"
 
 
@@ -70,8 +55,8 @@ def file_url(client: MlflowClient, url: str, schema: Schema, name: str) -> str:
 def test_a_champion_whose_files_are_broken_in_mlflow_has_lost(
     engine: Engine, mlflow_url: str, schema: Schema, tmp_path: Path, name: str
 ) -> None:
-    registry, client = Registry(mlflow_url), MlflowClient(mlflow_url, mlflow_url)
-    address = file_url(client, mlflow_url, schema, name)
+    registry, mlflow_client = Registry(mlflow_url), MlflowClient(mlflow_url, mlflow_url)
+    address = file_url(mlflow_client, mlflow_url, schema, name)
     content = httpx.get(address).raise_for_status().content
     httpx.put(address, content=content[:-100]).raise_for_status()
     cycle = retrain(engine, registry, schema, NUM_KNOWN + 1, tmp_path)
@@ -80,26 +65,26 @@ def test_a_champion_whose_files_are_broken_in_mlflow_has_lost(
 
 
 def test_a_champion_whose_files_are_gone_from_mlflow_has_lost(
-    engine: Engine, registry: Registry, client: MlflowClient, schema: Schema, tmp_path: Path
+    engine: Engine, registry: Registry, mlflow_client: MlflowClient, schema: Schema, tmp_path: Path
 ) -> None:
-    httpx.delete(file_url(client, registry.url, schema, GRAPH_FILE)).raise_for_status()
+    httpx.delete(file_url(mlflow_client, registry.url, schema, GRAPH_FILE)).raise_for_status()
     cycle = retrain(engine, registry, schema, NUM_KNOWN + 1, tmp_path)
     assert (cycle.state, cycle.version) == ("released", "2")
     assert withheld(cycle)["reason"].startswith("the champion cannot be asked: ")
 
 
 def test_a_deleted_champion_leaves_the_place_to_the_candidate(
-    engine: Engine, registry: Registry, client: MlflowClient, schema: Schema, tmp_path: Path
+    engine: Engine, registry: Registry, mlflow_client: MlflowClient, schema: Schema, tmp_path: Path
 ) -> None:
-    client.delete_model_version(schema.task.name, "1")
+    mlflow_client.delete_model_version(schema.task.name, "1")
     cycle = retrain(engine, registry, schema, NUM_KNOWN + 1, tmp_path)
     assert (cycle.state, cycle.version) == ("released", "2")
 
 
 def test_an_alias_on_what_is_not_ours_leaves_the_place_to_the_candidate_and_says_so(
-    engine: Engine, registry: Registry, client: MlflowClient, schema: Schema, tmp_path: Path
+    engine: Engine, registry: Registry, mlflow_client: MlflowClient, schema: Schema, tmp_path: Path
 ) -> None:
-    client.delete_model_version_tag(schema.task.name, "1", "morrow.cutoff")
+    mlflow_client.delete_model_version_tag(schema.task.name, "1", "morrow.cutoff")
     cycle = retrain(engine, registry, schema, NUM_KNOWN + 1, tmp_path)
     assert (cycle.state, cycle.version) == ("released", "2")
     assert withheld(cycle)["reason"] == "the champion does not say of which cutoff it is"

@@ -22,31 +22,19 @@ from contracts.manifest import Manifest, read_manifest
 from tests.conftest import free_port
 from tests.integration.drifting import (
     START,
-    Story,
     add_windows,
-    claim,
     cutoff_after,
     define,
     drifting_events,
     drifting_task,
-    now,
-    settings,
+    retrain,
 )
 from tests.integration.living import live, moment
 from trainer.candidates import candidate_folder
-from trainer.cycle import run_cycle
 from trainer.kept import open_kept, score_kept
 from trainer.reading import read
 from trainer.registry import Registry
 from trainer.score import in_window
-
-
-def retrain(engine: Engine, registry: Registry, schema: Schema, num_windows: int, home: Path, **how: str) -> Cycle:
-    """A cycle at that many windows after the start, as it ended."""
-    cycle = claim(engine, schema, cutoff_after(num_windows))
-    chosen = settings(home).model_copy(update=how)
-    run_cycle(engine, registry, cycle, settings=chosen, now=now, report=Story())
-    return next(one for one in cycles_of(engine, schema) if one.cycle_id == cycle.cycle_id)
 
 
 def add(engine: Engine, schema: Schema, window: int, change: Callable[[int, Event], Event | None]) -> None:

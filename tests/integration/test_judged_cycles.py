@@ -12,22 +12,21 @@ from sqlalchemy import Engine
 
 from contracts.batches import Event
 from contracts.catalog import Schema
-from contracts.cycles import Cycle, claim_cycle, list_cycles, override_cycle, request_cycle
+from contracts.cycles import Cycle, claim_cycle, override_cycle, request_cycle
 from contracts.errors import Conflict
 from contracts.events import append_events
 from contracts.releases import list_releases
 from tests.integration.drifting import (
     START,
-    Story,
+    carry_out,
     claim,
     cutoff_after,
     define,
     drifting_events,
     drifting_task,
     now,
-    settings,
+    retrain,
 )
-from trainer.cycle import run_cycle
 from trainer.registry import Registry
 
 NUM_KNOWN = 10
@@ -47,17 +46,6 @@ def jump(event: Event) -> Event:
 def add(engine: Engine, schema: Schema, window: int, change: Callable[[Event], Event] = lambda event: event) -> None:
     with engine.begin() as connection:
         append_events(connection, schema, [change(event) for event in drifting_events(window, window + 1)], START)
-
-
-def carry_out(engine: Engine, registry: Registry, cycle: Cycle, home: Path) -> Cycle:
-    """The cycle as it ended."""
-    run_cycle(engine, registry, cycle, settings=settings(home), now=now, report=Story())
-    with engine.connect() as connection:
-        return next(one for one in list_cycles(connection, cycle.task_id) if one.cycle_id == cycle.cycle_id)
-
-
-def retrain(engine: Engine, registry: Registry, schema: Schema, num_windows: int, home: Path) -> Cycle:
-    return carry_out(engine, registry, claim(engine, schema, cutoff_after(num_windows)), home)
 
 
 def decisions(cycle: Cycle) -> dict[str, dict[str, Any]]:

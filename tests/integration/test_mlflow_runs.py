@@ -3,7 +3,6 @@
 import json
 from pathlib import Path
 
-import pytest
 from mlflow import MlflowClient
 from mlflow.entities import Run
 from sqlalchemy import Engine
@@ -12,36 +11,23 @@ from typer.testing import CliRunner
 from cli.main import app
 from cli.running import Announced, announced
 from contracts.catalog import Schema
-from contracts.cycles import list_cycles
 from contracts.manifest import MANIFEST_FILE, read_manifest
 from contracts.releases import ALIAS
 from contracts.task import Task
 from tests.integration.drifting import (
-    Story,
     add_windows,
-    claim,
     cutoff_after,
     define,
     drifting_task,
-    now,
-    settings,
+    retrain,
 )
 from trainer.candidates import candidate_folder
-from trainer.cycle import run_cycle
 from trainer.registry import NOTE_TAG, ORIGIN_TAG, PARENT_TAG, Registry
 
 
-@pytest.fixture
-def client(mlflow_url: str) -> MlflowClient:
-    return MlflowClient(mlflow_url, mlflow_url)
-
-
-def retrain(engine: Engine, registry: Registry, schema: Schema, num_windows: int, home: Path) -> str:
+def run_of(engine: Engine, registry: Registry, schema: Schema, num_windows: int, home: Path) -> str:
     """The id of the run of a cycle that is carried out, whatever comes of it."""
-    cycle = claim(engine, schema, cutoff_after(num_windows))
-    run_cycle(engine, registry, cycle, settings=settings(home), now=now, report=Story())
-    with engine.connect() as connection:
-        run_id = list_cycles(connection, schema.task_id)[0].run_id
+    run_id = retrain(engine, registry, schema, num_windows, home).run_id
     assert run_id is not None
     return run_id
 
@@ -64,14 +50,14 @@ def prune(url: str, task: Task, *options: str) -> str:
 
 
 def test_a_released_cycle_is_told_whole(
-    engine: Engine, registry: Registry, client: MlflowClient, tmp_path: Path
+    engine: Engine, registry: Registry, mlflow_client: MlflowClient, tmp_path: Path
 ) -> None:
     task = drifting_task()
     schema = define(engine, task, 10)
-    run_id = retrain(engine, registry, schema, 10, tmp_path)
+    run_id = run_of(engine, registry, schema, 10, tmp_path)
     add_windows(engine, schema, 10, 11)
-    second_id = retrain(engine, registry, schema, 11, tmp_path)
-    run = client.get_run(run_id)
+    second_id = run_of(engine, registry, schema, 11, tmp_path)
+    run = mlflow_client.get_run(run_id)
     manifest = read_manifest(candidate_folder(tmp_path, task, cutoff_after(10)))
 
     (given,) = run.inputs.dataset_inputs if run.inputs else []
@@ -87,7 +73,11 @@ def test_a_released_cycle_is_told_whole(
     assert run.data.metrics["system/peak_memory_megabytes"] > 1
     assert run.data.tags["morrow.state"] == "released"
 
-    fits = {one.data.tags[ORIGIN_TAG]: one for one in runs_of(client, task) if one.data.tags.get(PARENT_TAG) == run_id}
+    fits = {
+        one.data.tags[ORIGIN_TAG]: one
+        for one in runs_of(mlflow_client, task)
+        if one.data.tags.get(PARENT_TAG) == run_id
+    }
     assert sorted(fits) == [f"2026-01-01T{hour:02}:00:00Z" for hour in (5, 6, 7, 8, 9, 10)]
     oldest = fits["2026-01-01T05:00:00Z"]
     assert oldest.info.status == "FINISHED"
@@ -95,12 +85,12 @@ def test_a_released_cycle_is_told_whole(
     assert oldest.data.metrics["gi.loss"] > 0
     assert oldest.data.metrics["naive.loss"] > 0
     for told in (run, oldest):
-        history = client.get_metric_history(told.info.run_id, "loss.pretrain")
+        history = mlflow_client.get_metric_history(told.info.run_id, "loss.pretrain")
         assert [point.step for point in history] == [1, 2, 3, 4]
         assert 0 < told.data.metrics["delta.finetune_1"] <= task.training.delta_max
         assert "delta.pretrain" not in told.data.metrics
 
-    assert pictures(client, run_id) == {
+    assert pictures(mlflow_client, run_id) == {
         "confusion.png",
         "error_by_age.png",
         "error_matrix.png",
@@ -108,9 +98,9 @@ def test_a_released_cycle_is_told_whole(
         "reliability.png",
     }
     # The first version has been asked about the window that the second cycle knows the labels of.
-    assert pictures(client, second_id) == pictures(client, run_id) | {"expected_and_realised.png"}
+    assert pictures(mlflow_client, second_id) == pictures(mlflow_client, run_id) | {"expected_and_realised.png"}
 
-    version = client.get_model_version(task.name, "1")
+    version = mlflow_client.get_model_version(task.name, "1")
     assert version.run_id == run_id
     assert version.tags["morrow.horizon"] == "2"
     assert version.tags["morrow.valid_until"] == "2026-01-01T12:00:00Z"
@@ -121,42 +111,42 @@ def test_a_released_cycle_is_told_whole(
     assert "* the error matrix validates 2 windows" in words
     assert f"models:/{task.name}@champion" in words
     assert run.data.tags[NOTE_TAG] == words
-    assert {file.path for file in client.list_artifacts(run_id)} > {MANIFEST_FILE}
+    assert {file.path for file in mlflow_client.list_artifacts(run_id)} > {MANIFEST_FILE}
 
 
 def test_a_regression_has_residuals_in_place_of_classes(
-    engine: Engine, registry: Registry, client: MlflowClient, tmp_path: Path
+    engine: Engine, registry: Registry, mlflow_client: MlflowClient, tmp_path: Path
 ) -> None:
     schema = define(engine, drifting_task(target={"name": "y", "kind": "regression"}), 10, as_numbers=True)
-    run_id = retrain(engine, registry, schema, 10, tmp_path)
-    assert {"residuals.png", "paths.png"} < pictures(client, run_id)
-    assert not {"reliability.png", "confusion.png"} & pictures(client, run_id)
+    run_id = run_of(engine, registry, schema, 10, tmp_path)
+    assert {"residuals.png", "paths.png"} < pictures(mlflow_client, run_id)
+    assert not {"reliability.png", "confusion.png"} & pictures(mlflow_client, run_id)
 
 
 def test_old_runs_go_with_their_files_and_those_of_versions_stay(
-    engine: Engine, registry: Registry, client: MlflowClient, tmp_path: Path
+    engine: Engine, registry: Registry, mlflow_client: MlflowClient, tmp_path: Path
 ) -> None:
     task = drifting_task()
     schema = define(engine, task, 9)
-    held = [retrain(engine, registry, schema, num_windows, tmp_path) for num_windows in (2, 3)]
-    released = retrain(engine, registry, schema, 9, tmp_path)
+    held = [run_of(engine, registry, schema, num_windows, tmp_path) for num_windows in (2, 3)]
+    released = run_of(engine, registry, schema, 9, tmp_path)
     with engine.begin() as connection:
         connection.exec_driver_sql("DELETE FROM cycles")
-    skipped = retrain(engine, registry, schema, 1, tmp_path)
-    all_runs = {run.info.run_id for run in runs_of(client, task)}
+    skipped = run_of(engine, registry, schema, 1, tmp_path)
+    all_runs = {run.info.run_id for run in runs_of(mlflow_client, task)}
 
     counted = prune(registry.url, task, "--keep", "1")
     assert "Nothing is deleted without --yes." in counted
-    assert {run.info.run_id for run in runs_of(client, task)} == all_runs
+    assert {run.info.run_id for run in runs_of(mlflow_client, task)} == all_runs
 
     prune(registry.url, task, "--keep", "1", "--yes")
-    left = {run.info.run_id: run for run in runs_of(client, task)}
+    left = {run.info.run_id: run for run in runs_of(mlflow_client, task)}
     assert released in left
     assert not {*held, skipped} & set(left)
     assert {run.data.tags.get(PARENT_TAG, released) for run in left.values()} == {released}
-    assert client.list_artifacts(held[0]) == []
-    assert client.list_artifacts(released) != []
-    assert str(client.get_model_version_by_alias(task.name, ALIAS).version) == "1"
+    assert mlflow_client.list_artifacts(held[0]) == []
+    assert mlflow_client.list_artifacts(released) != []
+    assert str(mlflow_client.get_model_version_by_alias(task.name, ALIAS).version) == "1"
     assert " 0 " in prune(registry.url, task, "--keep", "1", "--yes")
 
 

@@ -16,7 +16,6 @@ from sqlalchemy import Engine, update
 
 from contracts.catalog import Schema, find_task
 from contracts.clock import from_micros
-from contracts.cycles import Cycle, list_cycles
 from contracts.database import error_cells, make_engine
 from contracts.events import append_events
 from contracts.manifest import GRAPH_FILE, MANIFEST_FILE, checksum, encode_manifest, read_manifest
@@ -24,18 +23,13 @@ from contracts.releases import list_releases
 from tests.conftest import database
 from tests.integration.drifting import (
     START,
-    Story,
-    claim,
     cutoff_after,
     define,
     drifting_events,
     drifting_task,
-    now,
-    settings,
+    retrain,
 )
-from trainer.backtest import Report
 from trainer.candidates import candidate_folder
-from trainer.cycle import run_cycle
 from trainer.registry import Registry
 
 NAME = "not_finite"
@@ -78,16 +72,6 @@ def schema(engine: Engine, home: Path, tmp_path: Path) -> Schema:
 
 def a_withheld_id() -> str:
     return next(f"far-{k}" for k in count() if hashlib.sha256(f"far-{k}".encode()).digest()[0] < 13)
-
-
-def retrain(
-    engine: Engine, registry: Registry, schema: Schema, num_windows: int, home: Path, *, report: Report | None = None
-) -> Cycle:
-    """The cycle as it ended."""
-    cycle = claim(engine, schema, cutoff_after(num_windows))
-    run_cycle(engine, registry, cycle, settings=settings(home), now=now, report=report or Story())
-    with engine.connect() as connection:
-        return list_cycles(connection, schema.task_id)[0]
 
 
 def break_far_away(folder: Path, value: float) -> None:

@@ -11,9 +11,8 @@ from sqlalchemy import Engine
 from contracts.catalog import Schema
 from contracts.clock import format_moment
 from contracts.releases import list_releases
-from tests.integration.drifting import Story, claim, cutoff_after, define, drifting_task, now, settings
+from tests.integration.drifting import cutoff_after, define, drifting_task, retrain
 from tests.integration.serving import service_settings, serving
-from trainer.cycle import run_cycle
 from trainer.registry import Registry
 
 pytestmark = pytest.mark.anyio
@@ -21,9 +20,8 @@ pytestmark = pytest.mark.anyio
 NUM_KNOWN = 10
 
 
-def retrain(engine: Engine, registry: Registry, schema: Schema, num_windows: int, home: Path) -> None:
-    cycle = claim(engine, schema, cutoff_after(num_windows))
-    assert run_cycle(engine, registry, cycle, settings=settings(home), now=now, report=Story()) == "released"
+def release(engine: Engine, registry: Registry, schema: Schema, num_windows: int, home: Path) -> None:
+    assert retrain(engine, registry, schema, num_windows, home).state == "released"
 
 
 async def wait_for_version(client: httpx.AsyncClient, schema: Schema, num_windows: int, version: str) -> None:

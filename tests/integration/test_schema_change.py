@@ -12,23 +12,18 @@ from sqlalchemy import Engine, select
 from contracts.batches import Event
 from contracts.catalog import Schema, find_task
 from contracts.clock import format_moment
-from contracts.cycles import list_cycles
 from contracts.database import events
 from contracts.events import append_events
 from tests.integration.drifting import (
     START,
-    Story,
-    claim,
     cutoff_after,
     define,
     drifting_events,
     drifting_task,
-    now,
-    settings,
+    retrain,
 )
 from tests.integration.releasing import wait_for
 from tests.integration.serving import service_settings, serving
-from trainer.cycle import run_cycle
 from trainer.registry import Registry
 
 pytestmark = pytest.mark.anyio
@@ -43,12 +38,9 @@ NEW_FEATURES = [
 OLD, NEW = {"x": 2.0, "kind": "a"}, {"x": 2.0, "shade": "dark"}
 
 
-def retrain(engine: Engine, registry: Registry, schema: Schema, num_windows: int, home: Path) -> str:
+def outcome(engine: Engine, registry: Registry, schema: Schema, num_windows: int, home: Path) -> str:
     """How the cycle ended, and why where it released nothing."""
-    cycle = claim(engine, schema, cutoff_after(num_windows))
-    run_cycle(engine, registry, cycle, settings=settings(home), now=now, report=Story())
-    with engine.connect() as connection:
-        ended = list_cycles(connection, schema.task_id)[0]
+    ended = retrain(engine, registry, schema, num_windows, home)
     return ended.reason or ended.state
 
 
@@ -94,7 +86,7 @@ async def test_the_old_form_serves_and_is_taken_until_a_version_of_the_new_schem
 ) -> None:
     task = drifting_task()
     old = define(engine, task, NUM_WINDOWS)
-    assert retrain(engine, registry, old, NUM_WINDOWS, tmp_path) == "released"
+    assert outcome(engine, registry, old, NUM_WINDOWS, tmp_path) == "released"
     changed = task.model_dump(mode="json") | {"features": NEW_FEATURES}
     async with serving(service_settings(database_url, tmp_path, mlflow_url=registry.url)) as client:
         await wait_for(client, f"/tasks/{task.name}", lambda found: found["champion"] is not None)
@@ -124,7 +116,7 @@ async def test_the_old_form_serves_and_is_taken_until_a_version_of_the_new_schem
 
         with engine.begin() as connection:
             append_events(connection, new, list(in_new_form(NUM_WINDOWS)), START)
-        assert await anyio.to_thread.run_sync(retrain, engine, registry, new, NUM_WINDOWS + 1, tmp_path) == "released"
+        assert await anyio.to_thread.run_sync(outcome, engine, registry, new, NUM_WINDOWS + 1, tmp_path) == "released"
         await wait_for(client, f"/tasks/{task.name}", lambda found: found["champion"]["version"] == "2")
 
         assert await predict(client, task.name, NEW) == (200, "2")
