@@ -29,7 +29,7 @@ from trainer.minibatches import Stock, row_numbers, steps
 from trainer.network import Build, CohortNetwork, Network, architecture
 from trainer.objectives import REGRESSION_LOSSES, RowLoss, cross_entropy
 from trainer.step_losses import objective
-from trainer.steps import following_range, num_steps, plan_steps, row_range
+from trainer.steps import following_range, num_steps, plan_steps, row_range, window_starts
 
 # What a seed is used for. Each use has a generator of its own, so that none disturbs another.
 _PARAMETERS, _ROWS, _DELTAS = range(3)
@@ -132,7 +132,7 @@ def train(
         else REGRESSION_LOSSES[training.regression_loss]
     )
     stock = Stock.of([member.rows for member in members], like.device, like.dtype)
-    num_windows = max(len(np.unique(member.rows.windows)) for member in members)
+    num_windows = max(len(window_starts(member.rows)) for member in members)
     for number, phase in enumerate(plan.phases_of(num_windows)):
         yield from _run(network, members, stock, loss, phase=phase, number=number, training=training, clock=clock)
 

@@ -60,9 +60,17 @@ class Linear(nn.Module):
         weight = self.weight[:, self.weight.shape[1] - x.rate.shape[-1] :]
         return _product(x.rate, weight), None if x.curvature is None else _product(x.curvature, weight)
 
-    def held(self, inputs: Float[Tensor, "E n c"]) -> Float[Tensor, "E n out"]:
-        """What the first columns alone, as many as inputs has, give to the outputs; the bias among it."""
-        return torch.baddbmm(self.bias[:, None], inputs, self.weight[:, : inputs.shape[-1]])
+    def held(self, *inputs: Float[Tensor, "E n _"]) -> Float[Tensor, "E n out"]:
+        """What the first columns alone, given in blocks, give to the outputs; the bias among it.
+
+        Blocks are not joined, so that nobody pays for slopes in those that are data.
+        """
+        sizes = [block.shape[-1] for block in inputs]
+        weights = torch.split(self.weight, [*sizes, self.weight.shape[1] - sum(sizes)], dim=1)
+        sums = self.bias[:, None]
+        for block, weight in zip(inputs, weights, strict=False):
+            sums = torch.baddbmm(sums, block, weight)
+        return sums
 
     def beside(self, held: Float[Tensor, "E n out"], x: Dual) -> Dual:
         """The outputs for the last columns x beside what the columns before them give."""
@@ -92,7 +100,8 @@ class Embedding(nn.Module):
     def forward(self, codes: Int[Tensor, "E n q"]) -> Float[Tensor, "E n qa"]:
         num_members, num_rows, width = self.table.shape
         first_row = self.starts + num_rows * torch.arange(num_members, device=codes.device)[:, None, None]
-        return nn.functional.embedding(codes + first_row, self.table.reshape(-1, width)).flatten(2)
+        # Not nn.functional.embedding, whose backward pass takes some times longer on a CPU.
+        return self.table.reshape(-1, width)[codes + first_row].flatten(2)
 
 
 class Time2Vec(nn.Module):
@@ -181,8 +190,12 @@ def bend(x: Dual, h: Dual, g: Dual) -> Dual:
 
 
 def _product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """`x·W + b` of `(E, n, in)`, `(E, in, out)` and `(E, 1, out)`; few columns are computed as rows."""
-    is_few = weight.shape[2] < FEW
+    """`x·W + b` of `(E, n, in)`, `(E, in, out)` and `(E, 1, out)`.
+
+    Few columns are computed as rows, unless somebody wants slopes: those in x would lie the other way round than x, and
+    what is computed from both takes some times longer than is gained here.
+    """
+    is_few = weight.shape[2] < FEW and not torch.is_grad_enabled()
     left, right = (weight.mT, x.mT) if is_few else (x, weight)
     product = torch.bmm(left, right) if bias is None else torch.baddbmm(bias.mT if is_few else bias, left, right)
     return product.mT if is_few else product

@@ -183,7 +183,7 @@ class CohortNetwork(nn.Module):
         first, time = self.hidden[0], self.time
         assert isinstance(first, Linear)
         assert time is not None, "a time-oblivious network has no course"
-        held = first.held(torch.cat(self._features(dense, codes), dim=-1))
+        held = first.held(*self._features(dense, codes))
 
         def at(u: Tensor) -> Dual:
             tau = time(u, with_rate=True, with_curvature=True)
@@ -192,12 +192,13 @@ class CohortNetwork(nn.Module):
         return at
 
     def _layers(self, dense: Tensor, codes: Tensor, u: Tensor, with_rate: bool) -> Dual:
-        inputs, tau = self._features(dense, codes), None
-        if self.time is not None:
-            tau = self.time(u, with_rate)
-            inputs.append(tau.value)
-        x = Dual(torch.cat(inputs, dim=-1), None if tau is None else tau.rate)
-        return self._rest(self.hidden[0](x), tau)
+        first = self.hidden[0]
+        assert isinstance(first, Linear)
+        held = first.held(*self._features(dense, codes))
+        if self.time is None:
+            return self._rest(Dual(held, None), None)
+        tau = self.time(u, with_rate)
+        return self._rest(first.beside(held, tau), tau)
 
     def _features(self, dense: Tensor, codes: Tensor) -> list[Tensor]:
         """What the first layer reads beside time."""

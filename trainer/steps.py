@@ -65,12 +65,18 @@ def row_range(rows: Encoded, which: Rows) -> tuple[int, int]:
     assert which != "later", "such a phase is carried out window by window"
     if which == "all":
         return 0, len(rows.u)
-    starts = np.unique(rows.windows)
+    starts = window_starts(rows)
     position = which.number - 1 if isinstance(which, Oldest) else len(starts) - which
     if not 0 <= position < len(starts):
         return 0, 0
     start = starts[position]
     return int(np.searchsorted(rows.windows, start, "left")), int(np.searchsorted(rows.windows, start, "right"))
+
+
+def window_starts(rows: Encoded) -> NDArray[np.int64]:
+    """The windows that have rows, oldest first; rows are in their order, so nothing needs to be sorted."""
+    starts: NDArray[np.int64] = rows.windows[np.diff(rows.windows, prepend=rows.windows[:1] - 1) > 0]
+    return starts
 
 
 def following_range(rows: Encoded, which: Rows) -> tuple[int, int]:
