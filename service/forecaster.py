@@ -268,7 +268,7 @@ def load_forecaster(folder: Path, task_name: str, version: str, *, threads: int)
     num_outputs = len(manifest.classes) if task.is_classification else 2
     if any(len(outputs) != num_outputs for outputs in manifest.probe.outputs):
         raise ArtefactRefused(f"The probe's answers do not have {num_outputs} columns.")
-    session = open_session((folder / GRAPH_FILE).read_bytes(), threads)
+    session = open_session(folder / GRAPH_FILE, threads)
     check_probe(manifest, session.run)
     return Forecaster(
         version=version,

@@ -1,6 +1,7 @@
 """The graphs of a version in ONNX Runtime: one opened at once, the one of rates when somebody asks for a rate."""
 
 import threading
+from pathlib import Path
 from typing import Any
 
 import onnxruntime
@@ -17,17 +18,23 @@ class RateRefused(MorrowError):
     """This version cannot say how fast its answers change."""
 
 
-def open_session(graph: bytes, threads: int) -> onnxruntime.InferenceSession:
-    """A session on so many threads. Raises ArtefactRefused."""
+def open_session(graph: Path | bytes, threads: int) -> onnxruntime.InferenceSession:
+    """A session on so many threads. Raises ArtefactRefused.
+
+    A file is read without the interpreter's lock; while bytes are parsed nothing else runs, for seconds where they are
+    many.
+    """
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
     options.execution_mode = onnxruntime.ExecutionMode.ORT_SEQUENTIAL
     options.log_severity_level = 3
+    source = str(graph) if isinstance(graph, Path) else graph
     try:
-        return onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
+        return onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
     except Exception as error:  # ONNX Runtime's errors have no root in common
-        raise ArtefactRefused(f"The graph cannot be loaded: {error}") from error
+        words = str(error) if isinstance(source, bytes) else str(error).replace(source, Path(source).name)
+        raise ArtefactRefused(f"The graph cannot be loaded: {words}") from error
 
 
 class RateGraph:
