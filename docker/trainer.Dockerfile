@@ -42,5 +42,5 @@ ENV PATH=/opt/morrow/bin:$PATH \
     MPLCONFIGDIR=/tmp/matplotlib
 USER 10001:10001
 VOLUME /var/lib/morrow
-HEALTHCHECK --interval=30s --timeout=20s --start-period=60s --retries=3 CMD ["morrow", "trainer", "--check"]
+HEALTHCHECK --interval=30s --timeout=20s --start-period=120s --retries=3 CMD ["morrow", "trainer", "--check"]
 CMD ["morrow", "trainer"]

@@ -122,5 +122,11 @@ def test_images_stand_on_exact_versions_and_need_no_root(dockerfile: Path) -> No
     assert re.search(r"^USER \d+:\d+$", content, re.MULTILINE)
 
 
+@pytest.mark.parametrize("name", ["mlflow", "api", "trainer"])
+def test_an_image_and_its_service_are_waited_for_alike(name: str) -> None:
+    given = re.findall(r"--start-period=(\w+)", (ROOT / "docker" / f"{name}.Dockerfile").read_text())
+    assert given == [SERVICES[name]["healthcheck"]["start_period"]]
+
+
 def test_the_database_is_an_exact_version() -> None:
     assert re.fullmatch(r"postgres:\d+\.\d+-alpine\d+\.\d+", SERVICES[STORE]["image"])
