@@ -86,17 +86,33 @@ class Forecaster:
 
         Raises OutsideHorizon, ModelExpired, AnswerNotFinite, CoverageUnsupported, RateRefused.
         """
-        return self.answers([row], now, options)[0]
+        if options.rate:
+            return self.answers([row], now, options)[0]
+        question = Question(row, now, options)
+        quantile = self._admit(question)
+        (values,) = self._run([row], [question.at])
+        return self._finish(question, values, quantile)
 
     def answer_each(self, questions: Sequence[Question]) -> list[Answer | MorrowError]:
         """Of each question the answer, or what `answer` would raise, by one run of the graph; none asks for rates."""
-        admitted = [self._admit(question) for question in questions]
-        asked = [one for one, verdict in zip(questions, admitted, strict=True) if not isinstance(verdict, MorrowError)]
+        verdicts: list[float | MorrowError | None] = []
+        for question in questions:
+            try:
+                verdicts.append(self._admit(question))
+            except MorrowError as error:
+                verdicts.append(error)
+        asked = [one for one, verdict in zip(questions, verdicts, strict=True) if not isinstance(verdict, MorrowError)]
         values = iter(self._run([one.row for one in asked], [one.at for one in asked]))
-        return [
-            verdict if isinstance(verdict, MorrowError) else self._finish(question, next(values), verdict)
-            for question, verdict in zip(questions, admitted, strict=True)
-        ]
+        found: list[Answer | MorrowError] = []
+        for question, verdict in zip(questions, verdicts, strict=True):
+            try:
+                if isinstance(verdict, MorrowError):
+                    found.append(verdict)
+                else:
+                    found.append(self._finish(question, next(values), verdict))
+            except AnswerNotFinite as error:
+                found.append(error)
+        return found
 
     def answers(self, rows: Sequence[Row], now: int, options: Options = PLAIN, at_field: str = "at") -> list[Answer]:
         """Answers in the order of rows; all of them or none.
@@ -116,19 +132,17 @@ class Forecaster:
             found = [self._move(*each) for each in zip(found, rows, moments, self._rates(rows, moments), strict=True)]
         return found
 
-    def _admit(self, question: Question) -> float | MorrowError | None:
-        """The quantile of a question's coverage, None where it asks for none, or why it is refused."""
-        try:
-            if not self.covers(question.at):
-                self._guard([question.row], [question.at], "at")
-            coverage = question.options.coverage
-            return None if coverage is None else self._require_quantile(question.at, coverage)
-        except MorrowError as error:
-            return error
+    def _admit(self, question: Question) -> float | None:
+        """The quantile of a question's coverage, None where it asks for none. Raises as `answer`."""
+        at = question.at
+        if not self.covers(at):
+            self._guard([question.row], [at], "at")
+        coverage = question.options.coverage
+        return None if coverage is None else self._require_quantile(at, coverage)
 
-    def _finish(self, question: Question, values: Values, quantile: float | None) -> Answer | MorrowError:
+    def _finish(self, question: Question, values: Values, quantile: float | None) -> Answer:
         if not _is_finite(values):
-            return AnswerNotFinite(self.task.name, self.version)
+            raise AnswerNotFinite(self.task.name, self.version)
         answer = self._describe(question.at, values, self._about(question.at))
         coverage = question.options.coverage
         return answer if coverage is None or quantile is None else self._cover(answer, values, quantile, coverage)
