@@ -57,8 +57,8 @@ def make_follower(engine: Engine, mlflow_url: str, tmp_path: Path) -> Iterator[M
     """Followers of one home; offline ones reach neither store nor registry."""
     with ExitStack() as opened:
 
-        def make(*, offline: bool = False) -> Follower:
-            url = "http://127.0.0.1:9" if offline else mlflow_url
+        def make(*, offline: bool = False, registry: str = mlflow_url) -> Follower:
+            url = "http://127.0.0.1:9" if offline else registry
             store = Store(make_engine(DEAD) if offline else engine, places=2, seconds=5)
             opened.callback(store.close)
             follower = Follower(service_settings(DEAD, tmp_path / "home", mlflow_url=url), store, Metrics())

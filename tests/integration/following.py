@@ -9,9 +9,11 @@ from tests.integration.artefacts import CUTOFF
 
 DEAD = "postgresql+psycopg://nobody@127.0.0.1:9/morrow"
 
+ROW = Row(CUTOFF, (1400.0, 3.5), ("UA",))
+
 MakeFollower = Callable[..., Follower]
 
 
 def ask(follower: Follower, task: str, at: int = CUTOFF) -> Answer:
     """What a task's version says of one row."""
-    return follower.find(task).answer(Row(at, (1400.0, 3.5), ("UA",)), 0)
+    return follower.find(task).answer(Row(at, ROW.numbers, ROW.categories), 0)
