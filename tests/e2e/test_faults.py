@@ -23,9 +23,9 @@ from contracts.cycles import LEASE_RAN_OUT, Cycle, list_cycles
 from service.registry import download_version, make_client
 from tests.e2e.house import INGEST, NUM_APIS, POOL_SIZE, TASK, House
 from tests.e2e.processes import champion, kill, process, released
-from tests.e2e.test_schedule import cycles_of, releases_of, schedule
+from tests.e2e.test_schedule import releases_of, schedule
 from tests.integration.artefacts import move_alias, publish, remove_alias
-from tests.integration.drifting import now
+from tests.integration.drifting import cycles_of, now
 from trainer.due import REGISTRY_UNREACHABLE
 
 SERVED = {200, 422}

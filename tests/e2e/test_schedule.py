@@ -23,12 +23,12 @@ from contracts.batches import Event
 from contracts.catalog import Schema, define_task
 from contracts.cells import read_cells
 from contracts.clock import MICROSECOND, format_moment, to_micros
-from contracts.cycles import Cycle, list_cycles
+from contracts.cycles import Cycle
 from contracts.database import make_engine, metadata
 from contracts.events import append_events
 from migrations import migrate
 from tests.e2e.processes import impatient_environment, process, released, wait_for
-from tests.integration.drifting import drifting_task
+from tests.integration.drifting import cycles_of, drifting_task
 from trainer.due import STOPPED
 
 WINDOW = timedelta(seconds=20)
@@ -55,11 +55,6 @@ def _events(first: int, num_windows: int) -> Iterator[Event]:
         at = first + k * (MICROS // ROWS)
         x = float(rng.normal())
         yield Event(f"{k}", at, at, (x,), ("ab"[k % 2],), "yes" if x > 0 else "no")
-
-
-def cycles_of(engine: Engine, schema: Schema) -> list[Cycle]:
-    with engine.connect() as connection:
-        return list(list_cycles(connection, schema.task_id))
 
 
 def releases_of(engine: Engine, schema: Schema) -> list[Cycle]:

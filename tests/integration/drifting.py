@@ -3,7 +3,8 @@
 import hashlib
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -86,6 +87,11 @@ def drifting_events(first: int, end: int, shuffled: bool = False, as_numbers: bo
             yield Event(f"{window}-{k}", at, at, (x,), (kind,), label)
 
 
+def flip(event: Event) -> Event:
+    """The event with the other label."""
+    return replace(event, label={"yes": "no", "no": "yes"}[event.label])
+
+
 def define(engine: Engine, task: Task, num_windows: int, **how: Any) -> Schema:
     """The task with the events of its first windows."""
     with engine.begin() as connection:
@@ -125,6 +131,12 @@ def carry_out(
     run_cycle(engine, registry, cycle, settings=given, now=clock or now, report=report or Story())
     with engine.connect() as connection:
         return next(one for one in list_cycles(connection, cycle.task_id) if one.cycle_id == cycle.cycle_id)
+
+
+def cycles_of(engine: Engine, schema: Schema) -> Sequence[Cycle]:
+    """Newest cutoff and attempt first."""
+    with engine.connect() as connection:
+        return list_cycles(connection, schema.task_id)
 
 
 def retrain(engine: Engine, registry: Registry, schema: Schema, num_windows: int, home: Path, **how: Any) -> Cycle:

@@ -16,7 +16,6 @@ from sqlalchemy import Engine, text
 from contracts.batches import Event
 from contracts.catalog import Schema
 from contracts.cells import Cell, read_cells
-from contracts.cycles import Cycle, list_cycles
 from contracts.events import append_events
 from contracts.manifest import Manifest, read_manifest
 from tests.conftest import free_port
@@ -24,6 +23,7 @@ from tests.integration.drifting import (
     START,
     add_windows,
     cutoff_after,
+    cycles_of,
     define,
     drifting_events,
     drifting_task,
@@ -203,11 +203,6 @@ def test_a_trainer_keeps_no_job_in_the_database_and_leaves_those_of_others(
     assert tables_of(engine) == before
     with engine.connect() as connection:
         assert connection.execute(text("SELECT count(*) FROM apscheduler_jobs")).scalar_one() == 1
-
-
-def cycles_of(engine: Engine, schema: Schema) -> list[Cycle]:
-    with engine.connect() as connection:
-        return list(list_cycles(connection, schema.task_id))
 
 
 def tables_of(engine: Engine) -> set[str]:

@@ -1,59 +1,28 @@
-"""The guard against real PostgreSQL and real small fits: what it writes, once, and what an operator can read."""
+"""The guard against real PostgreSQL: what it writes, once, and what an operator can read."""
 
 import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import datetime
-from pathlib import Path
 from typing import Any
 
 import pytest
 from sqlalchemy import Engine
 from structlog.testing import capture_logs
 
-from contracts.batches import Event
 from contracts.calibration import LEVELS, Calibration
 from contracts.catalog import Schema, lock_task
 from contracts.cells import Cell, record_cells
 from contracts.database import make_engine
-from contracts.events import correct_event
-from contracts.releases import Action, Release, list_releases, read_overlay, record_release
-from tests.integration.drifting import cutoff_after, define, drifting_events, drifting_task
-from tests.integration.living import append, cells_of, copy_home, fill, fill_as_of, live, moment
+from contracts.releases import read_overlay
+from tests.integration.drifting import cutoff_after, define, drifting_task
+from tests.integration.guarding import rows_of, story, write
+from tests.integration.living import cells_of, moment
 from trainer.calibrate import calibrate
 from trainer.guard import enforce
-from trainer.judge import describe
 
-TASK = drifting_task(name="guarded", guard={"max_age": 3, "tolerance": 5.0, "min_rows": 100})
 WIDE = drifting_task(name="wide", guard={"max_age": 3})
-
-
-def write(
-    engine: Engine,
-    schema: Schema,
-    action: Action,
-    valid_until: float,
-    *,
-    version: str = "1",
-    at: float = 8,
-    verdict: dict[str, Any] | None = None,
-    calibration: Calibration | None = None,
-) -> None:
-    """A row; moments in windows after the start."""
-    with engine.begin() as connection:
-        record_release(
-            connection,
-            schema.task_id,
-            version,
-            action=action,
-            valid_until=cutoff_after(0) + round(valid_until * schema.task.clock.window),
-            actor="a test",
-            reason="a test",
-            now=moment(at),
-            verdict=verdict,
-            calibration=calibration,
-        )
 
 
 def verdict_of(schema: Schema, cutoff: int, horizon: int, limit: float = 1.0) -> dict[str, Any]:
@@ -80,18 +49,6 @@ def put(engine: Engine, schema: Schema, cells: Sequence[Cell], at: float = 10) -
 
 def guard(engine: Engine, schema: Schema, now: datetime, since: int = 0) -> bool:
     return enforce(engine, schema.task_id, schema.task, now, since=cutoff_after(since))
-
-
-def rows_of(engine: Engine, schema: Schema) -> list[Release]:
-    """Oldest first."""
-    with engine.connect() as connection:
-        return list_releases(connection, schema.task_id)[::-1]
-
-
-def story(engine: Engine, schema: Schema) -> list[tuple[str, str, float]]:
-    """(version, action, bound in windows after the start), oldest first."""
-    window = schema.task.clock.window
-    return [(row.version, row.action, (row.valid_until - cutoff_after(0)) / window) for row in rows_of(engine, schema)]
 
 
 @pytest.fixture
@@ -248,61 +205,3 @@ def test_versions_from_before_the_kept_fits_are_left_alone(engine: Engine, schem
     put(engine, schema, [cell(3, 4, 9.0)])
     assert guard(engine, schema, moment(12), since=4)
     assert len(story(engine, schema)) == 1
-
-
-@pytest.fixture(scope="module")
-def fits(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("fits")
-
-
-def flipped(event: Event) -> Event:
-    return replace(event, label={"yes": "no", "no": "yes"}[event.label])
-
-
-def test_flipped_labels_close_the_horizon_within_a_look_and_their_correction_reopens_it(
-    engine: Engine, fits: Path, tmp_path: Path
-) -> None:
-    schema = fill(engine, TASK, fits)
-    home = copy_home(fits, tmp_path)
-    verdict = fill_as_of(engine, schema, home, 8)
-    assert verdict.horizon >= 2
-    described = describe(TASK, cutoff_after(7), verdict, [], [])
-    bound = 7 + verdict.horizon
-    write(engine, schema, "release", bound, verdict=described, at=7)
-    job = live(engine, home)
-    assert job.look(moment(8)) == 0
-    before = [row.action for row in rows_of(engine, schema)]
-    assert "close" not in before
-
-    poisoned = [flipped(event) for event in drifting_events(8, 9)]
-    append(engine, schema, poisoned)
-    job.look(moment(8.9))
-    assert [row.action for row in rows_of(engine, schema)] == before, "not all labels of the window are there"
-    job.look(moment(9))
-    assert story(engine, schema)[-1] == ("1", "close", 8)
-    live(engine, home).look(moment(9.1))
-    assert [row.action for row in rows_of(engine, schema)] == [*before, "close"]
-
-    with engine.begin() as connection:
-        for event in poisoned:
-            correct_event(connection, schema, flipped(event), moment(9.5))
-    live(engine, home).look(moment(9.6))
-    assert [row.action for row in rows_of(engine, schema)][len(before) :][:2] == ["close", "reopen"]
-    assert story(engine, schema)[-1][2] == bound
-
-
-def test_a_bunch_of_a_windows_labels_closes_nothing_before_the_rest_is_late(
-    engine: Engine, fits: Path, tmp_path: Path
-) -> None:
-    schema = fill(engine, TASK, fits)
-    home = copy_home(fits, tmp_path)
-    verdict = fill_as_of(engine, schema, home, 8)
-    write(engine, schema, "release", 7 + verdict.horizon, verdict=describe(TASK, cutoff_after(7), verdict, [], []))
-    job = live(engine, home)
-    append(engine, schema, [flipped(event) for event in drifting_events(8, 9)][:20])
-    job.look(moment(9))
-    assert "close" not in [row.action for row in rows_of(engine, schema)]
-    job.look(moment(9.9))
-    assert "close" not in [row.action for row in rows_of(engine, schema)]
-    assert job.look(moment(10)) == 0
-    assert story(engine, schema)[-1] == ("1", "close", 8)

@@ -13,8 +13,8 @@ from structlog.testing import capture_logs
 
 from contracts.catalog import Schema
 from contracts.cells import Cell, read_cells, record_cells
-from contracts.cycles import Cycle, list_cycles, request_cycle
-from tests.integration.drifting import cutoff_after, define, drifting_task, now
+from contracts.cycles import request_cycle
+from tests.integration.drifting import cutoff_after, cycles_of, define, drifting_task, now
 from tests.integration.drifting import settings as settings_for
 from trainer.due import OVERRULED, STOPPED
 from trainer.gaps import find_gaps
@@ -56,11 +56,6 @@ def add_our_cell(engine: Engine, schema: Schema, window: int) -> None:
         record_cells(
             connection, schema.task_id, schema.task.recipe, [Cell(start, start, "gi", 150, 0.5, 0.2, 150)], now()
         )
-
-
-def cycles_of(engine: Engine, schema: Schema) -> list[Cycle]:
-    with engine.connect() as connection:
-        return list(list_cycles(connection, schema.task_id))
 
 
 def ask(engine: Engine, schema: Schema, window: int) -> None:

@@ -24,6 +24,7 @@ from tests.integration.drifting import (
     define,
     drifting_events,
     drifting_task,
+    flip,
     now,
     retrain,
 )
@@ -32,10 +33,6 @@ from trainer.registry import Registry
 NUM_KNOWN = 10
 PATIENT = {"max_age": 4, "tolerance": 5.0}
 FORGETFUL = drifting_task().training.model_dump() | {"history": 2}
-
-
-def flip(event: Event) -> Event:
-    return replace(event, label={"yes": "no", "no": "yes"}[event.label])
 
 
 def jump(event: Event) -> Event:

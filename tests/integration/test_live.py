@@ -3,10 +3,8 @@
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -21,7 +19,7 @@ from contracts.events import correct_event
 from contracts.manifest import GRAPH_FILE
 from contracts.releases import record_release
 from tests.conftest import free_port
-from tests.integration.drifting import ROWS_PER_WINDOW, cutoff_after, drifting_events, drifting_task, settings
+from tests.integration.drifting import ROWS_PER_WINDOW, cutoff_after, drifting_events, drifting_task, flip, settings
 from tests.integration.living import (
     NUM_WINDOWS,
     ages_on,
@@ -132,7 +130,7 @@ def test_a_correction_scores_its_window_again(engine: Engine, schema: Schema, ho
     before = ages_on(engine, schema, 8)[1]
     event = window_of(8)[0]
     with engine.begin() as connection:
-        correct_event(connection, schema, replace(event, label={"yes": "no", "no": "yes"}[event.label]), moment(10))
+        correct_event(connection, schema, flip(event), moment(10))
     assert job.look(moment(9.99)) == 0
     assert job.look(moment(10)) == 2
     after = ages_on(engine, schema, 8)[1]
@@ -290,56 +288,3 @@ def test_the_trainer_process_loads_neither_torch_nor_mlflow() -> None:
     code = "import sys, trainer.scheduler; print(sorted({'torch', 'mlflow', 'pandas'} & set(sys.modules)))"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "[]"
-
-
-@pytest.fixture
-def hammered(engine: Engine, schema: Schema, home: Path, database_url: str) -> Iterator[None]:
-    """Two windows appended in small batches and corrected meanwhile, by three producers, while two trainers look."""
-    batch = [*window_of(8), *window_of(7)]
-    done = threading.Event()
-    engines = [make_engine(database_url) for _ in range(5)]
-
-    def produce(number: int) -> None:
-        own = batch[number::3]
-        for start in range(0, len(own), 5):
-            append(engines[number], schema, own[start : start + 5], moment(9))
-            event = own[start]
-            flipped = replace(event, label={"yes": "no", "no": "yes"}[event.label])
-            with engines[number].begin() as connection:
-                correct_event(connection, schema, flipped, moment(9) + timedelta(seconds=start))
-
-    def look(number: int) -> None:
-        job, k = live(engines[number], home), 0
-        while not done.is_set():
-            job.look(moment(9) + timedelta(seconds=k))
-            k += 1
-
-    with ThreadPoolExecutor(5) as pool:
-        lookers = [pool.submit(look, number) for number in (3, 4)]
-        for producer in [pool.submit(produce, number) for number in range(3)]:
-            producer.result()
-        done.set()
-        for looker in lookers:
-            looker.result()
-    yield
-    for own in engines:
-        own.dispose()
-
-
-@pytest.mark.usefixtures("hammered")
-def test_after_a_hammering_the_cells_equal_a_fresh_scoring_of_everything(
-    engine: Engine, schema: Schema, home: Path
-) -> None:
-    live(engine, home).look(moment(10))
-    grown = cells_of(engine, schema)
-    with engine.begin() as connection:
-        connection.execute(delete(error_cells))
-    live(engine, home).look(moment(10))
-    fresh = cells_of(engine, schema)
-    assert {cell.num_revisions for cell in fresh if cell.window == cutoff_after(8)} == {ROWS_PER_WINDOW + 30}
-    assert grown == fresh
-    with engine.begin() as connection:
-        connection.execute(delete(error_cells))
-    fill_as_of(engine, schema, home, 10)
-    by_backtest = cells_of(engine, schema)
-    assert {cell for cell in by_backtest if cell.origin <= cutoff_after(7)} <= set(fresh)

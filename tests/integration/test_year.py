@@ -16,8 +16,8 @@ from contracts.clock import from_micros, parse_moment, to_micros
 from contracts.database import events
 from contracts.releases import Release
 from tests.conftest import free_port
-from tests.integration.drifting import Story
-from tests.integration.year import CLOCK, DAY, HOUR, YEAR, Deployment, boundary, broken_rules, flip, kill_at, make_rows
+from tests.integration.drifting import Story, flip
+from tests.integration.year import CLOCK, DAY, HOUR, YEAR, Deployment, boundary, broken_rules, kill_at, make_rows
 from trainer.due import REGISTRY_UNREACHABLE
 from trainer.registry import Registry
 

@@ -6,7 +6,6 @@ Everything but the clock is real: PostgreSQL, MLflow, the fits, the scheduler's 
 import threading
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -88,10 +87,6 @@ def make_rows(window: int, threshold: float) -> list[Event]:
         known_at = at + YEAR.label_delay // MICROSECOND
         found.append(Event(f"{window}-{k}", at, known_at, (x,), (kind,), "yes" if is_yes else "no"))
     return found
-
-
-def flip(event: Event) -> Event:
-    return replace(event, label={"yes": "no", "no": "yes"}[event.label])
 
 
 class Deployment:

@@ -1,0 +1,163 @@
+"""What becomes of a cycle whose process hangs, dies or is told to end."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from mlflow import MlflowClient
+from sqlalchemy import Engine
+from structlog.testing import capture_logs
+
+from contracts.cycles import LEASE_RAN_OUT, Cycle, expire_leases
+from tests.integration.drifting import claim, cutoff_after, cycles_of, define, drifting_task, now
+from tests.integration.ticking import MakeTrainer, ask, has_ended, has_step, tick_until, trainers
+from trainer import supervision
+from trainer.child import end_orphans
+from trainer.due import STOPPED
+from trainer.orders import Sweep
+from trainer.registry import CYCLE_TAG, LEASE_TAG, Registry
+
+LONG_FIT = {"pretrain_epochs": 100_000, "width": 8, "num_layers": 1, "calendar": [], "num_seeds": 1}
+
+
+@pytest.fixture
+def make_trainer(engine: Engine, database_url: str, mlflow_url: str, tmp_path: Path) -> Iterator[MakeTrainer]:
+    with trainers(engine, database_url, mlflow_url, tmp_path) as make:
+        yield make
+
+
+def test_a_cycle_beyond_its_time_limit_is_killed_and_fails(
+    engine: Engine, make_trainer: MakeTrainer, mlflow_url: str
+) -> None:
+    schema = define(engine, drifting_task(training=LONG_FIT), 10)
+    ask(engine, schema, cutoff_after(10))
+    trainer = make_trainer(limit=12)
+    tick_until([trainer], lambda: has_ended(engine, schema))
+    (cycle,) = cycles_of(engine, schema)
+    assert (cycle.state, cycle.reason) == ("failed", "The time limit of 12 s was reached.")
+    assert cycle.verdict is not None
+    (decision,) = cycle.verdict["decisions"]
+    assert (decision["rule"], decision["passed"], decision["threshold"]) == ("cycle_limit", False, 12.0)
+    assert 12 <= decision["value"] < 20
+    tick_until([trainer], lambda: trainer.child is None and not trainer._must_sweep)
+    client = MlflowClient(mlflow_url, mlflow_url)
+    assert cycle.run_id is None or client.get_run(cycle.run_id).info.status == "FAILED"
+
+
+def test_after_a_child_that_hangs_the_next_cutoff_is_trained(engine: Engine, make_trainer: MakeTrainer) -> None:
+    schema = define(engine, drifting_task(), 11)
+    ask(engine, schema, cutoff_after(10))
+    trainer = make_trainer()
+    tick_until([trainer], lambda: trainer.child is not None)
+    assert trainer.child is not None
+    trainer.child.process.send_signal(signal.SIGSTOP)
+    supervision.hasten(trainer.child, 1, "It hung.")
+    tick_until([trainer], lambda: has_ended(engine, schema))
+    ask(engine, schema, cutoff_after(11))
+    tick_until([trainer], lambda: has_ended(engine, schema))
+    assert [(cycle.state, cycle.reason) for cycle in cycles_of(engine, schema)] == [
+        ("released", None),
+        ("failed", "It hung."),
+    ]
+    verdict = cycles_of(engine, schema)[1].verdict
+    assert verdict is not None
+    assert [decision["rule"] for decision in verdict["decisions"]] == ["completed"]
+
+
+def test_a_child_that_hangs_on_a_lost_lease_is_ended_for_that_reason(engine: Engine, make_trainer: MakeTrainer) -> None:
+    schema = define(engine, drifting_task(), 10)
+    ask(engine, schema, cutoff_after(10))
+    trainer = make_trainer(lease=3)
+    tick_until([trainer], lambda: trainer.child is not None)
+    assert trainer.child is not None
+    trainer.child.process.send_signal(signal.SIGSTOP)
+    with engine.begin() as connection:
+        expire_leases(connection, now() + timedelta(minutes=1))
+    with capture_logs() as lines:
+        tick_until([trainer], lambda: trainer.child is None)
+    assert [line["reason"] for line in lines if line["event"] == "child.killed"] == [
+        "Its lease was lost, and it did not leave within 3 s."
+    ]
+    assert cycles_of(engine, schema)[0].reason == LEASE_RAN_OUT
+
+
+def test_a_sweep_that_hangs_is_ended_for_its_own_limit(engine: Engine, make_trainer: MakeTrainer) -> None:
+    trainer = make_trainer()
+    trainer._must_sweep = True
+    trainer.tick(now())
+    assert trainer.child is not None
+    assert isinstance(trainer.child.job, Sweep)
+    trainer.child.process.send_signal(signal.SIGSTOP)
+    trainer.child.deadline = 0
+    with capture_logs() as lines:
+        tick_until([trainer], lambda: trainer.child is None)
+    assert [line["reason"] for line in lines if line["event"] == "child.killed"] == [
+        "The time limit of 120 s was reached."
+    ]
+
+
+def test_a_child_that_dies_fails_its_cycle_with_the_signal(engine: Engine, make_trainer: MakeTrainer) -> None:
+    schema = define(engine, drifting_task(training=LONG_FIT), 10)
+    ask(engine, schema, cutoff_after(10))
+    trainer = make_trainer()
+    tick_until([trainer], lambda: has_step(engine, schema, "score"))
+    assert trainer.child is not None
+    os.kill(trainer.child.process.pid, signal.SIGKILL)
+    tick_until([trainer], lambda: has_ended(engine, schema))
+    assert cycles_of(engine, schema)[0].reason == "The training process was killed by SIGKILL."
+
+
+def test_sigterm_ends_run_and_cycle_and_the_process_within_seconds(
+    engine: Engine, database_url: str, mlflow_url: str, tmp_path: Path
+) -> None:
+    schema = define(engine, drifting_task(training=LONG_FIT), 10)
+    ask(engine, schema, cutoff_after(10))
+    environment = {
+        **os.environ,
+        "MORROW_HOME": str(tmp_path),
+        "MORROW_DATABASE_URL": database_url,
+        "MORROW_MLFLOW_URL": mlflow_url,
+        "MORROW_DEVICE": "cpu",
+        "MORROW_THREADS": "1",
+    }
+    process = subprocess.Popen([sys.executable, "-m", "trainer"], env=environment, start_new_session=True)
+    try:
+        deadline = time.monotonic() + 60
+        while not has_step(engine, schema, "score"):
+            assert process.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        time.sleep(1)
+        began = time.monotonic()
+        process.terminate()
+        assert process.wait(20) == 0
+        assert time.monotonic() - began < 10
+    finally:
+        process.kill()
+    (cycle,) = cycles_of(engine, schema)
+    assert (cycle.state, cycle.reason) == ("failed", STOPPED)
+    assert cycle.run_id is not None
+    assert MlflowClient(mlflow_url, mlflow_url).get_run(cycle.run_id).info.status == "KILLED"
+
+
+def test_runs_of_cycles_that_have_ended_are_closed_and_others_left_alone(engine: Engine, mlflow_url: str) -> None:
+    schema = define(engine, drifting_task(), 0)
+    registry, client = Registry(mlflow_url), MlflowClient(mlflow_url, mlflow_url)
+
+    def start(cycle: Cycle, lease: str | None) -> str:
+        return registry.start_run(schema.task.name, "a cycle", {CYCLE_TAG: str(cycle.cycle_id), LEASE_TAG: str(lease)})
+
+    dead = claim(engine, schema, cutoff_after(1), lease_seconds=1)
+    with engine.begin() as connection:
+        expire_leases(connection, now() + timedelta(minutes=1))
+    assert cycles_of(engine, schema)[0].reason == LEASE_RAN_OUT
+    alive = claim(engine, schema, cutoff_after(2))
+    runs = [start(dead, dead.lease), start(alive, alive.lease), start(dead, "of another deployment")]
+    end_orphans(engine, mlflow_url)
+    assert [client.get_run(run_id).info.status for run_id in runs] == ["FAILED", "RUNNING", "RUNNING"]
