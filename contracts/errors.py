@@ -46,12 +46,13 @@ class InvalidInput(MorrowError):
 
 
 class OutsideHorizon(InvalidInput):
-    """The moment lies outside what the answering version has validated. Bounds in microseconds since the epoch.
+    """The moment lies outside what the answering version has validated.
 
-    `side` says on which side of the bounds, for programs: `before` or `beyond`.
+    `side` says on which side of `valid_from` and `valid_until`, for programs: `before` or `beyond`.
     """
 
     def __init__(self, at: int, valid_from: int, valid_until: int, version: str) -> None:
+        """All moments in microseconds."""
         self.at, self.valid_from, self.valid_until, self.version = at, valid_from, valid_until, version
         self.side: Literal["before", "beyond"] = "before" if at < valid_from else "beyond"
         super().__init__([Fault("at", self.reason(at))])

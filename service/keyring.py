@@ -39,7 +39,7 @@ class Forbidden(MorrowError):
 
 
 class Throttled(MorrowError):
-    """The key has asked too often; `seconds` until it may ask again."""
+    """The key has asked too often; `Retry-After` says after how many seconds it may ask again."""
 
     def __init__(self, rate: float, seconds: float) -> None:
         self.seconds = seconds
