@@ -89,12 +89,17 @@ def engine(database_url: str) -> Iterator[Engine]:
 
 
 @pytest.fixture(scope="session")
-def mlflow_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def mlflow_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the session's MLflow server keeps its database."""
+    return tmp_path_factory.mktemp("mlflow")
+
+
+@pytest.fixture(scope="session")
+def mlflow_url(mlflow_folder: Path) -> Iterator[str]:
     """A real MLflow server on SQLite with proxied artefacts; its first start takes tens of seconds."""
-    folder = tmp_path_factory.mktemp("mlflow")
     url = f"http://127.0.0.1:{free_port()}"
-    log = (folder / "server.log").open("wb")
-    process = start_mlflow(folder, url, log.fileno())
+    log = (mlflow_folder / "server.log").open("wb")
+    process = start_mlflow(mlflow_folder, url, log.fileno())
     try:
         wait_until_healthy(f"{url}/health", process, seconds=240)
         yield url
