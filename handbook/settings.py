@@ -25,6 +25,7 @@ _DEVELOPERS = (
     ("MORROW_PAPER_DATA", "`../shared/data`", "folder with the paper's data sets, for benchmarks and tests"),
     ("MORROW_COLD_STARTS", "few", "how often a test starts three APIs and a trainer on an empty database"),
     ("MORROW_FUZZ_EXAMPLES", "few", "requests that a test makes up for each operation of the API"),
+    ("MORROW_LARGE_MIB", "`128`", "size of the version that a test swaps in under load"),
 )
 # Defaults that depend on the machine, in words.
 _FOUND = {"batch_threads": "cores / workers", "git_sha": "that of the checkout"}
