@@ -23,9 +23,11 @@ from tests.unit.exporting import (
 from trainer.artefact import torch_answers
 from trainer.dataset import Encoder, encode, fit_encoder
 from trainer.export import build_graph
+from trainer.fit import Member, finish, fit, outputs
 from trainer.labels import LABEL_LIMIT, LOG_LIMIT, LabelUnit, fit_label_unit, label_bounds
 from trainer.methods.unnetworked import in_units_of_labels
 from trainer.network import CohortNetwork
+from trainer.objectives import log_scale
 
 LOGS = make_task(NUMBERS, "regression", Training.model_validate(TRAINING.model_dump() | {"label_form": "log"}))
 ROWS = make_rows(LOGS, 900)
@@ -72,6 +74,28 @@ def test_labels_without_a_logarithm_are_refused_in_words() -> None:
         fit_label_unit("price", np.array([0.0, -1.0, -2.0]), "log")
     with pytest.raises(CycleError, match="another unit"):
         fit_label_unit("price", np.exp(np.array([90.0, 91.0, 92.0])), "log")
+
+
+def test_a_fit_on_logarithms_answers_with_the_median_and_a_scale_in_proportion() -> None:
+    """Labels are 100·e^(0.3·z), and features say nothing: the median is 100, the deviation about 30."""
+    changes = {
+        "method": "baseline",
+        "pretrain_epochs": 20,
+        "pretrain_rate": 0.01,
+        "finetune_epochs": 0,
+        "batch_size": 64,
+    }
+    training = Training.model_validate(LOGS.training.model_dump() | changes)
+    rows = replace(ROWS, labels=100 * np.exp(np.random.default_rng(0).normal(0, 0.3, len(ROWS))))
+    encoder = fit_encoder(LOGS, rows, CUTOFF)
+    encoded = encode(encoder, rows)
+    blank = replace(encoded, dense=np.zeros_like(encoded.dense))
+    member = Member(blank, encoder.vocabulary_sizes, encoder.num_outputs, seed=0)
+    network = finish(fit([member], training, LOGS.clock, torch.device("cpu")))
+    raw = torch.from_numpy(outputs(network, blank)[0, :1])
+    mean = encoder.label_unit.means(raw[:, 0].numpy())
+    assert mean[0] == pytest.approx(100, rel=0.05)
+    assert encoder.label_unit.scales(log_scale(raw[:, 1]).exp().numpy(), mean)[0] == pytest.approx(30, rel=0.1)
 
 
 def test_what_is_scored_does_not_depend_on_the_form() -> None:
