@@ -6,8 +6,7 @@ the store included, so fit and cycle meet the same machine. Only the start of th
 
 On a CPU, with one thread for each fit, this process's own CPU time counts, which other work on the machine disturbs
 least: what PostgreSQL and MLflow do meanwhile is theirs. With CUDA the clock on the wall counts. Below each cycle
-stands what each of its steps took, and the fits of the backtest beside one fit: they are one cohort, in which an origin
-costs as much less than alone as a step is bound by more than arithmetic.
+stands what each of its steps took.
 """
 
 import argparse
@@ -133,8 +132,7 @@ def _measure(
     clock = time.process_time if device.type == "cpu" else time.perf_counter
     now = datetime.now(UTC)
     began = clock()
-    reading = read(engine, schema, cutoff, now)
-    list(fit_origins(reading, [cutoff], device, settings.max_members, lambda _epoch: None))
+    _fit(engine, schema, settings, week)
     fit_seconds = clock() - began
     with engine.begin() as connection:  # in one transaction, so that the stack's trainer does not take it
         request_cycle(connection, schema.task_id, cutoff, now)
@@ -155,3 +153,10 @@ def _measure(
         soft_wrap=True,
     )
     return spent
+
+
+def _fit(engine: Engine, schema: Schema, settings: TrainerSettings, week: int) -> None:
+    """Read what a week's cutoff allows, and fit it."""
+    cutoff = to_micros(week_start(week))
+    reading = read(engine, schema, cutoff, datetime.now(UTC))
+    list(fit_origins(reading, [cutoff], choose_device(settings), settings.max_members, lambda _epoch: None))
