@@ -1,5 +1,6 @@
 """The service as a process of its own: what it imports, how it ends, and what a restart offline answers."""
 
+import gc
 import os
 import signal
 import subprocess
@@ -9,9 +10,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
+import pytest
 
+from service.app import make_app
 from tests.conftest import free_port, stop, wait_until_healthy
+from tests.integration import serving
 from tests.integration.artefacts import CUTOFF, WEEK, place_version
+from tests.integration.asking import DEAD_DATABASE
 
 QUERY = {"at": "2026-02-01T00:00:00Z", "distance": "1400", "carrier": "UA"}
 
@@ -75,3 +80,14 @@ def test_a_supervisor_of_workers_imports_nothing_that_only_they_need() -> None:
     program = f"import sys, service.workers; print(sorted({heavy!r} & set(sys.modules)))"
     found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "[]"
+
+
+@pytest.mark.anyio
+async def test_the_collector_works_once_the_app_has_started(tmp_path: Path) -> None:
+    """It rests while imports make what stays; left at rest, every cycle of objects would stay for ever."""
+    gc.disable()
+    try:
+        async with serving.running(make_app(serving.service_settings(DEAD_DATABASE, tmp_path))):
+            assert gc.isenabled()
+    finally:
+        gc.enable()

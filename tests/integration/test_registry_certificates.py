@@ -1,0 +1,97 @@
+"""A registry behind TLS is believed where its certificate is; a client of a plain one reads no authorities."""
+
+import datetime
+import ipaddress
+import ssl
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+
+import httpx
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from contracts.errors import Unavailable
+from service.registry import make_client, read_champion
+
+HOST = "127.0.0.1"
+TRUSTED = "SSL_CERT_FILE"
+
+
+class _Registry(BaseHTTPRequestHandler):
+    """Says that version 3 is champion, whatever it is asked."""
+
+    def do_GET(self) -> None:
+        body = b'{"model_version": {"version": "3"}}'
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *_given: object) -> None:
+        """Nothing: a test prints only what fails."""
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A certificate of this host that vouches for itself, with its key, as PEM."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "registry")])
+    now = datetime.datetime.now(datetime.UTC)
+    made = (
+        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(days=1))
+        .not_valid_after(now + datetime.timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address(HOST))]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    pem = serialization.Encoding.PEM
+    secret = key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    file = tmp_path_factory.mktemp("tls") / "registry.pem"
+    file.write_bytes(made.public_bytes(pem) + secret)
+    return file
+
+
+@pytest.fixture(scope="module")
+def registry_url(certificate: Path) -> Iterator[str]:
+    """Address of a registry behind TLS."""
+    server = HTTPServer((HOST, 0), _Registry)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate)
+    server.socket = context.wrap_socket(server.socket, server_side=True)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield f"https://{HOST}:{server.server_port}"
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def test_a_registry_whose_certificate_is_trusted_is_read(
+    registry_url: str, certificate: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(TRUSTED, str(certificate))
+    with make_client(registry_url) as client:
+        assert read_champion(client, "flights") == "3"
+
+
+def test_a_registry_whose_certificate_is_not_trusted_counts_as_away(
+    registry_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(TRUSTED, raising=False)
+    with make_client(registry_url) as client, pytest.raises(Unavailable):
+        read_champion(client, "flights")
+
+
+def test_a_client_of_a_plain_registry_trusts_no_certificate_at_all(
+    registry_url: str, certificate: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(TRUSTED, str(certificate))
+    with make_client(f"http://{HOST}:9") as client, pytest.raises(httpx.ConnectError, match="certificate"):
+        client.get(registry_url)
