@@ -7,7 +7,7 @@ from typing import Any
 from contracts.errors import Fault, InvalidInput
 from service.bodies import JsonObject, decode_json, decode_text, limit_values
 from service.literals import NumberLiteral, json_text
-from service.rows import printable
+from service.names import printable
 
 MAX_VALUES = 10_000
 MAX_ACTOR, MAX_REASON = 200, 1000

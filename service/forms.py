@@ -15,7 +15,7 @@ from contracts.batches import Event, EventBatch
 from contracts.catalog import Schema, find_form, find_task, list_tasks
 from contracts.events import Outcome, append_batch
 from service.follower import Follower, only_task
-from service.rows import Refusal, RowRules, compile_rules
+from service.rows import Refusal, RowRules, compile_rules, each
 
 # What the rules of a task make of the rows of a request.
 Read = Callable[[RowRules], EventBatch | Sequence[Event | Refusal]]
@@ -53,7 +53,7 @@ def judge(schemas: Sequence[Schema], read: Read) -> Judged:
 
 def judge_one(schemas: Sequence[Schema], read: Read) -> tuple[Schema, Event | Refusal]:
     """The one row that there is, with the first schema that takes it, else the newest."""
-    ((schema, row),) = _judge_again(schemas, _each(read(compile_rules(schemas[0].task))), read)
+    ((schema, row),) = _judge_again(schemas, each(read(compile_rules(schemas[0].task))), read)
     return schema, row
 
 
@@ -65,16 +65,12 @@ def _judge_again(
     judged: list[tuple[Schema, Event | Refusal]] = [(newest, row) for row in rows]
     for schema in others:
         if any(isinstance(row, Refusal) for _, row in judged):
-            again = _each(read(compile_rules(schema.task)))
+            again = each(read(compile_rules(schema.task)))
             judged = [
                 (schema, other) if isinstance(one[1], Refusal) and isinstance(other, Event) else one
                 for one, other in zip(judged, again, strict=True)
             ]
     return judged
-
-
-def _each(rows: EventBatch | Sequence[Event | Refusal]) -> Sequence[Event | Refusal]:
-    return rows.rows() if isinstance(rows, EventBatch) else rows
 
 
 def arrange(rows: Sequence[tuple[Schema, Event | Refusal]]) -> Judged:

@@ -24,10 +24,11 @@ from contracts.events import Correction, correct_event, record_rejections
 from service.follower import Follower
 from service.forms import Judged, append, find_schemas, judge, judge_one
 from service.metrics import Metrics
+from service.names import printable
 from service.problems import problem_of
 from service.queries import takes_only
 from service.reading import NDJSON, content_type, read_body, read_chunks
-from service.rows import Refusal, printable
+from service.rows import Refusal
 from service.settings import ServiceSettings
 from service.store import Store
 from service.writer import Waiting, Writer, rejection_of

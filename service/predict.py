@@ -23,10 +23,10 @@ from service.answers import Answers
 from service.batches import Batches
 from service.follower import Follower
 from service.forecaster import Forecaster, Question
+from service.names import printable
 from service.options import Options, take_options
 from service.query_structs import BAD_ESCAPE, find_task, read_plain
 from service.reading import read_body
-from service.rows import printable
 from service.settings import ServiceSettings
 
 MAX_PARAMETERS = 1024

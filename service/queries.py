@@ -9,7 +9,7 @@ from starlette.requests import Request
 
 from contracts.errors import Fault, InvalidInput
 from contracts.spec import IDENTIFIER
-from service.rows import printable
+from service.names import printable
 
 TaskInPath = Annotated[
     str, Path(alias="task", description="name of the task", json_schema_extra={"pattern": f"^{IDENTIFIER}$"})

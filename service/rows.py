@@ -6,10 +6,9 @@ every value is judged by itself and all faults of a row are reported at once, ea
 """
 
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import islice
 from typing import Any, Literal, TypeVar
 
 from starlette.exceptions import HTTPException
@@ -21,12 +20,10 @@ from contracts.task import Task
 from service.bodies import JsonObject, decode_json, decode_rows, decode_text, limit_values
 from service.event_structs import EventStructs, compile_event_structs
 from service.literals import NumberLiteral, is_in_calendar, json_moment, json_number, json_text
-from service.options import NAMES
+from service.names import MAX_FAULTS_PER_ROW, judge_body_names, judge_names
 from service.query_structs import QueryStructs, compile_query_structs
 from service.structs import AT_OF_MANY, AT_OF_ROW, Questions, Row, RowStructs, compile_structs
 
-MAX_FAULTS_PER_ROW = 50
-MAX_SHOWN = 100
 # Values that a row may hold beside its features on average, its faults included; a small body may hold more.
 _MORE_VALUES_PER_ROW = 8
 _ALWAYS_READ = 10_000
@@ -92,7 +89,12 @@ class RowRules:
     def read_lines(self, lines: Sequence[bytes]) -> EventBatch | list[Event | Refusal]:
         """The same of the lines of a stream; one that is not JSON is refused like any other."""
         batch = self.events.accept_lines(lines)
-        return [self._judge_line(line) for line in lines] if batch is None else batch
+        if batch is not None:
+            return batch
+        if len(lines) == 1:
+            return [self._judge_line(lines[0])]
+        half = len(lines) // 2  # the one that is free of doubt goes the quick way
+        return [*each(self.read_lines(lines[:half])), *each(self.read_lines(lines[half:]))]
 
     def read_correction(self, body: bytes, event_id: str) -> Event | Refusal:
         """One event, judged as `read_events` does; its `event_id` may be left out, or is this one.
@@ -135,7 +137,7 @@ class RowRules:
     def _judge_event(self, given: Any, payload: str) -> Event | Refusal:
         if not isinstance(given, JsonObject):
             return Refusal(None, (Fault("event", "is not a JSON object"),), payload)
-        faults = _judge_names(given, _EVENT_FIELDS, ("known_at",), "the fields of an event")
+        faults = judge_names(given, _EVENT_FIELDS, ("known_at",), "the fields of an event")
         event_id = _judge_field(json_text, given, "event_id", faults)
         at = _judge_field(json_moment, given, "at", faults)
         known_at = self._judge_known_at(given.get("known_at"), at, faults)
@@ -177,7 +179,7 @@ class RowRules:
             return (), ()
         features = f"{prefix}features."
         if given.repeated or not given.keys() <= self.kinds.keys():
-            faults += _judge_names(given, (), self.kinds, "this task's features", features)
+            faults += judge_names(given, (), self.kinds, "this task's features", features)
         numbers: list[float] = []
         categories: list[str] = []
         for feature in self.task.features:
@@ -204,7 +206,7 @@ class RowRules:
         if not isinstance(given, JsonObject):
             raise InvalidInput([*found, Fault("body", "is not a JSON object")])
         if "rows" in given:
-            faults = [*found, *_judge_body_names(given, ("rows",), "the fields of a body with rows")]
+            faults = [*found, *judge_body_names(given, ("rows",), "the fields of a body with rows")]
             rows = given["rows"]
             if not isinstance(rows, list):
                 raise InvalidInput([*faults, Fault("rows", "is not an array")])
@@ -212,7 +214,7 @@ class RowRules:
             judged = [self._judge_question(row, f"rows[{place}].", faults) for place, row in enumerate(rows)]
             questions = Questions(judged, AT_OF_ROW)
         else:
-            faults = [*found, *_judge_body_names(given, ("features", "at"), "the fields of a body with one row")]
+            faults = [*found, *judge_body_names(given, ("features", "at"), "the fields of a body with one row")]
             moments = given.get("at", [])
             if not isinstance(moments, list):
                 faults.append(Fault("at", "is not an array of moments"))
@@ -230,7 +232,7 @@ class RowRules:
         if not isinstance(given, JsonObject):
             faults.append(Fault(prefix.removesuffix("."), "is not a JSON object"))
             return Row(None, (), ())
-        own = _judge_names(given, ("features",), ("at",), "the fields of a row", prefix)
+        own = judge_names(given, ("features",), ("at",), "the fields of a row", prefix)
         at = None if given.get("at") is None else _judge(json_moment, given["at"], f"{prefix}at", own)
         numbers, categories = self._judge_features(given.get("features", JsonObject()), prefix, own)
         faults.extend(_cap(own))
@@ -244,6 +246,11 @@ def compile_rules(task: Task) -> RowRules:
     return RowRules(task, compile_structs(task), compile_query_structs(task), compile_event_structs(task), kinds)
 
 
+def each(rows: EventBatch | Sequence[Event | Refusal]) -> Sequence[Event | Refusal]:
+    """Events, as columns or not, one by one."""
+    return rows.rows() if isinstance(rows, EventBatch) else rows
+
+
 def _judge(judge: Callable[[object], T], value: object, field: str, faults: list[Fault]) -> T | None:
     try:
         return judge(value)
@@ -253,33 +260,8 @@ def _judge(judge: Callable[[object], T], value: object, field: str, faults: list
 
 
 def _judge_field(judge: Callable[[object], T], given: JsonObject, name: str, faults: list[Fault]) -> T | None:
-    """None without a fault where the field is absent: `_judge_names` says so."""
+    """None without a fault where the field is absent: `judge_names` says so."""
     return _judge(judge, given[name], name, faults) if name in given else None
-
-
-def _judge_names(
-    given: JsonObject, required: Sequence[str], optional: Collection[str], of: str, prefix: str = ""
-) -> list[Fault]:
-    """Names that are unknown, given twice or missing. Of the former two, the first few of each."""
-    unknown = (name for name in given if name not in required and name not in optional)
-    return [
-        *(Fault(prefix + printable(name), f"is not one of {of}") for name in islice(unknown, MAX_FAULTS_PER_ROW // 2)),
-        *(
-            Fault(prefix + printable(name), "is given more than once")
-            for name in given.repeated[: MAX_FAULTS_PER_ROW // 2]
-        ),
-        *(Fault(prefix + name, "is required") for name in required if name not in given),
-    ]
-
-
-def _judge_body_names(given: JsonObject, required: Sequence[str], of: str) -> list[Fault]:
-    """The same of the body of a question, where a parameter of the query string is shown its place."""
-    return [
-        Fault(fault.field, f"is a parameter of the query string (POST /predict?{fault.field}=…), not of the body")
-        if fault.field in NAMES
-        else fault
-        for fault in _judge_names(given, required, (), of)
-    ]
 
 
 def _cap(faults: list[Fault]) -> tuple[Fault, ...]:
@@ -297,8 +279,3 @@ def _raise_any(faults: Sequence[Fault]) -> None:
 def _limit_rows(num_rows: int, max_rows: int) -> None:
     if num_rows > max_rows:
         raise HTTPException(413, f"The body holds {num_rows} rows; at most {max_rows} are taken at once.")
-
-
-def printable(text: str) -> str:
-    """A name or id that a client sent, short and safe to print."""
-    return text[:MAX_SHOWN].encode("utf-8", "backslashreplace").decode()

@@ -25,9 +25,9 @@ from service.fields import MAX_VALUES
 from service.follower import Follower
 from service.forecaster import Forecaster
 from service.literals import EXACT_INTEGER
+from service.names import printable
 from service.queries import TaskInPath, takes_only
 from service.reading import read_body
-from service.rows import printable
 from service.settings import ServiceSettings
 from service.siblings import Siblings
 from service.standing import Standing, read_standing

@@ -14,7 +14,7 @@ from contracts.batches import Event
 from contracts.errors import Fault, InvalidInput
 from service.bodies import decode_rows, limit_values
 from service.predict import parse_query
-from service.rows import Refusal, RowRules, compile_rules
+from service.rows import Refusal, RowRules, compile_rules, each
 from tests.unit.verdicts import (
     AT,
     RULES,
@@ -78,6 +78,15 @@ def test_the_quick_way_accepts_only_what_the_judge_accepts(
         assert [repr(event) for event in quick.rows()] == [repr(row) for row in judged]
     else:
         assert not rows or any(isinstance(row, Refusal) or is_large(row) for row in judged)
+
+
+@unhurried
+@given(st.lists(event_values, max_size=5), st.lists(st.sampled_from([b"", b"{", b"[]", b"7", b"\xff"]), max_size=2))
+def test_lines_are_judged_as_if_each_came_alone(rows: list[dict[str, Any]], broken: list[bytes]) -> None:
+    lines = [*(json.dumps(row).encode() for row in rows), *broken, json.dumps(an_event()).encode()]
+    for order in (lines, lines[::-1]):
+        alone = [repr(row) for line in order for row in each(RULES.read_lines([line]))]
+        assert [repr(row) for row in each(RULES.read_lines(order))] == alone
 
 
 def judge_all(rules: RowRules, body: str) -> list[Event | Refusal]:
