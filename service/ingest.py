@@ -30,6 +30,7 @@ from service.queries import takes_only
 from service.reading import NDJSON, content_type, read_body, read_chunks
 from service.rows import Refusal
 from service.settings import ServiceSettings
+from service.shapes import text
 from service.store import Store
 from service.writer import Waiting, Writer, rejection_of
 
@@ -131,7 +132,7 @@ def events_router(
         },
     )
     async def put_event(
-        event_id: Annotated[str, Path(description="id of an event that is stored")],
+        event_id: Annotated[str, Path(description="id of an event that is stored", json_schema_extra=text())],
         request: Request,
         task: TaskName = None,
     ) -> Response:
