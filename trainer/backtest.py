@@ -128,14 +128,15 @@ def fill_matrix(
 
     for found in kept.values():
         store(found)
+    opened = dict(kept)
     for fit in fit_origins(reading, absent, device, settings.max_members, follow):
         keep(fit, reading, home=home, device=device, git_sha=settings.git_sha, verdict=None)
-        fitted = open_kept(candidate_folder(home, task, fit.origin))
+        fitted = opened[fit.origin] = open_kept(candidate_folder(home, task, fit.origin))
         cells = store(fitted)
         if on_fit is not None:
             on_fit(fit, fitted.manifest, cells)
     for origin, window in _first_looks(reading, matrix.values()):
-        if (early := find_kept(home, task, origin)) is not None:
+        if (early := opened.get(origin) or find_kept(home, task, origin)) is not None:
             add(score_origin(reading, early, [window]))
     return sorted(matrix.values(), key=lambda cell: (cell.window, cell.origin, cell.method))
 
