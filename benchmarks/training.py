@@ -4,7 +4,13 @@ One network of 8 numbers and time, 2 × 128 units, as in a fit: minibatch on the
 and its yardstick take turns, so both meet the same machine, and the medians of the rounds are compared. On a CPU, with
 one thread, the process's own CPU time counts, which other work on the machine disturbs least; on CUDA the wall clock,
 once the device is done. The yardstick beside the plain step is the paper's way of taking a GI step, see
-`benchmarks.nested`. `--cycles` adds the two ratios of a whole cycle, which start a real stack (`benchmarks.cycles`).
+`benchmarks.nested`.
+
+A cohort is cheap as long as a step is bound by what starts its operations, which eight members share, and not by the
+products of their matrices, of which each has its own. So its ratio is taken at several batches, and beside it stands
+what the step's products would take by themselves, at the rate of a bare product of its hidden layer.
+
+`--cycles` adds the two ratios of a whole cycle, which start a real stack (`benchmarks.cycles`).
 """
 
 import argparse
@@ -16,6 +22,7 @@ from typing import Literal
 
 import torch
 from rich.console import Console
+from torch.utils.flop_counter import FlopCounterMode
 
 from benchmarks import cycles
 from benchmarks.figures import Figure, hardware, smaller_is_better, write_figures
@@ -30,7 +37,8 @@ from trainer.step_losses import record, tensor_objective
 RECIPE = Training(width=128, num_layers=2, calendar=(), delta_steps=5, delta_rate=0.1)
 CLOCK = Clock(window=1, offset=0, span=20)
 NUM_NUMBERS, NUM_CLASSES = 8, (2, 10, 100)
-LARGE, MIDDLE, SMALL = 1024, 256, 32
+LARGE, MIDDLE = 1024, 256
+SMALL = 16, 32
 MAXIMUM = RECIPE.delta_max * CLOCK.window / CLOCK.span  # δ_max in model time
 
 Kind = Literal["gi", "erm"]
@@ -99,9 +107,11 @@ def measure(
                 f"GI step, {how} / nested autograd, 10 classes, batch {batch}", gi, nested, commit=1 / 8, goal=1 / 25
             )
         )
-    for batch in (SMALL, *batches):
+    for batch in (*SMALL, *batches):
         eight, one = (step("gi", 10, batch, num_members=number, device=device) for number in (8, 1))
         figures.append(compare(f"cohort of 8 / one member, GI step, batch {batch}", eight, one, commit=2.2, goal=1.3))
+        alone = [products_alone(take, number, batch, device) for take, number in ((eight, 8), (one, 1))]
+        report(f"  their products alone: {alone[0]:.2f} and {alone[1]:.2f} ms, {alone[0] / alone[1]:.3g}")
     return figures
 
 
@@ -155,6 +165,17 @@ def step(
         optimiser.step()
 
     return take
+
+
+def products_alone(take: Step, num_members: int, num_rows: int, device: torch.device) -> float:
+    """Ms that the matrix products of a step would take at the rate of a bare product of its hidden layer."""
+    with FlopCounterMode(display=False) as counter:
+        take()
+    size = num_members, RECIPE.width, RECIPE.width
+    x, weight = torch.randn(num_members, num_rows, RECIPE.width, device=device), torch.randn(size, device=device)
+    (milliseconds,) = take_turns([lambda: torch.bmm(x, weight)], device, num_rounds=5, seconds=0.01)
+    num_products: float = counter.get_total_flops() / (2 * num_rows * num_members * RECIPE.width**2)
+    return milliseconds * num_products
 
 
 def take_turns(steps: Sequence[Step], device: torch.device, num_rounds: int, seconds: float) -> list[float]:
