@@ -147,10 +147,17 @@ def _says(path: str, version: str, valid_until: str) -> bool:
 
 
 def hammer(
-    url: str, worker: int, task: str, *, moments: Sequence[int], stopping: threading.Event, seed: int
-) -> list[Reply]:
-    """Ask one worker again and again, one moment by GET or two or three by POST, until told to stop."""
-    rng, replies = np.random.default_rng(seed), list[Reply]()
+    url: str,
+    worker: int,
+    task: str,
+    replies: list[Reply],
+    *,
+    moments: Sequence[int],
+    stopping: threading.Event,
+    seed: int,
+) -> None:
+    """Ask one worker again and again, one moment by GET or two or three by POST; note its replies until told to stop."""
+    rng = np.random.default_rng(seed)
     with httpx.Client(base_url=url, timeout=30) as client:
         while not stopping.is_set():
             places = rng.integers(len(moments) + 1, size=int(rng.integers(1, 4)))
@@ -164,7 +171,6 @@ def hammer(
                     "/predict", params={"task": task}, json={"rows": [{"features": _FEATURES} | row for row in rows]}
                 )
             replies.append(Reply(worker, asked, sent, time.monotonic(), found.status_code, found.json()))
-    return replies
 
 
 def judge(reply: Reply, states: Sequence[State], versions: Mapping[str, Version]) -> None:

@@ -16,11 +16,11 @@ from sqlalchemy import Engine
 
 from contracts.clock import format_moment, to_micros
 from tests.conftest import free_port, wait_until_healthy
-from tests.e2e.hammering import NUM_VERSIONS, ROW, Deployment, hammer, judge
+from tests.e2e.hammering import NUM_VERSIONS, ROW, Deployment, Reply, hammer, judge
 from tests.e2e.processes import impatient_environment, process
 from tests.integration.releasing import define
 
-SECONDS = 15.0
+SECONDS, MOST_SECONDS = 15.0, 120.0
 NUM_WORKERS, CLIENTS_PER_WORKER = 2, 2
 LEAST_REPLIES = 30
 # The poll is 0.2 s; the rest is for a machine with other work.
@@ -47,21 +47,22 @@ def test_nothing_is_answered_outside_the_bounds_of_the_version_that_answers(
     moments = [bound + step for bound in bounds for step in (-1, 0, 1)]
     with running(environments, log) as processes:
         deployment.name_champion(names[0])
-        stopping = threading.Event()
+        stopping, replies = threading.Event(), list[Reply]()
         with ThreadPoolExecutor(NUM_WORKERS * CLIENTS_PER_WORKER) as pool:
             clients = [
-                pool.submit(hammer, url, worker, task, moments=moments, stopping=stopping, seed=2 * k + worker)
+                pool.submit(hammer, url, worker, task, replies, moments=moments, stopping=stopping, seed=2 * k + worker)
                 for k in range(CLIENTS_PER_WORKER)
                 for worker, url in enumerate(urls)
             ]
             try:
-                deadline = time.monotonic() + SECONDS
-                while time.monotonic() < deadline:
+                began = time.monotonic()
+                while time.monotonic() < began + SECONDS or lacks_replies(replies, time.monotonic() - began):
                     deployment.change(rng)
                     time.sleep(0.3 * rng.random())
             finally:
                 stopping.set()
-            replies = [reply for client in clients for reply in client.result()]
+            for client in clients:
+                client.result()
         champion = versions[deployment.champion]
         deployment.bound(champion.name, "close", champion.closed)
         assert all(one.poll() is None for one in processes)
@@ -69,10 +70,9 @@ def test_nothing_is_answered_outside_the_bounds_of_the_version_that_answers(
 
     for reply in replies:
         judge(reply, deployment.states[reply.worker], versions)
-    statuses = Counter(reply.status for reply in replies)
     changes = [state for states in deployment.states for state in states]
     slowest = max(state.obeyed - state.began for state in changes[1:])
-    assert min(statuses[status] for status in (200, 422, 503)) >= LEAST_REPLIES
+    assert not lacks_replies(replies)
     assert len({state.version for state in changes}) == NUM_VERSIONS
     assert slowest <= LONGEST_CHANGE_SECONDS
 
@@ -83,6 +83,12 @@ def test_nothing_is_answered_outside_the_bounds_of_the_version_that_answers(
             assert found == (503, f"Version {champion.name} was valid until {format_moment(champion.closed)}.", "10")
         assert [ask(url, task, champion.closed)[0] for url in urls] == [200] * NUM_WORKERS
         assert [ask(url, task, champion.closed + 1)[0] for url in urls] == [422] * NUM_WORKERS
+
+
+def lacks_replies(replies: Sequence[Reply], seconds: float = 0.0) -> bool:
+    """Whether too few of a kind have come, as on a machine with other work, and there is time to wait for more."""
+    statuses = Counter(reply.status for reply in tuple(replies))
+    return min(statuses[status] for status in (200, 422, 503)) < LEAST_REPLIES and seconds < MOST_SECONDS
 
 
 @contextmanager
