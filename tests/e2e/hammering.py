@@ -156,7 +156,7 @@ def hammer(
     stopping: threading.Event,
     seed: int,
 ) -> None:
-    """Ask one worker again and again, one moment by GET or two or three by POST; note its replies until told to stop."""
+    """Ask one worker again and again, one moment by GET or two or three by POST; note what it replies."""
     rng = np.random.default_rng(seed)
     with httpx.Client(base_url=url, timeout=30) as client:
         while not stopping.is_set():
