@@ -101,6 +101,11 @@ def register_again(mlflow_url: str, released: Released) -> str:
     return str(again.version)
 
 
+def give_back(mlflow_url: str, released: Released) -> None:
+    """The alias on the version that a cycle has released: a rerun measures that, and a service has no move to note."""
+    MlflowClient(mlflow_url, mlflow_url).set_registered_model_alias(released.task.name, ALIAS, released.version)
+
+
 def _define(engine: Engine, task: Task, events: list[Any]) -> Schema:
     now = datetime.now(UTC)
     with engine.begin() as connection:

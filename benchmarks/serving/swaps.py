@@ -13,7 +13,7 @@ from pathlib import Path
 import httpx
 
 from benchmarks.serving.load import Load, put_load
-from benchmarks.serving.release import Released, register_again
+from benchmarks.serving.release import Released, give_back, register_again
 from benchmarks.serving.rounds import Asked
 from contracts.errors import MorrowError
 
@@ -42,9 +42,12 @@ class Swaps:
 def measure_swaps(asked: Asked, released: Released, mlflow_url: str, *, num_rounds: int, folder: Path) -> Swaps:
     """So many turns. Raises NotSwapped."""
     quiet, swapped = [], []
-    for _ in range(num_rounds):
-        quiet.append(put_load(asked.requests, connections=CONNECTIONS, seconds=SECONDS, folder=folder))
-        swapped.append(_swap_under_load(asked, released, mlflow_url, folder))
+    try:
+        for _ in range(num_rounds):
+            quiet.append(put_load(asked.requests, connections=CONNECTIONS, seconds=SECONDS, folder=folder))
+            swapped.append(_swap_under_load(asked, released, mlflow_url, folder))
+    finally:
+        give_back(mlflow_url, released)
     return Swaps(quiet, swapped)
 
 
