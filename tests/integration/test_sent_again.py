@@ -1,13 +1,19 @@
 """An event that is sent again is compared by what its producer said, also where the task has changed in between."""
 
+import threading
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import httpx
 import pytest
 from sqlalchemy import Engine, select
 
+from contracts.batches import Event
+from contracts.catalog import Schema
 from contracts.database import events
+from contracts.events import append_events
+from tests.integration.releasing import NOW
 from tests.integration.serving import TASK, an_event
 
 pytestmark = pytest.mark.anyio
@@ -108,3 +114,34 @@ async def test_within_a_batch_a_row_that_leaves_out_when_it_was_known_repeats_on
     batch = [an_event(known_at=said), an_event(), an_event(known_at=said), an_event(known_at=other)]
     answer = await client.post("/events", json=batch)
     assert [row["status"] for row in answer.json()["results"]] == ["created", "duplicate", "duplicate", "conflict"]
+
+
+def test_rows_that_are_deleted_under_their_producers_are_stored_again(engine: Engine, schema: Schema) -> None:
+    batch = [Event(f"e{k:02}", k, k, (1.0, 2.0), ("UA",), "late") for k in range(20)]
+    done = threading.Event()
+
+    def produce(_: int) -> list[str]:
+        outcomes: list[str] = []
+        for _ in range(40):
+            with engine.begin() as connection:
+                outcomes += append_events(connection, schema, batch, NOW)
+        return outcomes
+
+    def delete() -> int:
+        num_deleted = 0
+        while not done.is_set():
+            with engine.begin() as connection:
+                num_deleted += connection.execute(events.delete()).rowcount
+        return num_deleted
+
+    with ThreadPoolExecutor(3) as pool:
+        deleting = pool.submit(delete)
+        try:
+            outcomes = [outcome for row in pool.map(produce, range(2)) for outcome in row]
+        finally:
+            done.set()
+        num_deleted = deleting.result()
+    with engine.connect() as connection:
+        num_left = len(connection.execute(select(events.c.event_id)).all())
+    assert {*outcomes} <= {"created", "duplicate"}
+    assert outcomes.count("created") == num_deleted + num_left
