@@ -4,6 +4,7 @@ A ratio is taken within a round, and the median of the rounds counts. Beside req
 second of the server's own CPU time, which other work on the machine disturbs least.
 """
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,8 @@ from benchmarks.serving.load import Load, LoadFailed, Requests, put_load
 from benchmarks.serving.servers import Server
 
 WARM_UP_SECONDS = 1.0
+_LOOK_SECONDS = 0.1
+_REST_LIMIT_SECONDS = 5.0
 T = TypeVar("T")
 
 
@@ -60,10 +63,12 @@ def run_rounds(
     """So many rounds, after one of a second that does not count."""
     for one in asked.values():
         put_load(one.requests, connections=connections, seconds=WARM_UP_SECONDS, folder=folder)
+        await_rest(one.server)
     found: dict[str, list[Measured]] = {name: [] for name in asked}
     for _ in range(num_rounds):
         for name, one in asked.items():
             found[name].append(measure(one, connections=connections, seconds=seconds, folder=folder))
+            await_rest(one.server)
     return found
 
 
@@ -74,6 +79,18 @@ def measure(asked: Asked, *, connections: int, seconds: float, folder: Path) -> 
     if load.num_requests == 0:
         raise LoadFailed(f"{asked.server.name} answered nothing within {seconds} s")
     return Measured(load, asked.server.cpu_seconds() - before, asked.rows)
+
+
+def await_rest(server: Server) -> None:
+    """Wait until a server takes less than a fifth of a core, or for five seconds."""
+    end = time.monotonic() + _REST_LIMIT_SECONDS
+    before = server.cpu_seconds()
+    while time.monotonic() < end:
+        time.sleep(_LOOK_SECONDS)
+        now = server.cpu_seconds()
+        if now - before < _LOOK_SECONDS / 5:
+            return
+        before = now
 
 
 def compare(ours: Sequence[T], yardstick: Sequence[T], value: Callable[[T], float]) -> Compared:
