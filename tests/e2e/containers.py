@@ -134,13 +134,16 @@ class Machine:
         check = SERVICES[service]["healthcheck"]
         kind, *command = check["test"]
         assert kind == "CMD"
-        done = subprocess.run(
-            self._command(service, command),
-            env=self.environment(service),
-            capture_output=True,
-            timeout=seconds(check["timeout"]),
-            check=False,
-        )
+        try:
+            done = subprocess.run(
+                self._command(service, command),
+                env=self.environment(service),
+                capture_output=True,
+                timeout=seconds(check["timeout"]),
+                check=False,
+            )
+        except subprocess.TimeoutExpired:  # which Docker takes as one more failed check
+            return False
         return done.returncode == 0
 
     def stop(self, service: str) -> int:

@@ -27,7 +27,7 @@ from contracts.cycles import Cycle
 from contracts.database import make_engine, metadata
 from contracts.events import append_events
 from migrations import migrate
-from tests.e2e.processes import impatient_environment, process, released, wait_for
+from tests.e2e.processes import impatient_environment, process, wait_for
 from tests.integration.drifting import cycles_of, drifting_task
 from trainer.due import STOPPED
 
@@ -35,6 +35,8 @@ WINDOW = timedelta(seconds=20)
 MICROS = WINDOW // MICROSECOND
 NUM_BEFORE, NUM_AFTER = 10, 20
 ROWS = 120
+# Why a cycle releases nothing where a newer one is before it.
+OVERTAKEN = {"a newer cutoff is due", "a newer cutoff is released"}
 
 
 def schedule(engine: Engine, rivals: list[str]) -> Schema:
@@ -68,6 +70,16 @@ def methods_of(engine: Engine, schema: Schema) -> set[str]:
     return {cell.method for cell in cells}
 
 
+def settled(engine: Engine, schema: Schema, boundary: int) -> Cycle | None:
+    """The cycle of a boundary once it is released; or overtaken by one that is, where a cycle takes a window's time."""
+    cycles, is_trained = cycles_of(engine, schema), False
+    for cycle in sorted(cycles, key=lambda cycle: -cycle.cutoff):
+        is_trained = is_trained or cycle.state == "released"
+        if cycle.cutoff == boundary and is_trained:
+            return cycle if cycle.state == "released" or cycle.reason in OVERTAKEN else None
+    return None
+
+
 def await_boundary(schema: Schema, seconds_before: float) -> int:
     """Sleep until so long before the next boundary that is far enough away; returns it."""
     boundary = schema.task.clock.window_start(to_micros(datetime.now(UTC)))
@@ -92,8 +104,9 @@ def share_of_a_core(pid: int, seconds: float) -> float:
 
 
 def environment_for(database_url: str, mlflow_url: str, home: Path) -> dict[str, str]:
-    # A lease that outlives a trainer that is stopped for seconds.
-    return impatient_environment(database_url, mlflow_url, home) | {"MORROW_LEASE_SECONDS": "20"}
+    # A lease that outlives a trainer that is stopped for seconds, and ticks that are late by then.
+    given = {"MORROW_LEASE_SECONDS": "20", "MORROW_TICK_SECONDS": "0.2"}
+    return impatient_environment(database_url, mlflow_url, home) | given
 
 
 def test_a_trainer_rests_between_windows_and_trains_late_where_it_was_stopped_and_says_so(
@@ -108,7 +121,7 @@ def test_a_trainer_rests_between_windows_and_trains_late_where_it_was_stopped_an
         trainer.send_signal(signal.SIGSTOP)
         time.sleep(4)
         trainer.send_signal(signal.SIGCONT)
-        cycle = wait_for("the release of the boundary", lambda: released(engine, schema, boundary), log)
+        cycle = wait_for("the release of the boundary", lambda: settled(engine, schema, boundary), log)
     assert to_micros(cycle.requested_at) - boundary > 2_000_000
     lines = lines_of(log)
     assert max(line["seconds"] for line in lines if line["event"] == "tick.late") > 3
@@ -133,7 +146,7 @@ def test_a_store_that_restarts_across_a_boundary_costs_no_window(mlflow_url: str
             postgres.stop()
             time.sleep(8)
             postgres.start()
-            wait_for("the release of the boundary", lambda: released(engine, schema, boundary), log)
+            wait_for("the release of the boundary", lambda: settled(engine, schema, boundary), log)
         engine.dispose()
     finally:
         postgres.stop()
@@ -154,11 +167,15 @@ def test_three_trainers_release_each_cutoff_once_and_fill_rivals_once(
         wait_for("cells of every rival", lambda: len(methods_of(engine, schema)) == 5, logs[0])
     cutoffs = [cycle.cutoff for cycle in releases_of(engine, schema)]
     assert len(cutoffs) == len(set(cutoffs))
-    others = {(cycle.state, cycle.reason) for cycle in cycles_of(engine, schema) if cycle.state != "released"}
-    assert others <= {("skipped", "a newer cutoff is due"), ("failed", STOPPED)}
+    others = Counter((cycle.state, cycle.reason) for cycle in cycles_of(engine, schema) if cycle.state != "released")
+    overtaken = {(state, reason) for state in ("skipped", "held") for reason in OVERTAKEN}
+    # At the end one may have been asked for and not begun.
+    assert set(others) <= {*overtaken, ("failed", STOPPED), ("requested", None)}
     found = MlflowClient(mlflow_url, mlflow_url).search_model_versions(f"name='{schema.task.name}'")
-    assert sorted(version.version for version in found) == sorted(
-        str(cycle.version) for cycle in releases_of(engine, schema)
-    )
+    versions = {str(version.version) for version in found}
+    served = {str(cycle.version) for cycle in releases_of(engine, schema)}
+    assert served <= versions
+    # One that was overtaken between its registration and the alias has a version too, which nothing serves.
+    assert len(versions - served) <= sum(count for (state, _), count in others.items() if state == "held")
     claims = Counter(line["cycle_id"] for log in logs for line in lines_of(log) if line["event"] == "cycle.claimed")
     assert set(claims.values()) == {1}
