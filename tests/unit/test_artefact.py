@@ -21,10 +21,11 @@ from contracts.manifest import (
     graph_feed,
     read_manifest,
 )
-from contracts.task import Task
+from contracts.task import Task, Training
 from tests.unit.exporting import (
     CUTOFF,
     DAY,
+    TRAINING,
     make_network,
     make_rows,
     make_task,
@@ -33,6 +34,7 @@ from trainer.artefact import torch_answers, write_artefact
 from trainer.dataset import Encoder, fit_encoder
 from trainer.export import build_graph, build_rate_graph
 from trainer.graph import raw_categories, verify_artefact
+from trainer.labels import label_bounds
 from trainer.network import CohortNetwork
 
 TEMPERATURE = 1.7
@@ -88,6 +90,20 @@ def test_a_written_artefact_is_verified_and_answers(written: Written) -> None:
     np.testing.assert_allclose(found, expected, rtol=1e-4)
     assert read_manifest(written.folder) == written.manifest
     assert written.manifest.parse_task() == written.task
+
+
+def test_an_artefact_whose_rows_have_other_forms_is_verified_and_answers(tmp_path: Path) -> None:
+    forms = Training.model_validate(TRAINING.model_dump() | {"label_form": "log", "number_form": "quantile"})
+    task = make_task(kind="regression", training=forms)
+    encoder = fit_encoder(task, make_rows(task, 900), CUTOFF)
+    network = make_network(encoder, forms, 2)
+    manifest = write(tmp_path / "artefact", task, encoder, network)
+    rows = make_rows(task, 20, seed=3)
+    session = verify_artefact(tmp_path / "artefact")
+    found = np.column_stack(session.run(None, graph_feed(task, rows.at, rows.numbers, raw_categories(rows))))
+    np.testing.assert_allclose(found, torch_answers(encoder, network, [0, 1], rows), rtol=1e-4)
+    assert manifest.parse_task() == task
+    assert manifest.label_bounds == label_bounds(make_task(kind="regression"), make_rows(task, 900))
 
 
 def test_a_task_of_rules_that_hold_no_longer_is_refused(written: Written) -> None:
