@@ -67,6 +67,22 @@ def test_linear_rate_equals_jvp() -> None:
     assert_rate_is_exact(found.rate, exact)
 
 
+def test_slopes_in_the_inputs_of_few_columns_lie_as_the_inputs_do() -> None:
+    layer, x = drawn(Linear(2, 6, 3)), numbers(2, 9, 6, seed=1).requires_grad_()
+    given = numbers(2, 9, 3, seed=2)
+    (slope,) = torch.autograd.grad(layer(Dual(x, None)).value, x, given)
+    assert slope.stride() == x.stride()  # else whatever meets both takes some times longer
+    torch.testing.assert_close(slope, given @ layer.weight.mT)
+
+
+def test_nobody_asks_for_slopes_of_data_but_for_those_of_embedded_codes() -> None:
+    layer, data, embedded = drawn(Linear(2, 6, 20)), numbers(2, 9, 4, seed=1), numbers(2, 9, 2, seed=2)
+    sums = layer.held(data, embedded.requires_grad_())
+    torch.testing.assert_close(sums, layer(Dual(torch.cat([data, embedded], dim=-1), None)).value)
+    (slope,) = torch.autograd.grad(sums.sum(), embedded)
+    torch.testing.assert_close(slope, layer.weight[:, 4:].sum(2)[:, None].expand_as(slope))
+
+
 def test_narrow_rate_belongs_to_the_last_columns() -> None:
     layer, x, rate = drawn(Linear(2, 6, 3)), numbers(2, 9, 6, seed=1), numbers(2, 9, 2, seed=2)
     whole = torch.cat([torch.zeros(2, 9, 4, dtype=torch.float64), rate], dim=-1)
