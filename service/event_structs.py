@@ -20,7 +20,7 @@ from contracts.clock import MICROSECOND
 from contracts.task import Feature, Task
 from service.literals import EXACT_INTEGER, LAST_MICRO, are_texts
 from service.moments import parse_moments
-from service.structs import DOUBTFUL, Doubt, count_quotes
+from service.structs import DOUBTFUL, Doubt, Field, compile_features, count_quotes
 
 _Texts = TypeVar("_Texts", bound=Collection[str])
 
@@ -123,21 +123,12 @@ def _require_exact(numbers: NDArray[np.float64]) -> NDArray[np.float64]:
 
 def compile_event_structs(task: Task) -> EventStructs:
     """Structs and decoders for the events of a task."""
-    ordered = [*task.numbers, *task.categories]
-    features = msgspec.defstruct(
-        "Features",
-        [_field(f"f{place}", feature) for place, feature in enumerate(ordered)],
-        rename={f"f{place}": feature.name for place, feature in enumerate(ordered)},
-        forbid_unknown_fields=True,
-        gc=False,
-        kw_only=True,
-    )
     event = msgspec.defstruct(
         "GivenEvent",
         [
             ("event_id", str),
             ("at", str),
-            ("features", features),
+            ("features", compile_features(task, _field)),
             ("label", str if task.is_classification else float),
             ("known_at", str | None | UnsetType, UNSET),
         ],
@@ -154,7 +145,7 @@ def compile_event_structs(task: Task) -> EventStructs:
     )
 
 
-def _field(name: str, feature: Feature) -> tuple[str, Any] | tuple[str, Any, Any]:
+def _field(name: str, feature: Feature) -> Field:
     """No JSON is NaN, so a number that is NaN was absent."""
     if feature.kind == "number":
         return (name, float | None, math.nan) if feature.optional else (name, float)

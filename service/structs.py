@@ -6,6 +6,7 @@ theirs in `service.event_structs`, query strings in `service.query_structs`.
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -20,7 +21,6 @@ from service.literals import EXACT_INTEGER
 _Text = Annotated[str, Meta(min_length=1, max_length=MAX_TEXT, pattern=PRINTABLE)]
 # What may have been a large integer, rounded already, is in doubt.
 NUMBER = Annotated[float, Meta(gt=-EXACT_INTEGER, lt=EXACT_INTEGER)]
-_NAN = math.nan
 AT_OF_ROW, AT_OF_MANY = "rows[{}].at", "at[{}]"
 
 
@@ -47,13 +47,15 @@ class Doubt(Exception):
 # What a decoder or a law says of a body about which there is doubt.
 DOUBTFUL = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, ValueError, Doubt)
 
+# A field of a struct: its name, its type and, where it may be absent, what then stands for it.
+Field = tuple[str, Any] | tuple[str, Any, Any]
+
 
 @dataclass(frozen=True)
 class RowStructs:
     """The decoder of one task's bodies, and what is needed to turn their structs into rows."""
 
-    numbers: tuple[str, ...]
-    categories: tuple[str, ...]
+    num_numbers: int
     always_given: bool
     quotes_per_row: int
     questions: msgspec.json.Decoder[Any]
@@ -84,7 +86,7 @@ class RowStructs:
     def _features(self, given: Any) -> tuple[tuple[float, ...], tuple[str, ...], int]:
         """Numbers, categories, and how many quotation marks their names and texts take."""
         values = msgspec.structs.astuple(given)
-        numbers, categories = values[: len(self.numbers)], values[len(self.numbers) :]
+        numbers, categories = values[: self.num_numbers], values[self.num_numbers :]
         if self.always_given or not (UNSET in values or None in values):
             return without_minus_zero(numbers), categories, self.quotes_per_row
         quotes = 2 * sum(value is not UNSET for value in values) + 2 * sum(isinstance(text, str) for text in categories)
@@ -93,15 +95,7 @@ class RowStructs:
 
 def compile_structs(task: Task) -> RowStructs:
     """Structs and decoders for the rows of a task."""
-    ordered = [*task.numbers, *task.categories]
-    features = msgspec.defstruct(
-        "Features",
-        [_field(f"f{place}", feature) for place, feature in enumerate(ordered)],
-        rename={f"f{place}": feature.name for place, feature in enumerate(ordered)},
-        forbid_unknown_fields=True,
-        gc=False,
-        kw_only=True,
-    )
+    features = compile_features(task, _field)
     row = msgspec.defstruct(
         "GivenRow",
         [("features", features), ("at", str | None | UnsetType, UNSET)],
@@ -118,25 +112,36 @@ def compile_structs(task: Task) -> RowStructs:
         forbid_unknown_fields=True,
         gc=False,
     )
-    names = [feature.name for feature in ordered]
     return RowStructs(
-        numbers=tuple(names[: len(task.numbers)]),
-        categories=tuple(names[len(task.numbers) :]),
-        always_given=not any(feature.optional for feature in ordered),
-        quotes_per_row=2 * len(ordered) + 2 * len(task.categories),
+        num_numbers=len(task.numbers),
+        always_given=not any(feature.optional for feature in task.features),
+        quotes_per_row=2 * len(task.features) + 2 * len(task.categories),
         questions=msgspec.json.Decoder(question),
     )
 
 
-def _field(name: str, feature: Feature) -> tuple[str, Any] | tuple[str, Any, Any]:
+def _field(name: str, feature: Feature) -> Field:
     kind: Any = NUMBER if feature.kind == "number" else _Text
     return (name, kind | None | UnsetType, UNSET) if feature.optional else (name, kind)
+
+
+def compile_features(task: Task, field: Callable[[str, Feature], Field]) -> type[msgspec.Struct]:
+    """The struct of a row's features, numbers before categories; a feature's name need not be one that Python takes."""
+    ordered = [*task.numbers, *task.categories]
+    return msgspec.defstruct(
+        "Features",
+        [field(f"f{place}", feature) for place, feature in enumerate(ordered)],
+        rename={f"f{place}": feature.name for place, feature in enumerate(ordered)},
+        forbid_unknown_fields=True,
+        gc=False,
+        kw_only=True,
+    )
 
 
 def fill_gaps(numbers: tuple[Any, ...], categories: tuple[Any, ...]) -> tuple[tuple[float, ...], tuple[str, ...]]:
     """Numbers and categories as a row holds them: NaN and "" for None and for what is unset."""
     return (
-        tuple([_NAN if number is None or number is UNSET else number + 0.0 for number in numbers]),
+        tuple([math.nan if number is None or number is UNSET else number + 0.0 for number in numbers]),
         tuple(["" if text is None or text is UNSET else text for text in categories]),
     )
 
