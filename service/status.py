@@ -19,7 +19,7 @@ from service.standing import RealisedError, Standing, seconds_since_release, sta
 # half as high again as 300 do.
 FEW_STEPS = 100
 # The methods that begin with a phase on all rows.
-_PRETRAINED = ("gi", "baseline")
+PRETRAINED = frozenset({"gi", "baseline", "base_time", "grad_reg", "time_perturb"})
 
 
 def describe_standing(
@@ -174,7 +174,7 @@ def warn_of_fit(training: Training, num_rows: int) -> list[str]:
     """
     visits = min(num_rows, training.rows_per_epoch) * training.pretrain_epochs
     num_steps = max(training.pretrain_epochs, math.ceil(visits / training.batch_size))
-    if training.method not in _PRETRAINED or num_steps >= FEW_STEPS:
+    if training.method not in PRETRAINED or num_steps >= FEW_STEPS:
         return []
     return [
         f"the fit took {num_steps} steps only: {num_rows:,} rows in minibatches of {training.batch_size:,}, "

@@ -1,9 +1,15 @@
 """What the status warns of, as far as a spec and counts decide it."""
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from contracts.task import Training
-from service.status import warn_of_fit
+from service.status import FEW_STEPS, PRETRAINED, warn_of_fit
+from trainer.dataset import Encoded
+from trainer.methods import METHODS
+from trainer.steps import num_steps
 
 
 @pytest.mark.parametrize(
@@ -32,3 +38,24 @@ def test_a_fit_of_few_steps_is_warned_of(training: Training, num_rows: int, num_
 )
 def test_a_fit_of_many_steps_and_one_without_a_pretraining_are_not(training: Training, num_rows: int) -> None:
     assert warn_of_fit(training, num_rows) == []
+
+
+@given(
+    st.integers(1, 3_000),
+    st.builds(
+        lambda rows, batch, epochs: Training(rows_per_epoch=rows, batch_size=batch, pretrain_epochs=epochs),
+        st.integers(1, 3_000),
+        st.integers(1, 3_000),
+        st.integers(1, FEW_STEPS - 1),
+    ),
+)
+def test_the_steps_told_are_those_that_a_fit_takes(num_rows: int, training: Training) -> None:
+    values, whole = np.zeros(num_rows, np.float32), np.zeros(num_rows, np.int64)
+    rows = Encoded(dense=values[:, None], codes=whole[:, None], u=values, targets=values, windows=whole)
+    taken = num_steps(rows, METHODS[training.method](training).phases[0], training)
+    told = [f"the fit took {taken} steps only"] if taken < FEW_STEPS else []
+    assert [warning.partition(":")[0] for warning in warn_of_fit(training, num_rows)] == told
+
+
+def test_the_methods_that_are_warned_of_are_those_that_begin_with_all_rows() -> None:
+    assert {name for name, plan in METHODS.items() if plan(Training()).phases[0].rows == "all"} == PRETRAINED
