@@ -211,22 +211,40 @@ _CORRECT = text("""
 def record_rejections(
     connection: Connection, task_id: int, rejections: Sequence[Rejection], received_at: datetime
 ) -> None:
-    """Keep refused rows; what PostgreSQL's text cannot hold (NUL, lone surrogates) is escaped."""
-    if rejections:
-        connection.execute(
-            rejected_events.insert(),
-            [
-                {
-                    "task_id": task_id,
-                    "received_at": received_at,
-                    "event_id": None if rejection.event_id is None else _storable(rejection.event_id),
-                    "reason": _storable(rejection.reason),
-                    "payload": _storable(rejection.payload),
-                }
-                for rejection in rejections
-            ],
-        )
+    """Keep refused rows, but none of an event that is erased; what PostgreSQL's text cannot hold is escaped."""
+    event_ids = [None if one.event_id is None else _storable(one.event_id) for one in rejections]
+    erased = _find_erased(connection, task_id, [event_id for event_id in event_ids if event_id is not None])
+    kept = [
+        {
+            "task_id": task_id,
+            "received_at": received_at,
+            "event_id": event_id,
+            "reason": _storable(rejection.reason),
+            "payload": _storable(rejection.payload),
+        }
+        for event_id, rejection in zip(event_ids, rejections, strict=True)
+        if event_id not in erased
+    ]
+    if kept:
+        connection.execute(rejected_events.insert(), kept)
+
+
+def _find_erased(connection: Connection, task_id: int, event_ids: Sequence[str]) -> set[str]:
+    """Which of these are erased; an erasure that comes meanwhile waits for this one, and finds what it keeps."""
+    if not event_ids:
+        return set()
+    rows = connection.execute(_LOOK, {"task_id": task_id, "event_ids": [*event_ids]})
+    return {row.event_id for row in rows if row.erasure_id is not None}
+
+
+# In the order in which erasures lock, so that the two wait for each other but never cross.
+_LOOK = text("""
+    SELECT event_id, erasure_id FROM events
+    WHERE task_id = :task_id AND event_id = ANY(CAST(:event_ids AS text[])) AND revision = 1
+    ORDER BY event_id COLLATE "C" FOR KEY SHARE
+""")
 
 
 def _storable(words: str) -> str:
+    """Without NUL and lone surrogates."""
     return words.encode("utf-8", "backslashreplace").decode().replace("\x00", "\\x00")

@@ -1,5 +1,6 @@
 """Erasure on request: nothing that an event said is left in the store, its id stays taken, the matrix learns of it."""
 
+import json
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
@@ -16,7 +17,7 @@ from contracts.cycles import end_cycle
 from contracts.database import events, rejected_events
 from contracts.erasures import Erased, erase_events, find_seen, list_erasures
 from contracts.errors import Conflict
-from contracts.events import append_events, correct_event
+from contracts.events import Rejection, append_events, correct_event, record_rejections
 from contracts.task import Task
 from tests.integration.drifting import HOUR as HOUR_OF_DRIFT
 from tests.integration.drifting import (
@@ -110,6 +111,21 @@ async def test_an_erased_event_is_not_stored_again_by_any_way(client: httpx.Asyn
     streamed = await client.post("/events", content=lines, headers={"content-type": "application/x-ndjson"})
     assert [result["status"] for result in streamed.json()["results"]] == ["erased", "duplicate", "conflict"]
     assert 'morrow_events_total{outcome="erased"} 4.0' in (await client.get("/metrics")).text
+
+
+async def test_a_faulty_resend_of_an_erased_event_is_not_kept_either(client: httpx.AsyncClient, engine: Engine) -> None:
+    await client.post("/events", json=an_event())
+    await ask(client, "e1")
+    before, faulty, lines = dump(engine), an_event(at="1400 UA on_time"), {"content-type": "application/x-ndjson"}
+    assert (await client.post("/events", json=faulty)).status_code == 422
+    assert (await client.post("/events", json=[faulty])).json()["rejected"] == 1
+    assert (await client.post("/events", params={"atomic": "true"}, json=[faulty])).status_code == 422
+    assert (await client.post("/events", content=httpx_json(faulty), headers=lines)).json()["rejected"] == 1
+    assert (await client.put("/events/e1", json=faulty)).status_code == 422
+    assert dump(engine) == before
+    await client.post("/events", content=json.dumps([faulty, an_event("e\udc00", at="kept")]))
+    with engine.connect() as connection:
+        assert connection.execute(select(rejected_events.c.event_id)).scalars().all() == ["e\\udc00"]
 
 
 def httpx_json(event: dict[str, Any]) -> str:
@@ -292,6 +308,19 @@ def test_whoever_resends_and_corrects_while_an_event_is_erased_stores_nothing_of
         told = list_erasures(connection, schema.task_id)
     assert sum(one.num_events for one in told) == 20
     assert sum(one.num_revisions for one in told) == len(revisions(engine)) - 20
+
+
+def test_a_row_that_is_refused_while_its_event_is_erased_is_not_kept(engine: Engine, schema: Schema) -> None:
+    """The refusal's transaction is open still when the erasure begins."""
+    append(engine, schema, [event("e1")])
+    with ThreadPoolExecutor(1) as pool, engine.connect() as connection:
+        with connection.begin():
+            record_rejections(connection, schema.task_id, [Rejection("e1", "why", "UA")], NOW)
+            erasing = pool.submit(erase, engine, schema, "e1")
+            with pytest.raises(TimeoutError):
+                erasing.result(timeout=0.5)
+        assert erasing.result(timeout=30) == ["erased"]
+    assert "UA" not in dump(engine)
 
 
 def test_erasures_of_crossing_ids_never_lock_each_other(engine: Engine, schema: Schema) -> None:
