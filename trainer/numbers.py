@@ -17,8 +17,8 @@ from trainer.tails import positions_within_tails, robust_centre, sorted_finite, 
 DENSE_LIMIT = 10.0
 # Stretches that hold equally many of a fit's values each. 16 and 64 do about as well on Elec2.
 _NUM_STRETCHES = 32
-# So that no difference of knots overflows.
-_FARTHEST = 1e300
+# So that no difference of knots overflows, and none is so small that a score over it does.
+_FARTHEST, _NEAREST = 1e300, 1e-290
 
 
 @dataclass(frozen=True)
@@ -63,6 +63,7 @@ def _knots(ordered: NDArray[np.float64]) -> tuple[tuple[float, ...], tuple[float
         return (0.0,), (0.0,)
     shares = np.linspace(0, 1, _NUM_STRETCHES + 1)
     values = ordered[positions_within_tails(len(ordered), shares)].clip(-_FARTHEST, _FARTHEST)
+    values[np.abs(values) < _NEAREST] = 0
     knots, which = np.unique(values, return_inverse=True)
     mean_shares = np.bincount(which, shares) / np.bincount(which)
     least = 0.5 / _NUM_STRETCHES

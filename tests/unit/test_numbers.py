@@ -68,6 +68,16 @@ def test_any_values_are_read_within_the_limit_and_in_their_order(column: list[fl
         assert (np.diff(found) >= -1e-12).all()
 
 
+@pytest.mark.parametrize("least", [0.0, 2.3e-308, 1e-290])
+def test_what_lies_between_values_that_hardly_differ_is_finite(least: float) -> None:
+    """Likelihoods that underflow are such values: a score over so small a difference would be infinite."""
+    column = least + np.spacing(least) * np.arange(0, 400, 7)
+    asked = least + np.spacing(least) * np.arange(400)
+    found = places(column, asked)
+    assert np.isfinite(found).all()
+    assert (np.diff(found) >= -1e-12).all()
+
+
 @given(st.floats(allow_nan=False))
 def test_one_absurd_value_moves_no_other_from_its_place(poison: float) -> None:
     column = np.random.default_rng(0).normal(0, 1, 2000)
