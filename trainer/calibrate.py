@@ -30,6 +30,8 @@ from trainer.suspects import counted
 # 0.4 … 4, in even steps of log T; 1 is one of them.
 TEMPERATURES: tuple[float, ...] = tuple(10 ** (k / 25) for k in range(-10, 16))
 LEAST_PROBABILITY = 1e-6
+# The least that an answer's scale can be, whatever the label's unit: less is 0 in 32 bits.
+LEAST_SCALE = float(np.finfo(np.float32).tiny)
 # Rows of distinct target windows below which no temperature is fitted.
 LEAST_ROWS = 200
 # Target windows that a quantile or a temperature is taken from, and that the walk goes back over: the newest.
@@ -40,7 +42,6 @@ STEP = 0.2
 _LATE_STEP = 0.4
 
 _SKETCH = 200
-_LEAST_SCALE = 1e-12
 _ROUNDING = 1e-6
 _ROWS_PER_BLOCK = 8192
 
@@ -55,7 +56,7 @@ def nonconformity(
     """s of every row, `(n,)`; 1 for a class that the fit never saw. `temperature` is the one that the outputs have."""
     if not task.is_classification:
         mean, scale = (output.astype(np.float64) for output in outputs)
-        return np.abs(rows.labels - mean) / np.maximum(scale, _LEAST_SCALE)
+        return np.abs(rows.labels - mean) / np.maximum(scale, LEAST_SCALE)
     truth = class_positions(classes, rows)
     given = untempered(outputs[0], temperature)[np.arange(len(truth)), truth]
     scores: NDArray[np.float64] = 1.0 - np.where(truth < 0, 0.0, given)

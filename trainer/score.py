@@ -18,14 +18,13 @@ from contracts.columns import EventColumns
 from contracts.errors import CycleError
 from contracts.manifest import graph_feed
 from contracts.task import Guard, Task
-from trainer.calibrate import LEAST_PROBABILITY, nonconformity, sketch, tempered_losses
+from trainer.calibrate import LEAST_PROBABILITY, LEAST_SCALE, nonconformity, sketch, tempered_losses
 from trainer.dataset import Encoded, class_positions
 from trainer.graph import raw_categories
 from trainer.methods.naive import naive
 
 # Target windows beyond `guard.min_pairs` that a cycle looks back on, so that one odd window does not stand for a third.
 EXTRA_WINDOWS = 1
-_LEAST_SCALE = 1e-12
 _ROWS_PER_BLOCK = 8192
 
 
@@ -88,7 +87,7 @@ def score(
     if task.is_classification:
         is_wrong = outputs[0].argmax(axis=1) != class_positions(classes, rows)
         return float(errors.mean()), float(is_wrong.mean())
-    scale = np.maximum(outputs[1].astype(np.float64), _LEAST_SCALE)
+    scale = np.maximum(outputs[1].astype(np.float64), LEAST_SCALE)
     nll = 0.5 * math.log(2 * math.pi) + np.log(scale) + 0.5 * (errors / scale) ** 2
     return float(nll.mean()), float(errors.mean())
 

@@ -53,6 +53,13 @@ def test_a_number_misfits_by_its_distance_in_scales() -> None:
     assert found.tolist() == [2.0, 1.0]
 
 
+@pytest.mark.parametrize("unit", [1e-30, 1e-15, 1e15, 1e30])
+def test_the_unit_of_labels_does_not_count(unit: float) -> None:
+    outputs = [np.array([unit, 2 * unit], np.float32), np.array([0.5 * unit, 4 * unit], np.float32)]
+    found = nonconformity(task("regression"), (), outputs, rows([0, 1], [2 * unit, -2 * unit]))
+    np.testing.assert_allclose(found, [2.0, 1.0], rtol=1e-6)
+
+
 def test_a_class_misfits_by_what_its_probability_lacks_and_by_1_where_the_fit_never_saw_it() -> None:
     outputs = [np.array([[0.25, 0.75], [0.25, 0.75], [0.5, 0.5]], np.float32)]
     labelled = rows([0, 1, 2], [0, 1, 2], ("a", "b", "new"))

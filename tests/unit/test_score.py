@@ -65,6 +65,16 @@ def test_regression_costs_the_gaussian_likelihood_and_the_absolute_error() -> No
     assert error == pytest.approx(0.5)
 
 
+@pytest.mark.parametrize("unit", [1e-30, 1e30])
+def test_in_another_unit_the_likelihood_is_shifted_by_its_logarithm(unit: float) -> None:
+    outputs = [np.array([1.0, 2.0], np.float32), np.array([1.0, 2.0], np.float32)]
+    loss, error = score(task("regression"), (), outputs, rows([0, 1], [2.0, 2.0]))
+    scaled = [output * np.float32(unit) for output in outputs]
+    found, found_error = score(task("regression"), (), scaled, rows([0, 1], [2 * unit, 2 * unit]))
+    assert found == pytest.approx(loss + math.log(unit))
+    assert found_error == pytest.approx(error * unit)
+
+
 def test_answers_that_are_not_finite_are_refused() -> None:
     with pytest.raises(CycleError, match="not finite"):
         score(task(), ("a", "b"), [np.array([[np.nan, 1.0]], np.float32)], rows([0], [0], ("a", "b")))
