@@ -31,8 +31,7 @@ from tests.integration.asking import (
     quantiles,
 )
 from tests.integration.serving import service_settings, serving
-from tests.unit.exporting import make_network, make_rows, make_task
-from trainer.artefact import write_artefact
+from tests.unit.exporting import make_network, make_rows, make_task, write
 from trainer.dataset import fit_encoder
 
 pytestmark = pytest.mark.anyio
@@ -194,24 +193,7 @@ async def test_flips_of_a_fitted_network_are_what_single_calls_find(tmp_path: Pa
         network.time.frequency.mul_(30)
         network.head.bias.zero_()
     folder = tmp_path / "models" / "t" / "1"
-    manifest = write_artefact(
-        folder,
-        encoder=encoder,
-        network=network,
-        members=[0, 1],
-        rows=rows,
-        task=task,
-        schema_id=1,
-        horizon=3,
-        ages=[],
-        calibration=Calibration(1.6, []),
-        num_rows=len(rows),
-        rows_digest=rows.digest,
-        read_at=cutoff,
-        seeds=[0, 1],
-        device="cpu",
-        git_sha="0" * 40,
-    )
+    manifest = write(folder, task, encoder, network, horizon=3)
     write_current(folder.parent, Current("1", manifest.valid_until))
     num_flips = 0
     async with serving(service_settings(DEAD_DATABASE, tmp_path)) as client:

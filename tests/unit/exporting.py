@@ -1,16 +1,17 @@
 """Small tasks, rows and cohorts to export, and the law that a graph answers as the cohort does."""
 
+from pathlib import Path
+
 import numpy as np
 import onnx
 import torch
 from numpy.typing import NDArray
 
+from contracts.calibration import Calibration
 from contracts.columns import NEVER, EventColumns
-from contracts.manifest import (
-    graph_feed,
-)
+from contracts.manifest import Manifest, graph_feed
 from contracts.task import Feature, Target, Task, Training
-from trainer.artefact import torch_answers
+from trainer.artefact import torch_answers, write_artefact
 from trainer.dataset import Encoder
 from trainer.export import build_graph
 from trainer.graph import open_graph, raw_categories
@@ -21,6 +22,7 @@ CUTOFF = 16_000 * DAY
 NUMBERS = (Feature(name="x", kind="number"), Feature(name="y", kind="number", optional=True))
 CATEGORIES = (Feature(name="carrier", kind="category"), Feature(name="origin", kind="category", optional=True))
 TRAINING = Training(width=16, trelu_width=4, time_width=5, time_linear=2, embedding=3)
+TEMPERATURE = 1.7
 
 
 def make_task(
@@ -69,6 +71,29 @@ def make_network(
         for parameter in network.parameters():
             parameter.add_(torch.randn(parameter.shape, generator=generator), alpha=0.2)
     return network
+
+
+def write(folder: Path, task: Task, encoder: Encoder, network: CohortNetwork, *, horizon: int = 2) -> Manifest:
+    """The artefact of a cohort's first two members, as if fitted on 900 rows."""
+    rows = make_rows(task, 900)
+    return write_artefact(
+        folder,
+        encoder=encoder,
+        network=network,
+        members=[0, 1],
+        rows=rows,
+        task=task,
+        schema_id=1,
+        horizon=horizon,
+        ages=[],
+        calibration=Calibration(TEMPERATURE if task.is_classification else 1.0, []),
+        num_rows=len(rows),
+        rows_digest=rows.digest,
+        read_at=encoder.cutoff,
+        seeds=[0, 1],
+        device="cpu",
+        git_sha="0" * 40,
+    )
 
 
 def graph_answers(graph: onnx.ModelProto, task: Task, rows: EventColumns) -> NDArray[np.float64]:

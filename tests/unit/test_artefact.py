@@ -9,7 +9,6 @@ import onnx
 import pytest
 import torch
 
-from contracts.calibration import Calibration
 from contracts.errors import ArtefactRefused
 from contracts.manifest import (
     GRAPH_FILE,
@@ -22,22 +21,13 @@ from contracts.manifest import (
     read_manifest,
 )
 from contracts.task import Task, Training
-from tests.unit.exporting import (
-    CUTOFF,
-    DAY,
-    TRAINING,
-    make_network,
-    make_rows,
-    make_task,
-)
-from trainer.artefact import torch_answers, write_artefact
+from tests.unit.exporting import CUTOFF, DAY, TRAINING, make_network, make_rows, make_task, write
+from trainer.artefact import torch_answers
 from trainer.dataset import Encoder, fit_encoder
 from trainer.export import build_graph, build_rate_graph
 from trainer.graph import raw_categories, verify_artefact
 from trainer.labels import label_bounds
 from trainer.network import CohortNetwork
-
-TEMPERATURE = 1.7
 
 
 @dataclass(frozen=True)
@@ -57,28 +47,6 @@ def written(request: pytest.FixtureRequest, tmp_path: Path) -> Written:
     encoder = fit_encoder(task, make_rows(task, 900), CUTOFF)
     network = make_network(encoder, task.training, 2)
     return Written(tmp_path / "artefact", write(tmp_path / "artefact", task, encoder, network), task, encoder, network)
-
-
-def write(folder: Path, task: Task, encoder: Encoder, network: CohortNetwork) -> Manifest:
-    rows = make_rows(task, 900)
-    return write_artefact(
-        folder,
-        encoder=encoder,
-        network=network,
-        members=[0, 1],
-        rows=rows,
-        task=task,
-        schema_id=1,
-        horizon=2,
-        ages=[],
-        calibration=Calibration(TEMPERATURE if task.is_classification else 1.0, []),
-        num_rows=len(rows),
-        rows_digest=rows.digest,
-        read_at=CUTOFF,
-        seeds=[0, 1],
-        device="cpu",
-        git_sha="0" * 40,
-    )
 
 
 def test_a_written_artefact_is_verified_and_answers(written: Written) -> None:
