@@ -99,10 +99,11 @@ def import_events(url: str, task_name: str, file: Path, format: Format, folder: 
                     place.unlink()
                 raise
     place.unlink()
+    shown = (*OUTCOMES, ERASED) if ERASED in mark.counts else OUTCOMES
     return Imported(
         num_rows=mark.num_rows,
         num_before=first.num_rows,
-        counts={outcome: mark.counts.get(outcome, 0) for outcome in (*OUTCOMES, *({ERASED} & mark.counts.keys()))},
+        counts={outcome: mark.counts.get(outcome, 0) for outcome in shown},
         seconds=time.monotonic() - began,
         rejects=rejects if mark.rejects_bytes else None,
         faults=tuple(faults),

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 import msgspec
 from fastapi import APIRouter, Depends, Path, Query
@@ -38,7 +38,7 @@ Status = Literal["created", "duplicate", "conflict", "rejected", "erased"]
 Counts = Mapping[Status, int]
 # The schemas whose rows a request may hold, read inside its transaction.
 Find = Callable[[Connection], Sequence[Schema]]
-STATUSES: tuple[Status, ...] = ("created", "duplicate", "conflict", "rejected", "erased")
+STATUSES: tuple[Status, ...] = get_args(Status)
 MAX_RESULTS = 1000
 
 

@@ -24,7 +24,7 @@ from service.store import Store
 
 MAX_GROUP = 500
 
-
+# The id of a body's event, "" where none is taken, and what became of it.
 _Found = tuple[str, Outcome | Refusal | Exception | None]
 
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from itertools import combinations
 from typing import Any
 
-from contracts.task import Calendar, LabelForm, RegressionLoss, Task, Training
+from contracts.task import Calendar, LabelForm, NumberForm, RegressionLoss, Task, Training
 
 Space = Mapping[str, Sequence[Any]]
 
@@ -19,13 +19,14 @@ UNORDERED = frozenset({"calendar"})
 FORMS = ("number_form", "label_form")
 _CALENDARS: tuple[Calendar, ...] = ("day", "week", "year")
 _LOSSES: tuple[RegressionLoss, ...] = ("gaussian", "absolute")
-_FORMS: tuple[LabelForm, ...] = ("plain", "log")
+_LABEL_FORMS: tuple[LabelForm, ...] = ("plain", "log")
+_NUMBER_FORMS: tuple[NumberForm, ...] = ("plain", "quantile")
 
 NETWORK: Space = {
     "history": (4, 12, 26, None),
     "regression_loss": _LOSSES,
-    "label_form": _FORMS,
-    "number_form": ("plain", "quantile"),
+    "label_form": _LABEL_FORMS,
+    "number_form": _NUMBER_FORMS,
     "width": (16, 32, 64, 128),
     "num_layers": (1, 2, 3),
     "num_trelu": (0, 1, None),
@@ -48,7 +49,7 @@ NETWORK: Space = {
 BOOSTING: Space = {
     "history": (4, 12, 26, None),
     "regression_loss": _LOSSES,
-    "label_form": _FORMS,
+    "label_form": _LABEL_FORMS,
     "boosting.learning_rate": (0.02, 0.05, 0.1, 0.2),
     "boosting.num_leaves": (7, 15, 31, 63, 127),
     "boosting.min_rows": (5, 20, 50, 100, 300),
