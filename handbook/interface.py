@@ -61,8 +61,7 @@ def _operation(verb: str, path: str, told: Mapping[str, Any]) -> str:
 
 def _answer(status: str, response: Mapping[str, Any]) -> tuple[str, str, str]:
     bodies = [kind_of(content["schema"]) for content in response.get("content", {}).values() if content.get("schema")]
-    description = response["description"]
-    return code(status), "done" if description == "Successful Response" else description, ", or ".join(bodies)
+    return code(status), response["description"], ", or ".join(bodies)
 
 
 def _shape(shape: Mapping[str, Any]) -> str:

@@ -25,7 +25,9 @@ def cycles_router(store: Store, settings: ServiceSettings) -> APIRouter:
     """The routes below /tasks/{task}/cycles."""
     router = APIRouter(tags=["tasks"], dependencies=[Depends(takes_only())])
 
-    @router.post("/tasks/{task}/cycles", summary="Retrain now", status_code=202)
+    @router.post(
+        "/tasks/{task}/cycles", summary="Retrain now", status_code=202, response_description="The cycle, which waits"
+    )
     async def post_cycle(name: TaskInPath, request: Request) -> JSONResponse:
         """Ask for a retraining as of the newest window boundary, or of the one at or before `as_of`."""
         now = datetime.now(UTC)
@@ -40,7 +42,7 @@ def cycles_router(store: Store, settings: ServiceSettings) -> APIRouter:
 
         return JSONResponse(describe_cycle(await store.run(ask)), 202)
 
-    @router.get("/tasks/{task}/cycles", summary="History of retrainings")
+    @router.get("/tasks/{task}/cycles", summary="History of retrainings", response_description="The cycles")
     async def get_cycles(name: TaskInPath) -> JSONResponse:
         """Newest cutoff and attempt first; at most 1000."""
         cycles = await store.run(lambda connection: list_cycles(connection, find_task(connection, name).task_id))

@@ -27,7 +27,7 @@ def erasures_router(store: Store, settings: ServiceSettings) -> APIRouter:
     """The routes of /tasks/{task}/erasures."""
     router = APIRouter(tags=["tasks"], dependencies=[Depends(takes_only())])
 
-    @router.post("/tasks/{task}/erasures", summary="Erase events")
+    @router.post("/tasks/{task}/erasures", summary="Erase events", response_description="What was erased")
     async def post_erasure(name: TaskInPath, request: Request) -> JSONResponse:
         """Erase all revisions of these events, and what was kept of refused rows with their ids. It cannot be undone.
 
@@ -51,7 +51,7 @@ def erasures_router(store: Store, settings: ServiceSettings) -> APIRouter:
 
         return JSONResponse(await store.run(erase))
 
-    @router.get("/tasks/{task}/erasures", summary="History of erasures")
+    @router.get("/tasks/{task}/erasures", summary="History of erasures", response_description="The erasures")
     async def get_erasures(name: TaskInPath) -> JSONResponse:
         """Newest first; at most 1000. No id is told."""
         rows = await store.run(lambda connection: list_erasures(connection, find_task(connection, name).task_id))

@@ -12,12 +12,12 @@ def health_router(follower: Follower, metrics: Metrics) -> APIRouter:
     """The routes /livez, /readyz and /metrics."""
     router = APIRouter(tags=["health"])
 
-    @router.get("/livez", summary="Alive")
+    @router.get("/livez", summary="Alive", response_description="It is alive")
     async def get_livez() -> JSONResponse:
         """200 while the event loop turns; says nothing of stores or models."""
         return JSONResponse({"status": "ok"})
 
-    @router.get("/readyz", summary="Ready", responses={503: {"description": "not ready"}})
+    @router.get("/readyz", summary="Ready", response_description="ready", responses={503: {"description": "not ready"}})
     async def get_readyz() -> JSONResponse:
         """200 where every task with a champion has a version that answers here, and where there is a model or, as on
         a fresh deployment, the database answers, so that events can be taken. Stores that are down do not matter to a

@@ -33,7 +33,7 @@ def releases_router(store: Store, client: httpx.Client | None, settings: Service
     """The routes below /tasks/{task} that show, roll back and override; `client` speaks to the registry."""
     router = APIRouter(tags=["tasks"], dependencies=[Depends(takes_only())])
 
-    @router.get("/tasks/{task}/releases", summary="History of releases")
+    @router.get("/tasks/{task}/releases", summary="History of releases", response_description="The releases")
     async def get_releases(name: TaskInPath) -> JSONResponse:
         """Newest first; at most 1000."""
         rows = await store.run(
@@ -44,6 +44,7 @@ def releases_router(store: Store, client: httpx.Client | None, settings: Service
     @router.post(
         "/tasks/{task}/rollback",
         summary="Roll back",
+        response_description="The version that answers from now on",
         responses={409: {"description": "It is the champion already, or a cycle is releasing"}},
     )
     async def post_rollback(name: TaskInPath, request: Request) -> JSONResponse:
@@ -63,6 +64,7 @@ def releases_router(store: Store, client: httpx.Client | None, settings: Service
     @router.post(
         "/tasks/{task}/override",
         summary="Overrule a verdict",
+        response_description="The bound that holds from now on",
         responses={
             202: {"description": "The held cutoff is tried once more and released in spite of its verdict"},
             409: {"description": "The cycle is not held, or by a gate, or a newer cutoff is released"},

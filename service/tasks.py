@@ -57,6 +57,7 @@ def tasks_router(store: Store, follower: Follower, siblings: Siblings, settings:
         "/tasks/{task}",
         summary="Define a task",
         status_code=200,
+        response_description="The task as it stands; `changed` says whether this made it so",
         responses={201: {"description": "There was no such task before"}},
     )
     async def put_task(name: TaskInPath, request: Request) -> JSONResponse:
@@ -72,7 +73,7 @@ def tasks_router(store: Store, follower: Follower, siblings: Siblings, settings:
         document = {**_describe(schema), "changed": written, "warnings": warn(task, cycle_limit)}
         return JSONResponse(document, 201 if written and schema.revision == 1 else 200)
 
-    @router.get("/tasks", summary="List the tasks")
+    @router.get("/tasks", summary="List the tasks", response_description="The tasks, by name")
     async def get_tasks() -> JSONResponse:
         """Every task with its newest revision, what answers for it and how it stands."""
         forecasters, now = follower.forecasters, datetime.now(UTC)
@@ -90,7 +91,7 @@ def tasks_router(store: Store, follower: Follower, siblings: Siblings, settings:
             }
         )
 
-    @router.get("/tasks/{task}", summary="Status of a task")
+    @router.get("/tasks/{task}", summary="Status of a task", response_description="How the task stands")
     async def get_task(name: TaskInPath) -> JSONResponse:
         """Spec, events, the champion with its expected and realised errors by age, why it may not answer, last cycles,
         next cycle, and what to be warned of."""
@@ -118,7 +119,9 @@ def tasks_router(store: Store, follower: Follower, siblings: Siblings, settings:
             }
         )
 
-    @router.get("/tasks/{task}/models/{version}", summary="What a version promises")
+    @router.get(
+        "/tasks/{task}/models/{version}", summary="What a version promises", response_description="Its manifest"
+    )
     async def get_model(name: TaskInPath, version: str) -> JSONResponse:
         """The manifest, without its probe, of the version that answers here."""
         forecaster = follower.forecasters.get(name)

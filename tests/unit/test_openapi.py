@@ -50,6 +50,12 @@ def test_every_success_and_every_body_has_a_shape(document: dict[str, Any]) -> N
             assert content["schema"], (verb, path)
 
 
+def test_every_success_is_told_in_words_of_its_own(document: dict[str, Any]) -> None:
+    told = [one["description"] for *_, operation in operations(document) for one in operation["responses"].values()]
+    assert all(told)
+    assert "Successful Response" not in told  # what the framework says where nobody says anything
+
+
 def test_every_refusal_is_a_problem_and_says_when_to_come_back(document: dict[str, Any]) -> None:
     for verb, path, operation in operations(document):
         for status, response in operation["responses"].items():
