@@ -60,9 +60,6 @@ class Spent:
     def ratio(self) -> float:
         return self.cycle / self.fit
 
-    def __str__(self) -> str:
-        return ", ".join(f"{name} {seconds:.2f}" for name, seconds in self.steps.items())
-
 
 def main(arguments: list[str]) -> None:
     """Parse the arguments, measure, print."""
@@ -147,8 +144,9 @@ def _measure(
     state = run_cycle(engine, registry, cycle, settings=settings, now=lambda: datetime.now(UTC), report=follow)
     moments.append(("end", clock()))
     spent = Spent(fit_seconds, {name: later - at for (name, at), (_, later) in pairwise(moments)})
+    steps = ", ".join(f"{name} {seconds:.2f}" for name, seconds in spent.steps.items())
     console.print(
-        f"week {week}: fit {spent.fit:.2f} s, cycle {spent.cycle:.2f} s, {state}: {spent}",
+        f"week {week}: fit {spent.fit:.2f} s, cycle {spent.cycle:.2f} s, {state}: {steps}",
         highlight=False,
         soft_wrap=True,
     )
