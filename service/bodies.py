@@ -9,13 +9,12 @@ import re
 from collections import Counter
 from typing import Any
 
+import numpy as np
 from starlette.exceptions import HTTPException
 
 from service.literals import NumberLiteral
 
 _SPACE = re.compile(r"[ \t\n\r]*")
-# Possessive, and glad of a string without an end, so that no body makes it look at a byte twice.
-_STRING = re.compile(rb'"(?:[^"\\]++|\\.?)*+"?', re.DOTALL)
 
 
 class JsonObject(dict[str, Any]):
@@ -42,8 +41,20 @@ def limit_values(body: bytes, max_values: int) -> None:
 
     Decoded, a value of two bytes takes a hundred: without this a body within its limit could fill the memory.
     """
-    if body.count(b",") > max_values and _STRING.sub(b"", body).count(b",") > max_values:
+    if body.count(b",") > max_values and _count_commas(body) > max_values:
         raise HTTPException(413, f"The body holds more than {max_values} values.")
+
+
+def _count_commas(body: bytes) -> int:
+    """Those that part values: an even number of quotation marks stands before them.
+
+    In whole columns, so that a large body holds up no other request.
+    """
+    if b"\\" in body:
+        body = body.replace(b"\\\\", b"").replace(b'\\"', b"")
+    characters = np.frombuffer(body, np.uint8)
+    is_in_text = np.logical_xor.accumulate(characters == ord('"'))
+    return int(np.count_nonzero((characters == ord(",")) & ~is_in_text))
 
 
 def decode_text(body: bytes) -> str:

@@ -77,11 +77,11 @@ class RowRules:
 
         Raises HTTPException: 400 where the body is not JSON at all, 413 for more than `max_rows` or their values.
         """
+        self._limit_values(body, max_rows)
         batch = self.events.accept_body(body)
         if batch is not None:
             _limit_rows(len(batch), max_rows)
             return batch
-        self._limit_values(body, max_rows)
         rows = decode_rows(decode_text(body))
         _limit_rows(len(rows), max_rows)
         return [self._judge_event(value, payload) for value, payload in rows]

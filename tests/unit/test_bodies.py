@@ -2,6 +2,7 @@
 
 import json
 import time
+import tracemalloc
 from contextlib import suppress
 from typing import Any
 
@@ -138,6 +139,27 @@ def test_commas_inside_of_texts_are_no_values() -> None:
     limit_values(json.dumps(["," * 100] * 3).encode(), 2)
     with pytest.raises(HTTPException):
         limit_values(json.dumps(["," * 100] * 4).encode(), 2)
+
+
+def test_a_body_of_far_too_many_sound_events_is_refused_undecoded() -> None:
+    event = {"event_id": "e1", "at": AT, "features": {"distance": 1, "carrier": "UA"}, "label": "late"}
+    body = json.dumps([event] * 50_000).encode()
+    tracemalloc.start()
+    with pytest.raises(HTTPException) as caught:
+        RULES.read_events(body, 10)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert caught.value.status_code == 413
+    assert peak < 4 * len(body)
+
+
+@given(st.lists(st.text(alphabet=',"\\aé'), max_size=8))
+def test_only_commas_that_part_values_are_counted(texts: list[str]) -> None:
+    body = json.dumps(texts, ensure_ascii=False).encode()
+    limit_values(body, max(0, len(texts) - 1))
+    if len(texts) > 1:
+        with pytest.raises(HTTPException):
+            limit_values(body, len(texts) - 2)
 
 
 @pytest.mark.parametrize("body", [b'"' + b'\\"' * 2**20 + b",,", b"\\" * 2**20 + b",,", b'"\\,,' * 2**18])
