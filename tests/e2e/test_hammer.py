@@ -19,13 +19,13 @@ from tests.conftest import free_port, wait_until_healthy
 from tests.e2e.hammering import NUM_VERSIONS, ROW, Deployment, Reply, hammer, judge
 from tests.e2e.processes import impatient_environment, process
 from tests.integration.releasing import define
+from tests.integration.serving import DEAD_DATABASE, DEAD_REGISTRY
 
 SECONDS, MOST_SECONDS = 15.0, 120.0
 NUM_WORKERS, CLIENTS_PER_WORKER = 2, 2
 LEAST_REPLIES = 30
 # The poll is 0.2 s; the rest is for a machine with other work.
 LONGEST_CHANGE_SECONDS = 5.0
-NOWHERE = "postgresql+psycopg://nobody@127.0.0.1:9/morrow"
 
 
 def test_nothing_is_answered_outside_the_bounds_of_the_version_that_answers(
@@ -76,7 +76,7 @@ def test_nothing_is_answered_outside_the_bounds_of_the_version_that_answers(
     assert len({state.version for state in changes}) == NUM_VERSIONS
     assert slowest <= LONGEST_CHANGE_SECONDS
 
-    nowhere = {"MORROW_DATABASE_URL": NOWHERE, "MORROW_MLFLOW_URL": "http://127.0.0.1:9"}
+    nowhere = {"MORROW_DATABASE_URL": DEAD_DATABASE, "MORROW_MLFLOW_URL": DEAD_REGISTRY}
     with running([environment | nowhere for environment in environments], log):
         assert [ask(url, task) for url in urls] == expired
         for found in expired:

@@ -12,9 +12,8 @@ from contracts.clock import format_moment
 from contracts.releases import Overlay
 from service.copies import Current, write_current
 from tests.integration.artefacts import CUTOFF, WEEK, write_version
-from tests.integration.serving import service_settings, serving
+from tests.integration.serving import DEAD_DATABASE, service_settings, serving
 
-DEAD_DATABASE = "postgresql+psycopg://nobody@127.0.0.1:9/morrow"
 SECOND, VALID_UNTIL = 1_000_000, CUTOFF + 2 * WEEK
 REGRESSION = {"target": {"name": "delay", "kind": "regression"}}
 OPEN = Overlay(VALID_UNTIL, None)

@@ -14,9 +14,9 @@ from contracts.database import make_engine
 from service.follower import Follower
 from service.metrics import Metrics
 from service.store import Store
-from tests.integration.following import DEAD, MakeFollower
+from tests.integration.following import MakeFollower
 from tests.integration.releasing import define
-from tests.integration.serving import TASK, service_settings, serving
+from tests.integration.serving import DEAD_DATABASE, DEAD_REGISTRY, TASK, service_settings, serving
 from trainer.registry import Registry
 
 
@@ -58,10 +58,10 @@ def make_follower(engine: Engine, mlflow_url: str, tmp_path: Path) -> Iterator[M
     with ExitStack() as opened:
 
         def make(*, offline: bool = False, registry: str = mlflow_url) -> Follower:
-            url = "http://127.0.0.1:9" if offline else registry
-            store = Store(make_engine(DEAD) if offline else engine, places=2, seconds=5)
+            url = DEAD_REGISTRY if offline else registry
+            store = Store(make_engine(DEAD_DATABASE) if offline else engine, places=2, seconds=5)
             opened.callback(store.close)
-            follower = Follower(service_settings(DEAD, tmp_path / "home", mlflow_url=url), store, Metrics())
+            follower = Follower(service_settings(DEAD_DATABASE, tmp_path / "home", mlflow_url=url), store, Metrics())
             opened.callback(follower.close)
             follower.restore()
             return follower

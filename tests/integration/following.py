@@ -7,8 +7,6 @@ from service.follower import Follower
 from service.structs import Row
 from tests.integration.artefacts import CUTOFF
 
-DEAD = "postgresql+psycopg://nobody@127.0.0.1:9/morrow"
-
 ROW = Row(CUTOFF, (1400.0, 3.5), ("UA",))
 
 MakeFollower = Callable[..., Follower]

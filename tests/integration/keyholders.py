@@ -8,7 +8,6 @@ from sqlalchemy import Engine
 from contracts.keys import Scope, add_key
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
-DEAD = "postgresql+psycopg://nobody@127.0.0.1:1/none"
 
 
 def make_key(engine: Engine, *scopes: Scope, name: str = "one", rate: float | None = None) -> str:

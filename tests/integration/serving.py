@@ -21,6 +21,9 @@ TASK: dict[str, Any] = {
     "label_delay": "PT6H",
     "schedule": "manual",
 }
+# Where nothing answers.
+DEAD_DATABASE = "postgresql+psycopg://nobody@127.0.0.1:9/morrow"
+DEAD_REGISTRY = "http://127.0.0.1:9"
 
 
 def an_event(event_id: str = "e1", **changes: Any) -> dict[str, Any]:

@@ -9,10 +9,9 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from service.ingest import STATUSES
-from tests.integration.serving import an_event, service_settings, serving
+from tests.integration.serving import DEAD_DATABASE, an_event, service_settings, serving
 
 RULES = Path(__file__).parents[2] / "docker" / "prometheus-rules.yml"
-NOWHERE = "postgresql+psycopg://127.0.0.1:9/nowhere"
 REFUSED_WHILE_THE_DATABASE_IS_DOWN = 503
 
 
@@ -40,7 +39,7 @@ def test_no_alert_knows_how_long_a_window_is() -> None:
 
 @pytest.mark.anyio
 async def test_every_metric_and_label_of_an_alert_is_exported(tmp_path: Path) -> None:
-    async with serving(service_settings(NOWHERE, tmp_path, database_seconds=1, allow_anonymous=True)) as client:
+    async with serving(service_settings(DEAD_DATABASE, tmp_path, database_seconds=1, allow_anonymous=True)) as client:
         answer = await client.post("/events", params={"task": "demand"}, json=an_event())
         assert answer.status_code == REFUSED_WHILE_THE_DATABASE_IS_DOWN
         exported = (await client.get("/metrics")).raise_for_status().text

@@ -15,11 +15,9 @@ from contracts.events import correct_event
 from contracts.releases import list_releases
 from tests.integration.drifting import Story, claim, cutoff_after, define, drifting_events, drifting_task, now, settings
 from tests.integration.living import append, live, moment
-from tests.integration.serving import service_settings, serving
+from tests.integration.serving import DEAD_DATABASE, DEAD_REGISTRY, service_settings, serving
 from trainer.cycle import run_cycle
 from trainer.registry import Registry
-
-NOWHERE = "postgresql+psycopg://nobody@127.0.0.1:9/morrow"
 
 pytestmark = pytest.mark.anyio
 
@@ -74,7 +72,7 @@ async def test_a_closed_horizon_is_obeyed_within_seconds_and_after_an_offline_re
     assert refused.json()["valid_until"] == "2026-01-01T09:00:00Z"
     assert (await ask(online, schema, 8.5)).status_code == 200
 
-    offline = service_settings(NOWHERE, tmp_path, mlflow_url="http://127.0.0.1:9")
+    offline = service_settings(DEAD_DATABASE, tmp_path, mlflow_url=DEAD_REGISTRY)
     async with serving(offline) as client:
         assert (await ask(client, schema, 9.5)).status_code == 422
         assert (await ask(client, schema, 8.5)).json()["version"] == before.json()["version"]

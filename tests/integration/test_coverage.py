@@ -12,7 +12,6 @@ from contracts.releases import Overlay
 from service.copies import CURRENT_FILE
 from tests.integration.artefacts import CUTOFF, WEEK
 from tests.integration.asking import (
-    DEAD_DATABASE,
     REGRESSION,
     VALID_UNTIL,
     ask,
@@ -21,7 +20,7 @@ from tests.integration.asking import (
     placed,
     quantiles,
 )
-from tests.integration.serving import service_settings, serving
+from tests.integration.serving import DEAD_DATABASE, service_settings, serving
 
 pytestmark = pytest.mark.anyio
 

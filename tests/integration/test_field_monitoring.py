@@ -22,14 +22,13 @@ from service.copies import Current, write_current
 from tests.integration.drifting import Story, add_windows, claim, cutoff_after, define, drifting_task, settings
 from tests.integration.living import moment
 from tests.integration.releasing import wait_for
-from tests.integration.serving import service_settings, serving
+from tests.integration.serving import DEAD_DATABASE, service_settings, serving
 from trainer.candidates import candidate_folder
 from trainer.cycle import run_cycle
 from trainer.registry import Registry
 
 pytestmark = pytest.mark.anyio
 
-DEAD_DATABASE = "postgresql+psycopg://nobody@127.0.0.1:9/morrow"
 NUM_WINDOWS = 11
 GAP = 4
 ROW = {"x": "0.3", "kind": "a"}

@@ -18,7 +18,6 @@ from contracts.releases import Overlay
 from service.copies import Current, write_current
 from tests.integration.artefacts import CUTOFF, PER_SECOND, WEEK, write_version
 from tests.integration.asking import (
-    DEAD_DATABASE,
     REGRESSION,
     ROW,
     SECOND,
@@ -30,7 +29,7 @@ from tests.integration.asking import (
     placed,
     quantiles,
 )
-from tests.integration.serving import service_settings, serving
+from tests.integration.serving import DEAD_DATABASE, service_settings, serving
 from tests.unit.exporting import make_network, make_rows, make_task, write
 from trainer.dataset import fit_encoder
 

@@ -12,8 +12,8 @@ from sqlalchemy import Engine, QueuePool, event, text
 from contracts.keys import revoke_key
 from service.keyring import FILE, Keyring, Throttled, Unauthenticated
 from service.store import Store
-from tests.integration.keyholders import DEAD, NOW, make_key, problem, sent
-from tests.integration.serving import service_settings, serving
+from tests.integration.keyholders import NOW, make_key, problem, sent
+from tests.integration.serving import DEAD_DATABASE, service_settings, serving
 
 pytestmark = pytest.mark.anyio
 
@@ -45,7 +45,7 @@ async def test_keys_are_remembered_without_a_database(database_url: str, tmp_pat
     remembered = tmp_path / FILE
     assert remembered.stat().st_mode & 0o077 == 0
     assert key not in remembered.read_text()
-    async with serving(service_settings(DEAD, tmp_path)) as client:
+    async with serving(service_settings(DEAD_DATABASE, tmp_path)) as client:
         assert problem(await client.get("/predict", headers=sent(key))) == (404, "not-found")
         assert problem(await client.get("/predict")) == (401, "unauthenticated")
 
@@ -97,7 +97,7 @@ async def test_strangers_who_come_together_wait_for_one_look(engine: Engine, tmp
 @pytest.mark.parametrize("content", [b"", b"[", b'{"a": 1}', b"\xff"])
 async def test_a_damaged_memory_lets_nobody_in(tmp_path: Path, content: bytes) -> None:
     (tmp_path / FILE).write_bytes(content)
-    async with serving(service_settings(DEAD, tmp_path, host="0.0.0.0")) as client:
+    async with serving(service_settings(DEAD_DATABASE, tmp_path, host="0.0.0.0")) as client:
         assert problem(await client.get("/tasks")) == (503, "unavailable")
         assert problem(await client.get("/tasks", headers=sent("morrow-abc-def"))) == (503, "unavailable")
 

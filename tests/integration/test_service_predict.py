@@ -12,12 +12,10 @@ import pytest
 
 from contracts.clock import format_moment
 from tests.integration.artefacts import CUTOFF, TRAINED_FROM, WEEK, place_version
-from tests.integration.serving import service_settings, serving
+from tests.integration.serving import DEAD_DATABASE, DEAD_REGISTRY, service_settings, serving
 
 pytestmark = pytest.mark.anyio
 
-DEAD_DATABASE = "postgresql+psycopg://nobody@127.0.0.1:9/morrow"
-DEAD_REGISTRY = "http://127.0.0.1:9"
 VALID_UNTIL = CUTOFF + 2 * WEEK
 ROW: dict[str, Any] = {"distance": 1400, "carrier": "UA", "wind": 3.5}
 

@@ -16,7 +16,6 @@ from service.app import make_app
 from tests.conftest import free_port, stop, wait_until_healthy
 from tests.integration import serving
 from tests.integration.artefacts import CUTOFF, WEEK, place_version
-from tests.integration.asking import DEAD_DATABASE
 
 QUERY = {"at": "2026-02-01T00:00:00Z", "distance": "1400", "carrier": "UA"}
 
@@ -54,7 +53,7 @@ def test_a_process_ends_on_sigterm_and_answers_the_same_after_kill_9_and_a_resta
         assert (first.status_code, first.json()["version"]) == (200, "3")
         process.send_signal(signal.SIGKILL)
         process.wait(10)
-    with running(tmp_path, "postgresql+psycopg://nobody@127.0.0.1:9/morrow") as (process, url):
+    with running(tmp_path, serving.DEAD_DATABASE) as (process, url):
         again = httpx.get(f"{url}/predict", params=QUERY)
         assert again.json() == first.json()
         refused = httpx.get(f"{url}/predict", params={**QUERY, "at": "2026-02-05T00:00:00.000001Z"})
@@ -87,7 +86,7 @@ async def test_the_collector_works_once_the_app_has_started(tmp_path: Path) -> N
     """It rests while imports make what stays; left at rest, every cycle of objects would stay for ever."""
     gc.disable()
     try:
-        async with serving.running(make_app(serving.service_settings(DEAD_DATABASE, tmp_path))):
+        async with serving.running(make_app(serving.service_settings(serving.DEAD_DATABASE, tmp_path))):
             assert gc.isenabled()
     finally:
         gc.enable()

@@ -17,8 +17,8 @@ from contracts.keys import Scope as KeyScope
 from service.app import App, make_app
 from service.keyring import FILE
 from tests.integration.artefacts import CUTOFF, WEEK, place_version
-from tests.integration.serving import long_way, running, service_settings
-from tests.integration.test_service_predict import DEAD_DATABASE, ROW, VALID_UNTIL
+from tests.integration.serving import DEAD_DATABASE, long_way, running, service_settings
+from tests.integration.test_service_predict import ROW, VALID_UNTIL
 
 pytestmark = pytest.mark.anyio
 

@@ -21,9 +21,8 @@ from service.siblings import Beat, Following, Siblings, describe, list_behind, r
 from service.store import Store
 from tests.integration.artefacts import CUTOFF, WEEK, move_alias, publish, write_version
 from tests.integration.releasing import define
-from tests.integration.serving import service_settings
+from tests.integration.serving import DEAD_DATABASE, service_settings
 
-NOWHERE = "postgresql+psycopg://nobody@127.0.0.1:9/morrow"
 PATIENCE = 5.0
 BOUND = CUTOFF + WEEK
 
@@ -33,12 +32,12 @@ class Home:
 
     def __init__(self, folder: Path, mlflow_url: str = "http://127.0.0.1:9", engine: Engine | None = None) -> None:
         self.folder = folder
-        self.settings = service_settings(NOWHERE, folder, mlflow_url=mlflow_url, stale_seconds=PATIENCE)
+        self.settings = service_settings(DEAD_DATABASE, folder, mlflow_url=mlflow_url, stale_seconds=PATIENCE)
         self.opened = ExitStack()
         self._engine = engine
 
     def follower(self) -> tuple[Follower, Metrics]:
-        store = Store(self._engine or make_engine(NOWHERE), places=4, seconds=5)
+        store = Store(self._engine or make_engine(DEAD_DATABASE), places=4, seconds=5)
         metrics = Metrics()
         follower = Follower(self.settings, store, metrics)
         if self._engine is None:
