@@ -11,8 +11,7 @@ from cli.facts import print_json
 from cli.imports import batches
 from cli.remote import ask, open_api
 from contracts.errors import Fault, InvalidInput
-
-IDS_PER_REQUEST = 1000
+from service.fields import MAX_IDS
 
 
 def read_ids(event_ids: Sequence[str], file: Path | None) -> list[str]:
@@ -38,7 +37,7 @@ def erase(url: str, task: str, event_ids: Sequence[str], reason: str, actor: str
     with open_api(url) as api:
         answers = [
             ask(api, "POST", f"/tasks/{task}/erasures", json={"event_ids": batch, **given})
-            for batch in batches(event_ids, IDS_PER_REQUEST)
+            for batch in batches(event_ids, MAX_IDS)
         ]
     facts = _sum(answers)
     if as_json:

@@ -8,8 +8,7 @@ horizon of a version.
 import msgspec
 
 from contracts.task import Task
-from service.erasures import MAX_IDS
-from service.fields import MAX_ACTOR, MAX_REASON
+from service.fields import MAX_ACTOR, MAX_IDS, MAX_REASON
 from service.flips import NUM_MOMENTS
 from service.ingest import CorrectionResult, IngestResult
 from service.shapes import (

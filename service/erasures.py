@@ -1,6 +1,5 @@
 """Erasure on request over HTTP: what events said goes for ever, and who asked for it and why is written down."""
 
-from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -13,14 +12,11 @@ from contracts.catalog import find_task
 from contracts.clock import format_moment, to_micros
 from contracts.erasures import Erasure, erase_events, find_seen, list_erasures
 from service.auth import actor_of
-from service.fields import Law, json_actor, json_reason, read_fields
-from service.literals import json_text
+from service.fields import Law, json_actor, json_ids, json_reason, read_fields
 from service.queries import TaskInPath, takes_only
 from service.reading import read_body
 from service.settings import ServiceSettings
 from service.store import Store
-
-MAX_IDS = 1000
 
 
 def erasures_router(store: Store, settings: ServiceSettings) -> APIRouter:
@@ -58,15 +54,6 @@ def erasures_router(store: Store, settings: ServiceSettings) -> APIRouter:
         return JSONResponse({"erasures": [describe_erasure(row) for row in rows]})
 
     return router
-
-
-def json_ids(value: object) -> Sequence[str]:
-    """Ids of events, each once. Raises ValueError."""
-    if not isinstance(value, list) or not value:
-        raise ValueError("is not a list of ids")
-    if len(value) > MAX_IDS:
-        raise ValueError(f"holds more than {MAX_IDS} ids")
-    return list(dict.fromkeys(json_text(event_id) for event_id in value))
 
 
 def describe_erasure(erasure: Erasure) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from service.names import printable
 
 MAX_VALUES = 10_000
 MAX_ACTOR, MAX_REASON = 200, 1000
+MAX_IDS = 1000
 MAX_SHOWN = 20
 
 Law = Callable[[object], Any]
@@ -43,13 +44,22 @@ def read_fields(body: bytes, laws: Mapping[str, Law], required: Collection[str] 
 
 
 def json_actor(value: object) -> str:
-    """Who asks, in words of their own until there are keys. Raises ValueError."""
+    """What the one who asks is called, beside the name of a key. Raises ValueError."""
     return json_text(value, MAX_ACTOR)
 
 
 def json_reason(value: object) -> str:
     """Why, for whoever reads it later. Raises ValueError."""
     return json_text(value, MAX_REASON)
+
+
+def json_ids(value: object) -> list[str]:
+    """Ids of events, each once. Raises ValueError."""
+    if not isinstance(value, list) or not value:
+        raise ValueError("is not a list of ids")
+    if len(value) > MAX_IDS:
+        raise ValueError(f"holds more than {MAX_IDS} ids")
+    return list(dict.fromkeys(json_text(event_id) for event_id in value))
 
 
 def json_id(value: object) -> int:
