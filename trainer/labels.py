@@ -69,11 +69,16 @@ def fit_label_unit(name: str, labels: NDArray[Any], form: LabelForm) -> LabelUni
 
 
 def label_bounds(task: Task, known: EventColumns) -> tuple[float, float] | None:
-    """The bounds that `draw_in_labels` draws in to, for fits on these rows; None for classification."""
+    """The bounds that `draw_in_labels` draws in to, for fits on these rows; None for classification.
+
+    No answer is beyond 32 bits, so no label counts as further: losses stay finite, whatever a share of labels says.
+    """
     if task.is_classification:
         return None
     mean, scale = _centre(known.labels)
-    return mean - LABEL_LIMIT * scale, mean + LABEL_LIMIT * scale
+    with np.errstate(over="ignore"):  # what overflows is clipped next
+        low, high = np.array([-1.0, 1.0]) * LABEL_LIMIT * scale + mean
+    return max(float(low), -_LARGEST), min(float(high), _LARGEST)
 
 
 def draw_in_labels(task: Task, rows: EventColumns, known: EventColumns) -> EventColumns:

@@ -24,10 +24,11 @@ from trainer.artefact import torch_answers
 from trainer.dataset import Encoder, encode, fit_encoder
 from trainer.export import build_graph
 from trainer.fit import Member, finish, fit, outputs
-from trainer.labels import LABEL_LIMIT, LOG_LIMIT, LabelUnit, fit_label_unit, label_bounds
+from trainer.labels import LABEL_LIMIT, LOG_LIMIT, LabelUnit, draw_in_labels, fit_label_unit, label_bounds
 from trainer.methods.unnetworked import in_units_of_labels
 from trainer.network import CohortNetwork
 from trainer.objectives import log_scale
+from trainer.score import score
 
 LOGS = make_task(NUMBERS, "regression", Training.model_validate(TRAINING.model_dump() | {"label_form": "log"}))
 ROWS = make_rows(LOGS, 900)
@@ -101,6 +102,17 @@ def test_a_fit_on_logarithms_answers_with_the_median_and_a_scale_in_proportion()
 def test_what_is_scored_does_not_depend_on_the_form() -> None:
     plain = make_task(NUMBERS, "regression")
     assert label_bounds(LOGS, ROWS) == label_bounds(plain, ROWS)
+
+
+@pytest.mark.parametrize("absurd", [1e60, 1e200, 1e308])
+def test_losses_are_finite_where_many_labels_are_absurd(absurd: float) -> None:
+    """Their logarithms are not so far from the others', and a fit on them goes on."""
+    labels = ROWS.labels.copy()
+    labels[: len(labels) // 50] = absurd
+    rows = replace(ROWS, labels=labels)
+    assert fit_label_unit("price", labels, "log").scale < 200
+    answers = [np.full(len(rows), value, np.float32) for value in (100, np.finfo(np.float32).tiny)]
+    assert np.isfinite(score(LOGS, (), answers, draw_in_labels(LOGS, rows, rows))).all()
 
 
 def test_the_graph_answers_in_the_unit_of_labels_as_torch_does() -> None:
