@@ -3,7 +3,7 @@
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +13,8 @@ from structlog.testing import capture_logs
 
 from contracts.catalog import Schema
 from contracts.cells import Cell, read_cells, record_cells
-from contracts.cycles import request_cycle
 from tests.integration.drifting import cutoff_after, cycles_of, define, drifting_task, now
-from tests.integration.drifting import settings as settings_for
+from tests.integration.ticking import MakeTrainer, ask, tick_until, trainers
 from trainer.due import OVERRULED, STOPPED
 from trainer.gaps import find_gaps
 from trainer.idle import Idle
@@ -28,19 +27,9 @@ ENDLESS = {"pretrain_epochs": 100_000, "width": 8, "num_layers": 1, "calendar": 
 
 
 @pytest.fixture
-def make_trainer(engine: Engine, database_url: str, mlflow_url: str, tmp_path: Path) -> Iterator[Callable[[], Trainer]]:
-    """Trainers of one home whose children end with the test."""
-    made: list[Trainer] = []
-
-    def make(**changes: Any) -> Trainer:
-        settings = settings_for(tmp_path, database_url=database_url, mlflow_url=mlflow_url, **changes)
-        made.append(Trainer(engine, settings))
-        made[-1]._must_sweep = False
-        return made[-1]
-
-    yield make
-    for trainer in made:
-        trainer.stop(now())
+def make_trainer(engine: Engine, database_url: str, mlflow_url: str, tmp_path: Path) -> Iterator[MakeTrainer]:
+    with trainers(engine, database_url, mlflow_url, tmp_path) as make:
+        yield make
 
 
 def with_our_cells(engine: Engine, rivals: list[str] = RIVALS, **changes: Any) -> Schema:
@@ -58,11 +47,6 @@ def add_our_cell(engine: Engine, schema: Schema, window: int) -> None:
         )
 
 
-def ask(engine: Engine, schema: Schema, window: int) -> None:
-    with engine.begin() as connection:
-        request_cycle(connection, schema.task_id, cutoff_after(window), now())
-
-
 def methods(engine: Engine, schema: Schema) -> set[str]:
     with engine.connect() as connection:
         cells = read_cells(connection, schema.task_id, schema.task.recipe, until=cutoff_after(1000))
@@ -74,24 +58,16 @@ def has_gaps(engine: Engine, schema: Schema) -> bool:
         return bool(find_gaps(connection, schema, cutoff_after(1000)))
 
 
-def tick_until(trainer: Trainer, is_done: Callable[[], bool], seconds: float = 90) -> None:
-    deadline = time.monotonic() + seconds
-    while not is_done():
-        assert time.monotonic() < deadline, "it took too long"
-        trainer.tick(now())
-        time.sleep(0.1)
-
-
 def is_filling(trainer: Trainer) -> bool:
     return trainer.child is not None and isinstance(trainer.child.job, FillRivals)
 
 
-def test_after_a_cycle_its_rivals_are_fitted(engine: Engine, make_trainer: Callable[[], Trainer]) -> None:
+def test_after_a_cycle_its_rivals_are_fitted(engine: Engine, make_trainer: MakeTrainer) -> None:
     schema = define(engine, drifting_task(guard=GUARD), 8)
-    ask(engine, schema, 8)
+    ask(engine, schema, cutoff_after(8))
     trainer = make_trainer()
-    tick_until(trainer, lambda: {*RIVALS, "gi", "naive"} == methods(engine, schema) and not has_gaps(engine, schema))
-    tick_until(trainer, lambda: trainer.child is None)
+    tick_until([trainer], lambda: {*RIVALS, "gi", "naive"} == methods(engine, schema) and not has_gaps(engine, schema))
+    tick_until([trainer], lambda: trainer.child is None)
     (cycle,) = cycles_of(engine, schema)
     assert cycle.state == "released"
     assert cycle.ended_at is not None
@@ -100,36 +76,35 @@ def test_after_a_cycle_its_rivals_are_fitted(engine: Engine, make_trainer: Calla
     assert trainer.child is None
 
 
-def test_what_a_killed_process_has_fitted_is_not_fitted_again(
-    engine: Engine, make_trainer: Callable[[], Trainer], tmp_path: Path
-) -> None:
+def test_what_a_killed_process_has_fitted_is_not_fitted_again(engine: Engine, make_trainer: MakeTrainer) -> None:
     schema = define(engine, drifting_task(guard=GUARD), 8)
-    ask(engine, schema, 8)
+    ask(engine, schema, cutoff_after(8))
     trainer = make_trainer()
-    tick_until(trainer, lambda: is_filling(trainer) and "baseline" in methods(engine, schema))
+    tick_until([trainer], lambda: is_filling(trainer) and "baseline" in methods(engine, schema))
     assert trainer.child is not None
     os.kill(trainer.child.process.pid, signal.SIGKILL)
     trainer.child.process.wait()
-    files = {file for file in (tmp_path / "candidates").glob("*/*/[0-9]*/*") if file.parent.name.isdecimal()}
+    candidates = trainer.settings.home / "candidates"
+    files = {file for file in candidates.glob("*/*/[0-9]*/*") if file.parent.name.isdecimal()}
     stamps = {file: file.stat().st_mtime_ns for file in files}
     with capture_logs() as lines:
-        tick_until(trainer, lambda: not has_gaps(engine, schema))
+        tick_until([trainer], lambda: not has_gaps(engine, schema))
     reasons = [line["reason"] for line in lines if line["event"] == "rivals.ended"]
     assert reasons[0] == "The training process was killed by SIGKILL."
-    assert len(set((tmp_path / "candidates").glob("*/*/*"))) > len({file.parent for file in files})
+    assert len(set(candidates.glob("*/*/*"))) > len({file.parent for file in files})
     assert {file: file.stat().st_mtime_ns for file in files} == stamps
     assert [cycle.state for cycle in cycles_of(engine, schema)] == ["released"]
 
 
-def test_a_requested_cycle_ends_rivals_at_once(engine: Engine, make_trainer: Callable[[], Trainer]) -> None:
+def test_a_requested_cycle_ends_rivals_at_once(engine: Engine, make_trainer: MakeTrainer) -> None:
     schema = with_our_cells(engine, ["baseline"], training=ENDLESS)
     other = define(engine, drifting_task(), 0)
     trainer = make_trainer()
-    tick_until(trainer, lambda: is_filling(trainer))
+    tick_until([trainer], lambda: is_filling(trainer))
     assert trainer.child is not None
     child = trainer.child
     time.sleep(3)
-    ask(engine, other, 1)
+    ask(engine, other, cutoff_after(1))
     began = time.monotonic()
     with capture_logs() as lines:
         trainer.tick(now())
@@ -137,22 +112,22 @@ def test_a_requested_cycle_ends_rivals_at_once(engine: Engine, make_trainer: Cal
     assert child.process.poll() is not None
     assert [line["reason"] for line in lines if line["event"] == "rivals.ended"] == [OVERRULED]
     assert [cycle.state for cycle in cycles_of(engine, other)] == ["running"]
-    tick_until(trainer, lambda: is_filling(trainer))
+    tick_until([trainer], lambda: is_filling(trainer))
     assert [cycle.state for cycle in cycles_of(engine, other)] == ["skipped"]
     assert cycles_of(engine, schema) == []
 
 
-def test_rivals_are_polite_and_end_at_the_time_limit(engine: Engine, make_trainer: Callable[..., Trainer]) -> None:
+def test_rivals_are_polite_and_end_at_the_time_limit(engine: Engine, make_trainer: MakeTrainer) -> None:
     schema = with_our_cells(engine, ["baseline"], training=ENDLESS)
     trainer = make_trainer(cycle_limit_seconds=12, max_attempts=1)
-    tick_until(trainer, lambda: is_filling(trainer))
+    tick_until([trainer], lambda: is_filling(trainer))
     assert trainer.child is not None
     pid = trainer.child.process.pid
     tick_until(
-        trainer, lambda: os.getpriority(os.PRIO_PROCESS, pid) == min(19, os.getpriority(os.PRIO_PROCESS, 0) + 10)
+        [trainer], lambda: os.getpriority(os.PRIO_PROCESS, pid) == min(19, os.getpriority(os.PRIO_PROCESS, 0) + 10)
     )
     with capture_logs() as lines:
-        tick_until(trainer, lambda: trainer.child is None)
+        tick_until([trainer], lambda: trainer.child is None)
         trainer.tick(now())
     assert [line["reason"] for line in lines if line["event"] == "rivals.ended"] == [
         "The time limit of 12 s was reached."

@@ -77,7 +77,7 @@ def test_a_finished_fit_is_asked_for_again_once_the_registry_answers(engine: Eng
     with engine.begin() as connection:
         end_cycle(connection, cycle, "failed", REGISTRY_UNREACHABLE, now() - timedelta(seconds=5))
     dead = f"http://127.0.0.1:{free_port()}"
-    make_trainer(mlflow=dead)._request(now())
+    make_trainer(mlflow_url=dead)._request(now())
     assert len(cycles_of(engine, schema)) == 1
     make_trainer()._request(now())
     assert [cycle.state for cycle in cycles_of(engine, schema)] == ["requested", "failed"]
@@ -86,7 +86,7 @@ def test_a_finished_fit_is_asked_for_again_once_the_registry_answers(engine: Eng
 def test_without_postgresql_the_trainer_waits_and_says_so_once(tmp_path: Path) -> None:
     url = f"postgresql+psycopg://nobody@127.0.0.1:{free_port()}/nothing"
     engine = make_engine(url)
-    trainer = Trainer(engine, settings_for(url, "http://127.0.0.1:1", tmp_path))
+    trainer = Trainer(engine, settings_for(tmp_path, url, "http://127.0.0.1:1"))
     with capture_logs() as lines:
         trainer.tick(now())
         trainer.tick(now())
@@ -100,12 +100,12 @@ def test_a_cycle_whose_store_goes_away_before_it_begins_is_tried_again(tmp_path:
     cycle = Cycle(
         1, 1, to_micros(START), 1, "running", "claim", "mine", None, None, None, None, None, now(), now(), None
     )
-    child = supervision.start(settings_for(dead, "http://127.0.0.1:1", tmp_path), RunCycle(cycle))
+    child = supervision.start(settings_for(tmp_path, dead, "http://127.0.0.1:1"), RunCycle(cycle))
     assert supervision.close(child) == STORE_UNREACHABLE
 
 
 def test_it_is_alive_while_its_heart_beats(tmp_path: Path) -> None:
-    settings = settings_for("postgresql+psycopg://x", "http://x", tmp_path)
+    settings = settings_for(tmp_path, "postgresql+psycopg://x", "http://x")
     moment = datetime(2026, 1, 1, tzinfo=UTC)
     assert not is_alive(settings, moment)
     heartbeat(settings).touch()

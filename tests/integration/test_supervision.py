@@ -37,7 +37,7 @@ def test_a_cycle_beyond_its_time_limit_is_killed_and_fails(
 ) -> None:
     schema = define(engine, drifting_task(training=LONG_FIT), 10)
     ask(engine, schema, cutoff_after(10))
-    trainer = make_trainer(limit=12)
+    trainer = make_trainer(cycle_limit_seconds=12)
     tick_until([trainer], lambda: has_ended(engine, schema))
     (cycle,) = cycles_of(engine, schema)
     assert (cycle.state, cycle.reason) == ("failed", "The time limit of 12 s was reached.")
@@ -73,7 +73,7 @@ def test_after_a_child_that_hangs_the_next_cutoff_is_trained(engine: Engine, mak
 def test_a_child_that_hangs_on_a_lost_lease_is_ended_for_that_reason(engine: Engine, make_trainer: MakeTrainer) -> None:
     schema = define(engine, drifting_task(), 10)
     ask(engine, schema, cutoff_after(10))
-    trainer = make_trainer(lease=3)
+    trainer = make_trainer(lease_seconds=3)
     tick_until([trainer], lambda: trainer.child is not None)
     assert trainer.child is not None
     trainer.child.process.send_signal(signal.SIGSTOP)

@@ -5,44 +5,36 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 from sqlalchemy import Engine
 
 from contracts.catalog import Schema
 from contracts.cycles import request_cycle
-from tests.integration.drifting import cycles_of, now
+from tests.integration.drifting import cycles_of, now, settings
 from trainer.scheduler import Trainer
 from trainer.settings import TrainerSettings
 
 MakeTrainer = Callable[..., Trainer]
 
 
-def settings_for(
-    database_url: str, mlflow_url: str, home: Path, *, cycle_limit_seconds: float = 120, lease_seconds: float = 30
-) -> TrainerSettings:
-    return TrainerSettings(
-        home=home,
-        database_url=database_url,
-        mlflow_url=mlflow_url,
-        device="cpu",
-        threads=1,
-        tick_seconds=0.2,
-        retry_seconds=0.5,
-        cycle_limit_seconds=cycle_limit_seconds,
-        lease_seconds=lease_seconds,
-    )
+def settings_for(home: Path, database_url: str, mlflow_url: str, **changes: Any) -> TrainerSettings:
+    """Those of a trainer that looks often and soon tries again."""
+    given: dict[str, Any] = {"tick_seconds": 0.2, "retry_seconds": 0.5, "lease_seconds": 30}
+    return settings(home, database_url=database_url, mlflow_url=mlflow_url, **(given | changes))
 
 
 @contextmanager
 def trainers(engine: Engine, database_url: str, mlflow_url: str, home: Path) -> Iterator[MakeTrainer]:
-    """Trainers whose children end with the test. They sweep only where the test lets them."""
+    """Trainers whose children end with the test; changes of their settings are given. None sweeps unless it is let."""
     made: list[Trainer] = []
 
-    def make(*, mlflow: str = mlflow_url, limit: float = 120, lease: float = 30) -> Trainer:
+    def make(**changes: Any) -> Trainer:
         own = home / str(len(made))
         own.mkdir()
-        settings = settings_for(database_url, mlflow, own, cycle_limit_seconds=limit, lease_seconds=lease)
-        made.append(Trainer(engine, settings))
+        made.append(
+            Trainer(engine, settings_for(own, **({"database_url": database_url, "mlflow_url": mlflow_url} | changes)))
+        )
         made[-1]._must_sweep = False
         return made[-1]
 
@@ -56,7 +48,7 @@ def ask(engine: Engine, schema: Schema, cutoff: int, at: datetime | None = None)
         request_cycle(connection, schema.task_id, cutoff, at or now())
 
 
-def tick_until(trainers: list[Trainer], is_done: Callable[[], bool], seconds: float = 60) -> None:
+def tick_until(trainers: list[Trainer], is_done: Callable[[], bool], seconds: float = 90) -> None:
     deadline = time.monotonic() + seconds
     while not is_done():
         assert time.monotonic() < deadline, "it took too long"
