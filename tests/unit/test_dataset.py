@@ -12,15 +12,7 @@ from numpy.typing import NDArray
 from contracts.columns import NEVER, EventColumns
 from contracts.errors import CycleError
 from contracts.task import Calendar, Task
-from trainer.dataset import (
-    MIN_SEEN,
-    PERIODS,
-    UNKNOWN_CLASS,
-    UNSEEN,
-    encode,
-    fit_encoder,
-    phase,
-)
+from trainer.dataset import MIN_SEEN, PERIODS, UNKNOWN_CLASS, UNSEEN, encode, fit_encoder, phase
 from trainer.labels import LABEL_LIMIT, draw_in_labels
 from trainer.numbers import DENSE_LIMIT
 
