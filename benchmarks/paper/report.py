@@ -21,7 +21,8 @@ EXPLAINED = (
     "Errors on the first unseen domain, in percent of wrong classes or as mean absolute errors; mean ± standard "
     "deviation over independent models, above the published figure in brackets. `paper` is the recipe of the paper's "
     "appendix, one network a model; `released` is what the service trains, a cohort that answers as one model; `rule` "
-    "costs no fit. A blank cell has not been run."
+    "costs no fit. A blank cell has not been run; `no FILE` stands where the set's file was not there, `DNC` where a "
+    "method did not converge."
 )
 _NAMES_WIDTH, _COLUMN_WIDTH = 30, 17
 # Rows of later papers and of our goals, under the table of what is released.
