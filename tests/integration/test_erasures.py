@@ -1,10 +1,9 @@
-"""Erasure on request: nothing that an event said is left in the store, its id stays taken, the matrix learns of it."""
+"""Erasure on request: nothing that an event said is left in the store, its id stays taken, no training set has it."""
 
 import json
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -13,28 +12,15 @@ from sqlalchemy import Engine, select, text
 
 from contracts.catalog import Schema, define_task
 from contracts.columns import read_events, read_fingerprints
-from contracts.cycles import end_cycle
 from contracts.database import events, rejected_events
-from contracts.erasures import Erased, erase_events, find_seen, list_erasures
+from contracts.erasures import erase_events, list_erasures
 from contracts.errors import Conflict
 from contracts.events import Rejection, append_events, correct_event, record_rejections
 from contracts.task import Task
-from tests.integration.drifting import HOUR as HOUR_OF_DRIFT
-from tests.integration.drifting import (
-    ROWS_PER_WINDOW,
-    claim,
-    cutoff_after,
-    define,
-    drifting_events,
-    drifting_task,
-    settings,
-)
-from tests.integration.drifting import START as START_OF_DRIFT
-from tests.integration.drifting import now as clock_now
-from tests.integration.living import NUM_WINDOWS, ages_on, append, fill, live, moment
+from tests.integration.erasing import erase
+from tests.integration.living import append
 from tests.integration.serving import an_event
 from tests.integration.test_corrections import DEMAND, HOUR, NOW, START, event, revisions, with_features
-from trainer.backtest import backtest
 from trainer.reading import Reading
 
 pytestmark = pytest.mark.anyio
@@ -47,12 +33,6 @@ SECRETS = ("1400", "UA", "on_time")
 def schema(engine: Engine) -> Schema:
     with engine.begin() as connection:
         return define_task(connection, DEMAND, NOW)[0]
-
-
-def erase(engine: Engine, schema: Schema, *event_ids: str) -> list[Erased]:
-    with engine.begin() as connection:
-        _, outcomes = erase_events(connection, schema, event_ids, actor="who", reason="asked", now=NOW)
-    return outcomes
 
 
 def dump(engine: Engine) -> str:
@@ -216,67 +196,6 @@ def _micros(at: datetime) -> int:
     return round((at - NOW).total_seconds() * 1e6) + START
 
 
-def test_cells_that_stand_on_an_erased_event_are_scored_again(engine: Engine, tmp_path: Path) -> None:
-    schema = fill(engine, drifting_task(), tmp_path)
-    window = NUM_WINDOWS - 1
-    before = ages_on(engine, schema, window)
-    victims = [row.event_id for row in drifting_events(window, window + 1)][:40]
-    erase(engine, schema, *victims)
-    job = live(engine, tmp_path)
-    assert job.look(moment(NUM_WINDOWS)) > 0
-    after = ages_on(engine, schema, window)
-    assert before.keys() == after.keys()
-    for age, cell in after.items():
-        assert cell.num_rows == before[age].num_rows - 40
-        assert cell.num_revisions == before[age].num_revisions + 40
-        assert cell.loss != before[age].loss
-    assert job.look(moment(NUM_WINDOWS)) == 0
-
-
-def test_a_window_whose_events_are_all_erased_has_no_cells(engine: Engine, tmp_path: Path) -> None:
-    schema = fill(engine, drifting_task(), tmp_path)
-    erase(engine, schema, *(row.event_id for row in drifting_events(NUM_WINDOWS - 1, NUM_WINDOWS)))
-    live(engine, tmp_path).look(moment(NUM_WINDOWS))
-    assert ages_on(engine, schema, NUM_WINDOWS - 1) == {}
-    assert ages_on(engine, schema, NUM_WINDOWS - 2) != {}
-
-
-def test_a_backtest_that_has_read_before_leaves_no_cell_on_an_erased_event(engine: Engine, tmp_path: Path) -> None:
-    schema = define(engine, drifting_task(), NUM_WINDOWS)
-    window = NUM_WINDOWS - 1
-
-    def erase_meanwhile(event: str, /, **_facts: object) -> None:
-        if event == "matrix.missing":  # it has read, and fits and scores now
-            erase(engine, schema, *(f"{window}-{k}" for k in range(40)))
-
-    cutoff, when = cutoff_after(NUM_WINDOWS), moment(NUM_WINDOWS)
-    backtest(engine, schema, cutoff, settings=settings(tmp_path), now=lambda: when, report=erase_meanwhile)
-    assert {cell.num_rows for cell in ages_on(engine, schema, window).values()} == {ROWS_PER_WINDOW}
-    with engine.connect() as connection:
-        found = read_fingerprints(connection, schema.task_id, schema.task, cutoff, since=cutoff_after(window))
-    num_left = ROWS_PER_WINDOW - 40
-    assert found == {cutoff_after(window): (num_left, ROWS_PER_WINDOW + 40)}
-    live(engine, tmp_path).look(when)
-    assert {cell.num_rows for cell in ages_on(engine, schema, window).values()} == {num_left}
-
-
-def test_versions_that_were_trained_on_an_event_are_named(engine: Engine) -> None:
-    schema = define(engine, drifting_task(), 4)
-    for window, version in ((1, "1"), (2, "2"), (3, "3")):
-        cycle = claim(engine, schema, cutoff_after(window))
-        # The second reads before the event that is asked for has come in.
-        read_at = START_OF_DRIFT - HOUR_OF_DRIFT if window == 2 else moment(4)
-        with engine.begin() as connection:
-            end_cycle(connection, cycle, "released", None, clock_now(), version=version, read_at=read_at)
-    with engine.begin() as connection:
-        correct_event(connection, schema, next(drifting_events(2, 3)), moment(2.5))
-        seen = [find_seen(connection, schema.task_id, [event_id]) for event_id in ("0-0", "1-0", "2-0", "3-0", "none")]
-    assert seen == [["1", "3"], ["3"], ["3"], [], []]
-    erase(engine, schema, "0-0")
-    with engine.connect() as connection:
-        assert find_seen(connection, schema.task_id, ["0-0"]) == []
-
-
 def test_whoever_resends_and_corrects_while_an_event_is_erased_stores_nothing_of_it(
     engine: Engine, schema: Schema
 ) -> None:
@@ -344,14 +263,3 @@ async def test_refused_rows_of_other_ids_stay(client: httpx.AsyncClient, engine:
     assert (await ask(client, "e1")).json()["num_rejected"] == 1
     with engine.connect() as connection:
         assert connection.execute(select(rejected_events.c.event_id)).scalars().all() == ["e2"]
-
-
-def test_the_matrix_of_a_task_whose_event_is_erased_is_filled_without_it(engine: Engine) -> None:
-    schema = define(engine, drifting_task(), 2)
-    cutoff = cutoff_after(2)
-    with engine.connect() as connection:
-        before = read_events(connection, schema.task_id, schema.task, cutoff)
-    erase(engine, schema, "0-0")
-    with engine.connect() as connection:
-        after = read_events(connection, schema.task_id, schema.task, cutoff)
-    assert after.as_of(cutoff).digest == before.select(before.at > cutoff_after(0)).digest

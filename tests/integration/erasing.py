@@ -1,0 +1,14 @@
+"""How tests erase events."""
+
+from sqlalchemy import Engine
+
+from contracts.catalog import Schema
+from contracts.erasures import Erased, erase_events
+from tests.integration.test_corrections import NOW
+
+
+def erase(engine: Engine, schema: Schema, *event_ids: str) -> list[Erased]:
+    """What became of each."""
+    with engine.begin() as connection:
+        _, outcomes = erase_events(connection, schema, event_ids, actor="who", reason="asked", now=NOW)
+    return outcomes
