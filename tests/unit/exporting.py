@@ -25,6 +25,11 @@ TRAINING = Training(width=16, trelu_width=4, time_width=5, time_linear=2, embedd
 TEMPERATURE = 1.7
 
 
+def make_training(**changes: object) -> Training:
+    """The recipe of these tests with some settings of another's."""
+    return Training.model_validate(TRAINING.model_dump() | changes)
+
+
 def make_task(
     features: tuple[Feature, ...] = NUMBERS + CATEGORIES, kind: str = "classification", training: Training = TRAINING
 ) -> Task:

@@ -20,8 +20,8 @@ from contracts.manifest import (
     graph_feed,
     read_manifest,
 )
-from contracts.task import Task, Training
-from tests.unit.exporting import CUTOFF, DAY, TRAINING, make_network, make_rows, make_task, write
+from contracts.task import Task
+from tests.unit.exporting import CUTOFF, DAY, make_network, make_rows, make_task, make_training, write
 from trainer.artefact import torch_answers
 from trainer.dataset import Encoder, fit_encoder
 from trainer.export import build_graph, build_rate_graph
@@ -61,7 +61,7 @@ def test_a_written_artefact_is_verified_and_answers(written: Written) -> None:
 
 
 def test_an_artefact_whose_rows_have_other_forms_is_verified_and_answers(tmp_path: Path) -> None:
-    forms = Training.model_validate(TRAINING.model_dump() | {"label_form": "log", "number_form": "quantile"})
+    forms = make_training(label_form="log", number_form="quantile")
     task = make_task(kind="regression", training=forms)
     encoder = fit_encoder(task, make_rows(task, 900), CUTOFF)
     network = make_network(encoder, forms, 2)

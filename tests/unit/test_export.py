@@ -7,18 +7,18 @@ import torch
 from contracts.manifest import (
     graph_feed,
 )
-from contracts.task import Feature, Training
+from contracts.task import Feature
 from tests.unit.exporting import (
     CATEGORIES,
     CUTOFF,
     DAY,
     NUMBERS,
-    TRAINING,
     assert_graph_is_torch,
     graph_answers,
     make_network,
     make_rows,
     make_task,
+    make_training,
 )
 from trainer.artefact import torch_answers
 from trainer.dataset import encode, fit_encoder
@@ -55,7 +55,7 @@ def test_graph_answers_as_torch_does(features: tuple[Feature, ...], kind: str, n
     ],
 )
 def test_graph_answers_as_torch_does_for_every_architecture(changes: dict[str, object]) -> None:
-    task = make_task(training=Training.model_validate(TRAINING.model_dump() | changes))
+    task = make_task(training=make_training(**changes))
     encoder = fit_encoder(task, make_rows(task, 900), CUTOFF)
     network = make_network(encoder, task.training, 2)
     assert_graph_is_torch(task, encoder, network, [0, 1], make_rows(task, 100, seed=1))

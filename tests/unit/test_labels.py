@@ -10,16 +10,7 @@ from hypothesis import strategies as st
 
 from contracts.errors import CycleError
 from contracts.task import Training
-from tests.unit.exporting import (
-    CUTOFF,
-    DAY,
-    NUMBERS,
-    TRAINING,
-    graph_answers,
-    make_network,
-    make_rows,
-    make_task,
-)
+from tests.unit.exporting import CUTOFF, DAY, NUMBERS, graph_answers, make_network, make_rows, make_task, make_training
 from trainer.artefact import torch_answers
 from trainer.dataset import Encoder, encode, fit_encoder
 from trainer.export import build_graph
@@ -30,7 +21,7 @@ from trainer.network import CohortNetwork
 from trainer.objectives import log_scale
 from trainer.score import score
 
-LOGS = make_task(NUMBERS, "regression", Training.model_validate(TRAINING.model_dump() | {"label_form": "log"}))
+LOGS = make_task(NUMBERS, "regression", make_training(label_form="log"))
 ROWS = make_rows(LOGS, 900)
 positive = st.floats(1e-3, 1e6)
 

@@ -8,20 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from contracts.task import Training
-from tests.unit.exporting import (
-    CUTOFF,
-    DAY,
-    TRAINING,
-    assert_graph_is_torch,
-    make_network,
-    make_rows,
-    make_task,
-)
+from tests.unit.exporting import CUTOFF, DAY, assert_graph_is_torch, make_network, make_rows, make_task, make_training
 from trainer.dataset import encode, fit_encoder
 from trainer.numbers import DENSE_LIMIT, fit_number
 
-TASK = make_task(training=Training.model_validate(TRAINING.model_dump() | {"number_form": "quantile"}))
+TASK = make_task(training=make_training(number_form="quantile"))
 values = st.floats(allow_nan=False, width=64)
 
 

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from contracts.columns import EventColumns
 from contracts.manifest import graph_feed
-from contracts.task import Task, Training
-from tests.unit.exporting import CUTOFF, DAY, TRAINING, assert_graph_is_torch, make_network, make_rows, make_task
+from contracts.task import Task
+from tests.unit.exporting import CUTOFF, DAY, assert_graph_is_torch, make_network, make_rows, make_task, make_training
 from trainer.artefact import torch_answers
 from trainer.dataset import Encoder, encode, fit_encoder
 from trainer.export import build_graph, build_rate_graph
@@ -42,7 +42,7 @@ def run(graph: onnx.ModelProto, task: Task, rows: EventColumns) -> list[NDArray[
 
 
 def fitted(kind: str, **changes: object) -> tuple[Task, Encoder, CohortNetwork]:
-    training = Training.model_validate(TRAINING.model_dump() | changes)
+    training = make_training(**changes)
     task = make_task(kind=kind, training=training)
     encoder = fit_encoder(task, make_rows(task, 900), CUTOFF)
     return task, encoder, make_network(encoder, training, 3)
