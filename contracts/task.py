@@ -79,10 +79,6 @@ class Guard(Spec):
     )
 
 
-# Settings that recipes did not have at first, with what they meant all the same: their digests stay what they were.
-_FORMER = {"label_form": "plain", "number_form": "plain"}
-
-
 class Boosting(Spec):
     """What LightGBM is set to where it is a rival; each fit finds its number of rounds itself."""
 
@@ -173,6 +169,10 @@ class Training(Spec):
         if self.pretrain_epochs == 0 and (self.finetune_epochs == 0 or self.finetune_windows == 0):
             raise ValueError("a recipe trains for at least one epoch")
         return self
+
+
+# Settings that recipes did not have at first, with what they meant all the same: their digests stay what they were.
+_FORMER = {"label_form": "plain", "number_form": "plain"}
 
 
 class Task(Spec):
