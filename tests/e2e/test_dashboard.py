@@ -21,9 +21,9 @@ from tests.e2e.exhibits import HORIZON, MARKUP, define, fill, post_events
 from tests.e2e.processes import impatient_environment, process, wait_for
 from tests.integration.artefacts import WEEK
 from tests.integration.releasing import note, publish_and_release, run_cycle
+from tests.integration.serving import DEAD_DATABASE
 
 WAIT = 60_000  # milliseconds
-DEAD = "postgresql+psycopg://morrow@127.0.0.1:1/none"
 TEXTS = "p, li, td, th, dt, dd, small, label, a, h1, h2, h3, button, summary, .badge, output"
 expect.set_options(timeout=WAIT)
 
@@ -266,7 +266,7 @@ def _version(url: str, schema: Schema) -> str | None:
 def test_without_a_database_a_page_says_so_and_still_predicts(browser: Browser, engine: Engine, tmp_path: Path) -> None:
     now = datetime.now(UTC)
     fill(engine, define(engine, "flights", now), tmp_path, now)
-    with api(DEAD, tmp_path) as url:
+    with api(DEAD_DATABASE, tmp_path) as url:
         watched = watch(browser)
         expect(watched.open(url).locator("main")).to_contain_text("Predictions go on from local copies.")
         page = watched.open(f"{url}/pages/flights")
