@@ -16,6 +16,7 @@ from msgspec import UNSET, Meta, UnsetType
 from contracts.clock import parse_moment
 from contracts.spec import MAX_TEXT, PRINTABLE
 from contracts.task import Feature, Task
+from service.bodies import without_escapes
 from service.literals import EXACT_INTEGER
 
 _Text = Annotated[str, Meta(min_length=1, max_length=MAX_TEXT, pattern=PRINTABLE)]
@@ -153,6 +154,4 @@ def without_minus_zero(numbers: tuple[float, ...]) -> tuple[float, ...]:
 
 def count_quotes(body: bytes) -> int:
     """How many quotation marks delimit names and texts: more than the values explain where a name is given twice."""
-    if b"\\" in body:
-        body = body.replace(b"\\\\", b"").replace(b'\\"', b"")
-    return body.count(b'"')
+    return without_escapes(body).count(b'"')
