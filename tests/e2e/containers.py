@@ -201,7 +201,7 @@ def backup_blocks() -> list[list[str]]:
 def run_line(machine: Machine, line: str) -> None:
     """A line as Docker would carry it out: what runs in a container runs here, on what the container would see."""
     spoken, redirect, file = re.fullmatch(r"(docker [^<>]+?)(?: ([<>]) (\S+))?", line).groups()  # type: ignore[union-attr]
-    match spoken.split():
+    match [word for word in spoken.split() if word != "-i"]:
         case ["docker", "compose", "stop", service]:
             machine.stop(service)
         case ["docker", "compose", "start", service]:
@@ -219,16 +219,7 @@ def run_line(machine: Machine, line: str) -> None:
             url = make_url(machine.database)
             places = {"PGHOST": str(url.query["host"])} | ({"PGPORT": str(url.port)} if url.port else {})
             run_here(machine, command, redirect, file, places)
-        case ["docker", "run", "--rm", "-v", mount, "alpine", *command] | [
-            "docker",
-            "run",
-            "--rm",
-            "-i",
-            "-v",
-            mount,
-            "alpine",
-            *command,
-        ]:
+        case ["docker", "run", "--rm", "-v", mount, "alpine", *command]:
             assert ("-i" in spoken.split()) == (redirect == "<")
             volume, place = mount.removesuffix(":ro").split(":")
             assert volume in {f"{COMPOSE['name']}_{name}" for name in COMPOSE["volumes"]}
