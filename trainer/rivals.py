@@ -25,13 +25,7 @@ from trainer.candidates import candidate_folder, find_kept, fit_origins, keep, s
 from trainer.gaps import Gap, find_gaps
 from trainer.kept import open_kept
 from trainer.labels import draw_in_labels
-from trainer.methods.extrapolated_linear import (
-    EXTRAPOLATED_LINEAR,
-    answer_linear,
-    fit_linear,
-    keep_linear,
-    read_linear,
-)
+from trainer.methods.extrapolated_linear import EXTRAPOLATED_LINEAR, answer_linear, fit_linear, keep_linear, read_linear
 from trainer.methods.gbdt import GBDT, answer_gbdt, fit_gbdt, keep_gbdt, read_gbdt
 from trainer.reading import Reading
 from trainer.score import answer, complete_until, in_window, make_cell

@@ -23,15 +23,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from contracts.catalog import Schema, list_tasks
 from contracts.clock import format_moment, from_micros, to_micros
-from contracts.cycles import (
-    break_rule,
-    claim_cycle,
-    end_cycle,
-    expire_leases,
-    list_cycles,
-    renew_lease,
-    request_cycle,
-)
+from contracts.cycles import break_rule, claim_cycle, end_cycle, expire_leases, list_cycles, renew_lease, request_cycle
 from contracts.database import cycles, make_engine
 from contracts.errors import Conflict, Fault, InvalidInput, LeaseLost
 from trainer import supervision

@@ -11,15 +11,7 @@ from contracts.clock import format_moment
 from contracts.releases import Overlay
 from service.copies import CURRENT_FILE
 from tests.integration.artefacts import CUTOFF, WEEK
-from tests.integration.asking import (
-    REGRESSION,
-    VALID_UNTIL,
-    ask,
-    ask_many,
-    everywhere,
-    placed,
-    quantiles,
-)
+from tests.integration.asking import REGRESSION, VALID_UNTIL, ask, ask_many, everywhere, placed, quantiles
 from tests.integration.serving import DEAD_DATABASE, service_settings, serving
 
 pytestmark = pytest.mark.anyio

@@ -18,18 +18,7 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 from sqlalchemy import Engine
 
-from tests.integration.entrances import (
-    AT,
-    JSON,
-    NDJSON,
-    House,
-    Verdict,
-    hold,
-    open_house,
-    taken,
-    unhurried,
-    verdicts,
-)
+from tests.integration.entrances import AT, JSON, NDJSON, House, Verdict, hold, open_house, taken, unhurried, verdicts
 
 
 @pytest.fixture

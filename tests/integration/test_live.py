@@ -20,17 +20,7 @@ from contracts.manifest import GRAPH_FILE
 from contracts.releases import record_release
 from tests.conftest import free_port
 from tests.integration.drifting import ROWS_PER_WINDOW, cutoff_after, drifting_events, drifting_task, flip, settings
-from tests.integration.living import (
-    NUM_WINDOWS,
-    ages_on,
-    append,
-    cells_of,
-    copy_home,
-    fill,
-    fill_as_of,
-    live,
-    moment,
-)
+from tests.integration.living import NUM_WINDOWS, ages_on, append, cells_of, copy_home, fill, fill_as_of, live, moment
 from trainer.kept import find_origins, recipe_folder
 from trainer.live import Live
 

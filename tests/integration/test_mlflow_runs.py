@@ -14,13 +14,7 @@ from contracts.catalog import Schema
 from contracts.manifest import MANIFEST_FILE, read_manifest
 from contracts.releases import ALIAS
 from contracts.task import Task
-from tests.integration.drifting import (
-    add_windows,
-    cutoff_after,
-    define,
-    drifting_task,
-    retrain,
-)
+from tests.integration.drifting import add_windows, cutoff_after, define, drifting_task, retrain
 from trainer.candidates import candidate_folder
 from trainer.registry import NOTE_TAG, ORIGIN_TAG, PARENT_TAG, Registry
 

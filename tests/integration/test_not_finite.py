@@ -21,14 +21,7 @@ from contracts.events import append_events
 from contracts.manifest import GRAPH_FILE, MANIFEST_FILE, checksum, encode_manifest, read_manifest
 from contracts.releases import list_releases
 from tests.conftest import database
-from tests.integration.drifting import (
-    START,
-    cutoff_after,
-    define,
-    drifting_events,
-    drifting_task,
-    retrain,
-)
+from tests.integration.drifting import START, cutoff_after, define, drifting_events, drifting_task, retrain
 from trainer.candidates import candidate_folder
 from trainer.registry import Registry
 

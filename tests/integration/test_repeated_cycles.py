@@ -15,16 +15,7 @@ from contracts.database import cycles, events
 from contracts.manifest import GRAPH_FILE
 from contracts.task import Task
 from tests.conftest import free_port
-from tests.integration.drifting import (
-    Story,
-    claim,
-    cutoff_after,
-    define,
-    drifting_task,
-    now,
-    retrain,
-    settings,
-)
+from tests.integration.drifting import Story, claim, cutoff_after, define, drifting_task, now, retrain, settings
 from trainer.backtest import backtest
 from trainer.candidates import candidate_folder
 from trainer.cycle import run_cycle

@@ -10,12 +10,7 @@ from sqlalchemy import Engine
 
 from benchmarks.recipes import changes, choose_for
 from contracts.columns import EventColumns
-from tests.integration.drifting import (
-    cutoff_after,
-    define,
-    drifting_task,
-    now,
-)
+from tests.integration.drifting import cutoff_after, define, drifting_task, now
 from trainer.reading import Reading, read
 from trainer.space import merge
 from trainer.trial_origins import cut_reading, known_origins, score_boosting, score_reading

@@ -16,14 +16,7 @@ from contracts.errors import Fault, InvalidInput
 from service.bodies import decode_rows, limit_values
 from service.predict import parse_query
 from service.rows import Refusal, RowRules, compile_rules, each
-from tests.unit.verdicts import (
-    AT,
-    RULES,
-    a_task,
-    an_event,
-    read_one,
-    unhurried,
-)
+from tests.unit.verdicts import AT, RULES, a_task, an_event, read_one, unhurried
 
 names = st.sampled_from(["event_id", "at", "label", "known_at"])
 

@@ -4,9 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from contracts.manifest import (
-    graph_feed,
-)
+from contracts.manifest import graph_feed
 from contracts.task import Feature
 from tests.unit.exporting import (
     CATEGORIES,

@@ -8,12 +8,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from benchmarks.paper.methods.house import (
-    extrapolated_linear_method,
-    gbdt_method,
-    naive_method,
-    network_method,
-)
+from benchmarks.paper.methods.house import extrapolated_linear_method, gbdt_method, naive_method, network_method
 from benchmarks.paper.splits import Method, Split, errors, withheld_targets
 from contracts.clock import Clock
 from contracts.task import Training
