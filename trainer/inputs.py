@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trainer.dataset import PERIODS, Encoder
-from trainer.nodes import DOUBLE, FLOAT, Dual, Nodes
+from trainer.nodes import DOUBLE, FLOAT, Constant, Dual, Nodes
 from trainer.numbers import DENSE_LIMIT
 
 
@@ -86,17 +86,29 @@ def _numbers(nodes: Nodes, encoder: Encoder) -> list[str]:
 
 
 def _scores(nodes: Nodes, encoder: Encoder, filled: str) -> str:
-    """The scores `(n, p)` of numbers that have knots: the first knot's, and of each stretch what is passed of it."""
-    count = max(2, *(len(number.knots) for number in encoder.numbers))
+    """The scores `(n, p)` of numbers that have knots: that at the begin of a number's stretch, and its share of a gain.
+
+    The stretch is found by halving, so that nothing is larger than the numbers themselves. Tables are those of all
+    numbers, one after the other.
+    """
+    longest = max(len(number.knots) for number in encoder.numbers) - 1
+    count = 1 << max(0, longest - 1).bit_length()
     knots, scores = (
-        np.array([np.pad(values, (0, count - len(values)), "edge") for values in lists])
+        np.array([np.pad(values, (0, count + 1 - len(values)), "edge") for values in lists])
         for lists in zip(*((number.knots, number.scores) for number in encoder.numbers), strict=True)
     )
-    widths = np.diff(knots)  # 0 where a number has fewer knots than another
-    beyond = nodes.add("Sub", nodes.add("Unsqueeze", filled, np.array([2])), knots[:, :-1])
-    passed = nodes.add("Clip", nodes.add("Div", beyond, np.where(widths > 0, widths, 1)), np.float64(0), np.float64(1))
-    gained = nodes.add("ReduceSum", nodes.add("Mul", passed, np.diff(scores)), np.array([2]), keepdims=0)
-    return nodes.add("Add", gained, scores[:, 0])
+    widths = np.diff(knots)  # 0 beyond the last knot, where nothing is gained
+    begins, of_begins = nodes.hold(knots[:, :-1].ravel()), nodes.hold(scores[:, :-1].ravel())
+    stretch: str | Constant = count * np.arange(len(encoder.numbers))[None]
+    for half in (count >> k for k in range(1, count.bit_length())):
+        later = nodes.add("Add", stretch, np.int64(half))
+        is_there = nodes.add("GreaterOrEqual", filled, nodes.add("Gather", begins, later))
+        stretch = nodes.add("Where", is_there, later, stretch)
+    beyond = nodes.add("Sub", filled, nodes.add("Gather", begins, stretch))
+    width = nodes.add("Gather", np.where(widths > 0, widths, 1).ravel(), stretch)
+    passed = nodes.add("Clip", nodes.add("Div", beyond, width), np.float64(0), np.float64(1))
+    gained = nodes.add("Mul", passed, nodes.add("Gather", np.diff(scores).ravel(), stretch))
+    return nodes.add("Add", gained, nodes.add("Gather", of_begins, stretch))
 
 
 def look_up(nodes: Nodes, encoder: Encoder, table: NDArray[np.float32], starts: list[int]) -> str:
