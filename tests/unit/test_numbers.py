@@ -91,7 +91,8 @@ def test_the_graph_computes_nothing_larger_for_places_than_for_amounts() -> None
     """Else a few thousand rows of many numbers take gigabytes, which ONNX Runtime keeps."""
     rows = make_rows(make_task(), 900)
     largest = []
-    for task in (make_task(), TASK):
+    for form in ("plain", "quantile"):
+        task = make_task(training=make_training(number_form=form, width=4, num_trelu=0))
         encoder = fit_encoder(task, rows, CUTOFF)
         graph = build_graph(encoder, make_network(encoder, task.training, 2), [0, 1])
         known = onnx.shape_inference.infer_shapes(graph).graph.value_info
