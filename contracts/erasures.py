@@ -86,9 +86,9 @@ def erase_events(
     return Erasure(*row), [_outcome(there.get(event_id)) for event_id in event_ids]
 
 
-def find_seen(connection: Connection, task_id: int, event_ids: Sequence[str]) -> list[str]:
+def find_trained(connection: Connection, task_id: int, event_ids: Sequence[str]) -> list[str]:
     """Released versions whose rows held one of these events, oldest cutoff first; ask before they are erased."""
-    return list(connection.execute(_SEEN, {"task_id": task_id, "ids": sorted(set(event_ids))}).scalars())
+    return list(connection.execute(_TRAINED, {"task_id": task_id, "ids": sorted(set(event_ids))}).scalars())
 
 
 def list_erasures(connection: Connection, task_id: int, limit: int = 1000) -> list[Erasure]:
@@ -142,7 +142,7 @@ _BLANK = text("""
     WHERE events.task_id = :task_id AND events.event_id = ANY(:ids) AND schemas.id = events.schema_id
 """)
 
-_SEEN = text("""
+_TRAINED = text("""
     SELECT cycles.version FROM cycles
     WHERE cycles.task_id = :task_id AND cycles.state = 'released' AND EXISTS (
         SELECT FROM events

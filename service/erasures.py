@@ -10,7 +10,7 @@ from starlette.responses import JSONResponse
 
 from contracts.catalog import find_task
 from contracts.clock import format_moment, to_micros
-from contracts.erasures import Erasure, erase_events, find_seen, list_erasures
+from contracts.erasures import Erasure, erase_events, find_trained, list_erasures
 from service.auth import actor_of
 from service.fields import Law, json_actor, json_ids, json_reason, read_fields
 from service.queries import TaskInPath, takes_only
@@ -36,7 +36,7 @@ def erasures_router(store: Store, settings: ServiceSettings) -> APIRouter:
 
         def erase(connection: Connection) -> dict[str, Any]:
             schema, event_ids = find_task(connection, name), given["event_ids"]
-            versions = find_seen(connection, schema.task_id, event_ids)
+            versions = find_trained(connection, schema.task_id, event_ids)
             erasure, outcomes = erase_events(
                 connection, schema, event_ids, actor=actor, reason=given["reason"], now=now
             )

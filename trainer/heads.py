@@ -55,7 +55,7 @@ def answer_values(nodes: Nodes, encoder: Encoder, raw: Dual) -> None:
 
     In double, because that unit may be far from 1.
     """
-    mean, scale = _in_unit_of_labels(nodes, encoder.label_unit, *_mixture(nodes, *_moments(nodes, raw)))
+    mean, scale = _in_unit_of_labels(nodes, encoder.label_unit, *_mixture(nodes, *_means_and_scales(nodes, raw)))
     _answer_column(nodes, mean.value, "mean")
     _answer_column(nodes, scale.value, "scale")
     if mean.rate is None or scale.rate is None:
@@ -109,7 +109,7 @@ def _times(nodes: Nodes, rate: str | None, factor: str | np.float64) -> str | No
     return None if rate is None else nodes.add("Mul", rate, factor)
 
 
-def _moments(nodes: Nodes, raw: Dual) -> tuple[Dual, Dual]:
+def _means_and_scales(nodes: Nodes, raw: Dual) -> tuple[Dual, Dual]:
     """m_e and `s_e = exp(L·tanh(z / L))`, each `(E, n, 1)` in double, with `s_e′ = s_e·(1 − tanh²)·z′`."""
     halves = np.array([1, 1])
     mean, raw_log_scale = nodes.add_many("Split", 2, raw.value, halves, axis=-1)

@@ -6,7 +6,7 @@ from sqlalchemy import Engine
 
 from contracts.columns import read_events, read_fingerprints
 from contracts.cycles import end_cycle
-from contracts.erasures import find_seen
+from contracts.erasures import find_trained
 from contracts.events import correct_event
 from tests.integration.drifting import (
     HOUR,
@@ -79,11 +79,13 @@ def test_versions_that_were_trained_on_an_event_are_named(engine: Engine) -> Non
             end_cycle(connection, cycle, "released", None, now(), version=version, read_at=read_at)
     with engine.begin() as connection:
         correct_event(connection, schema, next(drifting_events(2, 3)), moment(2.5))
-        seen = [find_seen(connection, schema.task_id, [event_id]) for event_id in ("0-0", "1-0", "2-0", "3-0", "none")]
+        seen = [
+            find_trained(connection, schema.task_id, [event_id]) for event_id in ("0-0", "1-0", "2-0", "3-0", "none")
+        ]
     assert seen == [["1", "3"], ["3"], ["3"], [], []]
     erase(engine, schema, "0-0")
     with engine.connect() as connection:
-        assert find_seen(connection, schema.task_id, ["0-0"]) == []
+        assert find_trained(connection, schema.task_id, ["0-0"]) == []
 
 
 def test_the_matrix_of_a_task_whose_event_is_erased_is_filled_without_it(engine: Engine) -> None:
