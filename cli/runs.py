@@ -53,11 +53,12 @@ def prune(
         return
     console = Console()
     console.print(table)
-    console.print(
-        "Deleted. `mlflow gc` on the server frees what its database still holds of them."
-        if yes
-        else "Nothing is deleted without --yes."
-    )
+    if not any(fact["num_runs_to_delete"] for fact in facts):
+        console.print("There is nothing to delete.")
+    elif yes:
+        console.print("Deleted. `mlflow gc` on the server frees what its database still holds of them.")
+    else:
+        console.print("Nothing is deleted without --yes.")
 
 
 def _find_mlflow() -> str:
