@@ -174,7 +174,6 @@ BROKEN = {
     "a handshake of TLS": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + b"\x00" * 200,
     "no method": b" /events HTTP/1.1\r\n\r\n",
     "nothing but noise": bytes(range(256)) * 4,
-    "heads without an end": HEAD + b"X-Long: %s\r\n\r\n" % (b"x" * 300_000),
 }
 
 
