@@ -1,12 +1,16 @@
-"""A real headless Chromium, and what every page is held to in it."""
+"""A real headless Chromium, the API that it looks at, and what every page is held to in it."""
 
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 
+import httpx
 import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
+
+from tests.e2e.processes import impatient_environment, process, wait_for
 
 _UNANSWERED = ("Failed to load resource", "Response Status Error Code")
 PROGRAMS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
@@ -25,6 +29,23 @@ def open_browser() -> Iterator[Browser]:
             yield browser
         finally:
             browser.close()
+
+
+@contextmanager
+def api(database_url: str, home: Path, mlflow_url: str = "") -> Iterator[str]:
+    """The address of a real API process that has loaded what lies in its home."""
+    environment = impatient_environment(database_url, mlflow_url, home)
+    url, log = f"http://127.0.0.1:{environment['MORROW_PORT']}", home / "api.log"
+    with process("service", environment, log):
+        wait_for("the API", lambda: _answers(url), log)
+        yield url
+
+
+def _answers(url: str) -> bool:
+    try:
+        return httpx.get(f"{url}/livez", timeout=5).status_code == 200
+    except httpx.TransportError:
+        return False
 
 
 @dataclass

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -16,9 +15,9 @@ from contracts.clock import format_moment, to_micros
 from contracts.cycles import list_cycles
 from contracts.keys import Scope, add_key
 from contracts.releases import list_releases
-from tests.e2e.browsing import contrast, open_browser, unnamed, watch
+from tests.e2e.browsing import api, contrast, open_browser, unnamed, watch
 from tests.e2e.exhibits import HORIZON, MARKUP, define, fill, post_events
-from tests.e2e.processes import impatient_environment, process, wait_for
+from tests.e2e.processes import wait_for
 from tests.integration.artefacts import WEEK
 from tests.integration.releasing import note, publish_and_release, run_cycle
 from tests.integration.serving import DEAD_DATABASE
@@ -32,23 +31,6 @@ expect.set_options(timeout=WAIT)
 def browser() -> Iterator[Browser]:
     with open_browser() as browser:
         yield browser
-
-
-@contextmanager
-def api(database_url: str, home: Path, mlflow_url: str = "") -> Iterator[str]:
-    """The address of a real API process that has loaded what lies in its home."""
-    environment = impatient_environment(database_url, mlflow_url, home)
-    url, log = f"http://127.0.0.1:{environment['MORROW_PORT']}", home / "api.log"
-    with process("service", environment, log):
-        wait_for("the API", lambda: _answers(url), log)
-        yield url
-
-
-def _answers(url: str) -> bool:
-    try:
-        return httpx.get(f"{url}/livez", timeout=5).status_code == 200
-    except httpx.TransportError:
-        return False
 
 
 def make_key(engine: Engine, name: str, *scopes: Scope) -> str:
