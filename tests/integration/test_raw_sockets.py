@@ -192,6 +192,13 @@ def test_what_is_broken_is_refused_and_hides_no_request(api: Running, engine: En
     assert "Traceback" not in api.log.read_text()
 
 
+def test_a_long_head_hides_no_request_after_it(api: Running, engine: Engine) -> None:
+    connection, stream = say(api, [HEAD + b"X-Long: %s\r\n\r\n" % (b"x" * 300_000), SECOND])
+    with connection, stream:
+        assert [read_answer(stream), read_answer(stream)] == [400, 200]
+    assert stored(engine) == ["hidden"]
+
+
 def test_of_a_body_that_is_cut_off_nothing_is_stored(api: Running, engine: Engine) -> None:
     batch = b"[" + ONE + b"," + HIDDEN + b"]"
     whole = {
