@@ -51,10 +51,10 @@ def filled(entry: Entry, errors: Sequence[float], seconds: float) -> Cell:
 def moved(cell: Cell, entry: Entry) -> Cell:
     """The cell of an entry that is the same fit as another entry's cell of errors."""
     blank = _blank(entry, cell["seeds"])
-    if entry.measure == "error":
-        return {**blank, "mean": cell["mean"], "std": cell["std"], "seconds": cell["seconds"]}
-    assert cell["seconds"] is not None
-    return {**blank, "mean": cell["seconds"] / cell["seeds"], "seconds": cell["seconds"]}
+    if entry.measure == "seconds":
+        assert cell["seconds"] is not None
+        return {**blank, "mean": cell["seconds"] / cell["seeds"], "seconds": cell["seconds"]}
+    return {**blank, "mean": cell["mean"], "std": cell["std"], "seconds": cell["seconds"]}
 
 
 def missing(entry: Entry, seeds: int, file: str) -> Cell:

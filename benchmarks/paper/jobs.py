@@ -13,7 +13,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from benchmarks.paper.budget import budget, expected_seconds
 from benchmarks.paper.cells import Cell, Kept, failed, filled, missing, moved
 from benchmarks.paper.report import line
-from benchmarks.paper.runs import cut, missing_file, score
+from benchmarks.paper.runs import cut, missing_file, origins_of, score
 from benchmarks.paper.sets import PaperSet
 from benchmarks.paper.tables import TABLES, Entry
 from contracts.errors import MorrowError
@@ -55,7 +55,7 @@ def list_costs(bench: Bench, entries: Sequence[Entry]) -> None:
 
 def plan_jobs(bench: Bench, entries: Sequence[Entry]) -> list[Job]:
     """Entries that are one fit together, the cheapest fit first. Their sets' files are there."""
-    works: dict[tuple[str, ...], list[Entry]] = {}
+    works: dict[tuple[str | bool, ...], list[Entry]] = {}
     for entry in entries:
         works.setdefault(entry.work, []).append(entry)
     return sorted((_job(bench, tuple(group)) for group in works.values()), key=lambda job: job.seconds)
@@ -111,7 +111,7 @@ def _find_twin(bench: Bench, entry: Entry, kept: Kept) -> Cell | None:
     """A kept cell of errors from the very fit that an entry asks for."""
     for table in TABLES.values():
         for other in table.entries:
-            is_twin = other.set == entry.set and other.measure == "error" and other.work == entry.work
+            is_twin = other.set == entry.set and other.measure != "seconds" and other.work == entry.work
             if is_twin and kept.answers(other, bench.num_models):
                 return kept.find(other)
     return None
@@ -124,9 +124,9 @@ def _has_data(bench: Bench, entry: Entry) -> bool:
 def _job(bench: Bench, entries: tuple[Entry, ...]) -> Job:
     entry = entries[0]
     paper_set = bench.load(entry.set)
-    split, training = cut(paper_set, paper_set.test_origin, entry.recipe.training)
-    seconds = expected_seconds(split, training, entry, bench.num_models)
-    return Job(entries, budget(split, training, entry), seconds)
+    splits = [cut(paper_set, origin, entry.recipe.training) for origin in origins_of(entry, paper_set)]
+    seconds = sum(expected_seconds(split, training, entry, bench.num_models) for split, training in splits)
+    return Job(entries, budget(*splits[0], entry), seconds)
 
 
 def _run(bench: Bench, job: Job) -> dict[Entry, Cell]:

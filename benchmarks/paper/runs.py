@@ -4,6 +4,7 @@ A model of `paper` is one network; one of `released` is what ships, a cohort of 
 answers are averaged. Every model has seeds of its own.
 """
 
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -71,13 +72,25 @@ def recent(split: Split, history: int | None) -> Split:
     return replace(split, known=replace(known, **parts))
 
 
+def origins_of(entry: Entry, paper_set: PaperSet) -> range:
+    """The origins that a cell's models are fitted at: the paper's own, or every one from there on."""
+    first = paper_set.test_origin
+    return range(first, paper_set.num_domains if entry.measure == "later_error" else first + 1)
+
+
 def score(entry: Entry, paper_set: PaperSet, num_models: int) -> Score:
-    """Fit and score a cell's models at the paper's own origin. Raises MorrowError where the method refuses."""
-    return score_at(paper_set, paper_set.test_origin, entry, entry.recipe.training, num_models)
+    """Fit and score a cell's models: means over its origins. Raises MorrowError where the method refuses."""
+    training = entry.recipe.training
+    scores = [score_at(paper_set, at, entry, training, num_models) for at in origins_of(entry, paper_set)]
+    return Score(
+        tuple(np.mean([found.errors for found in scores], 0).tolist()),
+        tuple(np.mean([found.losses for found in scores], 0).tolist()),
+        math.fsum(found.seconds for found in scores),
+    )
 
 
 def score_at(paper_set: PaperSet, origin: int, entry: Entry, training: Training, num_models: int) -> Score:
-    """The same at any origin, with any recipe."""
+    """The same at one origin, with any recipe."""
     split, training = cut(paper_set, origin, training)
     began = time.perf_counter()
     if entry.config == "rule":

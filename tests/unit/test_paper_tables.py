@@ -1,6 +1,7 @@
 """The command for the paper's tables, on sets small enough for a test."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from benchmarks.paper.methods import METHODS
 from benchmarks.paper.recipes import PAPER
 from benchmarks.paper.report import figure, grid
 from benchmarks.paper.rules import constant, naive, previous_label
-from benchmarks.paper.runs import averaged, cut, losses, recent
+from benchmarks.paper.runs import averaged, cut, losses, recent, score
 from benchmarks.paper.sets import SETS
 from benchmarks.paper.splits import Split, errors
 from benchmarks.paper.tables import TABLES, Entry, select
@@ -143,6 +144,18 @@ def test_a_change_that_the_recipe_has_already_is_the_same_fit() -> None:
     assert (warm.published, random.published) == ((3.5, 1.4), (3.8, 1.2))
     cell = moved(filled(plain, [1.0, 2.0], 6.0), warm)
     assert (cell["method"], cell["mean"], cell["std"], cell["seconds"]) == ("gi[delta_mode=warm]", 1.5, 0.5, 6.0)
+
+
+def test_a_later_error_is_the_mean_over_every_domain_from_the_tests_on() -> None:
+    paper_set = replace(SETS["moons_fresh"](Path()), test_origin=7)
+    first = Entry("main", "moons_fresh", "last_window", "paper")
+    later = replace(first, table="later", measure="later_error")
+    found = score(later, paper_set, 2)
+    each = [score(first, replace(paper_set, test_origin=origin), 2) for origin in (7, 8, 9)]
+    assert found.errors == tuple(np.mean([one.errors for one in each], 0))
+    assert len(set(found.errors) | {error for one in each for error in one.errors}) > 2
+    assert first.work != later.work
+    assert later.published is None
 
 
 def test_a_figure_of_other_settings_is_not_kept_for_these() -> None:
