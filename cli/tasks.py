@@ -96,6 +96,7 @@ def state_facts(status: dict[str, Any]) -> Iterator[tuple[str, str]]:
         yield "Champion", "none yet"
         return
     yield "Champion", f"version {champion['version']}, trained until {champion['trained_until']}"
+    yield "Fit", f"in minibatches of {champion['batch_size']:,} rows"
     promised = f"a horizon of {_count_windows(champion['horizon'])}"
     override = status["override"]
     told = promised if override is None else f"by override of {override['actor']}; {promised} was validated"

@@ -70,6 +70,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     naive         what the newest window known at the cutoff says of any row, the yardstick that this version must beat:
                   a share for each class, or mean and scale
     label_bounds  a regression's labels beyond these count as these where it is scored; None for classification
+    batch_size    rows of a minibatch of its fit; None where an older Morrow wrote it: the task's training says it then
     """
 
     format_version: int
@@ -90,6 +91,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     rows_digest: str
     read_at: int
     seeds: list[int]
+    batch_size: int | None = None
     device: str
     git_sha: str
     checksums: dict[str, str]

@@ -34,6 +34,11 @@ Method = Literal[
 ]
 Rival = Literal[Method, "gbdt", "extrapolated_linear"]
 
+# Where a recipe says nothing, a minibatch is the power of two within these bounds that gives an epoch about so many
+# steps: with fewer a network hardly learns, and below some rows a step costs no less (docs/decisions/0013).
+_STEPS_PER_EPOCH = 32
+_FEWEST_ROWS, _MOST_ROWS = 32, 1024
+
 
 class Feature(Spec):
     """One input. Only an `optional` feature may be absent or null; both mean missing."""
@@ -125,8 +130,11 @@ class Training(Spec):
     time_width: int = Field(8, ge=1, le=256, description="entries m of Time2Vec")
     time_linear: int = Field(1, ge=0, description="linear entries m_p of Time2Vec")
     trelu_width: int = Field(8, ge=1, le=256, description="hidden units of a TReLU's nets")
-    batch_size: int = Field(
-        1024, ge=1, description="rows of a minibatch; some thousands of rows in all learn better from 64"
+    batch_size: int | None = Field(
+        None,
+        ge=1,
+        description=f"rows of a minibatch; where unset, by the rows of the fit: the power of two from {_FEWEST_ROWS} "
+        f"to {_MOST_ROWS:,} that gives an epoch {_STEPS_PER_EPOCH} to {2 * _STEPS_PER_EPOCH} steps",
     )
     rows_per_epoch: int = Field(65_536, ge=1, description="cap on the rows of one epoch; drawn afresh each epoch")
     pretrain_epochs: int = Field(10, ge=0, description="epochs on all windows together, which come first")
@@ -169,6 +177,13 @@ class Training(Spec):
         if self.pretrain_epochs == 0 and (self.finetune_epochs == 0 or self.finetune_windows == 0):
             raise ValueError("a recipe trains for at least one epoch")
         return self
+
+    def rows_per_minibatch(self, num_rows: int) -> int:
+        """What `batch_size` comes to in a fit on so many rows."""
+        if self.batch_size is not None:
+            return self.batch_size
+        share = max(1, min(num_rows, self.rows_per_epoch) // _STEPS_PER_EPOCH)
+        return min(max(_FEWEST_ROWS, 1 << share.bit_length() - 1), _MOST_ROWS)
 
 
 # Settings that recipes did not have at first, with what they meant all the same: their digests stay what they were.

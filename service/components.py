@@ -151,6 +151,7 @@ _CHAMPION = {
     "trained_until": MOMENT,
     "valid_until": MOMENT,
     "horizon": COUNT,
+    "batch_size": COUNT | {"description": "rows of a minibatch of its fit"},
     "error_name": STRING,
     "errors": many(closed({"age": COUNT, "mean": NUMBER, "num_windows": COUNT} | _BAND)),
 }

@@ -77,6 +77,7 @@ def describe_champion(forecaster: Forecaster) -> dict[str, Any]:
         "trained_until": format_moment(manifest.cutoff),
         "valid_until": format_moment(forecaster.valid_until),
         "horizon": manifest.horizon,
+        "batch_size": batch_size_of(forecaster),
         "error_name": manifest.error_name,
         "errors": [
             {
@@ -90,6 +91,12 @@ def describe_champion(forecaster: Forecaster) -> dict[str, Any]:
             for age in manifest.ages
         ],
     }
+
+
+def batch_size_of(forecaster: Forecaster) -> int:
+    """Rows of a minibatch of the fit; where the manifest is too old to say so, the task does."""
+    manifest = forecaster.manifest
+    return manifest.batch_size or forecaster.task.training.rows_per_minibatch(manifest.num_rows)
 
 
 def describe_live_errors(forecaster: Forecaster, errors: Sequence[RealisedError]) -> list[dict[str, Any]]:
@@ -167,16 +174,14 @@ def warn_of_version(forecaster: Forecaster | None, standing: Standing) -> list[s
     return [f"version {forecaster.version} answers but was never released: the guard does not watch it"]
 
 
-def warn_of_fit(training: Training, num_rows: int) -> list[str]:
-    """Where a fit on so many rows took so few steps that its network can hardly have learned.
-
-    The defaults' minibatches are made for tens of thousands of rows.
-    """
+def warn_of_fit(training: Training, num_rows: int, batch_size: int) -> list[str]:
+    """Where a fit on so many rows took so few steps that its network can hardly have learned."""
     visits = min(num_rows, training.rows_per_epoch) * training.pretrain_epochs
-    num_steps = max(training.pretrain_epochs, math.ceil(visits / training.batch_size))
+    num_steps = max(training.pretrain_epochs, math.ceil(visits / batch_size))
     if training.method not in PRETRAINED or num_steps >= FEW_STEPS:
         return []
     return [
-        f"the fit took {num_steps} steps only: {num_rows:,} rows in minibatches of {training.batch_size:,}, "
-        f"{training.pretrain_epochs} times over; a smaller training.batch_size, such as 64, gives it more"
+        f"the fit took {num_steps} steps only: {num_rows:,} rows in minibatches of {batch_size:,}, "
+        f"{training.pretrain_epochs} times over; a smaller training.batch_size or more training.pretrain_epochs give "
+        "it more"
     ]

@@ -32,6 +32,7 @@ from service.settings import ServiceSettings
 from service.siblings import Siblings
 from service.standing import Standing, read_standing
 from service.status import (
+    batch_size_of,
     check_budget,
     describe_champion,
     describe_choice,
@@ -113,7 +114,11 @@ def tasks_router(store: Store, follower: Follower, siblings: Siblings, settings:
                 "next_cycle": next_cycle(schema.task, to_micros(now)),
                 "warnings": [
                     *warn(schema.task, cycle_limit, forecaster.manifest.horizon if forecaster else None),
-                    *(warn_of_fit(forecaster.task.training, forecaster.manifest.num_rows) if forecaster else ()),
+                    *(
+                        warn_of_fit(forecaster.task.training, forecaster.manifest.num_rows, batch_size_of(forecaster))
+                        if forecaster
+                        else ()
+                    ),
                     *warn_of_version(forecaster, standing),
                 ],
             }

@@ -137,6 +137,7 @@ def write_artefact(
         rows_digest=rows_digest,
         read_at=read_at,
         seeds=list(seeds),
+        batch_size=task.training.rows_per_minibatch(len(rows)),
         device=device,
         git_sha=git_sha,
         checksums={name: checksum(partial / name) for name in (GRAPH_FILE, RATE_FILE)},

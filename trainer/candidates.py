@@ -65,13 +65,18 @@ def fit_origins(
 ) -> Iterator[Fit]:
     """Fit these origins × the recipe's seeds side by side, in cohorts of at most `max_members` (one origin at least).
 
-    Origins that know different numbers of classes cannot share a program and so go into cohorts of their own.
+    Origins that know different numbers of classes, or so many more rows that their minibatches are larger, cannot share
+    a program and so go into cohorts of their own.
     """
     task = reading.schema.task
     encoders = [_fit_encoder(reading, origin) for origin in origins]
     per_cohort = max(1, max_members // task.training.num_seeds)
-    encoders.sort(key=lambda encoder: encoder.num_outputs)
-    for _, alike in groupby(encoders, key=lambda encoder: encoder.num_outputs):
+
+    def kind(encoder: Encoder) -> tuple[int, int]:
+        num_rows = len(reading.fit_rows(encoder.cutoff))
+        return encoder.num_outputs, task.training.rows_per_minibatch(num_rows)
+
+    for _, alike in groupby(sorted(encoders, key=kind), key=kind):
         same = list(alike)
         for start in range(0, len(same), per_cohort):
             yield from _fit_cohort(reading, same[start : start + per_cohort], device, on_epoch)

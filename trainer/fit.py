@@ -94,9 +94,9 @@ def fit(
 ) -> Generator[EpochReport, None, CohortNetwork]:
     """Train a cohort by the plan of the recipe's method; yields a report an epoch and returns the network.
 
-    All members share the columns of their rows and `num_outputs`; numbers of rows and vocabularies may differ. Integer
-    targets are classes, others standardised labels. Raises CycleError where a member has no rows, or a loss that is
-    not finite.
+    All members share the columns of their rows, `num_outputs` and how many rows a minibatch of theirs has; numbers of
+    rows and vocabularies may differ. Integer targets are classes, others standardised labels. Raises CycleError where
+    a member has no rows, or a loss that is not finite.
     """
     plan = METHODS[training.method](training)
     network = draw_network(members, training, plan.is_timed, dtype, CohortNetwork).to(device)
@@ -125,6 +125,8 @@ def train(
     for number, member in enumerate(members):
         if len(member.rows.u) == 0:
             raise CycleError(f"member {number} of the cohort has no rows to fit")
+    sizes = {training.rows_per_minibatch(len(member.rows.u)) for member in members}
+    assert len(sizes) == 1, "members of a cohort share one size of minibatches"
     like = next(iter(network.parameters()))
     loss = (
         cross_entropy
@@ -188,7 +190,8 @@ def _run(
     stopping = EarlyStopping(network, loss, stock, watched, kept) if any(end for _, end in watched) else None
     sums = like.new_zeros(2, phase.epochs + 1, len(members))  # of losses and of sizes of δ
     epoch, began = 0, time.perf_counter()
-    draws = _draws(members, phase, number, length=max(own_steps), batch_size=training.batch_size, like=like)
+    batch_size = training.rows_per_minibatch(len(members[0].rows.u))
+    draws = _draws(members, phase, number, length=max(own_steps), batch_size=batch_size, like=like)
     for step, (rows, draw) in enumerate(draws):
         losses, delta = losses_of(stock.batch(rows), draw)
         optimiser.zero_grad()

@@ -77,9 +77,12 @@ def note_recipe(attempt: Attempt) -> None:
 
 
 def note_rows(attempt: Attempt, reading: Reading) -> None:
-    """How many rows the cutoff allows, and their digest; and for MLflow's list of data sets how to find them again."""
+    """How many rows the cutoff allows and a minibatch has, and their digest; and for MLflow's list of data sets how to
+    find them again."""
     known, task = reading.known(reading.cutoff), attempt.schema.task
-    attempt.run.note(params={"rows": len(known)}, tags={"morrow.rows_digest": known.digest})
+    batch_size = task.training.rows_per_minibatch(len(reading.fit_rows(reading.cutoff)))
+    params = {"rows": len(known), "batch_size": batch_size}
+    attempt.run.note(params=params, tags={"morrow.rows_digest": known.digest})
     attempt.run.note_lineage(
         Lineage(
             name=task.name,
@@ -171,7 +174,12 @@ def note_fit(attempt: Attempt) -> Callable[[Fit, Manifest, Sequence[Cell]], None
             if math.isfinite(value)
         ]
         origin = format_moment(manifest.cutoff)
-        params = {"origin": origin, "rows": str(manifest.num_rows), "seeds": ", ".join(map(str, manifest.seeds))}
+        params = {
+            "origin": origin,
+            "rows": str(manifest.num_rows),
+            "batch_size": str(manifest.batch_size),
+            "seeds": ", ".join(map(str, manifest.seeds)),
+        }
         attempt.run.add_child(
             f"origin {origin}", figures, params, {ORIGIN_TAG: origin, "morrow.rows_digest": manifest.rows_digest}
         )

@@ -2,8 +2,9 @@
 `BOOSTING` that of the rival LightGBM, whose settings stand in a part of the recipe: `boosting.num_leaves`.
 
 What a space does not name stays as the task has it: the method, the number of seeds, how δ is searched. Values stand in
-the order of their size, so that the sampler can tell near from far; those of `UNORDERED` have none. λ = 0 is not among
-them: it is another method.
+the order of their size, so that the sampler can tell near from far; those of `UNORDERED` have none. None is the most
+where it means all, and stands before the least minibatch where it means one by the rows: few rows are what a search is
+for most. λ = 0 is not among them: it is another method.
 """
 
 from collections.abc import Mapping, Sequence
@@ -33,7 +34,7 @@ NETWORK: Space = {
     "embedding": (4, 8, 16),
     "time_width": (1, 2, 4, 8),
     "time_linear": (1, 2),
-    "batch_size": (64, 128, 256, 512, 1024),
+    "batch_size": (None, 64, 128, 256, 512, 1024),
     "pretrain_epochs": (3, 5, 10, 20, 40, 80),
     "pretrain_rate": (1e-3, 2e-3, 4e-3, 1e-2, 2e-2),
     "finetune_windows": (1, 2, 3, 4),

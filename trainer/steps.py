@@ -57,7 +57,7 @@ def num_steps(rows: Encoded, phase: Phase, training: Training) -> int:
     """Steps of one member in a phase, one an epoch at least; 0 where it lacks the window that the phase spends."""
     first, end = row_range(rows, phase.budget)
     visits = min(end - first, training.rows_per_epoch) * phase.epochs
-    return max(phase.epochs, math.ceil(visits / training.batch_size)) if visits else 0
+    return max(phase.epochs, math.ceil(visits / training.rows_per_minibatch(len(rows.u)))) if visits else 0
 
 
 def row_range(rows: Encoded, which: Rows) -> tuple[int, int]:

@@ -101,7 +101,11 @@ def pick_evenly(items: Sequence[T], most: int) -> list[T]:
 def _errors(origins: Sequence[Origin], training: Training, shared: Shared, watch: Watch) -> list[float]:
     """The error on each later window of origins that are fitted side by side, as far as they know as many classes."""
     plan, errors = METHODS[training.method](training), list[float]()
-    for _, alike in groupby(sorted(origins, key=_num_outputs), key=_num_outputs):
+
+    def kind(origin: Origin) -> tuple[int, int]:
+        return origin.num_outputs, training.rows_per_minibatch(len(origin.known.u))
+
+    for _, alike in groupby(sorted(origins, key=kind), key=kind):
         cohort = list(alike)
         members = [Member(one.known, one.vocabulary_sizes, one.num_outputs, SEED) for one in cohort]
         network = draw_network(members, training, plan.is_timed, torch.float32, shared.build).to(shared.device)
@@ -115,15 +119,12 @@ def _errors(origins: Sequence[Origin], training: Training, shared: Shared, watch
     return errors
 
 
-def _num_outputs(origin: Origin) -> int:
-    return origin.num_outputs
-
-
 def _work(origin: Origin, training: Training) -> float:
     """Seconds of one thread that the fit of an origin takes, by its steps, passes and multiply-adds."""
     num_inputs = origin.known.dense.shape[1] + training.embedding * origin.known.codes.shape[1] + training.time_width
     weights = num_inputs * training.width + (training.num_layers - 1) * training.width**2
-    per_pass: float = _SECONDS_PER_STEP + _SECONDS_PER_OPERATION * 3 * training.batch_size * weights
+    num_products = training.rows_per_minibatch(len(origin.known.u)) * weights
+    per_pass: float = _SECONDS_PER_STEP + _SECONDS_PER_OPERATION * 3 * num_products
     num_windows = len(np.unique(origin.known.windows))
     phases = METHODS[training.method](training).phases_of(num_windows)
     # A bent step passes once plainly, twice for values and rates, and searches δ with as many again an ascent step.

@@ -50,10 +50,11 @@ def expected_seconds(split: Split, training: Training, entry: Entry, num_models:
     is_released = entry.config == "released" and entry.method in NETWORKS
     members = num_models * (training.num_seeds if is_released else 1)
     per_row = 6 * _multiply_adds(split, training) / _OPERATIONS_PER_SECOND
+    batch_size = training.rows_per_minibatch(len(split.known.u))
     total = 0.0
     for phase in _phases(split, training, entry.method):
         visits = _visits(split, phase, training)
-        steps = max(phase.epochs, visits / training.batch_size) * (num_models if is_released else 1)
+        steps = max(phase.epochs, visits / batch_size) * (num_models if is_released else 1)
         passes = _RIVALS.get(entry.method) or _passes(phase, training)
         total += passes * (members * visits * per_row + steps * _SECONDS_PER_STEP)
     return total

@@ -249,6 +249,13 @@ def test_a_fit_that_diverges_names_member_and_epoch() -> None:
         train([member(0), bad])
 
 
+def test_the_minibatches_of_a_recipe_that_says_nothing_are_those_that_its_rows_ask_for() -> None:
+    many = Member(rows(2_100, 3), (4,), 2, 0)
+    unset, said, other = (weights(train([many], recipe(batch_size=size))[0]) for size in (None, 64, 32))
+    assert_same(unset, said)
+    assert any(not torch.equal(unset[name], other[name]) for name in unset)
+
+
 def test_a_member_without_rows_is_refused() -> None:
     empty = Member(Encoded(*(column[:0] for column in vars(rows()).values())), (4,), 2, 0)
     with pytest.raises(CycleError, match="member 1 of the cohort has no rows"):

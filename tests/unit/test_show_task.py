@@ -25,6 +25,7 @@ STATUS: dict[str, Any] = {
         "trained_until": "2026-01-29T00:00:00Z",
         "valid_until": "2026-02-05T00:00:00Z",
         "horizon": 2,
+        "batch_size": 1024,
         "error_name": "mean_absolute_error",
     },
 }
@@ -39,6 +40,7 @@ def test_a_closed_task_says_what_closed_it_that_it_is_stale_and_what_is_better()
         "baseline 0.4100 against our 0.4000 on 1 window",
         "gbdt 0.3749 against our 0.4000 on 3 windows: clearly better",
     ]
+    assert facts["Fit"] == "in minibatches of 1,024 rows"
     assert facts["Valid"] == "until 2026-02-05T00:00:00Z, a horizon of 2 windows"
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from contracts.task import Task
+from contracts.task import Task, Training
 
 SPEC: dict[str, Any] = {
     "name": "flights",
@@ -54,6 +54,26 @@ def test_the_recipe_changes_with_what_shapes_a_fit_and_with_nothing_else() -> No
     assert Task.model_validate(SPEC | {"guard": {"tolerance": 0.2}}).recipe == recipe
     assert Task.model_validate(SPEC | {"training": {"width": 32}}).recipe != recipe
     assert Task.model_validate(SPEC | {"window": "P14D"}).recipe != recipe
+
+
+@pytest.mark.parametrize(
+    ("num_rows", "expected"), [(1, 32), (2_047, 32), (2_048, 64), (10_000, 256), (32_768, 1024), (10_000_000, 1024)]
+)
+def test_a_recipe_without_a_batch_size_goes_by_the_rows_of_the_fit(num_rows: int, expected: int) -> None:
+    assert Training().rows_per_minibatch(num_rows) == expected
+    assert Training(batch_size=200).rows_per_minibatch(num_rows) == 200
+
+
+def test_rows_that_no_epoch_visits_make_no_larger_minibatches() -> None:
+    assert Training(rows_per_epoch=4_096).rows_per_minibatch(10_000_000) == Training().rows_per_minibatch(4_096)
+
+
+def test_fits_on_different_numbers_of_rows_share_a_recipe_and_those_of_a_set_size_another() -> None:
+    unset, former = (Task.model_validate(SPEC | {"training": training}) for training in ({}, {"batch_size": 1024}))
+    assert unset.recipe != former.recipe
+    # What was stored while 1,024 was the default says so in full, and goes on as it was.
+    assert former.model_dump(mode="json")["training"]["batch_size"] == 1024
+    assert Task.model_validate(former.model_dump(mode="json")).recipe == former.recipe
 
 
 @pytest.mark.parametrize(("setting", "other"), [("label_form", "log"), ("number_form", "quantile")])

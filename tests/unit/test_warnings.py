@@ -15,29 +15,32 @@ from trainer.steps import num_steps
 @pytest.mark.parametrize(
     ("training", "num_rows", "num_steps"),
     [
-        (Training(), 2_100, 21),
-        (Training(), 10_000, 98),
+        (Training(), 300, 94),
+        (Training(batch_size=1024), 2_100, 21),
+        (Training(batch_size=1024), 10_000, 98),
         (Training(batch_size=64, pretrain_epochs=3), 2_100, 99),
-        (Training(rows_per_epoch=8_192), 10_000_000, 80),
-        (Training(method="baseline", pretrain_epochs=40), 300, 40),
+        (Training(rows_per_epoch=8_192, batch_size=1024), 10_000_000, 80),
+        (Training(method="baseline", pretrain_epochs=40, batch_size=1024), 300, 40),
     ],
 )
 def test_a_fit_of_few_steps_is_warned_of(training: Training, num_rows: int, num_steps: int) -> None:
-    (warning,) = warn_of_fit(training, num_rows)
+    (warning,) = warn_of_fit(training, num_rows, training.rows_per_minibatch(num_rows))
     assert warning.startswith(f"the fit took {num_steps} steps only: {num_rows:,} rows")
 
 
 @pytest.mark.parametrize(
     ("training", "num_rows"),
     [
-        (Training(), 10_200),
+        (Training(), 330),
+        (Training(), 10_000_000),
+        (Training(batch_size=1024), 10_200),
         (Training(batch_size=64), 2_100),
         (Training(pretrain_epochs=100), 100),
         (Training(method="last_window"), 100),
     ],
 )
 def test_a_fit_of_many_steps_and_one_without_a_pretraining_are_not(training: Training, num_rows: int) -> None:
-    assert warn_of_fit(training, num_rows) == []
+    assert warn_of_fit(training, num_rows, training.rows_per_minibatch(num_rows)) == []
 
 
 @given(
@@ -45,7 +48,7 @@ def test_a_fit_of_many_steps_and_one_without_a_pretraining_are_not(training: Tra
     st.builds(
         lambda rows, batch, epochs: Training(rows_per_epoch=rows, batch_size=batch, pretrain_epochs=epochs),
         st.integers(1, 3_000),
-        st.integers(1, 3_000),
+        st.none() | st.integers(1, 3_000),
         st.integers(1, FEW_STEPS - 1),
     ),
 )
@@ -54,7 +57,8 @@ def test_the_steps_told_are_those_that_a_fit_takes(num_rows: int, training: Trai
     rows = Encoded(dense=values[:, None], codes=whole[:, None], u=values, targets=values, windows=whole)
     taken = num_steps(rows, METHODS[training.method](training).phases[0], training)
     told = [f"the fit took {taken} steps only"] if taken < FEW_STEPS else []
-    assert [warning.partition(":")[0] for warning in warn_of_fit(training, num_rows)] == told
+    warnings = warn_of_fit(training, num_rows, training.rows_per_minibatch(num_rows))
+    assert [warning.partition(":")[0] for warning in warnings] == told
 
 
 def test_the_methods_that_are_warned_of_are_those_that_begin_with_all_rows() -> None:

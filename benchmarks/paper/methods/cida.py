@@ -126,8 +126,9 @@ def _batches(split: Split, training: Training, seeds: Sequence[int], epochs: int
     """Minibatches of reshuffled passes over the known rows."""
     stock = Stock.of([split.known] * len(seeds), torch.device("cpu"), torch.float32)
     num_rows = len(split.known.u)
-    num_steps = steps_of(min(num_rows, training.rows_per_epoch), epochs, training.batch_size)
-    for numbers in minibatches(num_rows, num_steps, training.batch_size, seeds):
+    batch_size = training.rows_per_minibatch(num_rows)
+    num_steps = steps_of(min(num_rows, training.rows_per_epoch), epochs, batch_size)
+    for numbers in minibatches(num_rows, num_steps, batch_size, seeds):
         yield stock.batch(numbers)
 
 

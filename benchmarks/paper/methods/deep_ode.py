@@ -104,8 +104,9 @@ def learned(paths: Tensor, training: Training, seeds: Sequence[int]) -> Field:
     field = Field(num_numbers, training.width, training.num_layers, seeds_for(seeds, _PARAMETERS))
     optimiser = torch.optim.Adam(field.parameters(), lr=training.pretrain_rate, fused=True)
     before, after = (part.reshape(-1, num_numbers) for part in (paths[:-1], paths[1:]))
-    num_steps = steps_of(len(before), training.pretrain_epochs, training.batch_size)
-    for numbers in minibatches(len(before), num_steps, training.batch_size, seeds_for(seeds, _ROWS)):
+    batch_size = training.rows_per_minibatch(len(before))
+    num_steps = steps_of(len(before), training.pretrain_epochs, batch_size)
+    for numbers in minibatches(len(before), num_steps, batch_size, seeds_for(seeds, _ROWS)):
         losses = distances(carried(field, before[numbers]), after[numbers])
         optimiser.zero_grad()
         torch.autograd.backward(losses.sum())

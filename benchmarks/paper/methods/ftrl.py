@@ -43,14 +43,15 @@ def ftrl_method(split: Split, training: Training, seeds: Sequence[int]) -> NDArr
     network = draw_network(split.members(seeds), training, False, torch.float32, split.build)
     stock = Stock.of([rows] * len(seeds), torch.device("cpu"), torch.float32)
     loss = cross_entropy if split.is_classification else gaussian
+    batch_size = training.rows_per_minibatch(len(rows.u))
     stretches = (
         (training.pretrain_epochs, len(rows.u), training.pretrain_rate),
         (training.finetune_epochs * training.finetune_windows, round(mean_rows), training.finetune_rate),
     )
     for number, (epochs, num_rows, rate) in enumerate(stretches):
         optimiser = torch.optim.Adam(network.parameters(), lr=rate, fused=True)
-        num_steps = steps_of(min(num_rows, training.rows_per_epoch), epochs, training.batch_size)
-        for numbers in minibatches(len(rows.u), num_steps, training.batch_size, seeds_for(seeds, number)):
+        num_steps = steps_of(min(num_rows, training.rows_per_epoch), epochs, batch_size)
+        for numbers in minibatches(len(rows.u), num_steps, batch_size, seeds_for(seeds, number)):
             losses = leader_loss(network, loss, stock.batch(numbers), mean_rows / len(rows.u))
             optimiser.zero_grad()
             torch.autograd.backward(losses.sum())

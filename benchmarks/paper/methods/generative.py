@@ -168,7 +168,8 @@ def _transformer(split: Split, classifier: Network, pairs: Pairs, training: Trai
     before, after = (
         Stock.of([rows] * len(seeds), torch.device("cpu"), torch.float32) for rows in (pairs.before, pairs.after)
     )
-    goals, size = torch.from_numpy(pairs.images), training.batch_size
+    goals = torch.from_numpy(pairs.images)
+    size = training.rows_per_minibatch(len(goals))
     num_steps = steps_of(len(goals), training.pretrain_epochs, size)
     sources = minibatches(len(goals), num_steps, size, seeds_for(seeds, _BEFORE))
     reals = minibatches(len(pairs.after.u), num_steps, size, seeds_for(seeds, _AFTER))

@@ -94,7 +94,7 @@ def fit_ordinal(rows: Rows, training: Training, seeds: Sequence[int]) -> CohortN
     optimiser = torch.optim.AdamW(
         ordinal.parameters(), lr=training.pretrain_rate, weight_decay=training.weight_decay, fused=True
     )
-    size = training.batch_size
+    size = training.rows_per_minibatch(num_rows)
     num_steps = steps_of(min(num_rows, training.rows_per_epoch), training.pretrain_epochs, size)
     firsts = minibatches(num_rows, num_steps, size, seeds_for(seeds, _FIRST))
     generators = [torch.Generator().manual_seed(seed) for seed in seeds_for(seeds, _SECOND)]
