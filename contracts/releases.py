@@ -17,7 +17,7 @@ import msgspec
 from sqlalchemy import ColumnElement, Connection, null, select
 
 from contracts.calibration import Calibration
-from contracts.clock import from_micros, to_micros
+from contracts.clock import format_moment, from_micros, to_micros
 from contracts.cycles import is_releasing
 from contracts.database import releases
 
@@ -99,6 +99,17 @@ def read_overlay(connection: Connection, task_id: int, version: str) -> Overlay 
         ).scalar_one_or_none()
         calibration = None if calibrated is None else msgspec.convert(calibrated, Calibration)
     return Overlay(found[0].valid_until, calibration)
+
+
+def is_released_as(connection: Connection, task_id: int, version: str, cutoff: int) -> bool:
+    """Whether the rows of a version may be of the model of this cutoff (microseconds).
+
+    A model that was deleted from the registry and comes back, or a registry that was set up anew, counts from 1 again:
+    then the newest release of a number names another cutoff. Rows that name none may be of any model.
+    """
+    found = list_releases(connection, task_id, version=version, actions=["release"], limit=1, with_calibration=False)
+    released = found[0].verdict if found else None
+    return released is None or released.get("cutoff", format_moment(cutoff)) == format_moment(cutoff)
 
 
 def list_releases(

@@ -24,6 +24,8 @@ from contracts.calibration import Calibration
 from contracts.releases import Overlay
 
 CURRENT_FILE = "current.json"
+# Beside a version's own files: when the registry made it.
+_MADE_FILE = "made_at"
 HOLD_SECONDS = 2.0
 _TEMPORARY = ".incoming-"
 
@@ -115,13 +117,18 @@ def keep_overlay(folder: Path, version: str, overlay: Overlay) -> None:
             write_current(folder, renewed)
 
 
-def fill_copy(folder: Path, version: str, fill: Callable[[Path], None]) -> Path:
-    """The folder of a version, put in place whole after `fill` has written its files to a temporary one."""
+def fill_copy(folder: Path, version: str, fill: Callable[[Path], None], *, made_at: int | None = None) -> Path:
+    """The folder of a version, put in place whole after `fill` has written its files to a temporary one.
+
+    `made_at` is when the registry made the version (milliseconds since the epoch), where it says so.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     target = folder / version
     temporary = Path(tempfile.mkdtemp(dir=folder, prefix=_TEMPORARY))
     try:
         fill(temporary)
+        if made_at is not None:
+            (temporary / _MADE_FILE).write_text(str(made_at))
         for file in temporary.iterdir():
             _sync(file)
         _sync(temporary)
@@ -132,6 +139,14 @@ def fill_copy(folder: Path, version: str, fill: Callable[[Path], None]) -> Path:
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
     return target
+
+
+def read_made(folder: Path) -> int | None:
+    """When the registry made the version of this folder; None where that is not known."""
+    try:
+        return int((folder / _MADE_FILE).read_text())
+    except (OSError, ValueError):
+        return None
 
 
 def remove_copies(folder: Path, current: Current) -> None:

@@ -19,7 +19,7 @@ import httpx
 import structlog
 
 from contracts.clock import format_moment
-from contracts.errors import ArtefactRefused, Fault, InvalidInput, NoModel, NotFound, NotLoaded, Unavailable
+from contracts.errors import ArtefactRefused, NoModel, NotFound, NotLoaded, Unavailable
 from contracts.releases import Overlay
 from service.copies import (
     Current,
@@ -28,6 +28,7 @@ from service.copies import (
     keep_overlay,
     list_copies,
     read_current,
+    read_made,
     remove_copies,
     succeed,
     write_current,
@@ -36,8 +37,9 @@ from service.forecaster import Forecaster, load_forecaster
 from service.looks import find_overlay, look_at_store
 from service.metrics import Metrics
 from service.moves import note_move
+from service.names import only_task
 from service.refusals import Refusals
-from service.registry import download_version, make_client, read_champion
+from service.registry import Champion, download_version, find_champion, make_client
 from service.settings import ServiceSettings
 from service.standing import Standing
 from service.store import Store
@@ -178,6 +180,10 @@ class Follower:
             except OSError as error:
                 self._metrics.follower_errors.labels("disk").inc()
                 found = Registry("degraded", f"The local copy cannot be written: {error.strerror}.", registry.champion)
+            except Exception as error:  # a bug in following one task must not end the following of others
+                self._metrics.follower_errors.labels("bug").inc()
+                log.error("follower.failed", task=task, exc_info=error)
+                found = Registry("degraded", "Following it failed; the error is in the log.", registry.champion)
             if (found.state, found.reason) != (registry.state, registry.reason):
                 say = log.warning if found.state == "degraded" else log.info
                 say(f"registry.{found.state}", task=task, reason=found.reason, champion=found.champion)
@@ -218,46 +224,48 @@ class Follower:
         """Bring one task to the version that its alias names. Raises Unavailable, OSError."""
         if self._client is None:
             return Registry("degraded", "No registry is configured (MORROW_MLFLOW_URL).")
-        champion = read_champion(self._client, task)
+        champion = find_champion(self._client, task)
         forecaster = self.forecasters.get(task)
         if champion is None:
             if forecaster is None:
                 return Registry()
             return Registry("degraded", "The registry names no champion; the last one goes on answering.")
-        standing = self.standings.get(task)
-        if self.database_answers and standing is not None and standing.champion not in (None, champion):
-            note_move(self._store, self._client, task, self._task_ids[task], champion=champion, now=self._clock())
-        if forecaster is not None and forecaster.version == champion:
-            return Registry(champion=champion)
-        if self._refusals.may_try(task, champion, now):
+        standing, version = self.standings.get(task), champion.version
+        if self.database_answers and standing is not None and standing.champion not in (None, version):
+            note_move(self._store, self._client, task, self._task_ids[task], champion=version, now=self._clock())
+        if forecaster is not None and champion.is_of(forecaster.version, forecaster.made_at):
+            return Registry(champion=version)
+        if self._refusals.may_try(task, version, now):
             try:
                 if self._bring_in(self._client, task, champion):
                     self._refusals.forget(task)
             except ArtefactRefused as error:
-                self._refusals.add(task, champion, str(error), now)
+                self._refusals.add(task, version, str(error), now)
                 self._metrics.follower_errors.labels("artefact").inc()
-                log.error("artefact.refused", task=task, version=champion, reason=str(error), source="registry")
+                log.error("artefact.refused", task=task, version=version, reason=str(error), source="registry")
             else:
-                return Registry(champion=champion)
-        return Registry("degraded", f"Version {champion} was refused: {self._refusals.reason(task)}", champion)
+                return Registry(champion=version)
+        return Registry("degraded", f"Version {version} was refused: {self._refusals.reason(task)}", version)
 
-    def _bring_in(self, client: httpx.Client, task: str, version: str) -> bool:
+    def _bring_in(self, client: httpx.Client, task: str, champion: Champion) -> bool:
         """Load a version and let it answer; False where the next look has to. Raises as `_follow`, ArtefactRefused."""
         with hold(self._models / task) as is_held:
             # While another worker held the folder, the alias may have been moved on and that worker have followed it.
-            if not is_held or read_champion(client, task) != version:
+            if not is_held or find_champion(client, task) != champion:
                 return False
-            self._swap(task, version, self._load(client, task, version))
+            # A copy by its number may be of another model, and what is known of that one does not count for this.
+            is_known = champion.is_of(champion.version, read_made(self._models / task / champion.version))
+            self._swap(task, self._load(client, task, champion, has_copy=is_known), is_known=is_known)
             return True
 
-    def _load(self, client: httpx.Client, task: str, version: str) -> Forecaster:
+    def _load(self, client: httpx.Client, task: str, champion: Champion, *, has_copy: bool) -> Forecaster:
         """A verified copy that is there already, as after a rollback, or a fresh one."""
-        folder = self._models / task
-        if (folder / version).is_dir():
+        folder, version = self._models / task, champion.version
+        if has_copy and (folder / version).is_dir():
             with suppress(ArtefactRefused):
                 return self._load_copy(task, version)
         download = partial(download_version, client, task, version, stopping=self._stopping)
-        copy = fill_copy(folder, version, download)
+        copy = fill_copy(folder, version, download, made_at=champion.made_at)
         return load_forecaster(copy, task, version, threads=self._settings.model_threads)
 
     def _load_copy(self, task: str, version: str) -> Forecaster:
@@ -269,13 +277,13 @@ class Follower:
             log.error("artefact.refused", task=task, version=version, reason=str(error), source="local copy")
             raise
 
-    def _swap(self, task: str, version: str, forecaster: Forecaster) -> None:
+    def _swap(self, task: str, forecaster: Forecaster, *, is_known: bool) -> None:
         """Let a loaded version answer: first on the disk, then by one assignment."""
-        folder = self._models / task
+        folder, version = self._models / task, forecaster.version
         former, answering = read_current(folder), self.forecasters.get(task)
-        known = {} if former is None else former.overlays
+        known = former.overlays if is_known and former is not None else {}
         task_id = self._task_ids.get(task) if self.database_answers else None
-        found = None if task_id is None else find_overlay(self._store, task_id, version)
+        found = None if task_id is None else find_overlay(self._store, task_id, forecaster)
         overlay = found or known.get(version) or forecaster.overlay
         before = None if answering is None else (answering.version, answering.overlay)
         current = succeed(former, before, version, overlay)
@@ -289,12 +297,3 @@ class Follower:
 
     def _put(self, forecaster: Forecaster) -> None:
         self.forecasters = {**self.forecasters, forecaster.task.name: forecaster}
-
-
-def only_task(names: tuple[str, ...]) -> str:
-    """The one task there is. Raises InvalidInput, NotFound."""
-    if len(names) == 1:
-        return names[0]
-    if not names:
-        raise NotFound("There is no task yet: define one with PUT /tasks/{task}.")
-    raise InvalidInput([Fault("task", f"is required, for there is more than one: {', '.join(names[:20])}")])

@@ -24,6 +24,7 @@ from contracts.manifest import GRAPH_FILE, RATE_FILE, Feed, Manifest, check_prob
 from contracts.releases import Overlay
 from contracts.task import Task
 from service.answers import Answer, AnswerNotFinite
+from service.copies import read_made
 from service.coverage import USUAL, interval, prediction_set, require_quantile
 from service.flips import find_flip
 from service.graphs import RateGraph, open_session
@@ -54,7 +55,10 @@ class Question(msgspec.Struct, frozen=True, gc=False):
 
 @dataclass(frozen=True, eq=False)
 class Forecaster:
-    """One version that answers; `overlay` is what `releases` says of it beyond its manifest."""
+    """One version that answers; `overlay` is what `releases` says of it beyond its manifest.
+
+    `made_at` is when the registry made it (milliseconds since the epoch), None where that is not known.
+    """
 
     version: str
     manifest: Manifest
@@ -64,6 +68,7 @@ class Forecaster:
     rates: RateGraph
     errors: dict[int, float]
     overlay: Overlay
+    made_at: int | None = None
 
     @cached_property
     def valid_until(self) -> int:
@@ -293,4 +298,5 @@ def load_forecaster(folder: Path, task_name: str, version: str, *, threads: int)
         rates=RateGraph((folder / RATE_FILE).read_bytes(), manifest, version, threads),
         errors={age.age: age.mean for age in manifest.ages},
         overlay=Overlay(manifest.valid_until, None),
+        made_at=read_made(folder),
     )

@@ -14,7 +14,8 @@ from sqlalchemy import Connection
 from contracts.batches import Event, EventBatch
 from contracts.catalog import Schema, find_form, find_task, list_tasks
 from contracts.events import Outcome, append_batch
-from service.follower import Follower, only_task
+from service.follower import Follower
+from service.names import only_task
 from service.rows import Refusal, RowRules, compile_rules, each
 
 # What the rules of a task make of the rows of a request.

@@ -7,7 +7,7 @@ from sqlalchemy import Connection
 
 from contracts.catalog import list_tasks
 from contracts.errors import Unavailable
-from contracts.releases import Overlay, read_overlay
+from contracts.releases import Overlay, is_released_as, read_overlay
 from service.forecaster import Forecaster
 from service.standing import Standing, read_standing
 from service.store import Store
@@ -30,16 +30,23 @@ def look_at_store(connection: Connection, forecasters: Mapping[str, Forecaster])
         schema.task.name: read_standing(connection, schema, forecasters.get(schema.task.name)) for schema in schemas
     }
     found = {
-        task: read_overlay(connection, task_ids[task], forecaster.version)
+        task: _read_overlay(connection, task_ids[task], forecaster)
         for task, forecaster in forecasters.items()
         if task in task_ids
     }
     return Look(task_ids, standings, {task: overlay for task, overlay in found.items() if overlay is not None})
 
 
-def find_overlay(store: Store, task_id: int, version: str) -> Overlay | None:
+def find_overlay(store: Store, task_id: int, forecaster: Forecaster) -> Overlay | None:
     """What `releases` says of a version; None where it says nothing, or the database does not answer."""
     try:
-        return store.transact(lambda connection: read_overlay(connection, task_id, version))
+        return store.transact(lambda connection: _read_overlay(connection, task_id, forecaster))
     except Unavailable:
         return None
+
+
+def _read_overlay(connection: Connection, task_id: int, forecaster: Forecaster) -> Overlay | None:
+    """None as well where the rows of its number are of another model."""
+    if not is_released_as(connection, task_id, forecaster.version, forecaster.manifest.cutoff):
+        return None
+    return read_overlay(connection, task_id, forecaster.version)

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Sequence
 from itertools import islice
 
-from contracts.errors import Fault
+from contracts.errors import Fault, InvalidInput, NotFound
 from service.bodies import JsonObject
 from service.options import NAMES
 
@@ -34,6 +34,15 @@ def judge_body_names(given: JsonObject, required: Sequence[str], of: str) -> lis
         else fault
         for fault in judge_names(given, required, (), of)
     ]
+
+
+def only_task(names: tuple[str, ...]) -> str:
+    """The one task there is. Raises InvalidInput, NotFound."""
+    if len(names) == 1:
+        return names[0]
+    if not names:
+        raise NotFound("There is no task yet: define one with PUT /tasks/{task}.")
+    raise InvalidInput([Fault("task", f"is required, for there is more than one: {', '.join(names[:20])}")])
 
 
 def printable(text: str) -> str:

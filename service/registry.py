@@ -6,10 +6,12 @@ Only proxied artefacts (`mlflow-artifacts:`) can be read so; every other place w
 import re
 import ssl
 import threading
+import time
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 import httpx
 import msgspec
@@ -21,10 +23,38 @@ from contracts.releases import ALIAS
 
 MAX_MANIFEST_BYTES = 64 * 2**20
 MAX_FILE_BYTES = 2 * 2**30
+MAX_ANSWER_BYTES = 2**20
+ANSWER_SECONDS = 10.0
 
 _VERSION = re.compile(r"[1-9][0-9]{0,17}")
 _FILE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
 _NO_SUCH = {"INVALID_PARAMETER_VALUE", "RESOURCE_DOES_NOT_EXIST"}
+_UNREADABLE = "The registry's answer cannot be read."
+
+
+@dataclass(frozen=True)
+class Champion:
+    """The version that the alias names, and when the registry made it (milliseconds since the epoch) if it says so.
+
+    A model that was deleted and comes back, or a registry that was set up anew, counts its versions from 1 again: the
+    number alone does not tell which is meant.
+    """
+
+    version: str
+    made_at: int | None
+
+    def is_of(self, version: str, made_at: int | None) -> bool:
+        """Whether it is this one; where either does not know when it was made, the number decides."""
+        return self.version == version and (None in (self.made_at, made_at) or self.made_at == made_at)
+
+
+class _Version(msgspec.Struct):
+    version: str
+    creation_timestamp: int | None = None
+
+
+class _Named(msgspec.Struct):
+    model_version: _Version
 
 
 class _Listed(msgspec.Struct):
@@ -44,13 +74,22 @@ def make_client(mlflow_url: str) -> httpx.Client:
 
 def read_champion(client: httpx.Client, task: str) -> str | None:
     """The version that the alias names; None where there is no such alias. Raises Unavailable."""
+    champion = find_champion(client, task)
+    return None if champion is None else champion.version
+
+
+def find_champion(client: httpx.Client, task: str) -> Champion | None:
+    """The same, with when it was made. Raises Unavailable."""
     found = _ask(client, "GET", "registered-models/alias", {"name": task, "alias": ALIAS})
     if found is None:
         return None
-    version = found.get("model_version", {}).get("version")
-    if not isinstance(version, str) or not _VERSION.fullmatch(version):
+    try:
+        named = msgspec.convert(found, _Named).model_version
+    except msgspec.ValidationError as error:
+        raise Unavailable(_UNREADABLE) from error
+    if not _VERSION.fullmatch(named.version):
         raise Unavailable("The registry names a version that is not a number.")
-    return version
+    return Champion(named.version, named.creation_timestamp)
 
 
 def move_alias(client: httpx.Client, task: str, version: str) -> None:
@@ -78,7 +117,10 @@ def download_version(client: httpx.Client, task: str, version: str, folder: Path
 
 
 def _proxied_path(uri: str) -> str:
-    parts = urlsplit(uri)
+    try:
+        parts = urlsplit(uri)
+    except ValueError as error:
+        raise ArtefactRefused("Its files are at an address that cannot be read.") from error
     if parts.scheme != "mlflow-artifacts":
         raise ArtefactRefused(
             f"Its files are at a {parts.scheme or 'local'!r} address; only the artefact proxy can be read: "
@@ -87,26 +129,34 @@ def _proxied_path(uri: str) -> str:
     path = parts.path.strip("/")
     if not path or any(part in ("", ".", "..") for part in path.split("/")):
         raise ArtefactRefused("Its files are not at a plain path.")
-    return path
+    return quote(path)
 
 
 def _ask(client: httpx.Client, method: str, path: str, parameters: dict[str, str]) -> dict[str, Any] | None:
     """MLflow's JSON answer; None where it says that there is no such thing."""
     given: dict[str, Any] = {"params": parameters} if method == "GET" else {"json": parameters}
     try:
-        response = client.request(method, f"/api/2.0/mlflow/{path}", **given)
-        found = response.json()
+        with client.stream(method, f"/api/2.0/mlflow/{path}", **given) as response:
+            found = msgspec.json.decode(_read_answer(response), type=dict[str, Any])
     except httpx.HTTPError as error:
         raise Unavailable("The registry does not answer.") from error
-    except ValueError as error:
-        raise Unavailable("The registry's answer cannot be read.") from error
-    if not isinstance(found, dict):
-        raise Unavailable("The registry's answer cannot be read.")
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise Unavailable(_UNREADABLE) from error
     if response.status_code in (400, 404) and found.get("error_code") in _NO_SUCH:
         return None
     if response.status_code != 200:
         raise Unavailable(f"The registry answers with status {response.status_code}.")
     return found
+
+
+def _read_answer(response: httpx.Response) -> bytes:
+    """The body, which neither trickles for ever nor fills the memory. Raises Unavailable, httpx.HTTPError."""
+    body, deadline = bytearray(), time.monotonic() + ANSWER_SECONDS
+    for part in response.iter_bytes():
+        body += part
+        if len(body) > MAX_ANSWER_BYTES or time.monotonic() > deadline:
+            raise Unavailable(_UNREADABLE)
+    return bytes(body)
 
 
 def _copy(
@@ -131,3 +181,5 @@ def _copy(
                 file.write(part)
     except httpx.HTTPError as error:
         raise Unavailable("The artefact proxy does not answer.") from error
+    except httpx.InvalidURL as error:
+        raise ArtefactRefused("Its files are at an address that cannot be asked for.") from error

@@ -85,7 +85,8 @@ class Deployment:
         promised = cutoff + horizon * WEEK
         self.versions[name] = Version(name, trained_from, promised, cutoff - number * DAY)
         self.bounds[name] = promised
-        note(self._engine, self._schema, name, "release", valid_until=promised)
+        figures = {"cutoff": format_moment(cutoff), "recipe": self._schema.task.recipe, "horizon": horizon}
+        note(self._engine, self._schema, name, "release", valid_until=promised, verdict=figures)
         return name
 
     def change(self, rng: np.random.Generator) -> None:
