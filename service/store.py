@@ -18,6 +18,9 @@ T = TypeVar("T")
 # Classes and codes of SQLSTATE that say "not now": connection, transaction state, deadlock, resources, operator,
 # system, lock not available, and a table that no migration has made yet.
 _NOT_NOW = ("08", "25", "40", "53", "57", "58", "55P03", "42P01")
+# Those that end one of two transactions which wait for each other; how often one is begun before its sender is told.
+_UNDONE = ("40001", "40P01")
+_NUM_TRIES = 3
 
 
 class Store:
@@ -59,17 +62,25 @@ class Store:
         self._engine.dispose()
 
     def transact(self, work: Callable[[Connection], T]) -> T:
-        """The same in the calling thread, for a thread that is not the event loop's. Raises Unavailable."""
-        try:
-            with self._engine.begin() as connection:
-                return work(connection)
-        except NoPlace as error:
-            raise Unavailable("The database is busy.") from error
-        except DBAPIError as error:
-            state = getattr(error.orig, "sqlstate", None)
-            if state is None or state.startswith(_NOT_NOW):
-                raise Unavailable("The database does not answer.") from error
-            raise
+        """The same in the calling thread, for a thread that is not the event loop's. Raises Unavailable.
+
+        Work of which the database has undone everything, for the sake of somebody else's, is begun anew: rows that are
+        stored while others delete them are not taken in one order, and their sender could do no more than send again.
+        """
+        for tries_left in reversed(range(_NUM_TRIES)):
+            try:
+                with self._engine.begin() as connection:
+                    return work(connection)
+            except NoPlace as error:
+                raise Unavailable("The database is busy.") from error
+            except DBAPIError as error:
+                state = getattr(error.orig, "sqlstate", None)
+                if state in _UNDONE and tries_left:
+                    continue
+                if state is None or state.startswith(_NOT_NOW):
+                    raise Unavailable("The database does not answer.") from error
+                raise
+        raise AssertionError("the last try returns or raises")
 
     def _limit_statements(self, connection: DBAPIConnection, _record: object) -> None:
         """A statement that nobody waits for any more ends by itself; a stricter limit of the role's own stays."""

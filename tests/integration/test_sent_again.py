@@ -3,18 +3,18 @@
 import threading
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import httpx
 import pytest
-from psycopg.errors import DeadlockDetected
 from sqlalchemy import Engine, select
-from sqlalchemy.exc import OperationalError
 
 from contracts.batches import Event
 from contracts.catalog import Schema
 from contracts.database import events
 from contracts.events import append_events
+from service.store import Store
 from tests.integration.releasing import NOW
 from tests.integration.serving import TASK, an_event
 
@@ -122,18 +122,13 @@ def test_rows_that_are_deleted_under_their_producers_are_stored_again(engine: En
     batch = [Event(f"e{k:02}", k, k, (1.0, 2.0), ("UA",), "late") for k in range(20)]
     done = threading.Event()
 
-    # PostgreSQL may end one of two producers that store each other's rows anew: a 503, after which it sends again.
-    def produce(_: int) -> list[str]:
+    store = Store(engine, places=3, seconds=60)
+
+    def produce(producer: int) -> list[str]:
         outcomes: list[str] = []
-        while len(outcomes) < 40 * len(batch):
-            try:
-                with engine.begin() as connection:
-                    told = append_events(connection, schema, batch, NOW)
-            except OperationalError as error:
-                if not isinstance(error.orig, DeadlockDetected):
-                    raise
-            else:
-                outcomes += told
+        for first in range(40):
+            rows = (batch[first % 20 :] + batch[: first % 20])[:: 1 - 2 * (producer % 2)]
+            outcomes += store.transact(partial(append_events, schema=schema, rows=rows, received_at=NOW))
         return outcomes
 
     def delete() -> int:
@@ -143,10 +138,10 @@ def test_rows_that_are_deleted_under_their_producers_are_stored_again(engine: En
                 num_deleted += connection.execute(events.delete()).rowcount
         return num_deleted
 
-    with ThreadPoolExecutor(3) as pool:
+    with ThreadPoolExecutor(4) as pool:
         deleting = pool.submit(delete)
         try:
-            outcomes = [outcome for row in pool.map(produce, range(2)) for outcome in row]
+            outcomes = [outcome for row in pool.map(produce, range(3)) for outcome in row]
         finally:
             done.set()
         num_deleted = deleting.result()
