@@ -36,7 +36,7 @@ Rival = Literal[Method, "gbdt", "extrapolated_linear"]
 
 # Where a recipe says nothing, a minibatch is the power of two within these bounds that gives an epoch about so many
 # steps: with fewer a network hardly learns, and below some rows a step costs no less (docs/decisions/0013).
-_STEPS_PER_EPOCH = 32
+_STEPS_PER_EPOCH = 16
 _FEWEST_ROWS, _MOST_ROWS = 32, 1024
 
 

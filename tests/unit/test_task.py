@@ -57,7 +57,7 @@ def test_the_recipe_changes_with_what_shapes_a_fit_and_with_nothing_else() -> No
 
 
 @pytest.mark.parametrize(
-    ("num_rows", "expected"), [(1, 32), (2_047, 32), (2_048, 64), (10_000, 256), (32_768, 1024), (10_000_000, 1024)]
+    ("num_rows", "expected"), [(1, 32), (1_023, 32), (1_024, 64), (10_000, 512), (16_384, 1024), (10_000_000, 1024)]
 )
 def test_a_recipe_without_a_batch_size_goes_by_the_rows_of_the_fit(num_rows: int, expected: int) -> None:
     assert Training().rows_per_minibatch(num_rows) == expected
