@@ -100,13 +100,28 @@ def read_current(folder: Path) -> Current | None:
 
 
 def write_current(folder: Path, current: Current) -> None:
-    """Replace it in one step."""
-    with tempfile.NamedTemporaryFile(dir=folder, prefix=_TEMPORARY, delete=False) as file:
-        file.write(msgspec.json.encode(current))
-        file.flush()
-        os.fsync(file.fileno())
-    Path(file.name).replace(folder / CURRENT_FILE)
-    _sync(folder)
+    """Replace it in one step. Raises OSError."""
+    replace_file(folder / CURRENT_FILE, msgspec.json.encode(current))
+
+
+def replace_file(file: Path, content: bytes) -> None:
+    """Write a file that only its owner may read in one step: what fails leaves the former one, and nothing beside it.
+
+    Raises OSError.
+    """
+    temporary: Path | None = None
+    try:
+        with tempfile.NamedTemporaryFile(dir=file.parent, prefix=_TEMPORARY, delete=False) as written:
+            temporary = Path(written.name)
+            written.write(content)
+            written.flush()
+            os.fsync(written.fileno())
+        temporary.replace(file)
+    except OSError:
+        if temporary is not None:
+            temporary.unlink(missing_ok=True)
+        raise
+    _sync(file.parent)
 
 
 def keep_overlay(folder: Path, version: str, overlay: Overlay) -> None:

@@ -8,8 +8,6 @@ they never grant more, but a client that stays on one connection, and so with on
 They also write the same copy, each replacing it whole: after a change the last of them leaves what it read last.
 """
 
-import os
-import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,6 +20,7 @@ import structlog
 
 from contracts.errors import MorrowError, NotReady, Unavailable
 from contracts.keys import Key, Scope, id_of, is_key, list_keys
+from service.copies import replace_file
 from service.store import Store
 
 FILE = "keys.json"
@@ -80,6 +79,8 @@ class Keyring:
         self._share = share
         self._looked_at = clock() - _LEAST_PAUSE
         self._has_looked = False
+        self._is_remembered = False
+        self._trouble: str | None = None
         self._looking = anyio.Lock()
         self._buckets: dict[str, _Bucket] = {}
 
@@ -165,19 +166,21 @@ class Keyring:
         self._take(keys)
         if self.keys != before:
             log.info("keys.read", num_keys=len(keys))
+            self._is_remembered = False
+        if not self._is_remembered:
             await anyio.to_thread.run_sync(self._remember, keys)
 
     def _take(self, keys: Sequence[Key]) -> None:
         self.keys = {key.key_id: key for key in keys}
 
     def _remember(self, keys: Sequence[Key]) -> None:
-        """Replace the file in one step; only its owner may read it."""
+        """Write them down. Where that fails each look tries again: what lies there may name a key that is revoked."""
         try:
             self._file.parent.mkdir(parents=True, exist_ok=True)
-            with tempfile.NamedTemporaryFile(dir=self._file.parent, prefix=f".{FILE}.", delete=False) as file:
-                file.write(msgspec.json.encode(keys))
-                file.flush()
-                os.fsync(file.fileno())
-            Path(file.name).replace(self._file)
+            replace_file(self._file, msgspec.json.encode(keys))
         except OSError as error:
-            log.warning("keys.not_remembered", reason=error.strerror)
+            if error.strerror != self._trouble:
+                log.warning("keys.not_remembered", reason=error.strerror)
+            self._trouble = error.strerror
+        else:
+            self._is_remembered, self._trouble = True, None

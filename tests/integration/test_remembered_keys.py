@@ -9,7 +9,7 @@ import httpx
 import pytest
 from sqlalchemy import Engine, QueuePool, event, text
 
-from contracts.keys import revoke_key
+from contracts.keys import id_of, revoke_key
 from service.keyring import FILE, Keyring, Throttled, Unauthenticated
 from service.store import Store
 from tests.integration.keyholders import NOW, make_key, problem, sent
@@ -48,6 +48,31 @@ async def test_keys_are_remembered_without_a_database(database_url: str, tmp_pat
     async with serving(service_settings(DEAD_DATABASE, tmp_path)) as client:
         assert problem(await client.get("/predict", headers=sent(key))) == (404, "not-found")
         assert problem(await client.get("/predict")) == (401, "unauthenticated")
+
+
+async def test_a_home_that_cannot_be_written_to_holds_the_keys_of_now_as_soon_as_it_can_be(
+    database_url: str, tmp_path: Path, engine: Engine
+) -> None:
+    home = tmp_path / "home"
+    key = make_key(engine, "predict")
+    async with serving(service_settings(database_url, home)) as client:
+        assert problem(await client.get("/predict", headers=sent(key))) == (404, "not-found")
+        home.rename(tmp_path / "former")
+        home.write_bytes(b"in the way")
+        with engine.begin() as connection:
+            revoke_key(connection, "one", NOW)
+        other = make_key(engine, "predict", name="other")
+        await anyio.sleep(1.2)
+        assert problem(await client.get("/predict", headers=sent(other))) == (404, "not-found")
+        home.unlink()
+        (tmp_path / "former").rename(home)
+        with anyio.fail_after(20):
+            while str(id_of(key)) in (home / FILE).read_text():
+                await anyio.sleep(0.05)
+    assert [path.name for path in home.iterdir() if path.name.startswith(".")] == []
+    async with serving(service_settings(DEAD_DATABASE, home)) as client:
+        assert problem(await client.get("/predict", headers=sent(other))) == (404, "not-found")
+        assert problem(await client.get("/predict", headers=sent(key))) == (401, "unauthenticated")
 
 
 async def test_keys_that_cannot_be_read_any_more_are_remembered_too(client: httpx.AsyncClient, engine: Engine) -> None:

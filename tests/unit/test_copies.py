@@ -6,9 +6,21 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import pytest
+
 from contracts.calibration import AgeQuantiles, Calibration
 from contracts.releases import Overlay
-from service.copies import CURRENT_FILE, Current, hold, keep_overlay, read_current, renew, succeed, write_current
+from service.copies import (
+    CURRENT_FILE,
+    Current,
+    hold,
+    keep_overlay,
+    read_current,
+    renew,
+    replace_file,
+    succeed,
+    write_current,
+)
 
 FIRST, SECOND = Overlay(10, None), Overlay(20, Calibration(1.0, [AgeQuantiles(0, 50, [1.5, 2.5])]))
 THIRD = Overlay(30, None)
@@ -19,6 +31,16 @@ def test_both_versions_are_read_back_with_their_overlays(tmp_path: Path) -> None
     write_current(tmp_path, current)
     assert read_current(tmp_path) == current
     assert current.overlays == {"2": SECOND, "1": FIRST}
+
+
+def test_a_file_that_cannot_be_replaced_stays_and_nothing_is_left_beside_it(tmp_path: Path) -> None:
+    in_the_way = tmp_path / "keys.json" / "folder"
+    in_the_way.mkdir(parents=True)
+    with pytest.raises(OSError, match="directory"):
+        replace_file(in_the_way.parent, b"[]")
+    with pytest.raises(OSError, match="No such file"):
+        replace_file(tmp_path / "nosuch" / "keys.json", b"[]")
+    assert [*tmp_path.rglob("*")] == [in_the_way.parent, in_the_way]
 
 
 def test_a_file_of_before_overlays_still_says_the_bound_and_trusts_no_previous_version(tmp_path: Path) -> None:
