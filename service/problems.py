@@ -80,6 +80,7 @@ HTTP_KINDS = {
     408: Kind(408, "too-slow", "The request came too slowly"),
     413: Kind(413, "too-large", "The request is too large"),
     415: Kind(415, "unsupported-content", "The content cannot be taken"),
+    431: Kind(431, "head-too-large", "The head of the request is too large"),
     500: Kind(500, "internal", "Morrow made a mistake"),
 }
 

@@ -89,6 +89,8 @@ def _options(settings: ServiceSettings) -> dict[str, Any]:
     return {
         "host": settings.host,
         "port": settings.port,
+        "http": "service.connections:Connection",  # by name: the supervisor has no use for what it imports
+        "ws": "none",
         "access_log": False,
         "log_config": None,
         "server_header": False,

@@ -1,0 +1,175 @@
+"""What ends a connection: a head that is too large or too slow, what cannot be read, a client that sends no more.
+
+The service is the real process, but where a limit of time would keep the test waiting.
+"""
+
+import asyncio
+import json
+import socket
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import uvicorn
+from sqlalchemy import Engine
+
+from service.connections import MAX_HEAD_BYTES, Connection
+from tests.integration.serving import an_event
+from tests.integration.test_field_processes import MIB, Running, define, running
+from tests.integration.test_raw_sockets import CHUNKED, HEAD, read_answer, say, stored
+
+ALIVE = b"GET /livez HTTP/1.1\r\nHost: morrow\r\n"
+TASK = b"GET /tasks/flights HTTP/1.1\r\nHost: morrow\r\n\r\n"
+MANY = 64 * MIB
+# What the system's buffers of one connection may hold before the client learns that nobody reads.
+IN_FLIGHT = 16 * MIB
+
+ENDLESS = {
+    "a value": (ALIVE + b"X: ", b"x" * 65_536),
+    "a name": (ALIVE, b"x" * 65_536),
+    "a path": (b"GET /", b"x" * 65_536),
+    "a query": (b"GET /predict?", b"x=1&" * 16_384),
+    "headers": (ALIVE, b"X: y\r\n" * 10_000),
+    "empty lines": (b"\r\n", b"\r\n" * 32_768),
+    "a trailer": (CHUNKED + b"0\r\nX: ", b"x" * 65_536),
+    "trailers": (CHUNKED + b"0\r\n", b"X: y\r\n" * 10_000),
+    "an extension of a chunk": (CHUNKED + b"1;x=", b"x" * 65_536),
+}
+
+
+@pytest.fixture
+def api(database_url: str, engine: Engine, tmp_path: Path) -> Iterator[Running]:
+    define(engine)
+    with running(database_url, tmp_path) as api:
+        yield api
+
+
+def an_ingest(event_id: str) -> bytes:
+    body = json.dumps(an_event(event_id)).encode()
+    return HEAD + b"Content-Length: %d\r\n\r\n%s" % (len(body), body)
+
+
+def pour(api: Running, begin: bytes, piece: bytes) -> int:
+    """How many bytes the service let itself be sent."""
+    with socket.create_connection(("127.0.0.1", api.port), timeout=60) as connection, suppress(ConnectionError):
+        connection.sendall(begin)
+        for size in range(0, MANY, len(piece)):
+            try:
+                connection.sendall(piece)
+            except ConnectionError:
+                return size
+    return MANY
+
+
+def test_what_never_comes_to_its_end_is_hung_up_on_and_takes_no_memory(api: Running, engine: Engine) -> None:
+    pour(api, *ENDLESS["headers"])
+    before = api.rss()
+    for name, (begin, piece) in ENDLESS.items():
+        assert pour(api, begin, piece) <= IN_FLIGHT, name
+        assert api.rss() - before < 8 * MIB, name
+    assert stored(engine) == []
+    assert httpx.get(f"{api.url}/livez").status_code == 200
+    assert "Traceback" not in api.log.read_text()
+
+
+@pytest.mark.parametrize("num_pieces", [1, 20])
+def test_a_head_is_answered_up_to_its_largest_size_and_refused_beyond(api: Running, num_pieces: int) -> None:
+    plain = len(b"/livez" + b"hostmorrow" + b"x")
+    answers = []
+    for size in (MAX_HEAD_BYTES - plain, MAX_HEAD_BYTES - plain + 1):
+        wire = ALIVE + b"X: %s\r\n\r\n" % (b"x" * size)
+        step = len(wire) // num_pieces + 1
+        connection, stream = say(api, [wire[at : at + step] for at in range(0, len(wire), step)])
+        with connection, stream:
+            answers.append(read_answer(stream))
+    assert answers == [200, 431]
+
+
+def test_a_head_that_is_too_large_hides_no_request_after_it(api: Running, engine: Engine) -> None:
+    connection, stream = say(api, [ALIVE + b"X: %s\r\n\r\n" % (b"x" * 70_000) + an_ingest("hidden")])
+    with connection, stream:
+        assert read_answer(stream) in (431, None)  # None where the rest came too late to be read
+        assert read_answer(stream) is None
+    assert stored(engine) == []
+
+
+def test_what_came_whole_before_is_answered_first(api: Running, engine: Engine) -> None:
+    endings = {"noise": b"\x00 noise\r\n\r\n", "too large": ALIVE + b"X: " + b"x" * 200_000}
+    for number, (name, ending) in enumerate(endings.items()):
+        connection, stream = say(api, [TASK + an_ingest(f"e-{number}") + ending])
+        with connection, stream:
+            assert [read_answer(stream) for _ in range(3)] == [200, 200, None], name
+    assert stored(engine) == ["e-0", "e-1"]
+    assert "Traceback" not in api.log.read_text()
+
+
+def test_a_client_that_sends_no_more_gets_the_answers_that_it_waits_for(api: Running, engine: Engine) -> None:
+    asked = {
+        "one": ([an_ingest("a")], [200]),
+        "many": ([TASK, an_ingest("b"), ALIVE + b"\r\n", an_ingest("c")], [200, 200, 200, 200]),
+        "half of the last": ([an_ingest("d"), ALIVE], [200]),
+    }
+    for name, (requests, statuses) in asked.items():
+        connection, stream = say(api, [b"".join(requests)])
+        with connection, stream:
+            connection.shutdown(socket.SHUT_WR)
+            assert [read_answer(stream) for _ in statuses] == statuses, name
+            assert read_answer(stream) is None, name
+    assert stored(engine) == ["a", "b", "c", "d"]
+    assert "Traceback" not in api.log.read_text()
+
+
+def test_clients_that_have_left_are_no_error(api: Running) -> None:
+    for number in range(50):
+        connection, stream = say(api, [TASK + an_ingest(f"e-{number}") + TASK])
+        stream.close()
+        connection.close()
+    assert httpx.get(f"{api.url}/livez").status_code == 200
+    assert "Traceback" not in api.log.read_text()
+
+
+class _Hasty(Connection):
+    head_seconds = 0.3
+
+
+@asynccontextmanager
+async def hasty_server() -> AsyncIterator[int]:
+    """The port of a server that waits for heads for a moment only."""
+
+    async def app(_scope: Any, _receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"0")]})
+        await send({"type": "http.response.body"})
+
+    config = uvicorn.Config(app, http=_Hasty, ws="none", lifespan="off", log_config=None)
+    server = uvicorn.Server(config)
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        serving = asyncio.create_task(server.serve(sockets=[listening]))
+        try:
+            yield listening.getsockname()[1]
+        finally:
+            server.should_exit = True
+            await serving
+
+
+@pytest.mark.anyio
+async def test_a_head_that_comes_too_slowly_is_408() -> None:
+    async with hasty_server() as port:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(ALIVE + b"\r\n")
+        assert await reader.readuntil(b"\r\n\r\n")
+        for byte in ALIVE[:5]:
+            writer.write(bytes([byte]))
+            await asyncio.sleep(0.01)
+        assert (await reader.read()).startswith(b"HTTP/1.1 408 ")
+        writer.close()
+
+
+@pytest.mark.anyio
+async def test_a_client_that_connects_and_says_nothing_is_hung_up_on() -> None:
+    async with hasty_server() as port:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        assert await asyncio.wait_for(reader.read(), 30) == b""
+        writer.close()
