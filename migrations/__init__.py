@@ -4,19 +4,18 @@ Revisions are numbered, and a release brings one at most. A revision takes nothi
 release before it relies on: what is to go is left unused by one release and dropped by the next. So a process serves on
 a database that is one revision ahead of it, and releases may be exchanged one process at a time
 (`docs/decisions/0010-one-revision-ahead.md`).
+
+Only what migrates imports Alembic: every start of the API and of the trainer asks where the database stands.
 """
 
 from pathlib import Path
 
-from alembic import command
-from alembic.config import Config
-from alembic.runtime.migration import MigrationContext
-from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, text
 
 from contracts.database import make_engine
 from contracts.errors import Conflict
 
+_FOLDER = Path(__file__).parent
 _LOCK = 7_365_018_463_021_954  # any fixed number: the name of the advisory lock
 
 
@@ -37,9 +36,7 @@ def migrate(database_url: str) -> str:
                 return f"The database is at revision {found}, one ahead of this version, which works with it."
             if found == newest:
                 return f"The database is at revision {newest} already."
-            config = _config()
-            config.attributes["connection"] = connection
-            command.upgrade(config, "head")
+            _upgrade(connection)
             return f"The database was brought from revision {found} to {newest}."
     finally:
         engine.dispose()
@@ -65,14 +62,21 @@ def _too_far(found: int, newest: int) -> str:
 
 def _revision(connection: Connection) -> int:
     """Number of the database's revision; 0 without any table."""
-    return int(MigrationContext.configure(connection).get_current_revision() or 0)
+    if connection.execute(text("SELECT to_regclass('alembic_version')")).scalar() is None:
+        return 0
+    return int(connection.execute(text("SELECT version_num FROM alembic_version")).scalar() or 0)
 
 
 def _newest_revision() -> int:
-    return int(ScriptDirectory.from_config(_config()).get_current_head() or 0)
+    """Number of the newest revision here: files are named by theirs."""
+    return max(int(file.name[:4]) for file in (_FOLDER / "versions").glob("[0-9]*.py"))
 
 
-def _config() -> Config:
+def _upgrade(connection: Connection) -> None:
+    from alembic import command
+    from alembic.config import Config
+
     config = Config()
-    config.set_main_option("script_location", str(Path(__file__).parent).replace("%", "%%"))
-    return config
+    config.set_main_option("script_location", str(_FOLDER).replace("%", "%%"))
+    config.attributes["connection"] = connection
+    command.upgrade(config, "head")
