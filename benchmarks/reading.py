@@ -18,7 +18,6 @@ from statistics import median
 from time import perf_counter, process_time
 from typing import Any
 
-import pandas as pd
 import torch
 from rich.console import Console
 from sqlalchemy import Connection, create_engine, text
@@ -165,6 +164,8 @@ def read_ours(url: str) -> Measures:
 
 def read_pandas(url: str) -> Measures:
     """The same columns as most would read them, at pandas' best: every number a column of its own."""
+    import pandas as pd  # what reads without it holds none of its memory
+
     numbers = ", ".join(f"numbers[{place}] AS {name}" for place, name in enumerate((f.name for f in TASK.numbers), 1))
     with create_engine(url).connect() as connection:
         task_id = _find(connection).task_id
@@ -190,7 +191,7 @@ def run_epoch(url: str) -> Measures:
     (fit,) = fit_origins(reading, [reading.cutoff], torch.device("cpu"), 1, lambda _report: None)
     peak = _peak_bytes()
     row = encode(fit.encoder, reading.events.select(slice(0, 1)))
-    num_rows = len(reading.fit_rows(reading.cutoff))
+    num_rows = reading.num_fit_rows(reading.cutoff)
     tensors = num_rows * sum(column.nbytes for column in (row.dense, row.codes, row.u, row.targets, row.windows))
     return {
         "tensors_mib": tensors / _MIB,

@@ -73,7 +73,7 @@ def fit_origins(
     per_cohort = max(1, max_members // task.training.num_seeds)
 
     def kind(encoder: Encoder) -> tuple[int, int]:
-        num_rows = len(reading.fit_rows(encoder.cutoff))
+        num_rows = reading.num_fit_rows(encoder.cutoff)
         return encoder.num_outputs, task.training.rows_per_minibatch(num_rows)
 
     for _, alike in groupby(sorted(encoders, key=kind), key=kind):
