@@ -137,7 +137,8 @@ def events_router(
         task: TaskName = None,
     ) -> Response:
         """The whole event as it should be; `event_id` may be left out. It becomes a new revision, and counts from the
-        moment on at which it is received, whatever its `known_at`: what was trained before can still be rebuilt."""
+        moment on at which it is received, whatever its `known_at`: what was trained before can still be rebuilt. One
+        that breaks a rule is kept beside its reason, unless it is of another id than the path: that is nobody's row."""
         body = await read_body(request, settings)
         received_at = datetime.now(UTC)
         status, answer = await store.run(_correct(partial(find, task=task), event_id, body, received_at))

@@ -7,7 +7,7 @@ every value is judged by itself and all faults of a row are reported at once, ea
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Literal, TypeVar
 
@@ -99,14 +99,16 @@ class RowRules:
     def read_correction(self, body: bytes, event_id: str) -> Event | Refusal:
         """One event, judged as `read_events` does; its `event_id` may be left out, or is this one.
 
-        Raises HTTPException as `read_events`.
+        Raises HTTPException as `read_events`, and InvalidInput where it is of another id: nobody can say of which of
+        the two events it tells, so it is no row of either.
         """
         self._limit_values(body, 1)
         text = decode_text(body)
         given = decode_json(text)
         if isinstance(given, JsonObject) and given.setdefault("event_id", event_id) != event_id:
-            return Refusal(event_id, (Fault("event_id", "differs from the id in the path"),), text)
-        return self._judge_event(given, text)
+            raise InvalidInput([Fault("event_id", "differs from the id in the path")])
+        judged = self._judge_event(given, text)
+        return replace(judged, event_id=event_id) if isinstance(judged, Refusal) else judged
 
     def read_questions(self, body: bytes, max_rows: int, found: Sequence[Fault] = ()) -> Questions:
         """The questions of a body of /predict: `{"rows": [{"at", "features"}]}`, or one row and many `at`.
