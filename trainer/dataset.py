@@ -40,8 +40,8 @@ PERIODS: dict[Calendar, int] = {"day": DAY, "week": 7 * DAY, "year": 31_556_952_
 class Encoder:
     """The constants of one fit. `cutoff` in microseconds; `classes` is empty for regression.
 
-    A category's code is 1 + its position in its vocabulary, 0 for every other value. The label's mean, scale and floor
-    are those of a regression's `LabelUnit`.
+    A category's code is 1 + its position in its vocabulary, 0 for every other value. The unit of labels is a
+    regression's.
     """
 
     cutoff: int
@@ -50,17 +50,11 @@ class Encoder:
     numbers: tuple[Number, ...]
     vocabularies: tuple[tuple[str, ...], ...]
     classes: tuple[str, ...]
-    label_mean: float
-    label_scale: float
-    label_floor: float | None = None
+    label_unit: LabelUnit
 
     @property
     def is_classification(self) -> bool:
         return bool(self.classes)
-
-    @property
-    def label_unit(self) -> LabelUnit:
-        return LabelUnit(self.label_mean, self.label_scale, self.label_floor)
 
     @property
     def num_outputs(self) -> int:
@@ -126,9 +120,7 @@ def fit_encoder(task: Task, rows: EventColumns, cutoff: int, which: NDArray[np.b
             _fit_vocabulary(taken(rows.categories[:, j]), known) for j, known in enumerate(rows.vocabularies)
         ),
         classes=classes,
-        label_mean=unit.mean,
-        label_scale=unit.scale,
-        label_floor=unit.floor,
+        label_unit=unit,
     )
 
 

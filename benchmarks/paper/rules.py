@@ -23,32 +23,28 @@ def naive(split: Split) -> float:
 
 def constant(split: Split) -> float:
     """Error of the commonest class, or the median label, of all known rows."""
-    answer = _commonest(split.known) if split.is_classification else float(np.median(split.known.targets))
+    answer = _commonest(split.known) if split.is_classification else float(np.median(_labels(split)))
     return _error(split, np.full(len(split.answers), answer))
 
 
 def previous_label(split: Split) -> float:
     """Error of the label of the row before, in the order of time; the first row is told the last known one."""
-    before = np.concatenate([split.known.targets[-1:], _targets(split)[:-1]])
-    return _error(split, before)
+    return _error(split, np.concatenate([_labels(split)[-1:], split.answers[:-1]]))
 
 
 def _commonest(rows: Encoded) -> float:
     return float(np.bincount(rows.targets.astype(np.int64)).argmax())
 
 
-def _targets(split: Split) -> NDArray[np.float64]:
-    """The answers as targets: class positions, or standardised labels."""
-    unit = split.label_unit
-    return (split.answers - unit.mean) / unit.scale
+def _labels(split: Split) -> NDArray[np.float64]:
+    """Class positions, or labels, of the known rows."""
+    return split.label_unit.means(split.known.targets)
 
 
-def _error(split: Split, targets: NDArray[np.float64]) -> float:
-    """Percent of wrong classes, or mean absolute error in the label's unit, of answers given as targets."""
-    apart = np.abs(targets - _targets(split))
-    if split.is_classification:
-        return float(100 * (apart > 0).mean())
-    return float(split.label_unit.scale * apart.mean())
+def _error(split: Split, answers: NDArray[np.float64]) -> float:
+    """Percent of wrong classes, or mean absolute error in the label's unit, of answers given in either."""
+    apart = np.abs(answers - split.answers)
+    return float(100 * (apart > 0).mean()) if split.is_classification else float(apart.mean())
 
 
 RULES: dict[str, Callable[[Split], float]] = {

@@ -111,7 +111,7 @@ def assert_graph_is_torch(
 ) -> None:
     found = graph_answers(build_graph(encoder, network, members), task, rows)
     expected = torch_answers(encoder, network, members, rows)
-    unit = 1.0 if task.is_classification else encoder.label_scale
+    unit = 1.0 if task.is_classification else encoder.label_unit.scale
     assert found.shape == expected.shape
     assert np.isfinite(found).all()
     np.testing.assert_allclose(found / unit, expected / unit, rtol=1e-7, atol=1e-5)

@@ -119,7 +119,7 @@ def test_a_graph_that_no_runtime_loads_is_refused(written: Written, name: str) -
 
 def test_a_graph_that_answers_otherwise_is_refused(written: Written) -> None:
     outputs = np.array(written.manifest.probe.outputs)
-    outputs[0, 0] += 0.01 * (1.0 if written.task.is_classification else written.encoder.label_scale)
+    outputs[0, 0] += 0.01 * (1.0 if written.task.is_classification else written.encoder.label_unit.scale)
     rewrite(written, probe=msgspec.structs.replace(written.manifest.probe, outputs=outputs.tolist()))
     with pytest.raises(ArtefactRefused, match="otherwise"):
         verify_artefact(written.folder)

@@ -168,8 +168,8 @@ def test_one_absurd_label_leaves_the_others_their_unit() -> None:
     rows = make_rows(list(range(1000)), [(0, 0)] * 1000, ["a"] * 1000, labels.tolist())
     rows.labels[3] = 1e300
     encoder = fit_encoder(make_task("regression"), rows, ORIGIN)
-    assert encoder.label_mean == pytest.approx(50, abs=0.5)
-    assert encoder.label_scale == pytest.approx(3, abs=0.5)
+    assert encoder.label_unit.mean == pytest.approx(50, abs=0.5)
+    assert encoder.label_unit.scale == pytest.approx(3, abs=0.5)
     targets = encode(encoder, rows).targets
     assert targets[3] == LABEL_LIMIT
     assert targets.dtype == np.float32
@@ -183,7 +183,7 @@ def test_labels_are_scored_within_what_a_fit_reads_of_them() -> None:
     encoder = fit_encoder(task, rows, ORIGIN)
     drawn_in = draw_in_labels(task, rows, rows)
     np.testing.assert_allclose(
-        drawn_in.labels[3:5], encoder.label_mean + encoder.label_scale * np.array([LABEL_LIMIT, -LABEL_LIMIT])
+        drawn_in.labels[3:5], encoder.label_unit.mean + encoder.label_unit.scale * np.array([LABEL_LIMIT, -LABEL_LIMIT])
     )
     np.testing.assert_array_equal(np.delete(drawn_in.labels, [3, 4]), np.delete(rows.labels, [3, 4]))
 
@@ -191,7 +191,7 @@ def test_labels_are_scored_within_what_a_fit_reads_of_them() -> None:
 def test_rare_labels_beside_a_constant_give_the_unit() -> None:
     rows = make_rows(list(range(2000)), [(0, 0)] * 2000, ["a"] * 2000, [0.0] * 1999 + [1e6])
     encoder = fit_encoder(make_task("regression"), rows, ORIGIN)
-    assert encoder.label_scale == pytest.approx(rows.labels.std())
+    assert encoder.label_unit.scale == pytest.approx(rows.labels.std())
 
 
 @pytest.mark.parametrize("unit", [1e300, 1e-300])
@@ -266,8 +266,8 @@ def test_labels_come_back_from_targets_but_for_what_is_clipped(labels: list[floa
     rows = make_rows(list(range(len(labels))), [(0, 0)] * len(labels), ["a"] * len(labels), labels)
     encoder = fit_encoder(make_task("regression"), rows, ORIGIN)
     targets = encode(encoder, rows).targets.astype(np.float64)
-    back = targets * encoder.label_scale + encoder.label_mean
-    bounds = encoder.label_mean + encoder.label_scale * np.array([-LABEL_LIMIT, LABEL_LIMIT])
+    back = targets * encoder.label_unit.scale + encoder.label_unit.mean
+    bounds = encoder.label_unit.mean + encoder.label_unit.scale * np.array([-LABEL_LIMIT, LABEL_LIMIT])
     np.testing.assert_allclose(back, np.clip(labels, *bounds), atol=1e-6 * (1 + np.abs(labels).max()))
 
 

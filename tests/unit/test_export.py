@@ -36,7 +36,7 @@ def test_graph_answers_as_torch_does(features: tuple[Feature, ...], kind: str, n
     for num_rows in (1, 2, 257):
         rows = make_rows(task, num_rows, seed=num_rows, end=CUTOFF + 90 * DAY)
         found = np.column_stack(session.run(None, graph_feed(task, rows.at, rows.numbers, raw_categories(rows))))
-        unit = encoder.label_scale
+        unit = encoder.label_unit.scale
         expected = torch_answers(encoder, network, range(num_members), rows)
         np.testing.assert_allclose(found / unit, expected / unit, rtol=1e-7, atol=1e-5)
 
@@ -116,7 +116,7 @@ def test_regression_answers_with_the_moments_of_the_mixture() -> None:
         network.head.weight.zero_()
         network.head.bias.copy_(torch.tensor([[1.0, 0.0], [3.0, 0.0]]))
     found = graph_answers(build_graph(encoder, network, [0, 1]), task, make_rows(task, 1))
-    standardised = (found[0] - [encoder.label_mean, 0.0]) / encoder.label_scale
+    standardised = (found[0] - [encoder.label_unit.mean, 0.0]) / encoder.label_unit.scale
     np.testing.assert_allclose(standardised, [2.0, 2**0.5], atol=1e-5)
 
 

@@ -15,7 +15,7 @@ from trainer.artefact import torch_answers
 from trainer.dataset import Encoder, encode, fit_encoder
 from trainer.export import build_graph
 from trainer.fit import Member, finish, fit, outputs
-from trainer.labels import LABEL_LIMIT, LOG_LIMIT, LabelUnit, draw_in_labels, fit_label_unit, label_bounds
+from trainer.labels import LABEL_LIMIT, LOG_LIMIT, draw_in_labels, fit_label_unit, label_bounds
 from trainer.methods.unnetworked import in_units_of_labels
 from trainer.network import CohortNetwork
 from trainer.objectives import log_scale
@@ -108,15 +108,20 @@ def test_losses_are_finite_where_many_labels_are_absurd(absurd: float) -> None:
 
 def test_the_graph_answers_in_the_unit_of_labels_as_torch_does() -> None:
     encoder, network = fitted(3)
-    assert encoder.label_floor == pytest.approx(ROWS.labels.min(), rel=0.01)
+    assert encoder.label_unit.floor == pytest.approx(ROWS.labels.min(), rel=0.01)
     rows = make_rows(LOGS, 100, seed=1, end=CUTOFF + 90 * DAY)
     found = graph_answers(build_graph(encoder, network, [2, 0]), LOGS, rows)
     np.testing.assert_allclose(found, torch_answers(encoder, network, [2, 0], rows), rtol=1e-6)
 
 
+def in_half_logarithms(encoder: Encoder) -> Encoder:
+    """A learned 0 is 50, and each 2 more are one more in the logarithm."""
+    return replace(encoder, label_unit=replace(encoder.label_unit, mean=np.log(50.0), scale=0.5))
+
+
 def test_members_answer_with_the_logarithm_that_they_have_on_average() -> None:
     encoder, network = fitted()
-    encoder = replace(encoder, label_mean=np.log(50.0), label_scale=0.5)
+    encoder = in_half_logarithms(encoder)
     with torch.no_grad():
         network.head.weight.zero_()
         network.head.bias.copy_(torch.tensor([[1.0, 0.0], [3.0, 0.0]]))
@@ -136,7 +141,7 @@ def test_an_answer_is_finite_however_far_the_network_goes(far: float) -> None:
 
 
 def test_rivals_answer_in_the_unit_of_labels() -> None:
-    encoder = replace(fit_encoder(LOGS, ROWS, CUTOFF), label_mean=np.log(50.0), label_scale=0.5)
+    encoder = in_half_logarithms(fit_encoder(LOGS, ROWS, CUTOFF))
     mean, scale = in_units_of_labels(encoder, np.array([0.0, 2.0]), 0.2)
     np.testing.assert_allclose(mean, [50, 50 * np.e], rtol=1e-6)
     np.testing.assert_allclose(scale, [5, 5 * np.e], rtol=1e-6)
@@ -144,6 +149,6 @@ def test_rivals_answer_in_the_unit_of_labels() -> None:
 
 def test_targets_of_rows_are_those_of_the_label_unit() -> None:
     encoder = fit_encoder(LOGS, ROWS, CUTOFF)
-    expected = LabelUnit(encoder.label_mean, encoder.label_scale, encoder.label_floor).targets(ROWS.labels)
+    expected = encoder.label_unit.targets(ROWS.labels)
     np.testing.assert_array_equal(encode(encoder, ROWS).targets, expected)
     assert abs(np.median(expected)) < 0.2

@@ -73,8 +73,8 @@ def moments(raw: Tensor, encoder: Encoder) -> tuple[Tensor, Tensor]:
     scales = (LOG_SCALE_LIMIT * (raw[..., 1] / LOG_SCALE_LIMIT).tanh()).exp()
     mean = means.mean(0)
     scale = (scales**2 + (means - mean) ** 2).mean(0).sqrt()
-    mean, scale = mean * encoder.label_scale + encoder.label_mean, scale * encoder.label_scale
-    return (mean, scale) if encoder.label_floor is None else (mean.exp(), scale * mean.exp())
+    mean, scale = mean * encoder.label_unit.scale + encoder.label_unit.mean, scale * encoder.label_unit.scale
+    return (mean, scale) if encoder.label_unit.floor is None else (mean.exp(), scale * mean.exp())
 
 
 def expected_rates(
@@ -118,7 +118,9 @@ def test_rates_are_central_differences_of_the_value_graph_where_there_is_no_cale
     kind: str, temperature: float
 ) -> None:
     task, encoder, network = fitted(kind, calendar=())
-    encoder = replace(encoder, label_mean=0.0)  # so that 32 bits hold small differences
+    encoder = replace(
+        encoder, label_unit=replace(encoder.label_unit, mean=0.0)
+    )  # so that 32 bits hold small differences
     rows = make_rows(task, 400, seed=2, end=CUTOFF + 60 * DAY)
     step = encoder.clock.span // 1000
     values = build_graph(encoder, network, range(3), temperature)
