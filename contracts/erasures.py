@@ -21,6 +21,8 @@ from contracts.database import erasures, rejected_events
 
 Erased = Literal["erased", "erased_before", "unknown"]
 
+# `date_bin` counts windows from the start of one, and some PostgreSQLs miscount those before it: so an early one. The
+# window that holds this day may begin before the calendar does; the next one cannot.
 _FIRST = datetime(1, 1, 2, tzinfo=UTC)
 
 
@@ -61,6 +63,7 @@ def erase_events(
         )
         .returning(erasures.c.id)
     ).scalar_one()
+    # First the revision more, a copy of the current one, which is blanked with the others: none is current afterwards.
     connection.execute(_ADD, key)
     clock = schema.task.clock
     num_blank = connection.execute(

@@ -6,9 +6,10 @@ from sqlalchemy import Engine
 
 from contracts.calibration import Calibration
 from contracts.catalog import Schema
-from contracts.releases import Action, Release, list_releases, record_release
+from contracts.releases import Action, Release, list_releases
 from tests.integration.drifting import cutoff_after
 from tests.integration.living import moment
+from tests.integration.releasing import note
 
 
 def write(
@@ -23,19 +24,17 @@ def write(
     calibration: Calibration | None = None,
 ) -> None:
     """A row; moments in windows after the start."""
-    with engine.begin() as connection:
-        record_release(
-            connection,
-            schema.task_id,
-            version,
-            action=action,
-            valid_until=cutoff_after(0) + round(valid_until * schema.task.clock.window),
-            actor="a test",
-            reason="a test",
-            now=moment(at),
-            verdict=verdict,
-            calibration=calibration,
-        )
+    note(
+        engine,
+        schema,
+        version,
+        action,
+        valid_until=cutoff_after(0) + round(valid_until * schema.task.clock.window),
+        now=moment(at),
+        verdict=verdict,
+        calibration=calibration,
+        cutoff=cutoff_after(0),
+    )
 
 
 def rows_of(engine: Engine, schema: Schema) -> list[Release]:

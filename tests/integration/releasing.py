@@ -51,9 +51,11 @@ def note(
     now: datetime = NOW,
     calibration: Calibration | None = None,
     verdict: dict[str, Any] | None = None,
+    cutoff: int = CUTOFF,
 ) -> None:
     """One row; a release says of which cutoff it is and how many windows it promises."""
-    promise = {"cutoff": format_moment(CUTOFF), "recipe": schema.task.recipe, "horizon": (valid_until - CUTOFF) // WEEK}
+    horizon = (valid_until - cutoff) // schema.task.clock.window
+    promise = {"cutoff": format_moment(cutoff), "recipe": schema.task.recipe, "horizon": horizon}
     figures = promise if action == "release" else None
     with engine.begin() as connection:
         record_release(
