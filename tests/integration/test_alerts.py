@@ -30,6 +30,15 @@ def test_every_alert_says_how_urgent_it_is_what_is_wrong_and_what_to_do() -> Non
         assert alert["expr"].count("(") == alert["expr"].count(")")
 
 
+def test_the_printed_configuration_loads_the_rules_that_there_are_and_sends_a_key() -> None:
+    page = (RULES.parents[1] / "docs" / "how-to" / "alerts.md").read_text("utf-8")
+    printed = yaml.safe_load(page.split("```yaml")[1].split("```")[0])
+    assert printed["rule_files"] == [RULES.name]
+    (scrape,) = printed["scrape_configs"]  # of /metrics, which is what Prometheus takes where nothing is said
+    assert set(scrape) == {"job_name", "authorization", "static_configs"}
+    assert f"> {scrape['authorization']['credentials_file']} " in page
+
+
 def test_no_alert_knows_how_long_a_window_is() -> None:
     exprs = {alert["alert"]: alert["expr"] for alert in alerts()}
     assert [name for name, expr in exprs.items() if re.search(r"\b\d{3,}\b", re.sub(r'"[^"]*"', "", expr))] == []
