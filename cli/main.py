@@ -73,6 +73,9 @@ def up(
 @app.command()
 def serve() -> None:
     """Run the API."""
+    import gc
+
+    gc.disable()  # nearly all that a start makes stays; the service lets the collector work once it has started
     from contextlib import suppress
 
     from cli.signals import stop_signals

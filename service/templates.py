@@ -5,16 +5,19 @@ that goes with every page refuses whatever else might have found its way into it
 """
 
 import re
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 from starlette.responses import HTMLResponse, Response
 from starlette.staticfiles import StaticFiles
 
 from contracts.clock import from_micros
 from service.figures import four_figures
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
 
 _STATIC = Path(__file__).with_name("static")
 _HTML = Path(__file__).with_name("html")
@@ -45,7 +48,7 @@ class StaticPages(StaticFiles):
 def answer_page(template: str, path: str, status: int = 200, **found: Any) -> HTMLResponse:
     """The page of a template for the page at `path`, from which every address in it is reckoned."""
     root = "../" * (path.count("/") - 1)
-    return HTMLResponse(_PAGES.get_template(template).render(root=root, **found), status, HEADERS)
+    return HTMLResponse(_templates().get_template(template).render(root=root, **found), status, HEADERS)
 
 
 def shorten_moment(text: str | None) -> str:
@@ -68,13 +71,19 @@ def mark_code(text: str) -> Markup:
     return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(text))))  # noqa: S704 it is escaped first
 
 
-_PAGES = Environment(
-    loader=FileSystemLoader(_HTML), autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined
-)
-_PAGES.filters |= {
-    "moment": shorten_moment,
-    "field_moment": fill_moment,
-    "figure": four_figures,
-    "words": say_name,
-    "code": mark_code,
-}
+@cache
+def _templates() -> "Environment":
+    """The templates below `html/`. Jinja is imported for the first page: where only programs ask, there is none."""
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    templates = Environment(
+        loader=FileSystemLoader(_HTML), autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined
+    )
+    templates.filters |= {
+        "moment": shorten_moment,
+        "field_moment": fill_moment,
+        "figure": four_figures,
+        "words": say_name,
+        "code": mark_code,
+    }
+    return templates

@@ -16,6 +16,7 @@ from multiprocessing import parent_process
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import structlog
 import uvicorn
 from uvicorn.supervisors import Multiprocess
 
@@ -27,6 +28,11 @@ if TYPE_CHECKING:
 
 DRAIN_SECONDS = 10
 REPLY_SECONDS = 15
+# More than all series of one worker take.
+COUNTERS_BYTES = 2**18
+_COUNTERS = "PROMETHEUS_MULTIPROC_DIR"
+
+log = structlog.get_logger(__name__)
 
 
 class _Supervisor(Multiprocess):
@@ -47,9 +53,10 @@ def serve(settings: ServiceSettings) -> None:
     if settings.workers == 1:
         uvicorn.run(_make(settings), **_options(settings))
         return
+    gc.enable()  # the supervisor has started
     with tempfile.TemporaryDirectory(prefix="morrow-workers-") as folder:
         # prometheus_client keeps counters in files there if it finds this when a worker imports it.
-        os.environ["PROMETHEUS_MULTIPROC_DIR"] = folder
+        os.environ[_COUNTERS] = folder
         make = partial(make_worker, settings, Path(folder))
         config = uvicorn.Config(
             make, factory=True, workers=settings.workers, timeout_worker_healthcheck=REPLY_SECONDS, **_options(settings)
@@ -60,9 +67,26 @@ def serve(settings: ServiceSettings) -> None:
 def make_worker(settings: ServiceSettings, folder: Path) -> "FastAPI":
     """The app of one of several workers, which meet in `folder`; this process ends when its supervisor is gone."""
     configure_logs(settings)
+    _reserve_counters(folder)
     app = _make(settings, folder)
     threading.Thread(target=_outlive_nobody, daemon=True).start()
     return app
+
+
+def _reserve_counters(folder: Path) -> None:
+    """Take the room of this worker's counters beforehand: to write to a mapped page that finds none kills a process.
+
+    Where there is no room now, this worker answers all the same, and what it answers is not counted.
+    """
+    files = [folder / f"{kind}_{os.getpid()}.db" for kind in ("counter", "histogram")]
+    try:
+        for file in files:
+            file.write_bytes(bytes(COUNTERS_BYTES))
+    except OSError as error:
+        log.error("metrics.not_counted", reason=error.strerror)
+        for file in files:
+            file.unlink(missing_ok=True)
+        del os.environ[_COUNTERS]
 
 
 def _make(settings: ServiceSettings, folder: Path | None = None) -> "FastAPI":

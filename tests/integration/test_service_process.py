@@ -5,9 +5,10 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 import httpx
 import pytest
@@ -21,8 +22,10 @@ QUERY = {"at": "2026-02-01T00:00:00Z", "distance": "1400", "carrier": "UA"}
 
 
 @contextmanager
-def running(home: Path, database_url: str) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
-    """`python -m service` with a registry that does not answer, until it is alive."""
+def running(
+    home: Path, database_url: str, arguments: Sequence[str] = ("-m", "service"), log: BinaryIO | None = None
+) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
+    """The API in an interpreter of these arguments, with a registry that does not answer, until it is alive."""
     port = free_port()
     given = {
         "MORROW_HOME": str(home),
@@ -32,7 +35,10 @@ def running(home: Path, database_url: str) -> Iterator[tuple[subprocess.Popen[by
         "MORROW_LOG_FORMAT": "json",
     }
     process = subprocess.Popen(
-        [sys.executable, "-m", "service"], env={**os.environ, **given}, start_new_session=True, stderr=subprocess.PIPE
+        [sys.executable, *arguments],
+        env={**os.environ, **given},
+        start_new_session=True,
+        stderr=subprocess.PIPE if log is None else log,
     )
     try:
         url = f"http://127.0.0.1:{port}"
@@ -40,8 +46,8 @@ def running(home: Path, database_url: str) -> Iterator[tuple[subprocess.Popen[by
         yield process, url
     finally:
         stop(process)
-        assert process.stderr is not None
-        process.stderr.close()
+        if process.stderr is not None:
+            process.stderr.close()
 
 
 def test_a_process_ends_on_sigterm_and_answers_the_same_after_kill_9_and_a_restart_offline(
@@ -65,6 +71,20 @@ def test_a_process_ends_on_sigterm_and_answers_the_same_after_kill_9_and_a_resta
     lines = errors.decode().splitlines()
     assert all(line.startswith("{") for line in lines)
     assert any('"event": "service.stopped"' in line for line in lines)
+
+
+def test_no_start_imports_what_only_pages_migrations_and_other_protocols_need(
+    database_url: str, tmp_path: Path
+) -> None:
+    place_version(tmp_path, valid_until=CUTOFF + WEEK)
+    with (tmp_path / "log").open("wb") as log:
+        serve = ("-X", "importtime", "-m", "cli.main", "serve")
+        with running(tmp_path, database_url, serve, log) as (_, url):
+            assert httpx.get(f"{url}/predict", params=QUERY).status_code == 200
+    told = [line.rpartition("|")[2] for line in (tmp_path / "log").read_text().splitlines() if "import time:" in line]
+    imported = {name.strip().partition(".")[0] for name in told}
+    assert {"fastapi", "onnxruntime", "service"} <= imported
+    assert not imported & {"alembic", "jinja2", "mako", "mlflow", "pandas", "scipy", "torch", "websockets"}
 
 
 def test_the_service_imports_neither_training_nor_a_registry_client() -> None:
