@@ -32,7 +32,7 @@ from service.options import PLAIN, Options
 from service.rows import RowRules, compile_rules
 from service.structs import Row
 
-NUM_ROWS_PER_RUN = 1024
+NUM_ROWS_PER_RUN = 256
 
 # The outputs of one row: a probability per class, or mean and scale.
 Values = Sequence[float]
