@@ -56,7 +56,7 @@ class AgeError(msgspec.Struct, frozen=True):
 
 
 class Probe(msgspec.Struct, frozen=True):
-    """Rows in, answers out: whoever loads the graph must get these outputs (n, K) from these inputs."""
+    """Made-up rows in, answers out: whoever loads the graph must get these outputs (n, K) from these inputs."""
 
     at: list[int]
     numbers: list[list[float | None]]

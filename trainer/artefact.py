@@ -1,12 +1,12 @@
 """A released model as files: write it whole, and prove on loading that it is what was fitted.
 
 The probe's answers come from torch, so whoever loads the graph and gets them has shown that graph and network agree on
-real rows, on values never seen and on values missing.
+rows like the fit's, on values never seen and on values missing. Its rows are made up: a version outlives the events
+that it was trained on, and what is erased of them must not live on in its manifest or in the example that MLflow shows.
 """
 
 import shutil
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 
 from contracts.calibration import Calibration
-from contracts.columns import EventColumns
+from contracts.columns import NEVER, EventColumns
 from contracts.manifest import (
     FORMAT_VERSION,
     GRAPH_FILE,
@@ -37,6 +37,10 @@ from trainer.objectives import log_scale
 from trainer.score import naive_answer
 
 NUM_PROBE_ROWS = 16
+_SEED = 0
+_MISSING_SHARE = 0.2
+# Beyond any amount that people count in: even so far out a graph must answer as its network does.
+_FARTHEST = 1e300
 
 
 def torch_answers(
@@ -55,31 +59,47 @@ def torch_answers(
 
 
 def make_probe(
-    encoder: Encoder, network: CohortNetwork, members: Sequence[int], rows: EventColumns, temperature: float = 1.0
+    encoder: Encoder,
+    network: CohortNetwork,
+    members: Sequence[int],
+    trained_from: int,
+    temperature: float = 1.0,
 ) -> Probe:
-    """Real rows spread over these, one at the cutoff with unseen categories, and one a window later with all missing.
-
-    `rows` are those of the fit, at least one.
-    """
-    chosen = _probe_rows(encoder, rows)
+    """Rows that nobody sent, from `trained_from` (microseconds) on; one at the cutoff with unseen categories, and one a
+    window later with all missing."""
+    rows = _made_up(encoder, trained_from)
     return Probe(
-        at=chosen.at.tolist(),
-        numbers=[[None if np.isnan(value) else value for value in row] for row in chosen.numbers.tolist()],
-        categories=raw_categories(chosen).tolist(),
-        outputs=torch_answers(encoder, network, members, chosen, temperature).tolist(),
+        at=rows.at.tolist(),
+        numbers=[[None if np.isnan(value) else value for value in row] for row in rows.numbers.tolist()],
+        categories=raw_categories(rows).tolist(),
+        outputs=torch_answers(encoder, network, members, rows, temperature).tolist(),
     )
 
 
-def _probe_rows(encoder: Encoder, rows: EventColumns) -> EventColumns:
-    spread = np.linspace(0, len(rows) - 1, NUM_PROBE_ROWS).round().astype(np.intp)
-    positions = np.concatenate([np.unique(spread), [len(rows) - 1, len(rows) - 1]])
-    vocabularies = tuple((*vocabulary, _unseen(vocabulary), "") for vocabulary in rows.vocabularies)
-    chosen = replace(rows.select(positions), vocabularies=vocabularies)
-    num_values = np.array([len(vocabulary) for vocabulary in rows.vocabularies], np.int32)
-    chosen.at[-2:] = encoder.cutoff, encoder.cutoff + encoder.clock.window
-    chosen.categories[-2:] = num_values, num_values + 1
-    chosen.numbers[-1] = np.nan
-    return chosen
+def _made_up(encoder: Encoder, trained_from: int) -> EventColumns:
+    """Each value by itself, drawn by what the encoder knows of its column: mean and scale of a number, a vocabulary."""
+    count, rng = NUM_PROBE_ROWS + 2, np.random.default_rng(_SEED)
+    at = np.linspace(trained_from, encoder.cutoff, NUM_PROBE_ROWS, endpoint=False).astype(np.int64)
+    numbers = np.empty((count, len(encoder.numbers)))
+    for j, number in enumerate(encoder.numbers):
+        drawn = (number.mean + number.scale * rng.standard_normal(count)).clip(-_FARTHEST, _FARTHEST)
+        numbers[:, j] = np.where((rng.random(count) < _MISSING_SHARE) & number.is_optional, np.nan, drawn)
+    num_values = np.array([len(vocabulary) for vocabulary in encoder.vocabularies], np.int32)
+    categories = rng.integers(0, np.maximum(num_values, 1), (count, len(num_values)), np.int32)
+    categories[-2:] = num_values, num_values + 1
+    numbers[-1] = np.nan
+    moments = np.array([*at, encoder.cutoff, encoder.cutoff + encoder.clock.window], np.int64)
+    return EventColumns(
+        at=moments,
+        known_at=moments,
+        superseded_at=np.full(count, NEVER),
+        numbers=numbers,
+        categories=categories,
+        vocabularies=tuple((*vocabulary, _unseen(vocabulary), "") for vocabulary in encoder.vocabularies),
+        labels=np.zeros(count, np.int32) if encoder.is_classification else np.zeros(count),
+        classes=encoder.classes,
+        withheld=np.zeros(count, np.bool_),
+    )
 
 
 def _unseen(vocabulary: Sequence[str]) -> str:
@@ -141,7 +161,7 @@ def write_artefact(
         device=device,
         git_sha=git_sha,
         checksums={name: checksum(partial / name) for name in (GRAPH_FILE, RATE_FILE)},
-        probe=make_probe(encoder, network, members, rows, temperature),
+        probe=make_probe(encoder, network, members, int(rows.at[0]), temperature),
     )
     (partial / MANIFEST_FILE).write_bytes(encode_manifest(manifest))
     shutil.rmtree(folder, ignore_errors=True)

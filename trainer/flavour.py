@@ -76,7 +76,7 @@ def make_signature(manifest: Manifest) -> ModelSignature:
 
 
 def example_rows(manifest: Manifest) -> pd.DataFrame:
-    """The first rows of the probe, which are real ones, as the frame that the version takes."""
+    """The first rows of the probe, which are made up, as the frame that the version takes."""
     task, probe = manifest.parse_task(), manifest.probe
     given: dict[str, Any] = {"at": pd.Series([format_moment(at) for at in probe.at], dtype=object)}
     for place, feature in enumerate(task.numbers):

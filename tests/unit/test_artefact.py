@@ -90,6 +90,17 @@ def test_the_probe_holds_unseen_and_missing_values_and_moments_after_the_cutoff(
     assert probe.numbers[-1] == [None, None]
 
 
+def test_the_probe_holds_no_row_of_the_fit(written: Written) -> None:
+    """`write` fits nothing but these rows; a moment and a category are known of the manifest and the graph anyhow."""
+    probe, fitted = written.manifest.probe, make_rows(written.task, 900)
+    drawn = np.array(probe.numbers, np.float64)
+    assert np.isfinite(drawn[:-1]).any(0).all()
+    assert not np.isin(drawn[np.isfinite(drawn)], fitted.numbers).any()
+    assert len({*map(tuple, probe.categories)}) > 3
+    assert min(probe.at) == written.manifest.trained_from
+    assert not np.isin(probe.at[1:], fitted.at).any()
+
+
 def test_an_artefact_appears_whole_over_what_a_killed_try_left(written: Written) -> None:
     partial = written.folder.with_name("artefact.partial")
     partial.mkdir()
