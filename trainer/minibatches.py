@@ -5,7 +5,6 @@ beside it. Every minibatch is full: a pass that ends within one is followed by t
 """
 
 import itertools
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -86,12 +85,16 @@ def row_numbers(first: int, end: int, batch_size: int, generator: torch.Generato
         yield from itertools.repeat(torch.zeros(batch_size, dtype=torch.int32))
     waiting = torch.empty(0, dtype=torch.int32)
     while True:
-        num_passes = math.ceil((batch_size - len(waiting)) / count)
-        passes = [first + torch.randperm(count, generator=generator, dtype=torch.int32) for _ in range(num_passes)]
-        waiting = torch.cat([waiting, *passes])
-        num_full = len(waiting) // batch_size
-        yield from waiting[: num_full * batch_size].view(num_full, batch_size)
-        waiting = waiting[num_full * batch_size :]
+        drawn = torch.randperm(count, generator=generator, dtype=torch.int32).add_(first)
+        lacking = batch_size - len(waiting)
+        waiting = torch.cat([waiting, drawn[:lacking]])
+        if len(waiting) < batch_size:
+            continue
+        yield waiting
+        num_full = (count - lacking) // batch_size
+        yield from drawn[lacking : lacking + num_full * batch_size].view(num_full, batch_size)
+        waiting = drawn[lacking + num_full * batch_size :].clone()
+        del drawn  # of many rows, so before the next are drawn
 
 
 def steps(
