@@ -30,7 +30,6 @@ DRAIN_SECONDS = 10
 REPLY_SECONDS = 15
 # More than all series of one worker take.
 COUNTERS_BYTES = 2**18
-_COUNTERS = "PROMETHEUS_MULTIPROC_DIR"
 
 log = structlog.get_logger(__name__)
 
@@ -56,7 +55,7 @@ def serve(settings: ServiceSettings) -> None:
     gc.enable()  # the supervisor has started
     with tempfile.TemporaryDirectory(prefix="morrow-workers-") as folder:
         # prometheus_client keeps counters in files there if it finds this when a worker imports it.
-        os.environ[_COUNTERS] = folder
+        os.environ["PROMETHEUS_MULTIPROC_DIR"] = folder
         make = partial(make_worker, settings, Path(folder))
         config = uvicorn.Config(
             make, factory=True, workers=settings.workers, timeout_worker_healthcheck=REPLY_SECONDS, **_options(settings)
@@ -86,7 +85,10 @@ def _reserve_counters(folder: Path) -> None:
         log.error("metrics.not_counted", reason=error.strerror)
         for file in files:
             file.unlink(missing_ok=True)
-        del os.environ[_COUNTERS]
+        # It has chosen files when it was imported.
+        from prometheus_client import values
+
+        values.ValueClass = values.MutexValue
 
 
 def _make(settings: ServiceSettings, folder: Path | None = None) -> "FastAPI":
@@ -115,6 +117,7 @@ def _options(settings: ServiceSettings) -> dict[str, Any]:
         "port": settings.port,
         "http": "service.connections:Connection",  # by name: the supervisor has no use for what it imports
         "ws": "none",
+        "proxy_headers": False,  # the app sees to them
         "access_log": False,
         "log_config": None,
         "server_header": False,
