@@ -19,9 +19,11 @@ from sqlalchemy import (
     Table,
     Text,
     create_engine,
+    event,
     text,
 )
 from sqlalchemy.dialects.postgresql import ARRAY, JSONB, TIMESTAMP
+from sqlalchemy.engine.interfaces import DBAPIConnection
 
 metadata = MetaData(
     naming_convention={
@@ -211,12 +213,24 @@ api_keys = Table(
 
 def make_engine(database_url: str, *, pool_size: int = 5) -> Engine:
     """An engine whose connections speak UTC and are checked before use; waits are bounded, rows stay out of logs."""
-    return create_engine(
+    engine = create_engine(
         database_url,
         pool_size=pool_size,
         max_overflow=0,
         pool_timeout=5,
         pool_pre_ping=True,
         hide_parameters=True,
-        connect_args={"options": "-c timezone=utc -c application_name=morrow", "connect_timeout": 5},
+        connect_args={"options": "-c application_name=morrow", "client_encoding": "utf8", "connect_timeout": 5},
     )
+    event.listen(engine, "connect", _speak_plainly)
+    return engine
+
+
+def _speak_plainly(connection: DBAPIConnection, _record: object) -> None:
+    """Moments and numbers are written in one way, whatever database, role and environment are set to."""
+    cursor = connection.cursor()
+    cursor.execute(
+        "SET datestyle = iso; SET intervalstyle = postgres; SET timezone = 'utc'; SET extra_float_digits = 1"
+    )
+    cursor.close()
+    connection.commit()

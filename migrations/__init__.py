@@ -23,7 +23,7 @@ def migrate(database_url: str) -> str:
     """Bring the database to the newest revision; returns what was found and done, in words.
 
     The first process works, others wait and find it done. Raises Conflict where a newer Morrow has brought the database
-    further than this code can follow.
+    further than this code can follow, or where a new one cannot hold every text.
     """
     engine = make_engine(database_url)
     try:
@@ -36,10 +36,20 @@ def migrate(database_url: str) -> str:
                 return f"The database is at revision {found}, one ahead of this version, which works with it."
             if found == newest:
                 return f"The database is at revision {newest} already."
+            _check_encoding(connection)
             _upgrade(connection)
             return f"The database was brought from revision {found} to {newest}."
     finally:
         engine.dispose()
+
+
+def _check_encoding(connection: Connection) -> None:
+    encoding = connection.execute(text("SHOW server_encoding")).scalar_one()
+    if encoding != "UTF8":
+        raise Conflict(
+            f"The database's encoding is {encoding}, which cannot hold every name and category: make one with "
+            "CREATE DATABASE … ENCODING 'UTF8' TEMPLATE template0."
+        )
 
 
 def is_migrated(connection: Connection) -> bool:
