@@ -1,4 +1,4 @@
-"""What tests stand on: a real PostgreSQL, a fresh database a test, and one real MLflow server a session."""
+"""What tests stand on: a real PostgreSQL, a fresh database a test, and one real MLflow server for all workers."""
 
 import gc
 import os
@@ -6,10 +6,12 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import httpx
@@ -30,6 +32,8 @@ from migrations import migrate
 # Searching for garbage takes half of the time in which torch, mlflow and all tests are loaded, and finds none.
 gc.disable()
 
+# What the process that hands out tests tells its workers of the MLflow server.
+_MLFLOW = pytest.StashKey[dict[str, str]]()
 DATA = Path(os.environ.get("MORROW_PAPER_DATA", Path(__file__).parents[2] / "shared" / "data"))
 
 
@@ -49,8 +53,20 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_xdist_auto_num_workers() -> int:
-    """One more than there are cores: a test of real processes waits for much of its time."""
-    return (os.cpu_count() or 1) + 1
+    """Two more than there are cores: a test of real processes waits for much of its time."""
+    return (os.cpu_count() or 1) + 2
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Before a worker starts: one MLflow server for all, whose start costs more than all that they ask of it."""
+    if _MLFLOW not in node.config.stash:
+        running = ExitStack()
+        node.config.add_cleanup(running.close)
+        folder = Path(running.enter_context(tempfile.TemporaryDirectory(prefix="morrow-mlflow-")))
+        url, _ = running.enter_context(mlflow_server(folder))
+        node.config.stash[_MLFLOW] = {"mlflow_folder": str(folder), "mlflow_url": url}
+    node.workerinput |= node.config.stash[_MLFLOW]
 
 
 @pytest.fixture
@@ -99,23 +115,39 @@ def engine(database_url: str) -> Iterator[Engine]:
 
 
 @pytest.fixture(scope="session")
-def mlflow_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the session's MLflow server keeps its database."""
-    return tmp_path_factory.mktemp("mlflow")
+def workerinput(pytestconfig: pytest.Config) -> dict[str, Any]:
+    """What this process was told by the one that hands out tests; nothing where it runs them all."""
+    return getattr(pytestconfig, "workerinput", {})
 
 
 @pytest.fixture(scope="session")
-def mlflow_url(mlflow_folder: Path) -> Iterator[str]:
+def mlflow_folder(workerinput: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the MLflow server keeps its database."""
+    return Path(workerinput.get("mlflow_folder") or tmp_path_factory.mktemp("mlflow"))
+
+
+@pytest.fixture(scope="session")
+def mlflow_url(workerinput: dict[str, Any], mlflow_folder: Path) -> Iterator[str]:
     """A real MLflow server on SQLite with proxied artefacts; its first start takes tens of seconds."""
-    url = f"http://127.0.0.1:{free_port()}"
-    log = (mlflow_folder / "server.log").open("wb")
-    process = start_mlflow(mlflow_folder, url, log.fileno())
-    try:
+    if given := workerinput.get("mlflow_url"):
+        wait_until_healthy(f"{given}/health", None, seconds=240)
+        yield given
+        return
+    with mlflow_server(mlflow_folder) as (url, process):
         wait_until_healthy(f"{url}/health", process, seconds=240)
         yield url
-    finally:
-        stop(process)
-        log.close()
+
+
+@contextmanager
+def mlflow_server(folder: Path) -> Iterator[tuple[str, "subprocess.Popen[bytes]"]]:
+    """A server that has begun to start, by its address."""
+    url = f"http://127.0.0.1:{free_port()}"
+    with (folder / "server.log").open("wb") as log:
+        process = start_mlflow(folder, url, log.fileno())
+        try:
+            yield url, process
+        finally:
+            stop(process)
 
 
 def start_mlflow(folder: Path, url: str, log: int) -> subprocess.Popen[bytes]:
@@ -135,11 +167,11 @@ def start_mlflow(folder: Path, url: str, log: int) -> subprocess.Popen[bytes]:
     )
 
 
-def wait_until_healthy(url: str, process: subprocess.Popen[bytes], seconds: float) -> None:
-    """Ask until the address answers 200; fail where the process ends first or the time runs out."""
+def wait_until_healthy(url: str, process: subprocess.Popen[bytes] | None, seconds: float) -> None:
+    """Ask until the address answers 200; fail where the process, if it is ours, ends first or the time runs out."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
-        assert process.poll() is None, f"the process behind {url} ended with {process.returncode}"
+        assert process is None or process.poll() is None, f"the process behind {url} ended with {process.returncode}"
         try:
             if httpx.get(url, timeout=2).status_code == 200:
                 return
