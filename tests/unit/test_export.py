@@ -41,6 +41,22 @@ def test_graph_answers_as_torch_does(features: tuple[Feature, ...], kind: str, n
         np.testing.assert_allclose(found / unit, expected / unit, rtol=1e-7, atol=1e-5)
 
 
+NO_CUDA = pytest.mark.skipif(not torch.cuda.is_available(), reason="this machine has no CUDA device")
+
+
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=NO_CUDA)])
+def test_what_has_seen_one_row_on_any_device_is_exported_to_answer_any_number_on_the_cpu(device: str) -> None:
+    task = make_task()
+    encoder = fit_encoder(task, make_rows(task, 900), CUTOFF)
+    network = make_network(encoder, task.training, 2).to(device)
+    row = make_rows(task, 1)
+    there = torch_answers(encoder, network, [0, 1], row)
+    network = network.cpu()  # as `trainer.candidates` does
+    np.testing.assert_allclose(graph_answers(build_graph(encoder, network, [0, 1]), task, row), there, atol=1e-5)
+    for num_rows in (1, 2, 257):
+        assert_graph_is_torch(task, encoder, network, [0, 1], make_rows(task, num_rows, seed=num_rows))
+
+
 @pytest.mark.parametrize(
     "changes",
     [
