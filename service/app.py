@@ -1,6 +1,7 @@
 """Wires the service: settings in, a FastAPI app out."""
 
 import gc
+import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -10,6 +11,7 @@ import anyio.to_thread
 import structlog
 from fastapi import FastAPI
 from starlette.types import Receive, Scope, Send
+from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from contracts.database import make_engine
 from service.auth import Authenticate
@@ -50,6 +52,10 @@ class App(FastAPI):
 
     short_predict: ShortPredict | None = None
     short_ingest: ShortIngest | None = None
+
+    def answer_at_once(self, scope: Scope) -> bytes | None:
+        """The body of a 200 in JSON where there is nothing to wait for; `service.connections` asks before all else."""
+        return None if self.short_predict is None else self.short_predict.answer_at_once(scope)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if self.short_predict is not None and await self.short_predict.answers(scope, send):
@@ -108,6 +114,8 @@ def make_app(settings: ServiceSettings, workers: Path | None = None, end: Callab
     )
     app.add_middleware(Authenticate, keyring=keyring, settings=settings)
     app.add_middleware(CountRequests, metrics=metrics)
+    # uvicorn would put this in front of the short ways, which do not ask where a request came through.
+    app.add_middleware(ProxyHeadersMiddleware, trusted_hosts=os.environ.get("FORWARDED_ALLOW_IPS", "127.0.0.1"))
     handle_problems(app, metrics)
     predict = Predict(follower, settings)
     app.router.routes.insert(0, predict.route())

@@ -43,18 +43,22 @@ class Batches:
         self._num_arrived = 0
         self._is_shared = False
 
-    async def answer(self, forecaster: Forecaster, question: Question) -> Answer:
-        """The answer of this very version. Raises as `Forecaster.answer`."""
-        loop = asyncio.get_running_loop()
+    def note(self) -> bool:
+        """Count a question that has come; whether it stands alone: the first of its turn, after a turn of one."""
         self._num_arrived += 1
         if self._num_arrived == 1:
-            loop.call_soon(self._end_turn)
+            asyncio.get_running_loop().call_soon(self._end_turn)
+        return self._num_arrived == 1 and not self._is_shared
+
+    async def answer(self, forecaster: Forecaster, question: Question) -> Answer:
+        """The answer of this very version. Raises as `Forecaster.answer`."""
+        self.note()
         if not self._is_shared:
             return forecaster.answer(question.row, question.now, question.options)
         waiting = self._waiting.get(forecaster)
         if waiting is None:
             waiting = self._waiting[forecaster] = _Waiting()
-        future: asyncio.Future[Answer] = loop.create_future()
+        future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         waiting.questions.append(question)
         waiting.futures.append(future)
         return await future

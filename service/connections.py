@@ -4,14 +4,18 @@ uvicorn reads a head, and what may follow the last chunk of a body, for as long 
 a largest size, and a head has a longest time; bodies have theirs in `service.reading`. Whatever ends a connection, the
 requests that came whole before it are answered first, where the client still reads: none is answered by the refusal of
 another, and an answer that nobody can get any more is no error.
+
+An answer that needs no waiting is given where its request has been read, without a task, and sent by one call.
 """
 
 import asyncio
+from functools import partial
 from typing import Any
 
 from starlette.types import Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
+from service.predict import WHOLE
 from service.problems import HTTP_KINDS, write_problem
 
 MAX_HEAD_BYTES = 65_536
@@ -26,7 +30,7 @@ class Connection(HttpToolsProtocol):
     def __init__(self, *given: Any, **more: Any) -> None:
         super().__init__(*given, **more)
         self._is_in_head = False
-        self._num_fed = 0  # bytes of the piece that is being read
+        self._num_fed = 0  # bytes of the piece that is being read, if one is
         self._num_open = 0  # bytes of the pieces since the one in which a head began, or a part of a body came
         self._limit: asyncio.TimerHandle | None = None
         self._running: RequestResponseCycle | None = None
@@ -42,6 +46,7 @@ class Connection(HttpToolsProtocol):
         self._num_fed = len(data)
         self._num_open += self._num_fed
         super().data_received(data)
+        self._num_fed = 0
         if self._is_ending:
             return
         if self._is_in_head:
@@ -85,8 +90,38 @@ class Connection(HttpToolsProtocol):
         self._refuse(400, msg)
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        """Answer at once what the application answers at once, the rest in a task of its own.
+
+        Only what has just been read: answers to requests that have queued up would be calls within calls.
+        """
         self._running = cycle
+        answer_at_once = getattr(app, "answer_at_once", None)
+        if answer_at_once is not None and self._num_fed and not self.flow.write_paused:
+            body = answer_at_once(cycle.scope)
+            if body is not None:
+                self._write_whole(cycle, body)
+                return
+        extensions: Any = {WHOLE: partial(self._send_whole, cycle)}
+        cycle.scope["extensions"] = extensions
         super()._start_asgi_task(cycle, app)
+
+    async def _send_whole(self, cycle: RequestResponseCycle, body: bytes) -> None:
+        if self.flow.write_paused and not cycle.disconnected:
+            await self.flow.drain()
+        self._write_whole(cycle, body)
+
+    def _write_whole(self, cycle: RequestResponseCycle, body: bytes) -> None:
+        """A 200 in JSON by one call of the system: uvicorn takes two, for head and body, as an application does."""
+        cycle.response_started = cycle.response_complete = True
+        if cycle.disconnected:
+            return
+        cycle.message_event.set()
+        lines = [b"%s: %s\r\n" % header for header in cycle.default_headers]
+        end = b"" if cycle.keep_alive else b"connection: close\r\n"
+        self.transport.write(b"".join([*_HEAD, *lines, b"content-length: %d\r\n" % len(body), end, b"\r\n", body]))
+        if not cycle.keep_alive:
+            self.transport.close()
+        cycle.on_response()
 
     @property
     def _is_asked(self) -> bool:
@@ -128,6 +163,7 @@ class Connection(HttpToolsProtocol):
         return len(self.url) + sum(len(name) + len(value) for name, value in self.headers)
 
 
+_HEAD = (STATUS_LINE[200], b"content-type: application/json\r\n")
 _TOO_LARGE = f"The request line and the headers may have {MAX_HEAD_BYTES} bytes."
 
 

@@ -31,6 +31,8 @@ from service.settings import ServiceSettings
 
 MAX_PARAMETERS = 1024
 MAX_RATE_ROWS = 100
+# The name of an extension of ASGI by which a server takes the body of a 200 in JSON, and sends it with its head.
+WHOLE = "morrow.whole"
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -59,7 +61,7 @@ class Predict:
         self._settings = settings
         self._now = now
         self._encode = msgspec.json.Encoder().encode
-        self._together = Batches()
+        self.together = Batches()
         self._batches = anyio.CapacityLimiter(settings.batch_threads)
 
     def route(self) -> Route:
@@ -71,24 +73,38 @@ class Predict:
             await response(scope, receive, send)
             return
         body = await self._answer_query(scope["query_string"])
-        await send_answer(send, body, without_body=scope["method"] == "HEAD")
+        await send_answer(scope, send, body)
 
     async def answer_plain(self, query: bytes) -> bytes | None:
         """The answer to a plain question about which nothing is doubtful; None where it must be judged."""
+        try:
+            asked = self._read_plain(query)
+            return None if asked is None else self._encode(await self.together.answer(*asked))
+        except MorrowError:
+            return None
+
+    def answer_at_once(self, query: bytes) -> bytes | None:
+        """The same without waiting, for a question that stands alone in its turn (`together`)."""
+        try:
+            asked = self._read_plain(query)
+            if asked is None:
+                return None
+            forecaster, question = asked
+            return self._encode(forecaster.answer(question.row, question.now))
+        except MorrowError:
+            return None
+
+    def _read_plain(self, query: bytes) -> tuple[Forecaster, Question] | None:
+        """Raises as `Follower.find`."""
         plain = read_plain(query)
         if plain is None:
             return None
-        try:
-            forecaster = self._follower.find(find_task(plain))
-            row = forecaster.rules.queries.accept(plain)
-            if row is None:
-                return None
-            question = Question(row, self._now())
-            if not forecaster.covers(question.at):
-                return None
-            return self._encode(await self._together.answer(forecaster, question))
-        except MorrowError:
+        forecaster = self._follower.find(find_task(plain))
+        row = forecaster.rules.queries.accept(plain)
+        if row is None:
             return None
+        question = Question(row, self._now())
+        return (forecaster, question) if forecaster.covers(question.at) else None
 
     async def _answer_query(self, query: bytes) -> bytes:
         now = self._now()
@@ -98,7 +114,7 @@ class Predict:
         row = forecaster.rules.read_query(pairs, faults)
         if options.rate:
             return self._encode(await self._in_thread(forecaster.answer, row, now, options))
-        return self._encode(await self._together.answer(forecaster, Question(row, now, options)))
+        return self._encode(await self.together.answer(forecaster, Question(row, now, options)))
 
     async def _answer_batch(self, request: Request) -> Response:
         faults: list[Fault] = []
@@ -132,11 +148,14 @@ class Predict:
         return await anyio.to_thread.run_sync(work, *given, limiter=self._batches)
 
 
-async def send_answer(send: Send, body: bytes, *, without_body: bool = False) -> None:
-    """Send an encoded answer, or only its headers."""
+async def send_answer(scope: Scope, send: Send, body: bytes) -> None:
+    """Send an encoded answer, at one go where the server can; to HEAD only the headers."""
+    if WHOLE in scope.get("extensions", ()) and scope["method"] != "HEAD":
+        await scope["extensions"][WHOLE](body)
+        return
     headers = [_CONTENT_TYPE, (b"content-length", b"%d" % len(body))]
     await send({"type": "http.response.start", "status": 200, "headers": headers})
-    await send({"type": "http.response.body", "body": b"" if without_body else body})
+    await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else body})
 
 
 def parse_query(query: bytes) -> list[tuple[str, str]]:

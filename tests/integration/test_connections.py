@@ -5,6 +5,7 @@ The service is the real process, but where a limit of time would keep the test w
 
 import asyncio
 import json
+import re
 import socket
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, suppress
@@ -129,6 +130,30 @@ def test_clients_that_have_left_are_no_error(api: Running) -> None:
         connection.close()
     assert httpx.get(f"{api.url}/livez").status_code == 200
     assert "Traceback" not in api.log.read_text()
+
+
+def test_a_question_alone_and_questions_together_are_answered_with_the_same_bytes_and_counted(api: Running) -> None:
+    def ask(version: bytes, count: int) -> list[bytes]:
+        head = (
+            b"GET /predict?at=2026-02-01T00:00:00Z&distance=1400&carrier=UA HTTP/%s\r\nHost: morrow\r\n\r\n" % version
+        )
+        connection, stream = say(api, [head * count])
+        with connection, stream:
+            connection.shutdown(socket.SHUT_WR)
+            return re.sub(rb"(date: [^\r]*|connection: close)\r\n", b"", stream.read()).split(b"HTTP/1.1 ")[1:]
+
+    (alone,) = ask(b"1.1", 1)
+    assert alone.startswith(b"200 OK\r\ncontent-type: application/json\r\ncontent-length: ")
+    assert [*ask(b"1.1", 1), *ask(b"1.0", 1), *ask(b"1.1", 50)] == [alone] * 52
+    counted = httpx.get(f"{api.url}/metrics").text
+    assert 'morrow_requests_total{method="GET",route="/predict",status="200"} 53.0' in counted
+    assert 'morrow_predict_seconds_count{method="GET"} 53.0' in counted
+
+
+def test_a_proxy_on_the_same_machine_says_how_a_request_came(api: Running) -> None:
+    sent = {"X-Forwarded-Proto": "https", "Host": "morrow.example"}
+    moved = httpx.get(f"{api.url}/tasks/", headers=sent)
+    assert (moved.status_code, moved.headers["location"]) == (307, "https://morrow.example/tasks")
 
 
 class _Hasty(Connection):

@@ -111,3 +111,15 @@ def test_a_graph_that_fails_fails_all_that_wait(forecaster: Forecaster) -> None:
         return await asyncio.wait_for(ask(batches, forecaster, [question(0), question(1)]), 10)
 
     assert all(isinstance(answer, RuntimeError) for answer in asyncio.run(main()))
+
+
+def test_a_question_stands_alone_where_it_is_the_first_of_its_turn_after_a_turn_of_one() -> None:
+    async def main() -> None:
+        batches = Batches()
+        assert [batches.note(), batches.note()] == [True, False]
+        await asyncio.sleep(0)
+        assert not batches.note(), "the last turn brought two"
+        await asyncio.sleep(0)
+        assert batches.note()
+
+    asyncio.run(main())
