@@ -107,12 +107,12 @@ async def test_a_version_whose_horizon_is_one_window_is_warned_of(
     database_url: str, tmp_path: Path, client: httpx.AsyncClient
 ) -> None:
     await client.put("/tasks/flights", json=TASK)
-    place_version(tmp_path, "7", valid_until=CUTOFF + WEEK, horizon=1)
+    place_version(tmp_path, "7", valid_until=CUTOFF + WEEK, horizon=1, num_rows=200)
     async with serving(service_settings(database_url, tmp_path)) as restarted:
         short, hasty, unreleased = (await restarted.get("/tasks/flights")).json()["warnings"]
     assert short.startswith("the horizon is one window")
     assert unreleased.startswith("version 7 answers but was never released")
-    assert hasty.startswith("the fit took")
+    assert hasty.startswith("the fit took 63 steps only: 200 rows in minibatches of 32, 10 times over")
 
 
 async def test_the_status_tells_of_events_champion_and_next_cycle(
@@ -120,7 +120,7 @@ async def test_the_status_tells_of_events_champion_and_next_cycle(
 ) -> None:
     await client.put("/tasks/flights", json={**TASK, "schedule": "window"})
     await client.post("/events", json=[an_event(f"e{i}") for i in range(3)])
-    place_version(tmp_path, "7", valid_until=CUTOFF + WEEK)
+    place_version(tmp_path, "7", valid_until=CUTOFF + WEEK, batch_size=50)
     async with serving(service_settings(database_url, tmp_path)) as restarted:
         status = (await restarted.get("/tasks/flights")).json()
         manifest = (await restarted.get("/tasks/flights/models/7")).json()
@@ -132,6 +132,7 @@ async def test_the_status_tells_of_events_champion_and_next_cycle(
     assert status["registry"]["state"] in ("ok", "degraded")
     assert status["next_cycle"].endswith("T00:00:00Z")
     assert manifest["num_rows"] == 1000
+    assert status["champion"]["batch_size"] == manifest["batch_size"] == 50
     assert unknown.status_code == 404
 
 
