@@ -168,7 +168,7 @@ def enforce(engine: Engine, task_id: int, task: Task, now: datetime, *, since: i
 
 
 def _find_next(connection: Connection, task_id: int, task: Task, now: datetime, since: int) -> Change | None:
-    rows = list_releases(connection, task_id, with_calibration=False)
+    rows = _of_present_models(list_releases(connection, task_id, with_calibration=False))
     marks = find_settled(task, read_marks(connection, task_id, task.recipe, since=since), to_micros(now))
     promises = [
         promise
@@ -187,3 +187,14 @@ def _find_next(connection: Connection, task_id: int, task: Task, now: datetime, 
             newest = max(mark.window for mark in marks)
             return adapt(connection, task_id, task, promise, history, newest=newest, now=now)
     return None
+
+
+def _of_present_models(rows: Sequence[Release]) -> list[Release]:
+    """Newest first, without those of models whose number has come to mean another: a registry may be set up anew."""
+    released, found = set[str](), list[Release]()
+    for row in rows:
+        if row.version not in released:
+            found.append(row)
+        if row.action == "release":
+            released.add(row.version)
+    return found

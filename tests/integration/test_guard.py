@@ -105,6 +105,21 @@ def test_every_released_version_is_held_to_its_promise(engine: Engine, schema: S
     assert story(engine, schema)[3:] == [("2", "close", 10), ("1", "close", 10)]
 
 
+def test_a_model_is_not_held_to_what_a_former_one_of_its_number_has_promised(engine: Engine, schema: Schema) -> None:
+    write(engine, schema, "release", 9, verdict=verdict_of(schema, 6, 3))
+    put(engine, schema, [cell(6, 7, 1.5)])
+    assert guard(engine, schema, moment(9))
+    assert story(engine, schema)[1:] == [("1", "close", 7)]
+    # MLflow was set up anew, and counts from 1 again; an error of the former model is late, another is taken back.
+    write(engine, schema, "release", 11, verdict=verdict_of(schema, 8, 3))
+    put(engine, schema, [cell(6, 7, 0.5, num_revisions=51), cell(6, 8, 1.5), cell(8, 8, 0.5)], at=11)
+    assert guard(engine, schema, moment(11))
+    assert story(engine, schema)[2:] == [("1", "release", 11)]
+    put(engine, schema, [cell(8, 9, 1.5)], at=12)
+    assert guard(engine, schema, moment(12))
+    assert story(engine, schema)[3:] == [("1", "close", 9)]
+
+
 def test_two_trainers_at_once_write_one_row(engine: Engine, schema: Schema, database_url: str) -> None:
     write(engine, schema, "release", 11, verdict=verdict_of(schema, 8, 3))
     put(engine, schema, [cell(8, 9, 1.5)])
