@@ -133,7 +133,7 @@ TASK = {
     "target": {"name": "sign", "kind": "classification", "classes": ["minus", "plus"]},
     "window": "PT1H",
     "schedule": "manual",
-    "guard": {"max_age": 1, "min_pairs": 2, "min_rows": 20},
+    "guard": {"max_age": 1, "min_pairs": 2, "min_rows": 20, "rivals": []},
     "training": {"num_seeds": 1, "width": 8, "pretrain_epochs": 40, "finetune_windows": 0, "batch_size": 32},
 }
 
