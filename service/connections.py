@@ -15,8 +15,8 @@ from typing import Any
 from starlette.types import Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
-from service.predict import WHOLE
 from service.problems import HTTP_KINDS, write_problem
+from service.short_predict import WHOLE
 
 MAX_HEAD_BYTES = 65_536
 HEAD_SECONDS = 30.0

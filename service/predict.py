@@ -31,8 +31,6 @@ from service.settings import ServiceSettings
 
 MAX_PARAMETERS = 1024
 MAX_RATE_ROWS = 100
-# The name of an extension of ASGI by which a server takes the body of a 200 in JSON, and sends it with its head.
-WHOLE = "morrow.whole"
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -73,7 +71,7 @@ class Predict:
             await response(scope, receive, send)
             return
         body = await self._answer_query(scope["query_string"])
-        await send_answer(scope, send, body)
+        await send_answer(send, body, without_body=scope["method"] == "HEAD")
 
     async def answer_plain(self, query: bytes) -> bytes | None:
         """The answer to a plain question about which nothing is doubtful; None where it must be judged."""
@@ -148,14 +146,11 @@ class Predict:
         return await anyio.to_thread.run_sync(work, *given, limiter=self._batches)
 
 
-async def send_answer(scope: Scope, send: Send, body: bytes) -> None:
-    """Send an encoded answer, at one go where the server can; to HEAD only the headers."""
-    if WHOLE in scope.get("extensions", ()) and scope["method"] != "HEAD":
-        await scope["extensions"][WHOLE](body)
-        return
+async def send_answer(send: Send, body: bytes, *, without_body: bool = False) -> None:
+    """Send an encoded answer, or only its headers."""
     headers = [_CONTENT_TYPE, (b"content-length", b"%d" % len(body))]
     await send({"type": "http.response.start", "status": 200, "headers": headers})
-    await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else body})
+    await send({"type": "http.response.body", "body": b"" if without_body else body})
 
 
 def parse_query(query: bytes) -> list[tuple[str, str]]:

@@ -150,6 +150,15 @@ def test_a_question_alone_and_questions_together_are_answered_with_the_same_byte
     assert 'morrow_predict_seconds_count{method="GET"} 53.0' in counted
 
 
+def test_a_question_that_must_be_judged_is_counted_by_its_status_too(api: Running) -> None:
+    asked = {"at": "2026-02-01T00:00:00Z", "distance": "1400", "carrier": 'a "new" one'}
+    assert httpx.get(f"{api.url}/predict", params=asked).status_code == 200
+    assert httpx.get(f"{api.url}/predict", params={**asked, "distance": "far"}).status_code == 422
+    counted = httpx.get(f"{api.url}/metrics").text
+    for status in (200, 422):
+        assert f'morrow_requests_total{{method="GET",route="/predict",status="{status}"}} 1.0' in counted
+
+
 def test_a_proxy_on_the_same_machine_says_how_a_request_came(api: Running) -> None:
     sent = {"X-Forwarded-Proto": "https", "Host": "morrow.example"}
     moved = httpx.get(f"{api.url}/tasks/", headers=sent)
