@@ -21,6 +21,7 @@ from rich.table import Table
 
 from benchmarks.figures import Figure, hardware, larger_is_better, smaller_is_better, write_figures
 from benchmarks.serving.bare_graph import save_bare_graph
+from benchmarks.serving.floor import ALL, THREE, measure_imports
 from benchmarks.serving.load import Requests, name_tool
 from benchmarks.serving.questions import (
     NUM_ROWS,
@@ -33,7 +34,7 @@ from benchmarks.serving.questions import (
 )
 from benchmarks.serving.release import Released, make_key, read_tasks, release
 from benchmarks.serving.rounds import Asked, Measured, compare, require_no_errors, run_rounds
-from benchmarks.serving.servers import Server, make_mlflow_environment, mlflow_serve, morrow, yardstick
+from benchmarks.serving.servers import Server, compile_ours, make_mlflow_environment, mlflow_serve, morrow, yardstick
 from benchmarks.serving.swaps import CONNECTIONS, Swaps, measure_swaps
 from benchmarks.serving.yardsticks import NOOP_PATH
 from cli.stack import EmbeddedStack, free_port
@@ -43,6 +44,7 @@ Rounds = dict[str, list[Measured]]
 Rows = Sequence[dict[str, Any]]
 Report = Callable[[object], object]
 
+NUM_IMPORTS = 5
 LESS_IS_BETTER = ("MiB", "CPU s", "ms")
 
 
@@ -81,6 +83,7 @@ def main(arguments: list[str]) -> None:
     given = parser.parse_args(arguments)
     console = Console(highlight=False, soft_wrap=True)
     make_mlflow_environment(given.mlflow_env)
+    compile_ours()
     console.print(f"{hardware()}; load by {name_tool()}; load average {os.getloadavg()[0]:.1f}")
     settings = SharedSettings(home=given.folder, database_url=None, mlflow_url=None)
     with (
@@ -126,10 +129,14 @@ def _measure(place: Place, released: Sequence[Released], plan: Plan, report: Rep
         calm = _rounds(place, plan, report, "GET, 1 connection", asked=single, connections=1)
         bulk = _rounds(place, plan, report, f"POST, {ROWS_PER_BATCH} rows", asked=batches, connections=1)
         memory = ours.memory_bytes(), mlflow.memory_bytes()
+        floor = [
+            *_floor("imports of FastAPI, NumPy, ONNX Runtime", THREE, memory[0], starts),
+            *_floor("imports of all libraries", ALL, memory[0], starts),
+        ]
         mlflow_url = place.stack.addresses.mlflow
         swaps = measure_swaps(single["morrow"], cohort, mlflow_url, num_rounds=plan.num_swaps, folder=place.folder)
     report(f"swaps under load: {len(swaps.swapped)}, errors: {swaps.num_errors}")
-    return [*_rates(busy, calm), *_bulk(bulk), *_costs(memory, starts), _tail(swaps)]
+    return [*_rates(busy, calm), *_bulk(bulk), *_costs(memory, starts), *floor, _tail(swaps)]
 
 
 def _both(place: Place, released: Released) -> Iterator[AbstractContextManager[Server]]:
@@ -241,6 +248,18 @@ def _costs(memory: tuple[int, int], starts: Sequence[tuple[float, float]]) -> li
             unit="CPU s",
         ),
     ]
+
+
+def _floor(name: str, modules: Sequence[str], memory: int, starts: Sequence[tuple[float, float]]) -> Iterator[Figure]:
+    """What the service takes beside an interpreter that imports these libraries and does nothing."""
+    found = [measure_imports(modules) for _ in range(NUM_IMPORTS)]
+    seconds, size = (median(values) for values in zip(*found, strict=True))
+    start = median(ours for ours, _ in starts)
+    for unit, what, ours, bare in (
+        ("MiB", "memory (PSS)", memory / 2**20, size / 2**20),
+        ("CPU s", "start", start, seconds),
+    ):
+        yield larger_is_better(f"{what} / {name}", ours, bare, ratio=ours / bare, commit=0, goal=1, unit=unit)
 
 
 def _tail(swaps: Swaps) -> Figure:

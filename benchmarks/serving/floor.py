@@ -1,0 +1,35 @@
+"""What no service that is built of these libraries can go below: an interpreter that imports them and does nothing.
+
+The first three are those without which there would be no answer. The others are what the design names: the store, the
+server, settings, logs, metrics, the registry's client, the command.
+"""
+
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from benchmarks.serving.servers import cpu_seconds, memory_bytes
+
+THREE = ("fastapi", "numpy", "onnxruntime")
+ALL = (
+    *THREE,
+    *("sqlalchemy.dialects.postgresql.psycopg", "psycopg", "uvicorn", "uvloop", "httptools", "pydantic_settings"),
+    *("structlog", "prometheus_client", "httpx", "httpcore", "msgspec", "typer"),
+)
+
+
+def measure_imports(modules: Sequence[str]) -> tuple[float, int]:
+    """CPU seconds and proportional set size in bytes of an interpreter that has imported these."""
+    with _importing(modules) as pid:
+        return cpu_seconds(pid), memory_bytes(pid)
+
+
+@contextmanager
+def _importing(modules: Sequence[str]) -> Iterator[int]:
+    program = f"import sys, {', '.join(modules)}; print(flush=True); sys.stdin.read()"
+    with subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        yield process.pid
+        process.communicate()
