@@ -76,11 +76,20 @@ def run_trainer(settings: TrainerSettings) -> None:
         )
     scheduler.start()
     log.info("trainer.started", home=str(settings.home), device=settings.device)
-    stop.wait()
+    while not stop.wait(settings.tick_seconds):
+        follow_clock(scheduler, datetime.now(UTC), timedelta(seconds=settings.tick_seconds))
     scheduler.shutdown(wait=True)
     trainer.stop(datetime.now(UTC))
     stop_beating(settings)
     log.info("trainer.stopped")
+
+
+def follow_clock(scheduler: BackgroundScheduler, now: datetime, tick: timedelta) -> None:
+    """Where the clock was set back, tick now: the scheduler would wait until it has come round again."""
+    for job in scheduler.get_jobs():
+        if job.next_run_time - now > 2 * tick:
+            log.warning("clock.set_back", seconds=round((job.next_run_time - now).total_seconds(), 1))
+            job.modify(next_run_time=now)
 
 
 class Trainer:

@@ -1,11 +1,13 @@
 """The trainer process: what it asks for, what it claims, and what it waits for."""
 
 import os
+import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from apscheduler.schedulers.background import BackgroundScheduler
 from mlflow import MlflowClient
 from sqlalchemy import Engine
 from structlog.testing import capture_logs
@@ -21,7 +23,7 @@ from trainer import supervision
 from trainer.due import REGISTRY_UNREACHABLE, STORE_UNREACHABLE
 from trainer.heartbeat import heartbeat, is_alive
 from trainer.orders import RunCycle
-from trainer.scheduler import Trainer, run_trainer
+from trainer.scheduler import Trainer, follow_clock, run_trainer
 from trainer.settings import TrainerSettings
 
 
@@ -93,6 +95,25 @@ def test_without_postgresql_the_trainer_waits_and_says_so_once(tmp_path: Path) -
     assert [line["event"] for line in lines] == ["store.unreachable"]
     assert is_alive(trainer.settings, now())
     engine.dispose()
+
+
+def test_ticks_go_on_at_once_where_the_clock_was_set_back() -> None:
+    ticked, tick = threading.Event(), timedelta(seconds=0.2)
+    scheduler = BackgroundScheduler(timezone=UTC)
+    # What an hour's step back makes of the next tick of a trainer.
+    ahead = now() + timedelta(hours=1)
+    scheduler.add_job(ticked.set, "interval", seconds=tick.total_seconds(), next_run_time=ahead)
+    scheduler.start()
+    try:
+        with capture_logs() as lines:
+            follow_clock(scheduler, now(), tick)
+            follow_clock(scheduler, now(), tick)
+        assert ticked.wait(30)
+        ticked.clear()
+        assert ticked.wait(30), "and so do the ticks after it"
+    finally:
+        scheduler.shutdown()
+    assert [line["event"] for line in lines] == ["clock.set_back"]
 
 
 def test_a_cycle_whose_store_goes_away_before_it_begins_is_tried_again(tmp_path: Path) -> None:
