@@ -89,6 +89,9 @@ class Connection(HttpToolsProtocol):
         """What cannot be read is refused, and nothing after it is read."""
         self._refuse(400, msg)
 
+    def _unsupported_upgrade_warning(self) -> None:
+        """Nothing to log: who offers another protocol is answered in this one, as HTTP has it."""
+
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         """Answer at once what the application answers at once, the rest in a task of its own.
 

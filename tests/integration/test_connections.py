@@ -123,6 +123,19 @@ def test_a_client_that_sends_no_more_gets_the_answers_that_it_waits_for(api: Run
     assert "Traceback" not in api.log.read_text()
 
 
+@pytest.mark.parametrize("other", ["websocket", "h2c"])
+def test_who_offers_another_protocol_is_answered_in_this_one_without_a_word_in_the_log(
+    api: Running, other: str
+) -> None:
+    asked = ALIVE + f"Connection: Upgrade\r\nUpgrade: {other}\r\nSec-WebSocket-Version: 13\r\n\r\n".encode()
+    connection, stream = say(api, [asked])
+    with connection, stream:
+        assert read_answer(stream) == 200
+        connection.sendall(asked)
+        assert read_answer(stream) == 200
+    assert "upgrade" not in api.log.read_text().lower()
+
+
 def test_clients_that_have_left_are_no_error(api: Running) -> None:
     for number in range(50):
         connection, stream = say(api, [TASK + an_ingest(f"e-{number}") + TASK])
