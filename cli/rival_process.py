@@ -9,6 +9,7 @@ from typing import Self
 
 from cli.stack import Addresses, child_environment
 from contracts.errors import MorrowError
+from trainer.supervision import FITTING_ENVIRONMENT
 
 STOP_SECONDS = 10.0
 
@@ -23,10 +24,8 @@ class RivalProcess:
     """Loads torch on entry, in the background; ends on exit, or by itself when the demo is gone."""
 
     def __init__(self, addresses: Addresses, home: Path) -> None:
-        self._environment = child_environment(home) | {
-            "MORROW_HOME": str(home),
-            "MORROW_DATABASE_URL": addresses.database,
-        }
+        own = {"MORROW_HOME": str(home), "MORROW_DATABASE_URL": addresses.database}
+        self._environment = FITTING_ENVIRONMENT | child_environment(home) | own
         self._log = home / "logs" / "rivals.log"
 
     def __enter__(self) -> Self:

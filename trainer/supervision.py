@@ -23,7 +23,8 @@ log = structlog.get_logger(__name__)
 GRACE_SECONDS = 10.0
 
 _SWEEP_LIMIT_SECONDS = 120.0
-_ENVIRONMENT = {
+# What every process that fits networks is started with.
+FITTING_ENVIRONMENT = {
     # Threads that spin while they wait make a fit several times slower where other processes want the cores.
     "OMP_WAIT_POLICY": "passive",
     # glibc gives a minibatch's tensors back to the system at every step of a large cohort, and fetches new pages for
@@ -66,7 +67,7 @@ def start(settings: TrainerSettings, job: Job) -> Child:
         stdin=subprocess.PIPE,
         stdout=sys.stderr,
         start_new_session=True,
-        env=_ENVIRONMENT | os.environ,
+        env=FITTING_ENVIRONMENT | os.environ,
     )
     assert process.stdin is not None
     process.stdin.write(write_order(settings, job))
