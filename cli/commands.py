@@ -1,5 +1,7 @@
-"""How every command of `morrow` fails: in a sentence."""
+"""How every command of `morrow` prints and fails: on any terminal, and in a sentence."""
 
+import io
+import sys
 from typing import Any
 
 import typer
@@ -14,6 +16,7 @@ class Commands(TyperGroup):
     def invoke(self, ctx: Any) -> Any:
         from pydantic import ValidationError
 
+        _print_on_any_terminal()
         try:
             return super().invoke(ctx)
         except MorrowError as error:
@@ -25,6 +28,13 @@ class Commands(TyperGroup):
             )
         typer.secho(sentence, fg="red", err=True)
         raise typer.Exit(1)
+
+
+def _print_on_any_terminal() -> None:
+    """A character that a terminal's encoding does not have is shown as JSON escapes it, and ends no command."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
 
 def _name_field(path: tuple[int | str, ...], prefix: str) -> str:

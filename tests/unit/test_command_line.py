@@ -44,6 +44,19 @@ def test_a_command_that_prints_facts_prints_them_as_json_too(name: str) -> None:
     assert [parameter.is_flag for parameter in found] == [name not in WITH_A_FILE]
 
 
+def test_a_terminal_that_knows_ascii_alone_ends_no_command(tmp_path: Path) -> None:
+    environment = os.environ | {
+        "MORROW_HOME": str(tmp_path / "日本"),
+        "PYTHONIOENCODING": "ascii",
+        "MORROW_DATABASE_URL": "",
+        "MORROW_MLFLOW_URL": "",
+    }
+    command = [sys.executable, "-c", AS_MORROW, "doctor"]
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240, check=False)
+    assert "Traceback" not in ended.stderr
+    assert "\\u65e5" in ended.stdout + ended.stderr
+
+
 @pytest.mark.parametrize("shell", SCRIPT_SHELLS)
 def test_completion_scripts_are_what_their_shell_can_read(shell: str, tmp_path: Path) -> None:
     done = CliRunner().invoke(app, ["completion", shell])
