@@ -87,7 +87,7 @@ def run_trainer(settings: TrainerSettings) -> None:
 def follow_clock(scheduler: BackgroundScheduler, now: datetime, tick: timedelta) -> None:
     """Where the clock was set back, tick now: the scheduler would wait until it has come round again."""
     for job in scheduler.get_jobs():
-        if job.next_run_time - now > 2 * tick:
+        if job.next_run_time - now > _LATE_TICKS * tick:
             log.warning("clock.set_back", seconds=round((job.next_run_time - now).total_seconds(), 1))
             job.modify(next_run_time=now)
 
