@@ -94,20 +94,27 @@ def promises_table(replays: Mapping[str, Replay]) -> Table:
     for heading in ("cells", "windows", "in band", "coverage", "inside", "beyond", "paired"):
         table.add_column(heading, justify="right")
     pooled: list[Outcome] = []
+    num_windows = 0
     for name, walked in replays.items():
         outcomes = find_outcomes(walked)
         pooled += outcomes
+        num_windows += _count_windows(outcomes)
         inside, beyond = errors_by_horizon(walked, outcomes)
         paired = paired_difference(walked, outcomes)
-        table.add_row(name, *_kept(outcomes), _figure(inside), _figure(beyond), _figure(paired, "+.3f"))
-    table.add_row("all", *_kept(pooled), "", "", "")
+        kept = _kept(outcomes, _count_windows(outcomes))
+        table.add_row(name, *kept, _figure(inside), _figure(beyond), _figure(paired, "+.3f"))
+    table.add_row("all", *_kept(pooled, num_windows), "", "", "")
     return table
 
 
-def _kept(outcomes: Sequence[Outcome]) -> tuple[str, ...]:
-    windows = {outcome.window for outcome in outcomes}
+def _count_windows(outcomes: Sequence[Outcome]) -> int:
+    """How many windows of one stream; those of another stream that begin at the same moments are others."""
+    return len({outcome.window for outcome in outcomes})
+
+
+def _kept(outcomes: Sequence[Outcome], num_windows: int) -> tuple[str, ...]:
     shares = (inside_band(outcomes), realised_coverage(outcomes))
-    return str(len(outcomes)), str(len(windows)), *(_figure(share, ".1%") for share in shares)
+    return str(len(outcomes)), str(num_windows), *(_figure(share, ".1%") for share in shares)
 
 
 def methods_table(replays: Mapping[str, Replay]) -> Table:
