@@ -99,7 +99,6 @@ def trainer(
     from datetime import UTC, datetime
 
     from trainer.heartbeat import is_alive
-    from trainer.scheduler import run_trainer
     from trainer.settings import TrainerSettings
 
     settings = TrainerSettings()
@@ -107,6 +106,7 @@ def trainer(
         raise typer.Exit(0 if is_alive(settings, datetime.now(UTC)) else 1)
     from cli.store import open_store
     from contracts.logs import configure_logs
+    from trainer.scheduler import run_trainer
 
     with open_store(settings) as database_url:
         configure_logs(settings)

@@ -1,16 +1,20 @@
-"""`python -m trainer` runs the trainer with settings from the environment; `… check` exits 0 while it is alive."""
+"""`python -m trainer` runs the trainer with settings from the environment; `… check` exits 0 while it is alive.
+
+The check, which a container makes every few seconds, loads nothing of what the trainer runs on.
+"""
 
 import sys
 from datetime import UTC, datetime
 
-from contracts.logs import configure_logs
 from trainer.heartbeat import is_alive
-from trainer.scheduler import run_trainer
 from trainer.settings import TrainerSettings
 
 if __name__ == "__main__":
     settings = TrainerSettings()
     if sys.argv[1:] == ["check"]:
         sys.exit(0 if is_alive(settings, datetime.now(UTC)) else 1)
+    from contracts.logs import configure_logs
+    from trainer.scheduler import run_trainer
+
     configure_logs(settings)
     run_trainer(settings)

@@ -152,8 +152,10 @@ class Trainer:
             supervision.stop(self.child, OVERRULED, _RIVAL_GRACE_SECONDS)
             self._conclude(self.child, now)
             self.child = None
-        if self.child is None and not self._sweep():
+        if self.child is None:
             self._claim(now)
+        if self.child is None:
+            self._sweep()
         if self.child is None and (job := self._idle.choose(now)) is not None:
             self.child = supervision.start(self.settings, job)
 
@@ -240,13 +242,11 @@ class Trainer:
             return False
         return True
 
-    def _sweep(self) -> bool:
-        """Start a sweep where one may be; whether it did."""
-        if not self._may_sweep():
-            return False
-        self._sweep_at = time.monotonic() + _SWEEP_PAUSE_SECONDS
-        self.child = supervision.start(self.settings, Sweep())
-        return True
+    def _sweep(self) -> None:
+        """Start a sweep where one may be. A cycle that is due comes first: it sweeps by itself."""
+        if self._may_sweep():
+            self._sweep_at = time.monotonic() + _SWEEP_PAUSE_SECONDS
+            self.child = supervision.start(self.settings, Sweep())
 
     def _has_registry(self) -> bool:
         try:

@@ -1,6 +1,8 @@
 """The trainer process: what it asks for, what it claims, and what it waits for."""
 
 import os
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -133,6 +135,16 @@ def test_it_is_alive_while_its_heart_beats(tmp_path: Path) -> None:
     os.utime(heartbeat(settings), (to_micros(moment) / 1e6,) * 2)
     assert is_alive(settings, moment + timedelta(seconds=60))
     assert not is_alive(settings, moment + timedelta(seconds=61))
+
+
+def test_who_asks_whether_it_is_alive_loads_nothing_of_what_it_runs_on(tmp_path: Path) -> None:
+    command = [sys.executable, "-X", "importtime", "-m", "trainer", "check"]
+    home = {"MORROW_HOME": str(tmp_path)}
+    asked = subprocess.run(command, env=os.environ | home, capture_output=True, text=True, check=False)
+    assert asked.returncode == 1
+    loaded = {line.rpartition("|")[2].strip().split(".")[0] for line in asked.stderr.splitlines()}
+    assert "pydantic_settings" in loaded
+    assert not loaded & {"sqlalchemy", "apscheduler", "httpx"}
 
 
 def test_a_trainer_without_stores_refuses_to_start(tmp_path: Path) -> None:

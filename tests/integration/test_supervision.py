@@ -20,7 +20,7 @@ from tests.integration.ticking import MakeTrainer, ask, has_ended, has_step, tic
 from trainer import supervision
 from trainer.child import end_orphans
 from trainer.due import STOPPED
-from trainer.orders import Sweep
+from trainer.orders import RunCycle, Sweep
 from trainer.registry import CYCLE_TAG, LEASE_TAG, Registry
 
 LONG_FIT = {"pretrain_epochs": 100_000, "width": 8, "num_layers": 1, "calendar": [], "num_seeds": 1}
@@ -85,6 +85,17 @@ def test_a_child_that_hangs_on_a_lost_lease_is_ended_for_that_reason(engine: Eng
         "Its lease was lost, and it did not leave within 3 s."
     ]
     assert cycles_of(engine, schema)[0].reason == LEASE_RAN_OUT
+
+
+def test_a_cycle_that_is_due_waits_for_no_sweep(engine: Engine, make_trainer: MakeTrainer) -> None:
+    schema = define(engine, drifting_task(), 10)
+    ask(engine, schema, cutoff_after(10))
+    trainer = make_trainer()
+    trainer._must_sweep = True
+    trainer.tick(now())
+    assert trainer.child is not None
+    assert isinstance(trainer.child.job, RunCycle)
+    assert trainer._must_sweep
 
 
 def test_a_sweep_that_hangs_is_ended_for_its_own_limit(engine: Engine, make_trainer: MakeTrainer) -> None:
