@@ -103,9 +103,6 @@ PAPER: dict[str, Training] = {
     ),
 }  # fmt: skip
 
-# A task's default, with the minibatches that it had when these cells were made: later ones go by the rows.
-_UNCHOSEN = Training(batch_size=1024)
-
 # Methods whose objective has a λ, and the values that the paper picked from.
 WEIGHTED = ("gi", "grad_reg", "time_perturb")
 WEIGHTS: Sequence[Changes] = tuple({"gi_weight": weight} for weight in (0.01, 0.1, 0.5, 1.0))
@@ -169,7 +166,7 @@ def _released(set_name: str, method: str) -> Recipe:
         return Recipe(Training(), "degree and reach on its own earlier domains")
     choice = read_choices(RELEASED).get(set_name, {}).get("gbdt" if method == "gbdt" else "gi")
     if choice is None:
-        return Recipe(_UNCHOSEN, "a task's default, not chosen yet")
+        return Recipe(Training(), "a task's default, not chosen yet")
     return Recipe(Training.model_validate(choice["changes"]), choice["chosen_by"])
 
 
