@@ -48,7 +48,7 @@ def _link(verb: str, path: str) -> str:
 def _operation(verb: str, path: str, told: Mapping[str, Any]) -> str:
     parts = [f"## {_title(verb, path)}", f"{told.get('summary', '')}. {told.get('description') or ''}".strip()]
     parameters = [
-        (code(each["name"]), each["in"], kind_of(each["schema"]), each.get("description", "features by their names"))
+        (code(each["name"]), each["in"], kind_of(each["schema"]), each["description"])
         for each in told.get("parameters", [])
     ]
     if parameters:

@@ -162,7 +162,14 @@ def _predict_path_item() -> dict[str, Any]:
         },
     }
     at = {"name": "at", "in": "query", "schema": GIVEN_MOMENT, "description": "moment asked for; now where absent"}
-    features = {"name": "features", "in": "query", "schema": ref("FeaturesInQuery"), "style": "form", "explode": True}
+    features = {
+        "name": "features",
+        "in": "query",
+        "schema": ref("FeaturesInQuery"),
+        "style": "form",
+        "explode": True,
+        "description": "each feature under its own name, never under this one",
+    }
     return {
         "get": {
             "tags": ["predict"],

@@ -3,9 +3,9 @@
 import json
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends
+from fastapi import APIRouter, Depends, Path
 from pydantic import ValidationError
 from sqlalchemy import Connection, func, select
 from starlette.exceptions import HTTPException
@@ -127,7 +127,9 @@ def tasks_router(store: Store, follower: Follower, siblings: Siblings, settings:
     @router.get(
         "/tasks/{task}/models/{version}", summary="What a version promises", response_description="Its manifest"
     )
-    async def get_model(name: TaskInPath, version: str) -> JSONResponse:
+    async def get_model(
+        name: TaskInPath, version: Annotated[str, Path(description="the version that answers")]
+    ) -> JSONResponse:
         """The manifest, without its probe, of the version that answers here."""
         forecaster = follower.forecasters.get(name)
         if forecaster is None or forecaster.version != version:

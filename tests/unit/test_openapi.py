@@ -56,6 +56,12 @@ def test_every_success_is_told_in_words_of_its_own(document: dict[str, Any]) -> 
     assert "Successful Response" not in told  # what the framework says where nobody says anything
 
 
+def test_every_parameter_is_told_in_words(document: dict[str, Any]) -> None:
+    told = [one.get("description") for *_, operation in operations(document) for one in operation.get("parameters", ())]
+    assert len(told) > 20
+    assert all(told)
+
+
 def test_every_refusal_is_a_problem_and_says_when_to_come_back(document: dict[str, Any]) -> None:
     for verb, path, operation in operations(document):
         for status, response in operation["responses"].items():
