@@ -21,7 +21,7 @@ def commands_page() -> str:
     return (
         "# The command line\n\nEvery command says as much with `--help`. It ends with exit code 0 when it did what was "
         "asked, 1 with a sentence when it could not, 2 when it was asked wrongly, and 3 when some rows of an import "
-        "were refused.\n\n"
+        "were refused, or some ids of an erasure are not stored.\n\n"
         f"{told}"
     )
 
