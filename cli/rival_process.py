@@ -9,7 +9,6 @@ from typing import Self
 
 from cli.stack import Addresses, child_environment
 from contracts.errors import MorrowError
-from trainer.supervision import FITTING_ENVIRONMENT
 
 STOP_SECONDS = 10.0
 
@@ -25,7 +24,7 @@ class RivalProcess:
 
     def __init__(self, addresses: Addresses, home: Path) -> None:
         own = {"MORROW_HOME": str(home), "MORROW_DATABASE_URL": addresses.database}
-        self._environment = FITTING_ENVIRONMENT | child_environment(home) | own
+        self._environment = child_environment(home) | own
         self._log = home / "logs" / "rivals.log"
 
     def __enter__(self) -> Self:

@@ -1,5 +1,7 @@
 """Where a fit runs: CUDA when there is one, else the CPU, with as many threads as the container has cores."""
 
+import ctypes
+import os
 import resource
 import sys
 
@@ -8,14 +10,30 @@ import torch
 from contracts.errors import CycleError
 from trainer.settings import TrainerSettings, count_threads
 
+# Settings of glibc's allocator: by what name the environment may set them, the number by which `mallopt` knows them,
+# and bytes. Up to the first size memory is kept for the next step; whole columns of rows, which are larger, still go.
+_ALLOCATOR = (("MALLOC_MMAP_THRESHOLD_", -3, 2**25), ("MALLOC_TRIM_THRESHOLD_", -1, 2**29))
+
 
 def choose_device(settings: TrainerSettings) -> torch.device:
-    """The device to fit on; sets torch's threads. Raises CycleError where `cuda` is asked for and there is none."""
+    """The device to fit on; makes this process ready to fit: torch's threads, and memory that lasts from step to step.
+
+    Raises CycleError where `cuda` is asked for and there is none.
+    """
     torch.set_num_threads(count_threads(settings))
+    _keep_memory()
     has_cuda = torch.cuda.is_available()
     if settings.device == "cuda" and not has_cuda:
         raise CycleError("The device cuda is asked for, but this trainer sees none.")
     return torch.device("cuda" if has_cuda and settings.device != "cpu" else "cpu")
+
+
+def _keep_memory() -> None:
+    """Let glibc, which else gives the tensors of each step back to the system and fetches new pages, keep them."""
+    set_option = getattr(ctypes.CDLL(None), "mallopt", None)
+    for variable, option, num_bytes in _ALLOCATOR:
+        if set_option is not None and variable not in os.environ:
+            set_option(option, num_bytes)
 
 
 def device_name(device: torch.device) -> str:

@@ -23,15 +23,6 @@ log = structlog.get_logger(__name__)
 GRACE_SECONDS = 10.0
 
 _SWEEP_LIMIT_SECONDS = 120.0
-# What every process that fits networks is started with.
-FITTING_ENVIRONMENT = {
-    # Threads that spin while they wait make a fit several times slower where other processes want the cores.
-    "OMP_WAIT_POLICY": "passive",
-    # glibc gives a minibatch's tensors back to the system at every step of a large cohort, and fetches new pages for
-    # each. Up to the first size memory is kept for the next step; whole columns of rows, which are larger, still go.
-    "MALLOC_MMAP_THRESHOLD_": str(2**25),
-    "MALLOC_TRIM_THRESHOLD_": str(2**29),
-}
 
 
 @dataclass
@@ -67,7 +58,6 @@ def start(settings: TrainerSettings, job: Job) -> Child:
         stdin=subprocess.PIPE,
         stdout=sys.stderr,
         start_new_session=True,
-        env=FITTING_ENVIRONMENT | os.environ,
     )
     assert process.stdin is not None
     process.stdin.write(write_order(settings, job))
