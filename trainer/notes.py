@@ -80,7 +80,7 @@ def note_rows(attempt: Attempt, reading: Reading) -> None:
     """How many rows the cutoff allows and a minibatch has, and their digest; and for MLflow's list of data sets how to
     find them again."""
     known, task = reading.known(reading.cutoff), attempt.schema.task
-    batch_size = task.training.rows_per_minibatch(len(reading.fit_rows(reading.cutoff)))
+    batch_size = task.training.rows_per_minibatch(reading.num_fit_rows(reading.cutoff))
     params = {"rows": len(known), "batch_size": batch_size}
     attempt.run.note(params=params, tags={"morrow.rows_digest": known.digest})
     attempt.run.note_lineage(

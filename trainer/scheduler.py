@@ -37,7 +37,6 @@ from trainer.supervision import Child
 
 log = structlog.get_logger(__name__)
 
-
 _SWEEP_PAUSE_SECONDS = 30.0
 # A rival's process has nothing to put in order before it goes.
 _RIVAL_GRACE_SECONDS = 2.0

@@ -99,7 +99,8 @@ def pick_evenly(items: Sequence[T], most: int) -> list[T]:
 
 
 def _errors(origins: Sequence[Origin], training: Training, shared: Shared, watch: Watch) -> list[float]:
-    """The error on each later window of origins that are fitted side by side, as far as they know as many classes."""
+    """The error on each later window of origins that are fitted side by side, as far as they share a program: as many
+    classes, and minibatches of one size."""
     plan, errors = METHODS[training.method](training), list[float]()
 
     def kind(origin: Origin) -> tuple[int, int]:

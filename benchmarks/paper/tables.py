@@ -24,7 +24,6 @@ SERVED = ("moons", "moons_fresh", "onp", "shuttle", "shuttle_raw", "elec2_rows",
 # The small ones, for a first look.
 QUICK = ("moons", "moons_fresh", "shuttle")
 
-
 RULES = ("naive", "constant")
 TIME_OBLIVIOUS = ("baseline", "last_window", "inc_finetune")
 RIVALS = ("cdot", "cida", "adagraph")

@@ -6,8 +6,7 @@ server, settings, logs, metrics, the registry's client, the command.
 
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 
 from benchmarks.serving.servers import cpu_seconds, memory_bytes
 
@@ -21,15 +20,8 @@ ALL = (
 
 def measure_imports(modules: Sequence[str]) -> tuple[float, int]:
     """CPU seconds and proportional set size in bytes of an interpreter that has imported these."""
-    with _importing(modules) as pid:
-        return cpu_seconds(pid), memory_bytes(pid)
-
-
-@contextmanager
-def _importing(modules: Sequence[str]) -> Iterator[int]:
     program = f"import sys, {', '.join(modules)}; print(flush=True); sys.stdin.read()"
     with subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         process.stdout.readline()
-        yield process.pid
-        process.communicate()
+        return cpu_seconds(process.pid), memory_bytes(process.pid)
