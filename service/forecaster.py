@@ -164,10 +164,10 @@ class Forecaster:
         raise error
 
     def _values(self, rows: Sequence[Row], moments: Sequence[int]) -> list[Values]:
-        found = self._run(rows, moments)
-        if not all(map(_is_finite, found)):
-            raise AnswerNotFinite(self.task.name, self.version)
-        return found
+        return self._require_finite(self._run(rows, moments))
+
+    def _rates(self, rows: Sequence[Row], moments: Sequence[int]) -> list[Values]:
+        return self._require_finite(_by_row(self.rates.run(self._feed(rows, moments))))
 
     def _run(self, rows: Sequence[Row], moments: Sequence[int]) -> list[Values]:
         found: list[Values] = []
@@ -184,9 +184,10 @@ class Forecaster:
             np.array([row.categories for row in rows], object),
         )
 
-    def _require_finite(self, outputs: Sequence[NDArray[Any]]) -> None:
-        if not all(np.isfinite(output).all() for output in outputs):
+    def _require_finite(self, found: list[Values]) -> list[Values]:
+        if not all(map(_is_finite, found)):
             raise AnswerNotFinite(self.task.name, self.version)
+        return found
 
     def _about(self, at: int) -> About:
         """What an answer says of its moment."""
@@ -240,11 +241,6 @@ class Forecaster:
         mean, scale = values
         return msgspec.structs.replace(answer, coverage=coverage, interval=interval(mean, scale, quantile))
 
-    def _rates(self, rows: Sequence[Row], moments: Sequence[int]) -> list[Values]:
-        outputs = self.rates.run(self._feed(rows, moments))
-        self._require_finite(outputs)
-        return _by_row(outputs)
-
     def _move(self, answer: Answer, row: Row, at: int, rates: Values) -> Answer:
         """The answer with its rates and, where it is a class, the moment at which it flips."""
         if not self.task.is_classification:
@@ -252,8 +248,7 @@ class Forecaster:
         classes = self.manifest.classes
 
         def classes_at(moments: NDArray[np.int64]) -> NDArray[np.intp]:
-            shares: NDArray[np.float32] = self.session.run(None, self._feed([row] * len(moments), moments.tolist()))[0]
-            self._require_finite([shares])
+            shares = np.array(self._values([row] * len(moments), moments.tolist()))
             likeliest: NDArray[np.intp] = shares.argmax(axis=1)
             return likeliest
 

@@ -60,7 +60,7 @@ class Predict:
         self._now = now
         self._encode = msgspec.json.Encoder().encode
         self.together = Batches()
-        self._batches = anyio.CapacityLimiter(settings.batch_threads)
+        self._threads = anyio.CapacityLimiter(settings.batch_threads)
 
     def route(self) -> Route:
         return _CountedRoute("/predict", self, methods=["GET", "POST"])
@@ -143,7 +143,7 @@ class Predict:
             raise
 
     async def _in_thread(self, work: Callable[[*Ts], T], *given: *Ts) -> T:
-        return await anyio.to_thread.run_sync(work, *given, limiter=self._batches)
+        return await anyio.to_thread.run_sync(work, *given, limiter=self._threads)
 
 
 async def send_answer(send: Send, body: bytes, *, without_body: bool = False) -> None:

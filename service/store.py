@@ -58,9 +58,6 @@ class Store:
         finally:
             given_up.set()
 
-    def close(self) -> None:
-        self._engine.dispose()
-
     def transact(self, work: Callable[[Connection], T]) -> T:
         """The same in the calling thread, for a thread that is not the event loop's. Raises Unavailable.
 
@@ -81,6 +78,9 @@ class Store:
                     raise Unavailable("The database does not answer.") from error
                 raise
         raise AssertionError("the last try returns or raises")
+
+    def close(self) -> None:
+        self._engine.dispose()
 
     def _limit_statements(self, connection: DBAPIConnection, _record: object) -> None:
         """A statement that nobody waits for any more ends by itself; a stricter limit of the role's own stays."""
