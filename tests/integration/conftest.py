@@ -14,6 +14,7 @@ from contracts.database import make_engine
 from service.follower import Follower
 from service.metrics import Metrics
 from service.store import Store
+from tests.integration.api_process import Running, define_flights, running
 from tests.integration.following import MakeFollower
 from tests.integration.releasing import define
 from tests.integration.serving import DEAD_DATABASE, DEAD_REGISTRY, TASK, service_settings, serving
@@ -38,6 +39,14 @@ async def client(database_url: str, tmp_path: Path) -> AsyncIterator[httpx.Async
     async with serving(service_settings(database_url, tmp_path)) as client:
         assert (await client.put("/tasks/flights", json=TASK)).status_code == 201
         yield client
+
+
+@pytest.fixture
+def api(database_url: str, engine: Engine, tmp_path: Path) -> Iterator[Running]:
+    """A process of the API that answers for the task `flights`."""
+    define_flights(engine)
+    with running(database_url, tmp_path) as api:
+        yield api
 
 
 @pytest.fixture

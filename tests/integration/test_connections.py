@@ -7,9 +7,8 @@ import asyncio
 import json
 import re
 import socket
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -18,9 +17,9 @@ import uvicorn
 from sqlalchemy import Engine
 
 from service.connections import MAX_HEAD_BYTES, Connection
+from tests.integration.api_process import MIB, Running
 from tests.integration.serving import an_event
-from tests.integration.test_field_processes import MIB, Running, define, running
-from tests.integration.test_raw_sockets import CHUNKED, HEAD, read_answer, say, stored
+from tests.integration.sockets import CHUNKED, HEAD, read_answer, say, stored
 
 ALIVE = b"GET /livez HTTP/1.1\r\nHost: morrow\r\n"
 TASK = b"GET /tasks/flights HTTP/1.1\r\nHost: morrow\r\n\r\n"
@@ -39,13 +38,6 @@ ENDLESS = {
     "trailers": (CHUNKED + b"0\r\n", b"X: y\r\n" * 10_000),
     "an extension of a chunk": (CHUNKED + b"1;x=", b"x" * 65_536),
 }
-
-
-@pytest.fixture
-def api(database_url: str, engine: Engine, tmp_path: Path) -> Iterator[Running]:
-    define(engine)
-    with running(database_url, tmp_path) as api:
-        yield api
 
 
 def an_ingest(event_id: str) -> bytes:

@@ -1,95 +1,27 @@
-"""What is done to the process of such a service from outside, and how it must stand it: bodies that would fill the
+"""What is done to a process of the API from outside, and how it must stand it: bodies that would fill the
 memory, log lines that would forge others, clocks of containers that are set to another zone.
 """
 
 import gzip
 import json
-import os
 import socket
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
-import psutil
-import pytest
 from sqlalchemy import Engine
 
-from contracts.catalog import define_task
-from contracts.task import Task
-from tests.conftest import free_port, stop, wait_until_healthy
-from tests.integration.artefacts import place_version
-from tests.integration.releasing import NOW
+from tests.integration.api_process import MIB, Running, define_flights, running
 from tests.integration.serving import TASK
 
 JSON = {"content-type": "application/json"}
-MIB = 2**20
 # Limit of a body, twice: read and put together; and what the allocator keeps.
 ALLOWED_GROWTH = 96 * MIB
 
 
-@dataclass(frozen=True)
-class Running:
-    """A process of the API, where it answers and where it logs."""
-
-    process: psutil.Process
-    port: int
-    log: Path
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
-
-    def rss(self) -> int:
-        """Resident bytes of the process and what it has started."""
-        return sum(one.memory_info().rss for one in (self.process, *self.process.children(recursive=True)))
-
-
-@contextmanager
-def running(database_url: str, folder: Path, **environment: str) -> Iterator[Running]:
-    """`python -m service` with one task and a version that answers."""
-    place_version(folder)
-    port = free_port()
-    given = {
-        "MORROW_HOME": str(folder),
-        "MORROW_DATABASE_URL": database_url,
-        "MORROW_PORT": str(port),
-        "MORROW_LOG_FORMAT": "json",
-    }
-    log = folder / "log"
-    with log.open("wb") as stream:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "service"],
-            env={**os.environ, **given, **environment},
-            start_new_session=True,
-            stdout=stream,
-            stderr=stream,
-        )
-        try:
-            wait_until_healthy(f"http://127.0.0.1:{port}/readyz", process, seconds=60)
-            yield Running(psutil.Process(process.pid), port, log)
-        finally:
-            stop(process)
-
-
-@pytest.fixture
-def api(database_url: str, engine: Engine, tmp_path: Path) -> Iterator[Running]:
-    define(engine)
-    with running(database_url, tmp_path) as api:
-        yield api
-
-
-def define(engine: Engine) -> None:
-    with engine.begin() as connection:
-        define_task(connection, Task.model_validate({**TASK, "name": "flights"}), NOW)
-
-
 def test_the_time_zone_of_a_container_changes_no_answer(database_url: str, engine: Engine, tmp_path: Path) -> None:
-    define(engine)
+    define_flights(engine)
     answers = []
     for zone in ("UTC", "Asia/Tokyo"):
         with running(database_url, tmp_path / zone.replace("/", "_"), TZ=zone) as api:

@@ -6,25 +6,20 @@ nothing that hides behind it is taken for a request.
 
 import json
 import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
-from typing import BinaryIO
 from uuid import uuid4
 
 import httpx
-import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from sqlalchemy import Engine, select
+from sqlalchemy import Engine
 
-from contracts.database import events
+from tests.integration.api_process import Running
 from tests.integration.serving import an_event
-from tests.integration.test_field_processes import Running, define, running
+from tests.integration.sockets import CHUNKED, HEAD, read_answer, say, stored
 
-SECONDS = 60
-HEAD = b"POST /events?task=flights HTTP/1.1\r\nHost: morrow\r\nContent-Type: application/json\r\n"
 unhurried = settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
@@ -36,18 +31,6 @@ class Request:
     status: int
     event_ids: tuple[str, ...] = ()
     has_body: bool = True
-
-
-@pytest.fixture
-def api(database_url: str, engine: Engine, tmp_path: Path) -> Iterator[Running]:
-    define(engine)
-    with running(database_url, tmp_path) as api:
-        yield api
-
-
-def stored(engine: Engine) -> list[str]:
-    with engine.connect() as connection:
-        return list(connection.execute(select(events.c.event_id).order_by(events.c.event_id)).scalars())
 
 
 def as_chunks(body: bytes, sizes: Sequence[int], ending: bytes = b"0\r\n\r\n") -> bytes:
@@ -87,32 +70,6 @@ def requests(draw: st.DrawFn) -> Request:
     return Request(head + b"Content-Length: %d\r\n\r\n%s" % (len(body), body), status, ids)
 
 
-def read_answer(stream: BinaryIO, *, has_body: bool = True) -> int | None:
-    """The status of the next answer, which is read to its end; None where the connection ends before it."""
-    try:
-        first = stream.readline()
-        length = 0
-        while (line := stream.readline().strip().lower()) != b"":
-            if line.startswith(b"content-length:"):
-                length = int(line.partition(b":")[2])
-    except ConnectionError:
-        return None
-    if not first:
-        return None
-    assert len(stream.read(length if has_body else 0)) == (length if has_body else 0)
-    return int(first.split()[1])
-
-
-def say(api: Running, pieces: Sequence[bytes]) -> tuple[socket.socket, BinaryIO]:
-    """A connection on which these bytes were sent, and what comes back on it."""
-    connection = socket.create_connection(("127.0.0.1", api.port), timeout=SECONDS)
-    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    with suppress(ConnectionError):  # the service has hung up, which the answer tells
-        for piece in pieces:
-            connection.sendall(piece)
-    return connection, connection.makefile("rb")
-
-
 def cut(wire: bytes, places: Sequence[int]) -> list[bytes]:
     ends = sorted({place % len(wire) for place in places} | {len(wire)})
     return [wire[start:end] for start, end in zip([0, *ends], ends, strict=False)]
@@ -148,7 +105,6 @@ def test_a_client_of_http_1_0_is_answered_and_hung_up_on(api: Running, engine: E
 ONE = json.dumps(an_event("one")).encode()
 HIDDEN = json.dumps(an_event("hidden")).encode()
 SECOND = HEAD + b"Content-Length: %d\r\n\r\n%s" % (len(HIDDEN), HIDDEN)
-CHUNKED = HEAD + b"Transfer-Encoding: chunked\r\n\r\n"
 
 BROKEN = {
     "a chunk of no size": CHUNKED + b"\r\n" + ONE,
