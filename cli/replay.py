@@ -184,7 +184,10 @@ def _before_and_after(walked: Replay, outcomes: Sequence[Outcome]) -> str:
     if before is None or after is None:
         return "No model was scored both before and after the end of its horizon."
     difference = paired_difference(walked, outcomes)
-    same = "" if difference is None else f"; on the same windows older models erred by {difference:+.4g}"
+    same = ""
+    if difference is not None:
+        compared = "more" if difference > 0 else "less"
+        same = f"; on the same windows older models erred by {four_figures(abs(difference))} {compared}"
     return (
         f"Models erred {four_figures(before)} before the end of their horizon and {four_figures(after)} after it{same}."
     )
