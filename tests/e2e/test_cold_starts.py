@@ -13,7 +13,8 @@ import pytest
 from sqlalchemy import create_engine, text
 
 from cli.postgres import embedded_postgres
-from tests.conftest import free_port, stop, wait_until_healthy
+from cli.stack import free_port
+from tests.conftest import stop, wait_until_healthy
 from tests.e2e.processes import tell, wait_for
 from tests.integration.drifting import now
 from trainer.heartbeat import is_alive

@@ -14,8 +14,9 @@ import httpx
 import numpy as np
 from sqlalchemy import Engine
 
+from cli.stack import free_port
 from contracts.clock import format_moment, to_micros
-from tests.conftest import free_port, wait_until_healthy
+from tests.conftest import wait_until_healthy
 from tests.e2e.hammering import NUM_VERSIONS, ROW, Deployment, Reply, hammer, judge
 from tests.e2e.processes import impatient_environment, process
 from tests.integration.releasing import define

@@ -7,8 +7,9 @@ import httpx
 import numpy as np
 from sqlalchemy import Engine
 
+from cli.stack import free_port
 from contracts.clock import format_moment
-from tests.conftest import free_port, wait_until_healthy
+from tests.conftest import wait_until_healthy
 from tests.e2e.processes import process, wait_for
 from tests.e2e.test_schedule import environment_for, releases_of, schedule
 

@@ -11,7 +11,7 @@ from sqlalchemy import Engine, text
 from typer.testing import CliRunner
 
 from cli.main import app
-from tests.conftest import free_port
+from cli.stack import free_port
 from tests.integration.artefacts import publish, write_version
 from tests.integration.releasing import define
 

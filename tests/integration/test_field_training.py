@@ -13,12 +13,12 @@ import torch
 from mlflow import MlflowClient
 from sqlalchemy import Engine, text
 
+from cli.stack import free_port
 from contracts.batches import Event
 from contracts.catalog import Schema
 from contracts.cells import Cell, read_cells
 from contracts.events import append_events
 from contracts.manifest import Manifest, read_manifest
-from tests.conftest import free_port
 from tests.integration.drifting import (
     START,
     add_windows,

@@ -24,11 +24,12 @@ from schemathesis.engine import Status, events, from_schema
 from schemathesis.engine.recorder import ScenarioRecorder
 from sqlalchemy import Engine
 
+from cli.stack import free_port
 from contracts.catalog import Schema
 from contracts.clock import format_moment
 from contracts.keys import add_key
 from service.shapes import closed, nullable, text
-from tests.conftest import free_port, stop, wait_until_healthy
+from tests.conftest import stop, wait_until_healthy
 from tests.integration.artefacts import CUTOFF, WEEK
 from tests.integration.releasing import NOW, define, note, publish_and_release, run_cycle
 

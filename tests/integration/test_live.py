@@ -11,6 +11,7 @@ import pytest
 from sqlalchemy import Engine, delete
 from structlog.testing import capture_logs
 
+from cli.stack import free_port
 from contracts.batches import Event
 from contracts.catalog import Schema
 from contracts.cells import NAIVE
@@ -18,7 +19,6 @@ from contracts.database import error_cells, make_engine
 from contracts.events import correct_event
 from contracts.manifest import GRAPH_FILE
 from contracts.releases import record_release
-from tests.conftest import free_port
 from tests.integration.drifting import ROWS_PER_WINDOW, cutoff_after, drifting_events, drifting_task, flip, settings
 from tests.integration.living import NUM_WINDOWS, ages_on, append, cells_of, copy_home, fill, fill_as_of, live, moment
 from trainer.kept import find_origins, recipe_folder

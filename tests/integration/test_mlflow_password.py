@@ -11,11 +11,12 @@ from secrets import token_hex
 import httpx
 import pytest
 
+from cli.stack import free_port
 from contracts.errors import CycleError, Unavailable
 from contracts.manifest import read_manifest
 from contracts.settings import SharedSettings
 from service.registry import download_version, make_client, read_champion
-from tests.conftest import free_port, stop, wait_until_healthy
+from tests.conftest import stop, wait_until_healthy
 from tests.integration.test_registry import artefact
 from trainer.registry import Registry
 

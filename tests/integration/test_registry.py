@@ -10,6 +10,7 @@ import pytest
 from mlflow import MlflowClient
 from onnx import TensorProto, helper
 
+from cli.stack import free_port
 from contracts.calibration import Calibration
 from contracts.clock import to_micros
 from contracts.errors import CycleError, Unavailable
@@ -24,7 +25,6 @@ from contracts.manifest import (
     encode_manifest,
 )
 from contracts.task import Task
-from tests.conftest import free_port
 from trainer.registry import CUTOFF_TAG, CYCLE_TAG, LEASE_TAG, Champion, OpenRun, Registry
 from trainer.run import Run
 

@@ -8,13 +8,13 @@ import pytest
 from mlflow import MlflowClient
 from sqlalchemy import Engine, update
 
+from cli.stack import free_port
 from contracts.catalog import Schema
 from contracts.clock import from_micros
 from contracts.cycles import expire_leases
 from contracts.database import cycles, events
 from contracts.manifest import GRAPH_FILE
 from contracts.task import Task
-from tests.conftest import free_port
 from tests.integration.drifting import Story, claim, cutoff_after, define, drifting_task, now, retrain, settings
 from trainer.backtest import backtest
 from trainer.candidates import candidate_folder

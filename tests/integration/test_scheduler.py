@@ -14,11 +14,11 @@ from mlflow import MlflowClient
 from sqlalchemy import Engine
 from structlog.testing import capture_logs
 
+from cli.stack import free_port
 from contracts.clock import to_micros
 from contracts.cycles import Cycle, end_cycle
 from contracts.database import make_engine
 from contracts.errors import InvalidInput
-from tests.conftest import free_port
 from tests.integration.drifting import HOUR, START, claim, cutoff_after, cycles_of, define, drifting_task, now
 from tests.integration.ticking import MakeTrainer, ask, has_ended, settings_for, tick_until, trainers
 from trainer import supervision

@@ -13,8 +13,9 @@ from typing import BinaryIO
 import httpx
 import pytest
 
+from cli.stack import free_port
 from service.app import make_app
-from tests.conftest import free_port, stop, wait_until_healthy
+from tests.conftest import stop, wait_until_healthy
 from tests.integration import serving
 from tests.integration.artefacts import CUTOFF, WEEK, place_version
 

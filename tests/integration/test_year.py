@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine, func, select
 
+from cli.stack import free_port
 from contracts.batches import Event
 from contracts.cells import read_cells
 from contracts.clock import from_micros, parse_moment, to_micros
 from contracts.database import events
 from contracts.releases import Release
-from tests.conftest import free_port
 from tests.integration.drifting import Story, flip
 from tests.integration.year import CLOCK, DAY, HOUR, YEAR, Deployment, boundary, broken_rules, kill_at, make_rows
 from trainer.due import REGISTRY_UNREACHABLE
