@@ -1,6 +1,7 @@
 """The database as the service sees it: work runs in threads, so many at a time, and for so long; else 503."""
 
 import threading
+import time
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -18,9 +19,11 @@ T = TypeVar("T")
 # Classes and codes of SQLSTATE that say "not now": connection, transaction state, deadlock, resources, operator,
 # system, lock not available, and a table that no migration has made yet.
 _NOT_NOW = ("08", "25", "40", "53", "57", "58", "55P03", "42P01")
-# Those that end one of two transactions which wait for each other; how often one is begun before its sender is told.
+# Those that end one of two transactions which wait for each other; how often one is begun before its sender is told,
+# and after how long: at once, it may take again what the other has waited for, before that one has woken up.
 _UNDONE = ("40001", "40P01")
 _NUM_TRIES = 3
+_PAUSE_SECONDS = 0.05
 
 
 class Store:
@@ -73,6 +76,7 @@ class Store:
             except DBAPIError as error:
                 state = getattr(error.orig, "sqlstate", None)
                 if state in _UNDONE and tries_left:
+                    time.sleep(_PAUSE_SECONDS)
                     continue
                 if state is None or state.startswith(_NOT_NOW):
                     raise Unavailable("The database does not answer.") from error

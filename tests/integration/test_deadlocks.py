@@ -44,7 +44,7 @@ def test_both_of_two_transactions_that_wait_for_each_other_are_carried_out(engin
 
     with ThreadPoolExecutor(2) as pool:
         assert [*pool.map(lock, ("ab", "ba"))] == ["ab", "ba"]
-    assert len(tries) == 3
+    assert 3 <= len(tries) <= 4  # where the other is slow to wake up, one of them is undone twice
 
 
 def test_what_is_undone_each_time_is_given_up(engine: Engine) -> None:
@@ -76,9 +76,7 @@ def test_producers_and_an_eraser_of_the_same_ids_never_hear_of_each_other(engine
     def erase() -> None:
         for number in rounds:
             ids = [event.event_id for part in (1, 0) for event in half(number, part)]
-            store.transact(
-                partial(erase_events, schema=schema, event_ids=ids, actor="Ada", reason="asked", now=NOW),
-            )
+            store.transact(partial(erase_events, schema=schema, event_ids=ids, actor="Ada", reason="asked", now=NOW))
 
     with ThreadPoolExecutor(4) as pool:
         erasing = pool.submit(erase)
