@@ -52,7 +52,7 @@ class Batches:
 
     async def answer(self, forecaster: Forecaster, question: Question) -> Answer:
         """The answer of this very version. Raises as `Forecaster.answer`."""
-        self.note()
+        self.note()  # once more where it was counted as it was read: that turn has ended
         if not self._is_shared:
             return forecaster.answer(question.row, question.now, question.options)
         waiting = self._waiting.get(forecaster)

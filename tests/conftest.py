@@ -96,7 +96,7 @@ def template(server_url: str) -> Iterator[str]:
 @pytest.fixture
 def database_url(template: str) -> Iterator[str]:
     """URL of a fresh, migrated database."""
-    with database(template, is_clone=True) as url:
+    with database(template, how=clone_of(template)) as url:
         yield url
 
 
@@ -193,13 +193,20 @@ def stop(process: subprocess.Popen[bytes]) -> None:
 
 
 @contextmanager
-def database(server_url: str, *, is_clone: bool = False) -> Iterator[str]:
-    """URL of a new database on that server, which may be a clone of the one that is named; it goes at the end."""
+def database(server_url: str, *, how: str = "") -> Iterator[str]:
+    """URL of a new database on that server, made with these options of CREATE DATABASE; it goes at the end."""
     url = make_url(server_url)
     name = f"test_{uuid4().hex[:12]}"
     engine = create_engine(url.set(database="postgres"), isolation_level="AUTOCOMMIT", poolclass=NullPool)
     with engine.connect() as connection:
-        connection.execute(text(f"CREATE DATABASE {name}" + (f" TEMPLATE {url.database}" if is_clone else "")))
-    yield url.set(database=name).render_as_string(hide_password=False)
-    with engine.connect() as connection:
-        connection.execute(text(f"DROP DATABASE {name} WITH (FORCE)"))
+        connection.execute(text(f"CREATE DATABASE {name} {how}"))
+    try:
+        yield url.set(database=name).render_as_string(hide_password=False)
+    finally:
+        with engine.connect() as connection:
+            connection.execute(text(f"DROP DATABASE {name} WITH (FORCE)"))
+
+
+def clone_of(url: str) -> str:
+    """The option by which a new database is a copy of this one."""
+    return f"TEMPLATE {make_url(url).database}"

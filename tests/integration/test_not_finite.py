@@ -20,7 +20,7 @@ from contracts.database import error_cells, make_engine
 from contracts.events import append_events
 from contracts.manifest import GRAPH_FILE, MANIFEST_FILE, checksum, encode_manifest, read_manifest
 from contracts.releases import list_releases
-from tests.conftest import database
+from tests.conftest import clone_of, database
 from tests.integration.drifting import START, cutoff_after, define, drifting_events, drifting_task, retrain
 from trainer.candidates import candidate_folder
 from trainer.registry import Registry
@@ -39,7 +39,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def template(template: str, mlflow_url: str, home: Path) -> Iterator[str]:
     """A task with a champion, and one more window that nobody can find odd, in which one withheld row is far away."""
-    with database(template, is_clone=True) as url:
+    with database(template, how=clone_of(template)) as url:
         engine = make_engine(url)
         schema = define(engine, drifting_task(name=NAME), NUM_KNOWN)
         assert retrain(engine, Registry(mlflow_url), schema, NUM_KNOWN, home).state == "released"

@@ -66,14 +66,6 @@ async def test_other_ways_to_write_moments_and_numbers_change_nothing(
 
 
 def test_a_database_that_cannot_hold_every_text_is_refused_before_any_table_is_made(server_url: str) -> None:
-    engine = create_engine(
-        make_url(server_url).set(database="postgres"), isolation_level="AUTOCOMMIT", poolclass=NullPool
-    )
-    with database(server_url) as url:
-        name = make_url(url).database
-        latin = f"CREATE DATABASE {name} ENCODING 'LATIN1' LOCALE_PROVIDER libc LOCALE 'C' TEMPLATE template0"
-        with engine.connect() as connection:
-            connection.execute(text(f"DROP DATABASE {name}"))
-            connection.execute(text(latin))
-        with pytest.raises(Conflict, match="encoding is LATIN1"):
-            migrate(url)
+    latin = "ENCODING 'LATIN1' LOCALE_PROVIDER libc LOCALE 'C' TEMPLATE template0"
+    with database(server_url, how=latin) as url, pytest.raises(Conflict, match="encoding is LATIN1"):
+        migrate(url)
