@@ -67,8 +67,9 @@ def run_child(stream: io.RawIOBase) -> int:
                 _fill(engine, task_id, settings)
     except KeyboardInterrupt:
         return STOPPED
-    except (OperationalError, PoolTimeout):  # a cycle that has begun sees to this itself
-        log.exception("store.unreachable")
+    except (OperationalError, PoolTimeout) as error:  # a cycle that has begun sees to this itself
+        # Of the outage its trainer tells; this job alone is what was lost.
+        log.warning("child.cut_short", job=type(job).__name__, error=type(error).__name__)
         return STORE_AWAY
     return 0
 
