@@ -8,6 +8,7 @@ module imports mlflow.
 import shutil
 import warnings
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -27,14 +28,15 @@ FILES = (MANIFEST_FILE, GRAPH_FILE, RATE_FILE)
 _REQUIREMENTS = ["onnxruntime>=1.22,<2", "numpy>=2.0,<3", "pandas>=2.3,<4"]
 _CODE_FOLDER, _LOADER = "code", "morrow_frames"
 _NUM_EXAMPLE_ROWS = 3
+_warnings_lock = Lock()  # the filters of warnings are the whole process's: two threads would put each other's back
 _COLUMN_TYPES = {"number": DataType.double, "category": DataType.string}
 
 
 def save_flavours(target: Path, folder: Path, manifest: Manifest) -> None:
     """Write the model folder `target`, which is not there yet, of the artefact in `folder`, byte for byte."""
     graph: Any = onnx.load(folder / GRAPH_FILE)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # mlflow warns of its own type hints when it first loads its flavours
+    with _warnings_lock, warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # mlflow warns of its own type hints, and pandas of how mlflow reads a frame
         save_model(
             graph,
             target,
