@@ -56,6 +56,10 @@ _MOONS = _published(
     **_SMALL_TIME, width=50, num_layers=2, batch_size=64, early_stopping=True,
     epochs=(30, 25), rates=(5e-3, 5e-4), delta=0.5, unit=11, ascent=0.05, steps=5,
 )  # fmt: skip
+_MNIST = _published(
+    **_LARGE_TIME, width=256, num_layers=5, batch_size=250, early_stopping=True,
+    epochs=(60, 20), rates=(1e-3, 5e-4), delta=0.15, unit=6, ascent=0.1, steps=15,
+)  # fmt: skip
 _SHUTTLE = _published(
     **_LARGE_TIME, width=128, num_layers=2, batch_size=256,
     epochs=(25, 15), rates=(5e-3, 5e-4), delta=0.2, unit=5, ascent=0.005, steps=10,
@@ -75,10 +79,8 @@ _HOUSE = _published(
 PAPER: dict[str, Training] = {
     "moons": _MOONS,
     "moons_fresh": _MOONS,
-    "mnist": _published(
-        **_LARGE_TIME, width=256, num_layers=5, batch_size=250, early_stopping=True,
-        epochs=(60, 20), rates=(1e-3, 5e-4), delta=0.15, unit=6, ascent=0.1, steps=15,
-    ),
+    "mnist": _MNIST,
+    "mnist_normed": _MNIST,
     "shuttle": _SHUTTLE,
     "shuttle_raw": _SHUTTLE,
     "reuters": _published(

@@ -20,7 +20,7 @@ RECIPE = Training(
     width=6, num_layers=3, embedding=3, time_width=4, time_linear=1, trelu_width=3, calendar=(), num_trelu=None
 )
 SIDE, NUM_WORDS = 6, 5
-Made = TypeVar("Made", ConvNetwork, BagNetwork)
+Made = TypeVar("Made", bound=ConvNetwork | BagNetwork)
 KINDS = ("conv", "bag")
 
 

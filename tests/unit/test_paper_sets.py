@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from benchmarks.paper.networks import BagNetwork, ConvNetwork
+from benchmarks.paper.norms import NormedConvNetwork
 from benchmarks.paper.published import METRICS
 from benchmarks.paper.sets import PUBLISHED_AS, SETS, PaperSet
 from benchmarks.paper.sets.files import FILES, ORIGINS
@@ -25,6 +26,7 @@ ROWS = {
     "moons": ([200] * 9, 200),
     "moons_fresh": ([200] * 9, 200),
     "mnist": ([1000] * 4, 1000),
+    "mnist_normed": ([1000] * 4, 1000),
     "shuttle": ([1233, 287, 2158, 26], 793),
     "shuttle_raw": ([15577, 20651, 18014, 428], 720),
     "reuters": ([1570, 2419, 1496], 841),
@@ -181,6 +183,7 @@ def test_rotated_digits_are_read_by_the_convolutional_network() -> None:
     assert isinstance(contents, Images)
     assert 0 <= contents.pixels.min() < contents.pixels.max() <= 1
     assert paper_set.split(4).build is ConvNetwork
+    assert load("mnist_normed").split(4).build is NormedConvNetwork
     assert paper_set.split(4).known.dense.shape == (4000, 784)
 
 

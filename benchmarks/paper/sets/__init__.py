@@ -1,7 +1,7 @@
 """The paper's sets, read from their files and cut as their provenance says.
 
     moons, moons_fresh         2-Moons: the paper's points, the same in every domain, and fresh ones
-    mnist                      Rot-MNIST, of MNIST's test images
+    mnist, mnist_normed        Rot-MNIST, of MNIST's test images; for convolutions alone, and with batch norms
     onp                        Online News Popularity (we lack the file)
     shuttle, shuttle_raw       by time in percent, the likelier reading of the paper, and by time as it stands
     reuters                    R8
@@ -17,6 +17,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+from benchmarks.paper.norms import NormedConvNetwork
 from benchmarks.paper.sets.appliance import load_appliance_readings
 from benchmarks.paper.sets.cut import PaperSet
 from benchmarks.paper.sets.elec2 import load_elec2_arrays, load_elec2_rows
@@ -35,6 +36,7 @@ SETS: dict[str, Callable[[Path], PaperSet]] = {
     "moons": load_moons,
     "moons_fresh": draw_moons,
     "mnist": load_mnist,
+    "mnist_normed": partial(load_mnist, name="mnist_normed", title="Rot-MNIST, normed", build=NormedConvNetwork),
     "onp": load_onp,
     "shuttle": load_shuttle,
     "shuttle_raw": load_shuttle_raw,
@@ -52,6 +54,7 @@ SETS: dict[str, Callable[[Path], PaperSet]] = {
 # The set of `published.PUBLISHED` that a set's figures stand beside, where its name is another.
 PUBLISHED_AS = {
     "moons_fresh": "moons",
+    "mnist_normed": "mnist",
     "shuttle_raw": "shuttle",
     "elec2_rows": "elec2",
     "elec2_rows_40": "elec2_40",

@@ -30,6 +30,7 @@ FILES: dict[str, tuple[str, ...]] = {
     "moons": ("moons/moons_paper_processed.npz",),
     "moons_fresh": (),
     "mnist": ("mnist/t10k-images-idx3-ubyte.gz", "mnist/t10k-labels-idx1-ubyte.gz"),
+    "mnist_normed": ("mnist/t10k-images-idx3-ubyte.gz", "mnist/t10k-labels-idx1-ubyte.gz"),
     "onp": ("onp/OnlineNewsPopularity.csv",),
     "shuttle": ("shuttle/shuttle_all.csv.gz",),
     "shuttle_raw": ("shuttle/shuttle_all.csv.gz",),

@@ -5,7 +5,7 @@ turned about their centre with linear interpolation, what comes in from outside 
 """
 
 import gzip
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -30,7 +30,7 @@ class Images:
     at: NDArray[np.int64]
     pixels: NDArray[np.float32]
     digits: NDArray[np.int64]
-    build: Build[Network] = field(default=ConvNetwork)
+    build: Build[Network]
     task: None = None
     metric: Metric = "error_percent"
 
@@ -46,26 +46,34 @@ class Images:
         )
 
 
-def load_mnist(folder: Path, seed: int = 0) -> PaperSet:
-    """1,000 images in each of five domains, the last the test. Raises NotFound."""
-    images_path, labels_path = find_files(folder, "mnist")
+def load_mnist(
+    folder: Path,
+    *,
+    seed: int = 0,
+    name: str = "mnist",
+    title: str = "Rot-MNIST",
+    build: Build[Network] = ConvNetwork,
+) -> PaperSet:
+    """1,000 images in each of five domains, the last the test, for a network. Raises NotFound."""
+    images_path, labels_path = find_files(folder, name)
     images = np.frombuffer(gzip.decompress(images_path.read_bytes()), np.uint8, offset=_IMAGES_HEADER)
     labels = np.frombuffer(gzip.decompress(labels_path.read_bytes()), np.uint8, offset=_LABELS_HEADER)
     chosen = drawn(seed, len(labels))
     upright = images.reshape(-1, SIDE, SIDE)[chosen].astype(np.float32) / 255
     pixels = [turned(upright[number], TURN * number).reshape(IMAGES, -1) for number in range(NUM_DOMAINS)]
     return PaperSet(
-        name="mnist",
-        title="Rot-MNIST",
+        name=name,
+        title=title,
         contents=Images(
             at=np.repeat(np.arange(NUM_DOMAINS) * DAY, IMAGES),
             pixels=np.concatenate(pixels),
             digits=labels[chosen].ravel().astype(np.int64),
+            build=build,
         ),
         edges=even_edges(0, DAY, NUM_DOMAINS),
         clock=clock_of(DAY, NUM_DOMAINS),
         test_origin=NUM_DOMAINS - 1,
-        files=FILES["mnist"],
+        files=FILES[name],
     )
 
 
