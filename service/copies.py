@@ -99,6 +99,12 @@ def read_current(folder: Path) -> Current | None:
         return None
 
 
+def is_kept(folder: Path, version: str) -> bool:
+    """Whether a restart finds this version as the current one."""
+    current = read_current(folder)
+    return current is not None and current.version == version and (folder / version).is_dir()
+
+
 def write_current(folder: Path, current: Current) -> None:
     """Replace it in one step. Raises OSError."""
     replace_file(folder / CURRENT_FILE, msgspec.json.encode(current))

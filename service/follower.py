@@ -7,10 +7,8 @@ and the task's status says `degraded` and why. /predict only ever reads the refe
 import threading
 import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import partial
 from typing import Literal
 
 import anyio
@@ -23,8 +21,8 @@ from contracts.errors import ArtefactRefused, NoModel, NotFound, NotLoaded, Unav
 from contracts.releases import Overlay
 from service.copies import (
     Current,
-    fill_copy,
     hold,
+    is_kept,
     keep_overlay,
     list_copies,
     read_current,
@@ -33,13 +31,14 @@ from service.copies import (
     succeed,
     write_current,
 )
-from service.forecaster import Forecaster, load_forecaster
+from service.forecaster import Forecaster
+from service.loading import load_champion, load_copy
 from service.looks import find_overlay, look_at_store
 from service.metrics import Metrics
 from service.moves import note_move
 from service.names import only_task
-from service.refusals import Refusals
-from service.registry import Champion, download_version, find_champion, make_client
+from service.refusals import LONGEST_WAIT, Refusals
+from service.registry import Champion, find_champion, make_client
 from service.settings import ServiceSettings
 from service.standing import Standing
 from service.store import Store
@@ -154,7 +153,7 @@ class Follower:
     def _restore(self, task: str, current: Current) -> None:
         for version, overlay in current.overlays.items():
             try:
-                forecaster = self._load_copy(task, version)
+                forecaster = load_copy(self._models / task, version, threads=self._settings.model_threads)
             except ArtefactRefused as error:
                 self._metrics.follower_errors.labels("artefact").inc()
                 reason = f"The local copy of version {version} was refused: {error}"
@@ -179,7 +178,7 @@ class Follower:
                 found = Registry("degraded", str(error), registry.champion)
             except OSError as error:
                 self._metrics.follower_errors.labels("disk").inc()
-                found = Registry("degraded", f"The local copy cannot be written: {error.strerror}.", registry.champion)
+                found = Registry("degraded", _unwritten(error), registry.champion)
             except Exception as error:  # a bug in following one task must not end the following of others
                 self._metrics.follower_errors.labels("bug").inc()
                 log.error("follower.failed", task=task, exc_info=error)
@@ -221,7 +220,7 @@ class Follower:
         keep_overlay(self._models / task, forecaster.version, overlay)
 
     def _follow(self, task: str, now: float) -> Registry:
-        """Bring one task to the version that its alias names. Raises Unavailable, OSError."""
+        """Bring one task to the version that its alias names, and its copy to the disk. Raises Unavailable."""
         if self._client is None:
             return Registry("degraded", "No registry is configured (MORROW_MLFLOW_URL).")
         champion = find_champion(self._client, task)
@@ -233,19 +232,26 @@ class Follower:
         standing, version = self.standings.get(task), champion.version
         if self.database_answers and standing is not None and standing.champion not in (None, version):
             note_move(self._store, self._client, task, self._task_ids[task], champion=version, now=self._clock())
-        if forecaster is not None and champion.is_of(forecaster.version, forecaster.made_at):
+        answers = forecaster is not None and champion.is_of(forecaster.version, forecaster.made_at)
+        if answers and is_kept(self._models / task, version):
             return Registry(champion=version)
         if self._refusals.may_try(task, version, now):
             try:
                 if self._bring_in(self._client, task, champion):
                     self._refusals.forget(task)
             except ArtefactRefused as error:
-                self._refusals.add(task, version, str(error), now)
+                self._refusals.add(task, version, f"Version {version} was refused: {error}", now)
                 self._metrics.follower_errors.labels("artefact").inc()
                 log.error("artefact.refused", task=task, version=version, reason=str(error), source="registry")
+            except Unavailable as error:
+                self._refusals.add(task, version, str(error), now, longest=LONGEST_WAIT)
+                self._metrics.follower_errors.labels("registry").inc()
+            except OSError as error:
+                self._refusals.add(task, version, _unwritten(error), now, longest=LONGEST_WAIT)
+                self._metrics.follower_errors.labels("disk").inc()
             else:
                 return Registry(champion=version)
-        return Registry("degraded", f"Version {version} was refused: {self._refusals.reason(task)}", version)
+        return Registry("degraded", self._refusals.reason(task), version)
 
     def _bring_in(self, client: httpx.Client, task: str, champion: Champion) -> bool:
         """Load a version and let it answer; False where the next look has to. Raises as `_follow`, ArtefactRefused."""
@@ -255,27 +261,16 @@ class Follower:
                 return False
             # A copy by its number may be of another model, and what is known of that one does not count for this.
             is_known = champion.is_of(champion.version, read_made(self._models / task / champion.version))
-            self._swap(task, self._load(client, task, champion, has_copy=is_known), is_known=is_known)
+            forecaster = load_champion(
+                client,
+                self._models / task,
+                champion,
+                has_copy=is_known,
+                stopping=self._stopping,
+                threads=self._settings.model_threads,
+            )
+            self._swap(task, forecaster, is_known=is_known)
             return True
-
-    def _load(self, client: httpx.Client, task: str, champion: Champion, *, has_copy: bool) -> Forecaster:
-        """A verified copy that is there already, as after a rollback, or a fresh one."""
-        folder, version = self._models / task, champion.version
-        if has_copy and (folder / version).is_dir():
-            with suppress(ArtefactRefused):
-                return self._load_copy(task, version)
-        download = partial(download_version, client, task, version, stopping=self._stopping)
-        copy = fill_copy(folder, version, download, made_at=champion.made_at)
-        return load_forecaster(copy, task, version, threads=self._settings.model_threads)
-
-    def _load_copy(self, task: str, version: str) -> Forecaster:
-        """A version from its local copy. Raises ArtefactRefused."""
-        folder = self._models / task / version
-        try:
-            return load_forecaster(folder, task, version, threads=self._settings.model_threads)
-        except ArtefactRefused as error:
-            log.error("artefact.refused", task=task, version=version, reason=str(error), source="local copy")
-            raise
 
     def _swap(self, task: str, forecaster: Forecaster, *, is_known: bool) -> None:
         """Let a loaded version answer: first on the disk, then by one assignment."""
@@ -297,3 +292,7 @@ class Follower:
 
     def _put(self, forecaster: Forecaster) -> None:
         self.forecasters = {**self.forecasters, forecaster.task.name: forecaster}
+
+
+def _unwritten(error: OSError) -> str:
+    return f"The local copy cannot be written: {error.strerror}."

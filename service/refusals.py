@@ -1,8 +1,10 @@
-"""Versions that were refused: why, and when each is worth another try."""
+"""Versions that could not be taken: why, and when each is worth another try."""
 
 from dataclasses import dataclass
 
 FIRST_PAUSE, LONGEST_PAUSE = 10.0, 600.0
+# Where the version may be as good as any, and what was in its way may soon be gone.
+LONGEST_WAIT = 60.0
 
 
 @dataclass(frozen=True)
@@ -26,9 +28,10 @@ class Refusals:
         refusal = self._of.get(task)
         return refusal is None or refusal.version != version or now >= refusal.until
 
-    def add(self, task: str, version: str, reason: str, now: float) -> None:
+    def add(self, task: str, version: str, reason: str, now: float, *, longest: float = LONGEST_PAUSE) -> None:
+        """`reason` is a sentence; no pause is longer than `longest` seconds."""
         former = self._of.get(task)
-        pause = min(2 * former.pause, LONGEST_PAUSE) if former and former.version == version else FIRST_PAUSE
+        pause = min(2 * former.pause, longest) if former and former.version == version else FIRST_PAUSE
         self._of[task] = _Refusal(version, reason, now + pause, pause)
 
     def forget(self, task: str) -> None:

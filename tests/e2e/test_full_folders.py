@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -124,6 +125,12 @@ def test_a_version_that_finds_no_room_is_taken_once_there_is_some(
         reason = "The local copy cannot be written: No space left on device."
         wait_for("word of it", lambda: httpx.get(status, timeout=60).json()["registry"]["reason"] == reason, log)
         assert ask(url, task) == first
+        # It is downloaded once and then again after pauses, not at every look, of which there are two in a second.
+        written, seen = folder / "models" / task, set()
+        for _ in range(40):
+            seen.add(written.stat().st_mtime_ns)
+            time.sleep(0.1)
+        assert len(seen) <= 2
         file.unlink()
         wait_for("the second version", lambda: ask(url, task) == second, log)
         left = [path.name for path in (folder / "models" / task).iterdir()]
