@@ -21,8 +21,9 @@ demo: $(INSTALLED) ## Run the whole service on six weeks of real flights, then s
 up: $(INSTALLED) ## Run the service with its own PostgreSQL and MLflow until Ctrl-C
 	@$(BIN)/morrow up
 
+# Where Python is told to keep no bytecode, every process of every test would compile all of Morrow anew.
 test: $(INSTALLED) ## Run every test
-	@$(BIN)/python -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder
+	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder
 
 secrets: $(SECRETS) ## Make the secrets that docker compose mounts, where they are not there yet
 	@echo "The secrets of docker compose are in secrets/."
