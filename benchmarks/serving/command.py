@@ -198,6 +198,7 @@ def _rates(busy: Rounds, calm: Rounds) -> list[Figure]:
         (busy, plain, 0, 1),
         (calm, plain, 0, 1),
         (busy, "bare ASGI", 0, 1),
+        (calm, "bare ASGI", 0, 1),
     ):
         connections = CONNECTIONS if rounds is busy else 1
         name = f"GET /predict / {yardstick_name}, {connections} connection{'s' if connections > 1 else ''}"
