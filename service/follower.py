@@ -7,9 +7,8 @@ and the task's status says `degraded` and why. /predict only ever reads the refe
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Literal
+from functools import partial
 
 import anyio
 import anyio.to_thread
@@ -38,21 +37,15 @@ from service.metrics import Metrics
 from service.moves import note_move
 from service.names import only_task
 from service.refusals import LONGEST_WAIT, Refusals
+from service.registries import Registry
 from service.registry import Champion, find_champion, make_client
 from service.settings import ServiceSettings
 from service.standing import Standing
 from service.store import Store
 
+LEAST_PAUSE = 0.2
+
 log = structlog.get_logger(__name__)
-
-
-@dataclass(frozen=True)
-class Registry:
-    """How following a task's alias goes; `champion` is the version that the alias named last."""
-
-    state: Literal["ok", "degraded"] = "ok"
-    reason: str | None = None
-    champion: str | None = None
 
 
 class Follower:
@@ -83,7 +76,11 @@ class Follower:
         self._overlays: Mapping[str, Overlay] = {}
         self._refusals = Refusals()
         self._stopping = threading.Event()
-        self._is_retired = False
+        threads = settings.model_threads
+        self._load_copy = partial(load_copy, threads=threads)
+        self._load_champion = partial(load_champion, stopping=self._stopping, threads=threads)
+        self._has_looked, self._is_retired = False, False
+        self._asked, self._looked = anyio.Event(), anyio.Event()
 
     @property
     def tasks(self) -> tuple[str, ...]:
@@ -115,7 +112,11 @@ class Follower:
         missing = [
             task for task, registry in self.registries.items() if registry.champion and task not in self.forecasters
         ]
-        return not missing and not self._is_retired and (bool(self.forecasters) or self.database_answers)
+        return (
+            not missing
+            and not self._is_retired
+            and (bool(self.forecasters) or (self.database_answers and self._has_looked))
+        )
 
     async def run(self) -> None:
         """Look again and again until cancelled; a look that has begun is brought to an end."""
@@ -125,7 +126,17 @@ class Follower:
             except Exception as error:  # a bug in one look must not end the looking
                 self._metrics.follower_errors.labels("bug").inc()
                 log.error("follower.failed", exc_info=error)
-            await anyio.sleep(self._settings.poll_seconds)
+            self._looked.set()
+            self._looked = anyio.Event()
+            await anyio.sleep(min(LEAST_PAUSE, self._settings.poll_seconds))
+            with anyio.move_on_after(self._settings.poll_seconds):
+                await self._asked.wait()
+            self._asked = anyio.Event()
+
+    async def look_now(self) -> None:
+        """Have a look begin that would come later, and wait for the end of one."""
+        self._asked.set()
+        await self._looked.wait()
 
     def retire(self) -> None:
         """Be ready no more: this process is about to end."""
@@ -153,7 +164,7 @@ class Follower:
     def _restore(self, task: str, current: Current) -> None:
         for version, overlay in current.overlays.items():
             try:
-                forecaster = load_copy(self._models / task, version, threads=self._settings.model_threads)
+                forecaster = self._load_copy(self._models / task, version)
             except ArtefactRefused as error:
                 self._metrics.follower_errors.labels("artefact").inc()
                 reason = f"The local copy of version {version} was refused: {error}"
@@ -173,12 +184,8 @@ class Follower:
             try:
                 self._apply_overlay(task)
                 found = self._follow(task, now)
-            except Unavailable as error:
-                self._metrics.follower_errors.labels("registry").inc()
-                found = Registry("degraded", str(error), registry.champion)
-            except OSError as error:
-                self._metrics.follower_errors.labels("disk").inc()
-                found = Registry("degraded", _unwritten(error), registry.champion)
+            except (Unavailable, OSError) as error:
+                found = Registry("degraded", self._count(error), registry.champion)
             except Exception as error:  # a bug in following one task must not end the following of others
                 self._metrics.follower_errors.labels("bug").inc()
                 log.error("follower.failed", task=task, exc_info=error)
@@ -187,6 +194,7 @@ class Follower:
                 say = log.warning if found.state == "degraded" else log.info
                 say(f"registry.{found.state}", task=task, reason=found.reason, champion=found.champion)
             self.registries = {**self.registries, task: found}
+        self._has_looked = True
 
     def _read_store(self) -> None:
         """Look at the database; where it does not answer, what was known of tasks stays, and overlays stay applied."""
@@ -243,12 +251,8 @@ class Follower:
                 self._refusals.add(task, version, f"Version {version} was refused: {error}", now)
                 self._metrics.follower_errors.labels("artefact").inc()
                 log.error("artefact.refused", task=task, version=version, reason=str(error), source="registry")
-            except Unavailable as error:
-                self._refusals.add(task, version, str(error), now, longest=LONGEST_WAIT)
-                self._metrics.follower_errors.labels("registry").inc()
-            except OSError as error:
-                self._refusals.add(task, version, _unwritten(error), now, longest=LONGEST_WAIT)
-                self._metrics.follower_errors.labels("disk").inc()
+            except (Unavailable, OSError) as error:
+                self._refusals.add(task, version, self._count(error), now, longest=LONGEST_WAIT)
             else:
                 return Registry(champion=version)
         return Registry("degraded", self._refusals.reason(task), version)
@@ -261,14 +265,7 @@ class Follower:
                 return False
             # A copy by its number may be of another model, and what is known of that one does not count for this.
             is_known = champion.is_of(champion.version, read_made(self._models / task / champion.version))
-            forecaster = load_champion(
-                client,
-                self._models / task,
-                champion,
-                has_copy=is_known,
-                stopping=self._stopping,
-                threads=self._settings.model_threads,
-            )
+            forecaster = self._load_champion(client, self._models / task, champion, has_copy=is_known)
             self._swap(task, forecaster, is_known=is_known)
             return True
 
@@ -293,6 +290,10 @@ class Follower:
     def _put(self, forecaster: Forecaster) -> None:
         self.forecasters = {**self.forecasters, forecaster.task.name: forecaster}
 
-
-def _unwritten(error: OSError) -> str:
-    return f"The local copy cannot be written: {error.strerror}."
+    def _count(self, error: Unavailable | OSError) -> str:
+        """What went wrong, in words."""
+        if isinstance(error, OSError):
+            self._metrics.follower_errors.labels("disk").inc()
+            return f"The local copy cannot be written: {error.strerror}."
+        self._metrics.follower_errors.labels("registry").inc()
+        return str(error)

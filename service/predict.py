@@ -21,6 +21,7 @@ from starlette.types import Receive, Scope, Send
 from contracts.errors import Fault, InvalidInput, MorrowError
 from service.answers import Answers
 from service.batches import Batches
+from service.first_versions import await_first
 from service.follower import Follower
 from service.forecaster import Forecaster, Question
 from service.names import printable
@@ -108,7 +109,7 @@ class Predict:
         now = self._now()
         faults: list[Fault] = []
         task, options, pairs = take_options(parse_query(query), faults)
-        forecaster = self._find(task, faults)
+        forecaster = await self._find(task, faults)
         row = forecaster.rules.read_query(pairs, faults)
         if options.rate:
             return self._encode(await self._in_thread(forecaster.answer, row, now, options))
@@ -120,7 +121,7 @@ class Predict:
         faults += [Fault(printable(name), "is not a parameter of this path") for name, _ in others[:20]]
         body = await read_body(request, self._settings)
         now = self._now()
-        forecaster = self._find(task, faults)
+        forecaster = await self._find(task, faults)
         answered = await self._in_thread(self._answer_body, forecaster, body, now, options, faults)
         return Response(answered, media_type="application/json")
 
@@ -133,14 +134,15 @@ class Predict:
             raise InvalidInput([Fault("rate", reason)])
         return self._encode(Answers(forecaster.answers(questions.rows, now, options, questions.at_field)))
 
-    def _find(self, task: str | None, faults: list[Fault]) -> Forecaster:
+    async def _find(self, task: str | None, faults: list[Fault]) -> Forecaster:
         """What answers. Where nothing does, faults that were found before are told of first."""
         try:
             return self._follower.find(task)
         except MorrowError:
             if faults:
                 raise InvalidInput(faults) from None
-            raise
+        await await_first(self._follower, self._settings, task)
+        return self._follower.find(task)
 
     async def _in_thread(self, work: Callable[[*Ts], T], *given: *Ts) -> T:
         return await anyio.to_thread.run_sync(work, *given, limiter=self._threads)

@@ -78,11 +78,14 @@ def question(task: str) -> dict[str, str]:
 
 
 @contextmanager
-def running(database_url: str, mlflow_url: str, schema: Schema, folder: Path) -> Iterator[Api]:
+def running(
+    database_url: str, mlflow_url: str, schema: Schema, folder: Path, poll_seconds: float = 0.5
+) -> Iterator[Api]:
     """Four workers that have all started."""
     environment = impatient_environment(database_url, mlflow_url, folder / "home") | {
         "MORROW_WORKERS": str(NUM_WORKERS),
         "MORROW_STALE_SECONDS": str(STALE_SECONDS),
+        "MORROW_POLL_SECONDS": str(poll_seconds),
         "MORROW_LOG_FORMAT": "json",
         "TMPDIR": str(folder),  # where a killed supervisor leaves what its workers told each other
     }
@@ -151,6 +154,22 @@ def test_workers_follow_a_release_together_and_a_killed_one_is_replaced_under_lo
     # Any scrape is the sum over all workers, the killed one included.
     assert len(set(scraped)) == 1
     assert len(answers) + 5 * NUM_WORKERS <= scraped[0] <= len(answers) + 5 * NUM_WORKERS + num_lost
+
+
+def test_once_a_worker_answers_from_a_first_version_none_says_that_there_is_none(
+    engine: Engine, database_url: str, mlflow_url: str, tmp_path: Path
+) -> None:
+    schema = define(engine)
+    asked = question(schema.task.name)
+
+    def ask(url: str) -> int:
+        return httpx.get(f"{url}/predict", params=asked, timeout=SLACK_SECONDS).status_code
+
+    # Between two looks of a worker there is time for every other one to be asked.
+    with running(database_url, mlflow_url, schema, tmp_path, poll_seconds=10.0) as api, ThreadPoolExecutor(8) as pool:
+        publish_and_release(mlflow_url, engine, schema, tmp_path)
+        wait_for("a first answer", lambda: ask(api.url) == 200, api.log, SLACK_SECONDS)
+        assert set(pool.map(ask, [api.url] * 40 * NUM_WORKERS)) == {200}
 
 
 def test_a_worker_that_cannot_follow_where_others_can_ends_itself_and_is_replaced(

@@ -126,3 +126,27 @@ def test_a_garbled_answer_is_named_and_costs_neither_an_answer_nor_another_task_
     follower = make_follower()
     follower.poll(1)
     assert ask(follower, garbled_task).version == second[0]
+
+
+def test_nobody_is_ready_before_the_registry_has_been_asked_for_a_version(
+    make_follower: MakeFollower, task: str, mlflow_url: str, tmp_path: Path
+) -> None:
+    publish(mlflow_url, task, write_version(tmp_path / "one", task=task))
+    is_asked, may_go_on = threading.Event(), threading.Event()
+
+    def think(handler: BaseHTTPRequestHandler) -> None:
+        is_asked.set()
+        may_go_on.wait(30)
+        say(httpx.get(mlflow_url + handler.path, timeout=30).content)(handler)
+
+    with garbled(mlflow_url, task, ALIAS, think) as url:
+        follower = make_follower(registry=url)
+        looking = threading.Thread(target=follower.poll, args=(0,))
+        looking.start()
+        assert is_asked.wait(30)
+        assert follower.database_answers
+        assert not follower.is_ready
+        may_go_on.set()
+        looking.join()
+    assert follower.is_ready
+    assert task in follower.forecasters
