@@ -1,5 +1,6 @@
 """Wires the service: settings in, a FastAPI app out."""
 
+import asyncio
 import gc
 import os
 from collections.abc import AsyncIterator, Callable
@@ -25,13 +26,13 @@ from service.keyring import Keyring
 from service.metrics import CountRequests, Metrics
 from service.openapi import describe
 from service.pages import pages_router
-from service.predict import Predict
+from service.predict import Predict, send_answer
 from service.problems import handle_problems
 from service.registry import make_client
 from service.releases import releases_router
 from service.settings import ServiceSettings
 from service.short_ingest import ShortIngest
-from service.short_predict import ShortPredict
+from service.short_predict import ShortPredict, Then
 from service.siblings import Siblings
 from service.store import Store
 from service.tasks import tasks_router
@@ -53,13 +54,27 @@ class App(FastAPI):
     short_predict: ShortPredict | None = None
     short_ingest: ShortIngest | None = None
 
-    def answer_at_once(self, scope: Scope) -> bytes | None:
-        """The body of a 200 in JSON where there is nothing to wait for; `service.connections` asks before all else."""
-        return None if self.short_predict is None else self.short_predict.answer_at_once(scope)
+    def take(self, scope: Scope, then: Then) -> None:
+        """Give `then` the body of a 200 in JSON, or None for a request that is to be judged; it is called once.
+
+        `service.connections` asks so before all else, and saves a task for each request.
+        """
+        if self.short_predict is None:
+            then(None)
+        else:
+            self.short_predict.take(scope, then)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if self.short_predict is not None and await self.short_predict.answers(scope, send):
-            return
+        taken: asyncio.Future[bytes | None] = asyncio.get_running_loop().create_future()
+        self.take(scope, lambda body: None if taken.done() else taken.set_result(body))
+        body = await taken
+        if body is None:
+            await self.judge(scope, receive, send)
+        else:
+            await send_answer(send, body)
+
+    async def judge(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """The way of every request that `take` has not answered."""
         rest = receive if self.short_ingest is None else await self.short_ingest.take(scope, receive, send)
         if rest is not None:
             await super().__call__(scope, rest, send)

@@ -1,38 +1,38 @@
 """Micro-batches without a timer: questions that arrive in one turn of the event loop are one run of the graph.
 
-While each turn brings one question only, it is answered at once, where it stands. When a turn has brought more, those
-of the next turns wait for its end, when all that is ready has been read, and are answered together.
+A question that comes first in its turn, after a turn of one, is answered at once, where it stands. All others wait for
+the end of their turn, when all that is ready has been read, and are answered together.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from service.answers import Answer
 from service.forecaster import Forecaster, Question
 
+# Takes the answer of a question, or what went wrong.
+Told = Callable[[Answer | Exception], None]
+
 
 @dataclass
 class _Waiting:
-    """Questions to one version, and who waits for each."""
+    """Questions to one version, and who is to be told of each."""
 
     questions: list[Question] = field(default_factory=list)
-    futures: list["asyncio.Future[Answer]"] = field(default_factory=list)
+    told: list[Told] = field(default_factory=list)
 
     def end(self, forecaster: Forecaster) -> None:
-        """Hand out the answers, or to all what went wrong for all; a client that has left gets none."""
+        """Tell the answers, or to all what went wrong for all."""
         answers: Sequence[Answer | Exception]
         try:
             answers = forecaster.answer_each(self.questions)
-        except Exception as error:  # noqa: BLE001 each of them raises it where it waits
-            answers = [error] * len(self.futures)
-        for future, answer in zip(self.futures, answers, strict=True):
-            if future.done():
-                continue
-            if isinstance(answer, Exception):
-                future.set_exception(answer)
-            else:
-                future.set_result(answer)
+        except Exception as error:  # noqa: BLE001 each of them is told
+            answers = [error] * len(self.told)
+        loop = asyncio.get_running_loop()
+        for told, answer in zip(self.told, answers, strict=True):
+            loop.call_soon(told, answer)  # each in a call of its own: none can fail the others
 
 
 class Batches:
@@ -43,24 +43,24 @@ class Batches:
         self._num_arrived = 0
         self._is_shared = False
 
-    def note(self) -> bool:
-        """Count a question that has come; whether it stands alone: the first of its turn, after a turn of one."""
+    def ask(self, forecaster: Forecaster, question: Question, told: Told) -> None:
+        """Have this very version answer: at once, or at the end of the turn. `told` is called once."""
         self._num_arrived += 1
         if self._num_arrived == 1:
             asyncio.get_running_loop().call_soon(self._end_turn)
-        return self._num_arrived == 1 and not self._is_shared
-
-    async def answer(self, forecaster: Forecaster, question: Question) -> Answer:
-        """The answer of this very version. Raises as `Forecaster.answer`."""
-        self.note()  # once more where it was counted as it was read: that turn has ended
-        if not self._is_shared:
-            return forecaster.answer(question.row, question.now, question.options)
+            if not self._is_shared:
+                told(_answer(forecaster, question))
+                return
         waiting = self._waiting.get(forecaster)
         if waiting is None:
             waiting = self._waiting[forecaster] = _Waiting()
-        future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         waiting.questions.append(question)
-        waiting.futures.append(future)
+        waiting.told.append(told)
+
+    async def answer(self, forecaster: Forecaster, question: Question) -> Answer:
+        """The same for who can wait. Raises as `Forecaster.answer`."""
+        future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        self.ask(forecaster, question, partial(_settle, future))
         return await future
 
     def _end_turn(self) -> None:
@@ -68,3 +68,20 @@ class Batches:
         turn, self._waiting = self._waiting, {}
         for forecaster, waiting in turn.items():
             waiting.end(forecaster)
+
+
+def _answer(forecaster: Forecaster, question: Question) -> Answer | Exception:
+    try:
+        return forecaster.answer(question.row, question.now, question.options)
+    except Exception as error:  # noqa: BLE001 who asked is told
+        return error
+
+
+def _settle(future: "asyncio.Future[Answer]", answer: Answer | Exception) -> None:
+    """Hand over an answer; a client that has left gets none."""
+    if future.done():
+        return
+    if isinstance(answer, Exception):
+        future.set_exception(answer)
+    else:
+        future.set_result(answer)

@@ -5,7 +5,7 @@ a largest size, and a head has a longest time; bodies have theirs in `service.re
 requests that came whole before it are answered first, where the client still reads: none is answered by the refusal of
 another, and an answer that nobody can get any more is no error.
 
-An answer that needs no waiting is given where its request has been read, without a task, and sent by one call.
+What an application can take (`service.app`) is answered without a task, and sent by one call.
 """
 
 import asyncio
@@ -16,7 +16,6 @@ from starlette.types import Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from service.problems import HTTP_KINDS, write_problem
-from service.short_predict import WHOLE
 
 MAX_HEAD_BYTES = 65_536
 HEAD_SECONDS = 30.0
@@ -93,25 +92,22 @@ class Connection(HttpToolsProtocol):
         """Nothing to log: who offers another protocol is answered in this one, as HTTP has it."""
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
-        """Answer at once what the application answers at once, the rest in a task of its own.
+        """Have the application take the request where it can, else start a task that judges it.
 
-        Only what has just been read: answers to requests that have queued up would be calls within calls.
+        It takes only what has just been read: answers to requests that have queued up would be calls within calls.
         """
         self._running = cycle
-        answer_at_once = getattr(app, "answer_at_once", None)
-        if answer_at_once is not None and self._num_fed and not self.flow.write_paused:
-            body = answer_at_once(cycle.scope)
-            if body is not None:
-                self._write_whole(cycle, body)
-                return
-        extensions: Any = {WHOLE: partial(self._send_whole, cycle)}
-        cycle.scope["extensions"] = extensions
-        super()._start_asgi_task(cycle, app)
+        take = getattr(app, "take", None)
+        if take is None or not self._num_fed or self.flow.write_paused:
+            super()._start_asgi_task(cycle, app)
+        else:
+            take(cycle.scope, partial(self._answer, cycle, app))
 
-    async def _send_whole(self, cycle: RequestResponseCycle, body: bytes) -> None:
-        if self.flow.write_paused and not cycle.disconnected:
-            await self.flow.drain()
-        self._write_whole(cycle, body)
+    def _answer(self, cycle: RequestResponseCycle, app: Any, body: bytes | None) -> None:
+        if body is None:
+            super()._start_asgi_task(cycle, app.judge)
+        else:
+            self._write_whole(cycle, body)
 
     def _write_whole(self, cycle: RequestResponseCycle, body: bytes) -> None:
         """A 200 in JSON by one call of the system: uvicorn takes two, for head and body, as an application does."""

@@ -59,7 +59,7 @@ class Predict:
         self._follower = follower
         self._settings = settings
         self._now = now
-        self._encode = msgspec.json.Encoder().encode
+        self.encode = msgspec.json.Encoder().encode
         self.together = Batches()
         self._threads = anyio.CapacityLimiter(settings.batch_threads)
 
@@ -74,27 +74,8 @@ class Predict:
         body = await self._answer_query(scope["query_string"])
         await send_answer(send, body, without_body=scope["method"] == "HEAD")
 
-    async def answer_plain(self, query: bytes) -> bytes | None:
-        """The answer to a plain question about which nothing is doubtful; None where it must be judged."""
-        try:
-            asked = self._read_plain(query)
-            return None if asked is None else self._encode(await self.together.answer(*asked))
-        except MorrowError:
-            return None
-
-    def answer_at_once(self, query: bytes) -> bytes | None:
-        """The same without waiting, for a question that stands alone in its turn (`together`)."""
-        try:
-            asked = self._read_plain(query)
-            if asked is None:
-                return None
-            forecaster, question = asked
-            return self._encode(forecaster.answer(question.row, question.now))
-        except MorrowError:
-            return None
-
-    def _read_plain(self, query: bytes) -> tuple[Forecaster, Question] | None:
-        """Raises as `Follower.find`."""
+    def read_plain(self, query: bytes) -> tuple[Forecaster, Question] | None:
+        """A plain question and what answers it; None where anything is doubtful. Raises as `Follower.find`."""
         plain = read_plain(query)
         if plain is None:
             return None
@@ -112,8 +93,8 @@ class Predict:
         forecaster = await self._find(task, faults)
         row = forecaster.rules.read_query(pairs, faults)
         if options.rate:
-            return self._encode(await self._in_thread(forecaster.answer, row, now, options))
-        return self._encode(await self.together.answer(forecaster, Question(row, now, options)))
+            return self.encode(await self._in_thread(forecaster.answer, row, now, options))
+        return self.encode(await self.together.answer(forecaster, Question(row, now, options)))
 
     async def _answer_batch(self, request: Request) -> Response:
         faults: list[Fault] = []
@@ -132,7 +113,7 @@ class Predict:
         if options.rate and len(questions.rows) > MAX_RATE_ROWS:
             reason = f"is given for at most {MAX_RATE_ROWS} rows at once; the body asks for {len(questions.rows)}"
             raise InvalidInput([Fault("rate", reason)])
-        return self._encode(Answers(forecaster.answers(questions.rows, now, options, questions.at_field)))
+        return self.encode(Answers(forecaster.answers(questions.rows, now, options, questions.at_field)))
 
     async def _find(self, task: str | None, faults: list[Fault]) -> Forecaster:
         """What answers. Where nothing does, faults that were found before are told of first."""

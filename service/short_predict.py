@@ -6,24 +6,28 @@ from the beginning, so that every refusal has one origin. What is answered here 
 """
 
 import time
+from collections.abc import Callable
+from functools import partial
 
 import structlog
-from starlette.types import Scope, Send
+from starlette.types import Scope
 
+from contracts.errors import MorrowError
+from service.answers import Answer
 from service.auth import is_admitted, may_be_anonymous
 from service.keyring import Keyring
 from service.metrics import Metrics
-from service.predict import Predict, send_answer
+from service.predict import Predict
 from service.settings import ServiceSettings
 
-# An extension of ASGI: by it a server takes the body of a 200 in JSON, and sends it together with its head.
-WHOLE = "morrow.whole"
+# Takes the body of a 200 in JSON; None where the framework must judge the request.
+Then = Callable[[bytes | None], None]
 
 log = structlog.get_logger(__name__)
 
 
 class ShortPredict:
-    """What the app asks first; `predict` is what the framework's route uses too."""
+    """What is asked before the framework; `predict` is what the framework's route uses too."""
 
     def __init__(self, predict: Predict, keyring: Keyring, metrics: Metrics, settings: ServiceSettings) -> None:
         self._predict = predict
@@ -32,48 +36,33 @@ class ShortPredict:
         self._answered = metrics.requests.labels("GET", "/predict", "200")
         self._seconds = metrics.predict_seconds.labels("GET")
 
-    def answer_at_once(self, scope: Scope) -> bytes | None:
-        """The body of an answer that needs no waiting: to a question that stands alone; None for any other request."""
-        if not _is_plain(scope) or not self._predict.together.note():
-            return None
+    def take(self, scope: Scope, then: Then) -> None:
+        """Answer a request: at once, or at the end of the loop's turn. `then` is called once."""
+        if scope["type"] != "http" or scope["path"] != "/predict" or scope["method"] != "GET":
+            then(None)
+            return
         started = time.perf_counter()
-        if not self._is_admitted(scope):
-            return None
+        if not is_admitted(scope, self._keyring, may_be_anonymous=self._may_be_anonymous):
+            then(None)
+            return
         try:
-            body = self._predict.answer_at_once(scope["query_string"])
+            asked = self._predict.read_plain(scope["query_string"])
+        except MorrowError:
+            asked = None
         except Exception as error:  # the route meets it again and makes a problem of it
             log.warning("short_predict.failed", exc_info=error)
-            return None
-        if body is not None:
-            self._count(started)
-        return body
+            asked = None
+        if asked is None:
+            then(None)
+        else:
+            self._predict.together.ask(*asked, partial(self._end, then, started))
 
-    async def answers(self, scope: Scope, send: Send) -> bool:
-        """Whether the request is answered."""
-        if not _is_plain(scope):
-            return False
-        started = time.perf_counter()
-        if not self._is_admitted(scope):
-            return False
-        try:
-            body = await self._predict.answer_plain(scope["query_string"])
-        except Exception as error:  # the route meets it again and makes a problem of it
-            log.warning("short_predict.failed", exc_info=error)
-            return False
-        if body is None:
-            return False
-        whole = scope.get("extensions", {}).get(WHOLE)
-        await (send_answer(send, body) if whole is None else whole(body))
-        self._count(started)
-        return True
-
-    def _is_admitted(self, scope: Scope) -> bool:
-        return is_admitted(scope, self._keyring, may_be_anonymous=self._may_be_anonymous)
-
-    def _count(self, started: float) -> None:
-        self._answered.inc()
-        self._seconds.observe(time.perf_counter() - started)
-
-
-def _is_plain(scope: Scope) -> bool:
-    return bool(scope["type"] == "http" and scope["path"] == "/predict" and scope["method"] == "GET")
+    def _end(self, then: Then, started: float, answer: Answer | Exception) -> None:
+        if isinstance(answer, Answer):
+            then(self._predict.encode(answer))
+            self._answered.inc()
+            self._seconds.observe(time.perf_counter() - started)
+            return
+        if not isinstance(answer, MorrowError):
+            log.warning("short_predict.failed", exc_info=answer)
+        then(None)

@@ -113,13 +113,43 @@ def test_a_graph_that_fails_fails_all_that_wait(forecaster: Forecaster) -> None:
     assert all(isinstance(answer, RuntimeError) for answer in asyncio.run(main()))
 
 
-def test_a_question_stands_alone_where_it_is_the_first_of_its_turn_after_a_turn_of_one() -> None:
+def test_a_question_stands_alone_where_it_is_the_first_of_its_turn_after_a_turn_of_one(forecaster: Forecaster) -> None:
+    told: list[Answer | Exception] = []
+
+    def ask_at_once(batches: Batches, count: int) -> int:
+        """How many of these questions are answered where they stand."""
+        told.clear()
+        for place in range(count):
+            batches.ask(forecaster, question(place), told.append)
+        return len(told)
+
     async def main() -> None:
         batches = Batches()
-        assert [batches.note(), batches.note()] == [True, False]
-        await asyncio.sleep(0)
-        assert not batches.note(), "the last turn brought two"
-        await asyncio.sleep(0)
-        assert batches.note()
+        for count, num_at_once in ((2, 1), (1, 0), (1, 1), (3, 1), (3, 0), (1, 0)):
+            assert ask_at_once(batches, count) == num_at_once
+            await asyncio.sleep(0.01)
+            assert len(told) == count
 
     asyncio.run(main())
+    assert forecaster.session.sizes == [1, 1, 1, 1, 1, 2, 3, 1]
+
+
+def test_who_fails_to_take_an_answer_keeps_none_from_the_others(forecaster: Forecaster) -> None:
+    told: list[Answer | Exception] = []
+
+    def fail(_answer: Answer | Exception) -> None:
+        raise RuntimeError("hung up")
+
+    async def main() -> list[str]:
+        failed: list[str] = []
+        asyncio.get_running_loop().set_exception_handler(
+            lambda _loop, context: failed.append(str(context["exception"]))
+        )
+        batches = Batches()
+        for take in (told.append, fail, told.append):
+            batches.ask(forecaster, question(0), take)
+        await asyncio.sleep(0.01)
+        return failed
+
+    assert asyncio.run(main()) == ["hung up"]
+    assert [type(answer) for answer in told] == [Answer, Answer]
