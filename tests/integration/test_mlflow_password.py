@@ -11,6 +11,7 @@ from secrets import token_hex
 import httpx
 import pytest
 
+from cli.registry_server import server_environment
 from cli.stack import free_port
 from contracts.errors import CycleError, Unavailable
 from contracts.manifest import read_manifest
@@ -38,14 +39,16 @@ def guarded_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         *("--workers=1", f"--backend-store-uri=sqlite:///{folder}/mlflow.db", "--serve-artifacts"),
         *(f"--artifacts-destination={folder}/artifacts", "--allowed-hosts=localhost:*,127.0.0.1:*"),
     ]
-    environment = os.environ | {
-        "MLFLOW_AUTH_CONFIG_PATH": str(folder / "auth.ini"),
-        "MLFLOW_AUTH_ADMIN_USERNAME": "morrow",
-        "MLFLOW_AUTH_ADMIN_PASSWORD_FILE": str(folder / "password"),
-        "MLFLOW_FLASK_SERVER_SECRET_KEY_FILE": str(folder / "key"),
-        "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
-        "MLFLOW_DISABLE_TELEMETRY": "true",
-    }
+    environment = (
+        os.environ
+        | server_environment()
+        | {
+            "MLFLOW_AUTH_CONFIG_PATH": str(folder / "auth.ini"),
+            "MLFLOW_AUTH_ADMIN_USERNAME": "morrow",
+            "MLFLOW_AUTH_ADMIN_PASSWORD_FILE": str(folder / "password"),
+            "MLFLOW_FLASK_SERVER_SECRET_KEY_FILE": str(folder / "key"),
+        }
+    )
     log = (folder / "server.log").open("wb")
     process = subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True)
     try:
