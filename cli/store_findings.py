@@ -1,4 +1,4 @@
-"""What `morrow doctor` finds in the database: that it answers, its revision, its clock and the keys."""
+"""What `morrow doctor` finds in the database: an answer, its revision, its clock, its connections and the keys."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -11,12 +11,24 @@ from cli.cluster import PostgresError, has_cluster
 from cli.findings import Finding, fail, judge_skew, ok, warn
 from cli.postgres import embedded_postgres
 from contracts.catalog import list_tasks
-from contracts.database import make_engine
+from contracts.database import POOL_SIZE, make_engine
 from contracts.errors import Conflict
 from contracts.keys import list_keys
+from contracts.outages import FULL, name_outage
 from migrations import is_migrated
 from service.auth import is_loopback
 from service.settings import ServiceSettings
+
+_MORE_CONNECTIONS = "raise max_connections of PostgreSQL, or lower MORROW_POOL_SIZE or MORROW_WORKERS"
+# The trainer, and the process that fits for it.
+_NUM_TRAINERS = 2
+# Background processes belong to no database.
+_CONNECTIONS = """
+    SELECT current_setting('max_connections')::int - current_setting('superuser_reserved_connections')::int
+               - coalesce(current_setting('reserved_connections', true), '0')::int,
+           (SELECT sum(numbackends)::int FROM pg_stat_database WHERE datid <> 0)
+               - (SELECT count(*)::int FROM pg_stat_activity WHERE application_name = 'morrow')
+"""
 
 
 def examine_store(settings: ServiceSettings, tell_task: Callable[[str], object]) -> Iterator[Finding]:
@@ -39,7 +51,9 @@ def examine_store(settings: ServiceSettings, tell_task: Callable[[str], object])
         except SQLAlchemyError as error:
             place = make_url(str(settings.database_url)).render_as_string()
             reason = str(getattr(error, "orig", error)).strip().splitlines()[0]
-            yield fail("database", f"{place} does not answer: {reason}", "start it, or mend MORROW_DATABASE_URL")
+            is_full = name_outage(error) == FULL
+            remedy = _MORE_CONNECTIONS if is_full else "start it, or mend MORROW_DATABASE_URL"
+            yield fail("database", f"{place} {'takes nobody more' if is_full else 'does not answer'}: {reason}", remedy)
             return
         yield from _examine(connection, settings, tell_task)
 
@@ -53,6 +67,8 @@ def _examine(
     theirs = connection.execute(text("SELECT clock_timestamp()")).scalar_one()
     after = datetime.now(UTC)
     yield judge_skew("database's clock", theirs - (before + (after - before) / 2))
+    most, used = connection.execute(text(_CONNECTIONS)).one()
+    yield judge_connections(most, used, settings)
     try:
         is_current = is_migrated(connection)
     except Conflict as error:
@@ -65,6 +81,15 @@ def _examine(
     yield judge_keys(len(list_keys(connection)), settings)
     for schema in list_tasks(connection):
         tell_task(schema.task.name)
+
+
+def judge_connections(most: int, used: int, settings: ServiceSettings) -> Finding:
+    """Whether a server of which ordinary users get `most` connections, and others hold `used`, has enough for us."""
+    wanted = settings.workers * settings.pool_size + _NUM_TRAINERS * POOL_SIZE
+    words = f"it takes {most}; others hold {used}, and Morrow may ask for {wanted}"
+    if used + wanted <= most:
+        return ok("connections", words)
+    return warn("connections", words, _MORE_CONNECTIONS)
 
 
 def judge_keys(num_keys: int, settings: ServiceSettings) -> Finding:

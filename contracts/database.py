@@ -34,6 +34,8 @@ metadata = MetaData(
     }
 )
 _moment = TIMESTAMP(timezone=True)
+# Connections that a process holds at most where it is not told otherwise.
+POOL_SIZE = 5
 
 tasks = Table(
     "tasks",
@@ -211,7 +213,7 @@ api_keys = Table(
 )
 
 
-def make_engine(database_url: str, *, pool_size: int = 5) -> Engine:
+def make_engine(database_url: str, *, pool_size: int = POOL_SIZE) -> Engine:
     """An engine whose connections speak UTC and are checked before use; waits are bounded, rows stay out of logs."""
     engine = create_engine(
         database_url,

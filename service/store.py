@@ -9,18 +9,15 @@ import anyio
 import anyio.to_thread
 from sqlalchemy import Connection, Engine, event
 from sqlalchemy.engine.interfaces import DBAPIConnection
-from sqlalchemy.exc import DBAPIError
-from sqlalchemy.exc import TimeoutError as NoPlace
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from contracts.errors import Unavailable
+from contracts.outages import name_outage
 
 T = TypeVar("T")
 
-# Classes and codes of SQLSTATE that say "not now": connection, transaction state, deadlock, resources, operator,
-# system, lock not available, and a table that no migration has made yet.
-_NOT_NOW = ("08", "25", "40", "53", "57", "58", "55P03", "42P01")
-# Those that end one of two transactions which wait for each other; how often one is begun before its sender is told,
-# and after how long: at once, it may take again what the other has waited for, before that one has woken up.
+# Codes of SQLSTATE that end one of two transactions which wait for each other; how often one is begun before its sender
+# is told, and after how long: at once, it may take again what the other has waited for, before that one has woken up.
 _UNDONE = ("40001", "40P01")
 _NUM_TRIES = 3
 _PAUSE_SECONDS = 0.05
@@ -71,15 +68,12 @@ class Store:
             try:
                 with self._engine.begin() as connection:
                     return work(connection)
-            except NoPlace as error:
-                raise Unavailable("The database is busy.") from error
-            except DBAPIError as error:
-                state = getattr(error.orig, "sqlstate", None)
-                if state in _UNDONE and tries_left:
+            except SQLAlchemyError as error:
+                if tries_left and isinstance(error, DBAPIError) and getattr(error.orig, "sqlstate", None) in _UNDONE:
                     time.sleep(_PAUSE_SECONDS)
                     continue
-                if state is None or state.startswith(_NOT_NOW):
-                    raise Unavailable("The database does not answer.") from error
+                if outage := name_outage(error):
+                    raise Unavailable(outage) from error
                 raise
         raise AssertionError("the last try returns or raises")
 

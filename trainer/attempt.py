@@ -12,15 +12,14 @@ from typing import Any
 
 import structlog
 from sqlalchemy import Connection, Engine
-from sqlalchemy.exc import OperationalError
-from sqlalchemy.exc import TimeoutError as PoolTimeout
+from sqlalchemy.exc import SQLAlchemyError
 
 from contracts.catalog import Schema
 from contracts.cycles import Cycle, State, Step, begin_step, end_cycle
 from contracts.errors import LeaseLost, Unavailable
+from contracts.outages import name_outage
 from trainer.backtest import Report
 from trainer.device import machine_figures
-from trainer.due import STORE_UNREACHABLE
 from trainer.registry import NOTE_TAG, STATE_TAG, RunStatus
 from trainer.run import Run
 from trainer.settings import TrainerSettings
@@ -86,7 +85,9 @@ def fail(attempt: Attempt, status: RunStatus, reason: str) -> State | None:
         with attempt.engine.begin() as connection:
             end_cycle(connection, attempt.cycle, "failed", reason, attempt.now(), **run_id(attempt))
         attempt.report("cycle.ended", state="failed", reason=reason)
-    except (LeaseLost, OperationalError, PoolTimeout) as error:
+    except (LeaseLost, SQLAlchemyError) as error:
+        if isinstance(error, SQLAlchemyError) and name_outage(error) is None:
+            raise
         log.warning("cycle.not_ended", cycle_id=attempt.cycle.cycle_id, error=type(error).__name__)
         state = None
     _note_end(attempt, "failed", "failed", reason)
@@ -101,9 +102,11 @@ def in_store(attempt: Attempt, work: Callable[[Connection], None]) -> None:
         try:
             with attempt.engine.begin() as connection:
                 return work(connection)
-        except (OperationalError, PoolTimeout) as error:
+        except SQLAlchemyError as error:
+            if (outage := name_outage(error)) is None:
+                raise
             if time.monotonic() >= deadline:
-                raise Unavailable(STORE_UNREACHABLE) from error
+                raise Unavailable(outage) from error
             time.sleep(1)
 
 

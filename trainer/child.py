@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 from sqlalchemy import Engine
-from sqlalchemy.exc import OperationalError
-from sqlalchemy.exc import TimeoutError as PoolTimeout
+from sqlalchemy.exc import SQLAlchemyError
 
 from contracts.catalog import list_tasks
 from contracts.clock import format_moment, to_micros
@@ -27,6 +26,7 @@ from contracts.cycles import Cycle, list_cycles
 from contracts.database import make_engine
 from contracts.errors import CycleError, Unavailable
 from contracts.logs import configure_logs
+from contracts.outages import name_outage
 from trainer.orders import FillRivals, RunCycle, Sweep, read_order
 from trainer.settings import TrainerSettings
 
@@ -67,7 +67,9 @@ def run_child(stream: io.RawIOBase) -> int:
                 _fill(engine, task_id, settings)
     except KeyboardInterrupt:
         return STOPPED
-    except (OperationalError, PoolTimeout) as error:  # a cycle that has begun sees to this itself
+    except SQLAlchemyError as error:  # a cycle that has begun sees to this itself
+        if name_outage(error) is None:
+            raise
         # Of the outage its trainer tells; this job alone is what was lost.
         log.warning("child.cut_short", job=type(job).__name__, error=type(error).__name__)
         return STORE_AWAY

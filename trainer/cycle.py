@@ -27,8 +27,6 @@ from datetime import datetime
 import structlog
 import torch
 from sqlalchemy import Engine
-from sqlalchemy.exc import OperationalError
-from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from contracts.calibration import Calibration
 from contracts.catalog import Schema, list_tasks
@@ -54,7 +52,8 @@ from trainer.candidates import (
 from trainer.champion import judge_beside
 from trainer.choosing import choose_recipe
 from trainer.device import choose_device
-from trainer.due import STOPPED, STORE_UNREACHABLE
+from trainer.due import STOPPED
+from trainer.failures import name_failure
 from trainer.fit import EpochReport
 from trainer.graph import verify_artefact
 from trainer.judge import (
@@ -120,15 +119,12 @@ def run_cycle(
     except KeyboardInterrupt:
         fail(attempt, "KILLED", STOPPED)
         raise
-    except (OperationalError, PoolTimeout):
-        log.exception("cycle.failed", cycle_id=cycle.cycle_id)
-        return fail(attempt, "FAILED", STORE_UNREACHABLE)
     except MorrowError as error:
         log.warning("cycle.failed", cycle_id=cycle.cycle_id, reason=str(error))
         return fail(attempt, "FAILED", str(error))
     except Exception as error:
         log.exception("cycle.failed", cycle_id=cycle.cycle_id)
-        return fail(attempt, "FAILED", f"An unforeseen {type(error).__name__}; see the trainer's log.")
+        return fail(attempt, "FAILED", name_failure(error))
 
 
 def _retrain(attempt: Attempt) -> State:

@@ -11,15 +11,16 @@ from itertools import groupby
 
 from contracts.clock import to_micros
 from contracts.cycles import LEASE_RAN_OUT, Cycle
+from contracts.outages import OUTAGES, SILENT
 from contracts.task import Task
 
 REGISTRY_UNREACHABLE = "The registry does not answer."
-STORE_UNREACHABLE = "The event store does not answer."
+STORE_UNREACHABLE = SILENT
 STOPPED = "The trainer was stopped."
 OVERTAKEN = "a newer cutoff is due"
 OVERRULED = "Something more urgent came up."
 
-_INTERRUPTIONS = (REGISTRY_UNREACHABLE, STORE_UNREACHABLE, STOPPED, LEASE_RAN_OUT)
+_INTERRUPTIONS = OUTAGES | {REGISTRY_UNREACHABLE, STOPPED, LEASE_RAN_OUT}
 _LONGEST_PAUSE = timedelta(minutes=15)
 
 

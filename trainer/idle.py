@@ -14,14 +14,15 @@ from sqlalchemy import Connection, Engine, text
 
 from contracts.catalog import list_tasks
 from contracts.clock import to_micros
-from trainer.due import OVERRULED, STOPPED, STORE_UNREACHABLE
+from contracts.outages import OUTAGES
+from trainer.due import OVERRULED, STOPPED
 from trainer.gaps import Gap, find_gaps
 from trainer.orders import FillRivals
 
 log = structlog.get_logger(__name__)
 
 _PAUSE_SECONDS = 5.0
-_INTERRUPTIONS = (STOPPED, OVERRULED, STORE_UNREACHABLE)
+_INTERRUPTIONS = OUTAGES | {STOPPED, OVERRULED}
 _TRY_LOCK = text("SELECT pg_try_advisory_lock(hashtext('morrow.rivals'), :task_id)")
 
 

@@ -16,8 +16,7 @@ from pathlib import Path
 
 import structlog
 from sqlalchemy import Engine
-from sqlalchemy.exc import DBAPIError
-from sqlalchemy.exc import TimeoutError as PoolTimeout
+from sqlalchemy.exc import SQLAlchemyError
 
 from contracts.catalog import Schema, list_tasks
 from contracts.cells import Cell, Mark, delete_window, read_marks, record_cells
@@ -25,6 +24,7 @@ from contracts.clock import MICROSECOND, format_moment, to_micros
 from contracts.columns import EventColumns, read_events, read_fingerprints
 from contracts.errors import CycleError
 from contracts.manifest import MANIFEST_FILE, read_manifest
+from contracts.outages import name_outage
 from contracts.releases import list_releases
 from contracts.task import Task
 from trainer.guard import enforce
@@ -87,15 +87,17 @@ class Live:
         self._former_troubles, self._troubles = self._troubles, set()
         try:
             self.look(now)
-        except (DBAPIError, PoolTimeout) as error:
-            if self._is_news("live.waiting", type(error).__name__):
-                log.warning("live.waiting", error=type(error).__name__)
+        except SQLAlchemyError as error:
+            if (outage := name_outage(error)) is None:
+                raise
+            if self._is_news("live.waiting", outage):
+                log.warning("live.waiting", reason=outage)
         self._rest_until = time.monotonic() + REST * (time.monotonic() - began)
 
     def look(self, now: datetime) -> int:
         """Score what is new for every task and let the guard judge it; returns how many cells were written.
 
-        Raises DBAPIError and sqlalchemy's TimeoutError where the store does not answer.
+        Raises SQLAlchemyError where the store does not answer.
         """
         with self._engine.connect() as connection:
             schemas = list_tasks(connection)
@@ -103,7 +105,7 @@ class Live:
         for schema in schemas:
             try:
                 num_cells += self._look_at(schema, now)
-            except (DBAPIError, PoolTimeout):
+            except SQLAlchemyError:
                 raise
             except Exception as error:  # a bug in one task's look must not end the looking
                 if self._is_news("live.failed", schema.task.name, type(error).__name__):

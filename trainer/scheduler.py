@@ -16,16 +16,15 @@ from uuid import uuid4
 import httpx
 import structlog
 from apscheduler.schedulers.background import BackgroundScheduler
-from psycopg.errors import UndefinedTable
 from sqlalchemy import Connection, Engine, select, update
-from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError, ProgrammingError
-from sqlalchemy.exc import TimeoutError as PoolTimeout
+from sqlalchemy.exc import SQLAlchemyError
 
 from contracts.catalog import Schema, list_tasks
 from contracts.clock import format_moment, from_micros, to_micros
 from contracts.cycles import break_rule, claim_cycle, end_cycle, expire_leases, list_cycles, renew_lease, request_cycle
 from contracts.database import cycles, make_engine
 from contracts.errors import Conflict, Fault, InvalidInput, LeaseLost
+from contracts.outages import NOT_MIGRATED, name_outage
 from trainer import supervision
 from trainer.due import OVERRULED, OVERTAKEN, STOPPED, due_cutoff, newest_cutoff
 from trainer.heartbeat import heartbeat, stop_beating
@@ -115,12 +114,10 @@ class Trainer:
             supervision.kill_if_over(self.child)
         try:
             self._tend(now)
-        except (OperationalError, InterfaceError, PoolTimeout, ProgrammingError) as error:
-            if isinstance(error, ProgrammingError) and not isinstance(error.orig, UndefinedTable):
+        except SQLAlchemyError as error:
+            if (outage := name_outage(error)) is None:
                 raise
-            self._note_trouble(
-                "store.not_migrated" if isinstance(error, ProgrammingError) else "store.unreachable", error
-            )
+            self._note_trouble("store.not_migrated" if outage == NOT_MIGRATED else "store.unreachable", outage)
         else:
             if self._trouble is not None:
                 log.info("store.reached")
@@ -132,7 +129,7 @@ class Trainer:
             supervision.stop(self.child, STOPPED)
             try:
                 self._conclude(self.child, now)
-            except (DBAPIError, PoolTimeout):
+            except SQLAlchemyError:
                 log.warning("cycle.not_ended", reason="its lease will run out")
         self.engine.dispose()
 
@@ -260,10 +257,10 @@ class Trainer:
         if pause > _LATE_TICKS * self.settings.tick_seconds:
             log.warning("tick.late", seconds=round(pause, 1))
 
-    def _note_trouble(self, event: str, error: Exception) -> None:
-        if self._trouble != event:
-            log.warning(event, error=type(error).__name__)
-        self._trouble = event
+    def _note_trouble(self, event: str, outage: str) -> None:
+        if self._trouble != outage:
+            log.warning(event, reason=outage)
+        self._trouble = outage
 
 
 def _drop_overtaken(connection: Connection, schema: Schema, cutoff: int, now: datetime) -> None:

@@ -21,6 +21,8 @@ from trainer.settings import TrainerSettings
 log = structlog.get_logger(__name__)
 
 GRACE_SECONDS = 10.0
+# A kernel that needs memory asks nobody.
+KILLED = "The training process was killed by SIGKILL, as where a machine or a container runs out of memory."
 
 _SWEEP_LIMIT_SECONDS = 120.0
 
@@ -106,6 +108,8 @@ def close(child: Child) -> str | None:
         return STOPPED_REASON
     if code == STORE_AWAY:
         return STORE_UNREACHABLE
+    if code == -signal.SIGKILL:
+        return KILLED
     how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
     return f"The training process {how}."
 

@@ -45,7 +45,8 @@ def test_what_is_only_not_running_is_a_warning(home: Path) -> None:
     levels = {subject: finding["level"] for subject, finding in found.items()}
     assert levels == {
         **{"home": "ok", "disk": levels["disk"], "GPU": "ok", "trainer": "warn"},
-        **{"database": "ok", "database's clock": "ok", "migrations": "ok", "keys": "ok"},
+        **{"database": "ok", "database's clock": "ok", "connections": "ok"},
+        **{"migrations": "ok", "keys": "ok"},
         **{"MLflow": "warn", "API": "warn"},
     }
 
@@ -72,6 +73,32 @@ def test_a_database_that_does_not_answer_fails_without_its_password(
     assert (code, found["database"]["level"]) == (1, "fail")
     assert "does not answer" in found["database"]["words"]
     assert "secret" not in str(found)
+
+
+def test_more_workers_than_the_database_takes_connections_for_are_a_warning(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MORROW_WORKERS", "64")
+    monkeypatch.setenv("MORROW_POOL_SIZE", "100")
+    code, found = examine()
+    assert (code, found["connections"]["level"]) == (0, "warn")
+    assert "Morrow may ask for 6410" in found["connections"]["words"]
+
+
+def test_a_database_that_takes_nobody_more_is_told_from_one_that_is_away(
+    home: Path, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    role = f"narrow_{uuid4().hex[:8]}"
+    with engine.begin() as connection:
+        connection.execute(text(f"CREATE ROLE {role} LOGIN CONNECTION LIMIT 0"))
+    url = engine.url.set(username=role).render_as_string(hide_password=False)
+    monkeypatch.setenv("MORROW_DATABASE_URL", url)
+    code, found = examine()
+    with engine.begin() as connection:
+        connection.execute(text(f"DROP ROLE {role}"))
+    assert (code, found["database"]["level"]) == (1, "fail")
+    assert "takes nobody more" in found["database"]["words"]
+    assert "max_connections" in found["database"]["remedy"]
 
 
 def test_an_mlflow_that_does_not_answer_fails(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

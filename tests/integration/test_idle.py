@@ -20,6 +20,7 @@ from trainer.gaps import find_gaps
 from trainer.idle import Idle
 from trainer.orders import FillRivals
 from trainer.scheduler import Trainer
+from trainer.supervision import KILLED
 
 RIVALS = ["baseline", "last_window", "gbdt"]
 GUARD: dict[str, Any] = {"max_age": 2, "tolerance": 5.0, "min_rows": 100, "rivals": RIVALS}
@@ -90,7 +91,7 @@ def test_what_a_killed_process_has_fitted_is_not_fitted_again(engine: Engine, ma
     with capture_logs() as lines:
         tick_until([trainer], lambda: not has_gaps(engine, schema))
     reasons = [line["reason"] for line in lines if line["event"] == "rivals.ended"]
-    assert reasons[0] == "The training process was killed by SIGKILL."
+    assert reasons[0] == KILLED
     assert len(set(candidates.glob("*/*/*"))) > len({file.parent for file in files})
     assert {file: file.stat().st_mtime_ns for file in files} == stamps
     assert [cycle.state for cycle in cycles_of(engine, schema)] == ["released"]

@@ -121,7 +121,7 @@ def test_a_child_that_dies_fails_its_cycle_with_the_signal(engine: Engine, make_
     assert trainer.child is not None
     os.kill(trainer.child.process.pid, signal.SIGKILL)
     tick_until([trainer], lambda: has_ended(engine, schema))
-    assert cycles_of(engine, schema)[0].reason == "The training process was killed by SIGKILL."
+    assert cycles_of(engine, schema)[0].reason == supervision.KILLED
 
 
 def test_sigterm_ends_run_and_cycle_and_the_process_within_seconds(

@@ -1,0 +1,65 @@
+"""What the database cannot do now is named in one sentence, whoever meets it; what is at fault itself is not hidden."""
+
+from uuid import uuid4
+
+import pytest
+from sqlalchemy import URL, Engine, NullPool, create_engine, text
+from sqlalchemy.exc import SQLAlchemyError
+
+from contracts.outages import BUSY, FULL, NOT_MIGRATED, SILENT, name_outage
+from tests.integration.serving import DEAD_DATABASE
+
+STATEMENTS = {
+    "SET TRANSACTION READ ONLY; DELETE FROM tasks": "The database takes no writes.",
+    "SET LOCAL statement_timeout = 1; SELECT pg_sleep(1)": "The database did not answer in time.",
+    "SELECT * FROM nosuch": NOT_MIGRATED,
+    "SELECT pg_terminate_backend(pg_backend_pid())": SILENT,
+    # As the server raises it: a test has no disk to fill.
+    "DO $$ BEGIN RAISE disk_full; END $$": "The database has no room left.",
+    "DO $$ BEGIN RAISE insufficient_resources; END $$": "The database has reached one of its limits.",
+    "SELECT 1 / 0": None,
+    "SELECT 'x'::int": None,
+    "SELEKT": None,
+}
+
+
+@pytest.mark.parametrize("statement", STATEMENTS)
+def test_an_outage_is_named_and_a_fault_is_not_taken_for_one(engine: Engine, statement: str) -> None:
+    with pytest.raises(SQLAlchemyError) as caught, engine.begin() as connection:
+        connection.execute(text(statement))
+    assert name_outage(caught.value) == STATEMENTS[statement]
+
+
+def test_what_cannot_be_sent_at_all_is_no_outage(engine: Engine) -> None:
+    with pytest.raises(SQLAlchemyError) as caught, engine.begin() as connection:
+        connection.execute(text("SELECT :given"), {"given": "\0"})
+    assert name_outage(caught.value) is None
+
+
+def test_a_server_that_takes_no_more_connections_is_told_from_one_that_is_away(engine: Engine) -> None:
+    role = f"narrow_{uuid4().hex[:8]}"
+    with engine.begin() as connection:
+        connection.execute(text(f"CREATE ROLE {role} LOGIN CONNECTION LIMIT 0"))
+    try:
+        assert trouble_at(engine.url.set(username=role)) == FULL
+    finally:
+        with engine.begin() as connection:
+            connection.execute(text(f"DROP ROLE {role}"))
+    assert trouble_at(DEAD_DATABASE) == SILENT
+    assert trouble_at(engine.url.set(database="nosuch")) == SILENT
+
+
+def test_a_process_whose_connections_are_all_taken_says_that_it_is_its_own(database_url: str) -> None:
+    engine = create_engine(database_url, pool_size=1, max_overflow=0, pool_timeout=0.1)
+    with engine.connect(), pytest.raises(SQLAlchemyError) as caught:
+        engine.connect()
+    engine.dispose()
+    assert name_outage(caught.value) == BUSY
+
+
+def trouble_at(url: str | URL) -> str | None:
+    """What is said where nobody can connect."""
+    engine = create_engine(url, poolclass=NullPool)
+    with pytest.raises(SQLAlchemyError) as caught:
+        engine.connect()
+    return name_outage(caught.value)

@@ -1,0 +1,25 @@
+"""Why a cycle failed, in one sentence that whoever reads the status can do something with."""
+
+import re
+
+import torch
+from sqlalchemy.exc import SQLAlchemyError
+
+from contracts.outages import name_outage
+
+NO_MEMORY = "The training process ran out of memory."
+NO_DEVICE_MEMORY = "The device ran out of memory."
+# torch raises no MemoryError where the machine has none left.
+_NO_MEMORY = re.compile(r"DefaultCPUAllocator|can't allocate memory|bad allocation|std::bad_alloc")
+
+
+def name_failure(error: Exception) -> str:
+    """Of what nobody has foreseen it names the type: its message may hold rows, paths or SQL."""
+    outage = name_outage(error) if isinstance(error, SQLAlchemyError) else None
+    if outage is not None:
+        return outage
+    if isinstance(error, torch.OutOfMemoryError):
+        return NO_DEVICE_MEMORY
+    if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and _NO_MEMORY.search(str(error))):
+        return NO_MEMORY
+    return f"An unforeseen {type(error).__name__}; see the trainer's log."
