@@ -74,7 +74,9 @@ class App(FastAPI):
             await send_answer(send, body)
 
     async def judge(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """The way of every request that `take` has not answered."""
+        """The way of every request that `take` has not answered. HEAD is GET, whose body the server leaves out."""
+        if scope["type"] == "http" and scope["method"] == "HEAD":
+            scope = {**scope, "method": "GET"}
         rest = receive if self.short_ingest is None else await self.short_ingest.take(scope, receive, send)
         if rest is not None:
             await super().__call__(scope, rest, send)

@@ -71,8 +71,7 @@ class Predict:
             response = await self._answer_batch(Request(scope, receive))
             await response(scope, receive, send)
             return
-        body = await self._answer_query(scope["query_string"])
-        await send_answer(send, body, without_body=scope["method"] == "HEAD")
+        await send_answer(send, await self._answer_query(scope["query_string"]))
 
     def read_plain(self, query: bytes) -> tuple[Forecaster, Question] | None:
         """A plain question and what answers it; None where anything is doubtful. Raises as `Follower.find`."""
@@ -129,11 +128,11 @@ class Predict:
         return await anyio.to_thread.run_sync(work, *given, limiter=self._threads)
 
 
-async def send_answer(send: Send, body: bytes, *, without_body: bool = False) -> None:
-    """Send an encoded answer, or only its headers."""
+async def send_answer(send: Send, body: bytes) -> None:
+    """Send an encoded answer."""
     headers = [_CONTENT_TYPE, (b"content-length", b"%d" % len(body))]
     await send({"type": "http.response.start", "status": 200, "headers": headers})
-    await send({"type": "http.response.body", "body": b"" if without_body else body})
+    await send({"type": "http.response.body", "body": body})
 
 
 def parse_query(query: bytes) -> list[tuple[str, str]]:

@@ -16,10 +16,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import Engine
 
+from contracts.clock import format_moment
 from tests.integration.api_process import Running
+from tests.integration.artefacts import CUTOFF
 from tests.integration.serving import an_event
 from tests.integration.sockets import CHUNKED, HEAD, read_answer, say, stored
 
+ALIVE = b"GET /livez HTTP/1.1\r\nHost: morrow\r\n\r\n"
 unhurried = settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
@@ -52,7 +55,7 @@ def requests(draw: st.DrawFn) -> Request:
         path, status = ("/nowhere", 404) if kind == "nowhere" else ("/livez", 200)
         verb = "HEAD" if kind == "head" else "GET"
         wire = f"{verb} {path} HTTP/1.1\r\nHost: morrow\r\n\r\n".encode()
-        return Request(wire, 405 if kind == "head" else status, has_body=kind != "head")
+        return Request(wire, status, has_body=kind != "head")
     one, two = (json.dumps(an_event(name)).encode() for name in names)
     head, body, status, ids = {
         "one": (HEAD, one, 200, names[:1]),
@@ -87,6 +90,46 @@ def test_requests_that_follow_each_other_unasked_and_cut_anywhere_are_each_answe
     assert answers == [request.status for request in asked]
     brought = [event_id for request in asked for event_id in request.event_ids]
     assert stored(engine) == sorted([*before, *brought])
+
+
+def test_head_finds_what_get_finds_and_has_no_body(api: Running) -> None:
+    paths = ["/livez", "/readyz", "/tasks", "/tasks/flights", "/", "/docs", "/metrics", "/events", "/nowhere"]
+    paths += ["/predict", f"/predict?task=flights&at={format_moment(CUTOFF)}&distance=1400&carrier=UA"]
+    for path in paths:
+        found = {}
+        for verb in ("GET", "HEAD"):
+            connection, stream = say(api, [f"{verb} {path} HTTP/1.1\r\nHost: morrow\r\n\r\n".encode(), ALIVE])
+            with connection, stream:
+                # The next answer is found where this one ends.
+                found[verb] = [read_answer(stream, has_body=verb == "GET"), read_answer(stream)]
+        assert found["HEAD"] == found["GET"], path
+    assert httpx.post(f"{api.url}/livez").headers["Allow"] == "GET, HEAD"
+
+
+def test_a_target_may_name_the_server_and_no_slash_hides_in_a_name(api: Running) -> None:
+    for target, status in {
+        "http://morrow/livez": 200,
+        "/tasks/fl%69ghts": 200,
+        "/tasks/flights%2Freleases": 200,
+        "/tasks/..%2fflights": 404,
+        "/tasks/a%252Fb": 404,
+        "//livez": 404,
+        "/./livez": 404,
+        "/livez%3Fx=1": 404,
+    }.items():
+        connection, stream = say(api, [f"GET {target} HTTP/1.1\r\nHost: morrow\r\n\r\n".encode()])
+        with connection, stream:
+            assert read_answer(stream) == status, target
+
+
+def test_a_client_that_asks_first_whether_it_may_send_is_told_to(api: Running, engine: Engine) -> None:
+    head = HEAD + b"Expect: 100-continue\r\nContent-Length: %d\r\n\r\n" % len(ONE)
+    connection, stream = say(api, [head])
+    with connection, stream:
+        assert read_answer(stream) == 100
+        connection.sendall(ONE)
+        assert read_answer(stream) == 200
+    assert stored(engine) == ["one"]
 
 
 def test_a_client_of_http_1_0_is_answered_and_hung_up_on(api: Running, engine: Engine) -> None:
