@@ -1,9 +1,10 @@
 """What a client can do on one connection: uvicorn's protocol, with bounds on the head of a request.
 
 uvicorn reads a head, and what may follow the last chunk of a body, for as long as it comes, into memory. Here they have
-a largest size, and a head has a longest time; bodies have theirs in `service.reading`. Whatever ends a connection, the
-requests that came whole before it are answered first, where the client still reads: none is answered by the refusal of
-another, and an answer that nobody can get any more is no error.
+a largest size, and a head has a longest time; bodies have theirs in `service.reading`. It keeps an answer for as long
+as its reader likes; here one that reads next to nothing is hung up on. Whatever else ends a connection, the requests
+that came whole before it are answered first, where the client still reads: none is answered by the refusal of another,
+and an answer that nobody can get any more is no error.
 
 What an application can take (`service.app`) is answered without a task, and sent by one call.
 """
@@ -19,12 +20,16 @@ from service.problems import HTTP_KINDS, write_problem
 
 MAX_HEAD_BYTES = 65_536
 HEAD_SECONDS = 30.0
+# Of an answer that waits for its reader, so much must go in so many seconds.
+LEAST_READ_BYTES = 32_768
+READ_SECONDS = 30.0
 
 
 class Connection(HttpToolsProtocol):
     """One connection, from its first byte to its last."""
 
     head_seconds = HEAD_SECONDS
+    read_seconds = READ_SECONDS
 
     def __init__(self, *given: Any, **more: Any) -> None:
         super().__init__(*given, **more)
@@ -32,6 +37,7 @@ class Connection(HttpToolsProtocol):
         self._num_fed = 0  # bytes of the piece that is being read, if one is
         self._num_open = 0  # bytes of the pieces since the one in which a head began, or a part of a body came
         self._limit: asyncio.TimerHandle | None = None
+        self._patience: asyncio.TimerHandle | None = None
         self._running: RequestResponseCycle | None = None
         self._is_ending = False
 
@@ -63,9 +69,18 @@ class Connection(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
         self._limit_no_more()
+        self._be_patient_no_more()
         if self._running is not None:  # uvicorn tells the newest request only, and this may be an older one
             self._running.disconnected = True
             self._running.message_event.set()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._be_patient()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._be_patient_no_more()
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
@@ -157,6 +172,22 @@ class Connection(HttpToolsProtocol):
             self._refuse(408, "The head of the request did not come to its end in time.")
         else:
             self._end()
+
+    def _be_patient(self) -> None:
+        left = self.transport.get_write_buffer_size()
+        self._patience = self.loop.call_later(self.read_seconds, self._end_slow_reader, left)
+
+    def _be_patient_no_more(self) -> None:
+        if self._patience is not None:
+            self._patience.cancel()
+            self._patience = None
+
+    def _end_slow_reader(self, former: int) -> None:
+        """Hang up at once where too little of what waits has gone; what has gone may still be read."""
+        if former - self.transport.get_write_buffer_size() < LEAST_READ_BYTES:
+            self.transport.abort()
+        else:
+            self._be_patient()
 
     def _head_size(self) -> int:
         return len(self.url) + sum(len(name) + len(value) for name, value in self.headers)

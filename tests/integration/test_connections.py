@@ -172,17 +172,19 @@ def test_a_proxy_on_the_same_machine_says_how_a_request_came(api: Running) -> No
 
 class _Hasty(Connection):
     head_seconds = 0.3
+    read_seconds = 0.3
 
 
 @asynccontextmanager
-async def hasty_server() -> AsyncIterator[int]:
-    """The port of a server that waits for heads for a moment only."""
+async def hasty_server(http: type[Connection] = _Hasty) -> AsyncIterator[int]:
+    """The port of a server that waits for heads and readers for a moment only; /many is answered by much."""
 
-    async def app(_scope: Any, _receive: Any, send: Any) -> None:
-        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"0")]})
-        await send({"type": "http.response.body"})
+    async def app(scope: Any, _receive: Any, send: Any) -> None:
+        body = bytes(MANY) if scope["path"] == "/many" else b""
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"%d" % len(body))]})
+        await send({"type": "http.response.body", "body": body})
 
-    config = uvicorn.Config(app, http=_Hasty, ws="none", lifespan="off", log_config=None)
+    config = uvicorn.Config(app, http=http, ws="none", lifespan="off", log_config=None)
     server = uvicorn.Server(config)
     with socket.create_server(("127.0.0.1", 0)) as listening:
         serving = asyncio.create_task(server.serve(sockets=[listening]))
@@ -212,3 +214,22 @@ async def test_a_client_that_connects_and_says_nothing_is_hung_up_on() -> None:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         assert await asyncio.wait_for(reader.read(), 30) == b""
         writer.close()
+
+
+@pytest.mark.anyio
+async def test_a_client_that_does_not_read_its_answer_is_hung_up_on_and_one_that_reads_gets_it_whole() -> None:
+    for is_reading in (True, False):
+        async with hasty_server(Connection if is_reading else _Hasty) as port:
+            reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=65_536)
+            writer.write(ALIVE.replace(b"/livez", b"/many") + b"\r\n")
+            await reader.readuntil(b"\r\n\r\n")
+            if not is_reading:
+                await asyncio.sleep(2)
+            got = 0
+            with suppress(ConnectionError):
+                while piece := await reader.read(MIB):
+                    got += len(piece)
+                    if got == MANY:
+                        break
+            assert (got == MANY) is is_reading
+            writer.close()
