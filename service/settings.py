@@ -23,7 +23,12 @@ class ServiceSettings(SharedSettings):
         "127.0.0.1", description="address to listen on; beyond the loopback nobody is answered until there is a key"
     )
     port: int = Field(8000, ge=0, le=65535, description="port to listen on")
-    workers: int = Field(1, ge=1, le=MOST_WORKERS, description="processes that answer side by side")
+    workers: int = Field(
+        1,
+        ge=1,
+        le=MOST_WORKERS,
+        description="processes that answer side by side; each grants an equal share of a key's rate",
+    )
     stale_seconds: float = Field(
         60.0,
         gt=0,

@@ -1,5 +1,6 @@
 """Rounds of load: in each, every server is asked the same way one after the other, so that all meet the same machine.
 
+Every other round goes backwards, so that no server is always the first, or always comes after the busiest.
 A ratio is taken within a round, and the median of the rounds counts. Beside requests per second stand requests per
 second of the server's own CPU time, which other work on the machine disturbs least.
 """
@@ -65,10 +66,12 @@ def run_rounds(
         put_load(one.requests, connections=connections, seconds=WARM_UP_SECONDS, folder=folder)
         await_rest(one.server)
     found: dict[str, list[Measured]] = {name: [] for name in asked}
+    order = list(asked.items())
     for _ in range(num_rounds):
-        for name, one in asked.items():
+        for name, one in order:
             found[name].append(measure(one, connections=connections, seconds=seconds, folder=folder))
             await_rest(one.server)
+        order.reverse()
     return found
 
 
