@@ -104,9 +104,12 @@ def trainer(
     settings = TrainerSettings()
     if check:
         raise typer.Exit(0 if is_alive(settings, datetime.now(UTC)) else 1)
-    from cli.store import open_store
-    from contracts.logs import configure_logs
-    from trainer.scheduler import run_trainer
+    from trainer.loading import loading
+
+    with loading():
+        from cli.store import open_store
+        from contracts.logs import configure_logs
+        from trainer.scheduler import run_trainer
 
     with open_store(settings) as database_url:
         configure_logs(settings)

@@ -7,14 +7,16 @@ import sys
 from datetime import UTC, datetime
 
 from trainer.heartbeat import is_alive
+from trainer.loading import loading
 from trainer.settings import TrainerSettings
 
 if __name__ == "__main__":
     settings = TrainerSettings()
     if sys.argv[1:] == ["check"]:
         sys.exit(0 if is_alive(settings, datetime.now(UTC)) else 1)
-    from contracts.logs import configure_logs
-    from trainer.scheduler import run_trainer
+    with loading():
+        from contracts.logs import configure_logs
+        from trainer.scheduler import run_trainer
 
     configure_logs(settings)
     run_trainer(settings)

@@ -5,14 +5,11 @@ scheduler. The order comes as one line on standard input, which keeps passwords 
 pipe then stays open, and its end tells the process that the scheduler is gone.
 """
 
-import gc
 import io
 import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -27,6 +24,7 @@ from contracts.database import make_engine
 from contracts.errors import CycleError, Unavailable
 from contracts.logs import configure_logs
 from contracts.outages import name_outage
+from trainer.loading import loading
 from trainer.orders import FillRivals, RunCycle, Sweep, read_order
 from trainer.settings import TrainerSettings
 
@@ -88,7 +86,7 @@ def report_to(logger_name: str) -> "Report":
 
 
 def _run(engine: Engine, cycle: Cycle, settings: TrainerSettings, mlflow_url: str) -> None:
-    with _loading():
+    with loading():
         from trainer.cycle import run_cycle
         from trainer.registry import Registry
 
@@ -104,7 +102,7 @@ def _run(engine: Engine, cycle: Cycle, settings: TrainerSettings, mlflow_url: st
 
 
 def _fill(engine: Engine, task_id: int, settings: TrainerSettings) -> None:
-    with _loading():
+    with loading():
         from trainer.device import choose_device
         from trainer.reading import read
         from trainer.rivals import fill_rivals
@@ -119,17 +117,6 @@ def _fill(engine: Engine, task_id: int, settings: TrainerSettings) -> None:
         fill_rivals(engine, reading, settings, choose_device(settings), report)
 
 
-@contextmanager
-def _loading() -> Iterator[None]:
-    """Imports without looking for garbage among what they load, which stays: a fourth of their time and more."""
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.freeze()
-        gc.enable()
-
-
 def _die_with_parent(stream: io.RawIOBase) -> None:
     """The pipe ends when the scheduler does, however it died; its lease then runs out."""
     stream.read()
@@ -138,7 +125,7 @@ def _die_with_parent(stream: io.RawIOBase) -> None:
 
 def end_orphans(engine: Engine, mlflow_url: str) -> None:
     """Close runs that MLflow shows as running although their cycle, known by its lease, has ended."""
-    with _loading():
+    with loading():
         from trainer.registry import Registry
 
     registry = Registry(mlflow_url)
