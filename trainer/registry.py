@@ -99,15 +99,16 @@ class Registry:
         tags: Mapping[str, str],
     ) -> None:
         """Write metrics (key, value, step, milliseconds since the epoch), parameters and tags, in bounded batches."""
+        measures = [Metric(key, value, at, step) for key, value, step, at in metrics]
         with answered():
-            for start in range(0, max(1, len(metrics)), 500):
-                batch = [Metric(key, value, at, step) for key, value, step, at in metrics[start : start + 500]]
-                self._client.log_batch(run_id, metrics=batch)
             self._client.log_batch(
                 run_id,
+                metrics=measures[:500],
                 params=[Param(key, value[:6000]) for key, value in params.items()],
                 tags=[RunTag(key, value[:_MAX_WORDS]) for key, value in tags.items()],
             )
+            for start in range(500, len(measures), 500):
+                self._client.log_batch(run_id, metrics=measures[start : start + 500])
 
     def log_file(self, run_id: str, file: Path) -> None:
         """Keep a small file beside the run: the picture, the manifest."""
