@@ -127,7 +127,7 @@ class Machine:
         while not self.is_healthy(service):
             assert service == STORE or self.processes[service].poll() is None, self.log(service)
             assert time.monotonic() < deadline, self.log(service)
-            time.sleep(0.5)
+            time.sleep(1)  # each check is a process of its own
 
     def address(self, service: str) -> str:
         return f"http://127.0.0.1:{self.ports[service]}"
