@@ -4,11 +4,12 @@ The service is the real process, but where a limit of time would keep the test w
 """
 
 import asyncio
+import http.client
 import json
 import re
 import socket
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import ExitStack, asynccontextmanager, suppress
 from typing import Any
 
 import httpx
@@ -153,6 +154,31 @@ def test_a_question_alone_and_questions_together_are_answered_with_the_same_byte
     counted = httpx.get(f"{api.url}/metrics").text
     assert 'morrow_requests_total{method="GET",route="/predict",status="200"} 53.0' in counted
     assert 'morrow_predict_seconds_count{method="GET"} 53.0' in counted
+
+
+def test_each_of_many_who_ask_in_one_turn_gets_its_own_answer_and_who_has_left_none(api: Running) -> None:
+    question = b"GET /predict?at=%s&distance=1400&carrier=UA HTTP/1.1\r\nHost: morrow\r\n\r\n"
+    moments = [f"20{99 if place % 3 == 1 else 26}-02-01T00:00:{place:02d}Z" for place in range(60)]
+    with ExitStack() as opened:
+        connections = []
+        for _ in moments:
+            connection, stream = say(api, [ALIVE + b"\r\n"])
+            opened.enter_context(connection)
+            assert read_answer(opened.enter_context(stream)) == 200
+            connections.append(connection)
+        api.process.suspend()  # what is sent meanwhile is all read at once
+        for place, (connection, moment) in enumerate(zip(connections, moments, strict=True)):
+            connection.sendall(question % moment.encode())
+            if place % 3 == 2:
+                connection.shutdown(socket.SHUT_RDWR)
+        api.process.resume()
+        for place, (connection, moment) in enumerate(zip(connections, moments, strict=True)):
+            if place % 3 != 2:
+                answer = http.client.HTTPResponse(connection)
+                answer.begin()
+                said = json.load(answer)
+                assert (answer.status, said.get("at")) == ((422, None) if place % 3 else (200, moment))
+    assert "Traceback" not in api.log.read_text()
 
 
 def test_a_question_that_must_be_judged_is_counted_by_its_status_too(api: Running) -> None:
