@@ -48,7 +48,7 @@ def ask(engine: Engine, schema: Schema, cutoff: int, at: datetime | None = None)
         request_cycle(connection, schema.task_id, cutoff, at or now())
 
 
-def tick_until(trainers: list[Trainer], is_done: Callable[[], bool], seconds: float = 90) -> None:
+def tick_until(trainers: list[Trainer], is_done: Callable[[], bool], seconds: float = 240) -> None:
     deadline = time.monotonic() + seconds
     while not is_done():
         assert time.monotonic() < deadline, "it took too long"
