@@ -84,11 +84,14 @@ class Registry:
             # MLflow's client takes them from here alone, so that its errors show the address without them.
             os.environ["MLFLOW_TRACKING_USERNAME"], os.environ["MLFLOW_TRACKING_PASSWORD"] = self._credentials
         self._client = MlflowClient(self.url, self.url)
+        self._experiments: dict[str, str] = {}
 
     def start_run(self, task: str, name: str, tags: Mapping[str, str]) -> str:
-        """Begin a run in the experiment named like the task; returns its id."""
+        """Begin a run in the experiment named like the task, which is not asked for again below a run; its id."""
         with answered():
-            run = self._client.create_run(self._experiment(task), run_name=name, tags=dict(tags))
+            if PARENT_TAG not in tags or task not in self._experiments:
+                self._experiments[task] = self._experiment(task)
+            run = self._client.create_run(self._experiments[task], run_name=name, tags=dict(tags))
             return str(run.info.run_id)
 
     def log(
