@@ -8,7 +8,7 @@ import anyio
 
 from service.copies import list_copies
 from service.follower import Follower
-from service.registries import Registry
+from service.following import Registry
 from service.settings import ServiceSettings
 
 PATIENCE_SECONDS = 5.0

@@ -30,6 +30,7 @@ from service.copies import (
     succeed,
     write_current,
 )
+from service.following import Registry
 from service.forecaster import Forecaster
 from service.loading import load_champion, load_copy
 from service.looks import find_overlay, look_at_store
@@ -37,7 +38,6 @@ from service.metrics import Metrics
 from service.moves import note_move
 from service.names import only_task
 from service.refusals import LONGEST_WAIT, Refusals
-from service.registries import Registry
 from service.registry import Champion, find_champion, make_client
 from service.settings import ServiceSettings
 from service.standing import Standing

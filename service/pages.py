@@ -21,12 +21,12 @@ from contracts.task import Task
 from service.cycles import describe_cycle
 from service.dashboard import Board, Overview, count_requests, read_board, read_intake, read_overviews
 from service.follower import Follower
+from service.following import Registry
 from service.forecaster import Forecaster
 from service.heat import tabulate
 from service.metrics import Metrics
 from service.problems import HTTP_KINDS, KINDS
 from service.queries import TaskInPath, takes_only
-from service.registries import Registry
 from service.releases import describe_release
 from service.sentences import tell_state
 from service.settings import ServiceSettings

@@ -11,8 +11,8 @@ from typing import Literal
 from contracts.clock import format_moment, to_micros
 from contracts.task import Task
 from service.cycles import next_cycle
+from service.following import Registry
 from service.forecaster import Forecaster
-from service.registries import Registry
 from service.standing import ENDINGS, Standing, state_of, why_stale
 from service.status import batch_size_of, warn, warn_of_fit, warn_of_version
 from service.templates import shorten_moment

@@ -7,7 +7,7 @@ from typing import Any
 from contracts.clock import to_micros
 from contracts.cycles import Cycle
 from contracts.task import Task
-from service.registries import Registry
+from service.following import Registry
 from service.sentences import tell_state
 from service.standing import Recent, Standing
 
