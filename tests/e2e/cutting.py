@@ -11,12 +11,12 @@ import psutil
 class Cut:
     """Forwards connections to another port, but for processes that are cut off: theirs are closed at once.
 
-    Who asks is told by the port that the connection comes from, which only its process holds.
+    Who asks is told by the two ports of the connection, whose one end only its process holds.
     """
 
     def __init__(self, listener: socket.socket, target: tuple[str, int]) -> None:
-        self.url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-        self._listener = listener
+        self._listener, self._listener_port = listener, int(listener.getsockname()[1])
+        self.url = f"http://127.0.0.1:{self._listener_port}"
         self._target = target
         self._pids: set[int] = set()
         self._open: dict[socket.socket, int] = {}
@@ -36,10 +36,10 @@ class Cut:
                 threading.Thread(target=self._serve, args=(connection, port), daemon=True).start()
 
     def _serve(self, connection: socket.socket, port: int) -> None:
-        pid = _holder(port)
+        pid = _holder(port, self._listener_port)
         self._open[connection] = pid
         try:
-            if pid in self._pids:
+            if pid in {0, *self._pids}:
                 return
             with socket.create_connection(self._target) as onward, suppress(OSError):
                 back = threading.Thread(target=_pump, args=(onward, connection), daemon=True)
@@ -64,9 +64,17 @@ def cuttable(url: str) -> Iterator[Cut]:
         thread.join(10)
 
 
-def _holder(port: int) -> int:
-    """The process whose connection comes from this port; 0 where it is gone already."""
-    found = [one.pid for one in psutil.net_connections("tcp") if one.laddr and one.laddr.port == port and one.raddr]
+def _holder(port: int, listener_port: int) -> int:
+    """The process whose connection goes from one port to the other; 0 where it is gone already.
+
+    A port alone may be that of several connections, to different ports.
+    """
+    ends = (port, listener_port)
+    found = [
+        one.pid
+        for one in psutil.net_connections("tcp")
+        if one.laddr and one.raddr and (one.laddr.port, one.raddr.port) == ends
+    ]
     return next((pid for pid in found if pid), 0)
 
 

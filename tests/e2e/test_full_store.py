@@ -122,6 +122,7 @@ def test_a_store_without_room_is_503_and_nothing_acknowledged_is_lost(tmp_path: 
         migrate(server.url)
         engine = make_engine(server.url)
         define_flights(engine)
+        engine.dispose()
         limits = {"MORROW_DATABASE_SECONDS": "3", "MORROW_POLL_SECONDS": "0.5"}
         with running(server.url, tmp_path / "home", **limits) as api, ThreadPoolExecutor(NUM_PRODUCERS) as pool:
             producers = [Producer(f"p{k}", api.url) for k in range(NUM_PRODUCERS)]
@@ -134,7 +135,6 @@ def test_a_store_without_room_is_503_and_nothing_acknowledged_is_lost(tmp_path: 
                 wait_for("a full store", lambda: all(one.heard[503] >= 5 for one in producers), api.log)
                 answers = [httpx.get(f"{api.url}/predict", params=ASKED, timeout=60) for _ in range(20)]
                 assert {answer.status_code for answer in answers} == {200}
-                assert httpx.get(f"{api.url}/readyz", timeout=60).json()["database"] == "unavailable"
             finally:
                 stopping.set()
             for work in at_work:
