@@ -174,10 +174,7 @@ def _ask_mlflow(server: Server, bodies: Sequence[str], num_rows: int = 1) -> Ask
 def _rounds(
     place: Place, plan: Plan, report: Report, title: str, *, asked: dict[str, Asked], connections: int
 ) -> Rounds:
-    """Run the rounds and print what each server did. Raises LoadFailed where any answer was an error.
-
-    Beside the median stands the least of the rounds: what the server takes where nothing else disturbs it.
-    """
+    """Run the rounds and print medians and the least disturbed CPU time. Raises LoadFailed where an answer was an error."""
     found = run_rounds(
         asked, num_rounds=plan.num_rounds, connections=connections, seconds=plan.seconds, folder=place.folder
     )

@@ -135,6 +135,7 @@ def test_a_store_without_room_is_503_and_nothing_acknowledged_is_lost(tmp_path: 
                 wait_for("a full store", lambda: all(one.heard[503] >= 5 for one in producers), api.log)
                 answers = [httpx.get(f"{api.url}/predict", params=ASKED, timeout=60) for _ in range(20)]
                 assert {answer.status_code for answer in answers} == {200}
+                assert httpx.get(f"{api.url}/readyz", timeout=60).status_code == 200
             finally:
                 stopping.set()
             for work in at_work:

@@ -25,7 +25,7 @@ from trainer.objectives import (
     time_perturb,
 )
 
-RECIPE = Training(width=3, num_layers=2, embedding=2, time_width=3, time_linear=1, trelu_width=2, calendar=("week",))
+RECIPE = Training(width=5, num_layers=2, embedding=2, time_width=4, time_linear=1, trelu_width=3, calendar=("week",))
 SHIFT = torch.tensor([0.13, -0.07], dtype=torch.float64)
 
 # Losses (E,) of a cohort on rows for a weight λ, δ fixed.
