@@ -174,7 +174,7 @@ def _ask_mlflow(server: Server, bodies: Sequence[str], num_rows: int = 1) -> Ask
 def _rounds(
     place: Place, plan: Plan, report: Report, title: str, *, asked: dict[str, Asked], connections: int
 ) -> Rounds:
-    """Run the rounds and print medians and the least disturbed CPU time. Raises LoadFailed where an answer was an error."""
+    """Run the rounds, print medians and the least disturbed CPU time. Raises LoadFailed where an answer is an error."""
     found = run_rounds(
         asked, num_rounds=plan.num_rounds, connections=connections, seconds=plan.seconds, folder=place.folder
     )
