@@ -59,9 +59,11 @@ class ShortPredict:
 
     def _end(self, then: Then, started: float, answer: Answer | Exception) -> None:
         if isinstance(answer, Answer):
-            then(self._predict.encode(answer))
+            body = self._predict.encode(answer)
+            # Counted before it is told, so that no client has an answer which a worker that is killed never counted.
             self._answered.inc()
             self._seconds.observe(time.perf_counter() - started)
+            then(body)
             return
         if not isinstance(answer, MorrowError):
             log.warning("short_predict.failed", exc_info=answer)

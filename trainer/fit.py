@@ -22,6 +22,7 @@ from torch import Tensor
 from contracts.clock import Clock
 from contracts.errors import CycleError
 from contracts.task import Training
+from trainer.adamw import AdamW
 from trainer.dataset import Encoded
 from trainer.early_stopping import EarlyStopping
 from trainer.methods import METHODS, Phase, Plan
@@ -184,7 +185,7 @@ def _run(
     own_steps = [num_steps(member.rows, phase, training) for member in members]
     schedule = plan_steps(own_steps, phase.epochs, training.averaged, like)
     losses_of = objective(network, loss, phase, training, clock)
-    optimiser = torch.optim.AdamW(parameters, lr=phase.rate, weight_decay=training.weight_decay, fused=True)
+    optimiser = AdamW(parameters, rate=phase.rate, weight_decay=training.weight_decay)
     kept = [parameter.detach().clone() for parameter in parameters]
     watched = [following_range(member.rows, phase.rows) if phase.watches_next else (0, 0) for member in members]
     stopping = EarlyStopping(network, loss, stock, watched, kept) if any(end for _, end in watched) else None
@@ -194,10 +195,8 @@ def _run(
     draws = _draws(members, phase, number, length=max(own_steps), batch_size=batch_size, like=like)
     for step, (rows, draw) in enumerate(draws):
         losses, delta = losses_of(stock.batch(rows), draw)
-        optimiser.zero_grad()
         # A member past its end learns nothing more, so that it cannot diverge on rows beyond its budget.
-        torch.autograd.backward((losses * schedule.is_active[step]).sum())
-        optimiser.step()
+        optimiser.descend((losses * schedule.is_active[step]).sum())
         _keep(kept, parameters, schedule.newest[step])
         if stopping is not None and schedule.is_ending[step].any():
             stopping.offer(kept, torch.from_numpy(schedule.is_ending[step]).to(like.device))

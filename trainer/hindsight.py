@@ -15,7 +15,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import fmean
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -27,7 +27,9 @@ from contracts.task import Task
 from trainer.calibrate import share_covered
 from trainer.judge import first_failure
 from trainer.methods.gbdt import GBDT
-from trainer.replay import Replay, Replayed
+
+if TYPE_CHECKING:
+    from trainer.replay import Replay, Replayed
 
 NOMINAL = 0.90
 # How the methods are called in the document.
@@ -54,7 +56,7 @@ class Outcome:
         return self.low <= self.realised <= self.high
 
 
-def find_outcomes(replay: Replay) -> list[Outcome]:
+def find_outcomes(replay: "Replay") -> list[Outcome]:
     """Every origin that had a band at an age, where the window of that age has been labelled since."""
     task = replay.task
     outcomes: list[Outcome] = []
@@ -93,7 +95,7 @@ def realised_coverage(outcomes: Sequence[Outcome]) -> float | None:
     return fmean([share for share, _ in known], [rows for _, rows in known]) if known else None
 
 
-def errors_by_horizon(replay: Replay, outcomes: Sequence[Outcome]) -> tuple[float | None, float | None]:
+def errors_by_horizon(replay: "Replay", outcomes: Sequence[Outcome]) -> tuple[float | None, float | None]:
     """Mean error inside and beyond the horizon, over origins that have a horizon which is shorter than `max_age`."""
     chosen = _with_a_shorter_horizon(replay)
     inside, beyond = (
@@ -103,11 +105,11 @@ def errors_by_horizon(replay: Replay, outcomes: Sequence[Outcome]) -> tuple[floa
     return (fmean(inside), fmean(beyond)) if inside and beyond else (None, None)
 
 
-def _with_a_shorter_horizon(replay: Replay) -> set[int]:
+def _with_a_shorter_horizon(replay: "Replay") -> set[int]:
     return {cutoff.origin for cutoff in replay.cutoffs if 0 < cutoff.horizon < replay.task.guard.max_age}
 
 
-def paired_difference(replay: Replay, outcomes: Sequence[Outcome]) -> float | None:
+def paired_difference(replay: "Replay", outcomes: Sequence[Outcome]) -> float | None:
     """How much larger errors beyond a horizon are than those inside one on the same windows; None without such windows.
 
     A hard week counts on both sides of it, and so is not taken for ageing. Origins are those of `errors_by_horizon`.
@@ -122,7 +124,7 @@ def paired_difference(replay: Replay, outcomes: Sequence[Outcome]) -> float | No
     return fmean(differences) if differences else None
 
 
-def served_outcomes(replay: Replay) -> list[Outcome]:
+def served_outcomes(replay: "Replay") -> list[Outcome]:
     """Of each window that a version answered in, what that version expected of it and what came."""
     found = {(outcome.origin, outcome.window): outcome for outcome in find_outcomes(replay)}
     places = [(cutoff.served[1], cutoff.origin) for cutoff in replay.cutoffs if cutoff.served]
@@ -164,7 +166,7 @@ def released_outcomes(task: Task, released: Iterable[Release], cells: Iterable[C
     return [youngest[window] for window in sorted(youngest)]
 
 
-def errors_on_window(replay: Replay, cutoff: Replayed) -> dict[str, float | None]:
+def errors_on_window(replay: "Replay", cutoff: "Replayed") -> dict[str, float | None]:
     """Method -> error on the window that begins at the cutoff, ours of the version that answered there.
 
     Others are fits of the same origin as that version; of the cutoff where none answered, and ours is then None.
@@ -180,13 +182,13 @@ def errors_on_window(replay: Replay, cutoff: Replayed) -> dict[str, float | None
     return errors
 
 
-def closings(replay: Replay) -> list[Release]:
+def closings(replay: "Replay") -> list[Release]:
     """Rows that closed a horizon at the origins that are told of or after them, oldest first."""
     first = from_micros(replay.cutoffs[0].origin)
     return [row for row in reversed(replay.releases) if row.action == "close" and row.at >= first]
 
 
-def as_document(replay: Replay) -> dict[str, Any]:
+def as_document(replay: "Replay") -> dict[str, Any]:
     """The replay as JSON, moments in RFC 3339."""
     outcomes = find_outcomes(replay)
     inside, beyond = errors_by_horizon(replay, outcomes)
@@ -213,13 +215,13 @@ def as_document(replay: Replay) -> dict[str, Any]:
     }
 
 
-def reason_of(cutoff: Replayed) -> str:
+def reason_of(cutoff: "Replayed") -> str:
     """`released`, or why not."""
     failure = first_failure(cutoff.decisions)
     return "released" if failure is None else failure.reason or failure.rule
 
 
-def _window(replay: Replay, cutoff: Replayed) -> dict[str, Any]:
+def _window(replay: "Replay", cutoff: "Replayed") -> dict[str, Any]:
     return {
         "origin": format_moment(cutoff.origin),
         "version": cutoff.served[0] if cutoff.served else None,
