@@ -26,8 +26,7 @@ def add(
     as_json: AsJson = False,
 ) -> None:
     """Make a key and print it once."""
-    from cli.store import open_store
-    from contracts.database import make_engine
+    from cli.store import open_store, transaction
     from contracts.errors import Fault, InvalidInput
     from contracts.keys import SCOPES, add_key, list_keys
     from contracts.settings import SharedSettings
@@ -35,7 +34,7 @@ def add(
     if unknown := [one for one in scope if one not in SCOPES]:
         raise InvalidInput([Fault("--scope", f"there is no {one!r}, only {', '.join(SCOPES)}") for one in unknown])
     scopes = [one for one in SCOPES if one in scope]
-    with open_store(SharedSettings()) as database_url, make_engine(database_url).begin() as connection:
+    with open_store(SharedSettings()) as database_url, transaction(database_url) as connection:
         if unless_any and list_keys(connection):
             typer.echo("There are keys already: none was made.", err=True)
             if as_json:
@@ -64,12 +63,11 @@ def show(
     from rich.console import Console
     from rich.table import Table
 
-    from cli.store import open_known_store
-    from contracts.database import make_engine
+    from cli.store import open_known_store, transaction
     from contracts.keys import list_keys
     from contracts.settings import SharedSettings
 
-    with open_known_store(SharedSettings(), _say) as database_url, make_engine(database_url).connect() as connection:
+    with open_known_store(SharedSettings(), _say) as database_url, transaction(database_url) as connection:
         keys = list_keys(connection, with_revoked=revoked)
     if as_json:
         print_json({"keys": [_document(key) for key in keys]})
@@ -78,18 +76,17 @@ def show(
     for key in keys:
         row = [key.name, ", ".join(key.scopes), "any" if key.rate is None else f"{key.rate:g}", _date(key.created_at)]
         table.add_row(*row, *([_date(key.revoked_at)] if revoked else []))
-    Console().print(table)
+    Console(markup=False).print(table)
 
 
 @app.command()
 def revoke(name: str, *, as_json: AsJson = False) -> None:
     """End a key; every process of the API obeys at its next look."""
-    from cli.store import open_known_store
-    from contracts.database import make_engine
+    from cli.store import open_known_store, transaction
     from contracts.keys import revoke_key
     from contracts.settings import SharedSettings
 
-    with open_known_store(SharedSettings(), _say) as database_url, make_engine(database_url).begin() as connection:
+    with open_known_store(SharedSettings(), _say) as database_url, transaction(database_url) as connection:
         revoke_key(connection, name, datetime.now(UTC))
     if as_json:
         print_json({"name": name, "revoked": True})

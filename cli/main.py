@@ -64,7 +64,9 @@ def up(
     try:
         with stop_signals(), EmbeddedStack(settings, port, console) as stack:
             console.print(f"API     {stack.addresses.api}\nDocs    {stack.addresses.api}/docs")
-            console.print(f"MLflow  {stack.addresses.mlflow}\nState   {settings.home}\nCtrl-C stops everything.")
+            console.print(
+                f"MLflow  {stack.addresses.mlflow}\nState   {settings.home}\nCtrl-C stops everything.", markup=False
+            )
             stack.wait()
     except KeyboardInterrupt:
         console.print("Stopped.")

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 
-from sqlalchemy import make_url
+from sqlalchemy import Connection, make_url
 from sqlalchemy.exc import OperationalError
 
 from cli.cluster import has_cluster
@@ -65,6 +65,17 @@ def migrated_store(settings: SharedSettings, say: Callable[[str], object] | None
         if say is not None:
             say(done)
         yield url
+
+
+@contextmanager
+def transaction(database_url: str) -> Iterator[Connection]:
+    """A connection of a command's own, which commits where the block ends well, and is closed."""
+    engine = make_engine(database_url)
+    try:
+        with engine.begin() as connection:
+            yield connection
+    finally:
+        engine.dispose()
 
 
 def await_schema(database_url: str, limit_seconds: float) -> None:

@@ -87,7 +87,7 @@ def draw(console: Console, drawn: Grid) -> None:
         table.add_row(*row)
     # As wide as it needs: a terminal may scroll, and a log has no width.
     width = max(console.width, _NAMES_WIDTH + _COLUMN_WIDTH * len(drawn.header))
-    Console(file=console.file, width=width).print(table)
+    Console(file=console.file, width=width, markup=False).print(table)
 
 
 def write_markdown(file: Path, drawn: Sequence[Grid], notes: Sequence[str]) -> None:

@@ -10,7 +10,9 @@ import anyio
 import httpx
 import pytest
 from sqlalchemy import Engine, text
+from typer.testing import CliRunner
 
+from cli.main import app
 from contracts.errors import Conflict, NotFound
 from contracts.keys import Scope, digest_key, list_keys, revoke_key
 from service.app import make_app
@@ -251,3 +253,11 @@ def test_a_name_stands_for_one_valid_key(engine: Engine) -> None:
     with engine.connect() as connection:
         assert [key.scopes for key in list_keys(connection)] == [("ingest",)]
         assert len(list_keys(connection, with_revoked=True)) == 2
+
+
+def test_a_name_is_listed_letter_by_letter(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MORROW_DATABASE_URL", database_url)
+    name = "front [end] of [/all]"
+    assert CliRunner().invoke(app, ["keys", "add", name, "--scope", "predict"]).exit_code == 0
+    listed = CliRunner().invoke(app, ["keys", "list"])
+    assert (listed.exit_code, name in listed.stdout) == (0, True)

@@ -1,5 +1,6 @@
 """The command for the paper's tables, on sets small enough for a test."""
 
+import io
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -7,13 +8,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 from benchmarks.__main__ import main
 from benchmarks.datasets import default_folder
 from benchmarks.paper.cells import Kept, filled, moved
 from benchmarks.paper.methods import METHODS
 from benchmarks.paper.recipes import PAPER
-from benchmarks.paper.report import figure, grid
+from benchmarks.paper.report import draw, figure, grid
 from benchmarks.paper.rules import constant, naive, previous_label
 from benchmarks.paper.runs import averaged, cut, losses, recent, score
 from benchmarks.paper.sets import SETS
@@ -179,6 +181,12 @@ def test_published_rows_stand_under_ours() -> None:
         ("Koodos 2024", "published", "8.80"),
         ("our goal", "published", "8.40"),
     )
+
+
+def test_a_row_is_printed_with_the_setting_that_it_changes() -> None:
+    entries, paper = select(["delta"], ["moons"], []), io.StringIO()
+    draw(Console(file=paper, width=40), grid("delta", entries, Kept(None)))
+    assert all(entry.label in paper.getvalue() for entry in entries)
 
 
 def test_rules_of_classes_by_hand() -> None:
