@@ -3,8 +3,6 @@
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
 from cli.facts import AsJson, print_json
 from cli.running import find_stack
@@ -33,6 +31,9 @@ def prune(
 
     Runs that registered versions came from stay, and so do the versions.
     """
+    from rich.console import Console
+    from rich.table import Table
+
     from trainer.registry import Registry
     from trainer.retention import plan
 
@@ -51,7 +52,7 @@ def prune(
     if as_json:
         print_json({"deleted": yes, "tasks": facts})
         return
-    console = Console()
+    console = Console(markup=False)
     console.print(table)
     if not any(fact["num_runs_to_delete"] for fact in facts):
         console.print("There is nothing to delete.")

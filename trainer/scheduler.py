@@ -221,6 +221,8 @@ class Trainer:
             )
             self._renew_at = time.monotonic() + self.settings.lease_seconds / 3
             self.child = supervision.start(self.settings, RunCycle(cycle))
+            # The process sweeps by itself before it begins: another one would find nothing.
+            self._must_sweep = self._must_sweep and not self._has_registry()
 
     def _is_wanted(self) -> bool:
         """Whether there is anything that rivals must make way for."""
@@ -239,7 +241,7 @@ class Trainer:
         return True
 
     def _sweep(self) -> None:
-        """Start a sweep where one may be. A cycle that is due comes first: it sweeps by itself."""
+        """Start a sweep where one may be. A cycle that is due comes first."""
         if self._may_sweep():
             self._sweep_at = time.monotonic() + _SWEEP_PAUSE_SECONDS
             self.child = supervision.start(self.settings, Sweep())

@@ -87,15 +87,18 @@ def test_a_child_that_hangs_on_a_lost_lease_is_ended_for_that_reason(engine: Eng
     assert cycles_of(engine, schema)[0].reason == LEASE_RAN_OUT
 
 
-def test_a_cycle_that_is_due_waits_for_no_sweep(engine: Engine, make_trainer: MakeTrainer) -> None:
+@pytest.mark.parametrize("has_registry", [True, False])
+def test_a_cycle_that_is_due_waits_for_no_sweep_and_takes_its_place(
+    engine: Engine, make_trainer: MakeTrainer, has_registry: bool
+) -> None:
     schema = define(engine, drifting_task(), 10)
     ask(engine, schema, cutoff_after(10))
-    trainer = make_trainer()
+    trainer = make_trainer() if has_registry else make_trainer(mlflow_url="http://127.0.0.1:9")
     trainer._must_sweep = True
     trainer.tick(now())
     assert trainer.child is not None
     assert isinstance(trainer.child.job, RunCycle)
-    assert trainer._must_sweep
+    assert trainer._must_sweep is not has_registry
 
 
 def test_a_sweep_that_hangs_is_ended_for_its_own_limit(engine: Engine, make_trainer: MakeTrainer) -> None:
