@@ -29,6 +29,7 @@ from benchmarks.figures import Figure, hardware, smaller_is_better, write_figure
 from benchmarks.nested import nested_step
 from contracts.clock import Clock
 from contracts.task import Training
+from trainer.adamw import AdamW
 from trainer.methods import Phase
 from trainer.network import CohortNetwork, architecture
 from trainer.objectives import Batch, cross_entropy
@@ -39,6 +40,7 @@ CLOCK = Clock(window=1, offset=0, span=20)
 NUM_NUMBERS, NUM_CLASSES = 8, (2, 10, 100)
 LARGE, MIDDLE = 1024, 256
 SMALL = 16, 32
+RATE = 1e-3
 MAXIMUM = RECIPE.delta_max * CLOCK.window / CLOCK.span  # δ_max in model time
 
 Kind = Literal["gi", "erm"]
@@ -145,9 +147,9 @@ def step(
     """One step of training as a fit takes it, ready to be taken again and again."""
     network = cohort(num_classes, num_members, device)
     batch = minibatch(num_classes, num_rows, num_members, device)
-    optimiser = torch.optim.AdamW(network.parameters(), fused=True)
+    optimiser = AdamW(list(network.parameters()), rate=RATE, weight_decay=RECIPE.weight_decay)
     generator = torch.Generator(device).manual_seed(1)
-    phase = Phase("measured", rows="all", budget="all", epochs=1, rate=1e-3, objective=kind)
+    phase = Phase("measured", rows="all", budget="all", epochs=1, rate=RATE, objective=kind)
     losses_of = tensor_objective(network, cross_entropy, phase, RECIPE, CLOCK)
     delta = torch.zeros(num_members, device=device)
     columns = (batch.dense, batch.codes, batch.u, batch.targets)
@@ -160,9 +162,7 @@ def step(
         nonlocal delta
         draw = 2 * torch.rand(num_members, generator=generator, device=device) - 1
         losses, delta = losses_of(*columns, draw, delta)
-        optimiser.zero_grad()
-        torch.autograd.backward(losses.sum())
-        optimiser.step()
+        optimiser.descend(losses.sum())
 
     return take
 
