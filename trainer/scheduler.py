@@ -16,7 +16,7 @@ from uuid import uuid4
 import httpx
 import structlog
 from apscheduler.schedulers.background import BackgroundScheduler
-from sqlalchemy import Connection, Engine, select, update
+from sqlalchemy import ColumnElement, Connection, Engine, select, update
 from sqlalchemy.exc import SQLAlchemyError
 
 from contracts.catalog import Schema, list_tasks
@@ -226,14 +226,14 @@ class Trainer:
 
     def _is_wanted(self) -> bool:
         """Whether there is anything that rivals must make way for."""
-        with self.engine.connect() as connection:
-            requested = connection.execute(select(cycles.c.id).where(cycles.c.state == "requested").limit(1))
-            is_requested = requested.one_or_none() is not None
-        return is_requested or self._may_sweep()
+        return self._has_cycle(cycles.c.state == "requested") or self._may_sweep()
 
     def _may_sweep(self) -> bool:
         """Whether a sweep of orphaned runs is due and MLflow answers."""
         if not self._must_sweep or time.monotonic() < self._sweep_at:
+            return False
+        if not self._has_cycle(cycles.c.state.not_in(("requested", "running"))):
+            self._must_sweep = False  # no cycle has ended, so none has left anything
             return False
         if not self._has_registry():
             self._sweep_at = time.monotonic() + _SWEEP_PAUSE_SECONDS
@@ -245,6 +245,10 @@ class Trainer:
         if self._may_sweep():
             self._sweep_at = time.monotonic() + _SWEEP_PAUSE_SECONDS
             self.child = supervision.start(self.settings, Sweep())
+
+    def _has_cycle(self, condition: ColumnElement[bool]) -> bool:
+        with self.engine.connect() as connection:
+            return connection.execute(select(cycles.c.id).where(condition).limit(1)).first() is not None
 
     def _has_registry(self) -> bool:
         try:

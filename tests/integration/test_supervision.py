@@ -14,7 +14,7 @@ from mlflow import MlflowClient
 from sqlalchemy import Engine
 from structlog.testing import capture_logs
 
-from contracts.cycles import LEASE_RAN_OUT, Cycle, expire_leases
+from contracts.cycles import LEASE_RAN_OUT, Cycle, end_cycle, expire_leases
 from tests.integration.drifting import claim, cutoff_after, cycles_of, define, drifting_task, now
 from tests.integration.ticking import MakeTrainer, ask, has_ended, has_step, tick_until, trainers
 from trainer import supervision
@@ -101,7 +101,19 @@ def test_a_cycle_that_is_due_waits_for_no_sweep_and_takes_its_place(
     assert trainer._must_sweep is not has_registry
 
 
+def test_there_is_nothing_to_sweep_before_a_cycle_has_ended(engine: Engine, make_trainer: MakeTrainer) -> None:
+    define(engine, drifting_task(), 10)
+    trainer = make_trainer()
+    trainer._must_sweep = True
+    trainer.tick(now())
+    assert trainer.child is None
+    assert not trainer._must_sweep
+
+
 def test_a_sweep_that_hangs_is_ended_for_its_own_limit(engine: Engine, make_trainer: MakeTrainer) -> None:
+    cycle = claim(engine, define(engine, drifting_task(), 10), cutoff_after(10))
+    with engine.begin() as connection:
+        end_cycle(connection, cycle, "failed", "It left a run open.", now())
     trainer = make_trainer()
     trainer._must_sweep = True
     trainer.tick(now())
