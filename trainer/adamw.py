@@ -16,16 +16,16 @@ _MEAN_DECAY, _SQUARE_DECAY, _EPSILON = 0.9, 0.999, 1e-8
 class AdamW:
     """What `torch.optim.AdamW(…, fused=True)` does to these parameters, bit by bit; source: Loshchilov, Hutter (2019).
 
-    A parameter that a loss does not depend on keeps its value.
+    A parameter that a loss does not depend on keeps its value, and so does one that asks for no gradient.
     """
 
     def __init__(self, parameters: Sequence[Tensor], *, rate: float, weight_decay: float) -> None:
-        self._parameters = parameters
+        self._parameters = [parameter for parameter in parameters if parameter.requires_grad]
         self._rate = rate
         self._weight_decay = weight_decay
-        self._means = [torch.zeros_like(parameter) for parameter in parameters]
-        self._squares = [torch.zeros_like(parameter) for parameter in parameters]
-        self._steps = [torch.zeros((), device=parameter.device) for parameter in parameters]
+        self._means = [torch.zeros_like(parameter) for parameter in self._parameters]
+        self._squares = [torch.zeros_like(parameter) for parameter in self._parameters]
+        self._steps = [torch.zeros((), device=parameter.device) for parameter in self._parameters]
 
     def descend(self, loss: Tensor) -> None:
         """One step down the gradients of a loss, a scalar."""

@@ -1,12 +1,19 @@
 """The norms of Rot-MNIST's second network: batch norms of each member's own, whose statistics time does not move."""
 
+import math
+
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 
 from benchmarks.paper.norms import Norm, NormedConvNetwork
-from tests.unit.test_paper_networks import bent, inputs, shape
+from contracts.clock import Clock
+from tests.unit.test_paper_networks import RECIPE, SIDE, bent, inputs, shape
+from trainer.dataset import Encoded
+from trainer.fit import Member, train
 from trainer.layers import Dual
+from trainer.methods import METHODS
 
 # torch.func.jvp itself calls what torch deprecates.
 pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")
@@ -94,6 +101,23 @@ def test_each_member_computes_what_it_would_alone() -> None:
             torch.testing.assert_close(part, whole[one], rtol=0, atol=1e-12)
             selected = made.select([member])(dense[one], codes[one], u[one])
             torch.testing.assert_close(selected, whole[one], rtol=0, atol=1e-12)
+
+
+def test_a_fit_trains_scales_and_shifts_and_statistics_follow_its_minibatches() -> None:
+    num_rows = 20
+    n = np.arange(num_rows)
+    pixels = np.random.default_rng(0).normal(3, 2, (num_rows, SIDE**2)).astype(np.float32)
+    rows = Encoded(pixels, np.zeros((num_rows, 0), np.int64), (n / 20 - 1).astype(np.float32), n % 3, n - n % 5)
+    training = RECIPE.model_copy(update={"batch_size": 8, "pretrain_epochs": 1, "finetune_epochs": 1})
+    members, made = [Member(rows, (), 3, seed) for seed in SEEDS], normed()
+    before = {name: parameter.detach().clone() for name, parameter in made.named_parameters()}
+    clock = Clock(window=5, offset=0, span=20)
+    assert all(
+        math.isfinite(report.mean_loss)
+        for report in train(made, members, METHODS[training.method](training), training, clock)
+    )
+    moved = {name for name, parameter in made.named_parameters() if not torch.equal(parameter, before[name])}
+    assert moved == set(before)
 
 
 def test_what_a_norm_remembers_is_kept_with_the_parameters_and_learned_by_nobody() -> None:
