@@ -24,7 +24,6 @@ from cli.replay import head_method, held_cutoffs, save_pictures, summary, window
 from contracts.clock import format_moment
 from trainer.device import choose_device
 from trainer.hindsight import (
-    Outcome,
     as_document,
     errors_by_horizon,
     errors_on_window,
@@ -33,6 +32,7 @@ from trainer.hindsight import (
     paired_difference,
     realised_coverage,
 )
+from trainer.outcomes import Outcome
 from trainer.reading import Reading
 from trainer.replay import RIVALS, Replay, replay
 from trainer.settings import TrainerSettings, count_threads

@@ -21,7 +21,6 @@ from trainer.backtest import Report
 from trainer.charts import save_expected_and_realised, save_matrix
 from trainer.device import choose_device
 from trainer.hindsight import (
-    Outcome,
     as_document,
     closings,
     errors_by_horizon,
@@ -33,6 +32,7 @@ from trainer.hindsight import (
     served_outcomes,
 )
 from trainer.judge import first_failure
+from trainer.outcomes import Outcome
 from trainer.reading import read
 from trainer.replay import RIVALS, Replay, Replayed, replay
 from trainer.settings import TrainerSettings

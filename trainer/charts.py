@@ -13,7 +13,7 @@ from contracts.clock import format_moment
 from contracts.matrix import AgeVerdict, Verdict
 from contracts.task import Task
 from trainer.canvas import CLOSED, HORIZON, OURS, YARDSTICK, new_figure, save_figure
-from trainer.hindsight import Outcome
+from trainer.outcomes import Outcome
 
 
 def save_error_by_age(task: Task, cutoff: int, verdict: Verdict, file: Path) -> None:

@@ -12,51 +12,28 @@ All figures are of windows whose labels were due at the end of the replay, score
 """
 
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from statistics import fmean
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from contracts.calibration import find_quantile
-from contracts.cells import NAIVE, Cell, error_of
-from contracts.clock import format_moment, from_micros, parse_moment
+from contracts.cells import NAIVE, error_of
+from contracts.clock import format_moment, from_micros
 from contracts.releases import Release
-from contracts.task import Task
 from trainer.calibrate import share_covered
 from trainer.judge import first_failure
 from trainer.methods.gbdt import GBDT
-
-if TYPE_CHECKING:
-    from trainer.replay import Replay, Replayed
+from trainer.outcomes import Outcome
+from trainer.replay import Replay, Replayed
 
 NOMINAL = 0.90
 # How the methods are called in the document.
 NAMES = {"gi": "gi", "baseline": "erm", "last_window": "last_window", NAIVE: NAIVE, GBDT: GBDT}
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """What an origin expected of a window at an age, and what came. `covered` is None where no quantile was kept."""
-
-    origin: int
-    age: int
-    window: int
-    is_inside_horizon: bool
-    expected: float
-    low: float
-    high: float
-    realised: float
-    num_rows: int
-    covered: float | None
-
-    @property
-    def is_inside_band(self) -> bool:
-        return self.low <= self.realised <= self.high
-
-
-def find_outcomes(replay: "Replay") -> list[Outcome]:
+def find_outcomes(replay: Replay) -> list[Outcome]:
     """Every origin that had a band at an age, where the window of that age has been labelled since."""
     task = replay.task
     outcomes: list[Outcome] = []
@@ -95,7 +72,7 @@ def realised_coverage(outcomes: Sequence[Outcome]) -> float | None:
     return fmean([share for share, _ in known], [rows for _, rows in known]) if known else None
 
 
-def errors_by_horizon(replay: "Replay", outcomes: Sequence[Outcome]) -> tuple[float | None, float | None]:
+def errors_by_horizon(replay: Replay, outcomes: Sequence[Outcome]) -> tuple[float | None, float | None]:
     """Mean error inside and beyond the horizon, over origins that have a horizon which is shorter than `max_age`."""
     chosen = _with_a_shorter_horizon(replay)
     inside, beyond = (
@@ -105,11 +82,11 @@ def errors_by_horizon(replay: "Replay", outcomes: Sequence[Outcome]) -> tuple[fl
     return (fmean(inside), fmean(beyond)) if inside and beyond else (None, None)
 
 
-def _with_a_shorter_horizon(replay: "Replay") -> set[int]:
+def _with_a_shorter_horizon(replay: Replay) -> set[int]:
     return {cutoff.origin for cutoff in replay.cutoffs if 0 < cutoff.horizon < replay.task.guard.max_age}
 
 
-def paired_difference(replay: "Replay", outcomes: Sequence[Outcome]) -> float | None:
+def paired_difference(replay: Replay, outcomes: Sequence[Outcome]) -> float | None:
     """How much larger errors beyond a horizon are than those inside one on the same windows; None without such windows.
 
     A hard week counts on both sides of it, and so is not taken for ageing. Origins are those of `errors_by_horizon`.
@@ -124,49 +101,14 @@ def paired_difference(replay: "Replay", outcomes: Sequence[Outcome]) -> float | 
     return fmean(differences) if differences else None
 
 
-def served_outcomes(replay: "Replay") -> list[Outcome]:
+def served_outcomes(replay: Replay) -> list[Outcome]:
     """Of each window that a version answered in, what that version expected of it and what came."""
     found = {(outcome.origin, outcome.window): outcome for outcome in find_outcomes(replay)}
     places = [(cutoff.served[1], cutoff.origin) for cutoff in replay.cutoffs if cutoff.served]
     return [found[place] for place in places if place in found]
 
 
-def released_outcomes(task: Task, released: Iterable[Release], cells: Iterable[Cell]) -> list[Outcome]:
-    """The same of versions that have been released, by their rows: each window by the youngest that was valid in it.
-
-    Only of the task's recipe, of which these cells are, and of windows whose labels have all come.
-    """
-    realised = {
-        (cell.origin, cell.window): cell for cell in cells if cell.method == task.training.method and cell.is_complete
-    }
-    youngest: dict[int, Outcome] = {}
-    for row in released:
-        verdict = row.verdict or {}
-        if verdict.get("recipe") != task.recipe:
-            continue
-        origin = parse_moment(verdict["cutoff"])
-        for promise in verdict["ages"][: verdict["horizon"]]:
-            window = origin + promise["age"] * task.clock.window
-            cell = realised.get((origin, window))
-            if cell is None or None in (promise["mean"], promise["low"], promise["high"]):
-                continue
-            if window not in youngest or youngest[window].origin <= origin:
-                youngest[window] = Outcome(
-                    origin=origin,
-                    age=promise["age"],
-                    window=window,
-                    is_inside_horizon=True,
-                    expected=promise["mean"],
-                    low=promise["low"],
-                    high=promise["high"],
-                    realised=error_of(cell, task.error_name),
-                    num_rows=cell.num_rows,
-                    covered=None,
-                )
-    return [youngest[window] for window in sorted(youngest)]
-
-
-def errors_on_window(replay: "Replay", cutoff: "Replayed") -> dict[str, float | None]:
+def errors_on_window(replay: Replay, cutoff: Replayed) -> dict[str, float | None]:
     """Method -> error on the window that begins at the cutoff, ours of the version that answered there.
 
     Others are fits of the same origin as that version; of the cutoff where none answered, and ours is then None.
@@ -182,13 +124,13 @@ def errors_on_window(replay: "Replay", cutoff: "Replayed") -> dict[str, float | 
     return errors
 
 
-def closings(replay: "Replay") -> list[Release]:
+def closings(replay: Replay) -> list[Release]:
     """Rows that closed a horizon at the origins that are told of or after them, oldest first."""
     first = from_micros(replay.cutoffs[0].origin)
     return [row for row in reversed(replay.releases) if row.action == "close" and row.at >= first]
 
 
-def as_document(replay: "Replay") -> dict[str, Any]:
+def as_document(replay: Replay) -> dict[str, Any]:
     """The replay as JSON, moments in RFC 3339."""
     outcomes = find_outcomes(replay)
     inside, beyond = errors_by_horizon(replay, outcomes)
@@ -215,13 +157,13 @@ def as_document(replay: "Replay") -> dict[str, Any]:
     }
 
 
-def reason_of(cutoff: "Replayed") -> str:
+def reason_of(cutoff: Replayed) -> str:
     """`released`, or why not."""
     failure = first_failure(cutoff.decisions)
     return "released" if failure is None else failure.reason or failure.rule
 
 
-def _window(replay: "Replay", cutoff: "Replayed") -> dict[str, Any]:
+def _window(replay: Replay, cutoff: Replayed) -> dict[str, Any]:
     return {
         "origin": format_moment(cutoff.origin),
         "version": cutoff.served[0] if cutoff.served else None,

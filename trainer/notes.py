@@ -25,9 +25,9 @@ from trainer.candidates import Fit, candidate_folder
 from trainer.charts import save_error_by_age, save_expected_and_realised, save_matrix
 from trainer.device import device_name
 from trainer.fit import EpochReport
-from trainer.hindsight import released_outcomes
 from trainer.judge import age_metrics
 from trainer.lineage import Lineage
+from trainer.outcomes import released_outcomes
 from trainer.portraits import Outputs, save_confusion, save_paths, save_reliability, save_residuals
 from trainer.reading import Reading
 from trainer.registry import CUTOFF_TAG, CYCLE_TAG, LEASE_TAG, ORIGIN_TAG
