@@ -6,13 +6,14 @@ nothing of the error: they may be answered to anybody.
 
 import re
 
-from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError, SQLAlchemyError
+from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as NoPlace
 
 BUSY = "All connections of this process to the database are taken."
 SILENT = "The database does not answer."
 NOT_MIGRATED = "The database has not got the tables of this version."
 FULL = "The database takes no more connections."
+LATE = "The database did not answer in time."
 # By SQLSTATE, or the class that it begins with.
 _SENTENCES = {
     "08": SILENT,
@@ -24,8 +25,8 @@ _SENTENCES = {
     "53200": "The database has no memory left.",
     "53300": FULL,
     "53": "The database has reached one of its limits.",
-    "55P03": "The database did not answer in time.",
-    "57014": "The database did not answer in time.",
+    "55P03": LATE,
+    "57014": LATE,
     "57": SILENT,
     "58": "The database's machine has failed it.",
 }
@@ -34,8 +35,8 @@ OUTAGES = frozenset({BUSY, *_SENTENCES.values()})
 _FULL = re.compile(r"FATAL: .*(?:too many clients|connection slots|too many connections)")
 
 
-def name_outage(error: SQLAlchemyError) -> str | None:
-    """A sentence where the database cannot do it now; None where what it was asked is at fault."""
+def name_outage(error: Exception) -> str | None:
+    """A sentence where the database cannot do it now; None where what it was asked, or anything else, is at fault."""
     if isinstance(error, NoPlace):
         return BUSY
     if not isinstance(error, DBAPIError):

@@ -12,7 +12,7 @@ from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from contracts.errors import Unavailable
-from contracts.outages import name_outage
+from contracts.outages import LATE, name_outage
 
 T = TypeVar("T")
 
@@ -45,7 +45,7 @@ class Store:
         def work_in_time(connection: Connection) -> T:
             result = work(connection)
             if given_up.is_set():
-                raise Unavailable("The database did not answer in time.")
+                raise Unavailable(LATE)
             return result
 
         try:
@@ -54,7 +54,7 @@ class Store:
                     self.transact, work_in_time, limiter=self._limiter, abandon_on_cancel=True
                 )
         except TimeoutError:
-            raise Unavailable("The database did not answer in time.") from None
+            raise Unavailable(LATE) from None
         finally:
             given_up.set()
 

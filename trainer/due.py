@@ -11,11 +11,10 @@ from itertools import groupby
 
 from contracts.clock import to_micros
 from contracts.cycles import LEASE_RAN_OUT, Cycle
-from contracts.outages import OUTAGES, SILENT
+from contracts.outages import OUTAGES
 from contracts.task import Task
 
 REGISTRY_UNREACHABLE = "The registry does not answer."
-STORE_UNREACHABLE = SILENT
 STOPPED = "The trainer was stopped."
 OVERTAKEN = "a newer cutoff is due"
 OVERRULED = "Something more urgent came up."

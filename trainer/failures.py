@@ -3,7 +3,6 @@
 import re
 
 import torch
-from sqlalchemy.exc import SQLAlchemyError
 
 from contracts.outages import name_outage
 
@@ -15,8 +14,7 @@ _NO_MEMORY = re.compile(r"DefaultCPUAllocator|can't allocate memory|bad allocati
 
 def name_failure(error: Exception) -> str:
     """Of what nobody has foreseen it names the type: its message may hold rows, paths or SQL."""
-    outage = name_outage(error) if isinstance(error, SQLAlchemyError) else None
-    if outage is not None:
+    if outage := name_outage(error):
         return outage
     if isinstance(error, torch.OutOfMemoryError):
         return NO_DEVICE_MEMORY

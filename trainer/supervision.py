@@ -12,9 +12,9 @@ import structlog
 from sqlalchemy import ColumnElement
 
 from contracts.cycles import Cycle, break_rule
+from contracts.outages import SILENT
 from trainer.child import ORPHANED, STOPPED, STORE_AWAY
 from trainer.due import STOPPED as STOPPED_REASON
-from trainer.due import STORE_UNREACHABLE
 from trainer.orders import Job, RunCycle, Sweep, write_order
 from trainer.settings import TrainerSettings
 
@@ -107,7 +107,7 @@ def close(child: Child) -> str | None:
     if code in (STOPPED, ORPHANED):
         return STOPPED_REASON
     if code == STORE_AWAY:
-        return STORE_UNREACHABLE
+        return SILENT
     if code == -signal.SIGKILL:
         return KILLED
     how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"

@@ -6,12 +6,12 @@ import pytest
 from sqlalchemy import URL, Engine, NullPool, create_engine, text
 from sqlalchemy.exc import SQLAlchemyError
 
-from contracts.outages import BUSY, FULL, NOT_MIGRATED, SILENT, name_outage
+from contracts.outages import BUSY, FULL, LATE, NOT_MIGRATED, SILENT, name_outage
 from tests.integration.serving import DEAD_DATABASE
 
 STATEMENTS = {
     "SET TRANSACTION READ ONLY; DELETE FROM tasks": "The database takes no writes.",
-    "SET LOCAL statement_timeout = 1; SELECT pg_sleep(1)": "The database did not answer in time.",
+    "SET LOCAL statement_timeout = 1; SELECT pg_sleep(1)": LATE,
     "SELECT * FROM nosuch": NOT_MIGRATED,
     "SELECT pg_terminate_backend(pg_backend_pid())": SILENT,
     # As the server raises it: a test has no disk to fill.

@@ -19,10 +19,11 @@ from contracts.clock import to_micros
 from contracts.cycles import Cycle, end_cycle
 from contracts.database import make_engine
 from contracts.errors import InvalidInput
+from contracts.outages import SILENT
 from tests.integration.drifting import HOUR, START, claim, cutoff_after, cycles_of, define, drifting_task, now
 from tests.integration.ticking import MakeTrainer, ask, has_ended, settings_for, tick_until, trainers
 from trainer import supervision
-from trainer.due import REGISTRY_UNREACHABLE, STORE_UNREACHABLE
+from trainer.due import REGISTRY_UNREACHABLE
 from trainer.heartbeat import heartbeat, is_alive
 from trainer.orders import RunCycle
 from trainer.scheduler import Trainer, follow_clock, run_trainer
@@ -124,7 +125,7 @@ def test_a_cycle_whose_store_goes_away_before_it_begins_is_tried_again(tmp_path:
         1, 1, to_micros(START), 1, "running", "claim", "mine", None, None, None, None, None, now(), now(), None
     )
     child = supervision.start(settings_for(tmp_path, dead, "http://127.0.0.1:1"), RunCycle(cycle))
-    assert supervision.close(child) == STORE_UNREACHABLE
+    assert supervision.close(child) == SILENT
 
 
 def test_it_is_alive_while_its_heart_beats(tmp_path: Path) -> None:
