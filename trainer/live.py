@@ -105,9 +105,9 @@ class Live:
         for schema in schemas:
             try:
                 num_cells += self._look_at(schema, now)
-            except SQLAlchemyError:
-                raise
             except Exception as error:  # a bug in one task's look must not end the looking
+                if name_outage(error) is not None:
+                    raise
                 if self._is_news("live.failed", schema.task.name, type(error).__name__):
                     log.error("live.failed", task=schema.task.name, exc_info=error)
         return num_cells

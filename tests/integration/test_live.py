@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from sqlalchemy import Engine, delete
+from sqlalchemy import Engine, delete, text
 from structlog.testing import capture_logs
 
 from cli.stack import free_port
@@ -272,6 +272,21 @@ def test_without_postgresql_the_job_says_so_once_and_waits(tmp_path: Path) -> No
             job.tick(moment(9))
     assert [line["event"] for line in lines] == ["live.waiting"]
     nowhere.dispose()
+
+
+def test_a_task_whose_look_fails_keeps_no_other_from_being_scored(
+    engine: Engine, schema: Schema, fits: Path, tmp_path: Path
+) -> None:
+    failing = fill(engine, DELAYED, fits)  # the first by its name
+    home = copy_home(fits, tmp_path)
+    with engine.begin() as connection:
+        connection.execute(text(f"ALTER TABLE error_cells ADD CHECK (task_id <> {failing.task_id}) NOT VALID"))
+    for one in (failing, schema):
+        append(engine, one, window_of(8))
+    with capture_logs() as lines:
+        live(engine, home).tick(moment(9))
+    assert [line["task"] for line in lines if line["event"] == "live.failed"] == [failing.task.name]
+    assert ages_on(engine, schema, 8)
 
 
 def test_the_trainer_process_loads_neither_torch_nor_mlflow() -> None:
