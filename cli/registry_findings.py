@@ -14,7 +14,7 @@ from cli.findings import Finding, fail, judge_skew, ok, warn
 from contracts.addresses import split_credentials
 from contracts.errors import ArtefactRefused, Unavailable
 from contracts.manifest import read_manifest
-from service.registry import download_version, make_client, read_champion
+from service.registry import download_version, find_champion_version, make_client
 
 
 def examine_registry(mlflow_url: str | None, tasks: Sequence[str]) -> Iterator[Finding]:
@@ -61,7 +61,7 @@ def _wanted_version() -> str | None:
 def _examine_champion(client: httpx.Client, task: str) -> Finding:
     subject = f"champion {task}"
     try:
-        version = read_champion(client, task)
+        version = find_champion_version(client, task)
         if version is None:
             return ok(subject, "none yet")
         with tempfile.TemporaryDirectory() as name:

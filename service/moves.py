@@ -9,7 +9,7 @@ from sqlalchemy import Connection
 from contracts.catalog import lock_task
 from contracts.errors import Unavailable
 from contracts.releases import note_moved_alias
-from service.registry import read_champion
+from service.registry import find_champion_version
 from service.store import Store
 
 log = structlog.get_logger(__name__)
@@ -24,7 +24,7 @@ def note_move(store: Store, client: httpx.Client, task: str, task_id: int, *, ch
     def note(connection: Connection) -> bool:
         lock_task(connection, task_id)
         # The alias may have been moved on, and written down, since it was read.
-        return read_champion(client, task) == champion and note_moved_alias(connection, task_id, champion, now)
+        return find_champion_version(client, task) == champion and note_moved_alias(connection, task_id, champion, now)
 
     try:
         if store.transact(note):

@@ -72,14 +72,8 @@ def make_client(mlflow_url: str) -> httpx.Client:
     return httpx.Client(base_url=address, auth=credentials, timeout=2.0, verify=trusted)
 
 
-def read_champion(client: httpx.Client, task: str) -> str | None:
-    """The version that the alias names; None where there is no such alias. Raises Unavailable."""
-    champion = find_champion(client, task)
-    return None if champion is None else champion.version
-
-
 def find_champion(client: httpx.Client, task: str) -> Champion | None:
-    """The same, with when it was made. Raises Unavailable."""
+    """The version that the alias names; None where there is no such alias. Raises Unavailable."""
     found = _ask(client, "GET", "registered-models/alias", {"name": task, "alias": ALIAS})
     if found is None:
         return None
@@ -90,6 +84,12 @@ def find_champion(client: httpx.Client, task: str) -> Champion | None:
     if not _VERSION.fullmatch(named.version):
         raise Unavailable("The registry names a version that is not a number.")
     return Champion(named.version, named.creation_timestamp)
+
+
+def find_champion_version(client: httpx.Client, task: str) -> str | None:
+    """Its number alone. Raises Unavailable."""
+    champion = find_champion(client, task)
+    return None if champion is None else champion.version
 
 
 def move_alias(client: httpx.Client, task: str, version: str) -> None:

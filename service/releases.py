@@ -24,7 +24,7 @@ from service.fields import Law, json_actor, json_id, json_reason, read_fields
 from service.literals import json_moment, json_text
 from service.queries import TaskInPath, takes_only
 from service.reading import read_body
-from service.registry import move_alias, read_champion
+from service.registry import find_champion_version, move_alias
 from service.settings import ServiceSettings
 from service.store import Store
 
@@ -131,7 +131,7 @@ def _roll_back(
     lock_task(connection, task_id)
     if is_releasing(connection, task_id):
         raise Conflict("A cycle is releasing a version right now: try again when it has ended.")
-    champion = read_champion(client, name)
+    champion = find_champion_version(client, name)
     version = given.get("version") or find_former(connection, task_id, champion)
     if version is None:
         raise Conflict("No version was champion before: there is nothing to roll back to.")
@@ -156,7 +156,7 @@ def _roll_back(
         move_alias(client, name, version)
     except Unavailable:
         # Its answer may have been lost on the way, or have come too late.
-        if read_champion(client, name) != version:
+        if find_champion_version(client, name) != version:
             raise
     return row
 

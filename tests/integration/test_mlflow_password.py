@@ -16,7 +16,7 @@ from cli.stack import free_port
 from contracts.errors import CycleError, Unavailable
 from contracts.manifest import read_manifest
 from contracts.settings import SharedSettings
-from service.registry import download_version, make_client, read_champion
+from service.registry import download_version, find_champion_version, make_client
 from tests.conftest import stop, wait_until_healthy
 from tests.integration.test_registry import artefact
 from trainer.registry import Registry
@@ -76,7 +76,7 @@ def test_the_trainer_writes_and_the_service_reads(guarded_url: str, tmp_path: Pa
     version = registry.register(tmp_path, artefact(tmp_path, TASK), run_id, {})
     registry.move_alias(TASK, version)
     with make_client(guarded_url) as client:
-        assert read_champion(client, TASK) == version
+        assert find_champion_version(client, TASK) == version
         (tmp_path / "copy").mkdir()
         download_version(client, TASK, version, tmp_path / "copy", stopping=threading.Event())
     assert read_manifest(tmp_path / "copy").task["name"] == TASK
@@ -88,6 +88,6 @@ def test_without_the_password_nothing_is_told_or_taken(guarded_url: str) -> None
     os.environ["MLFLOW_TRACKING_USERNAME"] = os.environ["MLFLOW_TRACKING_PASSWORD"] = ""
     assert httpx.get(f"{bare}/health").status_code == httpx.codes.OK
     with make_client(bare) as client, pytest.raises(Unavailable):
-        read_champion(client, TASK)
+        find_champion_version(client, TASK)
     with pytest.raises((CycleError, Unavailable)):
         Registry(bare).start_run(TASK, "a run", {})

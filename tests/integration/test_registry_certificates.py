@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from contracts.errors import Unavailable
-from service.registry import make_client, read_champion
+from service.registry import find_champion_version, make_client
 
 HOST = "127.0.0.1"
 TRUSTED = "SSL_CERT_FILE"
@@ -78,7 +78,7 @@ def test_a_registry_whose_certificate_is_trusted_is_read(
 ) -> None:
     monkeypatch.setenv(TRUSTED, str(certificate))
     with make_client(registry_url) as client:
-        assert read_champion(client, "flights") == "3"
+        assert find_champion_version(client, "flights") == "3"
 
 
 def test_a_registry_whose_certificate_is_not_trusted_counts_as_away(
@@ -86,7 +86,7 @@ def test_a_registry_whose_certificate_is_not_trusted_counts_as_away(
 ) -> None:
     monkeypatch.delenv(TRUSTED, raising=False)
     with make_client(registry_url) as client, pytest.raises(Unavailable):
-        read_champion(client, "flights")
+        find_champion_version(client, "flights")
 
 
 def test_a_client_of_a_plain_registry_trusts_no_certificate_at_all(

@@ -16,7 +16,7 @@ from contracts.clock import format_moment
 from contracts.releases import note_moved_alias
 from service.follower import Follower
 from service.metrics import Metrics
-from service.registry import make_client, read_champion
+from service.registry import find_champion_version, make_client
 from service.store import Store
 from service.structs import Row
 from tests.integration.artefacts import CUTOFF, WEEK, move_alias, publish, write_version
@@ -37,7 +37,7 @@ async def client(database_url: str, mlflow_url: str, tmp_path: Path) -> AsyncIte
 
 def champion(mlflow_url: str, schema: Schema) -> str | None:
     with make_client(mlflow_url) as registry:
-        return read_champion(registry, schema.task.name)
+        return find_champion_version(registry, schema.task.name)
 
 
 async def roll_back(client: httpx.AsyncClient, schema: Schema, **body: Any) -> httpx.Response:
