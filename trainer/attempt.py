@@ -20,9 +20,10 @@ from contracts.errors import LeaseLost, Unavailable
 from contracts.outages import name_outage
 from trainer.backtest import Report
 from trainer.device import machine_figures
-from trainer.registry import NOTE_TAG, STATE_TAG, RunStatus
+from trainer.registry import RunStatus
 from trainer.run import Run
 from trainer.settings import TrainerSettings
+from trainer.tags import NOTE_TAG, STATE_TAG, VERDICT_TAG
 from trainer.words import describe_cycle
 
 log = structlog.get_logger(__name__)
@@ -117,7 +118,7 @@ def run_id(attempt: Attempt) -> dict[str, str]:
 
 def _note_end(attempt: Attempt, state: State, verdict: str, reason: str) -> None:
     words = describe_cycle(attempt.schema.task, attempt.cycle.cutoff, f"It was {_ENDINGS[state]}: {reason}")
-    attempt.run.note(tags={STATE_TAG: state, "morrow.verdict": verdict, NOTE_TAG: words})
+    attempt.run.note(tags={STATE_TAG: state, VERDICT_TAG: verdict, NOTE_TAG: words})
 
 
 _ENDINGS = {"held": "held", "skipped": "skipped", "failed": "ended by a failure"}

@@ -78,11 +78,12 @@ from trainer.notes import (
     version_tags,
 )
 from trainer.reading import Reading, read
-from trainer.registry import NOTE_TAG, Registry
+from trainer.registry import Registry
 from trainer.release import move_alias, newest_released, release
 from trainer.run import Run
 from trainer.score import answer, needed_pairs, score, target_windows
 from trainer.settings import TrainerSettings
+from trainer.tags import NOTE_TAG
 from trainer.words import describe_version
 
 log = structlog.get_logger(__name__)

@@ -30,9 +30,9 @@ from trainer.lineage import Lineage
 from trainer.outcomes import released_outcomes
 from trainer.portraits import Outputs, save_confusion, save_paths, save_reliability, save_residuals
 from trainer.reading import Reading
-from trainer.registry import CUTOFF_TAG, CYCLE_TAG, LEASE_TAG, ORIGIN_TAG
 from trainer.score import answer
 from trainer.settings import TrainerSettings, count_threads
+from trainer.tags import CUTOFF_TAG, CYCLE_TAG, LEASE_TAG, ORIGIN_TAG
 
 PICTURE_FILE = "error_by_age.png"
 MATRIX_FILE = "error_matrix.json"

@@ -38,21 +38,13 @@ from trainer.lineage import Lineage, as_input
 from trainer.proxied import delete, download, proxied_path
 from trainer.refusals import EXISTS, Missing, answered
 from trainer.retention import PastRun
+from trainer.tags import CUTOFF_TAG, CYCLE_TAG, LEASE_TAG, MANIFEST_TAG, PARENT_TAG, REASON_TAG
 
 RunStatus = Literal["FINISHED", "FAILED", "KILLED"]
 
-CUTOFF_TAG = "morrow.cutoff"
-CYCLE_TAG = "morrow.cycle"
-LEASE_TAG = "morrow.lease"
-ORIGIN_TAG = "morrow.origin"
-MANIFEST_TAG = "morrow.manifest"
-REASON_TAG = "morrow.reason"
-STATE_TAG = "morrow.state"
-# What MLflow's own pages read: the words above a run, and the run that it is part of.
-NOTE_TAG = "mlflow.note.content"
-PARENT_TAG = "mlflow.parentRunId"
-
 _MAX_FOUND = 1000
+_MAX_METRICS = 500
+_MAX_PARAM = 6000
 _MAX_WORDS = 5000
 _NUM_ATTEMPTS = 3
 _PAUSE_SECONDS = 1.0
@@ -87,7 +79,10 @@ class Registry:
         self._experiments: dict[str, str] = {}
 
     def start_run(self, task: str, name: str, tags: Mapping[str, str]) -> str:
-        """Begin a run in the experiment named like the task, which is not asked for again below a run; its id."""
+        """Begin a run in the experiment named like the task; returns its id.
+
+        A run below another one is in the same experiment, which is not asked for again.
+        """
         with answered():
             if PARENT_TAG not in tags or task not in self._experiments:
                 self._experiments[task] = self._experiment(task)
@@ -106,12 +101,12 @@ class Registry:
         with answered():
             self._client.log_batch(
                 run_id,
-                metrics=measures[:500],
-                params=[Param(key, value[:6000]) for key, value in params.items()],
+                metrics=measures[:_MAX_METRICS],
+                params=[Param(key, value[:_MAX_PARAM]) for key, value in params.items()],
                 tags=[RunTag(key, value[:_MAX_WORDS]) for key, value in tags.items()],
             )
-            for start in range(500, len(measures), 500):
-                self._client.log_batch(run_id, metrics=measures[start : start + 500])
+            for start in range(_MAX_METRICS, len(measures), _MAX_METRICS):
+                self._client.log_batch(run_id, metrics=measures[start : start + _MAX_METRICS])
 
     def log_file(self, run_id: str, file: Path) -> None:
         """Keep a small file beside the run: the picture, the manifest."""

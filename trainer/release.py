@@ -11,7 +11,8 @@ from contracts.manifest import Manifest
 from contracts.releases import record_release
 from trainer.attempt import Attempt, in_store, run_id
 from trainer.judge import Decision, check_overtaken
-from trainer.registry import STATE_TAG, Champion
+from trainer.registry import Champion
+from trainer.tags import STATE_TAG, VERDICT_TAG
 
 
 def move_alias(attempt: Attempt, version: str) -> Decision | None:
@@ -53,7 +54,7 @@ def release(attempt: Attempt, manifest: Manifest, version: str, verdict: dict[st
 
     in_store(attempt, work)
     attempt.report("cycle.ended", state="released", version=version, valid_until=format_moment(manifest.valid_until))
-    attempt.run.note(tags={STATE_TAG: "released", "morrow.verdict": "released", "morrow.version": version})
+    attempt.run.note(tags={STATE_TAG: "released", VERDICT_TAG: "released", "morrow.version": version})
     attempt.run.end("FINISHED", None)
     return "released"
 

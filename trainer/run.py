@@ -14,7 +14,8 @@ import structlog
 
 from contracts.errors import CycleError, Unavailable
 from trainer.lineage import Lineage
-from trainer.registry import PARENT_TAG, Registry, RunStatus
+from trainer.registry import Registry, RunStatus
+from trainer.tags import PARENT_TAG
 
 log = structlog.get_logger(__name__)
 

@@ -19,8 +19,9 @@ from contracts.catalog import Schema
 from tests.integration.artefacts import publish, write_version
 from tests.integration.following import MakeFollower, ask
 from tests.integration.serving import service_settings, serving
-from trainer.registry import CUTOFF_TAG, CYCLE_TAG, LEASE_TAG, OpenRun, Registry
+from trainer.registry import OpenRun, Registry
 from trainer.retention import plan
+from trainer.tags import CUTOFF_TAG, CYCLE_TAG, LEASE_TAG
 
 NUM_RUNS, NUM_FIGURES, NUM_KEPT = 5000, 20, 100
 NUM_VERSIONS = 1500

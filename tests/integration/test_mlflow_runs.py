@@ -16,7 +16,8 @@ from contracts.releases import ALIAS
 from contracts.task import Task
 from tests.integration.drifting import add_windows, cutoff_after, define, drifting_task, retrain
 from trainer.candidates import candidate_folder
-from trainer.registry import NOTE_TAG, ORIGIN_TAG, PARENT_TAG, Registry
+from trainer.registry import Registry
+from trainer.tags import NOTE_TAG, ORIGIN_TAG, PARENT_TAG
 
 
 def run_of(engine: Engine, registry: Registry, schema: Schema, num_windows: int, home: Path) -> str:

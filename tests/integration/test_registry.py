@@ -25,8 +25,9 @@ from contracts.manifest import (
     encode_manifest,
 )
 from contracts.task import Task
-from trainer.registry import CUTOFF_TAG, CYCLE_TAG, LEASE_TAG, Champion, OpenRun, Registry
+from trainer.registry import Champion, OpenRun, Registry
 from trainer.run import Run
+from trainer.tags import CUTOFF_TAG, CYCLE_TAG, LEASE_TAG
 
 CUTOFF = to_micros(datetime(2026, 1, 1, tzinfo=UTC))
 

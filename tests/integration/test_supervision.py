@@ -21,7 +21,8 @@ from trainer import supervision
 from trainer.child import end_orphans
 from trainer.due import STOPPED
 from trainer.orders import RunCycle, Sweep
-from trainer.registry import CYCLE_TAG, LEASE_TAG, Registry
+from trainer.registry import Registry
+from trainer.tags import CYCLE_TAG, LEASE_TAG
 
 LONG_FIT = {"pretrain_epochs": 100_000, "width": 8, "num_layers": 1, "calendar": [], "num_seeds": 1}
 
