@@ -43,7 +43,8 @@ from service.settings import ServiceSettings
 from service.standing import Standing
 from service.store import Store
 
-LEAST_PAUSE = 0.2
+# Seconds between two looks, however many ask for one.
+_LEAST_PAUSE = 0.2
 
 log = structlog.get_logger(__name__)
 
@@ -112,11 +113,8 @@ class Follower:
         missing = [
             task for task, registry in self.registries.items() if registry.champion and task not in self.forecasters
         ]
-        return (
-            not missing
-            and not self._is_retired
-            and (bool(self.forecasters) or (self.database_answers and self._has_looked))
-        )
+        can_serve = bool(self.forecasters) or (self.database_answers and self._has_looked)
+        return not missing and not self._is_retired and can_serve
 
     async def run(self) -> None:
         """Look again and again until cancelled; a look that has begun is brought to an end."""
@@ -128,8 +126,9 @@ class Follower:
                 log.error("follower.failed", exc_info=error)
             self._looked.set()
             self._looked = anyio.Event()
-            await anyio.sleep(min(LEAST_PAUSE, self._settings.poll_seconds))
-            with anyio.move_on_after(self._settings.poll_seconds):
+            least = min(_LEAST_PAUSE, self._settings.poll_seconds)
+            await anyio.sleep(least)
+            with anyio.move_on_after(self._settings.poll_seconds - least):
                 await self._asked.wait()
             self._asked = anyio.Event()
 
@@ -185,7 +184,7 @@ class Follower:
                 self._apply_overlay(task)
                 found = self._follow(task, now)
             except (Unavailable, OSError) as error:
-                found = Registry("degraded", self._count(error), registry.champion)
+                found = Registry("degraded", self._note_trouble(error), registry.champion)
             except Exception as error:  # a bug in following one task must not end the following of others
                 self._metrics.follower_errors.labels("bug").inc()
                 log.error("follower.failed", task=task, exc_info=error)
@@ -252,13 +251,13 @@ class Follower:
                 self._metrics.follower_errors.labels("artefact").inc()
                 log.error("artefact.refused", task=task, version=version, reason=str(error), source="registry")
             except (Unavailable, OSError) as error:
-                self._refusals.add(task, version, self._count(error), now, longest=LONGEST_WAIT)
+                self._refusals.add(task, version, self._note_trouble(error), now, longest=LONGEST_WAIT)
             else:
                 return Registry(champion=version)
         return Registry("degraded", self._refusals.reason(task), version)
 
     def _bring_in(self, client: httpx.Client, task: str, champion: Champion) -> bool:
-        """Load a version and let it answer; False where the next look has to. Raises as `_follow`, ArtefactRefused."""
+        """Load a version and let it answer; False where the next look has to. Raises as `load_champion`."""
         with hold(self._models / task) as is_held:
             # While another worker held the folder, the alias may have been moved on and that worker have followed it.
             if not is_held or find_champion(client, task) != champion:
@@ -290,8 +289,8 @@ class Follower:
     def _put(self, forecaster: Forecaster) -> None:
         self.forecasters = {**self.forecasters, forecaster.task.name: forecaster}
 
-    def _count(self, error: Unavailable | OSError) -> str:
-        """What went wrong, in words."""
+    def _note_trouble(self, error: Unavailable | OSError) -> str:
+        """Count what went wrong; returns it in words."""
         if isinstance(error, OSError):
             self._metrics.follower_errors.labels("disk").inc()
             return f"The local copy cannot be written: {error.strerror}."
