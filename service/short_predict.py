@@ -15,6 +15,7 @@ from starlette.types import Scope
 from contracts.errors import MorrowError
 from service.answers import Answer
 from service.auth import is_admitted, may_be_anonymous
+from service.forecaster import Forecaster, Question
 from service.keyring import Keyring
 from service.metrics import Metrics
 from service.predict import Predict
@@ -38,24 +39,26 @@ class ShortPredict:
 
     def take(self, scope: Scope, then: Then) -> None:
         """Answer a request: at once, or at the end of the loop's turn. `then` is called once."""
-        if scope["type"] != "http" or scope["path"] != "/predict" or scope["method"] != "GET":
-            then(None)
-            return
         started = time.perf_counter()
-        if not is_admitted(scope, self._keyring, may_be_anonymous=self._may_be_anonymous):
-            then(None)
-            return
-        try:
-            asked = self._predict.read_plain(scope["query_string"])
-        except MorrowError:
-            asked = None
-        except Exception as error:  # the route meets it again and makes a problem of it
-            log.warning("short_predict.failed", exc_info=error)
-            asked = None
+        asked = self._read(scope)
         if asked is None:
             then(None)
         else:
             self._predict.together.ask(*asked, partial(self._end, then, started))
+
+    def _read(self, scope: Scope) -> tuple[Forecaster, Question] | None:
+        """What a request asks, and what answers it; None where anything is doubtful."""
+        if scope["type"] != "http" or scope["path"] != "/predict" or scope["method"] != "GET":
+            return None
+        if not is_admitted(scope, self._keyring, may_be_anonymous=self._may_be_anonymous):
+            return None
+        try:
+            return self._predict.read_plain(scope["query_string"])
+        except MorrowError:
+            return None
+        except Exception as error:  # the route meets it again and makes a problem of it
+            log.warning("short_predict.failed", exc_info=error)
+            return None
 
     def _end(self, then: Then, started: float, answer: Answer | Exception) -> None:
         if isinstance(answer, Answer):
