@@ -16,14 +16,14 @@ PATIENCE_SECONDS = 5.0
 
 async def await_first(follower: Follower, settings: ServiceSettings, task: str | None) -> None:
     """Until this worker has what the home holds of a task, or of any, while that may still come; a bounded time."""
+    if settings.workers == 1:
+        return
     with anyio.move_on_after(PATIENCE_SECONDS):
         while _is_coming(follower, settings, task):
             await follower.look_now()
 
 
 def _is_coming(follower: Follower, settings: ServiceSettings, task: str | None) -> bool:
-    if settings.workers == 1:
-        return False
     missing = list_copies(settings.home / "models").keys() - follower.forecasters.keys()
     wanted = missing if task is None else missing & {task}
     return any(follower.registries.get(name, Registry()).state == "ok" for name in wanted)

@@ -1,7 +1,8 @@
 """GET and POST /predict, the hot path: a raw route inside the FastAPI app, one compiled validator, bytes out.
 
-Nothing here waits for the database or the registry. One row is answered on the event loop, together with what came in
-the same turn of it; a batch, and whatever asks for rates, in a thread, a bounded number at a time.
+Nothing here waits for the database or the registry, once there is a version (`service.first_versions`). One row is
+answered on the event loop, together with what came in the same turn of it; a batch, and whatever asks for rates, in a
+thread, a bounded number at a time.
 """
 
 import time
@@ -115,7 +116,7 @@ class Predict:
         return self.encode(Answers(forecaster.answers(questions.rows, now, options, questions.at_field)))
 
     async def _find(self, task: str | None, faults: list[Fault]) -> Forecaster:
-        """What answers. Where nothing does, faults that were found before are told of first."""
+        """What answers, or soon will. Where nothing does, faults that were found before are told of first."""
         try:
             return self._follower.find(task)
         except MorrowError:
