@@ -21,7 +21,7 @@ from rich.table import Table
 
 from benchmarks.figures import Figure, hardware, larger_is_better, smaller_is_better, write_figures
 from benchmarks.serving.bare_graph import save_bare_graph
-from benchmarks.serving.floor import ALL, THREE, measure_imports
+from benchmarks.serving.floor import CORE, DESIGN, measure_imports
 from benchmarks.serving.load import Requests, name_tool
 from benchmarks.serving.questions import (
     NUM_ROWS,
@@ -130,8 +130,8 @@ def _measure(place: Place, released: Sequence[Released], plan: Plan, report: Rep
         bulk = _rounds(place, plan, report, f"POST, {ROWS_PER_BATCH} rows", asked=batches, connections=1)
         memory = ours.memory_bytes(), mlflow.memory_bytes()
         floor = [
-            *_floor("imports of FastAPI, NumPy, ONNX Runtime", THREE, memory[0], starts),
-            *_floor("imports of all libraries", ALL, memory[0], starts),
+            *_floor("imports of FastAPI, NumPy, ONNX Runtime", CORE, memory[0], starts),
+            *_floor("imports of all libraries", DESIGN, memory[0], starts),
         ]
         mlflow_url = place.stack.addresses.mlflow
         swaps = measure_swaps(single["morrow"], cohort, mlflow_url, num_rounds=plan.num_swaps, folder=place.folder)

@@ -1,6 +1,6 @@
 """What no service that is built of these libraries can go below: an interpreter that imports them and does nothing.
 
-The first three are those without which there would be no answer. The others are what the design names: the store, the
+`CORE` are those without which there would be no answer. `DESIGN` are all that the design names, so the store too, the
 server, settings, logs, metrics, the registry's client, the command.
 """
 
@@ -10,9 +10,9 @@ from collections.abc import Sequence
 
 from benchmarks.serving.servers import cpu_seconds, memory_bytes
 
-THREE = ("fastapi", "numpy", "onnxruntime")
-ALL = (
-    *THREE,
+CORE = ("fastapi", "numpy", "onnxruntime")
+DESIGN = (
+    *CORE,
     *("sqlalchemy.dialects.postgresql.psycopg", "psycopg", "uvicorn", "uvloop", "httptools", "pydantic_settings"),
     *("structlog", "prometheus_client", "httpx", "httpcore", "msgspec", "typer"),
 )
