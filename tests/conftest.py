@@ -3,19 +3,15 @@
 import gc
 import os
 import signal
-import subprocess
 import tempfile
-import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
-import httpx
 import pytest
 import structlog
-from sqlalchemy import Engine, NullPool, create_engine, make_url, text
+from sqlalchemy import Engine
 
 # A second thread costs small fits more than it brings, and much more where test processes share the cores.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -24,10 +20,9 @@ os.environ.pop("SSL_CERT_FILE", None)
 os.environ["SSL_CERT_DIR"] = os.devnull
 
 from cli.postgres import embedded_postgres
-from cli.registry_server import server_command, server_environment
-from cli.stack import free_port
 from contracts.database import make_engine
 from migrations import migrate
+from tests.servers import clone_of, database, mlflow_server, wait_until_healthy
 
 # Searching for garbage takes half of the time in which torch, mlflow and all tests are loaded, and finds none.
 gc.disable()
@@ -136,72 +131,3 @@ def mlflow_url(workerinput: dict[str, Any], mlflow_folder: Path) -> Iterator[str
     with mlflow_server(mlflow_folder) as (url, process):
         wait_until_healthy(f"{url}/health", process, seconds=240)
         yield url
-
-
-@contextmanager
-def mlflow_server(folder: Path) -> Iterator[tuple[str, "subprocess.Popen[bytes]"]]:
-    """A server that has begun to start, by its address."""
-    url = f"http://127.0.0.1:{free_port()}"
-    with (folder / "server.log").open("wb") as log:
-        process = start_mlflow(folder, url, log.fileno())
-        try:
-            yield url, process
-        finally:
-            stop(process)
-
-
-def start_mlflow(folder: Path, url: str, log: int) -> subprocess.Popen[bytes]:
-    """`mlflow server` in a process group of its own."""
-    host, port = url.removeprefix("http://").split(":")
-    return subprocess.Popen(
-        server_command(folder, host, int(port)),
-        env=os.environ | server_environment(),
-        stdout=log,
-        stderr=log,
-        start_new_session=True,
-    )
-
-
-def wait_until_healthy(url: str, process: subprocess.Popen[bytes] | None, seconds: float) -> None:
-    """Ask until the address answers 200; fail where the process, if it is ours, ends first or the time runs out."""
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        assert process is None or process.poll() is None, f"the process behind {url} ended with {process.returncode}"
-        try:
-            if httpx.get(url, timeout=2).status_code == 200:
-                return
-        except httpx.TransportError:
-            pass
-        time.sleep(0.2)
-    raise AssertionError(f"{url} was not healthy within {seconds} s")
-
-
-def stop(process: subprocess.Popen[bytes]) -> None:
-    """End a process group that a test started."""
-    if process.poll() is None:
-        os.killpg(process.pid, signal.SIGTERM)
-        try:
-            process.wait(20)
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-
-
-@contextmanager
-def database(server_url: str, *, how: str = "") -> Iterator[str]:
-    """URL of a new database on that server, made with these options of CREATE DATABASE; it goes at the end."""
-    url = make_url(server_url)
-    name = f"test_{uuid4().hex[:12]}"
-    engine = create_engine(url.set(database="postgres"), isolation_level="AUTOCOMMIT", poolclass=NullPool)
-    with engine.connect() as connection:
-        connection.execute(text(f"CREATE DATABASE {name} {how}"))
-    try:
-        yield url.set(database=name).render_as_string(hide_password=False)
-    finally:
-        with engine.connect() as connection:
-            connection.execute(text(f"DROP DATABASE {name} WITH (FORCE)"))
-
-
-def clone_of(url: str) -> str:
-    """The option by which a new database is a copy of this one."""
-    return f"TEMPLATE {make_url(url).database}"

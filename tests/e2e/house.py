@@ -30,9 +30,9 @@ from contracts.clock import format_moment
 from contracts.cycles import Cycle, list_cycles
 from contracts.database import make_engine
 from migrations import migrate
-from tests.conftest import start_mlflow, stop, wait_until_healthy
 from tests.e2e.processes import impatient_environment, kill, released, request, start, tell, wait_for
 from tests.integration.drifting import now
+from tests.servers import start_mlflow, stop, wait_until_healthy
 
 TASK = "faults"
 INGEST: tuple[Verb, ...] = ("POST event", "POST events", "POST lines", "PUT event")

@@ -17,7 +17,7 @@ from sqlalchemy import Engine
 from cli.stack import free_port
 from contracts.catalog import Schema
 from contracts.cycles import Cycle, list_cycles, request_cycle
-from tests.conftest import stop
+from tests.servers import stop
 
 
 def impatient_environment(database_url: str, mlflow_url: str, home: Path) -> dict[str, str]:

@@ -14,9 +14,9 @@ from sqlalchemy import create_engine, text
 
 from cli.postgres import embedded_postgres
 from cli.stack import free_port
-from tests.conftest import stop, wait_until_healthy
 from tests.e2e.processes import tell, wait_for
 from tests.integration.drifting import now
+from tests.servers import stop, wait_until_healthy
 from trainer.heartbeat import is_alive
 from trainer.settings import TrainerSettings
 

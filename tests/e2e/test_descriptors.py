@@ -12,10 +12,10 @@ import httpx
 from sqlalchemy import Engine
 
 from contracts.clock import format_moment
-from tests.conftest import wait_until_healthy
 from tests.e2e.processes import impatient_environment, process, wait_for
 from tests.integration.artefacts import CUTOFF
 from tests.integration.releasing import define, publish_and_release
+from tests.servers import wait_until_healthy
 
 NUM_IDLE = 100
 

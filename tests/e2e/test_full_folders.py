@@ -19,10 +19,10 @@ from sqlalchemy import Engine
 
 from contracts.clock import format_moment
 from service.workers import COUNTERS_BYTES
-from tests.conftest import stop, wait_until_healthy
 from tests.e2e.processes import impatient_environment, wait_for
 from tests.integration.artefacts import CUTOFF
 from tests.integration.releasing import define, publish_and_release
+from tests.servers import stop, wait_until_healthy
 
 # Root needs no other user's name space to mount, and in one could not open what belongs to the test's PostgreSQL.
 _AS_ROOT = () if os.geteuid() == 0 else ("--user", "--map-root-user")

@@ -23,11 +23,11 @@ from sqlalchemy import Engine, text
 from contracts.clock import format_moment
 from contracts.database import make_engine
 from migrations import migrate
-from tests.conftest import stop
 from tests.e2e.processes import wait_for
 from tests.integration.api_process import define_flights, running
 from tests.integration.artefacts import CUTOFF
 from tests.integration.serving import an_event
+from tests.servers import stop
 
 OWN_MOUNTS = ("unshare", "--mount", "sh", "-c")
 # A new cluster with its log of 16 MiB takes 40 MB.

@@ -16,11 +16,11 @@ from sqlalchemy import Engine
 
 from cli.stack import free_port
 from contracts.clock import format_moment, to_micros
-from tests.conftest import wait_until_healthy
 from tests.e2e.hammering import NUM_VERSIONS, ROW, Deployment, Reply, hammer, judge
 from tests.e2e.processes import impatient_environment, process
 from tests.integration.releasing import define
 from tests.integration.serving import DEAD_DATABASE, DEAD_REGISTRY
+from tests.servers import wait_until_healthy
 
 SECONDS, MOST_SECONDS = 15.0, 120.0
 NUM_WORKERS, CLIENTS_PER_WORKER = 2, 2

@@ -17,7 +17,6 @@ from sqlalchemy import Engine, text
 
 from contracts.clock import format_moment, from_micros
 from contracts.cycles import Cycle, Step, list_cycles
-from tests.conftest import wait_until_healthy
 from tests.e2e.processes import (
     champion,
     impatient_environment,
@@ -28,6 +27,7 @@ from tests.e2e.processes import (
     wait_for,
 )
 from tests.integration.drifting import add_windows, cutoff_after, define, drifting_task
+from tests.servers import wait_until_healthy
 
 PAUSE = """
     CREATE FUNCTION pause() RETURNS trigger LANGUAGE plpgsql AS $$

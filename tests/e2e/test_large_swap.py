@@ -22,10 +22,10 @@ from sqlalchemy import Engine
 
 from contracts.clock import format_moment
 from contracts.manifest import GRAPH_FILE, MANIFEST_FILE, checksum, encode_manifest, read_manifest
-from tests.conftest import wait_until_healthy
 from tests.e2e.processes import impatient_environment, process, tell, wait_for
 from tests.integration.artefacts import CUTOFF, move_alias, publish, write_version
 from tests.integration.releasing import define
+from tests.servers import wait_until_healthy
 
 MIB = int(os.environ.get("MORROW_LARGE_MIB", "128"))
 NUM_CLIENTS, PAUSE_SECONDS, CALM_SECONDS = 4, 0.02, 3.0

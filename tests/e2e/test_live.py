@@ -14,9 +14,9 @@ from contracts.catalog import Schema
 from contracts.clock import format_moment
 from contracts.database import error_cells
 from contracts.releases import Release, list_releases
-from tests.conftest import wait_until_healthy
 from tests.e2e.processes import impatient_environment, process, released, request, wait_for
 from tests.integration.drifting import cutoff_after, define, drifting_events, drifting_task
+from tests.servers import wait_until_healthy
 
 FLIP = {"yes": "no", "no": "yes"}
 

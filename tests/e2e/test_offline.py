@@ -10,9 +10,9 @@ from contracts.clock import format_moment, parse_moment
 from contracts.cycles import list_cycles
 from contracts.database import make_engine
 from migrations import migrate
-from tests.conftest import start_mlflow, stop, wait_until_healthy
 from tests.e2e.processes import impatient_environment, process, released, request, wait_for
 from tests.integration.drifting import cutoff_after, define, drifting_task
+from tests.servers import start_mlflow, stop, wait_until_healthy
 from trainer.due import REGISTRY_UNREACHABLE
 
 

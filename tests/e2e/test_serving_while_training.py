@@ -9,9 +9,9 @@ from sqlalchemy import Engine
 
 from cli.stack import free_port
 from contracts.clock import format_moment
-from tests.conftest import wait_until_healthy
 from tests.e2e.processes import process, wait_for
 from tests.e2e.test_schedule import environment_for, releases_of, schedule
+from tests.servers import wait_until_healthy
 
 NUM_RELEASES = 2
 # What a caller may count on, whatever a machine of tests has to do besides; an idle one answers in milliseconds.

@@ -21,11 +21,11 @@ from sqlalchemy import Engine
 
 from contracts.catalog import Schema
 from contracts.clock import format_moment
-from tests.conftest import wait_until_healthy
 from tests.e2e.cutting import cuttable
 from tests.e2e.processes import impatient_environment, process, wait_for
 from tests.integration.artefacts import CUTOFF, WEEK
 from tests.integration.releasing import define, publish_and_release
+from tests.servers import wait_until_healthy
 
 NUM_WORKERS, NUM_CLIENTS = 4, 4
 STALE_SECONDS = 3.0

@@ -14,10 +14,10 @@ from sqlalchemy import Engine
 from cli.stack import free_port
 from contracts.catalog import define_task
 from contracts.task import Task
-from tests.conftest import stop, wait_until_healthy
 from tests.integration.artefacts import place_version
 from tests.integration.releasing import NOW
 from tests.integration.serving import TASK
+from tests.servers import stop, wait_until_healthy
 
 MIB = 2**20
 

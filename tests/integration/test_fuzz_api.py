@@ -29,9 +29,9 @@ from contracts.catalog import Schema
 from contracts.clock import format_moment
 from contracts.keys import add_key
 from service.shapes import closed, nullable, text
-from tests.conftest import stop, wait_until_healthy
 from tests.integration.artefacts import CUTOFF, WEEK
 from tests.integration.releasing import NOW, define, note, publish_and_release, run_cycle
+from tests.servers import stop, wait_until_healthy
 
 NUM_EXAMPLES = int(os.environ.get("MORROW_FUZZ_EXAMPLES", "32"))
 NUM_CASES = 2000

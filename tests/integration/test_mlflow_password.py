@@ -17,8 +17,8 @@ from contracts.errors import CycleError, Unavailable
 from contracts.manifest import read_manifest
 from contracts.settings import SharedSettings
 from service.registry import download_version, find_champion_version, make_client
-from tests.conftest import stop, wait_until_healthy
 from tests.integration.test_registry import artefact
+from tests.servers import stop, wait_until_healthy
 from trainer.registry import Registry
 
 ROOT = Path(__file__).parents[2]

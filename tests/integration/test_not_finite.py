@@ -20,8 +20,8 @@ from contracts.database import error_cells, make_engine
 from contracts.events import append_events
 from contracts.manifest import GRAPH_FILE, MANIFEST_FILE, checksum, encode_manifest, read_manifest
 from contracts.releases import list_releases
-from tests.conftest import clone_of, database
 from tests.integration.drifting import START, cutoff_after, define, drifting_events, drifting_task, retrain
+from tests.servers import clone_of, database
 from trainer.candidates import candidate_folder
 from trainer.registry import Registry
 

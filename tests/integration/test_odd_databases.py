@@ -11,8 +11,8 @@ from contracts.columns import read_events
 from contracts.database import make_engine
 from contracts.errors import Conflict
 from migrations import migrate
-from tests.conftest import database
 from tests.integration.serving import TASK, an_event, service_settings, serving
+from tests.servers import database
 
 ODD = {
     "datestyle": "German",

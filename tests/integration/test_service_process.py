@@ -15,9 +15,9 @@ import pytest
 
 from cli.stack import free_port
 from service.app import make_app
-from tests.conftest import stop, wait_until_healthy
 from tests.integration import serving
 from tests.integration.artefacts import CUTOFF, WEEK, place_version
+from tests.servers import stop, wait_until_healthy
 
 QUERY = {"at": "2026-02-01T00:00:00Z", "distance": "1400", "carrier": "UA"}
 
