@@ -29,7 +29,6 @@ gc.disable()
 
 # What the process that hands out tests tells its workers of the MLflow server.
 _MLFLOW = pytest.StashKey[dict[str, str]]()
-DATA = Path(os.environ.get("MORROW_PAPER_DATA", Path(__file__).parents[2] / "shared" / "data"))
 
 
 def pytest_configure() -> None:

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.datasets import DATASETS, Dataset, load, read_task, split_names
+from benchmarks.datasets import DATASETS, Dataset, default_folder, load, read_task, split_names
 from contracts.clock import format_moment
 from contracts.errors import NotFound
-from tests.conftest import DATA
 
+DATA = default_folder()
 needs_data = pytest.mark.skipif(not DATA.is_dir(), reason="the folder of the data sets is not here (MORROW_PAPER_DATA)")
 
 

@@ -5,14 +5,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from benchmarks.datasets import default_folder
 from benchmarks.paper.sets import SETS, PaperSet
 from benchmarks.paper.sets.cut import DAY, clock_of, even_edges
 from benchmarks.paper.sets.files import FILES
 from benchmarks.paper.sets.tabular import Tabular, event_rows
 from benchmarks.paper.splits import Split
 from contracts.task import Task, Training
-from tests.conftest import DATA
 from tests.unit.poison import POISONED, poison_files, poison_rows
+
+DATA = default_folder()
 
 
 def load(name: str) -> PaperSet:

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from benchmarks.datasets import default_folder
 from benchmarks.paper.networks import BagNetwork, ConvNetwork
 from benchmarks.paper.norms import NormedConvNetwork
 from benchmarks.paper.published import METRICS
@@ -18,8 +19,8 @@ from benchmarks.paper.sets.tabular import Tabular
 from benchmarks.paper.sets.texts import Texts, vocabulary, word_codes, words_of
 from contracts.errors import NotFound
 from contracts.task import Training
-from tests.conftest import DATA
 
+DATA = default_folder()
 READABLE = [name for name in SETS if name not in {"onp", "m5_hobbies", "m5_household"}]
 # Rows of the known domains, and of the test's.
 ROWS = {
