@@ -42,9 +42,6 @@ from service.metrics import METHODS, Metrics
 MAX_FAULTS = 100
 MEDIA_TYPE = "application/problem+json"
 
-# The app answers one as the other.
-_ALIKE = {"HEAD": "GET"}
-
 log = structlog.get_logger(__name__)
 
 
@@ -163,14 +160,13 @@ async def _on_http_exception(request: Request, error: Exception) -> Response:
 
 def _allowed_methods(request: Request) -> list[str]:
     """What all routes of a path take together: each verb has a route of its own, which knows of no other."""
-    routes = request.app.routes
-    return [
-        method
-        for method in METHODS
-        if any(
-            route.matches({**request.scope, "method": _ALIKE.get(method, method)})[0] is Match.FULL for route in routes
-        )
-    ]
+
+    def is_taken(method: str) -> bool:
+        scope = {**request.scope, "method": method}
+        return any(route.matches(scope)[0] is Match.FULL for route in request.app.routes)
+
+    # The app answers HEAD as GET, and no route knows of it.
+    return [method for method in METHODS if is_taken("GET" if method == "HEAD" else method)]
 
 
 async def _on_bug(request: Request, error: Exception) -> Response:
