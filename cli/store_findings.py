@@ -51,9 +51,10 @@ def examine_store(settings: ServiceSettings, tell_task: Callable[[str], object])
         except SQLAlchemyError as error:
             place = make_url(str(settings.database_url)).render_as_string()
             reason = str(getattr(error, "orig", error)).strip().splitlines()[0]
-            is_full = name_outage(error) == FULL
-            remedy = _MORE_CONNECTIONS if is_full else "start it, or mend MORROW_DATABASE_URL"
-            yield fail("database", f"{place} {'takes nobody more' if is_full else 'does not answer'}: {reason}", remedy)
+            if name_outage(error) == FULL:
+                yield fail("database", f"{place} takes nobody more: {reason}", _MORE_CONNECTIONS)
+            else:
+                yield fail("database", f"{place} does not answer: {reason}", "start it, or mend MORROW_DATABASE_URL")
             return
         yield from _examine(connection, settings, tell_task)
 
