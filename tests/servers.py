@@ -10,7 +10,7 @@ from pathlib import Path
 from uuid import uuid4
 
 import httpx
-from sqlalchemy import NullPool, create_engine, make_url, text
+from sqlalchemy import URL, Engine, NullPool, create_engine, make_url, text
 
 from cli.registry_server import server_command, server_environment
 from cli.stack import free_port
@@ -83,3 +83,16 @@ def database(server_url: str, *, how: str = "") -> Iterator[str]:
 def clone_of(url: str) -> str:
     """The option by which a new database is a copy of this one."""
     return f"TEMPLATE {make_url(url).database}"
+
+
+@contextmanager
+def full_server(engine: Engine) -> Iterator[URL]:
+    """URL of an engine's database for somebody whom its server grants no connection, as one that takes no more."""
+    role = f"narrow_{uuid4().hex[:8]}"
+    with engine.begin() as connection:
+        connection.execute(text(f"CREATE ROLE {role} LOGIN CONNECTION LIMIT 0"))
+    try:
+        yield engine.url.set(username=role)
+    finally:
+        with engine.begin() as connection:
+            connection.execute(text(f"DROP ROLE {role}"))

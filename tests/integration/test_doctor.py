@@ -14,6 +14,7 @@ from cli.main import app
 from cli.stack import free_port
 from tests.integration.artefacts import publish, write_version
 from tests.integration.releasing import define
+from tests.servers import full_server
 
 NOWHERE = "http://127.0.0.1:1"
 
@@ -88,14 +89,9 @@ def test_more_workers_than_the_database_takes_connections_for_are_a_warning(
 def test_a_database_that_takes_nobody_more_is_told_from_one_that_is_away(
     home: Path, engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    role = f"narrow_{uuid4().hex[:8]}"
-    with engine.begin() as connection:
-        connection.execute(text(f"CREATE ROLE {role} LOGIN CONNECTION LIMIT 0"))
-    url = engine.url.set(username=role).render_as_string(hide_password=False)
-    monkeypatch.setenv("MORROW_DATABASE_URL", url)
-    code, found = examine()
-    with engine.begin() as connection:
-        connection.execute(text(f"DROP ROLE {role}"))
+    with full_server(engine) as url:
+        monkeypatch.setenv("MORROW_DATABASE_URL", url.render_as_string(hide_password=False))
+        code, found = examine()
     assert (code, found["database"]["level"]) == (1, "fail")
     assert "takes nobody more" in found["database"]["words"]
     assert "max_connections" in found["database"]["remedy"]

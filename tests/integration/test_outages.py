@@ -1,13 +1,12 @@
 """What the database cannot do now is named in one sentence, whoever meets it; what is at fault itself is not hidden."""
 
-from uuid import uuid4
-
 import pytest
 from sqlalchemy import URL, Engine, NullPool, create_engine, text
 from sqlalchemy.exc import SQLAlchemyError
 
 from contracts.outages import BUSY, FULL, LATE, NOT_MIGRATED, SILENT, name_outage
 from tests.integration.serving import DEAD_DATABASE
+from tests.servers import full_server
 
 STATEMENTS = {
     "SET TRANSACTION READ ONLY; DELETE FROM tasks": "The database takes no writes.",
@@ -37,14 +36,8 @@ def test_what_cannot_be_sent_at_all_is_no_outage(engine: Engine) -> None:
 
 
 def test_a_server_that_takes_no_more_connections_is_told_from_one_that_is_away(engine: Engine) -> None:
-    role = f"narrow_{uuid4().hex[:8]}"
-    with engine.begin() as connection:
-        connection.execute(text(f"CREATE ROLE {role} LOGIN CONNECTION LIMIT 0"))
-    try:
-        assert trouble_at(engine.url.set(username=role)) == FULL
-    finally:
-        with engine.begin() as connection:
-            connection.execute(text(f"DROP ROLE {role}"))
+    with full_server(engine) as url:
+        assert trouble_at(url) == FULL
     assert trouble_at(DEAD_DATABASE) == SILENT
     assert trouble_at(engine.url.set(database="nosuch")) == SILENT
 
