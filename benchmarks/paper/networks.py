@@ -134,7 +134,7 @@ class ConvNetwork(nn.Module):
         num_pixels = channels[-1] * (-(-self.side // 2**num_blocks)) ** 2
         self.time = Time2Vec(num_members, shape.time_width, shape.time_linear) if shape.is_timed else None
         self.convolutions = nn.ModuleList(
-            Conv(num_members, narrow, wide) for narrow, wide in itertools.pairwise(channels)
+            self.convolution(num_members, narrow, wide) for narrow, wide in itertools.pairwise(channels)
         )
         self.hidden = Linear(num_members, num_pixels + shape.time_width * shape.is_timed, shape.width)
         widths = [*channels[1:], shape.width]
@@ -157,6 +157,10 @@ class ConvNetwork(nn.Module):
     @property
     def num_members(self) -> int:
         return self.head.weight.shape[0]
+
+    def convolution(self, num_members: int, num_in: int, num_out: int) -> nn.Module:
+        """What stands before an activation."""
+        return Conv(num_members, num_in, num_out)
 
     def forward(
         self,

@@ -6,14 +6,11 @@ convolution. Whether that is what the published errors need, the set `mnist_norm
 Legend: E members   n rows   C channels   r side of an image
 """
 
-from collections.abc import Sequence
-
 import torch
 from torch import nn
 
 from benchmarks.paper.networks import Conv, ConvNetwork
 from trainer.layers import Dual
-from trainer.network import Architecture
 
 _MOMENTUM, _EPSILON = 0.1, 1e-5
 
@@ -49,16 +46,5 @@ class Norm(nn.Module):
 class NormedConvNetwork(ConvNetwork):
     """A `ConvNetwork` whose convolutions end in a `Norm`; the paths around them are within it."""
 
-    def __init__(
-        self,
-        architecture: Architecture,
-        vocabulary_sizes: Sequence[tuple[int, ...]],
-        seeds: Sequence[int],
-        dtype: torch.dtype = torch.float32,
-    ) -> None:
-        super().__init__(architecture, vocabulary_sizes, seeds, dtype)
-        self.convolutions = nn.ModuleList(
-            nn.Sequential(convolution, Norm(*convolution.bias.shape).to(dtype))
-            for convolution in self.convolutions
-            if isinstance(convolution, Conv)
-        )
+    def convolution(self, num_members: int, num_in: int, num_out: int) -> nn.Module:
+        return nn.Sequential(Conv(num_members, num_in, num_out), Norm(num_members, num_out))
