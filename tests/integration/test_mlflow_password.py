@@ -2,7 +2,6 @@
 
 import os
 import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +10,7 @@ from secrets import token_hex
 import httpx
 import pytest
 
-from cli.registry_server import server_environment
+from cli.registry_server import server_command, server_environment
 from cli.stack import free_port
 from contracts.errors import CycleError, Unavailable
 from contracts.manifest import read_manifest
@@ -35,9 +34,8 @@ def guarded_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     (folder / "auth.ini").write_text(access.replace("/var/lib/mlflow", str(folder)))
     command = [
         *("/bin/sh", str(ROOT / "docker" / "with-secrets.sh")),
-        *(sys.executable, "-m", "mlflow", "server", "--app-name=basic-auth", "--host=127.0.0.1", f"--port={port}"),
-        *("--workers=1", f"--backend-store-uri=sqlite:///{folder}/mlflow.db", "--serve-artifacts"),
-        *(f"--artifacts-destination={folder}/artifacts", "--allowed-hosts=localhost:*,127.0.0.1:*"),
+        *server_command(folder, "127.0.0.1", port),
+        "--app-name=basic-auth",
     ]
     environment = (
         os.environ
