@@ -72,7 +72,7 @@ class Batches:
 
 def _answer(forecaster: Forecaster, question: Question) -> Answer | Exception:
     try:
-        return forecaster.answer(question.row, question.now, question.options)
+        return forecaster.answer(question)
     except Exception as error:  # noqa: BLE001 who asked is told
         return error
 

@@ -42,15 +42,16 @@ About = tuple[str, str, float | None, str, str, str, str]
 
 
 class Question(msgspec.Struct, frozen=True, gc=False):
-    """One row as it was asked: `now`, in microseconds, stands for a moment that is left out."""
+    """One row as it was asked, and the moment `at` that it is asked about, microseconds."""
 
     row: Row
-    now: int
+    at: int
     options: Options = PLAIN
 
-    @property
-    def at(self) -> int:
-        return self.now if self.row.at is None else self.row.at
+
+def make_question(row: Row, now: int, options: Options = PLAIN) -> Question:
+    """A question about now where a row leaves its moment out."""
+    return Question(row, now if row.at is None else row.at, options)
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,16 +87,15 @@ class Forecaster:
         """Whether the guard lets a moment through."""
         return self.manifest.trained_from <= at <= self.valid_until
 
-    def answer(self, row: Row, now: int, options: Options = PLAIN) -> Answer:
+    def answer(self, question: Question) -> Answer:
         """The answer to one row.
 
         Raises OutsideHorizon, ModelExpired, AnswerNotFinite, CoverageUnsupported, RateRefused.
         """
-        if options.rate:
-            return self.answers([row], now, options)[0]
-        question = Question(row, now, options)
+        if question.options.rate:
+            return self.answers([question.row], question.at, question.options)[0]
         quantile = self._admit(question)
-        (values,) = self._run([row], [question.at])
+        (values,) = self._run([question.row], [question.at])
         return self._finish(question, values, quantile)
 
     def answer_each(self, questions: Sequence[Question]) -> list[Answer | MorrowError]:
@@ -173,7 +173,7 @@ class Forecaster:
         found: list[Values] = []
         for start in range(0, len(rows), NUM_ROWS_PER_RUN):
             part = slice(start, start + NUM_ROWS_PER_RUN)
-            found += _by_row(self.session.run(None, self._feed(rows[part], moments[part])))
+            found += _by_row(self.session.run(self.manifest.output_names, self._feed(rows[part], moments[part])))
         return found
 
     def _feed(self, rows: Sequence[Row], moments: Sequence[int]) -> Feed:

@@ -24,7 +24,7 @@ from service.answers import Answers
 from service.batches import Batches
 from service.first_versions import await_first
 from service.follower import Follower
-from service.forecaster import Forecaster, Question
+from service.forecaster import Forecaster, Question, make_question
 from service.names import printable
 from service.options import Options, take_options
 from service.query_structs import BAD_ESCAPE, find_task, read_plain
@@ -83,7 +83,7 @@ class Predict:
         row = forecaster.rules.queries.accept(plain)
         if row is None:
             return None
-        question = Question(row, self._now())
+        question = make_question(row, self._now())
         return (forecaster, question) if forecaster.covers(question.at) else None
 
     async def _answer_query(self, query: bytes) -> bytes:
@@ -92,9 +92,10 @@ class Predict:
         task, options, pairs = take_options(parse_query(query), faults)
         forecaster = await self._find(task, faults)
         row = forecaster.rules.read_query(pairs, faults)
+        question = make_question(row, now, options)
         if options.rate:
-            return self.encode(await self._in_thread(forecaster.answer, row, now, options))
-        return self.encode(await self.together.answer(forecaster, Question(row, now, options)))
+            return self.encode(await self._in_thread(forecaster.answer, question))
+        return self.encode(await self.together.answer(forecaster, question))
 
     async def _answer_batch(self, request: Request) -> Response:
         faults: list[Fault] = []

@@ -4,14 +4,16 @@ from collections.abc import Callable
 
 from service.answers import Answer
 from service.follower import Follower
+from service.forecaster import Question
 from service.structs import Row
 from tests.integration.artefacts import CUTOFF
 
 ROW = Row(CUTOFF, (1400.0, 3.5), ("UA",))
+QUESTION = Question(ROW, CUTOFF)
 
 MakeFollower = Callable[..., Follower]
 
 
 def ask(follower: Follower, task: str, at: int = CUTOFF) -> Answer:
     """What a task's version says of one row."""
-    return follower.find(task).answer(Row(at, ROW.numbers, ROW.categories), 0)
+    return follower.find(task).answer(Question(Row(at, ROW.numbers, ROW.categories), at))

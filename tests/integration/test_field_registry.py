@@ -13,7 +13,7 @@ from mlflow import MlflowClient
 
 from service.forecaster import load_forecaster
 from tests.integration.artefacts import move_alias, publish, write_version
-from tests.integration.following import ROW, MakeFollower, ask
+from tests.integration.following import QUESTION, MakeFollower, ask
 from tests.integration.test_registry import CUTOFF, artefact, new_name, open_run
 from tests.integration.watching import overheard
 from trainer.registry import Registry
@@ -54,7 +54,7 @@ def test_whatever_happens_to_the_alias_during_a_download_an_answer_names_the_ver
     make_follower: MakeFollower, mlflow_url: str, task: str, tmp_path: Path, change: Change
 ) -> None:
     folders = {f"{k}": write_version(tmp_path / f"{k}", task=task, bias=float(k)) for k in (1, 2, 3)}
-    said = {name: load_forecaster(folder, task, name, threads=1).answer(ROW, 0) for name, folder in folders.items()}
+    said = {name: load_forecaster(folder, task, name, threads=1).answer(QUESTION) for name, folder in folders.items()}
     assert [publish(mlflow_url, task, folder, champion=name == "1") for name, folder in folders.items()] == [*folders]
     client, changed = MlflowClient(mlflow_url, mlflow_url), list[object]()
 

@@ -13,7 +13,7 @@ from contracts.catalog import Schema
 from contracts.clock import format_moment
 from service.forecaster import load_forecaster
 from tests.integration.artefacts import CUTOFF, WEEK, publish, write_version
-from tests.integration.following import ROW, MakeFollower, ask
+from tests.integration.following import QUESTION, MakeFollower, ask
 from tests.integration.releasing import note
 
 
@@ -39,7 +39,7 @@ def test_a_number_that_has_come_to_mean_another_model_is_downloaded_anew(
     follower.poll(0)
     recycle(mlflow_url, task, newer)
     follower.poll(1)
-    said = load_forecaster(newer, task, "1", threads=1).answer(ROW, 0)
+    said = load_forecaster(newer, task, "1", threads=1).answer(QUESTION)
     assert ask(follower, task) == said
     # A restart without a registry loads the new one, and one with it downloads nothing.
     assert ask(make_follower(offline=True), task) == said
@@ -58,7 +58,7 @@ def test_a_copy_whose_number_has_come_to_mean_another_model_is_not_loaded_by_a_r
     recycle(mlflow_url, task, newer)
     restarted = make_follower()
     restarted.poll(0)
-    assert ask(restarted, task) == load_forecaster(newer, task, "1", threads=1).answer(ROW, 0)
+    assert ask(restarted, task) == load_forecaster(newer, task, "1", threads=1).answer(QUESTION)
 
 
 def test_the_bound_of_one_model_never_counts_for_another_of_the_same_number(

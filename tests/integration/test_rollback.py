@@ -15,6 +15,7 @@ from contracts.catalog import Schema, lock_task
 from contracts.clock import format_moment
 from contracts.releases import note_moved_alias
 from service.follower import Follower
+from service.forecaster import Question
 from service.metrics import Metrics
 from service.registry import find_champion_version, make_client
 from service.store import Store
@@ -256,7 +257,7 @@ async def test_an_alias_moved_in_mlflow_is_followed_and_written_down_once(
     assert newest.at == datetime(2026, 3, 1, tzinfo=UTC)
     assert [row.action for row in rest] == ["close", "release", "release"]
     for follower in followers:
-        answer = follower.find(task).answer(Row(CUTOFF, (0.0, 0.0), ("UA",)), 0)
+        answer = follower.find(task).answer(Question(Row(CUTOFF, (0.0, 0.0), ("UA",)), CUTOFF))
         assert (answer.version, answer.valid_until) == (first, format_moment(CUTOFF + WEEK // 2))
         follower.close()
 

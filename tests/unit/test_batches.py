@@ -55,7 +55,7 @@ def test_a_busy_turn_is_one_run_and_answers_as_alone(forecaster: Forecaster) -> 
 
     together = asyncio.run(main())
     assert forecaster.session.sizes == [NUM_QUESTIONS]
-    alone = [forecaster.answer(one.row, one.now) for one in questions]
+    alone = [forecaster.answer(one) for one in questions]
     for ours, theirs in zip(together, alone, strict=True):
         assert isinstance(ours, Answer)
         assert isinstance(ours.probabilities, dict)
