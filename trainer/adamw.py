@@ -29,12 +29,14 @@ class AdamW:
 
     def descend(self, loss: Tensor) -> None:
         """One step down the gradients of a loss, a scalar."""
-        gradients = torch.autograd.grad(loss, self._parameters, allow_unused=True)
-        moved = [place for place, gradient in enumerate(gradients) if gradient is not None]
+        # Backward, not grad: it lays each gradient out as its parameter is, and the function takes no other.
+        torch.autograd.backward(loss)
+        moved = [place for place, parameter in enumerate(self._parameters) if parameter.grad is not None]
+        gradients = [gradient for parameter in self._parameters if (gradient := parameter.grad) is not None]
         with torch.no_grad():
             adamw(
                 [self._parameters[place] for place in moved],
-                [gradients[place] for place in moved],
+                gradients,
                 [self._means[place] for place in moved],
                 [self._squares[place] for place in moved],
                 [],
@@ -48,3 +50,5 @@ class AdamW:
                 eps=_EPSILON,
                 maximize=False,
             )
+        for parameter in self._parameters:
+            parameter.grad = None

@@ -23,7 +23,8 @@ def loss(parameters: list[Tensor], step: int) -> Tensor:
     """Nothing depends on the third parameter."""
     weights, bias, _, scale = parameters
     rows = torch.randn((8, 4), generator=torch.Generator().manual_seed(step), dtype=weights.dtype)
-    return torch.tanh(scale * (rows @ weights) + bias).square().mean()
+    turned = weights.t().contiguous()  # so that the gradient comes in another order in memory than the parameter
+    return torch.tanh(scale * (rows @ turned.t()) + bias).square().mean()
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
