@@ -57,11 +57,11 @@ def run_child(stream: io.RawIOBase) -> int:
     engine = make_engine(settings.database_url)
     try:
         match job:
-            case RunCycle(cycle):
-                _run(engine, cycle, settings, settings.mlflow_url)
+            case RunCycle(cycle, task):
+                _run(engine, cycle, task, settings, settings.mlflow_url)
             case Sweep():
                 end_orphans(engine, settings.mlflow_url)
-            case FillRivals(task_id):
+            case FillRivals(task_id, _):
                 _fill(engine, task_id, settings)
     except KeyboardInterrupt:
         return STOPPED
@@ -85,7 +85,7 @@ def report_to(logger_name: str) -> "Report":
     return report
 
 
-def _run(engine: Engine, cycle: Cycle, settings: TrainerSettings, mlflow_url: str) -> None:
+def _run(engine: Engine, cycle: Cycle, task: str, settings: TrainerSettings, mlflow_url: str) -> None:
     with loading():
         from trainer.cycle import run_cycle
         from trainer.registry import Registry
@@ -96,7 +96,7 @@ def _run(engine: Engine, cycle: Cycle, settings: TrainerSettings, mlflow_url: st
         log.warning("registry.unreachable")
     except CycleError as error:
         log.warning("orphans.not_ended", reason=str(error))
-    with structlog.contextvars.bound_contextvars(cycle_id=cycle.cycle_id):
+    with structlog.contextvars.bound_contextvars(task=task, cycle_id=cycle.cycle_id):
         report = report_to("trainer.cycle")
         run_cycle(engine, Registry(mlflow_url), cycle, settings=settings, now=lambda: datetime.now(UTC), report=report)
 

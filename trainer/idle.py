@@ -46,12 +46,12 @@ class Idle:
                 gaps = frozenset(find_gaps(connection, schema, to_micros(now)))
                 if gaps and self._may_try(schema.task_id, gaps) and self._take(schema.task_id):
                     log.info("rivals.began", task=schema.task.name, num_gaps=len(gaps))
-                    return FillRivals(schema.task_id)
+                    return FillRivals(schema.task_id, schema.task.name)
         return None
 
     def conclude(self, job: FillRivals, reason: str | None, now: datetime) -> None:
         """After the end of a process: what it has left is not tried for ever. `reason` is None after a clean end."""
-        log.info("rivals.ended", task_id=job.task_id, reason=reason)
+        log.info("rivals.ended", task=job.task, reason=reason)
         if self._lock is not None:
             # Back in the pool it would go on holding the lock.
             self._lock.invalidate()

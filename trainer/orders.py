@@ -9,9 +9,10 @@ from trainer.settings import TrainerSettings
 
 
 class RunCycle(msgspec.Struct, frozen=True, tag="cycle"):
-    """Carry out this claimed cycle."""
+    """Carry out this claimed cycle of the task of this name."""
 
     cycle: Cycle
+    task: str
 
 
 class Sweep(msgspec.Struct, frozen=True, tag="sweep"):
@@ -22,6 +23,7 @@ class FillRivals(msgspec.Struct, frozen=True, tag="rivals"):
     """Fit and score what the rivals of this task lack."""
 
     task_id: int
+    task: str
 
 
 Job = RunCycle | Sweep | FillRivals

@@ -140,9 +140,11 @@ class Trainer:
             self._conclude(self.child, now)
             self.child = None
         with self.engine.begin() as connection:
-            for cycle in expire_leases(connection, now):
-                log.warning("cycle.expired", cycle_id=cycle.cycle_id, step=cycle.step)
+            if expired := expire_leases(connection, now):
+                names = {schema.task_id: schema.task.name for schema in list_tasks(connection)}
                 self._must_sweep = True
+                for cycle in expired:
+                    log.warning("cycle.expired", task=names[cycle.task_id], cycle_id=cycle.cycle_id, step=cycle.step)
         self._request(now)
         if self.child is not None and isinstance(self.child.job, FillRivals) and self._is_wanted():
             supervision.stop(self.child, OVERRULED, _RIVAL_GRACE_SECONDS)
@@ -172,18 +174,19 @@ class Trainer:
         reason = supervision.close(child)
         if isinstance(child.job, FillRivals):
             self._idle.conclude(child.job, reason, now)
-        elif child.cycle is None:
+        elif not isinstance(child.job, RunCycle):
             self._must_sweep = reason is not None
         elif reason is not None:
             self._must_sweep = True
+            cycle, told = child.job.cycle, {"task": child.job.task, "cycle_id": child.job.cycle.cycle_id}
             try:
                 with self.engine.begin() as connection:
                     verdict = supervision.find_broken_rule(child, reason)
-                    end_cycle(connection, child.cycle, "failed", reason, now, verdict=verdict)
+                    end_cycle(connection, cycle, "failed", reason, now, verdict=verdict)
             except LeaseLost:
-                log.info("cycle.ended_already", cycle_id=child.cycle.cycle_id)
+                log.info("cycle.ended_already", **told)
             # After the store has taken it: while it is away, each tick comes here again.
-            log.error("child.ended", cycle_id=child.cycle.cycle_id, reason=reason)
+            log.error("child.ended", **told, reason=reason)
 
     def _request(self, now: datetime) -> None:
         with self.engine.begin() as connection:
@@ -213,14 +216,20 @@ class Trainer:
 
     def _claim(self, now: datetime) -> None:
         with self.engine.begin() as connection:
-            scheduled = [schema.task_id for schema in list_tasks(connection) if schema.task.schedule == "window"]
+            tasks = {schema.task_id: schema.task for schema in list_tasks(connection)}
+            scheduled = [task_id for task_id, task in tasks.items() if task.schedule == "window"]
             cycle = claim_cycle(connection, uuid4().hex, now, self._lease_time, newest_first=scheduled)
         if cycle is not None:
+            task = tasks[cycle.task_id].name
             log.info(
-                "cycle.claimed", cycle_id=cycle.cycle_id, cutoff=format_moment(cycle.cutoff), attempt=cycle.attempt
+                "cycle.claimed",
+                task=task,
+                cycle_id=cycle.cycle_id,
+                cutoff=format_moment(cycle.cutoff),
+                attempt=cycle.attempt,
             )
             self._renew_at = time.monotonic() + self.settings.lease_seconds / 3
-            self.child = supervision.start(self.settings, RunCycle(cycle))
+            self.child = supervision.start(self.settings, RunCycle(cycle, task))
             # The process sweeps by itself before it begins: another one would find nothing.
             self._must_sweep = self._must_sweep and not self._has_registry()
 

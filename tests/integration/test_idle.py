@@ -92,6 +92,7 @@ def test_what_a_killed_process_has_fitted_is_not_fitted_again(engine: Engine, ma
         tick_until([trainer], lambda: not has_gaps(engine, schema))
     reasons = [line["reason"] for line in lines if line["event"] == "rivals.ended"]
     assert reasons[0] == KILLED
+    assert {line["task"] for line in lines if line["event"] in ("rivals.began", "rivals.ended")} == {schema.task.name}
     assert len(set(candidates.glob("*/*/*"))) > len({file.parent for file in files})
     assert {file: file.stat().st_mtime_ns for file in files} == stamps
     assert [cycle.state for cycle in cycles_of(engine, schema)] == ["released"]
@@ -139,7 +140,7 @@ def test_rivals_are_polite_and_end_at_the_time_limit(engine: Engine, make_traine
 
 def test_what_cannot_be_filled_is_left_until_there_is_more_to_do(engine: Engine) -> None:
     schema = with_our_cells(engine)
-    idle, job = Idle(engine, 3), FillRivals(schema.task_id)
+    idle, job = Idle(engine, 3), FillRivals(schema.task_id, schema.task.name)
     assert idle.choose(now()) == job
     idle.conclude(job, None, now())
     assert idle.choose(now()) is None
@@ -151,7 +152,7 @@ def test_what_cannot_be_filled_is_left_until_there_is_more_to_do(engine: Engine)
 
 def test_a_process_that_fails_is_tried_so_often_and_one_that_is_stopped_always(engine: Engine) -> None:
     schema = with_our_cells(engine)
-    idle, job = Idle(engine, 2), FillRivals(schema.task_id)
+    idle, job = Idle(engine, 2), FillRivals(schema.task_id, schema.task.name)
     for reason in (STOPPED, OVERRULED, STOPPED, OVERRULED, "a crash", STOPPED, "a crash"):
         assert idle.choose(now()) == job
         idle.conclude(job, reason, now())
@@ -160,7 +161,7 @@ def test_a_process_that_fails_is_tried_so_often_and_one_that_is_stopped_always(e
 
 def test_two_trainers_do_not_fill_the_same_rivals(engine: Engine) -> None:
     schema = with_our_cells(engine)
-    one, other, job = Idle(engine, 3), Idle(engine, 3), FillRivals(schema.task_id)
+    one, other, job = Idle(engine, 3), Idle(engine, 3), FillRivals(schema.task_id, schema.task.name)
     assert one.choose(now()) == job
     assert other.choose(now()) is None
     one.conclude(job, STOPPED, now())

@@ -70,8 +70,11 @@ def test_two_trainers_release_one_version(engine: Engine, make_trainer: MakeTrai
     schema = define(engine, drifting_task(), 10)
     ask(engine, schema, cutoff_after(10))
     trainers = [make_trainer(), make_trainer()]
-    tick_until(trainers, lambda: has_ended(engine, schema) and all(trainer.child is None for trainer in trainers))
+    with capture_logs() as lines:
+        tick_until(trainers, lambda: has_ended(engine, schema) and all(trainer.child is None for trainer in trainers))
     (cycle,) = cycles_of(engine, schema)
+    claimed = [(line["task"], line["cycle_id"]) for line in lines if line["event"] == "cycle.claimed"]
+    assert claimed == [(schema.task.name, cycle.cycle_id)]
     assert (cycle.state, cycle.version) == ("released", "1")
     assert len(MlflowClient(mlflow_url, mlflow_url).search_model_versions(f"name='{schema.task.name}'")) == 1
 
@@ -124,7 +127,7 @@ def test_a_cycle_whose_store_goes_away_before_it_begins_is_tried_again(tmp_path:
     cycle = Cycle(
         1, 1, to_micros(START), 1, "running", "claim", "mine", None, None, None, None, None, now(), now(), None
     )
-    child = supervision.start(settings_for(tmp_path, dead, "http://127.0.0.1:1"), RunCycle(cycle))
+    child = supervision.start(settings_for(tmp_path, dead, "http://127.0.0.1:1"), RunCycle(cycle, "flights"))
     assert supervision.close(child) == SILENT
 
 
