@@ -72,7 +72,7 @@ def show(
     if as_json:
         print_json({"keys": [_document(key) for key in keys]})
         return
-    table = Table("name", "scopes", "a second", "made (UTC)", *(["revoked"] if revoked else []))
+    table = Table("name", "scopes", "a second", "made (UTC)", *(["revoked (UTC)"] if revoked else []))
     for key in keys:
         row = [key.name, ", ".join(key.scopes), "any" if key.rate is None else f"{key.rate:g}", _date(key.created_at)]
         table.add_row(*row, *([_date(key.revoked_at)] if revoked else []))

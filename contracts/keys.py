@@ -16,7 +16,7 @@ from sqlalchemy import Connection, select
 from sqlalchemy.dialects.postgresql import insert
 
 from contracts.database import api_keys
-from contracts.errors import Conflict, NotFound
+from contracts.errors import Conflict, Fault, InvalidInput, NotFound
 
 Scope = Literal["ingest", "predict", "admin"]
 
@@ -58,7 +58,12 @@ def is_key(token: str, key: Key) -> bool:
 
 
 def add_key(connection: Connection, name: str, scopes: Sequence[Scope], rate: float | None, now: datetime) -> str:
-    """Make a key and return it: nobody can show it again. Raises Conflict where a valid key has this name."""
+    """Make a key and return it: nobody can show it again.
+
+    Raises Conflict where a valid key has this name, InvalidInput where the name is none that a line can show.
+    """
+    if not name.strip() or not name.isprintable():
+        raise InvalidInput([Fault("name", "is empty, or holds a character that cannot be shown")])
     key_id = secrets.token_hex(6)
     token = f"{_PREFIX}-{key_id}-{secrets.token_urlsafe(32)}"
     row = {

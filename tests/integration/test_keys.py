@@ -13,7 +13,7 @@ from sqlalchemy import Engine, text
 from typer.testing import CliRunner
 
 from cli.main import app
-from contracts.errors import Conflict, NotFound
+from contracts.errors import Conflict, InvalidInput, NotFound
 from contracts.keys import Scope, digest_key, list_keys, revoke_key
 from service.app import make_app
 from tests.integration.keyholders import NOW, make_key, problem, sent
@@ -261,3 +261,11 @@ def test_a_name_is_listed_letter_by_letter(database_url: str, monkeypatch: pytes
     assert CliRunner().invoke(app, ["keys", "add", name, "--scope", "predict"]).exit_code == 0
     listed = CliRunner().invoke(app, ["keys", "list"])
     assert (listed.exit_code, name in listed.stdout) == (0, True)
+
+
+@pytest.mark.parametrize("name", ["", " ", "two\nlines", "\x1b[31mred"])
+def test_a_name_that_no_line_can_show_is_refused(engine: Engine, name: str) -> None:
+    with pytest.raises(InvalidInput, match="name: is empty, or holds a character"):
+        make_key(engine, "predict", name=name)
+    with engine.connect() as connection:
+        assert list_keys(connection) == []
