@@ -23,6 +23,7 @@ from contracts.database import make_engine
 from contracts.errors import Fault, InvalidInput
 from contracts.matrix import AgeVerdict, Verdict, judge_ages
 from contracts.task import Task
+from service.figures import four_figures
 from trainer.backtest import Report, backtest
 from trainer.charts import save_matrix
 from trainer.settings import TrainerSettings
@@ -201,7 +202,10 @@ def _cells(age: AgeVerdict) -> tuple[str, ...]:
 
 
 def _figure(value: float | None) -> str:
-    return "–" if value is None or math.isnan(value) else f"{value:.4f}"
+    """Six characters for all that is usual, whatever the unit: a table's columns fit their line."""
+    if value is None or math.isnan(value):
+        return "–"
+    return f"{value:.4f}" if abs(value) < 1 else four_figures(value)
 
 
 def _sentence(task: Task, verdict: Verdict) -> str:
