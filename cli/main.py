@@ -55,6 +55,7 @@ def up(
     """Run the whole stack on this machine: PostgreSQL, MLflow, API and trainer. Ctrl-C stops it."""
     from rich.console import Console
 
+    from cli.running import exports_for
     from cli.signals import stop_signals
     from cli.stack import EmbeddedStack
     from contracts.settings import SharedSettings
@@ -64,9 +65,10 @@ def up(
     try:
         with stop_signals(), EmbeddedStack(settings, port, console) as stack:
             console.print(f"API     {stack.addresses.api}\nDocs    {stack.addresses.api}/docs")
-            console.print(
-                f"MLflow  {stack.addresses.mlflow}\nState   {settings.home}\nCtrl-C stops everything.", markup=False
-            )
+            console.print(f"MLflow  {stack.addresses.mlflow}\nState   {settings.home}", markup=False)
+            if exports := " ".join(exports_for(settings.home, stack.addresses.api)):
+                console.print(f"To use it from another terminal: export {exports}", markup=False, soft_wrap=True)
+            console.print("Ctrl-C stops everything.")
             stack.wait()
     except KeyboardInterrupt:
         console.print("Stopped.")

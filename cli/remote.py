@@ -17,6 +17,8 @@ class Refused(MorrowError):
         self.status, self.problem = status, problem
         faults = [f"  {fault['field']}: {fault['reason']}" for fault in problem.get("errors", [])]
         reasons = faults or [str(problem.get("detail") or "")]
+        if status == httpx.codes.UNAUTHORIZED:
+            reasons.append("Commands send the key that MORROW_KEY holds.")
         super().__init__("\n".join([f"{problem.get('title', 'Refused')} ({status})", *reasons]).strip())
 
 
@@ -36,7 +38,8 @@ def ask(api: httpx.Client, method: str, path: str, **options: Any) -> Any:
     try:
         response = api.request(method, path, **options)
     except httpx.TransportError as error:
-        raise Unreachable(f"The API at {api.base_url} does not answer ({error}): is `morrow up` running?") from error
+        hint = "is `morrow up` running, and is this the address that it has printed (MORROW_URL)?"
+        raise Unreachable(f"The API at {api.base_url} does not answer ({error}): {hint}") from error
     if response.is_error:
         raise Refused(response.status_code, read_problem(response))
     return response.json()

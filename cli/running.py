@@ -1,10 +1,13 @@
 """Where the parts of a running `morrow up` answer: it leaves word below its home for commands in another terminal."""
 
+import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
+
+from cli.addresses import LOCAL_URL
 
 FILE = "stack.json"
 
@@ -14,6 +17,14 @@ class Announced(msgspec.Struct, frozen=True):
 
     api: str
     mlflow: str
+
+
+def exports_for(home: Path, api: str) -> Iterator[str]:
+    """What a shell must export for commands to find a stack that is not where they look by themselves."""
+    if (folder := home.expanduser().resolve()) != (Path.home() / ".morrow").resolve():
+        yield f"MORROW_HOME={shlex.quote(str(folder))}"
+    if api != LOCAL_URL:
+        yield f"MORROW_URL={api}"
 
 
 @contextmanager

@@ -90,6 +90,7 @@ def test_nothing_is_left_running_after(number: signal.Signals, home: Path) -> No
     with running(home, port) as (process, printed):
         assert httpx.get(f"http://127.0.0.1:{port}/livez").status_code == 200
         assert httpx.get(f"http://127.0.0.1:{port}/docs").status_code == 200
+        assert f"export MORROW_HOME={home} MORROW_URL=http://127.0.0.1:{port}\n" in printed
         mlflow = re.search(r"MLflow +(http://\S+)", printed)
         assert mlflow is not None
         assert httpx.get(f"{mlflow[1]}/health").status_code == 200
