@@ -47,6 +47,11 @@ def erase(url: str, task: str, event_ids: Sequence[str], reason: str, actor: str
     return not facts["unknown"]
 
 
+def many(number: int, noun: str) -> str:
+    """A number of things in words."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
 def _sum(answers: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """The answers of several requests as one; versions ascending."""
     counts: Counter[str] = Counter()
@@ -65,8 +70,8 @@ def _sum(answers: Sequence[dict[str, Any]]) -> dict[str, Any]:
 def _print(facts: dict[str, Any]) -> None:
     console = Console(highlight=False, soft_wrap=True)
     console.print(
-        f"{facts['num_events']:,} events erased in {facts['num_revisions']:,} revisions, "
-        f"and {facts['num_rejected']:,} refused rows; {facts['num_erased_before']:,} were erased before."
+        f"{many(facts['num_events'], 'event')} erased in {many(facts['num_revisions'], 'revision')}, "
+        f"and {many(facts['num_rejected'], 'refused row')}; {facts['num_erased_before']:,} were erased before."
     )
     if facts["unknown"]:
         console.print(f"Not stored: {', '.join(facts['unknown'])}.", markup=False, style="red")

@@ -84,11 +84,11 @@ def erase_events(
 
     Versions that were trained on them answer as before; they are named. Exit code 3: some ids are not stored.
     """
-    from cli.erasures import erase, read_ids
+    from cli.erasures import erase, many, read_ids
 
     found = read_ids(event_ids or [], file)
     if not yes:
-        typer.confirm(f"Erase {len(found):,} events of {task} for ever?", abort=True, err=True)
+        typer.confirm(f"Erase {many(len(found), 'event')} of {task} for ever?", abort=True, err=True)
     if not erase(url, task, found, reason, actor, as_json=as_json):
         raise typer.Exit(SOME_REFUSED)
 
