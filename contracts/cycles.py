@@ -115,7 +115,7 @@ def override_cycle(
     cycle = _cycle(row)
     if cycle.state != "held":
         raise Conflict(f"Cycle {cycle_id} is {cycle.state}, not held.")
-    if gate := _find_gate(cycle):
+    if gate := find_gate(cycle):
         raise Conflict(f"Cycle {cycle_id} is held by the gate {gate}: an override opens no gate.")
     newer = connection.execute(
         select(cycles.c.version)
@@ -127,7 +127,7 @@ def override_cycle(
     return request_cycle(connection, task_id, cycle.cutoff, now, override=(actor, reason))
 
 
-def _find_gate(cycle: Cycle) -> str | None:
+def find_gate(cycle: Cycle) -> str | None:
     """The gate that holds a cycle and what it says, or None where what holds it may be overruled."""
     broken = [decision for decision in (cycle.verdict or {}).get("decisions", []) if not decision["passed"]]
     return next((f"{one['rule']} ({one['reason']})" for one in broken if one["rule"] not in OVERRULABLE), None)

@@ -6,6 +6,7 @@ through the API that programs use.
 """
 
 import hashlib
+from collections.abc import Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -16,6 +17,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse
 
 from contracts.clock import to_micros
+from contracts.cycles import Cycle, find_gate
 from contracts.errors import Unavailable
 from contracts.task import Task
 from service.cycles import describe_cycle
@@ -140,12 +142,22 @@ def _describe_history(board: Board | None, forecaster: Forecaster | None, now: d
         else tabulate(board.marks, task.training.method, task.error_name, task.clock),
         "error_name": None if task is None else task.error_name,
         "cycles": cycles,
-        "held": [cycle for cycle in cycles if cycle["state"] == "held"],
+        "held": [] if board is None else [describe_cycle(cycle) for cycle in _find_overrulable(board.cycles)],
         "releases": [] if board is None else [describe_release(row) for row in board.releases],
         "former": [span.version for span in spans if span.version != champion],
         "asked": None if forecaster is None else forecaster.task,
         "default_at": None if forecaster is None else min(to_micros(now), forecaster.valid_until),
     }
+
+
+def _find_overrulable(cycles: Sequence[Cycle]) -> list[Cycle]:
+    """Those whose candidate an override may release: held, but by no gate, and no newer cutoff is released."""
+    released = [cycle.cutoff for cycle in cycles if cycle.state == "released"]
+    return [
+        cycle
+        for cycle in cycles
+        if cycle.state == "held" and find_gate(cycle) is None and all(cutoff <= cycle.cutoff for cutoff in released)
+    ]
 
 
 def _span(forecaster: Forecaster) -> Span:

@@ -1,5 +1,6 @@
 """An admin's word over the judge's: a closed horizon reopened, a held candidate released, and both written down."""
 
+import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -173,3 +174,20 @@ async def test_only_a_held_cycle_without_a_newer_release_is_overridden(
     newer = await override(client, schema, cycle=held.cycle_id)
     assert newer.status_code == 409
     assert "version 8" in newer.json()["detail"]
+
+
+async def test_the_page_offers_only_what_an_override_may_release(
+    client: httpx.AsyncClient, engine: Engine, schema: Schema
+) -> None:
+    async def offered() -> set[int]:
+        page = (await client.get(f"/pages/{schema.task.name}")).text
+        return {int(cycle) for cycle in re.findall(r'<option value="(\d+)">\d+: ', page)}
+
+    def broken(rule: str) -> dict[str, Any]:
+        return {"decisions": [{"rule": rule, "passed": False, "value": 0, "threshold": 1, "reason": "it is so"}]}
+
+    suspect = run_cycle(engine, schema, CUTOFF, "held", "suspect", verdict=broken("newest_window"))
+    run_cycle(engine, schema, CUTOFF + WEEK, "held", "no age is validated", verdict=broken("horizon"))
+    assert await offered() == {suspect.cycle_id}
+    run_cycle(engine, schema, CUTOFF + 2 * WEEK, "released", version="8")
+    assert await offered() == set()
