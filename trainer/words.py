@@ -1,9 +1,8 @@
 """What a version is, how long it is valid and why it was released, in words: for people who meet it in MLflow."""
 
 from collections.abc import Callable, Sequence
-from datetime import timedelta
 
-from contracts.clock import format_moment
+from contracts.clock import format_duration, format_moment
 from contracts.manifest import Manifest
 from contracts.task import Task
 from trainer.judge import Decision
@@ -49,7 +48,7 @@ def _what(task: Task, manifest: Manifest) -> str:
 def _how_long(task: Task, manifest: Manifest) -> str:
     bound = (
         f"Valid until **{format_moment(manifest.valid_until)}**: {_windows(manifest.horizon)} of "
-        f"{timedelta(microseconds=manifest.window)} after its cutoff, unless an error beyond its limit closes that."
+        f"{format_duration(manifest.window)} after its cutoff, unless an error beyond its limit closes that."
     )
     rows = [
         f"| {age.age} | {age.mean:.4g} | {age.low:.4g} to {age.high:.4g} | {age.limit:.4g} |" for age in manifest.ages

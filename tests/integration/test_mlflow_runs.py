@@ -102,7 +102,7 @@ def test_a_released_cycle_is_told_whole(
     words = version.description
     assert words is not None
     assert "fitted by gi to the 1,500 rows from" in words
-    assert "Valid until **2026-01-01T12:00:00Z**: 2 windows of 1:00:00 after its cutoff" in words
+    assert "Valid until **2026-01-01T12:00:00Z**: 2 windows of PT1H after its cutoff" in words
     assert "* the error matrix validates 2 windows" in words
     assert f"models:/{task.name}@champion" in words
     assert run.data.tags[NOTE_TAG] == words
