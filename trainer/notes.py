@@ -180,9 +180,12 @@ def note_fit(attempt: Attempt) -> Callable[[Fit, Manifest, Sequence[Cell]], None
             "batch_size": str(manifest.batch_size),
             "seeds": ", ".join(map(str, manifest.seeds)),
         }
-        attempt.run.add_child(
-            f"origin {origin}", figures, params, {ORIGIN_TAG: origin, "morrow.rows_digest": manifest.rows_digest}
-        )
+        tags = {
+            ORIGIN_TAG: origin,
+            "morrow.rows_digest": manifest.rows_digest,
+            "morrow.device": manifest.device,
+        }
+        attempt.run.add_child(f"origin {origin}", figures, params, tags)
         attempt.run.deliver()
 
     return follow

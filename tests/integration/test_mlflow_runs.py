@@ -20,9 +20,9 @@ from trainer.registry import Registry
 from trainer.tags import NOTE_TAG, ORIGIN_TAG, PARENT_TAG
 
 
-def run_of(engine: Engine, registry: Registry, schema: Schema, num_windows: int, home: Path) -> str:
+def run_of(engine: Engine, registry: Registry, schema: Schema, num_windows: int, home: Path, **how: str) -> str:
     """The id of the run of a cycle that is carried out, whatever comes of it."""
-    run_id = retrain(engine, registry, schema, num_windows, home).run_id
+    run_id = retrain(engine, registry, schema, num_windows, home, **how).run_id
     assert run_id is not None
     return run_id
 
@@ -49,7 +49,7 @@ def test_a_released_cycle_is_told_whole(
 ) -> None:
     task = drifting_task()
     schema = define(engine, task, 10)
-    run_id = run_of(engine, registry, schema, 10, tmp_path)
+    run_id = run_of(engine, registry, schema, 10, tmp_path, device="auto")
     add_windows(engine, schema, 10, 11)
     second_id = run_of(engine, registry, schema, 11, tmp_path)
     run = mlflow_client.get_run(run_id)
@@ -74,6 +74,7 @@ def test_a_released_cycle_is_told_whole(
         if one.data.tags.get(PARENT_TAG) == run_id
     }
     assert sorted(fits) == [f"2026-01-01T{hour:02}:00:00Z" for hour in (5, 6, 7, 8, 9, 10)]
+    assert {fit.data.tags["morrow.device"] for fit in fits.values()} == {manifest.device}
     oldest = fits["2026-01-01T05:00:00Z"]
     assert oldest.info.status == "FINISHED"
     assert oldest.data.params["rows"] == "750"
