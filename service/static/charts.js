@@ -39,7 +39,7 @@ function errorOptions(points, name) {
     axes: axes({ label: "age in windows", labelSize: 20, incrs: [1, 2, 5, 10, 20] }),
     bands: [band(2, 3, accent)],
     series: [
-      { label: "age" },
+      { label: "age", value: (_, age) => figure(age) },
       line("expected", accent, { points: { show: true, size: 6 } }),
       edge("band, high"),
       edge("band, low"),
