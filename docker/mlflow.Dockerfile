@@ -29,4 +29,4 @@ EXPOSE 5000
 HEALTHCHECK --interval=10s --timeout=5s --start-period=300s --retries=3 \
     CMD ["python", "-c", "from urllib.request import urlopen; urlopen('http://127.0.0.1:5000/health', timeout=4)"]
 ENTRYPOINT ["with-secrets"]
-CMD ["mlflow", "server", "--host", "0.0.0.0", "--port", "5000"]
+CMD ["mlflow", "server", "--host", "0.0.0.0", "--port", "5000", "--uvicorn-opts", "--no-access-log"]
