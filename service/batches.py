@@ -2,15 +2,22 @@
 
 A question that comes first in its turn, after a turn of one, is answered at once, where it stands. All others wait for
 the end of their turn, when all that is ready has been read, and are answered together.
+
+After a question alone the loop looks for the next one a moment longer before it sleeps: a core that rests between two
+requests takes a seventh longer for each.
 """
 
 import asyncio
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
 from service.answers import Answer
 from service.forecaster import Forecaster, Question
+
+# How long the loop stays awake after a question alone: about as long as a client on this machine takes to ask again.
+AWAKE_SECONDS = 100e-6
 
 # Takes the answer of a question, or what went wrong.
 Told = Callable[[Answer | Exception], None]
@@ -42,6 +49,8 @@ class Batches:
         self._waiting: dict[Forecaster, _Waiting] = {}
         self._num_arrived = 0
         self._is_shared = False
+        self._awake_until = 0.0
+        self._is_awake = False
 
     def ask(self, forecaster: Forecaster, question: Question, told: Told) -> None:
         """Have this very version answer: at once, or at the end of the turn. `told` is called once."""
@@ -68,6 +77,16 @@ class Batches:
         turn, self._waiting = self._waiting, {}
         for forecaster, waiting in turn.items():
             waiting.end(forecaster)
+        if not self._is_shared:
+            self._awake_until = time.perf_counter() + AWAKE_SECONDS
+            if not self._is_awake:
+                self._stay_awake()
+
+    def _stay_awake(self) -> None:
+        """A loop does not sleep while there is something to call."""
+        self._is_awake = time.perf_counter() < self._awake_until
+        if self._is_awake:
+            asyncio.get_running_loop().call_soon(self._stay_awake)
 
 
 def _answer(forecaster: Forecaster, question: Question) -> Answer | Exception:

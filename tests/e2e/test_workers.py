@@ -60,7 +60,10 @@ class Api:
         """The workers once all of them answer with a version, and a process that is to be replaced is gone."""
 
         def check() -> dict[int, str | None] | None:
-            workers = self.workers()
+            try:
+                workers = self.workers()
+            except LOST:  # it was asked of the worker that was about to go
+                return None
             agreed = len(workers) == NUM_WORKERS and set(workers.values()) == {version} and without not in workers
             return workers if agreed else None
 

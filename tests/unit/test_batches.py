@@ -1,6 +1,7 @@
 """Questions of one turn of the loop are one run of the graph, each with its own answer, version and refusal."""
 
 import asyncio
+import selectors
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,16 @@ class Counted:
     def run(self, names: Any, feed: Any) -> Any:
         self.sizes.append(len(feed["at"]))
         return self.session.run(names, feed)
+
+
+class Watched(selectors.DefaultSelector):
+    """What a loop waits with; it counts how often the loop only glanced at it."""
+
+    num_glances = 0
+
+    def select(self, timeout: float | None = None) -> Any:
+        self.num_glances += timeout == 0
+        return super().select(timeout)
 
 
 @pytest.fixture
@@ -71,6 +82,26 @@ def test_a_lonely_question_is_answered_within_its_turn(forecaster: Forecaster) -
 
     asyncio.run(main())
     assert forecaster.session.sizes == [1] * 5
+
+
+@pytest.mark.parametrize("num_questions", [1, 2])
+def test_the_loop_stays_awake_for_a_moment_after_a_question_alone(
+    forecaster: Forecaster, monkeypatch: pytest.MonkeyPatch, num_questions: int
+) -> None:
+    monkeypatch.setattr("service.batches.AWAKE_SECONDS", 0.2)
+    selector = Watched()
+
+    async def main() -> None:
+        batches = Batches()
+        for turn in range(2):
+            await ask(batches, forecaster, [question(turn)] * num_questions)
+            await asyncio.sleep(0)  # the turn of the questions has ended
+        selector.num_glances = 0
+        await asyncio.sleep(0.5)
+
+    with asyncio.Runner(loop_factory=lambda: asyncio.SelectorEventLoop(selector)) as runner:
+        runner.run(main())
+    assert (selector.num_glances > 20) is (num_questions == 1)
 
 
 def test_one_refusal_refuses_no_other(forecaster: Forecaster) -> None:
