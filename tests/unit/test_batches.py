@@ -91,17 +91,22 @@ def test_the_loop_stays_awake_for_a_moment_after_a_question_alone(
     monkeypatch.setattr("service.batches.AWAKE_SECONDS", 0.2)
     selector = Watched()
 
-    async def main() -> None:
+    async def main() -> list[int]:
         batches = Batches()
         for turn in range(2):
             await ask(batches, forecaster, [question(turn)] * num_questions)
             await asyncio.sleep(0)  # the turn of the questions has ended
-        selector.num_glances = 0
-        await asyncio.sleep(0.5)
+        glances = []
+        for seconds in (0.5, 0.1):
+            selector.num_glances = 0
+            await asyncio.sleep(seconds)
+            glances.append(selector.num_glances)
+        return glances
 
     with asyncio.Runner(loop_factory=lambda: asyncio.SelectorEventLoop(selector)) as runner:
-        runner.run(main())
-    assert (selector.num_glances > 20) is (num_questions == 1)
+        soon, later = runner.run(main())
+    assert (soon > 20) is (num_questions == 1)
+    assert later < 5
 
 
 def test_one_refusal_refuses_no_other(forecaster: Forecaster) -> None:
