@@ -11,6 +11,7 @@ from rich.text import Text
 
 from cli.facts import print_json
 from cli.remote import ask, open_api
+from contracts.clock import count_windows
 from contracts.errors import Fault, InvalidInput
 from service.figures import four_figures
 
@@ -86,7 +87,7 @@ def state_facts(status: dict[str, Any]) -> Iterator[tuple[str, str]]:
     if status["stale"]:
         yield "Stale", status["stale_reason"]
     if status["missing_windows"]:
-        yield "Needs", f"{_count_windows(status['missing_windows'])} more before a horizon can be judged"
+        yield "Needs", f"{count_windows(status['missing_windows'])} more before a horizon can be judged"
     for rival in status["rivals"]:
         yield "Rival", _describe_rival(rival, status["better_method"])
     if status["choice"] is not None:
@@ -97,7 +98,7 @@ def state_facts(status: dict[str, Any]) -> Iterator[tuple[str, str]]:
         return
     yield "Champion", f"version {champion['version']}, trained until {champion['trained_until']}"
     yield "Fit", f"in minibatches of {champion['batch_size']:,} rows"
-    promised = f"a horizon of {_count_windows(champion['horizon'])}"
+    promised = f"a horizon of {count_windows(champion['horizon'])}"
     override = status["override"]
     told = promised if override is None else f"by override of {override['actor']}; {promised} was validated"
     yield "Valid", f"until {champion['valid_until']}, {told}"
@@ -109,14 +110,14 @@ def _state(status: dict[str, Any]) -> str:
 
 def _missing(status: dict[str, Any]) -> str:
     """How many windows a first verdict still needs, after the state in a list."""
-    return f", needs {_count_windows(status['missing_windows'])} more" if status["missing_windows"] else ""
+    return f", needs {count_windows(status['missing_windows'])} more" if status["missing_windows"] else ""
 
 
 def _describe_rival(rival: dict[str, Any], better: dict[str, Any] | None) -> str:
     """Its mean error beside ours on the same windows, and whether it is the one that is clearly better."""
     theirs = rival["error"] + rival["difference"]
     remark = ": clearly better" if better is not None and better["method"] == rival["method"] else ""
-    windows = _count_windows(rival["num_windows"])
+    windows = count_windows(rival["num_windows"])
     return f"{rival['method']} {four_figures(theirs)} against our {four_figures(rival['error'])} on {windows}{remark}"
 
 
@@ -124,10 +125,6 @@ def _describe_choice(choice: dict[str, Any]) -> str:
     before, error = choice["error_before"], choice["error"]
     told = "" if error is None else f": error {error:.4g}" + ("" if before is None else f", as written {before:.4g}")
     return f"chosen among {choice['num_trials']} on what was known at {choice['cutoff']}{told}"
-
-
-def _count_windows(number: int) -> str:
-    return f"{number} window" if number == 1 else f"{number} windows"
 
 
 def errors_table(status: dict[str, Any]) -> Table:

@@ -83,6 +83,11 @@ def _format_seconds(seconds: int, micros: int) -> str:
     return f"{seconds}.{micros:06d}".rstrip("0") + "S" if micros else f"{seconds}S"
 
 
+def count_windows(number: int) -> str:
+    """A number of windows in words."""
+    return "1 window" if number == 1 else f"{number} windows"
+
+
 @dataclass(frozen=True)
 class Clock:
     """How one task cuts time: windows `[offset + k·window, offset + (k+1)·window)`, all in microseconds.

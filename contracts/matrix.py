@@ -10,7 +10,7 @@ from statistics import fmean
 
 from contracts.bands import adapted_coverage, mean_upper_bound, predictive_band, predictive_limit
 from contracts.cells import NAIVE, Cell, error_of
-from contracts.clock import Clock
+from contracts.clock import Clock, count_windows
 from contracts.task import Guard
 
 # Target windows that count, the newest: a year of weeks. What a model of long ago erred says little of the next.
@@ -154,14 +154,10 @@ def after_empty_windows(verdict: Verdict, count: int) -> Verdict:
         ages = tuple(replace(age, age=age.age - count) for age in verdict.ages[count:])
         return Verdict(verdict.horizon - count, ages, verdict.missing_windows, None)
     reason = (
-        f"no event of the newest {_count_windows(count)} is known, and the validated horizon is "
-        f"{_count_windows(verdict.horizon)}"
+        f"no event of the newest {count_windows(count)} is known, and the validated horizon is "
+        f"{count_windows(verdict.horizon)}"
     )
     return Verdict(0, verdict.ages, verdict.missing_windows, reason)
-
-
-def _count_windows(number: int) -> str:
-    return "1 window" if number == 1 else f"{number} windows"
 
 
 def _errors_by_age(cells: Sequence[Cell], method: str, error_name: str, clock: Clock) -> dict[int, dict[int, float]]:

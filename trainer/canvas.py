@@ -24,8 +24,3 @@ def save_figure(figure: Figure, file: Path) -> None:
     figure.set_dpi(_DOTS_PER_INCH)
     canvas: Any = figure.canvas
     canvas.print_png(file)
-
-
-def horizon_label(num_windows: int) -> str:
-    """What the legend says of the ages that are validated."""
-    return f"horizon: {num_windows} window" + ("" if num_windows == 1 else "s")

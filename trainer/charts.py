@@ -9,10 +9,10 @@ from matplotlib.dates import ConciseDateFormatter
 from matplotlib.ticker import MaxNLocator
 
 from contracts.cells import Cell, error_of
-from contracts.clock import format_moment
+from contracts.clock import count_windows, format_moment
 from contracts.matrix import AgeVerdict, Verdict
 from contracts.task import Task
-from trainer.canvas import CLOSED, HORIZON, OURS, YARDSTICK, horizon_label, new_figure, save_figure
+from trainer.canvas import CLOSED, HORIZON, OURS, YARDSTICK, new_figure, save_figure
 from trainer.outcomes import Outcome
 
 
@@ -35,7 +35,8 @@ def save_error_by_age(task: Task, cutoff: int, verdict: Verdict, file: Path) -> 
         for age in shown:
             axes.annotate(_note(age), (age.age, age.mean), textcoords="offset points", xytext=(0, 8), ha="center")
     if verdict.horizon:
-        axes.axvspan(-0.5, verdict.horizon - 0.5, color=HORIZON, alpha=0.10, label=horizon_label(verdict.horizon))
+        label = f"horizon: {count_windows(verdict.horizon)}"
+        axes.axvspan(-0.5, verdict.horizon - 0.5, color=HORIZON, alpha=0.10, label=label)
     axes.set_xlim(-0.5, max(task.guard.max_age, 1) - 0.5)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.set_xlabel("age in windows: how long after its origin a fit is asked")

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from contracts.clock import format_moment
+from contracts.clock import count_windows, format_moment
 from contracts.columns import EventColumns
 from contracts.manifest import Manifest
 from contracts.task import Task
-from trainer.canvas import HORIZON, OURS, YARDSTICK, horizon_label, new_figure, save_figure
+from trainer.canvas import HORIZON, OURS, YARDSTICK, new_figure, save_figure
 from trainer.dataset import class_positions
 
 Outputs = Sequence[NDArray[np.float32]]
@@ -111,7 +111,7 @@ def save_paths(
         axes.plot(moments, path, "-", linewidth=1.2)
     bounds: Any = np.array([manifest.cutoff, manifest.valid_until], "datetime64[us]")
     axes.axvline(bounds[0], color=YARDSTICK, linestyle="--", label="cutoff")
-    axes.axvspan(*bounds, color=HORIZON, alpha=0.10, label=horizon_label(manifest.horizon))
+    axes.axvspan(*bounds, color=HORIZON, alpha=0.10, label=f"horizon: {count_windows(manifest.horizon)}")
     axes.set_ylabel(name)
     axes.set_title(
         f"{task.name}, cutoff {format_moment(manifest.cutoff)}: answers to {len(chosen)} rows over time", fontsize=10
