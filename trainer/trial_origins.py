@@ -10,12 +10,14 @@ from dataclasses import replace
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy.special import softmax
 
 from contracts.clock import format_moment
 from contracts.columns import EventColumns
 from contracts.errors import CycleError
 from contracts.task import Task, Training
-from trainer.dataset import Encoder, encode, fit_encoder
+from trainer.calibrate import tempered_losses
+from trainer.dataset import Encoder, class_positions, encode, fit_encoder
 from trainer.judge import reason_to_skip
 from trainer.labels import draw_in_labels
 from trainer.methods.gbdt import answer_gbdt, fit_gbdt
@@ -24,6 +26,7 @@ from trainer.score import complete_until, in_window, row_errors
 from trainer.trials import (
     MAX_ORIGINS,
     SEED,
+    Errors,
     Later,
     Origin,
     Scoring,
@@ -88,19 +91,18 @@ def cut_reading(reading: Reading, starts: Sequence[int], training: Training) -> 
 def _cut(reading: Reading, start: int) -> Origin:
     task, known = reading.schema.task, _fit_rows(reading, start)
     encoder = fit_encoder(task, known, start)
-    later = [Later(encode(encoder, rows), _error_on(task, encoder, rows)) for rows in _later(reading, start, known)]
+    later = [Later(encode(encoder, rows), _errors_on(task, encoder, rows)) for rows in _later(reading, start, known)]
     return Origin(encode(encoder, known), encoder.vocabulary_sizes, encoder.num_outputs, tuple(later))
 
 
-def _boosted_errors(reading: Reading, starts: Sequence[int], threads: int, watch: Watch) -> list[float]:
-    task, errors = reading.schema.task, list[float]()
+def _boosted_errors(reading: Reading, starts: Sequence[int], threads: int, watch: Watch) -> list[Errors]:
+    task, errors = reading.schema.task, list[Errors]()
     for start in starts:
         watch()
         known = _fit_rows(reading, start)
         fit = fit_gbdt(task, known, start, seed=SEED, threads=threads)
         for rows in _later(reading, start, known):
-            answers = answer_gbdt(fit, rows, threads)
-            errors.append(float(row_errors(task, fit.encoder.classes, answers, rows).mean()))
+            errors.append(_errors(task, fit.encoder, answer_gbdt(fit, rows, threads)[0], rows))
     return errors
 
 
@@ -125,14 +127,22 @@ def _later(reading: Reading, start: int, known: EventColumns) -> Iterator[EventC
             yield rows
 
 
-def _error_on(task: Task, encoder: Encoder, rows: EventColumns) -> Callable[[NDArray[np.float32]], float]:
-    """The error that the task is judged by, of raw outputs on these rows."""
+def _errors_on(task: Task, encoder: Encoder, rows: EventColumns) -> Callable[[NDArray[np.float32]], Errors]:
+    """The errors of raw outputs on these rows."""
 
-    def error(raw: NDArray[np.float32]) -> float:
-        answers = [encoder.label_unit.means(raw[:, 0]).astype(np.float32)]
-        if task.is_classification:
-            logits = raw.astype(np.float64)
-            answers = [np.exp(logits - np.logaddexp.reduce(logits, axis=1, keepdims=True)).astype(np.float32)]
-        return float(row_errors(task, encoder.classes, answers, rows).mean())
+    def errors(raw: NDArray[np.float32]) -> Errors:
+        answer = softmax(raw, axis=1) if task.is_classification else encoder.label_unit.means(raw[:, 0])
+        return _errors(task, encoder, answer.astype(np.float32), rows)
 
-    return error
+    return errors
+
+
+def _errors(task: Task, encoder: Encoder, answer: NDArray[np.float32], rows: EventColumns) -> Errors:
+    """The errors that the task is judged by: of probabilities `(n, C)` or means `(n,)`.
+
+    Raises CycleError where an answer is not finite.
+    """
+    untempered = row_errors(task, encoder.classes, [answer], rows)
+    if not task.is_classification:
+        return np.array([untempered.mean()])
+    return np.array(tempered_losses(answer, class_positions(encoder.classes, rows), 1.0))

@@ -32,15 +32,17 @@ _SECONDS_PER_STEP, _SECONDS_PER_OPERATION = 1e-3, 2.5e-10
 _SECONDS_PER_BOOSTED_ROW = 2e-9
 
 Watch = Callable[[], object]
+# The error on one window: its mean log-loss at each of `TEMPERATURES` where labels are classes, else one figure.
+Errors = NDArray[np.float64]
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class Later:
-    """A window after an origin: its rows, and the error of raw outputs `(n, K)` on them."""
+    """A window after an origin: its rows, and the errors of raw outputs `(n, K)` on them."""
 
     rows: Encoded
-    error: Callable[[NDArray[np.float32]], float]
+    errors: Callable[[NDArray[np.float32]], Errors]
 
 
 @dataclass(frozen=True)
@@ -67,11 +69,16 @@ class Scoring:
     """A recipe that is about to be scored.
 
     `work` is about how many seconds its fits take one thread, counted and not measured, so that a busy machine changes
-    no choice. `bunches` fits and scores as it is read: the errors of some origins at a time, one per later window.
+    no choice. `bunches` fits and scores as it is read: the errors of some origins at a time, of every later window.
     """
 
     work: float
-    bunches: Iterator[Sequence[float]]
+    bunches: Iterator[Sequence[Errors]]
+
+
+def mean_error(windows: Sequence[Errors]) -> float:
+    """The mean over windows, at the temperature that does best on all of them: a version is released with one too."""
+    return float(np.mean(windows, axis=0).min())
 
 
 def score_recipe(origins: Sequence[Origin], training: Training, shared: Shared, watch: Watch) -> Scoring:
@@ -98,10 +105,10 @@ def pick_evenly(items: Sequence[T], most: int) -> list[T]:
     return [items[place] for place in places]
 
 
-def _errors(origins: Sequence[Origin], training: Training, shared: Shared, watch: Watch) -> list[float]:
-    """The error on each later window of origins that are fitted side by side, as far as they share a program: as many
+def _errors(origins: Sequence[Origin], training: Training, shared: Shared, watch: Watch) -> list[Errors]:
+    """The errors on each later window of origins that are fitted side by side, as far as they share a program: as many
     classes, and minibatches of one size."""
-    plan, errors = METHODS[training.method](training), list[float]()
+    plan, errors = METHODS[training.method](training), list[Errors]()
 
     def kind(origin: Origin) -> tuple[int, int]:
         return origin.num_outputs, training.rows_per_minibatch(len(origin.known.u))
@@ -113,7 +120,7 @@ def _errors(origins: Sequence[Origin], training: Training, shared: Shared, watch
         for _epoch in train(network, members, plan, training, shared.clock):
             watch()
         errors += [
-            later.error(outputs(network, later.rows, [number])[0])
+            later.errors(outputs(network, later.rows, [number])[0])
             for number, origin in enumerate(cohort)
             for later in origin.later
         ]

@@ -11,13 +11,12 @@ nothing else.
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import fmean
 from typing import TYPE_CHECKING, Any, Literal
 
 from contracts.errors import CycleError
 from contracts.task import Training
 from trainer.space import FORMS, UNORDERED, Space, merge, value_of
-from trainer.trials import Scoring, Watch
+from trainer.trials import Errors, Scoring, Watch, mean_error
 
 if TYPE_CHECKING:
     import optuna
@@ -161,18 +160,18 @@ def _prepare(score: Score, training: Training, watch: Watch) -> Scoring | None:
 
 def _carry_out(scoring: Scoring, sampled: "optuna.Trial") -> tuple[Outcome, float | None]:
     """Score bunch by bunch, for as long as time, loss and forerunners allow; the mean error so far."""
-    errors: list[float] = []
+    errors: list[Errors] = []
     try:
         for step, found in enumerate(scoring.bunches):
             errors += found
-            sampled.report(fmean(errors), step)
+            sampled.report(mean_error(errors), step)
             if sampled.should_prune():
-                return "pruned", fmean(errors)
+                return "pruned", mean_error(errors)
     except _OutOfTime:
-        return "out of time", fmean(errors) if errors else None
+        return "out of time", mean_error(errors) if errors else None
     except CycleError:  # a loss that is not finite
         return "failed", None
-    return "scored", fmean(errors)
+    return "scored", mean_error(errors)
 
 
 def _open_study(seed: int) -> "optuna.Study":

@@ -1,9 +1,10 @@
 """What the service would train on a set: the chooser of `training.tune`, on origins inside the training range.
 
-The figure of a recipe is the error matrix's, as for a task that tunes itself: log-loss, or the mean absolute error, of
-the window that follows each origin. The newest of these windows is the last before the test's. A budget bounds the
-search, which goes on from what an earlier one chose, and the choice says how much of it was spent. LightGBM, the rival
-that users would pick, is chosen with the same budget by the same figure at the same origins.
+The figure of a recipe is the error matrix's, as for a task that tunes itself: log-loss at the temperature that does
+best, or the mean absolute error, of the window that follows each origin. The newest of these windows is the last before
+the test's. A budget bounds the search, which goes on from what an earlier one chose, and the choice says how much of it
+was spent. LightGBM, the rival that users would pick, is chosen with the same budget by the same figure at the same
+origins.
 """
 
 import math
@@ -11,19 +12,24 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
+from scipy.special import softmax
 
 from benchmarks.paper.choose import Choice
 from benchmarks.paper.methods import METHODS
 from benchmarks.paper.recipes import PAPER, RELEASED, read_choices, words
-from benchmarks.paper.runs import cut, losses
+from benchmarks.paper.runs import cut
 from benchmarks.paper.sets import PaperSet
-from benchmarks.paper.splits import Split
+from benchmarks.paper.splits import Split, errors
 from contracts.task import Training
+from trainer.calibrate import tempered_losses
 from trainer.space import BOOSTING, NETWORK, PROVEN, Space, calendars, suited, value_of
 from trainer.trial_origins import OLDEST_SHARE
 from trainer.trials import (
     MAX_ORIGINS,
+    Errors,
     Later,
     Origin,
     Scoring,
@@ -87,11 +93,11 @@ def scorer(paper_set: PaperSet) -> Callable[[Training, Watch], Scoring]:
 def boosting_scorer(paper_set: PaperSet) -> Callable[[Training, Watch], Scoring]:
     """How settings of LightGBM are scored: the same."""
 
-    def errors_at(splits: Sequence[Split], training: Training, watch: Watch) -> list[float]:
+    def errors_at(splits: Sequence[Split], training: Training, watch: Watch) -> list[Errors]:
         found = []
         for split in splits:
             watch()
-            found.append(float(losses(split, METHODS["gbdt"](split, training, [SEED]))[0]))
+            found.append(_errors(split, METHODS["gbdt"](split, training, [SEED])[0]))
         return found
 
     def score(training: Training, watch: Watch) -> Scoring:
@@ -132,8 +138,15 @@ def _cuts(paper_set: PaperSet, training: Training) -> tuple[list[Split], Trainin
 
 
 def _origin(split: Split) -> Origin:
-    later = Later(split.unseen, lambda outputs: float(losses(split, outputs[None])[0]))
+    later = Later(split.unseen, lambda outputs: _errors(split, outputs))
     return Origin(split.known, split.vocabulary_sizes, split.num_outputs, (later,))
+
+
+def _errors(split: Split, outputs: NDArray[np.float32]) -> Errors:
+    """The errors of one model's outputs `(n, K)` on the unseen rows."""
+    if not split.is_classification:
+        return errors(split, outputs[None])
+    return np.array(tempered_losses(softmax(outputs, axis=1), split.answers.astype(np.int64), 1.0))
 
 
 def _former(paper_set: PaperSet, method: Chosen) -> list[Mapping[str, Any]]:

@@ -11,9 +11,11 @@ from sqlalchemy import Engine
 from benchmarks.recipes import changes, choose_for
 from contracts.columns import EventColumns
 from tests.integration.drifting import cutoff_after, define, drifting_task, now
+from trainer.calibrate import TEMPERATURES
 from trainer.reading import Reading, read
 from trainer.space import merge
 from trainer.trial_origins import cut_reading, known_origins, score_boosting, score_reading
+from trainer.trials import Scoring, mean_error
 from trainer.tune import Budget, choose
 
 CPU = torch.device("cpu")
@@ -35,6 +37,11 @@ def poisoned(reading: Reading, cutoff: int) -> Reading:
     return replace(reading, cutoff=cutoff, events=replace(events, numbers=numbers, labels=labels))
 
 
+def errors_of(scoring: Scoring) -> list[list[float]]:
+    """The errors of every later window, in order."""
+    return [found.tolist() for bunch in scoring.bunches for found in bunch]
+
+
 def test_no_row_after_the_known_end_takes_part_in_a_choice(engine: Engine) -> None:
     whole = reading_of(engine, 10)
     cutoff = cutoff_after(8)
@@ -43,12 +50,11 @@ def test_no_row_after_the_known_end_takes_part_in_a_choice(engine: Engine) -> No
     assert starts == known_origins(clean)
     assert max(starts) < cutoff
     errors = [
-        [list(bunch) for bunch in score_reading(one, starts, CPU)(whole.schema.task.training, lambda: None).bunches]
-        for one in (clean, bad)
+        errors_of(score_reading(one, starts, CPU)(whole.schema.task.training, lambda: None)) for one in (clean, bad)
     ]
     assert errors[0] == errors[1]
     late = [
-        [list(bunch) for bunch in score_reading(one, [cutoff], CPU)(whole.schema.task.training, lambda: None).bunches]
+        errors_of(score_reading(one, [cutoff], CPU)(whole.schema.task.training, lambda: None))
         for one in (whole, replace(bad, cutoff=whole.cutoff))
     ]
     assert late[0] != late[1]
@@ -96,7 +102,20 @@ def test_a_regression_is_chosen_for_by_its_absolute_error(engine: Engine) -> Non
     nothing_learned = np.zeros((len(rows.u), 2), np.float32)
     labels = reading.events.labels[reading.events.at >= cutoff_after(7)]
     mean = reading.events.labels[(reading.events.at < cutoff_after(7)) & ~reading.events.withheld].mean()
-    assert newest.later[0].error(nothing_learned) == pytest.approx(np.abs(labels - mean).mean(), rel=0.02)
+    assert newest.later[0].errors(nothing_learned) == pytest.approx(np.abs(labels - mean).mean(), rel=0.02)
+
+
+def test_a_recipe_that_is_too_sure_of_itself_is_scored_at_the_temperature_of_its_release(engine: Engine) -> None:
+    reading = reading_of(engine, 10)
+    (*_, newest) = cut_reading(reading, known_origins(reading), reading.schema.task.training)
+    (later,) = newest.later
+    noise = np.random.default_rng(0).normal(size=(len(later.rows.u), 2))
+    logits = (np.eye(2)[later.rows.targets] + noise).astype(np.float32)
+    mild, sure = later.errors(logits), later.errors(2 * logits)
+    assert min(sure) < 0.9 * sure[TEMPERATURES.index(1)]
+    assert mean_error([sure]) == pytest.approx(mean_error([mild]), rel=1e-2)
+    # One temperature for all windows: what one gains by another than theirs is not counted.
+    assert mean_error([np.array([1.0, 3.0]), np.array([4.0, 1.0])]) == 2.0
 
 
 def test_the_settings_of_lightgbm_are_chosen_at_the_same_origins(engine: Engine) -> None:
@@ -117,10 +136,7 @@ def test_the_settings_of_lightgbm_are_chosen_at_the_same_origins(engine: Engine)
     assert good < 0.7 * np.log(2)
     blind = replace(reading, cutoff=cutoff_after(8))
     poison = poisoned(reading, cutoff_after(8))
-    errors = [
-        [list(bunch) for bunch in score_boosting(one, known_origins(one), 1)(training, lambda: None).bunches]
-        for one in (blind, poison)
-    ]
+    errors = [errors_of(score_boosting(one, known_origins(one), 1)(training, lambda: None)) for one in (blind, poison)]
     assert errors[0] == errors[1]
 
 

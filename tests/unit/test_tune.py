@@ -3,13 +3,14 @@
 import itertools
 from collections.abc import Iterator, Sequence
 
+import numpy as np
 import pytest
 
 from contracts.errors import CycleError
 from contracts.task import Training
 from tests.unit.columns import task
 from trainer.space import BOOSTING, NETWORK, PROVEN, merge, space_of, suited
-from trainer.trials import Scoring, Watch, pick_evenly, spread_bunches
+from trainer.trials import Errors, Scoring, Watch, pick_evenly, spread_bunches
 from trainer.tune import MOST_WORK, SLACK, Budget, Trial, choose, pick
 
 BASE = Training(width=32, weight_decay=0.1)
@@ -28,12 +29,12 @@ class Planted:
     def __call__(self, training: Training, watch: Watch) -> Scoring:
         return Scoring(training.width / 32, self.bunches(training, watch))
 
-    def bunches(self, training: Training, watch: Watch) -> Iterator[Sequence[float]]:
+    def bunches(self, training: Training, watch: Watch) -> Iterator[Sequence[Errors]]:
         for _ in range(self.num_bunches):
             self.now += self.seconds_a_bunch
             watch()
             self.num_bunches_scored += 1
-            yield [self.error(training), self.error(training)]
+            yield [np.array([self.error(training)])] * 2
 
     @staticmethod
     def error(training: Training) -> float:
@@ -168,7 +169,7 @@ def test_a_loss_that_is_not_finite_costs_one_trial() -> None:
             return Scoring(1.0, fail())
         return planted(training, watch)
 
-    def fail() -> Iterator[Sequence[float]]:
+    def fail() -> Iterator[Sequence[Errors]]:
         raise CycleError("the loss of member 0 (seed 0) is nan in epoch 1 of pretrain")
         yield []
 
