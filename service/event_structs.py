@@ -4,25 +4,29 @@ As in `service.structs`, a body is accepted here only where nothing about it is 
 None, and `service.rows` judges it value by value and finds the words.
 """
 
-import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import chain
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 import numpy as np
 from msgspec import UNSET, UnsetType
-from numpy.typing import NDArray
 
 from contracts.batches import EventBatch
 from contracts.clock import MICROSECOND
-from contracts.task import Feature, Task
-from service.literals import EXACT_INTEGER, LAST_MICRO, are_texts
+from contracts.task import Task
+from service.literals import LAST_MICRO
 from service.moments import parse_moments
-from service.structs import DOUBTFUL, Doubt, Field, compile_features, count_quotes
-
-_Texts = TypeVar("_Texts", bound=Collection[str])
+from service.structs import (
+    DOUBTFUL,
+    Doubt,
+    compile_features,
+    count_quotes,
+    lay_out_features,
+    lay_out_moments,
+    require_exact,
+    require_texts,
+)
 
 
 @dataclass(frozen=True)
@@ -57,68 +61,26 @@ class EventStructs:
         """The columns of structs, and how many quotation marks their names and texts take."""
         if not given:
             raise Doubt
-        event_ids = _require_texts([one.event_id for one in given])
+        event_ids = require_texts([one.event_id for one in given])
         at = parse_moments([one.at for one in given])
-        known_at, says_known_at, quotes_of_known_at = self._lay_out_known_at([one.known_at for one in given], at)
-        values = [msgspec.structs.astuple(one.features) for one in given]
-        numbers, num_names = _lay_out_numbers([one[: self.num_numbers] for one in values])
-        categories, quotes_of_categories = _lay_out_categories([one[self.num_numbers :] for one in values])
-        labels = self._lay_out_labels([one.label for one in given])
-        # Four names and the texts of the first two; then those of each part.
-        quotes = (12 + 2 * self.has_text_label) * len(given) + quotes_of_known_at + 2 * num_names + quotes_of_categories
-        return EventBatch(event_ids, at, known_at, says_known_at, numbers, categories, labels), quotes
-
-    def _lay_out_known_at(
-        self, given: Sequence[str | UnsetType | None], at: NDArray[np.int64]
-    ) -> tuple[NDArray[np.int64], NDArray[np.bool_], int]:
-        known_at, says = at + self.label_delay, np.zeros(len(given), np.bool_)
-        num_named = len(given) - given.count(UNSET)
-        said = [moment for moment in given if isinstance(moment, str)] if num_named else []
-        if said:
-            says[:] = [isinstance(moment, str) for moment in given]
-            known_at[says] = parse_moments(said)
+        said, says_known_at, quotes_of_known_at = lay_out_moments([one.known_at for one in given])
+        known_at = np.where(says_known_at, said, at + self.label_delay)
         if (known_at < at).any() or known_at.max() > LAST_MICRO:
             raise Doubt
-        return known_at, says, 2 * num_named + 2 * len(said)
+        numbers, categories, quotes_of_features = lay_out_features([one.features for one in given], self.num_numbers)
+        labels = self._lay_out_labels([one.label for one in given])
+        # Four names and the texts of the first two; then those of each part.
+        quotes = (12 + 2 * self.has_text_label) * len(given) + quotes_of_known_at + quotes_of_features
+        return EventBatch(event_ids, at, known_at, says_known_at, numbers, categories, labels), quotes
 
     def _lay_out_labels(self, given: Sequence[Any]) -> Sequence[str]:
         if not self.has_text_label:
-            _require_exact(np.array(given))
+            require_exact(np.array(given))
             return [repr(label + 0.0) for label in given]
-        classes = _require_texts({*given})
+        classes = require_texts({*given})
         if self.classes is not None and not self.classes.issuperset(classes):
             raise Doubt
         return given
-
-
-def _lay_out_numbers(rows: Sequence[Sequence[float | None]]) -> tuple[NDArray[np.float64], int]:
-    """Numbers `(n, p)`, NaN where null or absent, and how many of them are named."""
-    flat = list(chain.from_iterable(rows))
-    numbers = _require_exact(np.array(flat, np.float64)).reshape(len(rows), -1)
-    num_missing = int(np.isnan(numbers).sum())
-    return numbers, len(flat) - num_missing + (flat.count(None) if num_missing else 0)
-
-
-def _lay_out_categories(rows: Sequence[Sequence[str | UnsetType | None]]) -> tuple[Sequence[str], int]:
-    """Categories row after row, "" where null or absent, and the quotation marks of their names and texts."""
-    flat = list(chain.from_iterable(rows))
-    present = [text for text in flat if isinstance(text, str)]
-    _require_texts({*present})
-    quotes = 2 * (len(flat) - flat.count(UNSET)) + 2 * len(present)
-    return present if len(present) == len(flat) else [text if isinstance(text, str) else "" for text in flat], quotes
-
-
-def _require_texts(texts: _Texts) -> _Texts:
-    if not are_texts(texts):
-        raise Doubt
-    return texts
-
-
-def _require_exact(numbers: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Numbers without minus zero. What may have been a large integer, rounded already, is in doubt."""
-    if (np.abs(numbers) >= EXACT_INTEGER).any():
-        raise Doubt
-    return numbers + 0.0
 
 
 def compile_event_structs(task: Task) -> EventStructs:
@@ -128,7 +90,7 @@ def compile_event_structs(task: Task) -> EventStructs:
         [
             ("event_id", str),
             ("at", str),
-            ("features", compile_features(task, _field)),
+            ("features", compile_features(task)),
             ("label", str if task.is_classification else float),
             ("known_at", str | None | UnsetType, UNSET),
         ],
@@ -143,10 +105,3 @@ def compile_event_structs(task: Task) -> EventStructs:
         one=msgspec.json.Decoder(event),
         many=msgspec.json.Decoder(list[event]),  # type: ignore[valid-type]
     )
-
-
-def _field(name: str, feature: Feature) -> Field:
-    """No JSON is NaN, so a number that is NaN was absent."""
-    if feature.kind == "number":
-        return (name, float | None, math.nan) if feature.optional else (name, float)
-    return (name, str | None | UnsetType, UNSET) if feature.optional else (name, str)

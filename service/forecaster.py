@@ -30,7 +30,7 @@ from service.flips import find_flip
 from service.graphs import RateGraph, open_session
 from service.options import PLAIN, Options
 from service.rows import RowRules, compile_rules
-from service.structs import Row
+from service.structs import Questions, Row, lay_out_rows
 
 NUM_ROWS_PER_RUN = 256
 
@@ -93,9 +93,9 @@ class Forecaster:
         Raises OutsideHorizon, ModelExpired, AnswerNotFinite, CoverageUnsupported, RateRefused.
         """
         if question.options.rate:
-            return self.answers([question.row], question.at, question.options)[0]
+            return self.answers(lay_out_rows([question.row]), question.at, question.options)[0]
         quantile = self._admit(question)
-        (values,) = self._run([question.row], [question.at])
+        (values,) = self._run(self._feed([question]))
         return self._finish(question, values, quantile)
 
     def answer_each(self, questions: Sequence[Question]) -> list[Answer | MorrowError]:
@@ -107,7 +107,7 @@ class Forecaster:
             except MorrowError as error:
                 verdicts.append(error)
         asked = [one for one, verdict in zip(questions, verdicts, strict=True) if not isinstance(verdict, MorrowError)]
-        values = iter(self._run([one.row for one in asked], [one.at for one in asked]))
+        values = iter(self._run(self._feed(asked)))
         found: list[Answer | MorrowError] = []
         for question, verdict in zip(questions, verdicts, strict=True):
             try:
@@ -119,29 +119,29 @@ class Forecaster:
                 found.append(error)
         return found
 
-    def answers(self, rows: Sequence[Row], now: int, options: Options = PLAIN, at_field: str = "at") -> list[Answer]:
-        """Answers in the order of rows; all of them or none.
-
-        `at_field` is where the moment of a row stands in the request, by the row's place. Raises as `answer`.
-        """
-        moments = [now if row.at is None else row.at for row in rows]
-        self._guard(rows, moments, at_field)
+    def answers(self, questions: Questions, now: int, options: Options = PLAIN) -> list[Answer]:
+        """Answers in the order of rows; all of them or none. Raises as `answer`."""
+        at = np.where(questions.has_at, questions.at, now)
+        moments = at.tolist()
+        self._guard(moments, questions.has_at, questions.at_field)
         coverage = options.coverage
         quantiles = [] if coverage is None else [self._require_quantile(at, coverage) for at in moments]
-        values = self._values(rows, moments)
+        feed = graph_feed(self.task, at, questions.numbers, questions.categories)
+        values = self._require_finite(self._run(feed))
         about = {at: self._about(at) for at in set(moments)}  # rows of one batch often share a moment
         found = [self._describe(at, given, about[at]) for at, given in zip(moments, values, strict=True)]
         if coverage is not None:
             found = [self._cover(*each, coverage) for each in zip(found, values, quantiles, strict=True)]
         if options.rate:
-            found = [self._move(*each) for each in zip(found, rows, moments, self._rates(rows, moments), strict=True)]
+            rates = self._require_finite(_by_row(self.rates.run(feed)))
+            found = [self._move(*each) for each in zip(found, _parts(feed, 1), moments, rates, strict=True)]
         return found
 
     def _admit(self, question: Question) -> float | None:
         """The quantile of a question's coverage, None where it asks for none. Raises as `answer`."""
         at = question.at
         if not self.covers(at):
-            self._guard([question.row], [at], "at")
+            self._guard([at], [question.row.at is not None], "at")
         coverage = question.options.coverage
         return None if coverage is None else self._require_quantile(at, coverage)
 
@@ -152,36 +152,30 @@ class Forecaster:
         coverage = question.options.coverage
         return answer if coverage is None or quantile is None else self._cover(answer, values, quantile, coverage)
 
-    def _guard(self, rows: Sequence[Row], moments: Sequence[int], at_field: str) -> None:
+    def _guard(self, moments: Sequence[int], has_at: Sequence[bool] | NDArray[np.bool_], at_field: str) -> None:
         if self.covers(min(moments)) and self.covers(max(moments)):
             return
         outside = [place for place, at in enumerate(moments) if not self.covers(at)]
         first = outside[0]
-        if rows[first].at is None and moments[first] > self.valid_until:
+        if not has_at[first] and moments[first] > self.valid_until:
             raise ModelExpired(f"Version {self.version} was valid until {format_moment(self.valid_until)}.")
         error = OutsideHorizon(moments[first], self.manifest.trained_from, self.valid_until, self.version)
         error.faults = tuple(Fault(at_field.format(place), error.reason(moments[place])) for place in outside)
         raise error
 
-    def _values(self, rows: Sequence[Row], moments: Sequence[int]) -> list[Values]:
-        return self._require_finite(self._run(rows, moments))
-
-    def _rates(self, rows: Sequence[Row], moments: Sequence[int]) -> list[Values]:
-        return self._require_finite(_by_row(self.rates.run(self._feed(rows, moments))))
-
-    def _run(self, rows: Sequence[Row], moments: Sequence[int]) -> list[Values]:
+    def _run(self, feed: Feed) -> list[Values]:
+        """What the graph answers to each row, finite or not."""
         found: list[Values] = []
-        for start in range(0, len(rows), NUM_ROWS_PER_RUN):
-            part = slice(start, start + NUM_ROWS_PER_RUN)
-            found += _by_row(self.session.run(self.manifest.output_names, self._feed(rows[part], moments[part])))
+        for part in _parts(feed, NUM_ROWS_PER_RUN):
+            found += _by_row(self.session.run(self.manifest.output_names, part))
         return found
 
-    def _feed(self, rows: Sequence[Row], moments: Sequence[int]) -> Feed:
+    def _feed(self, questions: Sequence[Question]) -> Feed:
         return graph_feed(
             self.task,
-            np.array(moments, np.int64),
-            np.array([row.numbers for row in rows], np.float64),
-            np.array([row.categories for row in rows], object),
+            np.array([one.at for one in questions], np.int64),
+            np.array([one.row.numbers for one in questions], np.float64),
+            np.array([one.row.categories for one in questions], object),
         )
 
     def _require_finite(self, found: list[Values]) -> list[Values]:
@@ -241,14 +235,15 @@ class Forecaster:
         mean, scale = values
         return msgspec.structs.replace(answer, coverage=coverage, interval=interval(mean, scale, quantile))
 
-    def _move(self, answer: Answer, row: Row, at: int, rates: Values) -> Answer:
-        """The answer with its rates and, where it is a class, the moment at which it flips."""
+    def _move(self, answer: Answer, row: Feed, at: int, rates: Values) -> Answer:
+        """The answer with its rates and, where it is a class, the moment at which it flips; `row` is fed alone."""
         if not self.task.is_classification:
             return msgspec.structs.replace(answer, rate=dict(zip(("mean", "scale"), rates, strict=True)))
         classes = self.manifest.classes
 
         def classes_at(moments: NDArray[np.int64]) -> NDArray[np.intp]:
-            shares = np.array(self._values([row] * len(moments), moments.tolist()))
+            repeated = {name: column.repeat(len(moments), 0) for name, column in row.items()}
+            shares = np.array(self._require_finite(self._run(repeated | {"at": moments})))
             likeliest: NDArray[np.intp] = shares.argmax(axis=1)
             return likeliest
 
@@ -271,6 +266,14 @@ def _by_row(outputs: Sequence[NDArray[Any]]) -> list[Values]:
         shares: list[Values] = outputs[0].tolist()
         return shares
     return list(zip(*(output.tolist() for output in outputs), strict=True))
+
+
+def _parts(feed: Feed, most: int) -> list[Feed]:
+    """The rows of a feed, at most so many at a time; none where there are none."""
+    count = len(feed["at"])
+    if 0 < count <= most:
+        return [feed]
+    return [{name: column[start : start + most] for name, column in feed.items()} for start in range(0, count, most)]
 
 
 def load_forecaster(folder: Path, task_name: str, version: str, *, threads: int) -> Forecaster:

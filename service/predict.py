@@ -111,10 +111,10 @@ class Predict:
         self, forecaster: Forecaster, body: bytes, now: int, options: Options, faults: list[Fault]
     ) -> bytes:
         questions = forecaster.rules.read_questions(body, self._settings.max_rows, faults)
-        if options.rate and len(questions.rows) > MAX_RATE_ROWS:
-            reason = f"is given for at most {MAX_RATE_ROWS} rows at once; the body asks for {len(questions.rows)}"
+        if options.rate and len(questions) > MAX_RATE_ROWS:
+            reason = f"is given for at most {MAX_RATE_ROWS} rows at once; the body asks for {len(questions)}"
             raise InvalidInput([Fault("rate", reason)])
-        return self.encode(Answers(forecaster.answers(questions.rows, now, options, questions.at_field)))
+        return self.encode(Answers(forecaster.answers(questions, now, options)))
 
     async def _find(self, task: str | None, faults: list[Fault]) -> Forecaster:
         """What answers, or soon will. Where nothing does, faults that were found before are told of first."""

@@ -5,6 +5,7 @@ reads it pair by pair and `service.rows` judges it value by value. What is accep
 values.
 """
 
+import math
 import re
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -17,9 +18,12 @@ from msgspec.structs import astuple
 from contracts.clock import parse_moment
 from contracts.spec import MAX_TEXT
 from contracts.task import Task
-from service.structs import DOUBTFUL, NUMBER, Row, fill_gaps, without_minus_zero
+from service.literals import EXACT_INTEGER
+from service.structs import DOUBTFUL, Row
 
 _Text = Annotated[str, Meta(min_length=1, max_length=MAX_TEXT)]  # a plain query is printable as a whole
+# What may have been a large integer, rounded already, is in doubt.
+_NUMBER = Annotated[float, Meta(gt=-EXACT_INTEGER, lt=EXACT_INTEGER)]
 BAD_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
 
 
@@ -44,15 +48,18 @@ class QueryStructs:
             return None
         numbers, categories = values[: self.num_numbers], values[self.num_numbers : self.num_features]
         if UNSET in numbers or UNSET in categories:
-            return Row(moment, *fill_gaps(numbers, categories))
-        return Row(moment, without_minus_zero(numbers), categories)
+            numbers = tuple([math.nan if number is UNSET else number + 0.0 for number in numbers])
+            categories = tuple(["" if text is UNSET else text for text in categories])
+        elif 0.0 in numbers:
+            numbers = tuple([number + 0.0 for number in numbers])  # of minus zero, zero
+        return Row(moment, numbers, categories)
 
 
 def compile_query_structs(task: Task) -> QueryStructs:
     """The struct of a task's queries; numbers are read from texts, in JSON's grammar."""
     ordered = [*task.numbers, *task.categories]
     fields = [
-        *((f"f{place}", NUMBER if one.kind == "number" else _Text, one.optional) for place, one in enumerate(ordered)),
+        *((f"f{place}", _NUMBER if one.kind == "number" else _Text, one.optional) for place, one in enumerate(ordered)),
         ("at", str, True),
         ("task", str, True),
     ]

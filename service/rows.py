@@ -22,7 +22,7 @@ from service.event_structs import EventStructs, compile_event_structs
 from service.literals import NumberLiteral, is_in_calendar, json_moment, json_number, json_text
 from service.names import MAX_FAULTS_PER_ROW, judge_body_names, judge_names
 from service.query_structs import QueryStructs, compile_query_structs
-from service.structs import AT_OF_MANY, AT_OF_ROW, Questions, Row, RowStructs, compile_structs
+from service.structs import AT_OF_MANY, AT_OF_ROW, Questions, Row, RowStructs, compile_structs, lay_out_rows
 
 # Values that a row may hold beside its features on average, its faults included; a small body may hold more.
 _MORE_VALUES_PER_ROW = 8
@@ -120,8 +120,8 @@ class RowRules:
         if questions is None:
             questions = self._judge_questions(decode_json(decode_text(body)), max_rows, found)
         _raise_any(found)
-        _limit_rows(len(questions.rows), max_rows)
-        if not questions.rows:
+        _limit_rows(len(questions), max_rows)
+        if not len(questions):
             raise InvalidInput([Fault("rows", "holds no row")])
         return questions
 
@@ -214,7 +214,7 @@ class RowRules:
                 raise InvalidInput([*faults, Fault("rows", "is not an array")])
             _limit_rows(len(rows), max_rows)
             judged = [self._judge_question(row, f"rows[{place}].", faults) for place, row in enumerate(rows)]
-            questions = Questions(judged, AT_OF_ROW)
+            at_field = AT_OF_ROW
         else:
             faults = [*found, *judge_body_names(given, ("features", "at"), "the fields of a body with one row")]
             moments = given.get("at", [])
@@ -226,9 +226,9 @@ class RowRules:
             micros = [
                 _judge(json_moment, moment, AT_OF_MANY.format(place), faults) for place, moment in enumerate(moments)
             ]
-            questions = Questions([Row(moment, numbers, categories) for moment in micros], AT_OF_MANY)
+            judged, at_field = [Row(moment, numbers, categories) for moment in micros], AT_OF_MANY
         _raise_any(faults)
-        return questions
+        return lay_out_rows(judged, at_field)
 
     def _judge_question(self, given: Any, prefix: str, faults: list[Fault]) -> Row:
         if not isinstance(given, JsonObject):

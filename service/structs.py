@@ -1,28 +1,28 @@
-"""The quick way to accept questions: msgspec structs and decoders compiled from a task.
+"""The quick way to accept questions: whole bodies decoded into structs of a task and laid out as columns.
 
 A body is accepted here only where nothing about it is doubtful; in any doubt the answer is None, and `service.rows`
-judges it value by value and finds the words. What is accepted here is accepted there with the same values. Events have
-theirs in `service.event_structs`, query strings in `service.query_structs`.
+judges it value by value and finds the words. What is accepted here is accepted there with the same values. Events are
+laid out in `service.event_structs`, query strings read in `service.query_structs`.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
+from itertools import chain
+from typing import Any, TypeVar
 
 import msgspec
-from msgspec import UNSET, Meta, UnsetType
+import numpy as np
+from msgspec import UNSET, UnsetType
+from numpy.typing import NDArray
 
-from contracts.clock import parse_moment
-from contracts.spec import MAX_TEXT, PRINTABLE
 from contracts.task import Feature, Task
 from service.bodies import without_escapes
-from service.literals import EXACT_INTEGER
+from service.literals import EXACT_INTEGER, are_texts
+from service.moments import parse_moments
 
-_Text = Annotated[str, Meta(min_length=1, max_length=MAX_TEXT, pattern=PRINTABLE)]
-# What may have been a large integer, rounded already, is in doubt.
-NUMBER = Annotated[float, Meta(gt=-EXACT_INTEGER, lt=EXACT_INTEGER)]
 AT_OF_ROW, AT_OF_MANY = "rows[{}].at", "at[{}]"
+_Texts = TypeVar("_Texts", bound=Collection[str])
 
 
 class Row(msgspec.Struct, frozen=True, gc=False):
@@ -35,10 +35,36 @@ class Row(msgspec.Struct, frozen=True, gc=False):
 
 @dataclass(frozen=True, slots=True)
 class Questions:
-    """The rows of a body of /predict; `at_field` is where the moment of a row stands in it, by the row's place."""
+    """The rows of a body of /predict as columns: `at` `(n,)` where `has_at`, numbers `(n, p)` and categories `(n, q)`.
 
-    rows: list[Row]
-    at_field: str
+    `at_field` is where the moment of a row stands in the body, by the row's place.
+    """
+
+    at: NDArray[np.int64]
+    has_at: NDArray[np.bool_]
+    numbers: NDArray[np.float64]
+    categories: NDArray[np.object_]
+    at_field: str = AT_OF_ROW
+
+    def __len__(self) -> int:
+        return len(self.at)
+
+    def rows(self) -> list[Row]:
+        """The rows one by one."""
+        moments = [at if has_at else None for at, has_at in zip(self.at.tolist(), self.has_at.tolist(), strict=True)]
+        numbers, categories = map(tuple, self.numbers.tolist()), map(tuple, self.categories.tolist())
+        return [Row(*values) for values in zip(moments, numbers, categories, strict=True)]
+
+
+def lay_out_rows(rows: Sequence[Row], at_field: str = AT_OF_ROW) -> Questions:
+    """Rows that were judged one by one, as columns."""
+    return Questions(
+        np.array([row.at or 0 for row in rows], np.int64),
+        np.array([row.at is not None for row in rows], np.bool_),
+        np.array([row.numbers for row in rows], np.float64),
+        np.array([row.categories for row in rows], object),
+        at_field,
+    )
 
 
 class Doubt(Exception):
@@ -48,55 +74,42 @@ class Doubt(Exception):
 # What a decoder or a law says of a body about which there is doubt.
 DOUBTFUL = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, ValueError, Doubt)
 
-# A field of a struct: its name, its type and, where it may be absent, what then stands for it.
-Field = tuple[str, Any] | tuple[str, Any, Any]
-
 
 @dataclass(frozen=True)
 class RowStructs:
-    """The decoder of one task's bodies, and what is needed to turn their structs into rows."""
+    """The decoder of one task's bodies, and what is needed to lay their structs out as columns."""
 
     num_numbers: int
-    always_given: bool
-    quotes_per_row: int
     questions: msgspec.json.Decoder[Any]
 
     def accept_questions(self, body: bytes) -> Questions | None:
         """The questions of a body of /predict; None where the body must be judged."""
         try:
-            given = self.questions.decode(body)
-            if given.rows is UNSET:
-                if given.features is UNSET or given.at is UNSET:
-                    return None
-                at_field = AT_OF_MANY
-                numbers, categories, quotes = self._features(given.features)
-                rows = [Row(parse_moment(at), numbers, categories) for at in given.at]
-                quotes += 4 + 2 * len(rows)
-            else:
-                if given.features is not UNSET or given.at is not UNSET:
-                    return None
-                rows, quotes, at_field = [], 2, AT_OF_ROW
-                for one in given.rows:
-                    numbers, categories, its_quotes = self._features(one.features)
-                    rows.append(Row(parse_moment(one.at) if isinstance(one.at, str) else None, numbers, categories))
-                    quotes += its_quotes + 2 + (0 if one.at is UNSET else 2 if one.at is None else 4)
+            questions, quotes = self._lay_out(self.questions.decode(body))
         except DOUBTFUL:
             return None
-        return Questions(rows, at_field) if quotes == count_quotes(body) else None
+        return questions if quotes == count_quotes(body) else None
 
-    def _features(self, given: Any) -> tuple[tuple[float, ...], tuple[str, ...], int]:
-        """Numbers, categories, and how many quotation marks their names and texts take."""
-        values = msgspec.structs.astuple(given)
-        numbers, categories = values[: self.num_numbers], values[self.num_numbers :]
-        if self.always_given or not (UNSET in values or None in values):
-            return without_minus_zero(numbers), categories, self.quotes_per_row
-        quotes = 2 * sum(value is not UNSET for value in values) + 2 * sum(isinstance(text, str) for text in categories)
-        return *fill_gaps(numbers, categories), quotes
+    def _lay_out(self, given: Any) -> tuple[Questions, int]:
+        """The columns of a body, and how many quotation marks its names and texts take."""
+        if given.rows is UNSET and given.features is not UNSET and given.at is not UNSET:
+            at, has_at, quotes_of_at = lay_out_moments(given.at)
+            numbers, categories, quotes = lay_out_features([given.features], self.num_numbers)
+            row = numbers.repeat(len(at), 0), _as_table(categories, 1).repeat(len(at), 0)
+            # Two names; a moment has none of its own.
+            return Questions(at, has_at, *row, AT_OF_MANY), 4 + quotes + quotes_of_at - 2 * len(at)
+        if given.rows is not UNSET and given.features is UNSET and given.at is UNSET:
+            at, has_at, quotes_of_at = lay_out_moments([one.at for one in given.rows])
+            numbers, categories, quotes = lay_out_features([one.features for one in given.rows], self.num_numbers)
+            # The body's one name, and one of each row's features.
+            quotes += 2 + 2 * len(at) + quotes_of_at
+            return Questions(at, has_at, numbers, _as_table(categories, len(at))), quotes
+        raise Doubt
 
 
 def compile_structs(task: Task) -> RowStructs:
     """Structs and decoders for the rows of a task."""
-    features = compile_features(task, _field)
+    features = compile_features(task)
     row = msgspec.defstruct(
         "GivenRow",
         [("features", features), ("at", str | None | UnsetType, UNSET)],
@@ -113,25 +126,15 @@ def compile_structs(task: Task) -> RowStructs:
         forbid_unknown_fields=True,
         gc=False,
     )
-    return RowStructs(
-        num_numbers=len(task.numbers),
-        always_given=not any(feature.optional for feature in task.features),
-        quotes_per_row=2 * len(task.features) + 2 * len(task.categories),
-        questions=msgspec.json.Decoder(question),
-    )
+    return RowStructs(len(task.numbers), msgspec.json.Decoder(question))
 
 
-def _field(name: str, feature: Feature) -> Field:
-    kind: Any = NUMBER if feature.kind == "number" else _Text
-    return (name, kind | None | UnsetType, UNSET) if feature.optional else (name, kind)
-
-
-def compile_features(task: Task, field: Callable[[str, Feature], Field]) -> type[msgspec.Struct]:
+def compile_features(task: Task) -> type[msgspec.Struct]:
     """The struct of a row's features, numbers before categories; a feature's name need not be one that Python takes."""
     ordered = [*task.numbers, *task.categories]
     return msgspec.defstruct(
         "Features",
-        [field(f"f{place}", feature) for place, feature in enumerate(ordered)],
+        [_field(f"f{place}", feature) for place, feature in enumerate(ordered)],
         rename={f"f{place}": feature.name for place, feature in enumerate(ordered)},
         forbid_unknown_fields=True,
         gc=False,
@@ -139,17 +142,67 @@ def compile_features(task: Task, field: Callable[[str, Feature], Field]) -> type
     )
 
 
-def fill_gaps(numbers: tuple[Any, ...], categories: tuple[Any, ...]) -> tuple[tuple[float, ...], tuple[str, ...]]:
-    """Numbers and categories as a row holds them: NaN and "" for None and for what is unset."""
-    return (
-        tuple([math.nan if number is None or number is UNSET else number + 0.0 for number in numbers]),
-        tuple(["" if text is None or text is UNSET else text for text in categories]),
-    )
+def _field(name: str, feature: Feature) -> tuple[str, Any] | tuple[str, Any, Any]:
+    """A name, its type and, where it may be absent, what then stands for it: no JSON is NaN, so NaN was absent."""
+    if feature.kind == "number":
+        return (name, float | None, math.nan) if feature.optional else (name, float)
+    return (name, str | None | UnsetType, UNSET) if feature.optional else (name, str)
 
 
-def without_minus_zero(numbers: tuple[float, ...]) -> tuple[float, ...]:
-    """The same with zero for minus zero."""
-    return tuple([number + 0.0 for number in numbers]) if 0.0 in numbers else numbers
+def lay_out_moments(given: Sequence[str | UnsetType | None]) -> tuple[NDArray[np.int64], NDArray[np.bool_], int]:
+    """Moments `(n,)`, 0 where none is given, which are given, and the quotation marks of their names and texts."""
+    said = [moment for moment in given if isinstance(moment, str)]
+    quotes = 2 * (len(given) - given.count(UNSET)) + 2 * len(said)
+    if len(said) == len(given):
+        return parse_moments(said), np.ones(len(given), np.bool_), quotes
+    moments, says = np.zeros(len(given), np.int64), np.array([isinstance(moment, str) for moment in given])
+    moments[says] = parse_moments(said)
+    return moments, says, quotes
+
+
+def lay_out_features(
+    given: Sequence[msgspec.Struct], num_numbers: int
+) -> tuple[NDArray[np.float64], Sequence[str], int]:
+    """Numbers `(n, p)` with NaN and categories row after row with "" where missing, and the quotation marks of all."""
+    values = [msgspec.structs.astuple(one) for one in given]
+    numbers, num_names = _lay_out_numbers([one[:num_numbers] for one in values])
+    categories, quotes = _lay_out_categories([one[num_numbers:] for one in values])
+    return numbers, categories, 2 * num_names + quotes
+
+
+def _as_table(categories: Sequence[str], num_rows: int) -> NDArray[np.object_]:
+    return np.array(categories, object).reshape(num_rows, -1)
+
+
+def _lay_out_numbers(rows: Sequence[Sequence[float | None]]) -> tuple[NDArray[np.float64], int]:
+    """Numbers `(n, p)`, NaN where null or absent, and how many of them are named."""
+    flat = list(chain.from_iterable(rows))
+    numbers = require_exact(np.array(flat, np.float64)).reshape(len(rows), -1)
+    num_missing = int(np.isnan(numbers).sum())
+    return numbers, len(flat) - num_missing + (flat.count(None) if num_missing else 0)
+
+
+def _lay_out_categories(rows: Sequence[Sequence[str | UnsetType | None]]) -> tuple[Sequence[str], int]:
+    """Categories row after row, "" where null or absent, and the quotation marks of their names and texts."""
+    flat = list(chain.from_iterable(rows))
+    present = [text for text in flat if isinstance(text, str)]
+    require_texts({*present})
+    quotes = 2 * (len(flat) - flat.count(UNSET)) + 2 * len(present)
+    return present if len(present) == len(flat) else [text if isinstance(text, str) else "" for text in flat], quotes
+
+
+def require_texts(texts: _Texts) -> _Texts:
+    """The same texts. Raises Doubt where one is none that a store can hold."""
+    if not are_texts(texts):
+        raise Doubt
+    return texts
+
+
+def require_exact(numbers: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Numbers without minus zero. Raises Doubt for what may have been a large integer, rounded already."""
+    if (np.abs(numbers) >= EXACT_INTEGER).any():
+        raise Doubt
+    return numbers + 0.0
 
 
 def count_quotes(body: bytes) -> int:

@@ -53,7 +53,7 @@ def post_verdict(**literals: str) -> Row | tuple[Fault, ...]:
     features = ", ".join(f'"{name}": {text}' for name, text in given.items() if name != "at")
     body = f'{{"rows": [{{"at": {given["at"]}, "features": {{{features}}}}}]}}'
     try:
-        return RULES.read_questions(body.encode("utf-8", "surrogatepass"), 10).rows[0]
+        return RULES.read_questions(body.encode("utf-8", "surrogatepass"), 10).rows()[0]
     except InvalidInput as error:
         return tuple(Fault(fault.field.removeprefix("rows[0]."), fault.reason) for fault in error.faults)
 
