@@ -8,7 +8,7 @@ import anyio
 
 from service.copies import list_copies
 from service.follower import Follower
-from service.following import Registry
+from service.following import RegistryState
 from service.settings import ServiceSettings
 
 PATIENCE_SECONDS = 5.0
@@ -26,4 +26,4 @@ async def await_first(follower: Follower, settings: ServiceSettings, task: str |
 def _is_coming(follower: Follower, settings: ServiceSettings, task: str | None) -> bool:
     missing = list_copies(settings.home / "models").keys() - follower.forecasters.keys()
     wanted = missing if task is None else missing & {task}
-    return any(follower.registries.get(name, Registry()).state == "ok" for name in wanted)
+    return any(follower.registries.get(name, RegistryState()).state == "ok" for name in wanted)

@@ -30,7 +30,7 @@ from service.copies import (
     succeed,
     write_current,
 )
-from service.following import Registry
+from service.following import RegistryState
 from service.forecaster import Forecaster
 from service.loading import load_champion, load_copy
 from service.looks import find_overlay, look_at_store
@@ -64,7 +64,7 @@ class Follower:
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self.forecasters: Mapping[str, Forecaster] = {}
-        self.registries: Mapping[str, Registry] = {}
+        self.registries: Mapping[str, RegistryState] = {}
         self.standings: Mapping[str, Standing] = {}
         self.database_answers = False
         self._settings = settings
@@ -101,7 +101,7 @@ class Follower:
             return forecaster
         if task not in self._task_ids:
             raise NotFound("There is no task of this name.")
-        registry, standing = self.registries.get(task, Registry()), self.standings.get(task)
+        registry, standing = self.registries.get(task, RegistryState()), self.standings.get(task)
         released = registry.champion or (standing.champion if standing else None)
         if released is None:
             raise NoModel
@@ -167,7 +167,7 @@ class Follower:
             except ArtefactRefused as error:
                 self._metrics.follower_errors.labels("artefact").inc()
                 reason = f"The local copy of version {version} was refused: {error}"
-                self.registries = {**self.registries, task: Registry("degraded", reason)}
+                self.registries = {**self.registries, task: RegistryState("degraded", reason)}
                 continue
             self._put(forecaster.with_overlay(overlay))
             log.info("model.restored", task=task, version=version)
@@ -179,16 +179,16 @@ class Follower:
         for task in self.tasks:
             if self._stopping.is_set():
                 return
-            registry = self.registries.get(task, Registry())
+            registry = self.registries.get(task, RegistryState())
             try:
                 self._apply_overlay(task)
                 found = self._follow(task, now)
             except (Unavailable, OSError) as error:
-                found = Registry("degraded", self._note_trouble(error), registry.champion)
+                found = RegistryState("degraded", self._note_trouble(error), registry.champion)
             except Exception as error:  # a bug in following one task must not end the following of others
                 self._metrics.follower_errors.labels("bug").inc()
                 log.error("follower.failed", task=task, exc_info=error)
-                found = Registry("degraded", "Following it failed; the error is in the log.", registry.champion)
+                found = RegistryState("degraded", "Following it failed; the error is in the log.", registry.champion)
             if (found.state, found.reason) != (registry.state, registry.reason):
                 say = log.warning if found.state == "degraded" else log.info
                 say(f"registry.{found.state}", task=task, reason=found.reason, champion=found.champion)
@@ -226,22 +226,22 @@ class Follower:
                 log.info("calibration.changed", task=task, version=forecaster.version)
         keep_overlay(self._models / task, forecaster.version, overlay)
 
-    def _follow(self, task: str, now: float) -> Registry:
+    def _follow(self, task: str, now: float) -> RegistryState:
         """Bring one task to the version that its alias names, and its copy to the disk. Raises Unavailable."""
         if self._client is None:
-            return Registry("degraded", "No registry is configured (MORROW_MLFLOW_URL).")
+            return RegistryState("degraded", "No registry is configured (MORROW_MLFLOW_URL).")
         champion = find_champion(self._client, task)
         forecaster = self.forecasters.get(task)
         if champion is None:
             if forecaster is None:
-                return Registry()
-            return Registry("degraded", "The registry names no champion; the last one goes on answering.")
+                return RegistryState()
+            return RegistryState("degraded", "The registry names no champion; the last one goes on answering.")
         standing, version = self.standings.get(task), champion.version
         if self.database_answers and standing is not None and standing.champion not in (None, version):
             note_move(self._store, self._client, task, self._task_ids[task], champion=version, now=self._clock())
         answers = forecaster is not None and champion.is_of(forecaster.version, forecaster.made_at)
         if answers and is_kept(self._models / task, version):
-            return Registry(champion=version)
+            return RegistryState(champion=version)
         if self._refusals.may_try(task, version, now):
             try:
                 if self._bring_in(self._client, task, champion):
@@ -253,8 +253,8 @@ class Follower:
             except (Unavailable, OSError) as error:
                 self._refusals.add(task, version, self._note_trouble(error), now, longest=LONGEST_WAIT)
             else:
-                return Registry(champion=version)
-        return Registry("degraded", self._refusals.reason(task), version)
+                return RegistryState(champion=version)
+        return RegistryState("degraded", self._refusals.reason(task), version)
 
     def _bring_in(self, client: httpx.Client, task: str, champion: Champion) -> bool:
         """Load a version and let it answer; False where the next look has to. Raises as `load_champion`."""

@@ -5,7 +5,7 @@ from typing import Literal
 
 
 @dataclass(frozen=True)
-class Registry:
+class RegistryState:
     """Of one task; `champion` is the version that the alias named last."""
 
     state: Literal["ok", "degraded"] = "ok"

@@ -23,7 +23,7 @@ from contracts.task import Task
 from service.cycles import describe_cycle
 from service.dashboard import Board, Overview, count_requests, read_board, read_intake, read_overviews
 from service.follower import Follower
-from service.following import Registry
+from service.following import RegistryState
 from service.forecaster import Forecaster
 from service.heat import tabulate
 from service.metrics import Metrics
@@ -106,7 +106,7 @@ def _describe(
     follower: Follower, name: str, found: Overview | None, now: datetime, cycle_limit: timedelta
 ) -> dict[str, Any]:
     """A task in words, with what answers; `found` is None while no database answers, and the last look is told then."""
-    forecaster, registry = follower.forecasters.get(name), follower.registries.get(name, Registry())
+    forecaster, registry = follower.forecasters.get(name), follower.registries.get(name, RegistryState())
     standing: Standing | None = follower.standings.get(name) if found is None else found.standing
     task: Task | None = forecaster.task if forecaster else None
     has_events: bool | None = None

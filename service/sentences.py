@@ -11,7 +11,7 @@ from typing import Literal
 from contracts.clock import format_moment, to_micros
 from contracts.task import Task
 from service.cycles import next_cycle
-from service.following import Registry
+from service.following import RegistryState
 from service.forecaster import Forecaster
 from service.standing import ENDINGS, Standing, state_of, why_stale
 from service.status import batch_size_of, warn, warn_of_fit, warn_of_version
@@ -32,7 +32,7 @@ def tell_state(
     task: Task | None,
     forecaster: Forecaster | None,
     standing: Standing | None,
-    registry: Registry,
+    registry: RegistryState,
     has_events: bool | None,
     *,
     now: datetime,
@@ -63,7 +63,9 @@ def _note(warnings: Sequence[str]) -> list[Sentence]:
     return [Sentence("warn", f"Note: {warning}.") for warning in warnings]
 
 
-def _tell_version(forecaster: Forecaster | None, standing: Standing | None, registry: Registry, now: int) -> Sentence:
+def _tell_version(
+    forecaster: Forecaster | None, standing: Standing | None, registry: RegistryState, now: int
+) -> Sentence:
     if forecaster is None:
         released = registry.champion or (standing.champion if standing else None)
         if released is None:

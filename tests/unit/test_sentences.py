@@ -7,7 +7,7 @@ from typing import Any
 from contracts.clock import to_micros
 from contracts.cycles import Cycle
 from contracts.task import Task
-from service.following import Registry
+from service.following import RegistryState
 from service.sentences import tell_state
 from service.standing import Recent, Standing
 
@@ -37,9 +37,11 @@ def task(**changes: Any) -> Task:
 
 
 def said(
-    standing: Standing | None, has_events: bool | None, *, of: Task | None = None, registry: Registry | None = None
+    standing: Standing | None, has_events: bool | None, *, of: Task | None = None, registry: RegistryState | None = None
 ) -> list[str]:
-    found = tell_state(of or task(), None, standing, registry or Registry(), has_events, now=NOW, cycle_limit=LIMIT)
+    found = tell_state(
+        of or task(), None, standing, registry or RegistryState(), has_events, now=NOW, cycle_limit=LIMIT
+    )
     return [sentence.text for sentence in found]
 
 
@@ -79,7 +81,7 @@ def test_how_the_last_cycle_ended_and_what_comes_next() -> None:
 
 
 def test_a_released_version_that_is_not_loaded_is_no_missing_release() -> None:
-    degraded = Registry("degraded", "Version 3 was refused: its probe differs.", "3")
+    degraded = RegistryState("degraded", "Version 3 was refused: its probe differs.", "3")
     words = said(NEW, None, registry=degraded)
     assert words[0].startswith("Version 3 is released, but this process cannot answer with it. Version 3 was refused")
 
