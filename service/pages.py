@@ -18,7 +18,7 @@ from starlette.responses import HTMLResponse
 
 from contracts.clock import to_micros
 from contracts.cycles import Cycle, find_gate
-from contracts.errors import Unavailable
+from contracts.errors import NotFound, Unavailable
 from contracts.task import Task
 from service.cycles import describe_cycle
 from service.dashboard import Board, Overview, count_requests, read_board, read_intake, read_overviews
@@ -71,7 +71,11 @@ def pages_router(store: Store, follower: Follower, settings: ServiceSettings, me
 
     @router.get("/pages/{task}")
     async def get_task_page(name: TaskInPath, request: Request) -> HTMLResponse:
-        return answer_page("task.html", request.url.path, **await describe_board(name))
+        try:
+            shown = await describe_board(name)
+        except NotFound as error:
+            return answer_page("problem.html", request.url.path, 404, kind=KINDS[NotFound], text=str(error))
+        return answer_page("task.html", request.url.path, **shown)
 
     @router.get("/pages/{task}/state")
     async def get_state(name: TaskInPath) -> HTMLResponse:

@@ -225,6 +225,13 @@ async def test_the_page_shows_ages_with_their_limits_and_what_to_be_warned_of(
     assert "a version may expire before the next one is released" in page
 
 
+async def test_a_page_of_a_task_that_is_not_there_is_a_page_too(client: httpx.AsyncClient) -> None:
+    answer = await client.get("/pages/nosuch")
+    assert (answer.status_code, answer.headers["content-type"].partition(";")[0]) == (404, "text/html")
+    assert "There is no such thing" in answer.text
+    assert "nosuch" in answer.text
+
+
 async def test_what_may_be_asked_is_a_page_that_needs_no_internet(client: httpx.AsyncClient) -> None:
     page = (await client.get("/docs")).text
     for shown in ("/tasks/{task}/override", "coverage", "openapi.json"):
