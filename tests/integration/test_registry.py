@@ -1,7 +1,9 @@
 """What the trainer writes to a real MLflow, and how it behaves when MLflow is not there."""
 
+import threading
 import time
 from datetime import UTC, datetime
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from uuid import uuid4
 
@@ -182,6 +184,35 @@ def test_a_dead_server_is_reported_within_seconds(tmp_path: Path) -> None:
     with pytest.raises(Unavailable):
         dead.register(tmp_path, artefact(tmp_path, "demand"), "0" * 32, {})
     assert time.monotonic() - began < 20
+
+
+def test_a_server_that_asks_for_a_days_patience_is_reported_within_seconds(tmp_path: Path) -> None:
+    class Busy(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.rfile.read(int(self.headers["content-length"] or 0))
+            self.send_response(503)
+            self.send_header("retry-after", "86400")
+            self.send_header("content-length", "0")
+            self.end_headers()
+
+        def do_POST(self) -> None:
+            self.do_GET()
+
+        def log_message(self, *_: object) -> None:
+            """Nobody reads of this."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Busy) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        busy, started = Registry(f"http://127.0.0.1:{server.server_address[1]}"), time.monotonic()
+        for ask in (
+            lambda: busy.champion("demand"),
+            lambda: busy.start_run("demand", "a cycle", {}),
+            lambda: busy.register(tmp_path, artefact(tmp_path, "demand"), "0" * 32, {}),
+        ):
+            with pytest.raises(Unavailable):
+                ask()
+        server.shutdown()
+    assert time.monotonic() - started < 60
 
 
 def test_what_is_noted_while_the_server_is_away_is_delivered_once_it_is_back(
