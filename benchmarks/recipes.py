@@ -62,12 +62,15 @@ def choose_for(reading: Reading, method: str, budget: Budget, seed: int) -> Choi
     """Choose our recipe, or LightGBM's settings, for the task of a reading; a line is printed for each trial."""
     task, starts = reading.schema.task, known_origins(reading)
     score: Callable[[Training, Watch], Scoring]
+    final: Callable[[Training, Watch], Scoring] | None = None
     first: Sequence[Mapping[str, Any]]
     space: Space
     if method == GBDT:
         score, space, first = score_boosting(reading, starts, torch.get_num_threads()), suited(BOOSTING, task), ()
     else:
-        score, space, first = score_reading(reading, starts, torch.device("cpu")), space_of(task), PROVEN
+        device = torch.device("cpu")
+        score, space, first = score_reading(reading, starts, device), space_of(task), PROVEN
+        final = score_reading(reading, starts, device, with_cohort=True)
     return choose(
         score,
         task.training,
@@ -75,6 +78,7 @@ def choose_for(reading: Reading, method: str, budget: Budget, seed: int) -> Choi
         budget,
         seed=seed,
         seconds_now=time.monotonic,
+        final=final,
         first=first,
         report=lambda trial: print(_line(trial, task.training), flush=True),
     )
@@ -82,13 +86,13 @@ def choose_for(reading: Reading, method: str, budget: Budget, seed: int) -> Choi
 
 def _line(trial: Trial, base: Training) -> str:
     error = "      –" if trial.error is None else f"{trial.error:7.4f}"
-    return f"{error}  {trial.outcome:12} {trial.seconds:5.1f} s  {changes(trial.training, base) or 'as it is'}"
+    how = "cohort" if trial.with_cohort else "member"
+    return f"{error}  {how} {trial.outcome:12} {trial.seconds:5.1f} s  {changes(trial.training, base) or 'as it is'}"
 
 
 def _summary(name: str, method: str, found: Choice, seconds: float) -> str:
-    chosen = next((trial for trial in found.trials if trial.training == found.training), found.trials[0])
-    told = f"{name}, {method}: {len(found.trials)} trials in {seconds:.0f} s"
-    return f"{told}; as it is {found.trials[0].error}, chosen {chosen.error}\n{found.training.model_dump()}\n"
+    told = f"{name}, {method}: {found.num_tried} trials in {seconds:.0f} s"
+    return f"{told}; as it is {found.error_before}, chosen {found.error}\n{found.training.model_dump()}\n"
 
 
 def changes(training: Training, base: Training) -> dict[str, Any]:

@@ -60,6 +60,7 @@ def choose_recipe(attempt: Attempt, reading: Reading, device: torch.device) -> S
         budget,
         seed=_SEED,
         seconds_now=monotonic,
+        final=score_reading(reading, starts, device, with_cohort=True) if task.training.num_seeds > 1 else None,
         first=PROVEN,
         report=lambda trial: _follow(attempt, trial),
     )
@@ -67,9 +68,9 @@ def choose_recipe(attempt: Attempt, reading: Reading, device: torch.device) -> S
         asked=task.training,
         training=found.training,
         cutoff=reading.cutoff,
-        error=_error_of(found.trials, found.training),
-        error_before=_error_of(found.trials, plain(task.training)),
-        num_trials=len(found.trials),
+        error=found.error,
+        error_before=found.error_before,
+        num_trials=found.num_tried,
         seconds=monotonic() - began,
         run_id=attempt.run.run_id,
         chosen_at=attempt.now(),
@@ -77,7 +78,7 @@ def choose_recipe(attempt: Attempt, reading: Reading, device: torch.device) -> S
     # First the run: once the choice is stored, no attempt makes these trials again.
     _note(attempt, task.with_training(choice.training), choice, found.trials)
     _store(attempt, task, choice)
-    attempt.report("recipe.chosen", trials=len(found.trials), error=choice.error, error_before=choice.error_before)
+    attempt.report("recipe.chosen", trials=found.num_tried, error=choice.error, error_before=choice.error_before)
     return schema.chosen(choice)
 
 
@@ -94,11 +95,6 @@ def plain(training: Training) -> Training:
     return training.model_copy(update=_UNASKED)
 
 
-def _error_of(trials: Sequence[Trial], training: Training) -> float | None:
-    scored = [trial.error for trial in trials if trial.training == training and trial.outcome == "scored"]
-    return scored[0] if scored else None
-
-
 def _store(attempt: Attempt, task: Task, choice: Choice) -> None:
     def store(connection: Connection) -> None:
         lease_time = timedelta(seconds=attempt.settings.lease_seconds)
@@ -109,7 +105,13 @@ def _store(attempt: Attempt, task: Task, choice: Choice) -> None:
 
 
 def _follow(attempt: Attempt, trial: Trial) -> None:
-    attempt.report("recipe.tried", outcome=trial.outcome, error=trial.error, seconds=round(trial.seconds, 2))
+    attempt.report(
+        "recipe.tried",
+        outcome=trial.outcome,
+        error=trial.error,
+        seconds=round(trial.seconds, 2),
+        with_cohort=trial.with_cohort,
+    )
     attempt.run.deliver()
 
 
@@ -121,8 +123,8 @@ def _note(attempt: Attempt, task: Task, choice: Choice, trials: Sequence[Trial])
     attempt.run.attach(file)
     for number, trial in enumerate(trials):
         if trial.error is not None:
-            attempt.run.measure("trial_error", trial.error, number)
-    figures = {"trials": len(trials), "error": choice.error, "error_before": choice.error_before}
+            attempt.run.measure("final_error" if trial.with_cohort else "trial_error", trial.error, number)
+    figures = {"trials": choice.num_trials, "error": choice.error, "error_before": choice.error_before}
     attempt.run.note(
         params={f"choice.{key}": value for key, value in figures.items()}
         | {"choice.seconds": round(choice.seconds, 1)},
@@ -134,6 +136,7 @@ def _note(attempt: Attempt, task: Task, choice: Choice, trials: Sequence[Trial])
 def describe_trial(trial: Trial) -> dict[str, object]:
     """A trial as JSON."""
     return {
+        "with_cohort": trial.with_cohort,
         "outcome": trial.outcome,
         "error": trial.error,
         "work": trial.work,

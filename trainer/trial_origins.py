@@ -57,10 +57,10 @@ def known_origins(reading: Reading) -> list[int]:
 
 
 def score_reading(
-    reading: Reading, starts: Sequence[int], device: torch.device
+    reading: Reading, starts: Sequence[int], device: torch.device, *, with_cohort: bool = False
 ) -> Callable[[Training, Watch], Scoring]:
-    """How recipes of our methods are scored at these origins of a reading."""
-    shared = Shared(reading.schema.task.clock, device)
+    """How recipes of our methods are scored at these origins of a reading: by one member, or by a cohort."""
+    shared = Shared(reading.schema.task.clock, device, with_cohort=with_cohort)
 
     def score(training: Training, watch: Watch) -> Scoring:
         return score_recipe(cut_reading(reading, starts, training), training, shared, watch)
@@ -128,10 +128,13 @@ def _later(reading: Reading, start: int, known: EventColumns) -> Iterator[EventC
 
 
 def _errors_on(task: Task, encoder: Encoder, rows: EventColumns) -> Callable[[NDArray[np.float32]], Errors]:
-    """The errors of raw outputs on these rows."""
+    """The errors on these rows of a cohort's raw outputs."""
 
     def errors(raw: NDArray[np.float32]) -> Errors:
-        answer = softmax(raw, axis=1) if task.is_classification else encoder.label_unit.means(raw[:, 0])
+        if task.is_classification:
+            answer = softmax(raw, axis=-1).mean(0)
+        else:
+            answer = encoder.label_unit.means(raw[..., 0].mean(0))
         return _errors(task, encoder, answer.astype(np.float32), rows)
 
     return errors

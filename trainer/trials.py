@@ -1,8 +1,9 @@
 """What one recipe scores inside known rows: its part of an error matrix, made only to choose by.
 
 A few origins are fitted with one member each, side by side, and scored on later windows by labels that are known at the
-end. Whatever can say what each origin knows and what came after it can be chosen on: a service's reading, a set of the
-paper. All recipes are scored at the same origins, on the same windows, from the same seed.
+end; those recipes that may be chosen once more by a whole cohort, as they would be released. Whatever can say what each
+origin knows and what came after it can be chosen on: a service's reading, a set of the paper. All recipes are scored at
+the same origins, on the same windows, from the same seeds.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -39,7 +40,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Later:
-    """A window after an origin: its rows, and the errors of raw outputs `(n, K)` on them."""
+    """A window after an origin: its rows, and the errors on them of a cohort's raw outputs `(E, n, K)`, as one."""
 
     rows: Encoded
     errors: Callable[[NDArray[np.float32]], Errors]
@@ -57,11 +58,16 @@ class Origin:
 
 @dataclass(frozen=True)
 class Shared:
-    """What the trials of a choice have in common."""
+    """What the trials of a choice have in common: each is of one member, or of as many as the recipe's cohort has."""
 
     clock: Clock
     device: torch.device
     build: Build[Network] = CohortNetwork
+    with_cohort: bool = False
+
+    def seeds(self, training: Training) -> range:
+        """The seeds of an origin's members."""
+        return range(SEED, SEED + (training.num_seeds if self.with_cohort else 1))
 
 
 @dataclass(frozen=True)
@@ -86,14 +92,15 @@ def score_recipe(origins: Sequence[Origin], training: Training, shared: Shared, 
 
     Reading the bunches raises CycleError where a loss is not finite.
     """
-    ready = [bunch for bunch in spread_bunches(origins) if bunch]
+    num_seeds = len(shared.seeds(training))
+    ready = [bunch for bunch in spread_bunches(origins, num_seeds) if bunch]
     bunches = (_errors(bunch, training, shared, watch) for bunch in ready)
-    return Scoring(sum(_work(origin, training) for origin in origins), bunches)
+    return Scoring(num_seeds * sum(_work(origin, training) for origin in origins), bunches)
 
 
-def spread_bunches(origins: Sequence[T]) -> list[list[T]]:
-    """The origins dealt out to bunches of about `PER_BUNCH`, each of which spans all times."""
-    num_bunches = max(1, len(origins) // PER_BUNCH)
+def spread_bunches(origins: Sequence[T], num_seeds: int = 1) -> list[list[T]]:
+    """The origins dealt out to bunches of about `PER_BUNCH` fits, each of which spans all times."""
+    num_bunches = max(1, len(origins) // max(1, PER_BUNCH // num_seeds))
     return [list(origins[start::num_bunches]) for start in range(num_bunches)]
 
 
@@ -108,22 +115,20 @@ def pick_evenly(items: Sequence[T], most: int) -> list[T]:
 def _errors(origins: Sequence[Origin], training: Training, shared: Shared, watch: Watch) -> list[Errors]:
     """The errors on each later window of origins that are fitted side by side, as far as they share a program: as many
     classes, and minibatches of one size."""
-    plan, errors = METHODS[training.method](training), list[Errors]()
+    plan, seeds, errors = METHODS[training.method](training), shared.seeds(training), list[Errors]()
 
     def kind(origin: Origin) -> tuple[int, int]:
         return origin.num_outputs, training.rows_per_minibatch(len(origin.known.u))
 
     for _, alike in groupby(sorted(origins, key=kind), key=kind):
         cohort = list(alike)
-        members = [Member(one.known, one.vocabulary_sizes, one.num_outputs, SEED) for one in cohort]
+        members = [Member(one.known, one.vocabulary_sizes, one.num_outputs, seed) for one in cohort for seed in seeds]
         network = draw_network(members, training, plan.is_timed, torch.float32, shared.build).to(shared.device)
         for _epoch in train(network, members, plan, training, shared.clock):
             watch()
-        errors += [
-            later.errors(outputs(network, later.rows, [number])[0])
-            for number, origin in enumerate(cohort)
-            for later in origin.later
-        ]
+        for number, origin in enumerate(cohort):
+            own = range(number * len(seeds), (number + 1) * len(seeds))
+            errors += [later.errors(outputs(network, later.rows, own)) for later in origin.later]
     return errors
 
 

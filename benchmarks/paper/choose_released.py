@@ -20,7 +20,7 @@ from scipy.special import softmax
 from benchmarks.paper.choose import Choice
 from benchmarks.paper.methods import METHODS
 from benchmarks.paper.recipes import PAPER, RELEASED, read_choices, words
-from benchmarks.paper.runs import cut
+from benchmarks.paper.runs import averaged, cut
 from benchmarks.paper.sets import PaperSet
 from benchmarks.paper.splits import Split, errors
 from contracts.task import Training
@@ -53,7 +53,8 @@ def choose_released(paper_set: PaperSet, method: Chosen, budget: Budget, report:
     def tell(trial: Trial) -> None:
         error = "no error" if trial.error is None else f"{trial.error:.4f}"
         tried = words(difference(trial.training))
-        report(f"{paper_set.name}, {method}: {error} ({trial.outcome}, {trial.seconds:.1f} s) {tried}")
+        how = "by a cohort, " if trial.with_cohort else ""
+        report(f"{paper_set.name}, {method}: {error} ({how}{trial.outcome}, {trial.seconds:.1f} s) {tried}")
 
     found = choose(
         boosting_scorer(paper_set) if method == "gbdt" else scorer(paper_set),
@@ -62,13 +63,13 @@ def choose_released(paper_set: PaperSet, method: Chosen, budget: Budget, report:
         budget,
         seed=SEED,
         seconds_now=time.monotonic,
+        final=None if method == "gbdt" else scorer(paper_set, with_cohort=True),
         first=[*_former(paper_set, method), *(() if method == "gbdt" else _tried_elsewhere(paper_set))],
         report=tell,
     )
-    chosen = next(trial for trial in found.trials if trial.training == found.training)
-    error, before = (math.nan if trial.error is None else trial.error for trial in (chosen, found.trials[0]))
+    error, before = (math.nan if error is None else error for error in (found.error, found.error_before))
     origins = ", ".join(str(origin) for origin in choosing_origins(paper_set))
-    spent = f"{len(found.trials)} trials in {time.monotonic() - began:.0f} s, seed {SEED}"
+    spent = f"{found.num_tried} trials in {time.monotonic() - began:.0f} s, seed {SEED}"
     reason = f"trainer.tune, {spent}: {error:.4f} on domains {origins}, a task's default {before:.4f}"
     return Choice(difference(found.training), reason)
 
@@ -79,12 +80,12 @@ def choosing_origins(paper_set: PaperSet) -> list[int]:
     return pick_evenly(range(first, paper_set.test_origin), MAX_ORIGINS)
 
 
-def scorer(paper_set: PaperSet) -> Callable[[Training, Watch], Scoring]:
-    """How a recipe is scored on a set: fits at each origin, scored on the domain that follows."""
+def scorer(paper_set: PaperSet, *, with_cohort: bool = False) -> Callable[[Training, Watch], Scoring]:
+    """How a recipe is scored on a set: fits at each origin, by one member or a cohort, on the domain that follows."""
 
     def score(training: Training, watch: Watch) -> Scoring:
         splits, allowed = _cuts(paper_set, training)
-        shared = Shared(paper_set.clock, torch.device("cpu"), splits[0].build)
+        shared = Shared(paper_set.clock, torch.device("cpu"), splits[0].build, with_cohort)
         return score_recipe([_origin(split) for split in splits], allowed, shared, watch)
 
     return score
@@ -97,7 +98,7 @@ def boosting_scorer(paper_set: PaperSet) -> Callable[[Training, Watch], Scoring]
         found = []
         for split in splits:
             watch()
-            found.append(_errors(split, METHODS["gbdt"](split, training, [SEED])[0]))
+            found.append(_errors(split, METHODS["gbdt"](split, training, [SEED])))
         return found
 
     def score(training: Training, watch: Watch) -> Scoring:
@@ -143,10 +144,11 @@ def _origin(split: Split) -> Origin:
 
 
 def _errors(split: Split, outputs: NDArray[np.float32]) -> Errors:
-    """The errors of one model's outputs `(n, K)` on the unseen rows."""
+    """The errors of a cohort's outputs `(E, n, K)` on the unseen rows, as one answer."""
+    answer = averaged(split, outputs)
     if not split.is_classification:
-        return errors(split, outputs[None])
-    return np.array(tempered_losses(softmax(outputs, axis=1), split.answers.astype(np.int64), 1.0))
+        return errors(split, answer)
+    return np.array(tempered_losses(softmax(answer[0], axis=1), split.answers.astype(np.int64), 1.0))
 
 
 def _former(paper_set: PaperSet, method: Chosen) -> list[Mapping[str, Any]]:

@@ -49,6 +49,11 @@ def count_choices(engine: Engine, schema: Schema) -> int:
         return connection.execute(query).scalar_one()
 
 
+def tried_with_cohort(story: Story) -> list[object]:
+    """Of each trial, whether a cohort made it."""
+    return [tried["with_cohort"] for tried in story.of("recipe.tried")]
+
+
 def test_the_first_cycle_chooses_and_the_next_does_not(
     engine: Engine, registry: Registry, mlflow_url: str, tmp_path: Path
 ) -> None:
@@ -56,7 +61,10 @@ def test_the_first_cycle_chooses_and_the_next_does_not(
     schema = define(engine, task, 10)
     story = Story()
     assert retrain(engine, registry, schema, 10, tmp_path, report=story).state == "released"
-    assert len(story.of("recipe.tried")) == 4
+    with_cohort = tried_with_cohort(story)
+    assert with_cohort[:4] == [False] * 4
+    assert len(with_cohort) >= 6
+    assert all(with_cohort[4:])
 
     found = current(engine, schema)
     assert found.choice is not None
@@ -80,7 +88,7 @@ def test_the_first_cycle_chooses_and_the_next_does_not(
     assert run.data.params["choice.trials"] == "4"
     assert run.data.tags["morrow.recipe"] == found.task.recipe
     trials = json.loads(Path(client.download_artifacts(cycle.run_id, TRIALS_FILE, str(tmp_path))).read_text())
-    assert len(trials) == 4
+    assert [trial["with_cohort"] for trial in trials] == with_cohort
     assert trials[0]["training"] == plain(task.training).model_dump(mode="json")
     assert found.choice.training.model_dump(mode="json") in [trial["training"] for trial in trials]
 
@@ -122,7 +130,7 @@ def test_nothing_is_chosen_before_a_horizon_can_be_judged(engine: Engine, regist
     add_windows(engine, schema, 3, 10)
     story = Story()
     assert retrain(engine, registry, schema, 10, tmp_path, report=story).state == "released"
-    assert len(story.of("recipe.tried")) == 2
+    assert tried_with_cohort(story).count(False) == 2
     assert count_choices(engine, schema) == 1
 
 
@@ -151,7 +159,7 @@ def test_a_choice_that_was_cut_off_is_made_by_the_next_attempt(
     assert count_choices(engine, schema) == 0
     story = Story()
     assert retrain(engine, registry, schema, 10, tmp_path, report=story).state == "released"
-    assert len(story.of("recipe.tried")) == 3
+    assert tried_with_cohort(story).count(False) == 3
 
 
 class Robbed(Story):

@@ -99,7 +99,7 @@ def test_a_regression_is_chosen_for_by_its_absolute_error(engine: Engine) -> Non
     reading = read(engine, schema, cutoff_after(8), now())
     (*_, newest) = cut_reading(reading, known_origins(reading), task.training)
     rows = newest.later[0].rows
-    nothing_learned = np.zeros((len(rows.u), 2), np.float32)
+    nothing_learned = np.zeros((1, len(rows.u), 2), np.float32)
     labels = reading.events.labels[reading.events.at >= cutoff_after(7)]
     mean = reading.events.labels[(reading.events.at < cutoff_after(7)) & ~reading.events.withheld].mean()
     assert newest.later[0].errors(nothing_learned) == pytest.approx(np.abs(labels - mean).mean(), rel=0.02)
@@ -111,7 +111,7 @@ def test_a_recipe_that_is_too_sure_of_itself_is_scored_at_the_temperature_of_its
     (later,) = newest.later
     noise = np.random.default_rng(0).normal(size=(len(later.rows.u), 2))
     logits = (np.eye(2)[later.rows.targets] + noise).astype(np.float32)
-    mild, sure = later.errors(logits), later.errors(2 * logits)
+    mild, sure = later.errors(logits[None]), later.errors(2 * logits[None])
     assert min(sure) < 0.9 * sure[TEMPERATURES.index(1)]
     assert mean_error([sure]) == pytest.approx(mean_error([mild]), rel=1e-2)
     # One temperature for all windows: what one gains by another than theirs is not counted.
@@ -146,9 +146,10 @@ def test_a_stream_is_chosen_for_on_its_first_windows(
 ) -> None:
     reading = reading_of(engine, 8)
     found = choose_for(reading, method, Budget(trials=2, seconds=120), seed=0)
-    base, other = found.trials
+    base, other, *finals = found.trials
+    assert [trial.with_cohort for trial in finals] == [True, True] * (method == "gi")
     assert base.training == reading.schema.task.training
     assert all(name in ("boosting", "history") for name in changes(other.training, base.training)) == (method == "gbdt")
-    first, second = capsys.readouterr().out.splitlines()
+    first, second, *_ = capsys.readouterr().out.splitlines()
     assert first.endswith("as it is")
     assert str(changes(other.training, base.training)) in second
