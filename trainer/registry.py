@@ -31,7 +31,7 @@ from mlflow.exceptions import RestException
 
 from contracts.addresses import split_credentials
 from contracts.clock import format_moment, parse_moment
-from contracts.errors import ArtefactRefused, CycleError, Unavailable
+from contracts.errors import ArtefactRefused, CycleError, NotFound, Unavailable
 from contracts.manifest import MANIFEST_FILE, Manifest, read_manifest
 from contracts.releases import ALIAS
 from trainer.flavour import FILES, save_flavours
@@ -148,11 +148,16 @@ class Registry:
         return sorted(str(experiment.name) for experiment in found)
 
     def past_runs(self, task: str) -> Iterator[PastRun]:
-        """Every run of a task that carries our tags, the fits below a cycle's run included; newest first."""
+        """Every run of a task that carries our tags, the fits below a cycle's run included; newest first.
+
+        Raises NotFound where the task has no experiment.
+        """
         token: str | None = None
         with answered():
             experiment = self._client.get_experiment_by_name(task)
-        while experiment is not None:
+        if experiment is None:
+            raise NotFound(f"MLflow holds no experiment of a task {task!r}.")
+        while True:
             with answered():
                 page = self._client.search_runs([experiment.experiment_id], max_results=_MAX_FOUND, page_token=token)
             for run in page:

@@ -150,6 +150,6 @@ def test_the_mlflow_of_a_running_stack_is_found(registry: Registry, tmp_path: Pa
     environment = {"MORROW_HOME": str(tmp_path), "MORROW_MLFLOW_URL": ""}
     with announced(tmp_path, Announced("http://127.0.0.1:1", registry.url)):
         found = CliRunner().invoke(app, ["runs", "prune", "no-such-task"], env=environment)
-    assert (found.exit_code, "no-such-task" in found.output) == (0, True), found.output
+    assert (found.exit_code, "no experiment of a task 'no-such-task'" in found.output) == (1, True), found.output
     unfound = CliRunner().invoke(app, ["runs", "prune", "no-such-task"], env=environment)
     assert (unfound.exit_code, "--mlflow" in unfound.output) == (2, True), unfound.output
