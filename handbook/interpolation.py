@@ -27,7 +27,7 @@ _TEMPERATURE, _STEP = 12.0, 3
 
 def save_boundary(fits: Mapping[str, Fit], file: Path) -> None:
     """Write a PNG: from which temperature on a working day is said to be busy, before and after the cutoff."""
-    figure, axes = new_figure((8, 4.5))
+    figure, axes = new_figure((8, 4.5), "What each network takes for the boundary, as far as it has seen and beyond")
     for name, fit in fits.items():
         at = _moments(fit.origin, per_day=2)
         found = _boundary(fit, at)
@@ -39,14 +39,14 @@ def save_boundary(fits: Mapping[str, Fit], file: Path) -> None:
     axes.plot(_days(at, cutoff), threshold(at), "k:", label="the truth")
     _mark_cutoff(axes)
     axes.set_ylabel("temperature from which it is busy, °C")
-    axes.set_title("What each network takes for the boundary, as far as it has seen and beyond", fontsize=10)
     axes.legend(loc="best", fontsize=8)
     save_figure(figure, file)
 
 
 def save_tangents(fits: Mapping[str, Fit], file: Path) -> None:
     """Write a PNG: F(x, u) of one row over time, and where earlier moments' tangents arrive."""
-    figure, axes = new_figure((8, 4.5))
+    title = f"A working day of {_TEMPERATURE:g} °C; dots: the tangent of {_STEP} days before"
+    figure, axes = new_figure((8, 4.5), title)
     for name, fit in fits.items():
         at = _moments(fit.origin, per_day=4)
         odds, _ = _log_odds(fit, at)
@@ -58,7 +58,6 @@ def save_tangents(fits: Mapping[str, Fit], file: Path) -> None:
             axes.plot([day + _STEP], [value + _STEP * rate], "o", color=_COLORS[name], markersize=4)
     _mark_cutoff(axes)
     axes.set_ylabel("log-odds of busy")
-    axes.set_title(f"A working day of {_TEMPERATURE:g} °C; dots: the tangent of {_STEP} days before", fontsize=10)
     axes.legend(loc="best", fontsize=8)
     save_figure(figure, file)
 

@@ -17,8 +17,9 @@ from trainer.outcomes import Outcome
 
 
 def save_error_by_age(task: Task, cutoff: int, verdict: Verdict, file: Path) -> None:
-    """Write a PNG: mean error and band by age, naive beside it, the validated ages shaded."""
-    figure, axes = new_figure((8, 4.5))
+    """Write a picture: mean error and band by age, naive beside it, the validated ages shaded."""
+    ending = verdict.reason or next((age.reason for age in verdict.ages if age.reason), "")
+    figure, axes = new_figure((8, 4.5), f"{task.name}, cutoff {format_moment(cutoff)}\n{ending}".rstrip())
     shown = [age for age in verdict.ages if math.isfinite(age.mean)]
     if shown:
         numbers = [age.age for age in shown]
@@ -41,15 +42,13 @@ def save_error_by_age(task: Task, cutoff: int, verdict: Verdict, file: Path) -> 
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.set_xlabel("age in windows: how long after its origin a fit is asked")
     axes.set_ylabel(task.error_name.replace("_", " "))
-    ending = verdict.reason or next((age.reason for age in verdict.ages if age.reason), "")
-    axes.set_title(f"{task.name}, cutoff {format_moment(cutoff)}\n{ending}", fontsize=10)
     if axes.has_data():
         axes.legend(loc="best", fontsize=8)
     save_figure(figure, file)
 
 
 def save_matrix(task: Task, cells: Sequence[Cell], file: Path) -> None:
-    """Write a PNG: our method's complete cells as a heat map, origins against target windows."""
+    """Write a picture: our method's complete cells as a heat map, origins against target windows."""
     found = {
         (cell.origin, cell.window): error_of(cell, task.error_name)
         for cell in cells
@@ -59,7 +58,8 @@ def save_matrix(task: Task, cells: Sequence[Cell], file: Path) -> None:
     table = np.full((len(origins), len(windows)), np.nan)
     for (origin, window), error in found.items():
         table[origins.index(origin), windows.index(window)] = error
-    figure, axes = new_figure((8, 7))
+    title = f"{task.name}: the error matrix of {task.training.method}"
+    figure, axes = new_figure((8, 7), title, left=1.6, bottom=1.45)
     if found:
         picture = axes.imshow(table, cmap="viridis", aspect="auto", interpolation="nearest")
         figure.colorbar(picture, ax=axes, label=task.error_name.replace("_", " "))
@@ -70,16 +70,15 @@ def save_matrix(task: Task, cells: Sequence[Cell], file: Path) -> None:
         axes.tick_params(labelsize=7)
     axes.set_xlabel("target window")
     axes.set_ylabel("origin of the fit")
-    axes.set_title(f"{task.name}: the error matrix of {task.training.method}", fontsize=10)
     save_figure(figure, file)
 
 
 def save_expected_and_realised(task: Task, shown: Sequence[Outcome], shut: Collection[int], file: Path) -> None:
-    """Write a PNG: each window's realised error in the band that the answering version gave for it.
+    """Write a picture: each window's realised error in the band that the answering version gave for it.
 
     `shut` are the starts (microseconds) of windows whose error closed a horizon.
     """
-    figure, axes = new_figure((10, 4.5))
+    figure, axes = new_figure((10, 4.5), f"{task.name}: error on each window, of the version that answers")
     if shown:
         moments = np.array([outcome.window for outcome in shown], "datetime64[us]")
         realised = np.array([outcome.realised for outcome in shown])
@@ -92,7 +91,6 @@ def save_expected_and_realised(task: Task, shown: Sequence[Outcome], shut: Colle
         formatter = ConciseDateFormatter(axes.xaxis.get_major_locator())  # type: ignore[no-untyped-call]
         axes.xaxis.set_major_formatter(formatter)
     axes.set_ylabel(task.error_name.replace("_", " "))
-    axes.set_title(f"{task.name}: error on each window, of the version that answers", fontsize=10)
     if axes.has_data():
         axes.legend(loc="best", fontsize=8)
     save_figure(figure, file)

@@ -34,14 +34,14 @@ from trainer.score import answer
 from trainer.settings import TrainerSettings, count_threads
 from trainer.tags import CUTOFF_TAG, CYCLE_TAG, LEASE_TAG, ORIGIN_TAG
 
-PICTURE_FILE = "error_by_age.png"
+PICTURE_FILE = "error_by_age.svg"
 MATRIX_FILE = "error_matrix.json"
-MATRIX_PICTURE_FILE = "error_matrix.png"
-OUTCOMES_FILE = "expected_and_realised.png"
-RELIABILITY_FILE = "reliability.png"
-CONFUSION_FILE = "confusion.png"
-RESIDUALS_FILE = "residuals.png"
-PATHS_FILE = "paths.png"
+MATRIX_PICTURE_FILE = "error_matrix.svg"
+OUTCOMES_FILE = "expected_and_realised.svg"
+RELIABILITY_FILE = "reliability.svg"
+CONFUSION_FILE = "confusion.svg"
+RESIDUALS_FILE = "residuals.svg"
+PATHS_FILE = "paths.svg"
 
 
 def first_tags(task: Task, cycle: Cycle, settings: TrainerSettings) -> dict[str, str]:

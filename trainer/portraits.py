@@ -28,7 +28,7 @@ _BEFORE_WINDOWS = 2
 
 
 def save_reliability(task: Task, classes: Sequence[str], outputs: Outputs, rows: EventColumns, file: Path) -> None:
-    """Write a PNG of one class against all: how often it came, by how likely it was said to be.
+    """Write a picture of one class against all: how often it came, by how likely it was said to be.
 
     Every row counts once for each of its classes, in bins of equal width; a dot's area grows with its rows.
     """
@@ -41,28 +41,29 @@ def save_reliability(task: Task, classes: Sequence[str], outputs: Outputs, rows:
         np.bincount(place.ravel(), values.ravel().astype(np.float64), _NUM_BINS)[shown] / counts[shown]
         for values in (said, came)
     )
-    figure, axes = new_figure((5.5, 5.5))
+    figure, axes = new_figure((5.5, 5.5), f"{task.name}: reliability on {len(rows)} withheld rows")
     axes.plot([0, 1], [0, 1], "--", color=YARDSTICK, label="what is said is what comes")
     axes.plot(means, shares, "-", color=OURS, alpha=0.6)
     axes.scatter(means, shares, s=20 + 200 * counts[shown] / counts.max(), color=OURS, label="classes of rows, binned")
     axes.set_xlabel("probability that was said")
     axes.set_ylabel("share that came")
-    axes.set_title(f"{task.name}: reliability on {len(rows)} withheld rows", fontsize=10)
     axes.legend(loc="upper left", fontsize=8)
     save_figure(figure, file)
 
 
 def save_confusion(task: Task, classes: Sequence[str], outputs: Outputs, rows: EventColumns, file: Path) -> None:
-    """Write a PNG: which class was likeliest, by which came; classes that the fit never saw are left out."""
+    """Write a picture: which class was likeliest, by which came; classes that the fit never saw are left out."""
     truth, likeliest = class_positions(classes, rows), outputs[0].argmax(axis=1)
     is_known = truth >= 0
     table = np.zeros((len(classes), len(classes)), np.int64)
     np.add.at(table, (truth[is_known], likeliest[is_known]), 1)
-    figure, axes = new_figure((6.5, 6))
-    picture = axes.imshow(table, cmap="Blues", aspect="auto")
+    names = [name if len(name) <= 20 else f"{name[:19]}…" for name in classes]
+    room = 0.1 * max(map(len, names)) if len(classes) <= _MAX_CLASSES_SHOWN else 0.35
+    title = f"{task.name}: confusion on {int(is_known.sum())} withheld rows"
+    figure, axes = new_figure((6.5, 6), title, left=0.5 + room, bottom=0.5 + room if len(classes) > 4 else 0.6)
+    picture = axes.imshow(table, cmap="Blues", vmin=0, aspect="auto")
     figure.colorbar(picture, ax=axes, label="rows")
     if len(classes) <= _MAX_CLASSES_SHOWN:
-        names = [name if len(name) <= 20 else f"{name[:19]}…" for name in classes]
         axes.set_xticks(range(len(classes)), names, rotation=90 if len(classes) > 4 else 0)
         axes.set_yticks(range(len(classes)), names)
         for (row, column), count in np.ndenumerate(table):
@@ -70,21 +71,19 @@ def save_confusion(task: Task, classes: Sequence[str], outputs: Outputs, rows: E
             axes.text(column, row, str(count), ha="center", va="center", color=color, fontsize=8)
     axes.set_xlabel("likeliest by the answer")
     axes.set_ylabel("what came")
-    axes.set_title(f"{task.name}: confusion on {int(is_known.sum())} withheld rows", fontsize=10)
     save_figure(figure, file)
 
 
 def save_residuals(task: Task, outputs: Outputs, rows: EventColumns, file: Path) -> None:
-    """Write a PNG: what came less what was said, over what was said, with one promised scale to either side."""
+    """Write a picture: what came less what was said, over what was said, with one promised scale to either side."""
     mean, scale = (output.astype(np.float64) for output in outputs)
     order = np.argsort(mean)
-    figure, axes = new_figure((7, 4.5))
+    figure, axes = new_figure((7, 4.5), f"{task.name}: residuals on {len(rows)} withheld rows")
     axes.fill_between(mean[order], -scale[order], scale[order], color=OURS, alpha=0.15, label="± the promised scale")
     axes.plot(mean, rows.labels - mean, "o", color=OURS, markersize=3, label="withheld rows")
     axes.axhline(0, color=YARDSTICK, linestyle="--")
     axes.set_xlabel(f"{task.target.name} as it was said")
     axes.set_ylabel("what came less what was said")
-    axes.set_title(f"{task.name}: residuals on {len(rows)} withheld rows", fontsize=10)
     axes.legend(loc="best", fontsize=8)
     save_figure(figure, file)
 
@@ -92,7 +91,7 @@ def save_residuals(task: Task, outputs: Outputs, rows: EventColumns, file: Path)
 def save_paths(
     task: Task, manifest: Manifest, ask: Callable[[EventColumns], Outputs], rows: EventColumns, file: Path
 ) -> None:
-    """Write a PNG: the answers to a few rows as time moves on and their features stay, into and past the horizon."""
+    """Write a picture: answers to a few rows as time moves on and their features stay, into and past the horizon."""
     chosen = np.unique(np.linspace(0, len(rows) - 1, _NUM_PATHS).round().astype(np.intp))
     start = manifest.cutoff - _BEFORE_WINDOWS * manifest.window
     end = manifest.valid_until + manifest.window
@@ -105,7 +104,8 @@ def save_paths(
         first = answers[::_NUM_POINTS].argmax(axis=1) if len(manifest.classes) > 2 else np.ones(len(chosen), np.intp)
         answers = answers[np.arange(len(answers)), np.repeat(first, _NUM_POINTS)]
         name = f"probability of {manifest.classes[1]}" if len(manifest.classes) == 2 else "probability of a class"
-    figure, axes = new_figure((9, 4.5))
+    title = f"{task.name}, cutoff {format_moment(manifest.cutoff)}: answers to {len(chosen)} rows over time"
+    figure, axes = new_figure((9, 4.5), title)
     moments = at.view("datetime64[us]")
     for path in answers.reshape(len(chosen), _NUM_POINTS):
         axes.plot(moments, path, "-", linewidth=1.2)
@@ -113,9 +113,6 @@ def save_paths(
     axes.axvline(bounds[0], color=YARDSTICK, linestyle="--", label="cutoff")
     axes.axvspan(*bounds, color=HORIZON, alpha=0.10, label=f"horizon: {count_windows(manifest.horizon)}")
     axes.set_ylabel(name)
-    axes.set_title(
-        f"{task.name}, cutoff {format_moment(manifest.cutoff)}: answers to {len(chosen)} rows over time", fontsize=10
-    )
     axes.tick_params(axis="x", labelsize=7)
     axes.legend(loc="best", fontsize=8)
     save_figure(figure, file)

@@ -97,9 +97,9 @@ def test_a_run_keeps_parameters_metrics_tags_and_the_picture(
     for name in ("error", "error_low", "error_high", "naive_error"):
         assert [point.step for point in mlflow_client.get_metric_history(cycle.run_id, name)] == [0, 1]
     assert {file.path for file in mlflow_client.list_artifacts(cycle.run_id)} >= {
-        "error_by_age.png",
+        "error_by_age.svg",
         "error_matrix.json",
-        "error_matrix.png",
+        "error_matrix.svg",
         MANIFEST_FILE,
     }
 

@@ -34,7 +34,7 @@ def runs_of(client: MlflowClient, task: Task) -> list[Run]:
 
 
 def pictures(client: MlflowClient, run_id: str) -> set[str]:
-    return {file.path for file in client.list_artifacts(run_id) if file.path.endswith(".png")}
+    return {file.path for file in client.list_artifacts(run_id) if file.path.endswith(".svg")}
 
 
 def prune(url: str, task: Task, *options: str) -> str:
@@ -87,14 +87,14 @@ def test_a_released_cycle_is_told_whole(
         assert "delta.pretrain" not in told.data.metrics
 
     assert pictures(mlflow_client, run_id) == {
-        "confusion.png",
-        "error_by_age.png",
-        "error_matrix.png",
-        "paths.png",
-        "reliability.png",
+        "confusion.svg",
+        "error_by_age.svg",
+        "error_matrix.svg",
+        "paths.svg",
+        "reliability.svg",
     }
     # The first version has been asked about the window that the second cycle knows the labels of.
-    assert pictures(mlflow_client, second_id) == pictures(mlflow_client, run_id) | {"expected_and_realised.png"}
+    assert pictures(mlflow_client, second_id) == pictures(mlflow_client, run_id) | {"expected_and_realised.svg"}
 
     version = mlflow_client.get_model_version(task.name, "1")
     assert version.run_id == run_id
@@ -115,8 +115,8 @@ def test_a_regression_has_residuals_in_place_of_classes(
 ) -> None:
     schema = define(engine, drifting_task(target={"name": "y", "kind": "regression"}), 10, as_numbers=True)
     run_id = run_of(engine, registry, schema, 10, tmp_path)
-    assert {"residuals.png", "paths.png"} < pictures(mlflow_client, run_id)
-    assert not {"reliability.png", "confusion.png"} & pictures(mlflow_client, run_id)
+    assert {"residuals.svg", "paths.svg"} < pictures(mlflow_client, run_id)
+    assert not {"reliability.svg", "confusion.svg"} & pictures(mlflow_client, run_id)
 
 
 def test_old_runs_go_with_their_files_and_those_of_versions_stay(
