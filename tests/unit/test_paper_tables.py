@@ -150,7 +150,7 @@ def test_a_change_that_the_recipe_has_already_is_the_same_fit() -> None:
 
 def test_a_later_error_is_the_mean_over_every_domain_from_the_tests_on() -> None:
     paper_set = replace(SETS["moons_fresh"](Path()), test_origin=7)
-    first = Entry("main", "moons_fresh", "last_window", "paper")
+    first = Entry("main", "moons_fresh", "last_window", "paper", (("pretrain_epochs", 3),))
     later = replace(first, table="later", measure="later_error")
     found = score(later, paper_set, 2)
     each = [score(first, replace(paper_set, test_origin=origin), 2) for origin in (7, 8, 9, 10)]
