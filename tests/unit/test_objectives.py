@@ -188,7 +188,7 @@ def test_weight_zero_is_erm_bit_for_bit(objective: Objective) -> None:
 
 
 def assert_gradient_is_exact(objective: Objective, loss: RowLoss, batch: Batch, num_outputs: int) -> None:
-    """Central differences of every single parameter, δ fixed; each member's own at once, for their losses are summed."""
+    """Central differences of every single parameter, δ fixed; the members' at once, for their losses are summed."""
     network, step = cohort(num_outputs), 1e-6
 
     def losses() -> Tensor:
