@@ -5,6 +5,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import httpx
+import jaxtyping
 import pytest
 from mlflow import MlflowClient
 from sqlalchemy import Engine
@@ -19,6 +20,12 @@ from tests.integration.following import MakeFollower
 from tests.integration.releasing import define
 from tests.integration.serving import DEAD_DATABASE, DEAD_REGISTRY, TASK, service_settings, serving
 from trainer.registry import Registry
+
+
+@pytest.fixture(autouse=True)
+def unchecked_shapes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half of a small step goes into checking shapes, to which unit tests hold every layer and loss."""
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
 
 
 @pytest.fixture
