@@ -142,7 +142,8 @@ class Trainer:
         with self.engine.begin() as connection:
             if expired := expire_leases(connection, now):
                 names = {schema.task_id: schema.task.name for schema in list_tasks(connection)}
-                self._must_sweep = True
+                # A next attempt, which sweeps by itself, comes first.
+                self._must_sweep, self._sweep_at = True, time.monotonic() + _SWEEP_PAUSE_SECONDS
                 for cycle in expired:
                     log.warning("cycle.expired", task=names[cycle.task_id], cycle_id=cycle.cycle_id, step=cycle.step)
         self._request(now)
@@ -238,8 +239,8 @@ class Trainer:
         return self._has_cycle(cycles.c.state == "requested") or self._may_sweep()
 
     def _may_sweep(self) -> bool:
-        """Whether a sweep of orphaned runs is due and MLflow answers."""
-        if not self._must_sweep or time.monotonic() < self._sweep_at:
+        """Whether a sweep of orphaned runs is due and MLflow answers. A running cycle's process has swept."""
+        if not self._must_sweep or time.monotonic() < self._sweep_at or self._has_cycle(cycles.c.state == "running"):
             return False
         if not self._has_cycle(cycles.c.state.not_in(("requested", "running"))):
             self._must_sweep = False  # no cycle has ended, so none has left anything

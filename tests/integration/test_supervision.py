@@ -111,6 +111,26 @@ def test_there_is_nothing_to_sweep_before_a_cycle_has_ended(engine: Engine, make
     assert not trainer._must_sweep
 
 
+def test_no_sweep_comes_before_the_next_attempt_at_a_cycle_that_lost_its_trainer(
+    engine: Engine, make_trainer: MakeTrainer
+) -> None:
+    schema = define(engine, drifting_task(), 10)
+    former = claim(engine, schema, cutoff_after(9))
+    with engine.begin() as connection:
+        end_cycle(connection, former, "failed", "It left a run open.", now())
+    claim(engine, schema, cutoff_after(10))
+    trainer = make_trainer()
+    trainer._must_sweep = True
+    for minutes in (0, 10):  # while its lease lasts, and when it has just run out
+        trainer.tick(now() + timedelta(minutes=minutes))
+        assert trainer.child is None
+        assert trainer._must_sweep
+    assert cycles_of(engine, schema)[0].reason == LEASE_RAN_OUT
+    trainer.tick(now() + timedelta(minutes=20))
+    assert trainer.child is not None
+    assert isinstance(trainer.child.job, RunCycle)
+
+
 def test_a_sweep_that_hangs_is_ended_for_its_own_limit(engine: Engine, make_trainer: MakeTrainer) -> None:
     cycle = claim(engine, define(engine, drifting_task(), 10), cutoff_after(10))
     with engine.begin() as connection:
