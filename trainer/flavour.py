@@ -18,6 +18,7 @@ from mlflow.models import Model, ModelSignature
 from mlflow.onnx import save_model
 from mlflow.types import ColSpec, DataType, Schema, TensorSpec
 from mlflow.types.schema import AnyType
+from mlflow.utils import requirements_utils
 
 from contracts.clock import format_moment
 from contracts.manifest import GRAPH_FILE, MANIFEST_FILE, RATE_FILE, Manifest
@@ -29,6 +30,8 @@ _REQUIREMENTS = ["onnxruntime>=1.22,<2", "numpy>=2.0,<3", "pandas>=2.3,<4"]
 _CODE_FOLDER, _LOADER = "code", "morrow_frames"
 _NUM_EXAMPLE_ROWS = 3
 _warnings_lock = Lock()  # the filters of warnings are the whole process's: two threads would put each other's back
+# Which package a module is of: only where requirements are not given, and else read off the files of all packages.
+vars(requirements_utils)["_MODULES_TO_PACKAGES"] = {}
 _COLUMN_TYPES = {"number": DataType.double, "category": DataType.string}
 
 
