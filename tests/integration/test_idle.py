@@ -14,7 +14,7 @@ from structlog.testing import capture_logs
 from contracts.catalog import Schema
 from contracts.cells import Cell, read_cells, record_cells
 from tests.integration.drifting import cutoff_after, cycles_of, define, drifting_task, now
-from tests.integration.ticking import MakeTrainer, ask, tick_until, trainers
+from tests.integration.ticking import MakeTrainer, ask, endless_reads, tick_until, trainers
 from trainer.due import OVERRULED, STOPPED
 from trainer.gaps import find_gaps
 from trainer.idle import Idle
@@ -120,15 +120,15 @@ def test_a_requested_cycle_ends_rivals_at_once(engine: Engine, make_trainer: Mak
 
 
 def test_rivals_are_polite_and_end_at_the_time_limit(engine: Engine, make_trainer: MakeTrainer) -> None:
-    schema = with_our_cells(engine, ["baseline"], training=ENDLESS)
+    schema = with_our_cells(engine, ["baseline"])
     trainer = make_trainer(cycle_limit_seconds=12, max_attempts=1)
     tick_until([trainer], lambda: is_filling(trainer))
     assert trainer.child is not None
     pid = trainer.child.process.pid
-    tick_until(
-        [trainer], lambda: os.getpriority(os.PRIO_PROCESS, pid) == min(19, os.getpriority(os.PRIO_PROCESS, 0) + 10)
-    )
-    with capture_logs() as lines:
+    with endless_reads(engine), capture_logs() as lines:
+        tick_until(
+            [trainer], lambda: os.getpriority(os.PRIO_PROCESS, pid) == min(19, os.getpriority(os.PRIO_PROCESS, 0) + 10)
+        )
         tick_until([trainer], lambda: trainer.child is None)
         trainer.tick(now())
     assert [line["reason"] for line in lines if line["event"] == "rivals.ended"] == [

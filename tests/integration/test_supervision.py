@@ -16,7 +16,7 @@ from structlog.testing import capture_logs
 
 from contracts.cycles import LEASE_RAN_OUT, Cycle, end_cycle, expire_leases
 from tests.integration.drifting import claim, cutoff_after, cycles_of, define, drifting_task, now
-from tests.integration.ticking import MakeTrainer, ask, has_ended, has_step, tick_until, trainers
+from tests.integration.ticking import MakeTrainer, ask, endless_reads, has_ended, has_step, tick_until, trainers
 from trainer import supervision
 from trainer.child import end_orphans
 from trainer.due import STOPPED
@@ -36,10 +36,11 @@ def make_trainer(engine: Engine, database_url: str, mlflow_url: str, tmp_path: P
 def test_a_cycle_beyond_its_time_limit_is_killed_and_fails(
     engine: Engine, make_trainer: MakeTrainer, mlflow_url: str
 ) -> None:
-    schema = define(engine, drifting_task(training=LONG_FIT), 10)
+    schema = define(engine, drifting_task(), 10)
     ask(engine, schema, cutoff_after(10))
     trainer = make_trainer(cycle_limit_seconds=12)
-    tick_until([trainer], lambda: has_ended(engine, schema))
+    with endless_reads(engine):
+        tick_until([trainer], lambda: has_ended(engine, schema))
     (cycle,) = cycles_of(engine, schema)
     assert (cycle.state, cycle.reason) == ("failed", "The time limit of 12 s was reached.")
     assert cycle.verdict is not None

@@ -7,7 +7,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Engine
+from sqlalchemy import Engine, text
 
 from contracts.catalog import Schema
 from contracts.cycles import request_cycle
@@ -46,6 +46,14 @@ def trainers(engine: Engine, database_url: str, mlflow_url: str, home: Path) -> 
 def ask(engine: Engine, schema: Schema, cutoff: int, at: datetime | None = None) -> None:
     with engine.begin() as connection:
         request_cycle(connection, schema.task_id, cutoff, at or now())
+
+
+@contextmanager
+def endless_reads(engine: Engine) -> Iterator[None]:
+    """While the block runs, whoever would read events waits, which costs nobody a core."""
+    with engine.begin() as connection:
+        connection.execute(text("LOCK TABLE events IN ACCESS EXCLUSIVE MODE"))
+        yield
 
 
 def tick_until(trainers: list[Trainer], is_done: Callable[[], bool], seconds: float = 240) -> None:
