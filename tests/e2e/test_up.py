@@ -29,9 +29,10 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @contextmanager
-def running(home: Path, port: int) -> Iterator[tuple["subprocess.Popen[str]", str]]:
+def running(home: Path, port: int, **settings: str) -> Iterator[tuple["subprocess.Popen[str]", str]]:
     """`morrow up` from the moment it says that all is ready; yields it with what it printed."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("MORROW_")}
+    environment |= {f"MORROW_{name.upper()}": value for name, value in settings.items()}
     process = subprocess.Popen(
         [sys.executable, "-m", "cli.main", "up", "--port", str(port), "--home", str(home)],
         env=environment,
@@ -101,8 +102,8 @@ def test_nothing_is_left_running_after(number: signal.Signals, home: Path) -> No
     wait_until_gone(members)
 
 
-def test_a_part_that_dies_is_named_and_ends_everything(home: Path) -> None:
-    with running(home, free_port()) as (process, _):
+def test_a_part_that_dies_is_named_and_ends_everything(home: Path, mlflow_url: str) -> None:
+    with running(home, free_port(), mlflow_url=mlflow_url) as (process, _):
         members = group_members(process.pid)
         (api,) = (one for one in psutil.Process(process.pid).children() if "serve" in one.cmdline())
         api.kill()
@@ -112,8 +113,8 @@ def test_a_part_that_dies_is_named_and_ends_everything(home: Path) -> None:
     wait_until_gone(members)
 
 
-def test_a_database_that_dies_is_named_and_ends_everything(home: Path) -> None:
-    with running(home, free_port()) as (process, _):
+def test_a_database_that_dies_is_named_and_ends_everything(home: Path, mlflow_url: str) -> None:
+    with running(home, free_port(), mlflow_url=mlflow_url) as (process, _):
         members = group_members(process.pid)
         pidfile = home / "postgres" / "cluster" / "postmaster.pid"
         psutil.Process(int(pidfile.read_text().splitlines()[0])).kill()
