@@ -27,6 +27,8 @@ from tests.integration.artefacts import WEEK, move_alias, publish, write_version
 from tests.integration.releasing import note
 
 NUM_VERSIONS = 3
+# Between two requests of a client: what is answered while a version changes counts, and the cores are not ours alone.
+PAUSE_SECONDS = 0.01
 DAY = WEEK // 7
 ROW = {"distance": "1400", "carrier": "UA"}
 _FEATURES: dict[str, object] = {"distance": 1400, "carrier": "UA"}
@@ -160,7 +162,7 @@ def hammer(
     """Ask one worker again and again, one moment by GET or two or three by POST; note what it replies."""
     rng = np.random.default_rng(seed)
     with httpx.Client(base_url=url, timeout=30) as client:
-        while not stopping.is_set():
+        while not stopping.wait(PAUSE_SECONDS):
             places = rng.integers(len(moments) + 1, size=int(rng.integers(1, 4)))
             asked = [moments[place] if place < len(moments) else None for place in places]
             rows = [{} if at is None else {"at": format_moment(at)} for at in asked]

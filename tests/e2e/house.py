@@ -39,7 +39,7 @@ INGEST: tuple[Verb, ...] = ("POST event", "POST events", "POST lines", "PUT even
 NUM_APIS = 2
 POOL_SIZE = 4
 # Between two requests of a client, so that processes get the cores that faults and repairs need.
-PAUSE_SECONDS = 0.15
+PAUSE_SECONDS = 0.3
 # A few of each kind of request, before, during and after a fault: it has met everything.
 ENOUGH = 20
 
