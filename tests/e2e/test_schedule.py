@@ -118,6 +118,56 @@ def environment_for(database_url: str, mlflow_url: str, home: Path) -> dict[str,
     return impatient_environment(database_url, mlflow_url, home) | given
 
 
+def test_a_store_that_restarts_across_a_boundary_costs_no_window(mlflow_url: str, tmp_path: Path) -> None:
+    postgres, log = EmbeddedPostgres(tmp_path / "pg", durable=False), tmp_path / "log"
+    try:
+        # The link outlives the server, whose socket lies in a new folder after each start.
+        url = make_url(postgres.start()).update_query_dict({"host": str(tmp_path / "pg" / "socket")})
+        database_url = url.render_as_string(hide_password=False)
+        migrate(database_url)
+        engine = make_engine(database_url)
+        schema = schedule(engine, [])
+        with process("trainer", environment_for(database_url, mlflow_url, tmp_path / "home"), log):
+            wait_for("the first release", lambda: releases_of(engine, schema), log)
+            boundary = await_boundary(schema, seconds_before=3)
+            postgres.stop()
+            time.sleep(8)
+            postgres.start()
+            wait_for("the release of the boundary", lambda: settled(engine, schema, boundary), log)
+        engine.dispose()
+    finally:
+        postgres.stop()
+    events = [line["event"] for line in lines_of(log)]
+    assert events.count("store.unreachable") == 1
+    assert events.count("store.reached") == 1
+
+
+def test_three_trainers_release_each_cutoff_once_and_fill_rivals_once(
+    engine: Engine, database_url: str, mlflow_url: str, tmp_path: Path
+) -> None:
+    schema, logs = schedule(engine, ["last_window", "gbdt"]), [tmp_path / f"log{k}" for k in range(3)]
+    with ExitStack() as stack:
+        for k, log in enumerate(logs):
+            environment = environment_for(database_url, mlflow_url, tmp_path / f"home{k}")
+            stack.enter_context(process("trainer", environment, log))
+        wait_for("three releases", lambda: len(releases_of(engine, schema)) >= 3, logs[0], seconds=240)
+        wait_for("cells of every rival", lambda: len(methods_of(engine, schema)) == 4, logs[0])
+    cutoffs = [cycle.cutoff for cycle in releases_of(engine, schema)]
+    assert len(cutoffs) == len(set(cutoffs))
+    others = Counter((cycle.state, cycle.reason) for cycle in cycles_of(engine, schema) if cycle.state != "released")
+    overtaken = {(state, reason) for state in ("skipped", "held") for reason in OVERTAKEN}
+    # At the end one may have been asked for and not begun.
+    assert set(others) <= {*overtaken, ("failed", STOPPED), ("requested", None)}
+    found = MlflowClient(mlflow_url, mlflow_url).search_model_versions(f"name='{schema.task.name}'")
+    versions = {str(version.version) for version in found}
+    served = {str(cycle.version) for cycle in releases_of(engine, schema)}
+    assert served <= versions
+    # One that was overtaken between its registration and the alias has a version too, which nothing serves.
+    assert len(versions - served) <= sum(count for (state, _), count in others.items() if state == "held")
+    claims = Counter(line["cycle_id"] for log in logs for line in lines_of(log) if line["event"] == "cycle.claimed")
+    assert set(claims.values()) == {1}
+
+
 @dataclass(frozen=True)
 class Retrained:
     """A task that a trainer retrains by the clock, its store, and the trainer's log."""
@@ -131,7 +181,7 @@ class Retrained:
 
 @pytest.fixture(scope="module")
 def retrained(template: str, mlflow_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Retrained]:
-    """From the first release on."""
+    """From the first release on. Who shares it comes last: it goes on as long as this module."""
     folder = tmp_path_factory.mktemp("retrained")
     with database(template, how=clone_of(template)) as url:
         engine, log = make_engine(url), folder / "log"
@@ -183,53 +233,3 @@ def test_a_trainer_rests_between_windows_and_trains_late_where_it_was_stopped_an
     assert [line["late_seconds"] > 2 for line in requested if line["cutoff"] == format_moment(boundary)] == [True]
     # The schedule is in no job store that an upgrade could fail to read.
     assert set(inspect(engine).get_table_names()) == {*metadata.tables, "alembic_version"}
-
-
-def test_a_store_that_restarts_across_a_boundary_costs_no_window(mlflow_url: str, tmp_path: Path) -> None:
-    postgres, log = EmbeddedPostgres(tmp_path / "pg", durable=False), tmp_path / "log"
-    try:
-        # The link outlives the server, whose socket lies in a new folder after each start.
-        url = make_url(postgres.start()).update_query_dict({"host": str(tmp_path / "pg" / "socket")})
-        database_url = url.render_as_string(hide_password=False)
-        migrate(database_url)
-        engine = make_engine(database_url)
-        schema = schedule(engine, [])
-        with process("trainer", environment_for(database_url, mlflow_url, tmp_path / "home"), log):
-            wait_for("the first release", lambda: releases_of(engine, schema), log)
-            boundary = await_boundary(schema, seconds_before=3)
-            postgres.stop()
-            time.sleep(8)
-            postgres.start()
-            wait_for("the release of the boundary", lambda: settled(engine, schema, boundary), log)
-        engine.dispose()
-    finally:
-        postgres.stop()
-    events = [line["event"] for line in lines_of(log)]
-    assert events.count("store.unreachable") == 1
-    assert events.count("store.reached") == 1
-
-
-def test_three_trainers_release_each_cutoff_once_and_fill_rivals_once(
-    engine: Engine, database_url: str, mlflow_url: str, tmp_path: Path
-) -> None:
-    schema, logs = schedule(engine, ["last_window", "gbdt"]), [tmp_path / f"log{k}" for k in range(3)]
-    with ExitStack() as stack:
-        for k, log in enumerate(logs):
-            environment = environment_for(database_url, mlflow_url, tmp_path / f"home{k}")
-            stack.enter_context(process("trainer", environment, log))
-        wait_for("three releases", lambda: len(releases_of(engine, schema)) >= 3, logs[0], seconds=240)
-        wait_for("cells of every rival", lambda: len(methods_of(engine, schema)) == 4, logs[0])
-    cutoffs = [cycle.cutoff for cycle in releases_of(engine, schema)]
-    assert len(cutoffs) == len(set(cutoffs))
-    others = Counter((cycle.state, cycle.reason) for cycle in cycles_of(engine, schema) if cycle.state != "released")
-    overtaken = {(state, reason) for state in ("skipped", "held") for reason in OVERTAKEN}
-    # At the end one may have been asked for and not begun.
-    assert set(others) <= {*overtaken, ("failed", STOPPED), ("requested", None)}
-    found = MlflowClient(mlflow_url, mlflow_url).search_model_versions(f"name='{schema.task.name}'")
-    versions = {str(version.version) for version in found}
-    served = {str(cycle.version) for cycle in releases_of(engine, schema)}
-    assert served <= versions
-    # One that was overtaken between its registration and the alias has a version too, which nothing serves.
-    assert len(versions - served) <= sum(count for (state, _), count in others.items() if state == "held")
-    claims = Counter(line["cycle_id"] for log in logs for line in lines_of(log) if line["event"] == "cycle.claimed")
-    assert set(claims.values()) == {1}
