@@ -30,7 +30,7 @@ def impatient_environment(database_url: str, mlflow_url: str, home: Path) -> dic
         "MORROW_LEASE_SECONDS": "3",
         "MORROW_RETRY_SECONDS": "0.2",
         "MORROW_TICK_SECONDS": "0.5",
-        "MORROW_POLL_SECONDS": "0.5",
+        "MORROW_POLL_SECONDS": "1",
         "MORROW_MAX_ATTEMPTS": "50",
         "MORROW_THREADS": "1",
         "MORROW_PORT": str(free_port()),

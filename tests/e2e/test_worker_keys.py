@@ -38,18 +38,21 @@ def one_connection_each(supervisor: psutil.Process, port: int) -> Iterator[Conne
         deadline = time.monotonic() + SLACK_SECONDS
         while len(found) < NUM_WORKERS:
             assert time.monotonic() < deadline, f"only {sorted(found)} took a connection"
-            connection = http.client.HTTPConnection("127.0.0.1", port, timeout=SLACK_SECONDS)
-            opened.callback(connection.close)
-            try:
-                connection.request("GET", "/livez")
-                connection.getresponse().read()
-            except OSError:  # none of them listens yet
-                time.sleep(0.1)
-                continue
-            own = connection.sock.getsockname()[1]
+            fresh: dict[int, http.client.HTTPConnection] = {}
+            for _ in range(2 * NUM_WORKERS):
+                connection = http.client.HTTPConnection("127.0.0.1", port, timeout=SLACK_SECONDS)
+                opened.callback(connection.close)
+                try:
+                    connection.request("GET", "/livez")
+                    connection.getresponse().read()
+                except OSError:  # none of them listens yet
+                    time.sleep(0.1)
+                    continue
+                fresh[connection.sock.getsockname()[1]] = connection
             for child in serving(supervisor):
-                if any(one.raddr and one.raddr.port == own for one in child.net_connections("tcp")):
-                    found.setdefault(child.pid, connection)
+                for one in child.net_connections("tcp"):
+                    if one.raddr and one.raddr.port in fresh:
+                        found.setdefault(child.pid, fresh[one.raddr.port])
         yield found
 
 
