@@ -62,9 +62,10 @@ class Trial:
 
 @dataclass(frozen=True)
 class Choice:
-    """The recipe that was chosen, and every trial in order; the first is of the recipe that was there before."""
+    """The recipe that was chosen, the one that was there before, and every trial in order."""
 
     training: Training
+    before: Training
     trials: tuple[Trial, ...]
 
     @property
@@ -80,7 +81,7 @@ class Choice:
     @property
     def error_before(self) -> float | None:
         """Of the recipe that was there, scored in the same way."""
-        return self._error_of(self.trials[0].training) if self.trials else None
+        return self._error_of(self.before)
 
     def _error_of(self, training: Training) -> float | None:
         return next((error for error, one in _deciding(self.trials) if one.training == training), None)
@@ -131,7 +132,7 @@ def choose(
     trials = _search(score, given, space, budget, seed=seed, timer=timer, report=report)
     if final is not None:
         trials += _settle(final, _finalists(trials, base), _Timer(seconds_now, end), report)
-    return Choice(pick(trials, base), tuple(trials))
+    return Choice(pick(trials, base), base, tuple(trials))
 
 
 def _search(
@@ -185,7 +186,9 @@ def _settle(
         if timer.is_over:
             break
         began = timer.seconds_now()
-        scoring = final(training, timer.watch)
+        scoring = _prepare(final, training, timer.watch)
+        if scoring is None:  # the recipe that was there, which may be no trial
+            continue
         outcome, error = _carry_out(scoring)
         finals.append(Trial(training, outcome, error, scoring.work, timer.seconds_now() - began, with_cohort=True))
         report(finals[-1])
@@ -225,7 +228,8 @@ def _within(space: Space, settings: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _prepare(score: Score, training: Training, watch: Watch) -> Scoring | None:
-    """The recipe ready to be scored, or None where it cannot be: its history is too short for an origin."""
+    """The recipe ready to be scored, or None where it cannot be: an origin's rows are too few for it, or no label of
+    theirs has a logarithm."""
     try:
         return score(training, watch)
     except CycleError:

@@ -252,6 +252,20 @@ def test_a_recipe_whose_history_is_too_short_is_no_trial() -> None:
     assert {trial.training.width for trial in choice.trials} == {16, 32, 128}
 
 
+def test_a_recipe_that_cannot_be_scored_is_not_scored_by_a_cohort_either() -> None:
+    planted = Planted()
+
+    def score(training: Training, watch: Watch) -> Scoring:
+        if training == BASE:
+            raise CycleError("No delay is positive, so there are no logarithms to learn: its form is plain.")
+        return planted(training, watch)
+
+    choice = choose(score, BASE, SPACE, LONG, seed=0, seconds_now=planted.seconds, final=score)
+    assert len([trial for trial in choice.trials if trial.with_cohort]) == NUM_FINALISTS
+    assert BASE not in [trial.training for trial in choice.trials]
+    assert (choice.error, choice.error_before) == (1.0, None)
+
+
 def trial(error: float, work: float, width: int) -> Trial:
     return Trial(BASE.model_copy(update={"width": width}), "scored", error, work, 0.0)
 
