@@ -1,4 +1,4 @@
-"""Three real workers behind one port: they follow a release together, and one that dies or falls behind is replaced."""
+"""Four real workers behind one port: they follow a release together, and one that dies or falls behind is replaced."""
 
 import http.client
 import json
@@ -27,7 +27,7 @@ from tests.integration.artefacts import CUTOFF, WEEK
 from tests.integration.releasing import define, publish_and_release
 from tests.servers import wait_until_healthy
 
-NUM_WORKERS, NUM_CLIENTS = 3, 4
+NUM_WORKERS, NUM_CLIENTS = 4, 4
 STALE_SECONDS = 3.0
 # Between two requests of a client: the cores are for whoever starts and swaps meanwhile.
 PAUSE_SECONDS = 0.01
