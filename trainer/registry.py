@@ -1,9 +1,8 @@
 """MLflow, as the trainer writes it: one run a cycle, one registered model a task, the alias `champion`.
 
-Only this module and those that it is made of (`flavour`, `lineage`, `refusals`) import mlflow. Its client waits an
-hour for a dead server by default, so the bounds are set before the import; whatever does not answer within them raises
-`Unavailable`, and the caller decides whether to go on without. The service reads what is written here through MLflow's
-REST alone, so a new version is read back by that same way.
+Only this module and its parts (`flavour`, `lineage`, `refusals`) import mlflow. Its client waits an hour for a dead
+server and a day where one asks for it, so bounds are set before the import; what does not answer within them raises
+`Unavailable`, and the caller goes on without or not. A version is read back as services read it, by MLflow's REST.
 """
 
 import hashlib
@@ -18,7 +17,7 @@ from typing import Literal
 
 os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "10")
 os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
-os.environ.setdefault("MLFLOW_HTTP_RESPECT_RETRY_AFTER_HEADER", "false")  # which may ask for a day
+os.environ.setdefault("MLFLOW_HTTP_RESPECT_RETRY_AFTER_HEADER", "false")
 os.environ.setdefault("MLFLOW_ARTIFACT_UPLOAD_DOWNLOAD_TIMEOUT", "60")
 os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
 os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")

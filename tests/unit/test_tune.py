@@ -11,7 +11,7 @@ from contracts.task import Training
 from tests.unit.columns import task
 from trainer.space import BOOSTING, NETWORK, PROVEN, merge, space_of, suited
 from trainer.trials import Errors, Scoring, Watch, pick_evenly, spread_bunches
-from trainer.tune import MOST_WORK, NUM_FINALISTS, SLACK, Budget, Score, Trial, choose, pick
+from trainer.tune import MOST_WORK, SLACK, Budget, Trial, choose, pick
 
 BASE = Training(width=32, weight_decay=0.1)
 SPACE = {"width": (16, 32, 64, 128), "weight_decay": (1e-4, 1e-2, 1e-1, 1.0), "calendar": ((), ("day",), ("year",))}
@@ -161,57 +161,6 @@ def test_a_space_that_is_used_up_ends_the_search() -> None:
     assert len(choice.trials) == 2
 
 
-def final(planted: Planted) -> Score:
-    """Cohorts that are best at 32 wide, where members are at 64."""
-
-    def score(training: Training, watch: Watch) -> Scoring:
-        stands_for = {32: 64, 64: 32}.get(training.width, training.width)
-        return planted(training.model_copy(update={"width": stands_for}), watch)
-
-    return score
-
-
-def test_the_best_are_scored_once_more_by_a_cohort_which_decides() -> None:
-    planted = Planted()
-    choice = choose(planted, BASE, SPACE, LONG, seed=0, seconds_now=planted.seconds, final=final(planted))
-    best, before, *others = (trial.training for trial in choice.trials if trial.with_cohort)
-    alone = [trial for trial in choice.trials if not trial.with_cohort]
-    assert choice.num_tried == len(alone)
-    assert (best.width, best.weight_decay, best.calendar) == (64, 0.01, ("day",))
-    assert before == BASE
-    assert len(others) == NUM_FINALISTS - 1
-    assert (choice.training.width, choice.training.weight_decay, choice.training.calendar) == (32, 0.01, ("day",))
-    assert choice.error == 1.0
-    assert choice.error_before == 1.7  # 0.3 for its decay, 0.4 for its calendar
-
-
-@pytest.mark.parametrize(
-    ("seconds", "outcomes"),
-    [
-        (12.0, []),  # one recipe alone was scored
-        (48.0, ["scored", "scored", "out of time"]),
-    ],
-)
-def test_a_third_of_the_seconds_is_kept_for_cohorts(seconds: float, outcomes: list[str]) -> None:
-    planted = Planted(seconds_a_bunch=2.0)
-    budget = Budget(trials=40, seconds=seconds)
-    choice = choose(planted, BASE, SPACE, budget, seed=0, seconds_now=planted.seconds, final=final(planted))
-    assert [trial.outcome for trial in choice.trials if trial.with_cohort] == outcomes
-    assert planted.now <= seconds + 2
-
-
-def test_without_time_for_any_cohort_the_members_decide() -> None:
-    planted, slow = Planted(seconds_a_bunch=0.1), Planted()
-
-    def never(training: Training, watch: Watch) -> Scoring:
-        planted.now += 1e6
-        return slow(training, watch)
-
-    choice = choose(planted, BASE, SPACE, Budget(24, 1e6), seed=0, seconds_now=planted.seconds, final=never)
-    assert {trial.outcome for trial in choice.trials if trial.with_cohort} == {"out of time"}
-    assert (choice.training.width, choice.training.weight_decay, choice.training.calendar) == (64, 0.01, ("day",))
-
-
 def test_a_loss_that_is_not_finite_costs_one_trial() -> None:
     planted = Planted()
 
@@ -250,20 +199,6 @@ def test_a_recipe_whose_history_is_too_short_is_no_trial() -> None:
 
     choice = choose(score, BASE, SPACE, LONG, seed=0, seconds_now=planted.seconds)
     assert {trial.training.width for trial in choice.trials} == {16, 32, 128}
-
-
-def test_a_recipe_that_cannot_be_scored_is_not_scored_by_a_cohort_either() -> None:
-    planted = Planted()
-
-    def score(training: Training, watch: Watch) -> Scoring:
-        if training == BASE:
-            raise CycleError("No delay is positive, so there are no logarithms to learn: its form is plain.")
-        return planted(training, watch)
-
-    choice = choose(score, BASE, SPACE, LONG, seed=0, seconds_now=planted.seconds, final=score)
-    assert len([trial for trial in choice.trials if trial.with_cohort]) == NUM_FINALISTS
-    assert BASE not in [trial.training for trial in choice.trials]
-    assert (choice.error, choice.error_before) == (1.0, None)
 
 
 def trial(error: float, work: float, width: int) -> Trial:
