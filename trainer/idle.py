@@ -37,10 +37,14 @@ class Idle:
         self._look_at = 0.0
 
     def choose(self, now: datetime) -> FillRivals | None:
-        """The next task whose rivals lack cells and can be tried, its lock taken; None where there is none."""
+        """The next task whose rivals lack cells and can be tried, its lock taken; None where there is none.
+
+        To be asked while no process runs.
+        """
         if time.monotonic() < self._look_at:
             return None
         self._look_at = time.monotonic() + _PAUSE_SECONDS
+        self._release()  # of a process that could not be started
         with self._engine.connect() as connection:
             for schema in list_tasks(connection):
                 gaps = frozenset(find_gaps(connection, schema, to_micros(now)))
@@ -52,11 +56,7 @@ class Idle:
     def conclude(self, job: FillRivals, reason: str | None, now: datetime) -> None:
         """After the end of a process: what it has left is not tried for ever. `reason` is None after a clean end."""
         log.info("rivals.ended", task=job.task, reason=reason)
-        if self._lock is not None:
-            # Back in the pool it would go on holding the lock.
-            self._lock.invalidate()
-            self._lock.close()
-            self._lock = None
+        self._release()
         self._look_at = 0.0
         if reason in _INTERRUPTIONS:
             return
@@ -74,6 +74,13 @@ class Idle:
     def _may_try(self, task_id: int, gaps: Set[Gap]) -> bool:
         tried, num_tries = self._tried.get(task_id, (frozenset(), 0))
         return tried != gaps or num_tries < self._max_tries
+
+    def _release(self) -> None:
+        if self._lock is not None:
+            # Back in the pool it would go on holding the lock.
+            self._lock.invalidate()
+            self._lock.close()
+            self._lock = None
 
     def _take(self, task_id: int) -> bool:
         lock = self._engine.connect().execution_options(isolation_level="AUTOCOMMIT")

@@ -159,6 +159,18 @@ def test_a_process_that_fails_is_tried_so_often_and_one_that_is_stopped_always(e
     assert idle.choose(now()) is None
 
 
+def test_a_process_that_could_not_be_started_keeps_no_later_one_from_its_rivals(engine: Engine) -> None:
+    schema = with_our_cells(engine)
+    idle, job = Idle(engine, 3), FillRivals(schema.task_id, schema.task.name)
+    assert idle.choose(now()) == job  # and then the system has no process to spare
+    chosen, deadline = None, time.monotonic() + 60
+    while chosen is None and time.monotonic() < deadline:  # a moment passes before the lock is free
+        idle._look_at = 0.0
+        chosen = idle.choose(now())
+    assert chosen == job
+    idle.conclude(job, STOPPED, now())
+
+
 def test_two_trainers_do_not_fill_the_same_rivals(engine: Engine) -> None:
     schema = with_our_cells(engine)
     one, other, job = Idle(engine, 3), Idle(engine, 3), FillRivals(schema.task_id, schema.task.name)
