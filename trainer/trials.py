@@ -1,9 +1,9 @@
 """What one recipe scores inside known rows: its part of an error matrix, made only to choose by.
 
 A few origins are fitted with one member each, side by side, and scored on later windows by labels that are known at the
-end; those recipes that may be chosen once more by a whole cohort, as they would be released. Whatever can say what each
-origin knows and what came after it can be chosen on: a service's reading, a set of the paper. All recipes are scored at
-the same origins, on the same windows, from the same seeds.
+end; the best recipes once more with a whole cohort, as they would be released. Whatever can say what each origin knows
+and what came after it can be chosen on: a service's reading, a set of the paper. All recipes are scored at the same
+origins, on the same windows, from the same seeds.
 """
 
 from collections.abc import Callable, Iterator, Sequence

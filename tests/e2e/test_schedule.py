@@ -145,7 +145,7 @@ def test_a_store_that_restarts_across_a_boundary_costs_no_window(mlflow_url: str
 def test_three_trainers_release_each_cutoff_once_and_fill_rivals_once(
     engine: Engine, database_url: str, mlflow_url: str, tmp_path: Path
 ) -> None:
-    schema, logs = schedule(engine, ["last_window", "gbdt"]), [tmp_path / f"log{k}" for k in range(3)]
+    schema, logs = schedule(engine, ["baseline", "last_window", "gbdt"]), [tmp_path / f"log{k}" for k in range(3)]
     with ExitStack() as stack:
         for k, log in enumerate(logs):
             environment = environment_for(database_url, mlflow_url, tmp_path / f"home{k}")
@@ -153,7 +153,7 @@ def test_three_trainers_release_each_cutoff_once_and_fill_rivals_once(
         wait_for("three releases", lambda: len(releases_of(engine, schema)) >= 3, logs[0], seconds=240)
         with engine.begin() as connection:  # rivals make way for cycles, which on a busy machine leave them no time
             define_task(connection, schema.task.model_copy(update={"schedule": "manual"}), datetime.now(UTC))
-        wait_for("cells of every rival", lambda: len(methods_of(engine, schema)) == 4, logs[0])
+        wait_for("cells of every rival", lambda: len(methods_of(engine, schema)) == 5, logs[0])
     cutoffs = [cycle.cutoff for cycle in releases_of(engine, schema)]
     assert len(cutoffs) == len(set(cutoffs))
     others = Counter((cycle.state, cycle.reason) for cycle in cycles_of(engine, schema) if cycle.state != "released")
