@@ -11,6 +11,7 @@ from datetime import datetime
 
 import structlog
 from sqlalchemy import Connection, Engine, text
+from sqlalchemy.exc import DBAPIError
 
 from contracts.catalog import list_tasks
 from contracts.clock import to_micros
@@ -24,6 +25,7 @@ log = structlog.get_logger(__name__)
 _PAUSE_SECONDS = 5.0
 _INTERRUPTIONS = OUTAGES | {STOPPED, OVERRULED}
 _TRY_LOCK = text("SELECT pg_try_advisory_lock(hashtext('morrow.rivals'), :task_id)")
+_UNLOCK = text("SELECT pg_advisory_unlock_all()")
 
 
 class Idle:
@@ -77,8 +79,11 @@ class Idle:
 
     def _release(self) -> None:
         if self._lock is not None:
-            # Back in the pool it would go on holding the lock.
-            self._lock.invalidate()
+            try:
+                # Said, not left to the end of the session: that comes a moment after its connection is closed.
+                self._lock.execute(_UNLOCK)
+            except DBAPIError:
+                self._lock.invalidate()  # Back in the pool it would go on holding the lock.
             self._lock.close()
             self._lock = None
 
