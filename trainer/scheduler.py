@@ -6,11 +6,13 @@ The `cycles` table is the only truth, so nothing is scheduled in memory but the 
 a restart costs nothing but time. While PostgreSQL is away the trainer waits and says so once.
 """
 
+import asyncio
 import logging
 import signal
 import threading
 import time
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from uuid import uuid4
 
 import httpx
@@ -37,6 +39,8 @@ from trainer.supervision import Child
 log = structlog.get_logger(__name__)
 
 _SWEEP_PAUSE_SECONDS = 30.0
+# A tick waits for the answer.
+_HEALTH_SECONDS = 2.0
 # A rival's process has nothing to put in order before it goes.
 _RIVAL_GRACE_SECONDS = 2.0
 _LATE_TICKS = 10
@@ -190,6 +194,7 @@ class Trainer:
             log.error("child.ended", **told, reason=reason)
 
     def _request(self, now: datetime) -> None:
+        has_registry = cache(self._has_registry)  # one answer for all tasks
         with self.engine.begin() as connection:
             for schema in list_tasks(connection):
                 past = list_cycles(connection, schema.task_id, limit=100)
@@ -199,7 +204,7 @@ class Trainer:
                     now,
                     max_attempts=self.settings.max_attempts,
                     pause=timedelta(seconds=self.settings.retry_seconds),
-                    has_registry=self._has_registry,
+                    has_registry=has_registry,
                 )
                 if cutoff is not None:
                     _drop_overtaken(connection, schema, cutoff, now)
@@ -261,10 +266,7 @@ class Trainer:
             return connection.execute(select(cycles.c.id).where(condition).limit(1)).first() is not None
 
     def _has_registry(self) -> bool:
-        try:
-            return httpx.get(f"{self.settings.mlflow_url}/health", timeout=2).status_code == httpx.codes.OK
-        except httpx.HTTPError:
-            return False
+        return asyncio.run(_is_healthy(f"{self.settings.mlflow_url}/health"))
 
     def _note_lateness(self) -> None:
         """Say where this process was stopped, or the machine slept, for longer than ticks can differ."""
@@ -277,6 +279,15 @@ class Trainer:
         if self._trouble != outage:
             log.warning(event, reason=outage)
         self._trouble = outage
+
+
+async def _is_healthy(url: str) -> bool:
+    """Whether a server says so in time. httpx bounds every read, of which a slow server can make any number."""
+    try:
+        async with asyncio.timeout(_HEALTH_SECONDS), httpx.AsyncClient() as client:
+            return (await client.get(url)).status_code == httpx.codes.OK
+    except (httpx.HTTPError, TimeoutError):
+        return False
 
 
 def _drop_overtaken(connection: Connection, schema: Schema, cutoff: int, now: datetime) -> None:

@@ -2,10 +2,13 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
+from contextlib import closing, suppress
 from datetime import timedelta
 from pathlib import Path
 
@@ -101,6 +104,31 @@ def test_a_cycle_that_is_due_waits_for_no_sweep_and_takes_its_place(
     assert trainer.child is not None
     assert isinstance(trainer.child.job, RunCycle)
     assert trainer._must_sweep is not has_registry
+
+
+def test_a_registry_whose_answer_trickles_in_holds_no_tick_up(engine: Engine, make_trainer: MakeTrainer) -> None:
+    schema = define(engine, drifting_task(), 10)
+    ask(engine, schema, cutoff_after(10))
+    with closing(socket.create_server(("127.0.0.1", 0))) as server:
+        threading.Thread(target=trickle, args=(server,), daemon=True).start()
+        trainer = make_trainer(mlflow_url=f"http://127.0.0.1:{server.getsockname()[1]}")
+        trainer._must_sweep = True
+        began = time.monotonic()
+        trainer.tick(now())
+    assert time.monotonic() - began < 20
+    assert trainer.child is not None
+    assert trainer._must_sweep
+
+
+def trickle(server: socket.socket) -> None:
+    """Answer one request for a minute, half a second a byte: no single read of it takes long."""
+    connection, _ = server.accept()
+    with suppress(OSError), connection:
+        connection.recv(4096)
+        connection.sendall(b"HTTP/1.1 200 OK\r\ncontent-length: 120\r\n\r\n")
+        for _ in range(120):
+            connection.sendall(b" ")
+            time.sleep(0.5)
 
 
 def test_there_is_nothing_to_sweep_before_a_cycle_has_ended(engine: Engine, make_trainer: MakeTrainer) -> None:
