@@ -9,7 +9,7 @@ INSTALLED := $(VENV)/.installed
 COMPOSE := docker-compose.yml docker-compose.gpu.yml docker-compose.auth.yml
 SECRETS := secrets/database_password secrets/mlflow_password secrets/mlflow_session_key
 
-.PHONY: help demo up test check secrets
+.PHONY: help demo up test stories check secrets
 .DELETE_ON_ERROR:
 
 help: ## List these commands
@@ -22,8 +22,13 @@ up: $(INSTALLED) ## Run the service with its own PostgreSQL and MLflow until Ctr
 	@$(BIN)/morrow up
 
 # Where Python is told to keep no bytecode, every process of every test would compile all of Morrow anew.
-test: $(INSTALLED) ## Run every test
-	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder
+PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder
+
+test: $(INSTALLED) ## Run every test but the stories
+	@$(PYTEST) -m "not story"
+
+stories: $(INSTALLED) ## Run the stories: tests of minutes, in which the whole of Morrow meets faults and load
+	@$(PYTEST) -m story
 
 secrets: $(SECRETS) ## Make the secrets that docker compose mounts, where they are not there yet
 	@echo "The secrets of docker compose are in secrets/."

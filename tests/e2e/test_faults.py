@@ -28,6 +28,8 @@ from tests.integration.artefacts import move_alias, publish, remove_alias
 from tests.integration.drifting import cycles_of, now
 from trainer.due import REGISTRY_UNREACHABLE
 
+pytestmark = pytest.mark.story
+
 SERVED = {200, 422}
 NUM_AT_ONCE = 100
 NUM_PRODUCERS = 3

@@ -13,6 +13,7 @@ from typing import get_args
 
 import httpx
 import psutil
+import pytest
 from sqlalchemy import Engine, text
 
 from contracts.clock import format_moment, from_micros
@@ -28,6 +29,8 @@ from tests.e2e.processes import (
 )
 from tests.integration.drifting import add_windows, cutoff_after, define, drifting_task
 from tests.servers import wait_until_healthy
+
+pytestmark = pytest.mark.story
 
 PAUSE = """
     CREATE FUNCTION pause() RETURNS trigger LANGUAGE plpgsql AS $$

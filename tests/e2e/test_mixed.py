@@ -1,10 +1,13 @@
 """Half a minute of the mixed load of `python -m benchmarks mixed`, on the stack of `morrow up`."""
 
+import pytest
 from rich.console import Console
 
 from benchmarks.mixed.clients import PREDICT
 from benchmarks.mixed.command import measure
 from tests.e2e.processes import tell
+
+pytestmark = pytest.mark.story
 
 SECONDS = 25.0
 

@@ -37,6 +37,8 @@ from tests.integration.drifting import cycles_of, drifting_task
 from tests.servers import clone_of, database, wait_until_healthy
 from trainer.due import STOPPED
 
+pytestmark = pytest.mark.story
+
 WINDOW = timedelta(seconds=20)
 MICROS = WINDOW // MICROSECOND
 NUM_BEFORE, NUM_AFTER = 10, 20

@@ -10,6 +10,7 @@ from statistics import median
 
 import httpx
 import psutil
+import pytest
 from sqlalchemy import Engine
 
 from cli.memory import measure_memory
@@ -23,6 +24,8 @@ from tests.servers import wait_until_healthy
 from trainer.candidates import candidate_folder
 from trainer.cycle import run_cycle
 from trainer.registry import Registry
+
+pytestmark = pytest.mark.story
 
 NUM_SWAPS, FIRST_MEASURED = 100, 5
 NUM_WINDOWS = 8

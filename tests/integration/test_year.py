@@ -21,6 +21,8 @@ from tests.integration.year import CLOCK, DAY, HOUR, YEAR, Deployment, boundary,
 from trainer.due import REGISTRY_UNREACHABLE
 from trainer.registry import Registry
 
+pytestmark = pytest.mark.story
+
 NUM_WINDOWS = 52
 # The trainer starts when these have been imported.
 NUM_IMPORTED = 7
