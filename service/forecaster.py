@@ -30,7 +30,7 @@ from service.flips import find_flip
 from service.graphs import RateGraph, open_session
 from service.options import PLAIN, Options
 from service.rows import RowRules, compile_rules
-from service.structs import Questions, Row, lay_out_rows
+from service.structs import AT_OF_QUERY, Questions, Row, lay_out_rows
 
 NUM_ROWS_PER_RUN = 256
 
@@ -93,7 +93,7 @@ class Forecaster:
         Raises OutsideHorizon, ModelExpired, AnswerNotFinite, CoverageUnsupported, RateRefused.
         """
         if question.options.rate:
-            return self.answers(lay_out_rows([question.row]), question.at, question.options)[0]
+            return self.answers(lay_out_rows([question.row], AT_OF_QUERY), question.at, question.options)[0]
         quantile = self._admit(question)
         (values,) = self._run(self._feed([question]))
         return self._finish(question, values, quantile)
@@ -121,27 +121,27 @@ class Forecaster:
 
     def answers(self, questions: Questions, now: int, options: Options = PLAIN) -> list[Answer]:
         """Answers in the order of rows; all of them or none. Raises as `answer`."""
-        at = np.where(questions.has_at, questions.at, now)
-        moments = at.tolist()
-        self._guard(moments, questions.has_at, questions.at_field)
+        moments = np.where(questions.has_at, questions.at, now)
+        asked = moments.tolist()
+        self._guard(asked, questions.has_at.tolist(), questions.at_field)
         coverage = options.coverage
-        quantiles = [] if coverage is None else [self._require_quantile(at, coverage) for at in moments]
-        feed = graph_feed(self.task, at, questions.numbers, questions.categories)
+        quantiles = [] if coverage is None else [self._require_quantile(at, coverage) for at in asked]
+        feed = graph_feed(self.task, moments, questions.numbers, questions.categories)
         values = self._require_finite(self._run(feed))
-        about = {at: self._about(at) for at in set(moments)}  # rows of one batch often share a moment
-        found = [self._describe(at, given, about[at]) for at, given in zip(moments, values, strict=True)]
+        about = {at: self._about(at) for at in set(asked)}  # rows of one batch often share a moment
+        found = [self._describe(at, given, about[at]) for at, given in zip(asked, values, strict=True)]
         if coverage is not None:
             found = [self._cover(*each, coverage) for each in zip(found, values, quantiles, strict=True)]
         if options.rate:
             rates = self._require_finite(_by_row(self.rates.run(feed)))
-            found = [self._move(*each) for each in zip(found, _parts(feed, 1), moments, rates, strict=True)]
+            found = [self._move(*each) for each in zip(found, _parts(feed, 1), asked, rates, strict=True)]
         return found
 
     def _admit(self, question: Question) -> float | None:
         """The quantile of a question's coverage, None where it asks for none. Raises as `answer`."""
         at = question.at
         if not self.covers(at):
-            self._guard([at], [question.row.at is not None], "at")
+            self._guard([at], [question.row.at is not None], AT_OF_QUERY)
         coverage = question.options.coverage
         return None if coverage is None else self._require_quantile(at, coverage)
 
@@ -152,7 +152,7 @@ class Forecaster:
         coverage = question.options.coverage
         return answer if coverage is None or quantile is None else self._cover(answer, values, quantile, coverage)
 
-    def _guard(self, moments: Sequence[int], has_at: Sequence[bool] | NDArray[np.bool_], at_field: str) -> None:
+    def _guard(self, moments: Sequence[int], has_at: Sequence[bool], at_field: str) -> None:
         if self.covers(min(moments)) and self.covers(max(moments)):
             return
         outside = [place for place, at in enumerate(moments) if not self.covers(at)]

@@ -21,7 +21,8 @@ from service.bodies import without_escapes
 from service.literals import EXACT_INTEGER, are_texts
 from service.moments import parse_moments
 
-AT_OF_ROW, AT_OF_MANY = "rows[{}].at", "at[{}]"
+# Where the moment of a row stands: in a query, in the row, or among the many of one row; by its place in a body.
+AT_OF_QUERY, AT_OF_ROW, AT_OF_MANY = "at", "rows[{}].at", "at[{}]"
 _Texts = TypeVar("_Texts", bound=Collection[str])
 
 
@@ -35,28 +36,22 @@ class Row(msgspec.Struct, frozen=True, gc=False):
 
 @dataclass(frozen=True, slots=True)
 class Questions:
-    """The rows of a body of /predict as columns: `at` `(n,)` where `has_at`, numbers `(n, p)` and categories `(n, q)`.
+    """Rows as columns: `at` `(n,)`, of use where `has_at`, numbers `(n, p)` and categories `(n, q)`.
 
-    `at_field` is where the moment of a row stands in the body, by the row's place.
+    `at_field` is where the moment of a row stands in the request: one of the three above.
     """
 
     at: NDArray[np.int64]
     has_at: NDArray[np.bool_]
     numbers: NDArray[np.float64]
     categories: NDArray[np.object_]
-    at_field: str = AT_OF_ROW
+    at_field: str
 
     def __len__(self) -> int:
         return len(self.at)
 
-    def rows(self) -> list[Row]:
-        """The rows one by one."""
-        moments = [at if has_at else None for at, has_at in zip(self.at.tolist(), self.has_at.tolist(), strict=True)]
-        numbers, categories = map(tuple, self.numbers.tolist()), map(tuple, self.categories.tolist())
-        return [Row(*values) for values in zip(moments, numbers, categories, strict=True)]
 
-
-def lay_out_rows(rows: Sequence[Row], at_field: str = AT_OF_ROW) -> Questions:
+def lay_out_rows(rows: Sequence[Row], at_field: str) -> Questions:
     """Rows that were judged one by one, as columns."""
     return Questions(
         np.array([row.at or 0 for row in rows], np.int64),
@@ -95,15 +90,16 @@ class RowStructs:
         if given.rows is UNSET and given.features is not UNSET and given.at is not UNSET:
             at, has_at, quotes_of_at = lay_out_moments(given.at)
             numbers, categories, quotes = lay_out_features([given.features], self.num_numbers)
-            row = numbers.repeat(len(at), 0), _as_table(categories, 1).repeat(len(at), 0)
-            # Two names; a moment has none of its own.
-            return Questions(at, has_at, *row, AT_OF_MANY), 4 + quotes + quotes_of_at - 2 * len(at)
+            # The body's two names; a moment has none of its own.
+            quotes += 4 + quotes_of_at - 2 * len(at)
+            numbers, table = numbers.repeat(len(at), 0), _as_table(categories, 1).repeat(len(at), 0)
+            return Questions(at, has_at, numbers, table, AT_OF_MANY), quotes
         if given.rows is not UNSET and given.features is UNSET and given.at is UNSET:
             at, has_at, quotes_of_at = lay_out_moments([one.at for one in given.rows])
             numbers, categories, quotes = lay_out_features([one.features for one in given.rows], self.num_numbers)
             # The body's one name, and one of each row's features.
             quotes += 2 + 2 * len(at) + quotes_of_at
-            return Questions(at, has_at, numbers, _as_table(categories, len(at))), quotes
+            return Questions(at, has_at, numbers, _as_table(categories, len(at)), AT_OF_ROW), quotes
         raise Doubt
 
 

@@ -94,6 +94,15 @@ async def test_a_prediction_that_does_not_flip_before_the_version_ends_says_null
         assert (await ask(client, CUTOFF, rate="true")).json()["flips_at"] is not None
 
 
+async def test_a_moment_beyond_the_horizon_is_named_as_it_was_given_with_rates_and_without(tmp_path: Path) -> None:
+    async with placed(tmp_path) as client:
+        for given in ({}, {"rate": "true"}):
+            one = await ask(client, VALID_UNTIL + 1, **given)
+            assert [fault["field"] for fault in one.json()["errors"]] == ["at"]
+            many = await ask_many(client, [CUTOFF, VALID_UNTIL + 1], **given)
+            assert [fault["field"] for fault in many.json()["errors"]] == ["at[1]"]
+
+
 async def test_rates_are_given_for_a_hundred_rows_at_once(tmp_path: Path) -> None:
     async with placed(tmp_path) as client:
         answers = (await ask_many(client, [CUTOFF + k for k in range(100)], rate="true")).json()["answers"]

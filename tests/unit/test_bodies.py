@@ -16,7 +16,7 @@ from contracts.errors import Fault, InvalidInput
 from service.bodies import decode_rows, limit_values
 from service.predict import parse_query
 from service.rows import Refusal, RowRules, compile_rules, each
-from tests.unit.verdicts import AT, RULES, a_task, an_event, read_one, unhurried
+from tests.unit.verdicts import AT, RULES, a_task, an_event, read_one, rows_of, unhurried
 
 names = st.sampled_from(["event_id", "at", "label", "known_at"])
 
@@ -96,7 +96,7 @@ def is_large(event: Event) -> bool:
 def test_one_row_meets_many_moments() -> None:
     body: dict[str, Any] = {"features": {"carrier": "UA", "distance": 5}, "at": [AT, "2026-02-01T00:00:00+01:00"]}
     questions = RULES.read_questions(json.dumps(body).encode(), 10)
-    rows = questions.rows()
+    rows = rows_of(questions)
     assert questions.at_field == "at[{}]"
     assert [row.at for row in rows] == [1769860800000000, 1769900400000000]
     assert rows[0].numbers[0] == 5
@@ -127,7 +127,7 @@ def test_commas_inside_of_texts_are_no_values() -> None:
     body = f'{{"rows": [{{"features": {{"carrier": {text}, "distance": 1}}}}]}}'
     questions = RULES.read_questions(body.encode(), 1)
     assert questions.at_field == "rows[{}].at"
-    (row,) = questions.rows()
+    (row,) = rows_of(questions)
     assert row.categories[0] == json.loads(text)
     limit_values(json.dumps(["," * 100] * 3).encode(), 2)
     with pytest.raises(HTTPException):

@@ -11,7 +11,7 @@ from contracts.errors import Fault, InvalidInput
 from contracts.task import Task
 from service.predict import parse_query
 from service.rows import Refusal, RowRules, compile_rules
-from service.structs import Row
+from service.structs import Questions, Row
 
 unhurried = settings(deadline=None)
 AT = "2026-01-31T12:00:00Z"
@@ -47,13 +47,22 @@ def get_verdict(**literals: str) -> Row | tuple[Fault, ...]:
         return error.faults
 
 
+def rows_of(questions: Questions) -> list[Row]:
+    """The rows of columns, one by one."""
+    moments = [
+        at if has_at else None for at, has_at in zip(questions.at.tolist(), questions.has_at.tolist(), strict=True)
+    ]
+    numbers, categories = map(tuple, questions.numbers.tolist()), map(tuple, questions.categories.tolist())
+    return [Row(*values) for values in zip(moments, numbers, categories, strict=True)]
+
+
 def post_verdict(**literals: str) -> Row | tuple[Fault, ...]:
     """What POST /predict makes of the same literals in the one row of a body."""
     given = VALUES | literals
     features = ", ".join(f'"{name}": {text}' for name, text in given.items() if name != "at")
     body = f'{{"rows": [{{"at": {given["at"]}, "features": {{{features}}}}}]}}'
     try:
-        return RULES.read_questions(body.encode("utf-8", "surrogatepass"), 10).rows()[0]
+        return rows_of(RULES.read_questions(body.encode("utf-8", "surrogatepass"), 10))[0]
     except InvalidInput as error:
         return tuple(Fault(fault.field.removeprefix("rows[0]."), fault.reason) for fault in error.faults)
 
