@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 MICROSECOND = timedelta(microseconds=1)
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MINUTE, _MINUTES_PER_DAY = 60_000_000, 1440
+_MICROS_PER_MINUTE, _MINUTES_PER_DAY = 60_000_000, 1440
 _TWO_DIGITS = tuple(f"{number:02d}" for number in range(60))
 
 _RFC3339 = re.compile(r"\d{4}-\d\d-\d\d[Tt]([01]\d|2[0-3]):\d\d(:\d\d(\.\d{1,6})?)?([Zz]|[+-]\d\d:[0-5]\d)", re.ASCII)
@@ -54,10 +54,10 @@ def from_micros(micros: int) -> datetime:
 
 def format_moment(micros: int) -> str:
     """RFC 3339 in UTC with a trailing Z, with exactly the microseconds there are. Raises OverflowError."""
-    minutes, micros = divmod(micros, _MINUTE)
-    days, minute = divmod(minutes, _MINUTES_PER_DAY)
+    minutes, micros = divmod(micros, _MICROS_PER_MINUTE)
+    days, minutes = divmod(minutes, _MINUTES_PER_DAY)
     seconds, micros = divmod(micros, 1_000_000)
-    time = f"{_format_minute(minute)}:{_TWO_DIGITS[seconds]}"
+    time = f"{_format_time_of_day(minutes)}:{_TWO_DIGITS[seconds]}"
     return f"{_format_date(days)}T{time}{f'.{micros:06d}' if micros else ''}Z"
 
 
@@ -69,22 +69,22 @@ def _format_date(days: int) -> str:
 
 
 @lru_cache(maxsize=_MINUTES_PER_DAY)
-def _format_minute(minute: int) -> str:
-    return f"{minute // 60:02d}:{minute % 60:02d}"
+def _format_time_of_day(minutes: int) -> str:
+    return f"{minutes // 60:02d}:{minutes % 60:02d}"
 
 
 def format_duration(micros: int) -> str:
     """ISO 8601 duration of a count of microseconds, such as PT1H30M, with a leading sign where negative."""
     sign, micros = ("-", -micros) if micros < 0 else ("", micros)
-    minutes, micros = divmod(micros, _MINUTE)
+    minutes, micros = divmod(micros, _MICROS_PER_MINUTE)
     days, minutes = divmod(minutes, _MINUTES_PER_DAY)
     date = f"{days}D" if days else ""
-    time = _format_minutes(minutes) + (_format_seconds(micros) if micros else "")
+    time = _format_hours(minutes) + (_format_seconds(micros) if micros else "")
     return f"{sign}P{date}{'T' + time if time else ''}" if date or time else "PT0S"
 
 
 @lru_cache(maxsize=_MINUTES_PER_DAY)
-def _format_minutes(minutes: int) -> str:
+def _format_hours(minutes: int) -> str:
     """Hours and minutes of a duration, without those there are none of."""
     hours, minutes = divmod(minutes, 60)
     return (f"{hours}H" if hours else "") + (f"{minutes}M" if minutes else "")
