@@ -30,9 +30,11 @@ _REQUIREMENTS = ["onnxruntime>=1.22,<2", "numpy>=2.0,<3", "pandas>=2.3,<4"]
 _CODE_FOLDER, _LOADER = "code", "morrow_frames"
 _NUM_EXAMPLE_ROWS = 3
 _warnings_lock = Lock()  # the filters of warnings are the whole process's: two threads would put each other's back
-# Which package a module is of: only where requirements are not given, and else read off the files of all packages.
-vars(requirements_utils)["_MODULES_TO_PACKAGES"] = {}
 _COLUMN_TYPES = {"number": DataType.double, "category": DataType.string}
+
+# MLflow reads the files of every installed package to know which of them a module is from. That serves to infer
+# requirements, and ours are given.
+vars(requirements_utils)["_MODULES_TO_PACKAGES"] = {}
 
 
 def save_flavours(target: Path, folder: Path, manifest: Manifest) -> None:
