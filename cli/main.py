@@ -241,7 +241,7 @@ def backtest(
         typer.Option(help="As known at this moment (RFC 3339); where not given, after the newest window with events."),
     ] = None,
     *,
-    picture: Annotated[Path | None, typer.Option(help="Write the matrix as a heat map to this PNG.")] = None,
+    picture: Annotated[Path | None, typer.Option(help="Write the matrix as a heat map to this PNG or SVG.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Fill the error matrix of a task from the past, and print what the horizon rule makes of it."""

@@ -29,6 +29,6 @@ def new_figure(
 
 
 def save_figure(figure: Figure, file: Path) -> None:
-    """Write it as what the file's name ends in: an SVG, whose letters the viewer draws, or a PNG at twice the cost."""
+    """Write an SVG, whose letters the viewer draws, where the file's name says so, else a PNG at twice the cost."""
     with rc_context({"svg.fonttype": "none"}):
-        figure.savefig(file, dpi=_DOTS_PER_INCH)
+        figure.savefig(file, format="svg" if file.suffix.lower() == ".svg" else "png", dpi=_DOTS_PER_INCH)
