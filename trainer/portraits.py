@@ -21,7 +21,8 @@ from trainer.dataset import class_positions
 Outputs = Sequence[NDArray[np.float32]]
 
 _NUM_BINS = 10
-_MAX_CLASSES_SHOWN = 30
+# Most classes that are named in a picture, and most whose names stand side by side, not upright.
+_MAX_CLASSES_SHOWN, _MAX_CLASSES_LEVEL = 30, 4
 _NUM_PATHS = 6
 _NUM_POINTS = 80
 _BEFORE_WINDOWS = 2
@@ -58,13 +59,14 @@ def save_confusion(task: Task, classes: Sequence[str], outputs: Outputs, rows: E
     table = np.zeros((len(classes), len(classes)), np.int64)
     np.add.at(table, (truth[is_known], likeliest[is_known]), 1)
     names = [name if len(name) <= 20 else f"{name[:19]}…" for name in classes]
-    room = 0.1 * max(map(len, names)) if len(classes) <= _MAX_CLASSES_SHOWN else 0.35
+    are_named, are_level = len(classes) <= _MAX_CLASSES_SHOWN, len(classes) <= _MAX_CLASSES_LEVEL
+    room = 0.5 + (0.1 * max(map(len, names)) if are_named else 0.35)
     title = f"{task.name}: confusion on {int(is_known.sum())} withheld rows"
-    figure, axes = new_figure((6.5, 6), title, left=0.5 + room, bottom=0.5 + room if len(classes) > 4 else 0.6)
+    figure, axes = new_figure((6.5, 6), title, left=room, bottom=0.6 if are_level else room)
     picture = axes.imshow(table, cmap="Blues", vmin=0, aspect="auto")
     figure.colorbar(picture, ax=axes, label="rows")
-    if len(classes) <= _MAX_CLASSES_SHOWN:
-        axes.set_xticks(range(len(classes)), names, rotation=90 if len(classes) > 4 else 0)
+    if are_named:
+        axes.set_xticks(range(len(classes)), names, rotation=0 if are_level else 90)
         axes.set_yticks(range(len(classes)), names)
         for (row, column), count in np.ndenumerate(table):
             color = "white" if count > table.max() / 2 else "black"
