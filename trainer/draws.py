@@ -57,6 +57,11 @@ class Draws:
         drawn = self._study.ask()
         return drawn, {name: values[_suggest(drawn, name, len(values))] for name, values in self._space.items()}
 
+    def falls_behind(self, drawn: "optuna.Trial", step: int, error: float) -> bool:
+        """Note the error at this step of a trial; whether it is worse than the median of its forerunners there."""
+        drawn.report(error, step)
+        return drawn.should_prune()
+
     def tell(self, drawn: "optuna.Trial", error: float | None) -> None:
         """Let the sampler know what a draw was worth; one without an error is to be kept away from."""
         from optuna.trial import TrialState
@@ -74,12 +79,6 @@ class Draws:
 
     def _places(self, training: Training) -> Places:
         return {name: _nearest(values, value_of(training, name)) for name, values in self._space.items()}
-
-
-def is_hopeless(drawn: "optuna.Trial", step: int, error: float) -> bool:
-    """Whether a trial that has come to this error after so many bunches is worse than the median of its forerunners."""
-    drawn.report(error, step)
-    return drawn.should_prune()
 
 
 def _step(place: int, last: int, step: int) -> int:

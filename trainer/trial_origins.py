@@ -29,6 +29,7 @@ from trainer.trials import (
     Errors,
     Later,
     Origin,
+    Score,
     Scoring,
     Shared,
     Watch,
@@ -56,9 +57,7 @@ def known_origins(reading: Reading) -> list[int]:
     return pick_evenly(usable[num_left_out:], MAX_ORIGINS)
 
 
-def score_reading(
-    reading: Reading, starts: Sequence[int], device: torch.device, *, with_cohort: bool = False
-) -> Callable[[Training, Watch], Scoring]:
+def score_reading(reading: Reading, starts: Sequence[int], device: torch.device, *, with_cohort: bool = False) -> Score:
     """How recipes of our methods are scored at these origins of a reading: by one member, or by a cohort."""
     shared = Shared(reading.schema.task.clock, device, with_cohort=with_cohort)
 
@@ -68,7 +67,7 @@ def score_reading(
     return score
 
 
-def score_boosting(reading: Reading, starts: Sequence[int], threads: int) -> Callable[[Training, Watch], Scoring]:
+def score_boosting(reading: Reading, starts: Sequence[int], threads: int) -> Score:
     """How settings of LightGBM are scored at the same origins, on the same windows; `threads` of one fit."""
 
     def score(training: Training, watch: Watch) -> Scoring:
@@ -82,7 +81,7 @@ def score_boosting(reading: Reading, starts: Sequence[int], threads: int) -> Cal
 def cut_reading(reading: Reading, starts: Sequence[int], training: Training) -> list[Origin]:
     """These origins as a recipe sees them: with its history, its calendar and an encoder of their own.
 
-    Raises CycleError where its history leaves an origin too few rows, or one class.
+    Raises CycleError where its history leaves an origin too few rows, and where `trainer.dataset.fit_encoder` does.
     """
     recipe = _with_training(reading, training)
     return [_cut(recipe, start) for start in starts]

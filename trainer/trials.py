@@ -82,6 +82,10 @@ class Scoring:
     bunches: Iterator[Sequence[Errors]]
 
 
+# Makes a recipe ready to be scored. Raises CycleError where it cannot be.
+Score = Callable[[Training, Watch], Scoring]
+
+
 def mean_error(windows: Sequence[Errors]) -> float:
     """The mean over windows, at the temperature that does best on all of them: a version is released with one too."""
     return float(np.mean(windows, axis=0).min())
@@ -113,8 +117,10 @@ def pick_evenly(items: Sequence[T], most: int) -> list[T]:
 
 
 def _errors(origins: Sequence[Origin], training: Training, shared: Shared, watch: Watch) -> list[Errors]:
-    """The errors on each later window of origins that are fitted side by side, as far as they share a program: as many
-    classes, and minibatches of one size."""
+    """The errors on each later window of origins, of which those are fitted side by side that share a program.
+
+    These have as many classes, and minibatches of one size.
+    """
     plan, seeds, errors = METHODS[training.method](training), shared.seeds(training), list[Errors]()
 
     def kind(origin: Origin) -> tuple[int, int]:

@@ -16,9 +16,9 @@ from typing import Any, Literal
 
 from contracts.errors import CycleError
 from contracts.task import Training
-from trainer.draws import Draws, is_hopeless
+from trainer.draws import Draws
 from trainer.space import Space, merge
-from trainer.trials import Errors, Scoring, Watch, mean_error
+from trainer.trials import Errors, Score, Scoring, Watch, mean_error
 
 # Share of the best error. All recipes are tried with the same seeds on the same rows, so that small gains are real: on
 # House, ten neighbours of one recipe erred by 9.77 to 9.82, and another loss by 9.89.
@@ -32,7 +32,6 @@ NUM_FINALISTS, FINAL_SHARE = 4, 1 / 3
 _DRAWS_PER_TRIAL = 3
 
 Outcome = Literal["scored", "pruned", "failed", "out of time"]
-Score = Callable[[Training, Watch], Scoring]
 
 
 @dataclass(frozen=True)
@@ -48,8 +47,8 @@ class Trial:
     """One recipe and what came of it.
 
     `error` is the mean over (origin, age) of the origins that were scored, all of them where it is `scored`; None where
-    there is none. `work` is about how many seconds its fits take one thread, `seconds` how many they took. A trial is
-    of one member; the last, of the best recipes and of the one that was there, are `with_cohort`.
+    there is none. `work` is about how many seconds its fits take one thread, `seconds` how many they took. Trials are
+    of one member each; those `with_cohort` are the finals.
     """
 
     training: Training
@@ -169,7 +168,7 @@ def _search(
         if scoring is None or (trials and scoring.work > most_work(trials[0], budget)):
             draws.tell(drawn, None)
             continue
-        outcome, error = _carry_out(scoring, partial(is_hopeless, drawn))
+        outcome, error = _carry_out(scoring, partial(draws.falls_behind, drawn))
         tried[key] = error if outcome == "scored" else None
         draws.tell(drawn, tried[key])
         trials.append(Trial(training, outcome, error, scoring.work, timer.seconds_now() - began))
@@ -187,7 +186,7 @@ def _settle(
             break
         began = timer.seconds_now()
         scoring = _prepare(final, training, timer.watch)
-        if scoring is None:  # the recipe that was there, which may be no trial
+        if scoring is None:  # the recipe that was there: it may be one that cannot be scored
             continue
         outcome, error = _carry_out(scoring)
         finals.append(Trial(training, outcome, error, scoring.work, timer.seconds_now() - began, with_cohort=True))
@@ -228,8 +227,7 @@ def _within(space: Space, settings: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _prepare(score: Score, training: Training, watch: Watch) -> Scoring | None:
-    """The recipe ready to be scored, or None where it cannot be: an origin's rows are too few for it, or no label of
-    theirs has a logarithm."""
+    """The recipe ready to be scored, or None where no fit can be made of an origin's rows."""
     try:
         return score(training, watch)
     except CycleError:

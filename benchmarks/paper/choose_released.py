@@ -32,6 +32,7 @@ from trainer.trials import (
     Errors,
     Later,
     Origin,
+    Score,
     Scoring,
     Shared,
     Watch,
@@ -80,7 +81,7 @@ def choosing_origins(paper_set: PaperSet) -> list[int]:
     return pick_evenly(range(first, paper_set.test_origin), MAX_ORIGINS)
 
 
-def scorer(paper_set: PaperSet, *, with_cohort: bool = False) -> Callable[[Training, Watch], Scoring]:
+def scorer(paper_set: PaperSet, *, with_cohort: bool = False) -> Score:
     """How a recipe is scored on a set: fits at each origin, by one member or a cohort, on the domain that follows."""
 
     def score(training: Training, watch: Watch) -> Scoring:
@@ -91,7 +92,7 @@ def scorer(paper_set: PaperSet, *, with_cohort: bool = False) -> Callable[[Train
     return score
 
 
-def boosting_scorer(paper_set: PaperSet) -> Callable[[Training, Watch], Scoring]:
+def boosting_scorer(paper_set: PaperSet) -> Score:
     """How settings of LightGBM are scored: the same."""
 
     def errors_at(splits: Sequence[Split], training: Training, watch: Watch) -> list[Errors]:
