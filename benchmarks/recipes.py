@@ -7,9 +7,9 @@ the rival that users would pick.
 
 import argparse
 import time
-from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +20,8 @@ from benchmarks.streams import import_dataset, temporary_store
 from contracts.task import Training
 from trainer.methods.gbdt import GBDT
 from trainer.reading import Reading
-from trainer.space import BOOSTING, PROVEN, Space, space_of, suited
+from trainer.space import BOOSTING, PROVEN, space_of, suited
 from trainer.trial_origins import known_origins, score_boosting, score_reading
-from trainer.trials import Scoring, Watch
 from trainer.tune import Budget, Choice, Trial, choose
 
 OURS = "gi"
@@ -61,27 +60,18 @@ def known_reading(dataset: Dataset, num_windows: int) -> Reading:
 def choose_for(reading: Reading, method: str, budget: Budget, seed: int) -> Choice:
     """Choose our recipe, or LightGBM's settings, for the task of a reading; a line is printed for each trial."""
     task, starts = reading.schema.task, known_origins(reading)
-    score: Callable[[Training, Watch], Scoring]
-    final: Callable[[Training, Watch], Scoring] | None = None
-    first: Sequence[Mapping[str, Any]]
-    space: Space
-    if method == GBDT:
-        score, space, first = score_boosting(reading, starts, torch.get_num_threads()), suited(BOOSTING, task), ()
-    else:
-        device = torch.device("cpu")
-        score, space, first = score_reading(reading, starts, device), space_of(task), PROVEN
-        final = score_reading(reading, starts, device, with_cohort=True)
-    return choose(
-        score,
-        task.training,
-        space,
-        budget,
+    choose_in = partial(
+        choose,
+        base=task.training,
+        budget=budget,
         seed=seed,
         seconds_now=time.monotonic,
-        final=final,
-        first=first,
         report=lambda trial: print(_line(trial, task.training), flush=True),
     )
+    if method == GBDT:
+        return choose_in(score_boosting(reading, starts, torch.get_num_threads()), space=suited(BOOSTING, task))
+    score, final = (score_reading(reading, starts, torch.device("cpu"), with_cohort=each) for each in (False, True))
+    return choose_in(score, space=space_of(task), final=final, first=PROVEN)
 
 
 def _line(trial: Trial, base: Training) -> str:
