@@ -74,7 +74,8 @@ def pages_router(store: Store, follower: Follower, settings: ServiceSettings, me
         try:
             shown = await describe_board(name)
         except NotFound as error:
-            return answer_page("problem.html", request.url.path, 404, kind=KINDS[NotFound], text=str(error))
+            kind = KINDS[NotFound]
+            return answer_page("problem.html", request.url.path, kind.status, kind=kind, text=str(error))
         return answer_page("task.html", request.url.path, **shown)
 
     @router.get("/pages/{task}/state")
