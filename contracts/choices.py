@@ -20,8 +20,9 @@ from contracts.task import Training
 class Choice:
     """What was asked and what was chosen, on the rows known at `cutoff` (microseconds).
 
-    `error` is the chosen recipe's mean over (origin, age) of the choice, `error_before` that of the recipe as written;
-    None where it was not scored to the end.
+    `error` is the chosen recipe's mean over (origin, age) of the choice, `error_before` that of the recipe as written:
+    by cohorts where the best were scored once more, else by one member each. None where it was not scored to the end.
+    `num_trials` counts recipes, not how often each was scored.
     """
 
     asked: Training
