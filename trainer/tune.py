@@ -195,7 +195,9 @@ def _settle(
 
 
 def most_work(first: Trial, budget: Budget) -> float:
-    """Work beyond which a recipe is too dear to be tried, by that of the task's own and by the budget's seconds."""
+    """Work beyond which a recipe is too dear to be tried, by the budget's seconds and by that of the first trial, which
+    is the task's own recipe unless no fit can be made by it.
+    """
     return max(MOST_WORK * first.work, LITTLE_SHARE * budget.seconds)
 
 

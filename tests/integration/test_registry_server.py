@@ -24,8 +24,8 @@ def test_garbage_is_looked_for_seldom_before_anything_of_mlflow_is_loaded() -> N
 
 
 def test_the_process_that_was_started_is_the_one_that_serves(mlflow_url: str) -> None:
-    port = mlflow_url.rpartition(":")[2]
-    (server,) = (one for one in psutil.process_iter(["cmdline"]) if port in (one.info["cmdline"] or []))
+    port = int(mlflow_url.rpartition(":")[2])
+    listening = (one for one in psutil.net_connections("tcp") if one.status == psutil.CONN_LISTEN)
+    (server,) = {psutil.Process(one.pid) for one in listening if one.laddr.port == port}
     assert "cli.registry_process" in server.cmdline()
     assert server.children() == []
-    assert int(port) in {one.laddr.port for one in server.net_connections("tcp") if one.status == psutil.CONN_LISTEN}
