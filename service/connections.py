@@ -1,15 +1,17 @@
 """What a client can do on one connection: uvicorn's protocol, with bounds on the head of a request.
 
 uvicorn reads a head, and what may follow the last chunk of a body, for as long as it comes, into memory. Here they have
-a largest size, and a head has a longest time; bodies have theirs in `service.reading`. It keeps an answer for as long
-as its reader likes; here one that reads next to nothing is hung up on. Whatever else ends a connection, the requests
-that came whole before it are answered first, where the client still reads: none is answered by the refusal of another,
-and an answer that nobody can get any more is no error.
+a largest size, and a head has a longest time; bodies have theirs in `service.reading`. It asks for no host, of which a
+client of HTTP/1.1 names one; here whoever names none or two is refused, for what stands in front may have read another
+request (RFC 9112, 3.2). It keeps an answer for as long as its reader likes; here one that reads next to nothing is hung
+up on. Whatever else ends a connection, the requests that came whole before it are answered first, where the client
+still reads: none is answered by the refusal of another, and an answer that nobody can get any more is no error.
 
 What an application can take (`service.app`) is answered without a task, and sent by one call.
 """
 
 import asyncio
+import re
 from functools import partial
 from typing import Any
 
@@ -91,7 +93,10 @@ class Connection(HttpToolsProtocol):
         self._is_in_head = False
         self._limit_no_more()
         if self._num_fed + self._num_open > MAX_HEAD_BYTES and self._head_size() > MAX_HEAD_BYTES:
-            self.app = _refuse_head
+            self.app = partial(_refuse_head, 431, _TOO_LARGE)
+            self.url = b"/"  # uvicorn's reader of addresses fails for one that is longer than any head may be
+        elif not self._names_host():
+            self.app = partial(_refuse_head, 400, _NO_HOST)
         self._num_open = 0
         super().on_headers_complete()
 
@@ -189,17 +194,27 @@ class Connection(HttpToolsProtocol):
         else:
             self._be_patient()
 
+    def _names_host(self) -> bool:
+        """Whether one host is named, as every client does but those of HTTP/1.0 and older."""
+        hosts = [value for name, value in self.headers if name == b"host"]
+        if not hosts:
+            return self.parser.get_http_version() < "1.1"
+        return len(hosts) == 1 and _HOST.fullmatch(hosts[0]) is not None
+
     def _head_size(self) -> int:
         return len(self.url) + sum(len(name) + len(value) for name, value in self.headers)
 
 
 _HEAD = (STATUS_LINE[200], b"content-type: application/json\r\n")
 _TOO_LARGE = f"The request line and the headers may have {MAX_HEAD_BYTES} bytes."
+_NO_HOST = "A request of HTTP/1.1 has one header Host, which names a host and nothing else."
+# What a name or an address, and a port, are written with (RFC 3986, 3.2.2); it may be empty.
+_HOST = re.compile(rb"[A-Za-z0-9._~!$&'()*+,;=%:\[\]-]*")
 
 
-async def _refuse_head(scope: Scope, receive: Receive, send: Send) -> None:
-    """The application of a request with too large a head."""
-    await write_problem(HTTP_KINDS[431], _TOO_LARGE, {"Connection": "close"})(scope, receive, send)
+async def _refuse_head(status: int, detail: str, scope: Scope, receive: Receive, send: Send) -> None:
+    """The application of a request whose head is refused."""
+    await write_problem(HTTP_KINDS[status], detail, {"Connection": "close"})(scope, receive, send)
 
 
 def _write_refusal(status: int, detail: str) -> bytes:

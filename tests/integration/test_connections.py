@@ -83,11 +83,40 @@ def test_a_head_is_answered_up_to_its_largest_size_and_refused_beyond(api: Runni
 
 
 def test_a_head_that_is_too_large_hides_no_request_after_it(api: Running, engine: Engine) -> None:
-    connection, stream = say(api, [ALIVE + b"X: %s\r\n\r\n" % (b"x" * 70_000) + an_ingest("hidden")])
-    with connection, stream:
-        assert read_answer(stream) in (431, None)  # None where the rest came too late to be read
-        assert read_answer(stream) is None
+    long = b"x" * 70_000
+    for head in (ALIVE + b"X: " + long, b"GET /%s HTTP/1.1\r\nHost: morrow" % long):
+        connection, stream = say(api, [head + b"\r\n\r\n" + an_ingest("hidden")])
+        with connection, stream:
+            assert read_answer(stream) in (431, None)  # None where the rest came too late to be read
+            assert read_answer(stream) is None
     assert stored(engine) == []
+
+
+def test_who_names_no_host_or_two_is_refused_and_hides_no_request(api: Running, engine: Engine) -> None:
+    wrong = (b"", b"Host: a\r\nhost: b\r\n", b"Host: a\r\nHost: a\r\n", b"Host: a b\r\n", b"Host: a, b/c\r\n")
+    for hosts in wrong:
+        for path in (b"/livez", b"/predict?task=flights", b"/tasks"):
+            connection, stream = say(api, [b"GET %s HTTP/1.1\r\n%s\r\n%s" % (path, hosts, an_ingest("hidden"))])
+            with connection, stream:
+                assert [read_answer(stream), read_answer(stream)] == [400, None], (hosts, path)
+    assert stored(engine) == []
+    assert "Traceback" not in api.log.read_text()
+
+
+def test_a_host_is_a_name_or_an_address_and_older_clients_name_none(api: Running) -> None:
+    for hosts in (
+        b"Host: morrow\r\n",
+        b"Host: [::1]:8000\r\n",
+        b"Host: 127.0.0.1:8000\r\n",
+        b"Host: my_api.x\r\n",
+        b"Host:\r\n",
+    ):
+        connection, stream = say(api, [b"GET /livez HTTP/1.1\r\n%s\r\n" % hosts])
+        with connection, stream:
+            assert read_answer(stream) == 200, hosts
+    connection, stream = say(api, [b"GET /livez HTTP/1.0\r\n\r\n"])
+    with connection, stream:
+        assert read_answer(stream) == 200
 
 
 def test_what_came_whole_before_is_answered_first(api: Running, engine: Engine) -> None:
