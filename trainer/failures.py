@@ -20,4 +20,7 @@ def name_failure(error: Exception) -> str:
         return NO_DEVICE_MEMORY
     if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and _NO_MEMORY.search(str(error))):
         return NO_MEMORY
+    # What a connection meets is an OSError too, and has no words of the system's where it is another library's.
+    if isinstance(error, OSError) and error.strerror and not isinstance(error, ConnectionError | TimeoutError):
+        return f"A file of the trainer cannot be read or written: {error.strerror}."
     return f"An unforeseen {type(error).__name__}; see the trainer's log."

@@ -53,8 +53,15 @@ class Run:
             self._measures.append((key, value, step, self._milliseconds()))
 
     def attach(self, file: Path) -> None:
-        """Keep a file for the next delivery; it must stay where it is until then."""
-        self._parcels.append(lambda run_id: self.registry.log_file(run_id, file))
+        """Keep a file for the next delivery; where it cannot be read any more by then, the run goes without it."""
+
+        def send(run_id: str) -> None:
+            try:
+                self.registry.log_file(run_id, file)
+            except OSError as error:
+                log.warning("run.file_missing", task=self._task, file=file.name, reason=error.strerror)
+
+        self._parcels.append(send)
 
     def note_lineage(self, lineage: Lineage) -> None:
         """Keep the description of the rows that the run stands on for the next delivery."""

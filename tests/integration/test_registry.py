@@ -234,6 +234,20 @@ def test_what_is_noted_while_the_server_is_away_is_delivered_once_it_is_back(
     assert [point.value for point in client.get_metric_history(run.run_id, "loss")] == [0.5, 0.25]
 
 
+def test_a_file_that_is_gone_keeps_no_run_from_its_end(registry: Registry, mlflow_url: str, tmp_path: Path) -> None:
+    run = Run(registry, new_name(), "a cycle", {}, lambda: datetime.now(UTC))
+    run_id = run.insist()
+    kept, gone = tmp_path / "kept.txt", tmp_path / "gone.txt"
+    kept.write_text("kept")
+    run.attach(gone)
+    run.attach(kept)
+    run.measure("loss", 0.5, 1)
+    run.end("FAILED", "no room")
+    client = MlflowClient(mlflow_url, mlflow_url)
+    assert client.get_run(run_id).info.status == "FAILED"
+    assert [file.path for file in client.list_artifacts(run_id)] == ["kept.txt"]
+
+
 def test_a_run_keeps_a_bounded_number_of_figures(registry: Registry, mlflow_url: str) -> None:
     run = Run(registry, new_name(), "a cycle", {}, lambda: datetime.now(UTC))
     for step in range(6000):
