@@ -20,6 +20,12 @@ def is_alive(settings: TrainerSettings, now: datetime) -> bool:
     return now.timestamp() - beat <= max(_LEAST_PATIENCE_SECONDS, 10 * settings.tick_seconds)
 
 
+def beat(settings: TrainerSettings) -> None:
+    """Leave a sign of life. A home that was removed is made anew: without one there is no tick."""
+    settings.home.mkdir(parents=True, exist_ok=True)
+    heartbeat(settings).touch()
+
+
 def stop_beating(settings: TrainerSettings) -> None:
     """Leave a last sign: a trainer was here, and went in good order."""
     with suppress(OSError):

@@ -29,7 +29,7 @@ from contracts.errors import Conflict, Fault, InvalidInput, LeaseLost
 from contracts.outages import NOT_MIGRATED, name_outage
 from trainer import supervision
 from trainer.due import OVERRULED, OVERTAKEN, STOPPED, due_cutoff, newest_cutoff
-from trainer.heartbeat import heartbeat, stop_beating
+from trainer.heartbeat import beat, stop_beating
 from trainer.idle import Idle
 from trainer.live import Live
 from trainer.orders import FillRivals, RunCycle, Sweep
@@ -112,7 +112,7 @@ class Trainer:
 
     def tick(self, now: datetime) -> None:
         """Look after the child, end what lost its trainer, request what is due, and start what is claimed."""
-        heartbeat(self.settings).touch()
+        beat(self.settings)
         self._note_lateness()
         if self.child is not None:
             supervision.kill_if_over(self.child)

@@ -1,6 +1,7 @@
 """The trainer process: what it asks for, what it claims, and what it waits for."""
 
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -139,6 +140,14 @@ def test_it_is_alive_while_its_heart_beats(tmp_path: Path) -> None:
     os.utime(heartbeat(settings), (to_micros(moment) / 1e6,) * 2)
     assert is_alive(settings, moment + timedelta(seconds=60))
     assert not is_alive(settings, moment + timedelta(seconds=61))
+
+
+def test_a_trainer_whose_home_was_removed_makes_it_anew_and_goes_on(make_trainer: MakeTrainer) -> None:
+    trainer = make_trainer()
+    trainer.tick(now())
+    shutil.rmtree(trainer.settings.home)
+    trainer.tick(now())
+    assert is_alive(trainer.settings, now())
 
 
 def test_who_asks_whether_it_is_alive_loads_nothing_of_what_it_runs_on(tmp_path: Path) -> None:
