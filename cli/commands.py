@@ -7,27 +7,33 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from contracts.errors import MorrowError
+from contracts.errors import InvalidInput, MorrowError
 
 
 class Commands(TyperGroup):
-    """Shows our errors as sentences, with exit code 1; anything else is a bug and keeps its traceback."""
+    """Shows our errors as sentences, with exit code 1, or 2 where an option is at fault, as typer itself does.
+
+    Anything else is a bug and keeps its traceback.
+    """
 
     def invoke(self, ctx: Any) -> Any:
         from pydantic import ValidationError
 
+        code = 1
         _print_on_any_terminal()
         try:
             return super().invoke(ctx)
         except MorrowError as error:
             sentence = str(error)
+            if isinstance(error, InvalidInput) and any(fault.field.startswith("--") for fault in error.faults):
+                code = 2
         except ValidationError as error:
             prefix = "MORROW_" if error.title.endswith("Settings") else ""
             sentence = "\n".join(
                 f"{_name_field(fault['loc'], prefix)}: {fault['msg']}" for fault in error.errors(include_url=False)
             )
         typer.secho(sentence, fg="red", err=True)
-        raise typer.Exit(1)
+        raise typer.Exit(code)
 
 
 def _print_on_any_terminal() -> None:

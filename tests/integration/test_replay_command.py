@@ -50,7 +50,7 @@ def test_replay_prints_a_table_and_writes_figures_and_pictures(schema: Schema, t
 
 def test_a_moment_without_an_offset_is_refused_by_the_name_of_its_option(schema: Schema) -> None:
     said = say("replay", schema.task.name, "--from", "2026-01-01T08:00:00")
-    assert said.exit_code == 1
+    assert said.exit_code == 2
     assert said.stderr.splitlines()[-1].startswith("--from: has no offset")
 
 
@@ -95,7 +95,7 @@ def test_backtest_as_of_a_moment_tells_of_every_age_though_silence_ended_the_hor
 
 def test_a_moment_to_come_is_no_cutoff(schema: Schema) -> None:
     said = say("backtest", schema.task.name, "--as-of", "2999-01-01T00:00:00Z")
-    assert (said.exit_code, said.stderr.splitlines()[-1]) == (1, "--as-of: lies in the future")
+    assert (said.exit_code, said.stderr.splitlines()[-1]) == (2, "--as-of: lies in the future")
 
 
 @pytest.mark.parametrize("command", ["backtest", "replay"])

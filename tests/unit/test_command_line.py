@@ -21,6 +21,8 @@ WITHOUT_FACTS = {"up", "serve", "trainer", "migrate", "completion"}
 WITH_A_FILE = {"demo", "replay"}
 # As the installed command: its name is part of what completion goes by.
 AS_MORROW = 'from cli.main import app; app(prog_name="morrow")'
+# Where no database answers: none is asked before the options are judged.
+NOWHERE = "postgresql+psycopg://nobody@127.0.0.1:1/nothing"
 SCRIPT_SHELLS = ("bash", "zsh", "fish")
 
 
@@ -55,6 +57,21 @@ def test_a_terminal_that_knows_ascii_alone_ends_no_command(tmp_path: Path) -> No
     ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240, check=False)
     assert "Traceback" not in ended.stderr
     assert "\\u65e5" in ended.stdout + ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "option"),
+    [
+        (["keys", "add", "shop", "--scope", "nope"], "--scope"),
+        (["keys", "add", "shop", "--scope", "predict", "--rate", "0"], "--rate"),
+        (["replay", "flights", "--from", "2026-11-01"], "--from"),
+    ],
+)
+def test_whoever_finds_an_option_at_fault_names_it_and_ends_with_2(
+    words: list[str], option: str, tmp_path: Path
+) -> None:
+    done = CliRunner().invoke(app, words, env={"MORROW_HOME": str(tmp_path), "MORROW_DATABASE_URL": NOWHERE})
+    assert (done.exit_code, option in done.stderr) == (2, True), done.output
 
 
 @pytest.mark.parametrize("shell", SCRIPT_SHELLS)
