@@ -174,14 +174,19 @@ class Follower:
             return
 
     def poll(self, now: float) -> None:
-        """One look at the store and, for each task, at the registry; `now` in monotonic seconds."""
-        self._read_store()
+        """One look at the store and, for each task, at the registry; `now` in monotonic seconds.
+
+        Where registries are slow, the store is looked at between them: a closed horizon waits for no other task's.
+        """
+        looked = self._obey()
         for task in self.tasks:
             if self._stopping.is_set():
                 return
+            if time.monotonic() - looked >= self._settings.poll_seconds:
+                looked = self._obey()
             registry = self.registries.get(task, RegistryState())
             try:
-                self._apply_overlay(task)
+                self._keep_overlay(task)
                 found = self._follow(task, now)
             except (Unavailable, OSError) as error:
                 found = RegistryState("degraded", self._note_trouble(error), registry.champion)
@@ -194,6 +199,21 @@ class Follower:
                 say(f"registry.{found.state}", task=task, reason=found.reason, champion=found.champion)
             self.registries = {**self.registries, task: found}
         self._has_looked = True
+
+    def _obey(self) -> float:
+        """Look at the store and let newer release rows count at once; returns when that was, in monotonic seconds."""
+        self._read_store()
+        for task, overlay in self._overlays.items():
+            forecaster = self.forecasters.get(task)
+            if forecaster is None or overlay == forecaster.overlay:
+                continue
+            self._put(forecaster.with_overlay(overlay))
+            told = {"task": task, "version": forecaster.version}
+            if overlay.valid_until == forecaster.valid_until:
+                log.info("calibration.changed", **told)
+            else:
+                log.warning("horizon.changed", **told, valid_until=format_moment(overlay.valid_until))
+        return time.monotonic()
 
     def _read_store(self) -> None:
         """Look at the database; where it does not answer, what was known of tasks stays, and overlays stay applied."""
@@ -212,19 +232,11 @@ class Follower:
         self.standings = look.standings
         self._overlays = look.overlays
 
-    def _apply_overlay(self, task: str) -> None:
-        """Let newer release rows count at once, and keep them for a restart. Raises OSError."""
+    def _keep_overlay(self, task: str) -> None:
+        """Keep what holds for the version that answers for a restart. Raises OSError."""
         forecaster, overlay = self.forecasters.get(task), self._overlays.get(task)
-        if forecaster is None or overlay is None:
-            return
-        if overlay != forecaster.overlay:
-            self._put(forecaster.with_overlay(overlay))
-            moment = format_moment(overlay.valid_until)
-            if overlay.valid_until != forecaster.valid_until:
-                log.warning("horizon.changed", task=task, version=forecaster.version, valid_until=moment)
-            else:
-                log.info("calibration.changed", task=task, version=forecaster.version)
-        keep_overlay(self._models / task, forecaster.version, overlay)
+        if forecaster is not None and overlay is not None:
+            keep_overlay(self._models / task, forecaster.version, overlay)
 
     def _follow(self, task: str, now: float) -> RegistryState:
         """Bring one task to the version that its alias names, and its copy to the disk. Raises Unavailable."""

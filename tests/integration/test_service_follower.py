@@ -11,10 +11,11 @@ from sqlalchemy import Engine
 
 from contracts.catalog import Schema
 from contracts.errors import NoModel, NotFound, NotLoaded
-from tests.integration.artefacts import move_alias, publish, remove_alias, write_version
+from tests.integration.artefacts import CUTOFF, WEEK, move_alias, publish, remove_alias, write_version
 from tests.integration.following import MakeFollower, ask
-from tests.integration.releasing import note
+from tests.integration.releasing import define, note, publish_and_release
 from tests.integration.serving import service_settings, serving
+from tests.integration.watching import overheard
 
 
 def test_a_task_without_a_champion_is_ok_and_says_that_there_is_no_model(
@@ -113,6 +114,29 @@ def test_a_registry_that_does_not_answer_costs_a_bounded_time(make_follower: Mak
     assert time.monotonic() - started < 10
     assert follower.registries[task].state == "degraded"
     assert not follower.is_ready
+
+
+def test_a_closed_horizon_is_obeyed_while_the_registry_is_slow_about_another_task(
+    make_follower: MakeFollower, engine: Engine, mlflow_url: str, tmp_path: Path
+) -> None:
+    first, second = sorted([define(engine), define(engine)], key=lambda one: one.task.name)
+    publish_and_release(mlflow_url, engine, first, tmp_path)
+    version = publish_and_release(mlflow_url, engine, second, tmp_path)
+    seen: list[int] = []
+
+    def close_meanwhile(_method: str, path: str) -> None:
+        if not seen and f"name={first.task.name}" in path:
+            seen.append(follower.forecasters[second.task.name].valid_until)
+            note(engine, second, version, "close", valid_until=CUTOFF + WEEK)
+            time.sleep(0.5)
+        elif f"name={second.task.name}" in path:
+            seen.append(follower.forecasters[second.task.name].valid_until)
+
+    make_follower().poll(0)
+    with overheard(mlflow_url, close_meanwhile) as slow:
+        follower = make_follower(registry=slow)
+        follower.poll(1)
+    assert seen == [CUTOFF + 2 * WEEK, CUTOFF + WEEK]
 
 
 @pytest.mark.anyio
