@@ -26,6 +26,6 @@ def test_garbage_is_looked_for_seldom_before_anything_of_mlflow_is_loaded() -> N
 def test_the_process_that_was_started_is_the_one_that_serves(mlflow_url: str) -> None:
     port = int(mlflow_url.rpartition(":")[2])
     listening = (one for one in psutil.net_connections("tcp") if one.status == psutil.CONN_LISTEN)
-    (server,) = {psutil.Process(one.pid) for one in listening if one.laddr.port == port}
+    (server,) = {psutil.Process(one.pid) for one in listening if one.laddr and one.laddr.port == port}
     assert "cli.registry_process" in server.cmdline()
     assert server.children() == []
