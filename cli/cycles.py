@@ -57,7 +57,7 @@ def describe_end(cycle: dict[str, Any]) -> list[str]:
     verdict = cycle["verdict"] or {}
     judged = [age for age in verdict.get("ages", []) if age["mean"] is not None]
     return [
-        f"Cycle as of {cycle['cutoff']}: {cycle['state']}" + _because(cycle),
+        f"Cycle as of {cycle['cutoff']}: {cycle['state']}" + _outcome(cycle),
         *(
             f"  age {age['age']}: {verdict['error_name']} {age['mean']:.4f}, {age['reason'] or 'valid'}"
             for age in judged
@@ -94,7 +94,7 @@ def list_cycles(api: httpx.Client, task: str) -> list[dict[str, Any]]:
     return cycles
 
 
-def _because(cycle: dict[str, Any]) -> str:
+def _outcome(cycle: dict[str, Any]) -> str:
     if cycle["state"] == "released":
         return f" as version {cycle['version']}."
-    return f" because {cycle['reason']}" if cycle["reason"] else "."
+    return f": {cycle['reason']}" if cycle["reason"] else "."

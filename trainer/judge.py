@@ -42,9 +42,10 @@ def first_failure(decisions: Iterable[Decision]) -> Decision | None:
 
 def check_rows(task: Task, rows: EventColumns) -> list[Decision]:
     """Whether these rows can be fitted: enough of them, and more than one class."""
-    enough = len(rows) >= task.guard.min_rows
-    reason = None if enough else f"too few rows ({len(rows)})"
-    decisions = [Decision("min_rows", enough, len(rows), task.guard.min_rows, reason)]
+    needed = task.guard.min_rows
+    enough = len(rows) >= needed
+    reason = None if enough else f"too few rows ({len(rows)} of {needed})"
+    decisions = [Decision("min_rows", enough, len(rows), needed, reason)]
     if task.is_classification and enough:
         seen = np.unique(rows.labels)
         reason = None if len(seen) > 1 else f"only one class ({rows.classes[int(seen[0])]})"

@@ -27,4 +27,4 @@ def test_a_released_cycle_shows_its_version_and_every_age_that_was_judged() -> N
 @pytest.mark.parametrize("state", ["skipped", "failed"])
 def test_a_cycle_that_ended_before_a_verdict_on_ages_says_why(state: str, verdict: dict[str, Any] | None) -> None:
     (line,) = describe_end(ended(state, "too few rows (3)", verdict))
-    assert line == f"Cycle as of 2026-01-29T00:00:00Z: {state} because too few rows (3)"
+    assert line == f"Cycle as of 2026-01-29T00:00:00Z: {state}: too few rows (3)"

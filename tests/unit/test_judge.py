@@ -35,9 +35,9 @@ def with_guard(min_rows: int) -> Task:
     return task(guard={"min_rows": min_rows})
 
 
-def test_too_few_rows_are_a_broken_rule_with_their_number() -> None:
+def test_too_few_rows_are_a_broken_rule_that_says_how_many_are_needed() -> None:
     assert check_rows(with_guard(3), rows([0, 1], [0, 1], ("a", "b"))) == [
-        Decision("min_rows", False, 2, 3, "too few rows (2)")
+        Decision("min_rows", False, 2, 3, "too few rows (2 of 3)")
     ]
     assert first_failure(check_rows(with_guard(3), rows([], [], ("a", "b")))) is not None
     assert first_failure(check_rows(with_guard(2), rows([0, 1], [0, 1], ("a", "b")))) is None
