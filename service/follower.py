@@ -100,7 +100,7 @@ class Follower:
         if forecaster is not None:
             return forecaster
         if task not in self._task_ids:
-            raise NotFound("There is no task of this name.")
+            raise NotFound(f"There is no task named {task!r}.")
         registry, standing = self.registries.get(task, RegistryState()), self.standings.get(task)
         released = registry.champion or (standing.champion if standing else None)
         if released is None:

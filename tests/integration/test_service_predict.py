@@ -208,6 +208,7 @@ async def test_a_moment_of_many_outside_the_horizon_is_named_by_its_place(client
 async def test_a_task_that_nobody_knows_is_a_404_problem(client: httpx.AsyncClient) -> None:
     answer = await client.get("/predict", params={"task": "nosuch", **ROW})
     assert (answer.status_code, answer.json()["type"]) == (404, "/problems/not-found")
+    assert answer.json()["detail"] == "There is no task named 'nosuch'."
 
 
 async def test_a_version_whose_probe_is_not_finite_never_answers(tmp_path: Path) -> None:
