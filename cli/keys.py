@@ -43,6 +43,7 @@ def add(
         token = add_key(connection, name, scopes, rate, datetime.now(UTC))
         if file is not None:
             _write(file, token)
+        nobody_steers = not any("admin" in key.scopes for key in list_keys(connection))
     if as_json:
         made = {"key": token} if file is None else {"file": str(file)}
         print_json({"name": name, "scopes": scopes, "rate": rate, **made})
@@ -51,6 +52,10 @@ def add(
         typer.echo("This is the key: send it as `Authorization: Bearer KEY`. Nobody can show it again.", err=True)
     else:
         typer.echo(f"The key is in {file}.", err=True)
+    if nobody_steers:
+        _say(
+            "No key holds admin, so nobody can define or retrain a task: `morrow keys add NAME --scope admin` makes one."
+        )
 
 
 @app.command("list")
@@ -71,6 +76,9 @@ def show(
         keys = list_keys(connection, with_revoked=revoked)
     if as_json:
         print_json({"keys": [_document(key) for key in keys]})
+        return
+    if not keys:
+        typer.echo("There is no key: on the loopback anyone may ask, elsewhere nobody.")
         return
     table = Table("name", "scopes", "a second", "made (UTC)", *(["revoked (UTC)"] if revoked else []))
     for key in keys:

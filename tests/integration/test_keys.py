@@ -263,6 +263,14 @@ def test_a_name_is_listed_letter_by_letter(database_url: str, monkeypatch: pytes
     assert (listed.exit_code, name in listed.stdout) == (0, True)
 
 
+def test_keys_of_which_none_holds_admin_are_warned_of(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MORROW_DATABASE_URL", database_url)
+    assert "There is no key" in CliRunner().invoke(app, ["keys", "list"]).stdout
+    assert "No key holds admin" in CliRunner().invoke(app, ["keys", "add", "shop", "--scope", "predict"]).stderr
+    assert "No key holds admin" not in CliRunner().invoke(app, ["keys", "add", "me", "--scope", "admin"]).stderr
+    assert "No key holds admin" not in CliRunner().invoke(app, ["keys", "add", "till", "--scope", "ingest"]).stderr
+
+
 @pytest.mark.parametrize("name", ["", " ", "two\nlines", "\x1b[31mred"])
 def test_a_name_that_no_line_can_show_is_refused(engine: Engine, name: str) -> None:
     with pytest.raises(InvalidInput, match="name: is empty, or holds a character"):
