@@ -43,6 +43,9 @@ def list_tasks(url: str, *, as_json: bool) -> None:
     if as_json:
         print_json(answer)
         return
+    if not answer["tasks"]:
+        Console().print("There is no task yet: `morrow task apply FILE.toml` defines one.", highlight=False)
+        return
     table = Table("task", "revision", "state", "version", "valid until", "registry")
     for task in answer["tasks"]:
         champion = task["champion"] or {}
@@ -65,7 +68,8 @@ def show_task(url: str, name: str, *, as_json: bool) -> None:
         print_json(status)
         return
     console = Console()
-    console.print(f"{name}, revision {status['revision']}: {status['num_events']:,} events")
+    events = "event" if status["num_events"] == 1 else "events"
+    console.print(f"{name}, revision {status['revision']}: {status['num_events']:,} {events}")
     for heading, text in state_facts(status):
         console.print(f"{heading:<10}{text}", markup=False, highlight=False)
     if status["live_errors"]:

@@ -22,6 +22,7 @@ from tests.integration.releasing import define, note
 def test_a_task_is_applied_shown_filled_and_retrained(api: str, tmp_path: Path) -> None:
     task = tmp_path / "flights.toml"
     task.write_text(read_task_file())
+    assert "There is no task yet: `morrow task apply FILE.toml`" in say(api, "task", "show").out
     assert "stored as revision 1" in say(api, "task", "apply", str(task)).out
     assert "stored already as revision 1" in say(api, "task", "apply", str(task)).out
 
@@ -70,7 +71,7 @@ def test_a_task_is_applied_shown_filled_and_retrained(api: str, tmp_path: Path) 
 
     assert "requested" in say(api, "cycle", "flights", "--as-of", "2013-01-08T05:00:00Z", "--no-wait").out
     shown = say(api, "task", "show", "flights").out
-    assert "1 events" in shown
+    assert "revision 1: 1 event\n" in shown
     assert "State     no model" in shown
     assert "Champion  none yet" in shown
     assert "2013-01-08T05:00:00Z" in shown
