@@ -38,7 +38,7 @@ def demo(
     json_file: Annotated[Path | None, typer.Option("--json", help="Write the figures to this file.")] = None,
     keep: Annotated[bool, typer.Option(help="Leave the stack running until Ctrl-C, and keep its folder.")] = False,
 ) -> None:
-    """Retrain and serve through half a year of real flights, beside rival models."""
+    """Retrain and serve through weeks of real flights, after half a year of them, beside rival models."""
     from cli.demo import run_demo
 
     try:
