@@ -53,9 +53,7 @@ def add(
     else:
         typer.echo(f"The key is in {file}.", err=True)
     if nobody_steers:
-        _say(
-            "No key holds admin, so nobody can define or retrain a task: `morrow keys add NAME --scope admin` makes one."
-        )
+        _say("No key holds admin, so nobody can define a task: `morrow keys add NAME --scope admin` makes one.")
 
 
 @app.command("list")
