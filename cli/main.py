@@ -32,6 +32,24 @@ app.add_typer(keys_app, name="keys")
 app.add_typer(runs_app, name="runs")
 
 
+def _print_version(is_asked: bool) -> None:
+    if is_asked:
+        from importlib.metadata import version
+
+        typer.echo(version("morrow"))
+        raise typer.Exit
+
+
+@app.callback()
+def morrow(
+    *,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print Morrow's version and exit.")
+    ] = False,
+) -> None:
+    """Hold the options that stand before a command: each acts by its callback."""
+
+
 @app.command()
 def demo(
     weeks: Annotated[int, typer.Option(min=1, max=26, help="How many weeks to serve after the first 26.")] = 6,

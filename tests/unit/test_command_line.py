@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -119,3 +120,8 @@ def test_the_other_shells_are_answered_in_their_own_form(shell: str) -> None:
     )
     assert "import" in done.stdout
     assert "correct" not in done.stdout
+
+
+def test_the_version_is_that_of_the_package() -> None:
+    told = CliRunner().invoke(app, ["--version"])
+    assert (told.exit_code, told.stdout) == (0, f"{version('morrow')}\n")
