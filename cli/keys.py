@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 app = typer.Typer(no_args_is_help=True, help="Say who may ask: once there is a key, every request needs one.")
 
+_NO_KEY = "There is no key: on the loopback anyone may ask, elsewhere nobody."
+
 
 @app.command()
 def add(
@@ -76,7 +78,7 @@ def show(
         print_json({"keys": [_document(key) for key in keys]})
         return
     if not keys:
-        typer.echo("There is no key: on the loopback anyone may ask, elsewhere nobody.")
+        typer.echo(_NO_KEY)
         return
     table = Table("name", "scopes", "a second", "made (UTC)", *(["revoked (UTC)"] if revoked else []))
     for key in keys:
@@ -89,15 +91,18 @@ def show(
 def revoke(name: str, *, as_json: AsJson = False) -> None:
     """End a key; every process of the API obeys at its next look."""
     from cli.store import open_known_store, transaction
-    from contracts.keys import revoke_key
+    from contracts.keys import list_keys, revoke_key
     from contracts.settings import SharedSettings
 
     with open_known_store(SharedSettings(), _say) as database_url, transaction(database_url) as connection:
         revoke_key(connection, name, datetime.now(UTC))
+        is_last = not list_keys(connection)
     if as_json:
         print_json({"name": name, "revoked": True})
     else:
         typer.echo(f"The key {name} is revoked.")
+    if is_last:
+        _say(_NO_KEY)
 
 
 def _say(sentence: str) -> None:

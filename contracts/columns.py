@@ -201,11 +201,13 @@ def read_fingerprints(
     return {to_micros(start): (num_rows, num_revisions) for start, num_rows, num_revisions in rows}
 
 
-def find_newest(connection: Connection, task_id: int, *, before: int) -> int | None:
-    """When the newest event before a moment happened, both in microseconds; None where there is none."""
+def find_newest(connection: Connection, task_id: int, *, before: int | None = None) -> int | None:
+    """When the newest event, or the newest before a moment, happened, in microseconds; None where there is none."""
     newest = connection.execute(
         select(func.max(events.c.at)).where(
-            events.c.task_id == task_id, events.c.superseded_at.is_(None), events.c.at < from_micros(before)
+            events.c.task_id == task_id,
+            events.c.superseded_at.is_(None),
+            true() if before is None else events.c.at < from_micros(before),
         )
     ).scalar_one()
     return None if newest is None else to_micros(newest)

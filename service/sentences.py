@@ -14,7 +14,7 @@ from service.cycles import next_cycle
 from service.following import RegistryState
 from service.forecaster import Forecaster
 from service.standing import ENDINGS, Standing, state_of, why_stale
-from service.status import batch_size_of, warn, warn_of_fit, warn_of_version
+from service.status import batch_size_of, warn, warn_of_events, warn_of_fit, warn_of_version
 from service.templates import shorten_moment
 
 Tone = Literal["good", "warn", "bad", "soft"]
@@ -56,6 +56,8 @@ def tell_state(
         said += _note(warn_of_fit(forecaster.task.training, forecaster.manifest.num_rows, batch_size_of(forecaster)))
     if forecaster is not None and standing is not None and standing.version == forecaster.version:
         said += _note(warn_of_version(forecaster, standing))
+    if task is not None and standing is not None:
+        said += _note(warn_of_events(task, standing, now))
     return said
 
 

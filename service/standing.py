@@ -15,7 +15,7 @@ from sqlalchemy import Connection, func, select
 from contracts.catalog import Schema
 from contracts.cells import error_of, read_marks
 from contracts.clock import format_moment, to_micros
-from contracts.columns import count_windows
+from contracts.columns import count_windows, find_newest
 from contracts.cycles import Cycle, find_judged
 from contracts.database import cycles, tasks
 from contracts.releases import BOUND_ACTIONS, CHAMPION_ACTIONS, Action, Release, list_releases
@@ -63,6 +63,7 @@ class Standing:
     judged     the newest attempt whose candidate was released or held
     realised   finite errors of this version, by age
     awaited    complete windows that a first verdict needs more, by a count; 0 once there is a verdict
+    newest     when the newest event happened, moments to come included, in microseconds
     """
 
     defined_at: datetime
@@ -74,6 +75,7 @@ class Standing:
     judged: Cycle | None
     realised: tuple[RealisedError, ...]
     awaited: int = 0
+    newest: int | None = None
 
     @property
     def closing(self) -> Release | None:
@@ -134,6 +136,7 @@ def read_standing(connection: Connection, schema: Schema, forecaster: Forecaster
         judged=judged,
         realised=() if forecaster is None else _read_realised(connection, task_id, forecaster),
         awaited=0 if judged is not None else _count_awaited(connection, schema),
+        newest=find_newest(connection, task_id),
     )
 
 

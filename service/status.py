@@ -174,6 +174,13 @@ def warn_of_version(forecaster: Forecaster | None, standing: Standing) -> list[s
     return [f"version {forecaster.version} answers but was never released: the guard does not watch it"]
 
 
+def warn_of_events(task: Task, standing: Standing, now: datetime) -> list[str]:
+    """Where an event is dated further ahead than a clock can be wrong: its sender may have meant another year."""
+    if standing.newest is None or standing.newest <= to_micros(now + task.window):
+        return []
+    return [f"the newest event is of {format_moment(standing.newest)}, a moment to come: no fit reads it before"]
+
+
 def warn_of_fit(training: Training, num_rows: int, batch_size: int) -> list[str]:
     """Where a fit on so many rows took so few steps that its network can hardly have learned."""
     visits = min(num_rows, training.rows_per_epoch) * training.pretrain_epochs

@@ -41,6 +41,7 @@ from service.status import (
     describe_standing,
     describe_workers,
     warn,
+    warn_of_events,
     warn_of_fit,
     warn_of_version,
 )
@@ -120,6 +121,7 @@ def tasks_router(store: Store, follower: Follower, siblings: Siblings, settings:
                         else ()
                     ),
                     *warn_of_version(forecaster, standing),
+                    *warn_of_events(schema.task, standing, now),
                 ],
             }
         )

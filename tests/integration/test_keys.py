@@ -269,6 +269,8 @@ def test_keys_of_which_none_holds_admin_are_warned_of(database_url: str, monkeyp
     assert "No key holds admin" in CliRunner().invoke(app, ["keys", "add", "shop", "--scope", "predict"]).stderr
     assert "No key holds admin" not in CliRunner().invoke(app, ["keys", "add", "me", "--scope", "admin"]).stderr
     assert "No key holds admin" not in CliRunner().invoke(app, ["keys", "add", "till", "--scope", "ingest"]).stderr
+    left = [CliRunner().invoke(app, ["keys", "revoke", name]).stderr for name in ("shop", "me", "till")]
+    assert ["There is no key" in told for told in left] == [False, False, True]
 
 
 @pytest.mark.parametrize("name", ["", " ", "two\nlines", "\x1b[31mred"])

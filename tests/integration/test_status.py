@@ -70,6 +70,17 @@ async def test_a_version_that_answers_but_was_never_released_is_warned_of(
     assert not any("never released" in warning for warning in (await status_when(client, schema))["warnings"])
 
 
+async def test_an_event_of_a_far_year_is_stored_and_warned_of(
+    client: httpx.AsyncClient, engine: Engine, schema: Schema
+) -> None:
+    typo = Event("typo", FOREVER, FOREVER, (1.0, 2.0), ("UA",), "late")
+    with engine.begin() as connection:
+        append_events(connection, schema, [typo], NOW)
+    told = "the newest event is of 2100-01-01T00:00:00Z, a moment to come: no fit reads it before"
+    assert told in (await status_when(client, schema))["warnings"]
+    assert told in (await client.get(f"/pages/{schema.task.name}")).text
+
+
 async def test_a_task_without_a_model_says_so(client: httpx.AsyncClient, engine: Engine, schema: Schema) -> None:
     other = define(engine)
     status = await status_when(client, other)

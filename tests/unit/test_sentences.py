@@ -56,6 +56,15 @@ def test_without_events_it_says_where_to_send_them() -> None:
     assert words[-1] == "The next cycle begins at 2026-02-02 00:00:00Z."
 
 
+def test_an_event_of_a_moment_to_come_is_told_beyond_what_clocks_can_be_wrong_by() -> None:
+    dated = [to_micros(NOW + timedelta(days=1)), to_micros(NOW + timedelta(days=1, seconds=1))]
+    told = [[words for words in said(replace(NEW, newest=at), True) if "newest event" in words] for at in dated]
+    assert told == [
+        [],
+        ["Note: the newest event is of 2026-02-02T00:00:01Z, a moment to come: no fit reads it before."],
+    ]
+
+
 def test_too_few_windows_are_counted_before_the_first_verdict_and_taken_from_it_after() -> None:
     needed = "more complete windows with events are needed before a first horizon can be judged."
     assert f"3 {needed}" in said(replace(NEW, awaited=3), True)
