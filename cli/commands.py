@@ -2,7 +2,7 @@
 
 import io
 import sys
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
@@ -47,3 +47,16 @@ def _name_field(path: tuple[int | str, ...], prefix: str) -> str:
     """A field as people wrote it: a setting by its environment variable."""
     name = ".".join(map(str, path))
     return prefix + name.upper() if prefix else name
+
+
+def _print_version(is_asked: bool) -> None:
+    if is_asked:
+        from importlib.metadata import version
+
+        typer.echo(version("morrow"))
+        raise typer.Exit
+
+
+Version = Annotated[
+    bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print Morrow's version and exit.")
+]

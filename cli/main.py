@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from cli.addresses import LOCAL_URL, Url
-from cli.commands import Commands
+from cli.commands import Commands, Version
 from cli.completion import Shell, complete_as_typer
 from cli.events import app as events_app
 from cli.facts import AsJson
@@ -32,21 +32,8 @@ app.add_typer(keys_app, name="keys")
 app.add_typer(runs_app, name="runs")
 
 
-def _print_version(is_asked: bool) -> None:
-    if is_asked:
-        from importlib.metadata import version
-
-        typer.echo(version("morrow"))
-        raise typer.Exit
-
-
 @app.callback()
-def morrow(
-    *,
-    version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print Morrow's version and exit.")
-    ] = False,
-) -> None:
+def morrow(*, version: Version = False) -> None:
     """Hold the options that stand before a command: each acts by its callback."""
 
 

@@ -208,11 +208,9 @@ class Follower:
             if forecaster is None or overlay == forecaster.overlay:
                 continue
             self._put(forecaster.with_overlay(overlay))
-            told = {"task": task, "version": forecaster.version}
-            if overlay.valid_until == forecaster.valid_until:
-                log.info("calibration.changed", **told)
-            else:
-                log.warning("horizon.changed", **told, valid_until=format_moment(overlay.valid_until))
+            is_moved, moment = overlay.valid_until != forecaster.valid_until, format_moment(overlay.valid_until)
+            say, event = (log.warning, "horizon.changed") if is_moved else (log.info, "calibration.changed")
+            say(event, task=task, version=forecaster.version, valid_until=moment)
         return time.monotonic()
 
     def _read_store(self) -> None:

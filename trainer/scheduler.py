@@ -6,7 +6,6 @@ The `cycles` table is the only truth, so nothing is scheduled in memory but the 
 a restart costs nothing but time. While PostgreSQL is away the trainer waits and says so once.
 """
 
-import asyncio
 import logging
 import signal
 import threading
@@ -15,7 +14,6 @@ from datetime import UTC, datetime, timedelta
 from functools import cache
 from uuid import uuid4
 
-import httpx
 import structlog
 from apscheduler.schedulers.background import BackgroundScheduler
 from sqlalchemy import ColumnElement, Connection, Engine, select, update
@@ -29,6 +27,7 @@ from contracts.errors import Conflict, Fault, InvalidInput, LeaseLost
 from contracts.outages import NOT_MIGRATED, name_outage
 from trainer import supervision
 from trainer.due import OVERRULED, OVERTAKEN, STOPPED, due_cutoff, newest_cutoff
+from trainer.health import is_healthy
 from trainer.heartbeat import beat, stop_beating
 from trainer.idle import Idle
 from trainer.live import Live
@@ -39,8 +38,6 @@ from trainer.supervision import Child
 log = structlog.get_logger(__name__)
 
 _SWEEP_PAUSE_SECONDS = 30.0
-# A tick waits for the answer.
-_HEALTH_SECONDS = 2.0
 # A rival's process has nothing to put in order before it goes.
 _RIVAL_GRACE_SECONDS = 2.0
 _LATE_TICKS = 10
@@ -266,7 +263,8 @@ class Trainer:
             return connection.execute(select(cycles.c.id).where(condition).limit(1)).first() is not None
 
     def _has_registry(self) -> bool:
-        return asyncio.run(_is_healthy(f"{self.settings.mlflow_url}/health"))
+        assert self.settings.mlflow_url is not None
+        return is_healthy(self.settings.mlflow_url)
 
     def _note_lateness(self) -> None:
         """Say where this process was stopped, or the machine slept, for longer than ticks can differ."""
@@ -279,15 +277,6 @@ class Trainer:
         if self._trouble != outage:
             log.warning(event, reason=outage)
         self._trouble = outage
-
-
-async def _is_healthy(url: str) -> bool:
-    """Whether a server says so in time. httpx bounds every read, of which a slow server can make any number."""
-    try:
-        async with asyncio.timeout(_HEALTH_SECONDS), httpx.AsyncClient() as client:
-            return (await client.get(url)).status_code == httpx.codes.OK
-    except (httpx.HTTPError, TimeoutError):
-        return False
 
 
 def _drop_overtaken(connection: Connection, schema: Schema, cutoff: int, now: datetime) -> None:
