@@ -175,7 +175,7 @@ def warn_of_version(forecaster: Forecaster | None, standing: Standing) -> list[s
 
 
 def warn_of_events(task: Task, standing: Standing, now: datetime) -> list[str]:
-    """Where an event is dated further ahead than a clock can be wrong: its sender may have meant another year."""
+    """Where an event is dated more than a window ahead: its sender may have meant another year."""
     if standing.newest is None or standing.newest <= to_micros(now + task.window):
         return []
     return [f"the newest event is of {format_moment(standing.newest)}, a moment to come: no fit reads it before"]

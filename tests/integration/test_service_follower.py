@@ -128,7 +128,7 @@ def test_a_closed_horizon_is_obeyed_while_the_registry_is_slow_about_another_tas
         if not seen and f"name={first.task.name}" in path:
             seen.append(follower.forecasters[second.task.name].valid_until)
             note(engine, second, version, "close", valid_until=CUTOFF + WEEK)
-            time.sleep(0.5)
+            time.sleep(0.5)  # for longer than from one look to the next
         elif f"name={second.task.name}" in path:
             seen.append(follower.forecasters[second.task.name].valid_until)
 

@@ -128,7 +128,7 @@ def trickle(server: socket.socket) -> None:
         connection.sendall(b"HTTP/1.1 200 OK\r\ncontent-length: 120\r\n\r\n")
         for _ in range(120):
             connection.sendall(b" ")
-            time.sleep(0.5)
+            time.sleep(0.5)  # less than any bound on one read
 
 
 def test_there_is_nothing_to_sweep_before_a_cycle_has_ended(engine: Engine, make_trainer: MakeTrainer) -> None:

@@ -56,7 +56,7 @@ def test_without_events_it_says_where_to_send_them() -> None:
     assert words[-1] == "The next cycle begins at 2026-02-02 00:00:00Z."
 
 
-def test_an_event_of_a_moment_to_come_is_told_beyond_what_clocks_can_be_wrong_by() -> None:
+def test_an_event_that_is_dated_more_than_a_window_ahead_is_told() -> None:
     dated = [to_micros(NOW + timedelta(days=1)), to_micros(NOW + timedelta(days=1, seconds=1))]
     told = [[words for words in said(replace(NEW, newest=at), True) if "newest event" in words] for at in dated]
     assert told == [
