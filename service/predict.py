@@ -2,7 +2,7 @@
 
 Nothing here waits for the database or the registry, once there is a version (`service.first_versions`). One row is
 answered on the event loop, together with what came in the same turn of it; a batch, and whatever asks for rates, in a
-thread, a bounded number at a time.
+thread, a bounded number at a time; a bounded number more may wait for one.
 """
 
 import time
@@ -33,11 +33,17 @@ from service.settings import ServiceSettings
 
 MAX_PARAMETERS = 1024
 MAX_RATE_ROWS = 100
+# A client that waits for more than so many batches of others before its own has mostly given up.
+MAX_WAITING_PER_THREAD = 32
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
 _CONTENT_TYPE = (b"content-type", b"application/json")
+
+
+class Overloaded(MorrowError):
+    """Too many batches wait to be answered."""
 
 
 class _CountedRoute(Route):
@@ -127,6 +133,9 @@ class Predict:
         return self._follower.find(task)
 
     async def _in_thread(self, work: Callable[[*Ts], T], *given: *Ts) -> T:
+        """Have a thread do it. Raises Overloaded, and as the work does."""
+        if self._threads.statistics().tasks_waiting >= MAX_WAITING_PER_THREAD * self._settings.batch_threads:
+            raise Overloaded
         return await anyio.to_thread.run_sync(work, *given, limiter=self._threads)
 
 

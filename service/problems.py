@@ -38,6 +38,7 @@ from service.coverage import CoverageUnsupported
 from service.graphs import RateRefused
 from service.keyring import Forbidden, Throttled, Unauthenticated
 from service.metrics import METHODS, Metrics
+from service.predict import Overloaded
 
 MAX_FAULTS = 100
 MEDIA_TYPE = "application/problem+json"
@@ -66,6 +67,7 @@ KINDS: dict[type[MorrowError], Kind] = {
     NotLoaded: Kind(503, "not-loaded", "The released version is not loaded here yet", 2),
     ModelExpired: Kind(503, "model-expired", "The released version is past its horizon", 10),
     Unavailable: Kind(503, "unavailable", "A store does not answer", 1),
+    Overloaded: Kind(503, "overloaded", "More is asked than can be answered", 1),
     RateRefused: Kind(503, "rate-refused", "This version cannot give rates", 60),
     Unauthenticated: Kind(401, "unauthenticated", "The request needs a valid key"),
     Forbidden: Kind(403, "forbidden", "The key does not allow this"),

@@ -56,7 +56,8 @@ class ServiceSettings(SharedSettings):
         ge=1,
         le=MOST_THREADS,
         description="batches of POST /predict that a worker answers side by side; the cores that the process may use "
-        "(control group's quota, affinity) divided by the workers where not set",
+        "(control group's quota, affinity) divided by the workers where not set. For each of them 32 more may wait; "
+        "others are answered 503",
     )
     pool_size: int = Field(8, ge=1, le=100, description="database connections of each worker")
     database_seconds: float = Field(

@@ -111,8 +111,8 @@ def boosting_scorer(paper_set: PaperSet) -> Score:
 
 
 def space(paper_set: PaperSet) -> Space:
-    """The service's space, with the phases and the categories that the set has."""
-    return suited({**NETWORK, "calendar": calendars(paper_set.calendars)}, paper_set.task)
+    """The service's space, with the phases and the categories that the set has, and with values of its own."""
+    return suited({**NETWORK, "calendar": calendars(paper_set.calendars), **paper_set.space}, paper_set.task)
 
 
 def difference(training: Training) -> Mapping[str, Any]:

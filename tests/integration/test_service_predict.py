@@ -5,12 +5,14 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import anyio
 import httpx
 import numpy as np
 import onnxruntime
 import pytest
 
 from contracts.clock import format_moment
+from service.predict import MAX_WAITING_PER_THREAD
 from tests.integration.artefacts import CUTOFF, TRAINED_FROM, WEEK, place_version
 from tests.integration.serving import DEAD_DATABASE, DEAD_REGISTRY, service_settings, serving
 
@@ -184,6 +186,27 @@ async def test_a_large_batch_is_answered_whole(client: httpx.AsyncClient) -> Non
     shares = [answer["probabilities"]["on_time"] for answer in answers]
     assert len(shares) == 5000
     assert shares == sorted(shares)
+
+
+async def test_batches_beyond_those_that_may_wait_are_503_and_the_others_are_answered(tmp_path: Path) -> None:
+    place_version(tmp_path)
+    body = {"features": ROW, "at": [format_moment(CUTOFF)] * 5_000}
+    answers: list[httpx.Response] = []
+    async with serving(service_settings(DEAD_DATABASE, tmp_path, batch_threads=1)) as client:
+
+        async def send() -> None:
+            answers.append(await client.post("/predict", json=body))
+
+        async with anyio.create_task_group() as group:
+            for _ in range(3 * MAX_WAITING_PER_THREAD):
+                group.start_soon(send)
+        assert (await client.post("/predict", json=body)).status_code == 200
+    answered = [answer for answer in answers if answer.status_code == 200]
+    refused = [answer for answer in answers if answer.status_code == 503]
+    assert len(answered) + len(refused) == len(answers)
+    assert len(answered) > MAX_WAITING_PER_THREAD
+    assert {answer.json()["type"] for answer in refused} == {"/problems/overloaded"}
+    assert {answer.headers["retry-after"] for answer in refused} == {"1"}
 
 
 async def test_one_row_outside_the_horizon_refuses_the_batch_and_is_named(client: httpx.AsyncClient) -> None:

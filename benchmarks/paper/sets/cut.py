@@ -4,7 +4,7 @@ Domains follow each other in time and need not be equally long: years are not. T
 taken from rows. Model time goes by each row's own moment, while windows are numbered by domain.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
@@ -16,6 +16,7 @@ from contracts.task import Calendar, Task, Training
 from trainer.dataset import Encoded
 from trainer.labels import PLAIN, LabelUnit
 from trainer.network import Build, Network
+from trainer.space import Space
 
 DAY = 86_400_000_000
 _WITHOUT_CALENDAR = Training(calendar=())
@@ -67,7 +68,8 @@ class Contents(Protocol):
 class PaperSet:
     """A set's rows, and the edges of its domains in microseconds, one more than there are domains.
 
-    The paper tests on the domain `test_origin`. `calendars` are the phases that mean something where moments are real.
+    The paper tests on the domain `test_origin`. `calendars` are the phases that mean something where moments are real,
+    `space` the values of settings that a recipe is chosen from where the service's own do not suit.
     """
 
     name: str
@@ -78,6 +80,7 @@ class PaperSet:
     test_origin: int
     files: tuple[str, ...] = ()
     calendars: tuple[Calendar, ...] = ()
+    space: Space = field(default_factory=dict)
 
     @property
     def num_domains(self) -> int:

@@ -17,9 +17,12 @@ from benchmarks.paper.sets.files import FILES, find_files
 from benchmarks.paper.splits import Metric
 from contracts.task import Training
 from trainer.network import Build, Network
+from trainer.space import Space
 
 NUM_DOMAINS, IMAGES, TURN, SIDE = 5, 1000, 15, 28
 _NUM_DIGITS = 10
+# Four domains are known, and a network of images is deeper and wider than one of rows; the paper's has 5 and 256.
+_SPACE: Space = {"history": (1, 2, 3, None), "num_layers": (3, 4, 5), "width": (64, 128, 256)}
 _IMAGES_HEADER, _LABELS_HEADER = 16, 8
 
 
@@ -74,6 +77,7 @@ def load_mnist(
         clock=clock_of(DAY, NUM_DOMAINS),
         test_origin=NUM_DOMAINS - 1,
         files=FILES[name],
+        space=_SPACE,
     )
 
 
