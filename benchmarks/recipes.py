@@ -22,7 +22,7 @@ from trainer.methods.gbdt import GBDT
 from trainer.reading import Reading
 from trainer.space import BOOSTING, PROVEN, space_of, suited
 from trainer.trial_origins import known_origins, score_boosting, score_reading
-from trainer.tune import Budget, Choice, Trial, choose
+from trainer.tune import Budget, Search, Trial, choose
 
 OURS = "gi"
 
@@ -57,7 +57,7 @@ def known_reading(dataset: Dataset, num_windows: int) -> Reading:
         return import_dataset(engine, early, datetime.now(UTC))
 
 
-def choose_for(reading: Reading, method: str, budget: Budget, seed: int) -> Choice:
+def choose_for(reading: Reading, method: str, budget: Budget, seed: int) -> Search:
     """Choose our recipe, or LightGBM's settings, for the task of a reading; a line is printed for each trial."""
     task, starts = reading.schema.task, known_origins(reading)
     choose_in = partial(
@@ -80,7 +80,7 @@ def _line(trial: Trial, base: Training) -> str:
     return f"{error}  {how} {trial.outcome:12} {trial.seconds:5.1f} s  {changes(trial.training, base) or 'as it is'}"
 
 
-def _summary(name: str, method: str, found: Choice, seconds: float) -> str:
+def _summary(name: str, method: str, found: Search, seconds: float) -> str:
     told = f"{name}, {method}: {found.num_tried} trials in {seconds:.0f} s"
     return f"{told}; as it is {found.error_before}, chosen {found.error}\n{found.training.model_dump()}\n"
 

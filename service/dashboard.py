@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from sqlalchemy import Connection, func, select, text
+from sqlalchemy import ColumnElement, Connection, func, select, text
 
 from contracts.catalog import Schema, find_task, list_tasks
 from contracts.cells import Mark, read_marks
@@ -25,6 +25,7 @@ from service.standing import Standing, read_standing
 NUM_CYCLES = 12
 MAX_RELEASES = 200
 NUM_EVENT_WINDOWS = 40
+NUM_REFUSED = 10
 _SHOWN_ACTIONS: tuple[Action, ...] = ("release", "rollback", "close", "reopen", "override")
 _YEAR_ONE = to_micros(datetime(1, 1, 1, tzinfo=UTC))
 _COUNTED_ROUTES = ("/predict", "/events", "/events/{event_id}")
@@ -60,11 +61,21 @@ class WindowCount:
 
 
 @dataclass(frozen=True)
+class RefusedRow:
+    """When a row was refused and why; its id where one could be read."""
+
+    received: str
+    event_id: str | None
+    reason: str
+
+
+@dataclass(frozen=True)
 class Intake:
-    """Rows of a task by window, oldest first, and rows refused in the last day, which are kept with their reasons."""
+    """Rows of a task by window, oldest first; how many were refused in the last day, and the newest of these."""
 
     windows: Sequence[WindowCount]
     num_refused: int
+    refused: Sequence[RefusedRow]
 
 
 @dataclass(frozen=True)
@@ -112,13 +123,10 @@ def read_intake(connection: Connection, name: str, now: datetime) -> Intake:
     schema = find_task(connection, name)
     clock, at = schema.task.clock, to_micros(now)
     newest = find_newest(connection, schema.task_id, before=at + clock.window)
-    refused = connection.execute(
-        select(func.count()).where(
-            rejected_events.c.task_id == schema.task_id, rejected_events.c.received_at > now - timedelta(days=1)
-        )
-    ).scalar_one()
+    day_ago = now - timedelta(days=1)
+    refusals = _count_refused(connection, schema, day_ago), _list_refused(connection, schema, day_ago)
     if newest is None:
-        return Intake((), refused)
+        return Intake((), *refusals)
     end = clock.window_start(newest)
     start = end - (NUM_EVENT_WINDOWS - 1) * clock.window
     counts = _count_windows(connection, schema, start, end + clock.window)
@@ -127,7 +135,7 @@ def read_intake(connection: Connection, name: str, now: datetime) -> Intake:
         WindowCount(format_moment(window), counts.get(window, 0), window + clock.window <= at)
         for window in range(first, end + 1, clock.window)
     )
-    return Intake(windows, refused)
+    return Intake(windows, *refusals)
 
 
 def count_requests(metrics: Metrics) -> list[RequestCount]:
@@ -167,6 +175,22 @@ def _count_windows(connection: Connection, schema: Schema, start: int, end: int)
         },
     )
     return {to_micros(window): count for window, count in rows}
+
+
+def _count_refused(connection: Connection, schema: Schema, since: datetime) -> int:
+    count = select(func.count()).where(*_refused_since(schema, since))
+    return connection.execute(count).scalar_one()
+
+
+def _list_refused(connection: Connection, schema: Schema, since: datetime) -> list[RefusedRow]:
+    columns = rejected_events.c
+    newest = select(columns.received_at, columns.event_id, columns.reason).where(*_refused_since(schema, since))
+    rows = connection.execute(newest.order_by(columns.received_at.desc(), columns.id.desc()).limit(NUM_REFUSED))
+    return [RefusedRow(format_moment(to_micros(received)), event_id, reason) for received, event_id, reason in rows]
+
+
+def _refused_since(schema: Schema, since: datetime) -> tuple[ColumnElement[bool], ColumnElement[bool]]:
+    return rejected_events.c.task_id == schema.task_id, rejected_events.c.received_at > since
 
 
 _COUNT_WINDOWS = text("""

@@ -60,8 +60,8 @@ class Trial:
 
 
 @dataclass(frozen=True)
-class Choice:
-    """The recipe that was chosen, the one that was there before, and every trial in order."""
+class Search:
+    """What a search found: the recipe that it chose, the one that was there before, and every trial in order."""
 
     training: Training
     before: Training
@@ -118,7 +118,7 @@ def choose(
     final: Score | None = None,
     first: Sequence[Mapping[str, Any]] = (),
     report: Callable[[Trial], object] = lambda _trial: None,
-) -> Choice:
+) -> Search:
     """Search the space for the best recipe; `base` where no trial is carried to its end.
 
     `first` are settings to try after `base` and before any is drawn, as far as the space names them. `final` is how the
@@ -131,7 +131,7 @@ def choose(
     trials = _search(score, given, space, budget, seed=seed, timer=timer, report=report)
     if final is not None:
         trials += _settle(final, _finalists(trials, base), _Timer(seconds_now, end), report)
-    return Choice(pick(trials, base), base, tuple(trials))
+    return Search(pick(trials, base), base, tuple(trials))
 
 
 def _search(

@@ -19,8 +19,14 @@ Measure = Literal["error", "later_error", "seconds"]
 CLASSIFICATION = ("moons", "mnist", "onp", "shuttle", "reuters", "elec2")
 MAIN = (*CLASSIFICATION, "house", "m5_hobbies", "m5_household")
 BESIDE = ("moons_fresh", "shuttle_raw", "elec2_40", "appliance")
-# The same sets as the service reads them: Elec2 by its dated rows.
-SERVED = ("moons", "moons_fresh", "onp", "shuttle", "shuttle_raw", "elec2_rows", "elec2_rows_40", "house", "appliance")
+# The same sets as the service reads them: Elec2 by its dated rows, and by the published arrays beside them.
+SERVED = (
+    "moons", "moons_fresh", "onp", "shuttle", "shuttle_raw", "elec2", "elec2_40", "elec2_rows", "elec2_rows_40",
+    "house", "appliance",
+)  # fmt: skip
+# Images and texts, which the service has no rows for: only its networks read them, images the one that errs less often
+# inside the training range.
+UNSERVED = ("mnist_normed", "reuters")
 # The small ones, for a first look.
 QUICK = ("moons", "moons_fresh", "shuttle")
 
@@ -161,8 +167,8 @@ TABLES: dict[str, Table] = {
         "What the service releases, beside what users would pick",
         (
             *_grid("released", SERVED, RELEASED, "released"),
-            *_grid("released", ("mnist", "reuters"), RELEASED[:3], "released"),
-            *(Entry("released", name, "gi", "released", (("num_seeds", 1),)) for name in (*SERVED, "mnist", "reuters")),
+            *_grid("released", UNSERVED, RELEASED[:3], "released"),
+            *(Entry("released", name, "gi", "released", (("num_seeds", 1),)) for name in (*SERVED, *UNSERVED)),
         ),
     ),
     "later": Table("The same recipes on every domain from the test's on, each told all that came before", _later()),

@@ -106,6 +106,8 @@ def test_pictures_stand_beside_the_same_figures(
         broken = page.get_by_role("row", name="newest window broken")
         expect(broken).to_contain_text("0.7100")
         expect(broken).to_contain_text(MARKUP)
+        page.get_by_text("The newest of them, and why").click()
+        expect(page.locator("#refused-table").get_by_role("row", name="bad")).to_contain_text(MARKUP)
 
 
 def test_a_prediction_is_drawn_up_to_the_horizon(

@@ -72,6 +72,8 @@ def test_a_space_has_only_what_the_set_has() -> None:
     found = space(SETS["moons_fresh"](Path()))
     assert found["calendar"] == ((),)
     assert not {"embedding", "regression_loss", "label_form"} & set(found)
+    deep = space(replace(SETS["moons_fresh"](Path()), space={"num_layers": (3, 4, 5)}))
+    assert deep == {**found, "num_layers": (3, 4, 5)}
 
 
 def test_a_difference_makes_the_recipe_again() -> None:

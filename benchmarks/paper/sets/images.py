@@ -21,8 +21,14 @@ from trainer.space import Space
 
 NUM_DOMAINS, IMAGES, TURN, SIDE = 5, 1000, 15, 28
 _NUM_DIGITS = 10
-# Four domains are known, and a network of images is deeper and wider than one of rows; the paper's has 5 and 256.
-_SPACE: Space = {"history": (1, 2, 3, None), "num_layers": (3, 4, 5), "width": (64, 128, 256)}
+# Four domains are known; a network of images is deeper and wider than one of rows, and each of its steps much dearer.
+_SPACE: Space = {
+    "history": (2, None),
+    "num_layers": (3, 4, 5),
+    "width": (64, 128, 256),
+    "pretrain_epochs": (10, 20, 40),
+    "gi_pretrain": (False,),
+}
 _IMAGES_HEADER, _LABELS_HEADER = 16, 8
 
 
