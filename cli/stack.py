@@ -124,7 +124,7 @@ class EmbeddedStack:
     def _start_mlflow(self) -> str:
         folder = self._settings.home / "mlflow"
         folder.mkdir(exist_ok=True)
-        port = free_port()
+        port = kept_port(folder / "port")
         self._add("MLflow", server_command(folder, HOST, port), server_environment())
         return f"http://{HOST}:{port}"
 
@@ -174,16 +174,29 @@ def _sole_stack(home: Path) -> Iterator[None]:
 def _await_free_port(port: int) -> None:
     """A stack that was killed a moment ago may still be letting go of its port. Raises StackError."""
     deadline = time.monotonic() + PORT_LIMIT_SECONDS
-    while True:
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind((HOST, port))
-                return
-            except OSError as error:
-                if time.monotonic() > deadline:
-                    raise StackError(f"Port {port} is taken: choose another by MORROW_PORT.") from error
+    while not _is_free(port):
+        if time.monotonic() > deadline:
+            raise StackError(f"Port {port} is taken: choose another by MORROW_PORT.")
         time.sleep(0.2)
+
+
+def kept_port(file: Path) -> int:
+    """The port that the file tells of, so that a bookmark lasts; where there is none, or it is taken, another one."""
+    words = file.read_text("ascii", "ignore").strip()[:5] if file.is_file() else ""
+    former = int(words) if words.isdecimal() else 0
+    port = former if former and _is_free(former) else free_port()
+    file.write_text(f"{port}\n", "ascii")
+    return port
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((HOST, port))
+        except (OSError, OverflowError):
+            return False
+        return True
 
 
 def child_environment(home: Path) -> dict[str, str]:
