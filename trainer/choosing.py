@@ -60,7 +60,7 @@ def choose_recipe(attempt: Attempt, reading: Reading, device: torch.device) -> S
         budget,
         seed=_SEED,
         seconds_now=monotonic,
-        final=score_reading(reading, starts, device, with_cohort=True) if task.training.num_seeds > 1 else None,
+        final=score_reading(reading, starts, device, with_cohort=True),
         first=PROVEN,
         report=lambda trial: _follow(attempt, trial),
     )

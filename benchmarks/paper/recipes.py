@@ -90,6 +90,7 @@ PAPER: dict[str, Training] = {
     "elec2": _ELEC2,
     "elec2_40": _ELEC2,
     "house": _HOUSE,
+    "house_2018": _HOUSE,
     "appliance": _ELEC2.model_copy(update={"delta_max": 1.8}),
     "onp": _published(
         **_SMALL_TIME, width=200, num_layers=2, batch_size=64, early_stopping=True,

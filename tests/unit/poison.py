@@ -118,14 +118,17 @@ def _poison_both(domain: int) -> Callable[[Path], None]:
     return poison
 
 
-def _poison_house(folder: Path) -> None:
-    path = folder / "house/raw_sales.csv.gz"
-    frame = pd.read_csv(path)
-    is_late = frame["datesold"].str.contains("/2019 ")
-    for column, poison in (("postcode", 9999), ("propertyType", "castle"), ("bedrooms", 999)):
-        frame.loc[is_late, column] = poison
-    frame.loc[is_late, "price"] *= 1000
-    frame.to_csv(path, index=False)
+def _poison_house(year: int) -> Callable[[Path], None]:
+    def poison_year(folder: Path) -> None:
+        path = folder / "house/raw_sales.csv.gz"
+        frame = pd.read_csv(path)
+        is_late = frame["datesold"].str.contains(f"/{year} ")
+        for column, poison in (("postcode", 9999), ("propertyType", "castle"), ("bedrooms", 999)):
+            frame.loc[is_late, column] = poison
+        frame.loc[is_late, "price"] *= 1000
+        frame.to_csv(path, index=False)
+
+    return poison_year
 
 
 def _poison_appliance(folder: Path) -> None:
@@ -160,7 +163,8 @@ _POISONERS: dict[str, Callable[[Path], None]] = {
     "elec2_40": _poison_both(40),
     "elec2_rows": _poison_half_hours(29),
     "elec2_rows_40": _poison_half_hours(40),
-    "house": _poison_house,
+    "house": _poison_house(2019),
+    "house_2018": _poison_house(2018),
     "appliance": _poison_appliance,
 }
 POISONED = tuple(_POISONERS)

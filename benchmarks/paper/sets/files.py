@@ -40,6 +40,7 @@ FILES: dict[str, tuple[str, ...]] = {
     "elec2_rows": ("elec2/elec2.data.gz",),
     "elec2_rows_40": ("elec2/elec2.data.gz",),
     "house": ("house/raw_sales.csv.gz",),
+    "house_2018": ("house/raw_sales.csv.gz",),
     "appliance": ("energy/energydata_complete.zip",),
     "m5_hobbies": ("m5/calendar.csv", "m5/sales_train_evaluation.csv"),
     "m5_household": ("m5/calendar.csv", "m5/sales_train_evaluation.csv"),
