@@ -157,8 +157,8 @@ def _predict_path_item() -> dict[str, Any]:
         },
         "500": {"description": "The model gave no finite answer to these rows; counted in the metrics"},
         "503": {
-            "description": "No version has been released, `at` was left out and the version has expired, or this "
-            "version cannot give rates"
+            "description": "No version has been released, `at` was left out and the version has expired, this "
+            "version cannot give rates, or too many batches wait for a thread"
         },
     }
     at = {"name": "at", "in": "query", "schema": GIVEN_MOMENT, "description": "moment asked for; now where absent"}
