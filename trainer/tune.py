@@ -122,8 +122,8 @@ def choose(
     """Search the space for the best recipe; `base` where no trial is carried to its end.
 
     `first` are settings to try after `base` and before any is drawn, as far as the space names them. `final` is how the
-    best are scored once more, by cohorts; where the recipe has one member, nobody is. `seconds_now` is a clock that
-    never goes back; `report` hears of every trial.
+    best are scored once more, by cohorts; where `base` has one member, none is. `seconds_now` is a clock that never
+    goes back; `report` hears of every trial.
     """
     final = final if base.num_seeds > 1 else None
     end = seconds_now() + budget.seconds

@@ -7,7 +7,7 @@
     reuters                    R8
     elec2, elec2_40            the published arrays, tested on domain 29 as in the paper or 40 as by its successors
     elec2_rows, elec2_rows_40  the same rows with their true calendar, as the service reads them
-    house, house_2018          as the service reads them; tested on 2019 by the text, on 2018 by its authors' code
+    house, house_2018          as the service reads them; tested on 2019 as in the paper or 2018 as in its code
     appliance                  as the service reads them
     m5_hobbies, m5_household   sales by item, store and day (we lack the files)
 
