@@ -124,9 +124,9 @@ def read_intake(connection: Connection, name: str, now: datetime) -> Intake:
     clock, at = schema.task.clock, to_micros(now)
     newest = find_newest(connection, schema.task_id, before=at + clock.window)
     day_ago = now - timedelta(days=1)
-    refusals = _count_refused(connection, schema, day_ago), _list_refused(connection, schema, day_ago)
+    num_refused, refused = _count_refused(connection, schema, day_ago), _list_refused(connection, schema, day_ago)
     if newest is None:
-        return Intake((), *refusals)
+        return Intake((), num_refused, refused)
     end = clock.window_start(newest)
     start = end - (NUM_EVENT_WINDOWS - 1) * clock.window
     counts = _count_windows(connection, schema, start, end + clock.window)
@@ -135,7 +135,7 @@ def read_intake(connection: Connection, name: str, now: datetime) -> Intake:
         WindowCount(format_moment(window), counts.get(window, 0), window + clock.window <= at)
         for window in range(first, end + 1, clock.window)
     )
-    return Intake(windows, *refusals)
+    return Intake(windows, num_refused, refused)
 
 
 def count_requests(metrics: Metrics) -> list[RequestCount]:

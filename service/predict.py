@@ -29,12 +29,10 @@ from service.names import printable
 from service.options import Options, take_options
 from service.query_structs import BAD_ESCAPE, find_task, read_plain
 from service.reading import read_body
-from service.settings import ServiceSettings
+from service.settings import MAX_WAITING_PER_THREAD, ServiceSettings
 
 MAX_PARAMETERS = 1024
 MAX_RATE_ROWS = 100
-# A client that waits for more than so many batches of others before its own has mostly given up.
-MAX_WAITING_PER_THREAD = 32
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -43,7 +41,7 @@ _CONTENT_TYPE = (b"content-type", b"application/json")
 
 
 class Overloaded(MorrowError):
-    """Too many batches wait to be answered."""
+    """Too many batches, or questions for rates, wait to be answered."""
 
 
 class _CountedRoute(Route):

@@ -9,6 +9,8 @@ from contracts.settings import SharedSettings
 
 MOST_WORKERS = 64
 MOST_THREADS = 64
+# A client that waits for more than so many batches of others before its own has mostly given up.
+MAX_WAITING_PER_THREAD = 32
 
 
 def _batch_threads(known: dict[str, Any]) -> int:
@@ -56,8 +58,8 @@ class ServiceSettings(SharedSettings):
         ge=1,
         le=MOST_THREADS,
         description="batches of POST /predict that a worker answers side by side; the cores that the process may use "
-        "(control group's quota, affinity) divided by the workers where not set. For each of them 32 more may wait; "
-        "others are answered 503",
+        "(control group's quota, affinity) divided by the workers where not set. "
+        f"For each of them {MAX_WAITING_PER_THREAD} more may wait; others are answered 503",
     )
     pool_size: int = Field(8, ge=1, le=100, description="database connections of each worker")
     database_seconds: float = Field(

@@ -12,7 +12,7 @@ import onnxruntime
 import pytest
 
 from contracts.clock import format_moment
-from service.predict import MAX_WAITING_PER_THREAD
+from service.settings import MAX_WAITING_PER_THREAD
 from tests.integration.artefacts import CUTOFF, TRAINED_FROM, WEEK, place_version
 from tests.integration.serving import DEAD_DATABASE, DEAD_REGISTRY, service_settings, serving
 

@@ -122,10 +122,10 @@ def _poison_house(year: int) -> Callable[[Path], None]:
     def poison_year(folder: Path) -> None:
         path = folder / "house/raw_sales.csv.gz"
         frame = pd.read_csv(path)
-        is_late = frame["datesold"].str.contains(f"/{year} ")
+        is_tested = frame["datesold"].str.contains(f"/{year} ")
         for column, poison in (("postcode", 9999), ("propertyType", "castle"), ("bedrooms", 999)):
-            frame.loc[is_late, column] = poison
-        frame.loc[is_late, "price"] *= 1000
+            frame.loc[is_tested, column] = poison
+        frame.loc[is_tested, "price"] *= 1000
         frame.to_csv(path, index=False)
 
     return poison_year

@@ -21,16 +21,16 @@ def final(planted: Planted) -> Score:
 
 def test_the_best_are_scored_once_more_by_a_cohort_which_decides() -> None:
     planted = Planted()
-    choice = choose(planted, BASE, SPACE, LONG, seed=0, seconds_now=planted.seconds, final=final(planted))
-    best, before, *others = (trial.training for trial in choice.trials if trial.with_cohort)
-    alone = [trial for trial in choice.trials if not trial.with_cohort]
-    assert choice.num_tried == len(alone)
+    found = choose(planted, BASE, SPACE, LONG, seed=0, seconds_now=planted.seconds, final=final(planted))
+    best, before, *others = (trial.training for trial in found.trials if trial.with_cohort)
+    alone = [trial for trial in found.trials if not trial.with_cohort]
+    assert found.num_tried == len(alone)
     assert (best.width, best.weight_decay, best.calendar) == (64, 0.01, ("day",))
     assert before == BASE
     assert len(others) == NUM_FINALISTS - 1
-    assert (choice.training.width, choice.training.weight_decay, choice.training.calendar) == (32, 0.01, ("day",))
-    assert choice.error == 1.0
-    assert choice.error_before == 1.7  # 0.3 for its decay, 0.4 for its calendar
+    assert (found.training.width, found.training.weight_decay, found.training.calendar) == (32, 0.01, ("day",))
+    assert found.error == 1.0
+    assert found.error_before == 1.7  # 0.3 for its decay, 0.4 for its calendar
 
 
 @pytest.mark.parametrize(
@@ -43,8 +43,8 @@ def test_the_best_are_scored_once_more_by_a_cohort_which_decides() -> None:
 def test_a_third_of_the_seconds_is_kept_for_cohorts(seconds: float, outcomes: list[str]) -> None:
     planted = Planted(seconds_a_bunch=2.0)
     budget = Budget(trials=40, seconds=seconds)
-    choice = choose(planted, BASE, SPACE, budget, seed=0, seconds_now=planted.seconds, final=final(planted))
-    assert [trial.outcome for trial in choice.trials if trial.with_cohort] == outcomes
+    found = choose(planted, BASE, SPACE, budget, seed=0, seconds_now=planted.seconds, final=final(planted))
+    assert [trial.outcome for trial in found.trials if trial.with_cohort] == outcomes
     assert planted.now <= seconds + 2
 
 
@@ -55,9 +55,9 @@ def test_without_time_for_any_cohort_the_members_decide() -> None:
         planted.now += 1e6
         return slow(training, watch)
 
-    choice = choose(planted, BASE, SPACE, Budget(24, 1e6), seed=0, seconds_now=planted.seconds, final=never)
-    assert {trial.outcome for trial in choice.trials if trial.with_cohort} == {"out of time"}
-    assert (choice.training.width, choice.training.weight_decay, choice.training.calendar) == (64, 0.01, ("day",))
+    found = choose(planted, BASE, SPACE, Budget(24, 1e6), seed=0, seconds_now=planted.seconds, final=never)
+    assert {trial.outcome for trial in found.trials if trial.with_cohort} == {"out of time"}
+    assert (found.training.width, found.training.weight_decay, found.training.calendar) == (64, 0.01, ("day",))
 
 
 def test_a_recipe_that_cannot_be_scored_is_not_scored_by_a_cohort_either() -> None:
@@ -68,7 +68,7 @@ def test_a_recipe_that_cannot_be_scored_is_not_scored_by_a_cohort_either() -> No
             raise CycleError("No delay is positive, so there are no logarithms to learn: its form is plain.")
         return planted(training, watch)
 
-    choice = choose(score, BASE, SPACE, LONG, seed=0, seconds_now=planted.seconds, final=score)
-    assert len([trial for trial in choice.trials if trial.with_cohort]) == NUM_FINALISTS
-    assert BASE not in [trial.training for trial in choice.trials]
-    assert (choice.error, choice.error_before) == (1.0, None)
+    found = choose(score, BASE, SPACE, LONG, seed=0, seconds_now=planted.seconds, final=score)
+    assert len([trial for trial in found.trials if trial.with_cohort]) == NUM_FINALISTS
+    assert BASE not in [trial.training for trial in found.trials]
+    assert (found.error, found.error_before) == (1.0, None)
