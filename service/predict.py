@@ -67,6 +67,7 @@ class Predict:
         self.encode = msgspec.json.Encoder().encode
         self.together = Batches()
         self._threads = anyio.CapacityLimiter(settings.batch_threads)
+        self._num_in_threads = 0
 
     def route(self) -> Route:
         return _CountedRoute("/predict", self, methods=["GET", "POST"])
@@ -132,9 +133,14 @@ class Predict:
 
     async def _in_thread(self, work: Callable[[*Ts], T], *given: *Ts) -> T:
         """Have a thread do it. Raises Overloaded, and as the work does."""
-        if self._threads.statistics().tasks_waiting >= MAX_WAITING_PER_THREAD * self._settings.batch_threads:
+        # Counted here, as the limiter counts who waits only a turn of the loop later: many may come in one turn.
+        if self._num_in_threads >= (1 + MAX_WAITING_PER_THREAD) * self._settings.batch_threads:
             raise Overloaded
-        return await anyio.to_thread.run_sync(work, *given, limiter=self._threads)
+        self._num_in_threads += 1
+        try:
+            return await anyio.to_thread.run_sync(work, *given, limiter=self._threads)
+        finally:
+            self._num_in_threads -= 1
 
 
 async def send_answer(send: Send, body: bytes) -> None:
