@@ -10,7 +10,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -124,7 +124,7 @@ class EmbeddedStack:
     def _start_mlflow(self) -> str:
         folder = self._settings.home / "mlflow"
         folder.mkdir(exist_ok=True)
-        port = kept_port(folder / "port")
+        port = kept_port(folder / "port", self._port)
         self._add("MLflow", server_command(folder, HOST, port), server_environment())
         return f"http://{HOST}:{port}"
 
@@ -180,13 +180,26 @@ def _await_free_port(port: int) -> None:
         time.sleep(0.2)
 
 
-def kept_port(file: Path) -> int:
-    """The port that the file tells of, so that a bookmark lasts; where there is none, or it is taken, another one."""
-    words = file.read_text("ascii", "ignore").strip()[:5] if file.is_file() else ""
-    former = int(words) if words.isdecimal() else 0
-    port = former if former and _is_free(former) else free_port()
-    file.write_text(f"{port}\n", "ascii")
+def kept_port(file: Path, reserved: int) -> int:
+    """The port that the file tells of, so that a bookmark lasts; another one where that is taken or `reserved`.
+
+    A file that cannot be read or written stops nobody: the port is then not kept.
+    """
+    port = _read_port(file)
+    while port in (0, reserved) or not _is_free(port):
+        port = free_port()
+    with suppress(OSError):
+        file.write_text(f"{port}\n", "ascii")
     return port
+
+
+def _read_port(file: Path) -> int:
+    """0 where the file tells of none."""
+    try:
+        words = file.read_text("ascii", "ignore").strip()[:5]
+    except OSError:
+        return 0
+    return int(words) if words.isdecimal() else 0
 
 
 def _is_free(port: int) -> bool:
