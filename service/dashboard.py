@@ -17,6 +17,7 @@ from contracts.columns import find_newest
 from contracts.cycles import Cycle, list_cycles
 from contracts.database import rejected_events
 from contracts.releases import Action, Release, list_releases
+from contracts.spec import MAX_TEXT
 from service.forecaster import Forecaster
 from service.heat import MAX_ORIGINS
 from service.metrics import Metrics
@@ -62,7 +63,7 @@ class WindowCount:
 
 @dataclass(frozen=True)
 class RefusedRow:
-    """When a row was refused and why; its id where one could be read."""
+    """When a row was refused and why; the beginning of its id where one could be read."""
 
     received: str
     event_id: str | None
@@ -184,7 +185,9 @@ def _count_refused(connection: Connection, schema: Schema, since: datetime) -> i
 
 def _list_refused(connection: Connection, schema: Schema, since: datetime) -> list[RefusedRow]:
     columns = rejected_events.c
-    newest = select(columns.received_at, columns.event_id, columns.reason).where(*_refused_since(schema, since))
+    # An id that is refused for its length may be as long as a body.
+    event_id = func.left(columns.event_id, MAX_TEXT)
+    newest = select(columns.received_at, event_id, columns.reason).where(*_refused_since(schema, since))
     rows = connection.execute(newest.order_by(columns.received_at.desc(), columns.id.desc()).limit(NUM_REFUSED))
     return [RefusedRow(format_moment(to_micros(received)), event_id, reason) for received, event_id, reason in rows]
 

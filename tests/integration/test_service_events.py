@@ -88,6 +88,15 @@ async def test_a_refused_event_alone_is_422_and_kept_as_sent(client: httpx.Async
         assert connection.execute(select(rejected_events.c.payload)).scalar_one() == sent
 
 
+async def test_a_page_of_refused_rows_stays_small_however_long_their_ids_are(client: httpx.AsyncClient) -> None:
+    await client.post("/events", params={"task": "flights"}, json=[an_event("x" * 1_000_000), an_event("y", label=1)])
+    page = (await client.get("/pages/flights/events")).text
+    assert "event_id: is longer than 256 characters" in page
+    assert "xxxxxxxx" in page
+    assert "<td>y</td>" in page
+    assert len(page) < 10_000
+
+
 async def test_atomic_stores_nothing_beside_a_refused_or_conflicting_row(
     client: httpx.AsyncClient, engine: Engine
 ) -> None:
