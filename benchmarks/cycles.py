@@ -26,21 +26,21 @@ from sqlalchemy import Engine
 
 from benchmarks.datasets import to_events
 from benchmarks.figures import Figure, smaller_is_better, write_figures
-from cli.flights import load_flights, read_task_file, week_start
-from cli.stack import EmbeddedStack, free_port
-from contracts.catalog import Schema, define_task
+from cli.demo.flights import load_flights, read_task_file, week_start
+from cli.local.stack import EmbeddedStack, free_port
 from contracts.clock import to_micros
-from contracts.cycles import claim_cycle, request_cycle
-from contracts.database import make_engine
-from contracts.events import append_events
-from contracts.settings import SharedSettings
+from contracts.runtime.settings import SharedSettings
 from contracts.task import Task, Training
-from trainer.candidates import fit_origins
-from trainer.cycle import run_cycle
-from trainer.device import choose_device
-from trainer.reading import read
-from trainer.registry import Registry
+from store.catalog import Schema, define_task
+from store.cycles import claim_cycle, request_cycle
+from store.database import make_engine
+from store.events import append_events
+from trainer.data.snapshot import read
+from trainer.evaluation.fit_store import fit_origins
+from trainer.network.device import choose_device
+from trainer.retraining.cycle import run_cycle
 from trainer.settings import TrainerSettings
+from trainer.tracking.registry import Registry
 
 NUM_KNOWN_WEEKS = 26
 

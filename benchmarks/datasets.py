@@ -13,7 +13,7 @@ not all of their licences allow handing them on. Features are those known at `at
     appliance          ten-minute readings of a house, the weather of the next station as its publishers interpolated
                        it, and the energy in Wh that the appliances took in those minutes. Left out are the lights,
                        which hang on the same meter, and the two random columns
-    flights            `cli.flights`, whole weeks only
+    flights            `cli.demo.flights`, whole weeks only
 """
 
 import gzip
@@ -28,11 +28,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cli.flights import LABEL, NUM_WEEKS, load_flights, read_task_file
-from contracts.batches import Event
+from cli.demo.flights import LABEL, NUM_WEEKS, load_flights, read_task_file
 from contracts.clock import MICROSECOND
 from contracts.errors import NotFound
 from contracts.task import Task
+from store.batches import Event
 
 if TYPE_CHECKING:
     import pandas as pd

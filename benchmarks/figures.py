@@ -8,7 +8,7 @@ from typing import TypedDict
 
 import torch
 
-from trainer.device import device_name
+from trainer.network.device import device_name
 
 
 class Figure(TypedDict):

@@ -17,14 +17,14 @@ import numpy as np
 import torch
 
 from benchmarks.figures import Figure, smaller_is_better, write_figures
-from cli.flights import load_flights, read_task_file, week_start
+from cli.demo.flights import load_flights, read_task_file, week_start
 from contracts.clock import to_micros
-from contracts.columns import NEVER, EventColumns
 from contracts.task import Task, Training
-from contracts.tuples import WITHHELD_BYTES
-from trainer.dataset import Encoded, encode, fit_encoder
-from trainer.fit import Member, finish, fit, outputs
+from store.columns import NEVER, EventColumns
+from store.tuples import WITHHELD_BYTES
+from trainer.data.encoder import Encoded, encode, fit_encoder
 from trainer.methods import naive
+from trainer.network.training_loop import Member, finish, fit, outputs
 
 if TYPE_CHECKING:
     import pandas as pd

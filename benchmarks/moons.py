@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 from benchmarks.figures import Figure, smaller_is_better, write_figures
 from contracts.clock import Clock
 from contracts.task import Training
-from trainer.dataset import Encoded
-from trainer.fit import Member, finish, fit, outputs
+from trainer.data.encoder import Encoded
+from trainer.network.training_loop import Member, finish, fit, outputs
 
 FILE = "moons/moons_paper_processed.npz"
 NUM_DOMAINS = 11

@@ -4,7 +4,7 @@
 backward pass through all of them. For more than two classes the last ∂F/∂t is held, so that the step trains less than
 ours does; the yardstick does so too, which makes it cheaper. Written from the paper's description.
 
-Legend as in `trainer.objectives`
+Legend as in `trainer.network.losses`
 """
 
 from collections.abc import Callable
@@ -12,8 +12,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from trainer.network import CohortNetwork
-from trainer.objectives import Batch, cross_entropy
+from trainer.network.losses import Batch, cross_entropy
+from trainer.network.network import CohortNetwork
 
 # Above this many classes the last slope is held.
 _MOST_TRAINED = 2

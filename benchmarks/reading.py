@@ -24,15 +24,15 @@ from sqlalchemy import Connection, create_engine, text
 
 from benchmarks.figures import Figure, hardware, smaller_is_better, write_figures
 from benchmarks.ingest.events import TASK
-from cli.store import migrated_store
-from contracts.catalog import Schema, define_task, find_task
+from cli.local.database import migrated_store
 from contracts.clock import to_micros
-from contracts.database import make_engine
-from contracts.settings import SharedSettings
+from contracts.runtime.settings import SharedSettings
 from contracts.task import Training
-from trainer.candidates import fit_origins
-from trainer.dataset import encode
-from trainer.reading import read
+from store.catalog import Schema, define_task, find_task
+from store.database import make_engine
+from trainer.data.encoder import encode
+from trainer.data.snapshot import read
+from trainer.evaluation.fit_store import fit_origins
 
 FIRST = datetime(2020, 1, 1, tzinfo=UTC)
 SPAN = timedelta(days=700)

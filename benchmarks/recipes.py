@@ -18,11 +18,11 @@ import torch
 from benchmarks.datasets import CHOSEN_ON, DATASETS, Dataset, default_folder, load, split_names
 from benchmarks.streams import import_dataset, temporary_store
 from contracts.task import Training
+from trainer.data.snapshot import Reading
 from trainer.methods.gbdt import GBDT
-from trainer.reading import Reading
-from trainer.space import BOOSTING, PROVEN, space_of, suited
-from trainer.trial_origins import known_origins, score_boosting, score_reading
-from trainer.tune import Budget, Search, Trial, choose
+from trainer.tuning.origins import known_origins, score_boosting, score_reading
+from trainer.tuning.search import Budget, Search, Trial, choose
+from trainer.tuning.space import BOOSTING, PROVEN, space_of, suited
 
 OURS = "gi"
 

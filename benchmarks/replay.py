@@ -20,10 +20,13 @@ from rich.table import Table
 
 from benchmarks.datasets import CHOSEN_ON, DATASETS, default_folder, load, split_names
 from benchmarks.streams import import_dataset, temporary_store
-from cli.replay import head_method, held_cutoffs, save_pictures, summary, windows_table
+from cli.commands.replay import head_method, held_cutoffs, save_pictures, summary, windows_table
 from contracts.clock import format_moment
-from trainer.device import choose_device
-from trainer.hindsight import (
+from trainer.data.snapshot import Reading
+from trainer.monitoring.outcomes import Outcome
+from trainer.network.device import choose_device
+from trainer.replay.replay import RIVALS, Replay, replay
+from trainer.replay.report import (
     as_document,
     errors_by_horizon,
     errors_on_window,
@@ -32,9 +35,6 @@ from trainer.hindsight import (
     paired_difference,
     realised_coverage,
 )
-from trainer.outcomes import Outcome
-from trainer.reading import Reading
-from trainer.replay import RIVALS, Replay, replay
 from trainer.settings import TrainerSettings, count_threads
 
 # Networks side by side: what a small machine's memory holds with the rows of the longest stream.

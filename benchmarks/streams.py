@@ -9,13 +9,13 @@ from pathlib import Path
 from sqlalchemy import Engine
 
 from benchmarks.datasets import Dataset
-from cli.postgres import embedded_postgres
-from contracts.catalog import define_task
+from cli.local.postgres import embedded_postgres
 from contracts.clock import from_micros
-from contracts.database import make_engine
-from contracts.events import append_events
 from migrations import migrate
-from trainer.reading import Reading, read
+from store.catalog import define_task
+from store.database import make_engine
+from store.events import append_events
+from trainer.data.snapshot import Reading, read
 
 _ROWS_PER_COMMIT = 20_000
 

@@ -29,11 +29,11 @@ from benchmarks.figures import Figure, hardware, smaller_is_better, write_figure
 from benchmarks.nested import nested_step
 from contracts.clock import Clock
 from contracts.task import Training
-from trainer.adamw import AdamW
 from trainer.methods import Phase
-from trainer.network import CohortNetwork, architecture
-from trainer.objectives import Batch, cross_entropy
-from trainer.step_losses import record, tensor_objective
+from trainer.network.adamw import AdamW
+from trainer.network.losses import Batch, cross_entropy
+from trainer.network.network import CohortNetwork, architecture
+from trainer.network.step import record, tensor_objective
 
 RECIPE = Training(width=128, num_layers=2, calendar=(), delta_steps=5, delta_rate=0.1)
 CLOCK = Clock(window=1, offset=0, span=20)

@@ -9,14 +9,14 @@ from typing import Annotated
 
 import typer
 
-from cli.addresses import LOCAL_URL, Url
-from cli.commands import Commands, Version
-from cli.completion import Shell, complete_as_typer
-from cli.events import app as events_app
-from cli.facts import AsJson
-from cli.keys import app as keys_app
-from cli.runs import app as runs_app
-from cli.task import app as task_app
+from cli.client.addresses import LOCAL_URL, Url
+from cli.client.output import AsJson
+from cli.commands.completion import Shell, complete_as_typer
+from cli.commands.errors import Commands, Version
+from cli.commands.events import app as events_app
+from cli.commands.keys import app as keys_app
+from cli.commands.runs import app as runs_app
+from cli.commands.shown_task import app as task_app
 
 complete_as_typer()
 app = typer.Typer(
@@ -44,7 +44,7 @@ def demo(
     keep: Annotated[bool, typer.Option(help="Leave the stack running until Ctrl-C, and keep its folder.")] = False,
 ) -> None:
     """Retrain and serve through weeks of real flights, after half a year of them, beside rival models."""
-    from cli.demo import run_demo
+    from cli.demo.demo import run_demo
 
     try:
         run_demo(weeks, json_file, keep=keep)
@@ -60,10 +60,10 @@ def up(
     """Run the whole stack on this machine: PostgreSQL, MLflow, API and trainer. Ctrl-C stops it."""
     from rich.console import Console
 
-    from cli.running import exports_for
-    from cli.signals import stop_signals
-    from cli.stack import EmbeddedStack
-    from contracts.settings import SharedSettings
+    from cli.local.announce import exports_for
+    from cli.local.signals import stop_signals
+    from cli.local.stack import EmbeddedStack
+    from contracts.runtime.settings import SharedSettings
 
     settings = SharedSettings() if home is None else SharedSettings(home=home)
     console = Console()
@@ -87,8 +87,8 @@ def serve() -> None:
     gc.disable()  # nearly all that a start makes stays; the service lets the collector work once it has started
     from contextlib import suppress
 
-    from cli.signals import stop_signals
-    from cli.store import open_store
+    from cli.local.database import open_store
+    from cli.local.signals import stop_signals
     from service.settings import ServiceSettings
     from service.workers import serve as serve_api
 
@@ -107,18 +107,18 @@ def trainer(
     """Run the trainer: it retrains every task at each of its windows."""
     from datetime import UTC, datetime
 
-    from trainer.heartbeat import is_alive
+    from trainer.scheduling.heartbeat import is_alive
     from trainer.settings import TrainerSettings
 
     settings = TrainerSettings()
     if check:
         raise typer.Exit(0 if is_alive(settings, datetime.now(UTC)) else 1)
-    from trainer.loading import loading
+    from trainer.scheduling.imports import loading
 
     with loading():
-        from cli.store import open_store
-        from contracts.logs import configure_logs
-        from trainer.scheduler import run_trainer
+        from cli.local.database import open_store
+        from contracts.runtime.logs import configure_logs
+        from trainer.scheduling.scheduler import run_trainer
 
     with open_store(settings) as database_url:
         configure_logs(settings)
@@ -128,8 +128,8 @@ def trainer(
 @app.command()
 def migrate() -> None:
     """Bring the database to the newest revision."""
-    from cli.store import migrated_store
-    from contracts.settings import SharedSettings
+    from cli.local.database import migrated_store
+    from contracts.runtime.settings import SharedSettings
 
     with migrated_store(SharedSettings(), typer.echo):
         pass
@@ -145,7 +145,7 @@ def cycle(
     url: Url = LOCAL_URL,
 ) -> None:
     """Retrain a task."""
-    from cli.cycles import run_cycle
+    from cli.commands.cycle import run_cycle
 
     if not run_cycle(url, task, as_of, wait=wait, as_json=as_json):
         raise typer.Exit(1)
@@ -163,7 +163,7 @@ def doctor(
 
     Each is ok, warn or fail, with what to do about it. Exit code 1 where anything fails. Nothing is changed.
     """
-    from cli.doctor import print_findings
+    from cli.doctor.doctor import print_findings
 
     if not print_findings(url, as_json=as_json):
         raise typer.Exit(1)
@@ -176,7 +176,7 @@ def completion(shell: Annotated[Shell, typer.Argument(help="bash, zsh or fish.")
     In ~/.bashrc: `eval "$(morrow completion bash)"`; in ~/.zshrc the same with zsh, after compinit; in
     ~/.config/fish/config.fish: `morrow completion fish | source`.
     """
-    from cli.completion import print_script
+    from cli.commands.completion import print_script
 
     print_script(shell)
 
@@ -198,7 +198,7 @@ def rollback(
     url: Url = LOCAL_URL,
 ) -> None:
     """Let an earlier version answer again, within its own horizon, until a newer cutoff is released."""
-    from cli.releases import roll_back
+    from cli.commands.release import roll_back
 
     roll_back(url, task, version, reason, actor, as_json=as_json)
 
@@ -222,7 +222,7 @@ def override(
     url: Url = LOCAL_URL,
 ) -> None:
     """Overrule a verdict: reopen a closed horizon, or release what a cycle held; no gate is opened."""
-    from cli.releases import override as overrule
+    from cli.commands.release import override as overrule
 
     if not overrule(
         url,
@@ -252,8 +252,8 @@ def backtest(
     """Fill the error matrix of a task from the past, and print what the horizon rule makes of it."""
     from datetime import UTC, datetime
 
-    from cli.backtest import print_backtest
-    from cli.store import open_known_store
+    from cli.commands.backtest import print_backtest
+    from cli.local.database import open_known_store
     from trainer.settings import TrainerSettings
 
     settings = TrainerSettings()
@@ -276,8 +276,8 @@ def replay(
     """Walk the past of a task window by window: what would have been served, and how wrong it was."""
     from datetime import UTC, datetime
 
-    from cli.replay import print_replay
-    from cli.store import open_known_store
+    from cli.commands.replay import print_replay
+    from cli.local.database import open_known_store
     from trainer.settings import TrainerSettings
 
     settings = TrainerSettings()

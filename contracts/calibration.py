@@ -1,6 +1,7 @@
 """What a released version says of its own doubt: a temperature, and conformal quantiles by age.
 
-`trainer.calibrate` computes them from the error matrix; the service only looks a quantile up. A row's nonconformity
+`trainer.evaluation.calibration` computes them from the error matrix; the service only looks a quantile up. A row's
+nonconformity
 score is `|y − mean| / scale` for regression, and `1 − probability of y` for classification, so an interval is
 `mean ± quantile · scale` and a prediction set holds every class whose probability is at least `1 − quantile`. There,
 probabilities are those before the temperature (`untempered`): fits of different temperatures so share one quantile.

@@ -14,7 +14,7 @@
         ├── LeaseLost
         └── ArtefactRefused
 
-HTTP knows nothing of this module and this module knows nothing of HTTP: `service.problems` maps one to the other.
+HTTP knows nothing of this module and this module knows nothing of HTTP: `service.web.problems` maps one to the other.
 """
 
 from collections.abc import Sequence

@@ -68,7 +68,7 @@ class Target(Spec):
 
 
 class Guard(Spec):
-    """When an age counts as validated: the rule is in `contracts.matrix`."""
+    """When an age counts as validated: the rule is in `trainer.evaluation.horizon`."""
 
     max_age: int = Field(4, ge=1, le=64, description="longest horizon that may be validated, in windows")
     tolerance: float = Field(

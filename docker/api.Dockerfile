@@ -13,6 +13,7 @@ COPY pyproject.toml constraints.txt ./
 RUN /opt/build/bin/uv pip install --constraint constraints.txt --requirement pyproject.toml
 COPY README.md ./
 COPY contracts contracts
+COPY store store
 COPY service service
 COPY trainer trainer
 COPY cli cli

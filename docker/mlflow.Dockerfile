@@ -18,7 +18,7 @@ RUN groupadd --gid 10002 mlflow \
 COPY --from=build /opt/mlflow /opt/mlflow
 COPY docker/with-secrets.sh /usr/local/bin/with-secrets
 COPY docker/mlflow-auth.ini /etc/mlflow-auth.ini
-COPY cli/registry_process.py /opt/registry_process.py
+COPY cli/local/mlflow_process.py /opt/registry_process.py
 ENV PATH=/opt/mlflow/bin:$PATH \
     PYTHONUNBUFFERED=1
 USER 10002:10002

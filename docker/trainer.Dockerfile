@@ -18,6 +18,7 @@ COPY pyproject.toml constraints.txt ./
 RUN /opt/build/bin/uv pip install --constraint constraints.txt --requirement pyproject.toml --extra trainer --extra gbdt
 COPY README.md ./
 COPY contracts contracts
+COPY store store
 COPY service service
 COPY trainer trainer
 COPY cli cli

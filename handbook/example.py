@@ -9,11 +9,11 @@ from datetime import UTC, datetime
 import numpy as np
 from numpy.typing import NDArray
 
-from contracts.catalog import Schema
 from contracts.clock import to_micros
-from contracts.columns import NEVER, EventColumns
 from contracts.task import Task
-from trainer.reading import Reading
+from store.catalog import Schema
+from store.columns import NEVER, EventColumns
+from trainer.data.snapshot import Reading
 
 DAY = 86_400_000_000
 START = to_micros(datetime(2026, 10, 1, tzinfo=UTC))

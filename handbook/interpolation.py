@@ -13,10 +13,10 @@ import torch
 from numpy.typing import NDArray
 
 from handbook.example import DAY, grid, threshold
-from trainer.candidates import Fit
-from trainer.canvas import CLOSED, HORIZON, OURS, YARDSTICK, new_figure, save_figure
-from trainer.dataset import encode
-from trainer.fit import outputs
+from trainer.data.encoder import encode
+from trainer.evaluation.fit_store import Fit
+from trainer.network.training_loop import outputs
+from trainer.plots.canvas import CLOSED, HORIZON, OURS, YARDSTICK, new_figure, save_figure
 
 _COLORS = {"gi": OURS, "λ = 0": CLOSED, "baseline": YARDSTICK}
 _DAYS_BEFORE, _DAYS_AFTER = 14, 8

@@ -2,13 +2,13 @@
 
 from pathlib import Path
 
-from contracts.database import make_engine
 from handbook.tables import code, table
-from service.follower import Follower
+from service.database import Store
 from service.metrics import Metrics
+from service.models.follower import Follower
+from service.server.worker_heartbeats import Siblings
 from service.settings import ServiceSettings
-from service.siblings import Siblings
-from service.store import Store
+from store.database import make_engine
 
 _NO_DATABASE = "postgresql+psycopg://nobody@127.0.0.1:9/none"  # what nobody asks needs no database
 

@@ -10,7 +10,7 @@ from handbook.metrics import metrics_page
 from handbook.settings import settings_page
 from handbook.shapes import members
 from handbook.tables import code, table
-from service.problems import HTTP_KINDS, KINDS
+from service.web.problems import HTTP_KINDS, KINDS
 
 _TABLES: tuple[tuple[str, type[Spec]], ...] = (
     ("[features]", Feature),
@@ -28,8 +28,9 @@ def task_page() -> str:
     return (
         "# The task file\n\n"
         "A task is a TOML file for `morrow task apply`, or the same as JSON for `PUT /tasks/{task}`; "
-        "[`cli/flights.toml`](../../cli/flights.toml) is a whole one. Unknown keys are refused. Durations are ISO "
-        f"8601, such as `P7D` or `PT6H`. No feature may be called {reserved}: those are parameters of `/predict`.\n\n"
+        "[`cli/demo/flights.toml`](../../cli/demo/flights.toml) is a whole one. Unknown keys are refused. "
+        "Durations are ISO 8601, such as `P7D` or `PT6H`. "
+        f"No feature may be called {reserved}: those are parameters of `/predict`.\n\n"
         f"{_keys(Task)}\n`[[features]]` is repeated, once for each.\n\n{tables}"
     )
 

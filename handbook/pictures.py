@@ -12,12 +12,12 @@ import torch
 
 from handbook.example import DAY, JUMP_DAY, START, TASK, reading
 from handbook.interpolation import save_boundary, save_tangents
-from trainer.backtest import judge
-from trainer.candidates import Fit, fit_origins
-from trainer.charts import save_error_by_age, save_expected_and_realised, save_matrix
-from trainer.hindsight import closings, served_outcomes
-from trainer.reading import Reading
-from trainer.replay import past_of, replay
+from trainer.data.snapshot import Reading
+from trainer.evaluation.backtest import judge
+from trainer.evaluation.fit_store import Fit, fit_origins
+from trainer.plots.matrix import save_error_by_age, save_expected_and_realised, save_matrix
+from trainer.replay.replay import past_of, replay
+from trainer.replay.report import closings, served_outcomes
 from trainer.settings import TrainerSettings
 
 PICTURES = ("boundary.png", "tangents.png", "matrix.png", "horizon.png", "guard.png")

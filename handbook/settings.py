@@ -7,7 +7,7 @@ from pathlib import Path
 from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings
 
-from contracts.settings import SharedSettings
+from contracts.runtime.settings import SharedSettings
 from handbook.tables import code, table
 from service.settings import ServiceSettings
 from trainer.settings import TrainerSettings

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from sqlalchemy import Connection, text
 
-from contracts.database import make_engine
 from contracts.errors import Conflict
+from store.database import make_engine
 
 _FOLDER = Path(__file__).parent
 _LOCK = 7_365_018_463_021_954  # any fixed number: the name of the advisory lock

@@ -2,7 +2,7 @@
 
 from alembic import context
 
-from contracts.database import metadata
+from store.database import metadata
 
 context.configure(connection=context.config.attributes["connection"], target_metadata=metadata)
 with context.begin_transaction():

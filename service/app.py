@@ -14,30 +14,30 @@ from fastapi import FastAPI
 from starlette.types import Receive, Scope, Send
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
-from contracts.database import make_engine
-from service.auth import Authenticate
-from service.cycles import cycles_router
-from service.erasures import erasures_router
-from service.follower import Follower
-from service.forms import find_schemas
-from service.health import health_router
-from service.ingest import events_router
-from service.keyring import Keyring
+from service.admin.cycles import cycles_router
+from service.admin.erasures import erasures_router
+from service.admin.health import health_router
+from service.admin.releases import releases_router
+from service.admin.tasks import tasks_router
+from service.dashboard.pages import pages_router
+from service.database import Store
+from service.ingest.endpoint import events_router
+from service.ingest.fast_path import ShortIngest
+from service.ingest.group_commit import Writer
+from service.ingest.schema_versions import find_schemas
 from service.metrics import CountRequests, Metrics
-from service.openapi import describe
-from service.pages import pages_router
-from service.predict import Predict, send_answer
-from service.problems import handle_problems
-from service.registry import make_client
-from service.releases import releases_router
+from service.models.follower import Follower
+from service.models.registry import make_client
+from service.openapi.document import describe
+from service.predict.endpoint import Predict, send_answer
+from service.predict.fast_path import ShortPredict, Then
+from service.server.worker_heartbeats import Siblings
 from service.settings import ServiceSettings
-from service.short_ingest import ShortIngest
-from service.short_predict import ShortPredict, Then
-from service.siblings import Siblings
-from service.store import Store
-from service.tasks import tasks_router
-from service.templates import StaticPages
-from service.writer import Writer
+from service.web.api_keys import Keyring
+from service.web.auth import Authenticate
+from service.web.html import StaticPages
+from service.web.problems import handle_problems
+from store.database import make_engine
 
 VERSION = "0.1.0"
 DESCRIPTION = (
@@ -57,7 +57,7 @@ class App(FastAPI):
     def take(self, scope: Scope, then: Then) -> None:
         """Give `then` the body of a 200 in JSON, or None for a request that is to be judged; it is called once.
 
-        `service.connections` asks so before all else, and saves a task for each request.
+        `service.server.connection` asks so before all else, and saves a task for each request.
         """
         if self.short_predict is None:
             then(None)

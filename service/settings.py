@@ -4,8 +4,8 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from contracts.cores import count_cores, share_cores
-from contracts.settings import SharedSettings
+from contracts.runtime.cores import count_cores, share_cores
+from contracts.runtime.settings import SharedSettings
 
 MOST_WORKERS = 64
 MOST_THREADS = 64

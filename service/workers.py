@@ -20,7 +20,7 @@ import structlog
 import uvicorn
 from uvicorn.supervisors import Multiprocess
 
-from contracts.logs import configure_logs
+from contracts.runtime.logs import configure_logs
 from service.settings import ServiceSettings
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ def _options(settings: ServiceSettings) -> dict[str, Any]:
     return {
         "host": settings.host,
         "port": settings.port,
-        "http": "service.connections:Connection",  # by name: the supervisor has no use for what it imports
+        "http": "service.server.connection:Connection",  # by name: the supervisor has no use for what it imports
         "ws": "none",
         "proxy_headers": False,  # the app sees to them
         "access_log": False,

@@ -19,9 +19,9 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.pop("SSL_CERT_FILE", None)
 os.environ["SSL_CERT_DIR"] = os.devnull
 
-from cli.postgres import embedded_postgres
-from contracts.database import make_engine
+from cli.local.postgres import embedded_postgres
 from migrations import migrate
+from store.database import make_engine
 from tests.servers import clone_of, database, mlflow_server, wait_until_healthy
 
 # Searching for garbage takes half of the time in which torch, mlflow and all tests are loaded, and finds none.

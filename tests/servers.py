@@ -12,8 +12,8 @@ from uuid import uuid4
 import httpx
 from sqlalchemy import URL, Engine, NullPool, create_engine, make_url, text
 
-from cli.registry_server import server_command, server_environment
-from cli.stack import free_port
+from cli.local.mlflow_server import server_command, server_environment
+from cli.local.stack import free_port
 
 
 @contextmanager

@@ -6,8 +6,8 @@ The check, which a container makes every few seconds, loads nothing of what the 
 import sys
 from datetime import UTC, datetime
 
-from trainer.heartbeat import is_alive
-from trainer.loading import loading
+from trainer.scheduling.heartbeat import is_alive
+from trainer.scheduling.imports import loading
 from trainer.settings import TrainerSettings
 
 if __name__ == "__main__":
@@ -15,8 +15,8 @@ if __name__ == "__main__":
     if sys.argv[1:] == ["check"]:
         sys.exit(0 if is_alive(settings, datetime.now(UTC)) else 1)
     with loading():
-        from contracts.logs import configure_logs
-        from trainer.scheduler import run_trainer
+        from contracts.runtime.logs import configure_logs
+        from trainer.scheduling.scheduler import run_trainer
 
     configure_logs(settings)
     run_trainer(settings)

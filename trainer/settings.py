@@ -6,8 +6,8 @@ from typing import Literal
 
 from pydantic import Field
 
-from contracts.cores import count_cores, share_cores
-from contracts.settings import SharedSettings
+from contracts.runtime.cores import count_cores, share_cores
+from contracts.runtime.settings import SharedSettings
 
 
 def _find_git_sha() -> str:

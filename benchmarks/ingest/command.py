@@ -29,12 +29,12 @@ from benchmarks.ingest.yardsticks import MANY, ONE, find_pgbench, plain_events, 
 from benchmarks.serving.load import Requests, name_tool
 from benchmarks.serving.rounds import Asked, Measured, compare, measure, require_no_errors
 from benchmarks.serving.servers import Server, cpu_seconds, morrow, running
-from cli.stack import free_port
-from cli.store import migrated_store
-from contracts.catalog import define_task
-from contracts.database import make_engine
-from contracts.keys import add_key
-from contracts.settings import SharedSettings
+from cli.local.database import migrated_store
+from cli.local.stack import free_port
+from contracts.runtime.settings import SharedSettings
+from store.catalog import define_task
+from store.database import make_engine
+from store.keys import add_key
 
 CONNECTIONS = 32
 ROWS_PER_BATCH = 1000

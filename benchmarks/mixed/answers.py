@@ -20,11 +20,11 @@ from sqlalchemy import Engine
 
 from benchmarks.mixed.clients import Heard
 from benchmarks.mixed.stream import Row
-from contracts.catalog import Schema
 from contracts.clock import format_moment, parse_moment
 from contracts.manifest import GRAPH_FILE, Manifest, graph_feed, read_manifest
-from contracts.releases import CHAMPION_ACTIONS, list_releases
-from service.registry import download_version, make_client
+from service.models.registry import download_version, make_client
+from store.catalog import Schema
+from store.releases import CHAMPION_ACTIONS, list_releases
 
 # Between one row and many, float32 sums differ in their last digits.
 _TOLERANCE = 1e-5

@@ -30,11 +30,11 @@ from benchmarks.mixed.clients import Client, Record, fill_history, traffic
 from benchmarks.mixed.ledger import Audit, Ledger
 from benchmarks.mixed.story import ACTS, Stage, retrain
 from benchmarks.mixed.stream import Present, make_task
-from cli.memory import measure_memory
-from cli.stack import EmbeddedStack, free_port
-from contracts.catalog import find_task
-from contracts.database import make_engine
-from contracts.settings import SharedSettings
+from cli.local.memory import measure_memory
+from cli.local.stack import EmbeddedStack, free_port
+from contracts.runtime.settings import SharedSettings
+from store.catalog import find_task
+from store.database import make_engine
 
 TASK = "mixed"
 SAMPLE_SECONDS = 5.0

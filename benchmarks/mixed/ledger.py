@@ -12,7 +12,7 @@ from sqlalchemy import Engine, select
 
 from benchmarks.mixed.stream import WINDOW, Row
 from contracts.clock import from_micros
-from contracts.database import events
+from store.database import events
 
 
 @dataclass

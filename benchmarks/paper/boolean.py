@@ -27,10 +27,10 @@ from benchmarks.paper.splits import Split, withheld_targets
 from benchmarks.paper.weights import Activation, WeightsNetwork
 from contracts.clock import Clock
 from contracts.task import Training
-from trainer.dataset import Encoded
-from trainer.fit import Member, draw_network, train
+from trainer.data.encoder import Encoded
 from trainer.methods import METHODS
-from trainer.network import Build
+from trainer.network.network import Build
+from trainer.network.training_loop import Member, draw_network, train
 
 NUM_FEATURES = 5
 KNOWN, TARGET = (0, 1, 2), 3

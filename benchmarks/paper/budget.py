@@ -14,7 +14,7 @@ from benchmarks.paper.tables import Entry
 from contracts.task import Training
 from trainer.methods import METHODS as NETWORKS
 from trainer.methods import Phase
-from trainer.steps import row_range
+from trainer.network.schedule import row_range
 
 # Multiply-adds of a forward pass of the paper's convolutional network on one image.
 _IMAGE_PIXELS, _IMAGE_COST = 784, 1_000_000

@@ -24,10 +24,11 @@ from benchmarks.paper.runs import averaged, cut
 from benchmarks.paper.sets import PaperSet
 from benchmarks.paper.splits import Split, errors
 from contracts.task import Training
-from trainer.calibrate import tempered_losses
-from trainer.space import BOOSTING, NETWORK, PROVEN, Space, calendars, suited, value_of
-from trainer.trial_origins import OLDEST_SHARE
-from trainer.trials import (
+from trainer.evaluation.calibration import tempered_losses
+from trainer.tuning.origins import OLDEST_SHARE
+from trainer.tuning.search import Budget, Trial, choose
+from trainer.tuning.space import BOOSTING, NETWORK, PROVEN, Space, calendars, suited, value_of
+from trainer.tuning.trials import (
     MAX_ORIGINS,
     Errors,
     Later,
@@ -41,7 +42,6 @@ from trainer.trials import (
     score_recipe,
     spread_bunches,
 )
-from trainer.tune import Budget, Trial, choose
 
 Chosen = Literal["gi", "gbdt"]
 SEED = 0

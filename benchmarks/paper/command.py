@@ -25,11 +25,11 @@ from benchmarks.paper.recipes import CHOSEN, PAPER, RELEASED, WEIGHTED, words
 from benchmarks.paper.report import draw, grids, reasons, write_markdown
 from benchmarks.paper.runs import loader, missing_file
 from benchmarks.paper.tables import QUICK, SERVED, TABLES, select
-from contracts.settings import SharedSettings
-from trainer.tune import Budget
+from contracts.runtime.settings import SharedSettings
+from trainer.tuning.search import Budget
 
 if TYPE_CHECKING:
-    from trainer.registry import Registry
+    from trainer.tracking.registry import Registry
 
 
 def main(arguments: list[str]) -> None:

@@ -19,7 +19,7 @@ from benchmarks.paper.tables import TABLES, Entry
 from contracts.errors import MorrowError
 
 if TYPE_CHECKING:
-    from trainer.registry import Registry
+    from trainer.tracking.registry import Registry
 
 
 @dataclass(frozen=True)

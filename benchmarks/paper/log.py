@@ -1,7 +1,7 @@
 """Runs of the paper's tables in MLflow: one run a cell, all in one experiment, pictures beside them.
 
-Written through `trainer.registry` like a cycle's. Where a folder is named in place of a server, MLflow keeps its
-database and files there and no server is needed.
+Written through `trainer.tracking.registry` like a cycle's. Where a folder is named in place of a server, MLflow
+keeps its database and files there and no server is needed.
 """
 
 import tempfile
@@ -16,7 +16,7 @@ from benchmarks.paper.cells import Cell
 from contracts.task import Training
 
 if TYPE_CHECKING:
-    from trainer.registry import Registry
+    from trainer.tracking.registry import Registry
 
 EXPERIMENT = "paper"
 _DATABASE = "mlflow.db"
@@ -24,7 +24,7 @@ _DATABASE = "mlflow.db"
 
 def open_registry(where: str) -> "Registry":
     """The server at an address, or the files in a folder, which appear where there are none."""
-    from trainer.registry import Registry  # isort: skip  it bounds MLflow's patience before it imports it
+    from trainer.tracking.registry import Registry  # isort: skip  it bounds MLflow's patience before it imports it
 
     from mlflow import MlflowClient
 

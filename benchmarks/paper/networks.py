@@ -1,12 +1,13 @@
-"""Networks for rows that are images or texts, from the layers of `trainer.layers`.
+"""Networks for rows that are images or texts, from the layers of `trainer.network.layers`.
 
 `ConvNetwork` is the paper's for Rot-MNIST: blocks of a convolution and a TReLU whose slope and threshold all pixels of
 a channel share, then a fully connected layer with a TReLU, then the head. It reads an image from dense. `BagNetwork` is
 the paper's for Reuters: the mean of a text's word vectors, then the layers of `CohortNetwork`. It reads words from
-codes. Both take what `CohortNetwork` takes, hold the same promises and are trained by the same `trainer.fit.train`.
+codes. Both take what `CohortNetwork` takes, hold the same promises and are trained by the same
+`trainer.network.training_loop.train`.
 
 Legend: E members   n rows   C channels   r side of an image   q words of the longest text   K outputs   as in
-`trainer.network` otherwise
+`trainer.network.network` otherwise
 """
 
 import copy
@@ -19,8 +20,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from trainer.layers import Dual, Embedding, Linear, ReLU, Time2Vec, TReLU, bend
-from trainer.network import Architecture, CohortNetwork, Course
+from trainer.network.layers import Dual, Embedding, Linear, ReLU, Time2Vec, TReLU, bend
+from trainer.network.network import Architecture, CohortNetwork, Course
 
 # Channels of the first block; each further block doubles them.
 FIRST_CHANNELS = 16

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from benchmarks.paper.networks import Conv, ConvNetwork
-from trainer.layers import Dual
+from trainer.network.layers import Dual
 
 _MOMENTUM, _EPSILON = 0.1, 1e-5
 

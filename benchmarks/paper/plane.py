@@ -15,7 +15,7 @@ from benchmarks.paper.sets import PaperSet
 from benchmarks.paper.sets.tabular import Tabular
 from benchmarks.paper.splits import Method, Split
 from contracts.task import Training
-from trainer.dataset import Encoded
+from trainer.data.encoder import Encoded
 
 # Free plane around the points, in their own unit.
 _MARGIN = 0.4

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from benchmarks.paper.methods.house import naive_method
 from benchmarks.paper.splits import Split, errors
 from contracts.task import Training
-from trainer.dataset import Encoded
+from trainer.data.encoder import Encoded
 
 
 def naive(split: Split) -> float:

@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 
 from contracts.clock import Clock
 from contracts.task import Training
-from trainer.dataset import Encoded
-from trainer.fit import Member
-from trainer.labels import PLAIN, LabelUnit
-from trainer.network import Build, CohortNetwork, Network
+from trainer.data.encoder import Encoded
+from trainer.data.labels import PLAIN, LabelUnit
+from trainer.network.network import Build, CohortNetwork, Network
+from trainer.network.training_loop import Member
 
 Metric = Literal["error_percent", "mae"]
 
@@ -28,8 +28,8 @@ class Split:
 
     `known` and `unseen` are encoded alike; the targets of `unseen` are withheld (−1, or NaN), the true ones stand in
     `answers` `(n,)`, in class positions or in the target's own unit, for the scorer alone. `vocabulary_sizes` and
-    `num_outputs` are those of `trainer.fit.Member`. `label_unit` is how a regression's targets are made of labels.
-    `build` makes the network that the set asks for: rows of features, images, or texts.
+    `num_outputs` are those of `trainer.network.training_loop.Member`. `label_unit` is how a regression's targets are
+    made of labels. `build` makes the network that the set asks for: rows of features, images, or texts.
     """
 
     origin: int

@@ -13,8 +13,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from trainer.layers import Dual, Linear, ReLU
-from trainer.network import Architecture
+from trainer.network.layers import Dual, Linear, ReLU
+from trainer.network.network import Architecture
 
 # Hidden units of each weight's network.
 WIDTHS = (50, 20)

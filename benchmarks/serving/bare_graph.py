@@ -16,7 +16,7 @@ from mlflow.types import ColSpec, Schema, TensorSpec
 
 from benchmarks.serving.release import Released
 from contracts.manifest import GRAPH_FILE
-from trainer.registry import Registry
+from trainer.tracking.registry import Registry
 
 
 def save_bare_graph(mlflow_url: str, released: Released, folder: Path) -> Path:

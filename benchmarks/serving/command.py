@@ -37,8 +37,8 @@ from benchmarks.serving.rounds import Asked, Measured, compare, require_no_error
 from benchmarks.serving.servers import Server, compile_ours, make_mlflow_environment, mlflow_serve, morrow, yardstick
 from benchmarks.serving.swaps import CONNECTIONS, Swaps, measure_swaps
 from benchmarks.serving.yardsticks import NOOP_PATH
-from cli.stack import EmbeddedStack, free_port
-from contracts.settings import SharedSettings
+from cli.local.stack import EmbeddedStack, free_port
+from contracts.runtime.settings import SharedSettings
 
 Rounds = dict[str, list[Measured]]
 Rows = Sequence[dict[str, Any]]

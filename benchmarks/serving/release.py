@@ -15,19 +15,19 @@ from rich.console import Console
 from sqlalchemy import Engine
 
 from benchmarks.datasets import to_events
-from cli.flights import load_flights, read_task_file, week_start
-from cli.flights import to_events as to_json_events
-from cli.stack import EmbeddedStack
-from contracts.catalog import Schema, define_task
+from cli.demo.flights import load_flights, read_task_file, week_start
+from cli.demo.flights import to_events as to_json_events
+from cli.local.stack import EmbeddedStack
 from contracts.clock import from_micros, to_micros
-from contracts.cycles import list_cycles, request_cycle
-from contracts.database import make_engine
 from contracts.errors import MorrowError
-from contracts.events import append_events
-from contracts.keys import add_key
-from contracts.releases import ALIAS
 from contracts.task import Task
-from trainer.registry import Registry
+from store.catalog import Schema, define_task
+from store.cycles import list_cycles, request_cycle
+from store.database import make_engine
+from store.events import append_events
+from store.keys import add_key
+from store.releases import ALIAS
+from trainer.tracking.registry import Registry
 
 NUM_KNOWN_WEEKS = 26
 PLAIN = {"num_seeds": 1, "num_trelu": 0}

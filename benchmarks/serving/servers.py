@@ -18,8 +18,8 @@ from urllib.parse import urlsplit
 import httpx
 import psutil
 
-from cli.children import Child, start_child
-from cli.stack import free_port
+from cli.local.processes import Child, start_child
+from cli.local.stack import free_port
 from contracts.errors import MorrowError
 
 HOST = "127.0.0.1"

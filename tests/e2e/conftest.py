@@ -7,8 +7,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from cli.children import start_child
-from cli.stack import HOST, free_port
+from cli.local.processes import start_child
+from cli.local.stack import HOST, free_port
 from tests.e2e.commanding import MORROW
 
 

@@ -22,7 +22,7 @@ from typing import Any
 import yaml
 from sqlalchemy import create_engine, make_url, text
 
-from cli.postgres import EmbeddedPostgres
+from cli.local.postgres import EmbeddedPostgres
 
 ROOT = Path(__file__).parents[2]
 READY_SECONDS = 300

@@ -6,15 +6,15 @@ from typing import Any
 
 from sqlalchemy import Engine
 
-from contracts.batches import Event
 from contracts.calibration import LEVELS, AgeQuantiles, Calibration
-from contracts.catalog import Schema, define_task
-from contracts.cells import Cell, record_cells
 from contracts.clock import format_moment, to_micros
-from contracts.events import Rejection, append_events, record_rejections
 from contracts.manifest import AgeError
 from contracts.task import Task
-from service.copies import Current, write_current
+from service.models.local_copies import Current, write_current
+from store.batches import Event
+from store.catalog import Schema, define_task
+from store.cells import Cell, record_cells
+from store.events import Rejection, append_events, record_rejections
 from tests.integration.artefacts import WEEK, write_version
 from tests.integration.releasing import note, run_cycle
 from tests.integration.serving import TASK

@@ -19,9 +19,9 @@ import httpx
 import numpy as np
 from sqlalchemy import Engine
 
-from contracts.catalog import Schema, lock_task
 from contracts.clock import format_moment, parse_moment, to_micros
-from contracts.releases import Action, record_release
+from store.catalog import Schema, lock_task
+from store.releases import Action, record_release
 from tests.e2e.processes import wait_for
 from tests.integration.artefacts import WEEK, move_alias, publish, write_version
 from tests.integration.releasing import note

@@ -23,13 +23,13 @@ from benchmarks.mixed.answers import hold
 from benchmarks.mixed.clients import PREDICT, Client, Record, Verb, fill_history, traffic
 from benchmarks.mixed.ledger import Ledger
 from benchmarks.mixed.stream import ROWS_PER_WINDOW, Present, Row, make_row, make_task, window_start
-from cli.postgres import EmbeddedPostgres
-from cli.stack import free_port
-from contracts.catalog import define_task
+from cli.local.postgres import EmbeddedPostgres
+from cli.local.stack import free_port
 from contracts.clock import format_moment
-from contracts.cycles import Cycle, list_cycles
-from contracts.database import make_engine
 from migrations import migrate
+from store.catalog import define_task
+from store.cycles import Cycle, list_cycles
+from store.database import make_engine
 from tests.e2e.processes import impatient_environment, kill, released, request, start, tell, wait_for
 from tests.integration.drifting import now
 from tests.servers import start_mlflow, stop, wait_until_healthy

@@ -14,9 +14,9 @@ from typing import Any
 import httpx
 from sqlalchemy import Engine
 
-from cli.stack import free_port
-from contracts.catalog import Schema
-from contracts.cycles import Cycle, list_cycles, request_cycle
+from cli.local.stack import free_port
+from store.catalog import Schema
+from store.cycles import Cycle, list_cycles, request_cycle
 from tests.servers import stop
 
 

@@ -7,7 +7,7 @@ room for its log ends; the file system stays with this process.
 import sys
 from pathlib import Path
 
-from cli.postgres import EmbeddedPostgres
+from cli.local.postgres import EmbeddedPostgres
 
 
 def main(folder: Path) -> None:

@@ -20,9 +20,9 @@ import httpx
 import pytest
 from sqlalchemy import Engine, make_url, select, text
 
-from cli.stack import free_port
-from contracts.catalog import Schema
-from contracts.database import events, make_engine, metadata
+from cli.local.stack import free_port
+from store.catalog import Schema
+from store.database import events, make_engine, metadata
 from tests.e2e.commanding import say
 from tests.e2e.test_up import running
 from tests.integration.drifting import define, drifting_task

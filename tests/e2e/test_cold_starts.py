@@ -12,12 +12,12 @@ import httpx
 import pytest
 from sqlalchemy import create_engine, text
 
-from cli.postgres import embedded_postgres
-from cli.stack import free_port
+from cli.local.postgres import embedded_postgres
+from cli.local.stack import free_port
 from tests.e2e.processes import tell, wait_for
 from tests.integration.drifting import now
 from tests.servers import stop, wait_until_healthy
-from trainer.heartbeat import is_alive
+from trainer.scheduling.heartbeat import is_alive
 from trainer.settings import TrainerSettings
 
 NUM_APIS = 3

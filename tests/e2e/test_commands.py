@@ -9,11 +9,11 @@ from pathlib import Path
 import httpx
 import pytest
 
-from cli.flights import read_task_file
-from cli.stack import HOST, free_port
-from contracts.catalog import Schema
+from cli.demo.flights import read_task_file
+from cli.local.stack import HOST, free_port
 from contracts.clock import format_moment
-from contracts.database import make_engine
+from store.catalog import Schema
+from store.database import make_engine
 from tests.e2e.commanding import MORROW, say
 from tests.integration.artefacts import CUTOFF, WEEK, place_version
 from tests.integration.releasing import define, note

@@ -10,8 +10,8 @@ import httpx
 import pytest
 from sqlalchemy import make_url
 
-from cli.postgres import EmbeddedPostgres
-from cli.stack import free_port
+from cli.local.postgres import EmbeddedPostgres
+from cli.local.stack import free_port
 from tests.e2e.containers import (
     ONE_SHOT,
     READY_SECONDS,

@@ -10,11 +10,11 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 from sqlalchemy import Engine
 
-from contracts.catalog import Schema
 from contracts.clock import format_moment, to_micros
-from contracts.cycles import list_cycles
-from contracts.keys import Scope, add_key
-from contracts.releases import list_releases
+from store.catalog import Schema
+from store.cycles import list_cycles
+from store.keys import Scope, add_key
+from store.releases import list_releases
 from tests.e2e.browsing import api, contrast, open_browser, unnamed, watch
 from tests.e2e.exhibits import HORIZON, MARKUP, define, fill, post_events
 from tests.e2e.processes import wait_for

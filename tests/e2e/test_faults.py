@@ -17,16 +17,16 @@ import pytest
 from sqlalchemy import text
 
 from benchmarks.mixed.clients import NO_ANSWER, PREDICT
-from contracts.catalog import Schema, define_task
 from contracts.clock import to_micros
-from contracts.cycles import LEASE_RAN_OUT, Cycle, list_cycles
-from service.registry import download_version, make_client
+from service.models.registry import download_version, make_client
+from store.catalog import Schema, define_task
+from store.cycles import LEASE_RAN_OUT, Cycle, list_cycles
 from tests.e2e.house import INGEST, NUM_APIS, POOL_SIZE, TASK, House
 from tests.e2e.processes import champion, kill, process, released
 from tests.e2e.test_schedule import releases_of, schedule
 from tests.integration.artefacts import move_alias, publish, remove_alias
 from tests.integration.drifting import cycles_of, now
-from trainer.due import REGISTRY_UNREACHABLE
+from trainer.scheduling.due_cutoffs import REGISTRY_UNREACHABLE
 
 pytestmark = pytest.mark.story
 

@@ -21,8 +21,8 @@ import pytest
 from sqlalchemy import Engine, text
 
 from contracts.clock import format_moment
-from contracts.database import make_engine
 from migrations import migrate
+from store.database import make_engine
 from tests.e2e.processes import wait_for
 from tests.integration.api_process import define_flights, running
 from tests.integration.artefacts import CUTOFF

@@ -14,7 +14,7 @@ import httpx
 import numpy as np
 from sqlalchemy import Engine
 
-from cli.stack import free_port
+from cli.local.stack import free_port
 from contracts.clock import format_moment, to_micros
 from tests.e2e.hammering import NUM_VERSIONS, ROW, Deployment, Reply, hammer, judge
 from tests.e2e.processes import impatient_environment, process

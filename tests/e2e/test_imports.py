@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from cli.bookmark import Bookmark
-from cli.imports import NUM_CONNECTIONS, ROWS_PER_BATCH
+from cli.importing.checkpoint import Bookmark
+from cli.importing.importer import NUM_CONNECTIONS, ROWS_PER_BATCH
 from tests.e2e.commanding import MORROW, say
 
 TASK = {

@@ -9,11 +9,11 @@ from typing import Any
 import httpx
 from sqlalchemy import Engine, select
 
-from contracts.batches import Event
-from contracts.catalog import Schema
 from contracts.clock import format_moment
-from contracts.database import error_cells
-from contracts.releases import Release, list_releases
+from store.batches import Event
+from store.catalog import Schema
+from store.database import error_cells
+from store.releases import Release, list_releases
 from tests.e2e.processes import impatient_environment, process, released, request, wait_for
 from tests.integration.drifting import cutoff_after, define, drifting_events, drifting_task
 from tests.servers import wait_until_healthy

@@ -4,16 +4,16 @@ from pathlib import Path
 
 import httpx
 
-from cli.postgres import EmbeddedPostgres
-from cli.stack import free_port
+from cli.local.postgres import EmbeddedPostgres
+from cli.local.stack import free_port
 from contracts.clock import format_moment, parse_moment
-from contracts.cycles import list_cycles
-from contracts.database import make_engine
 from migrations import migrate
+from store.cycles import list_cycles
+from store.database import make_engine
 from tests.e2e.processes import impatient_environment, process, released, request, wait_for
 from tests.integration.drifting import cutoff_after, define, drifting_task
 from tests.servers import start_mlflow, stop, wait_until_healthy
-from trainer.due import REGISTRY_UNREACHABLE
+from trainer.scheduling.due_cutoffs import REGISTRY_UNREACHABLE
 
 
 def test_a_fit_outlives_an_absent_registry_and_bounds_outlive_absent_stores(tmp_path: Path) -> None:

@@ -23,19 +23,19 @@ import pytest
 from mlflow import MlflowClient
 from sqlalchemy import Engine, inspect, make_url
 
-from cli.postgres import EmbeddedPostgres
-from contracts.batches import Event
-from contracts.catalog import Schema, define_task
-from contracts.cells import read_cells
+from cli.local.postgres import EmbeddedPostgres
 from contracts.clock import MICROSECOND, format_moment, to_micros
-from contracts.cycles import Cycle
-from contracts.database import make_engine, metadata
-from contracts.events import append_events
 from migrations import migrate
+from store.batches import Event
+from store.catalog import Schema, define_task
+from store.cells import read_cells
+from store.cycles import Cycle
+from store.database import make_engine, metadata
+from store.events import append_events
 from tests.e2e.processes import impatient_environment, process, wait_for
 from tests.integration.drifting import cycles_of, drifting_task
 from tests.servers import clone_of, database, wait_until_healthy
-from trainer.due import STOPPED
+from trainer.scheduling.due_cutoffs import STOPPED
 
 pytestmark = pytest.mark.story
 

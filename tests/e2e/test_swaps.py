@@ -13,7 +13,7 @@ import psutil
 import pytest
 from sqlalchemy import Engine
 
-from cli.memory import measure_memory
+from cli.local.memory import measure_memory
 from contracts.clock import format_moment
 from contracts.manifest import read_manifest
 from tests.e2e.processes import impatient_environment, process, tell, wait_for
@@ -21,9 +21,9 @@ from tests.integration.artefacts import move_alias, publish
 from tests.integration.drifting import Story, claim, cutoff_after, define, drifting_task, settings
 from tests.integration.releasing import note
 from tests.servers import wait_until_healthy
-from trainer.candidates import candidate_folder
-from trainer.cycle import run_cycle
-from trainer.registry import Registry
+from trainer.evaluation.fit_store import candidate_folder
+from trainer.retraining.cycle import run_cycle
+from trainer.tracking.registry import Registry
 
 pytestmark = pytest.mark.story
 

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import httpx
 
-from cli.stack import free_port
+from cli.local.stack import free_port
 from tests.e2e.test_up import running
-from trainer.heartbeat import is_alive
+from trainer.scheduling.heartbeat import is_alive
 from trainer.settings import TrainerSettings
 
 HOUSE = Path(__file__).parents[2]

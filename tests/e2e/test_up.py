@@ -15,8 +15,8 @@ import httpx
 import psutil
 import pytest
 
-from cli.children import ChildDied, start_child
-from cli.stack import free_port
+from cli.local.processes import ChildDied, start_child
+from cli.local.stack import free_port
 
 READY_SECONDS = 240
 GONE_SECONDS = 60

@@ -16,10 +16,10 @@ from urllib.parse import urlencode
 import psutil
 from sqlalchemy import make_url
 
-from cli.postgres import EmbeddedPostgres
-from contracts.database import make_engine
-from contracts.keys import add_key, revoke_key
+from cli.local.postgres import EmbeddedPostgres
 from migrations import migrate
+from store.database import make_engine
+from store.keys import add_key, revoke_key
 from tests.e2e.processes import impatient_environment, process, wait_for
 from tests.e2e.test_workers import NUM_WORKERS, SLACK_SECONDS, question
 from tests.integration.keyholders import sent

@@ -19,8 +19,8 @@ import httpx
 import psutil
 from sqlalchemy import Engine
 
-from contracts.catalog import Schema
 from contracts.clock import format_moment
+from store.catalog import Schema
 from tests.e2e.cutting import cuttable
 from tests.e2e.processes import impatient_environment, process, wait_for
 from tests.integration.artefacts import CUTOFF, WEEK

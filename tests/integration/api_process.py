@@ -11,9 +11,9 @@ from pathlib import Path
 import psutil
 from sqlalchemy import Engine
 
-from cli.stack import free_port
-from contracts.catalog import define_task
+from cli.local.stack import free_port
 from contracts.task import Task
+from store.catalog import define_task
 from tests.integration.artefacts import place_version
 from tests.integration.releasing import NOW
 from tests.integration.serving import TASK

@@ -13,7 +13,7 @@ from contracts.calibration import Calibration
 from contracts.clock import parse_moment
 from contracts.manifest import FORMAT_VERSION, AgeError, Manifest, Probe, checksum, encode_manifest, graph_feed
 from contracts.task import Task
-from service.copies import Current, write_current
+from service.models.local_copies import Current, write_current
 from tests.integration.serving import TASK
 
 CUTOFF = parse_moment("2026-01-29T00:00:00Z")

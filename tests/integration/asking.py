@@ -9,8 +9,8 @@ import httpx
 
 from contracts.calibration import LEVELS, AgeQuantiles
 from contracts.clock import format_moment
-from contracts.releases import Overlay
-from service.copies import Current, write_current
+from service.models.local_copies import Current, write_current
+from store.releases import Overlay
 from tests.integration.artefacts import CUTOFF, WEEK, write_version
 from tests.integration.serving import DEAD_DATABASE, service_settings, serving
 

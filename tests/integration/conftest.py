@@ -10,16 +10,16 @@ import pytest
 from mlflow import MlflowClient
 from sqlalchemy import Engine
 
-from contracts.catalog import Schema
-from contracts.database import make_engine
-from service.follower import Follower
+from service.database import Store
 from service.metrics import Metrics
-from service.store import Store
+from service.models.follower import Follower
+from store.catalog import Schema
+from store.database import make_engine
 from tests.integration.api_process import Running, define_flights, running
 from tests.integration.following import MakeFollower
 from tests.integration.releasing import define
 from tests.integration.serving import DEAD_DATABASE, DEAD_REGISTRY, TASK, service_settings, serving
-from trainer.registry import Registry
+from trainer.tracking.registry import Registry
 
 
 @pytest.fixture(autouse=True)

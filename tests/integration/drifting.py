@@ -13,16 +13,16 @@ from uuid import uuid4
 import numpy as np
 from sqlalchemy import Engine
 
-from contracts.batches import Event
-from contracts.catalog import Schema, define_task
 from contracts.clock import MICROSECOND, to_micros
-from contracts.cycles import Cycle, claim_cycle, list_cycles, request_cycle
-from contracts.events import append_events
 from contracts.task import Task
-from trainer.backtest import Report
-from trainer.cycle import run_cycle
-from trainer.registry import Registry
+from store.batches import Event
+from store.catalog import Schema, define_task
+from store.cycles import Cycle, claim_cycle, list_cycles, request_cycle
+from store.events import append_events
+from trainer.evaluation.backtest import Report
+from trainer.retraining.cycle import run_cycle
 from trainer.settings import TrainerSettings
+from trainer.tracking.registry import Registry
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 HOUR = timedelta(hours=1)

@@ -20,9 +20,9 @@ from anyio.from_thread import BlockingPortal, start_blocking_portal
 from hypothesis import settings
 from sqlalchemy import Engine, select
 
-from contracts.catalog import define_task
-from contracts.database import events
 from contracts.task import Task
+from store.catalog import define_task
+from store.database import events
 from tests.integration.artefacts import place_version
 from tests.integration.serving import TASK, service_settings, serving
 

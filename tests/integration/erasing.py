@@ -2,8 +2,8 @@
 
 from sqlalchemy import Engine
 
-from contracts.catalog import Schema
-from contracts.erasures import Erased, erase_events
+from store.catalog import Schema
+from store.erasures import Erased, erase_events
 from tests.integration.test_corrections import NOW
 
 

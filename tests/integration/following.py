@@ -2,10 +2,10 @@
 
 from collections.abc import Callable
 
-from service.answers import Answer
-from service.follower import Follower
-from service.forecaster import Question
-from service.structs import Row
+from service.models.answer import Answer
+from service.models.follower import Follower
+from service.models.model import Question
+from service.validation.fast_bodies import Row
 from tests.integration.artefacts import CUTOFF
 
 ROW = Row(CUTOFF, (1400.0, 3.5), ("UA",))

@@ -5,8 +5,8 @@ from typing import Any
 from sqlalchemy import Engine
 
 from contracts.calibration import Calibration
-from contracts.catalog import Schema
-from contracts.releases import Action, Release, list_releases
+from store.catalog import Schema
+from store.releases import Action, Release, list_releases
 from tests.integration.drifting import cutoff_after
 from tests.integration.living import moment
 from tests.integration.releasing import note

@@ -8,15 +8,15 @@ from pathlib import Path
 
 from sqlalchemy import Engine
 
-from contracts.batches import Event
-from contracts.catalog import Schema
-from contracts.cells import Cell, read_cells
-from contracts.events import append_events
-from contracts.matrix import Verdict
 from contracts.task import Task
+from store.batches import Event
+from store.catalog import Schema
+from store.cells import Cell, read_cells
+from store.events import append_events
 from tests.integration.drifting import HOUR, START, Story, cutoff_after, define, settings
-from trainer.backtest import backtest
-from trainer.live import Live
+from trainer.evaluation.backtest import backtest
+from trainer.evaluation.horizon import Verdict
+from trainer.monitoring.live_scoring import Live
 
 NUM_WINDOWS = 8
 

@@ -11,11 +11,11 @@ import httpx
 from sqlalchemy import Engine
 
 from contracts.calibration import Calibration
-from contracts.catalog import Schema, define_task
 from contracts.clock import format_moment
-from contracts.cycles import Cycle, State, begin_step, claim_cycle, end_cycle, request_cycle
-from contracts.releases import Action, Release, list_releases, record_release
 from contracts.task import Task
+from store.catalog import Schema, define_task
+from store.cycles import Cycle, State, begin_step, claim_cycle, end_cycle, request_cycle
+from store.releases import Action, Release, list_releases, record_release
 from tests.integration.artefacts import CUTOFF, WEEK, publish, write_version
 from tests.integration.serving import TASK
 

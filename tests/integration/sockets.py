@@ -7,7 +7,7 @@ from typing import BinaryIO
 
 from sqlalchemy import Engine, select
 
-from contracts.database import events
+from store.database import events
 from tests.integration.api_process import Running
 
 SECONDS = 60

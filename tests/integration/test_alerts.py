@@ -8,7 +8,7 @@ import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from service.ingest import STATUSES
+from service.ingest.endpoint import STATUSES
 from tests.integration.serving import DEAD_DATABASE, an_event, service_settings, serving
 
 RULES = Path(__file__).parents[2] / "docker" / "prometheus-rules.yml"

@@ -8,10 +8,10 @@ import pytest
 from mlflow import MlflowClient
 from sqlalchemy import Engine, func, select, update
 
-from contracts.catalog import Schema, define_task, find_task
-from contracts.cycles import list_cycles
-from contracts.database import choices, cycles
 from contracts.task import Task, Training
+from store.catalog import Schema, define_task, find_task
+from store.cycles import list_cycles
+from store.database import choices, cycles
 from tests.integration.drifting import (
     START,
     Story,
@@ -24,11 +24,11 @@ from tests.integration.drifting import (
     retrain,
     settings,
 )
-from trainer.choosing import TRIALS_FILE, budget_of, plain
-from trainer.cycle import run_cycle
-from trainer.kept import find_origins, recipe_folder
-from trainer.registry import Registry
-from trainer.tune import Budget
+from trainer.evaluation.stored_fits import find_origins, recipe_folder
+from trainer.retraining.cycle import run_cycle
+from trainer.retraining.recipe_step import TRIALS_FILE, budget_of, plain
+from trainer.tracking.registry import Registry
+from trainer.tuning.search import Budget
 
 
 def tuned_task(**changes: Any) -> Task:

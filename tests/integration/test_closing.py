@@ -9,15 +9,15 @@ import httpx
 import pytest
 from sqlalchemy import Engine
 
-from contracts.catalog import Schema
 from contracts.clock import format_moment
-from contracts.events import correct_event
-from contracts.releases import list_releases
+from store.catalog import Schema
+from store.events import correct_event
+from store.releases import list_releases
 from tests.integration.drifting import Story, claim, cutoff_after, define, drifting_events, drifting_task, now, settings
 from tests.integration.living import append, live, moment
 from tests.integration.serving import DEAD_DATABASE, DEAD_REGISTRY, service_settings, serving
-from trainer.cycle import run_cycle
-from trainer.registry import Registry
+from trainer.retraining.cycle import run_cycle
+from trainer.tracking.registry import Registry
 
 pytestmark = pytest.mark.anyio
 

@@ -17,7 +17,7 @@ import pytest
 import uvicorn
 from sqlalchemy import Engine
 
-from service.connections import MAX_HEAD_BYTES, Connection
+from service.server.connection import MAX_HEAD_BYTES, Connection
 from tests.integration.api_process import MIB, Running
 from tests.integration.serving import an_event
 from tests.integration.sockets import CHUNKED, HEAD, read_answer, say, stored

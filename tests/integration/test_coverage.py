@@ -8,8 +8,8 @@ import pytest
 
 from contracts.calibration import Calibration
 from contracts.clock import format_moment
-from contracts.releases import Overlay
-from service.copies import CURRENT_FILE
+from service.models.local_copies import CURRENT_FILE
+from store.releases import Overlay
 from tests.integration.artefacts import CUTOFF, WEEK
 from tests.integration.asking import REGRESSION, VALID_UNTIL, ask, ask_many, everywhere, placed, quantiles
 from tests.integration.serving import DEAD_DATABASE, service_settings, serving

@@ -11,13 +11,13 @@ import pytest
 from mlflow import MlflowClient
 from sqlalchemy import Engine, func, select, text
 
-from contracts.catalog import Schema
-from contracts.cells import read_cells
-from contracts.cycles import expire_leases, list_cycles
-from contracts.database import releases
-from contracts.events import append_events
 from contracts.manifest import GRAPH_FILE, MANIFEST_FILE, RATE_FILE, read_manifest
-from contracts.releases import ALIAS, Overlay, read_overlay
+from store.catalog import Schema
+from store.cells import read_cells
+from store.cycles import expire_leases, list_cycles
+from store.database import releases
+from store.events import append_events
+from store.releases import ALIAS, Overlay, read_overlay
 from tests.integration.drifting import (
     ROWS_PER_WINDOW,
     START,
@@ -32,9 +32,9 @@ from tests.integration.drifting import (
     retrain,
     settings,
 )
-from trainer.candidates import candidate_folder
-from trainer.cycle import run_cycle
-from trainer.registry import Registry
+from trainer.evaluation.fit_store import candidate_folder
+from trainer.retraining.cycle import run_cycle
+from trainer.tracking.registry import Registry
 
 IDLE_IN_TRANSACTION = """
     SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND state LIKE 'idle in transaction%'

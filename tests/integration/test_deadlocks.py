@@ -8,13 +8,13 @@ from functools import partial
 import pytest
 from sqlalchemy import Connection, Engine, text
 
-from contracts.batches import Event
-from contracts.catalog import Schema
 from contracts.clock import to_micros
-from contracts.erasures import erase_events
 from contracts.errors import Unavailable
-from contracts.events import append_events
-from service.store import Store
+from service.database import Store
+from store.batches import Event
+from store.catalog import Schema
+from store.erasures import erase_events
+from store.events import append_events
 from tests.integration.releasing import NOW
 
 _LOCK = text("SELECT FROM events WHERE event_id = :event_id FOR UPDATE")

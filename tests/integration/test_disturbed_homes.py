@@ -5,7 +5,7 @@ from pathlib import Path
 
 from sqlalchemy import Engine
 
-from contracts.catalog import Schema
+from store.catalog import Schema
 from tests.integration.artefacts import CUTOFF, WEEK, publish, write_version
 from tests.integration.following import MakeFollower, ask
 from tests.integration.releasing import note

@@ -10,8 +10,8 @@ import pytest
 from sqlalchemy import Engine, text
 from typer.testing import CliRunner
 
+from cli.local.stack import free_port
 from cli.main import app
-from cli.stack import free_port
 from tests.integration.artefacts import publish, write_version
 from tests.integration.releasing import define
 from tests.servers import full_server

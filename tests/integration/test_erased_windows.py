@@ -4,10 +4,10 @@ from pathlib import Path
 
 from sqlalchemy import Engine
 
-from contracts.columns import read_events, read_fingerprints
-from contracts.cycles import end_cycle
-from contracts.erasures import find_trained
-from contracts.events import correct_event
+from store.columns import read_events, read_fingerprints
+from store.cycles import end_cycle
+from store.erasures import find_trained
+from store.events import correct_event
 from tests.integration.drifting import (
     HOUR,
     ROWS_PER_WINDOW,
@@ -22,7 +22,7 @@ from tests.integration.drifting import (
 )
 from tests.integration.erasing import erase
 from tests.integration.living import NUM_WINDOWS, ages_on, fill, live, moment
-from trainer.backtest import backtest
+from trainer.evaluation.backtest import backtest
 
 
 def test_cells_that_stand_on_an_erased_event_are_scored_again(engine: Engine, tmp_path: Path) -> None:

@@ -10,18 +10,18 @@ import httpx
 import pytest
 from sqlalchemy import Engine, select, text
 
-from contracts.catalog import Schema, define_task
-from contracts.columns import read_events, read_fingerprints
-from contracts.database import events, rejected_events
-from contracts.erasures import erase_events, list_erasures
 from contracts.errors import Conflict
-from contracts.events import Rejection, append_events, correct_event, record_rejections
 from contracts.task import Task
+from store.catalog import Schema, define_task
+from store.columns import read_events, read_fingerprints
+from store.database import events, rejected_events
+from store.erasures import erase_events, list_erasures
+from store.events import Rejection, append_events, correct_event, record_rejections
 from tests.integration.erasing import erase
 from tests.integration.living import append
 from tests.integration.serving import an_event
 from tests.integration.test_corrections import DEMAND, HOUR, NOW, START, event, revisions, with_features
-from trainer.reading import Reading
+from trainer.data.snapshot import Reading
 
 pytestmark = pytest.mark.anyio
 

@@ -9,12 +9,12 @@ import pytest
 from mlflow import MlflowClient
 from sqlalchemy import Engine
 
-from contracts.catalog import Schema, define_task
-from contracts.cycles import Cycle
-from contracts.events import append_events
 from contracts.manifest import GRAPH_FILE, MANIFEST_FILE
-from contracts.releases import record_release
 from contracts.task import Task
+from store.catalog import Schema, define_task
+from store.cycles import Cycle
+from store.events import append_events
+from store.releases import record_release
 from tests.integration.drifting import (
     HOUR,
     START,
@@ -26,7 +26,7 @@ from tests.integration.drifting import (
     retrain,
 )
 from tests.integration.drifting import now as clock
-from trainer.registry import Registry
+from trainer.tracking.registry import Registry
 
 NUM_KNOWN = 10
 

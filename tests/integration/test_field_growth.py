@@ -15,13 +15,13 @@ import httpx
 import pytest
 from sqlalchemy import Engine, text
 
-from contracts.catalog import Schema
+from store.catalog import Schema
 from tests.integration.artefacts import publish, write_version
 from tests.integration.following import MakeFollower, ask
 from tests.integration.serving import service_settings, serving
-from trainer.registry import OpenRun, Registry
-from trainer.retention import plan
-from trainer.tags import CUTOFF_TAG, CYCLE_TAG, LEASE_TAG
+from trainer.tracking.registry import OpenRun, Registry
+from trainer.tracking.retention import plan
+from trainer.tracking.tags import CUTOFF_TAG, CYCLE_TAG, LEASE_TAG
 
 NUM_RUNS, NUM_FIGURES, NUM_KEPT = 5000, 20, 100
 NUM_VERSIONS = 1500

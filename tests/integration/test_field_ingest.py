@@ -10,12 +10,12 @@ import pytest
 from sqlalchemy import Engine, func, select, text
 from starlette.types import Message
 
-from contracts.batches import Event
-from contracts.catalog import define_task
-from contracts.database import events, rejected_events
-from contracts.events import append_events
 from contracts.task import Task
 from service.app import make_app
+from store.batches import Event
+from store.catalog import define_task
+from store.database import events, rejected_events
+from store.events import append_events
 from tests.integration.serving import TASK, an_event, post_scope, service_settings, serving
 
 pytestmark = pytest.mark.anyio

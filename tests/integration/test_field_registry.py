@@ -11,12 +11,12 @@ from threading import Barrier
 import pytest
 from mlflow import MlflowClient
 
-from service.forecaster import load_forecaster
+from service.models.model import load_forecaster
 from tests.integration.artefacts import move_alias, publish, write_version
 from tests.integration.following import QUESTION, MakeFollower, ask
 from tests.integration.test_registry import CUTOFF, artefact, new_name, open_run
 from tests.integration.watching import overheard
-from trainer.registry import Registry
+from trainer.tracking.registry import Registry
 
 HOUR = 3_600_000_000
 NUM_ROUNDS = 20
@@ -87,7 +87,7 @@ def refuse(event, arguments):
         reached.append((event, str(arguments)))
         raise OSError(event)
 
-from trainer.flavour import save_flavours
+from trainer.tracking.flavours import save_flavours
 from contracts.manifest import read_manifest
 
 sys.addaudithook(refuse)

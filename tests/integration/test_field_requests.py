@@ -14,11 +14,11 @@ import httpx
 import pytest
 from sqlalchemy import Engine, func, select
 
-from contracts.batches import Event
 from contracts.clock import parse_moment, to_micros
-from contracts.columns import read_events
-from contracts.database import events
-from contracts.events import append_events
+from store.batches import Event
+from store.columns import read_events
+from store.database import events
+from store.events import append_events
 from tests.integration.artefacts import CUTOFF, place_version
 from tests.integration.releasing import define
 from tests.integration.serving import TASK, an_event, service_settings, serving

@@ -13,12 +13,12 @@ import torch
 from mlflow import MlflowClient
 from sqlalchemy import Engine, text
 
-from cli.stack import free_port
-from contracts.batches import Event
-from contracts.catalog import Schema
-from contracts.cells import Cell, read_cells
-from contracts.events import append_events
+from cli.local.stack import free_port
 from contracts.manifest import Manifest, read_manifest
+from store.batches import Event
+from store.catalog import Schema
+from store.cells import Cell, read_cells
+from store.events import append_events
 from tests.integration.drifting import (
     START,
     add_windows,
@@ -30,11 +30,11 @@ from tests.integration.drifting import (
     retrain,
 )
 from tests.integration.living import live, moment
-from trainer.candidates import candidate_folder
-from trainer.kept import open_kept, score_kept
-from trainer.reading import read
-from trainer.registry import Registry
-from trainer.score import in_window
+from trainer.data.snapshot import read
+from trainer.evaluation.fit_store import candidate_folder
+from trainer.evaluation.scoring import in_window
+from trainer.evaluation.stored_fits import open_kept, score_kept
+from trainer.tracking.registry import Registry
 
 
 def add(engine: Engine, schema: Schema, window: int, change: Callable[[int, Event], Event | None]) -> None:

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from sqlalchemy import Connection, Engine
 
-from contracts.catalog import Schema, define_task
-from contracts.columns import read_events, read_fingerprints
-from contracts.events import correct_event
+from store.catalog import Schema, define_task
+from store.columns import read_events, read_fingerprints
+from store.events import correct_event
 from tests.integration.drifting import START, cutoff_after, define, drifting_events, drifting_task
 from tests.integration.living import append, moment
-from trainer.reading import Reading
+from trainer.data.snapshot import Reading
 
 # An offset, so that boundaries are not those of the epoch's hours.
 TASK = drifting_task(offset="PT20M")

@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine
 
-from contracts.events import correct_event
+from store.events import correct_event
 from tests.integration.drifting import cutoff_after, drifting_events, drifting_task, flip
 from tests.integration.guarding import rows_of, story, write
 from tests.integration.living import append, copy_home, fill, fill_as_of, live, moment
-from trainer.judge import describe
+from trainer.evaluation.release_gates import describe
 
 TASK = drifting_task(name="guarded", guard={"max_age": 3, "tolerance": 5.0, "min_rows": 100})
 

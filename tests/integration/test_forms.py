@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine
 
-from contracts.batches import Event
-from contracts.catalog import Schema, define_task
 from contracts.clock import to_micros
-from contracts.columns import EventColumns, read_events, read_fingerprints
-from contracts.events import append_events
 from contracts.task import Task
+from store.batches import Event
+from store.catalog import Schema, define_task
+from store.columns import EventColumns, read_events, read_fingerprints
+from store.events import append_events
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 HOUR = 3_600_000_000

@@ -24,11 +24,11 @@ from schemathesis.engine import Status, events, from_schema
 from schemathesis.engine.recorder import ScenarioRecorder
 from sqlalchemy import Engine
 
-from cli.stack import free_port
-from contracts.catalog import Schema
+from cli.local.stack import free_port
 from contracts.clock import format_moment
-from contracts.keys import add_key
-from service.shapes import closed, nullable, text
+from service.web.json_schema import closed, nullable, text
+from store.catalog import Schema
+from store.keys import add_key
 from tests.integration.artefacts import CUTOFF, WEEK
 from tests.integration.releasing import NOW, define, note, publish_and_release, run_cycle
 from tests.servers import stop, wait_until_healthy

@@ -15,7 +15,7 @@ import httpx
 import pytest
 from sqlalchemy import Engine
 
-from service.registry import MAX_ANSWER_BYTES
+from service.models.registry import MAX_ANSWER_BYTES
 from tests.integration.artefacts import publish, write_version
 from tests.integration.following import MakeFollower, ask
 from tests.integration.releasing import define

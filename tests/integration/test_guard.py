@@ -12,15 +12,15 @@ from sqlalchemy import Engine
 from structlog.testing import capture_logs
 
 from contracts.calibration import LEVELS, Calibration
-from contracts.catalog import Schema, lock_task
-from contracts.cells import Cell, record_cells
-from contracts.database import make_engine
-from contracts.releases import read_overlay
+from store.catalog import Schema, lock_task
+from store.cells import Cell, record_cells
+from store.database import make_engine
+from store.releases import read_overlay
 from tests.integration.drifting import cutoff_after, define, drifting_task
 from tests.integration.guarding import rows_of, story, write
 from tests.integration.living import cells_of, moment
-from trainer.calibrate import calibrate
-from trainer.guard import enforce
+from trainer.evaluation.calibration import calibrate
+from trainer.monitoring.horizon_guard import enforce
 
 WIDE = drifting_task(name="wide", guard={"max_age": 3})
 

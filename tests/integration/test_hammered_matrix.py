@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine, delete
 
-from contracts.catalog import Schema
-from contracts.database import error_cells, make_engine
-from contracts.events import correct_event
+from store.catalog import Schema
+from store.database import error_cells, make_engine
+from store.events import correct_event
 from tests.integration.drifting import ROWS_PER_WINDOW, cutoff_after, drifting_events, drifting_task, flip
 from tests.integration.living import append, cells_of, fill, fill_as_of, live, moment
 

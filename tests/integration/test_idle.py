@@ -11,16 +11,16 @@ import pytest
 from sqlalchemy import Engine
 from structlog.testing import capture_logs
 
-from contracts.catalog import Schema
-from contracts.cells import Cell, read_cells, record_cells
+from store.catalog import Schema
+from store.cells import Cell, read_cells, record_cells
 from tests.integration.drifting import cutoff_after, cycles_of, define, drifting_task, now
 from tests.integration.ticking import MakeTrainer, ask, endless_reads, tick_until, trainers
-from trainer.due import OVERRULED, STOPPED
-from trainer.gaps import find_gaps
-from trainer.idle import Idle
-from trainer.orders import FillRivals
-from trainer.scheduler import Trainer
-from trainer.supervision import KILLED
+from trainer.rivals.gaps import find_gaps
+from trainer.scheduling.due_cutoffs import OVERRULED, STOPPED
+from trainer.scheduling.idle_work import Idle
+from trainer.scheduling.jobs import FillRivals
+from trainer.scheduling.scheduler import Trainer
+from trainer.scheduling.supervisor import KILLED
 
 RIVALS = ["baseline", "last_window", "gbdt"]
 GUARD: dict[str, Any] = {"max_age": 2, "tolerance": 5.0, "min_rows": 100, "rivals": RIVALS}

@@ -11,9 +11,9 @@ import httpx
 import pytest
 from sqlalchemy import Engine, func, select, text
 
-from contracts.database import events, rejected_events
 from service.app import make_app
-from service.reading import NUM_LINES_PER_CHUNK
+from service.web.bodies import NUM_LINES_PER_CHUNK
+from store.database import events, rejected_events
 from tests.integration.serving import TASK, an_event, post_scope, service_settings, serving
 
 pytestmark = pytest.mark.anyio

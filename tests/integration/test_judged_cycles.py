@@ -10,12 +10,12 @@ from uuid import uuid4
 import pytest
 from sqlalchemy import Engine
 
-from contracts.batches import Event
-from contracts.catalog import Schema
-from contracts.cycles import Cycle, claim_cycle, override_cycle, request_cycle
 from contracts.errors import Conflict
-from contracts.events import append_events
-from contracts.releases import list_releases
+from store.batches import Event
+from store.catalog import Schema
+from store.cycles import Cycle, claim_cycle, override_cycle, request_cycle
+from store.events import append_events
+from store.releases import list_releases
 from tests.integration.drifting import (
     START,
     carry_out,
@@ -28,7 +28,7 @@ from tests.integration.drifting import (
     now,
     retrain,
 )
-from trainer.registry import Registry
+from trainer.tracking.registry import Registry
 
 NUM_KNOWN = 10
 PATIENT = {"max_age": 4, "tolerance": 5.0}

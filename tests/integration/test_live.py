@@ -11,18 +11,18 @@ import pytest
 from sqlalchemy import Engine, delete, text
 from structlog.testing import capture_logs
 
-from cli.stack import free_port
-from contracts.batches import Event
-from contracts.catalog import Schema
-from contracts.cells import NAIVE
-from contracts.database import error_cells, make_engine
-from contracts.events import correct_event
+from cli.local.stack import free_port
 from contracts.manifest import GRAPH_FILE
-from contracts.releases import record_release
+from store.batches import Event
+from store.catalog import Schema
+from store.cells import NAIVE
+from store.database import error_cells, make_engine
+from store.events import correct_event
+from store.releases import record_release
 from tests.integration.drifting import ROWS_PER_WINDOW, cutoff_after, drifting_events, drifting_task, flip, settings
 from tests.integration.living import NUM_WINDOWS, ages_on, append, cells_of, copy_home, fill, fill_as_of, live, moment
-from trainer.kept import find_origins, recipe_folder
-from trainer.live import Live
+from trainer.evaluation.stored_fits import find_origins, recipe_folder
+from trainer.monitoring.live_scoring import Live
 
 TASK = drifting_task(name="live")
 DELAYED = drifting_task(name="delayed", label_delay="PT30M")
@@ -290,6 +290,6 @@ def test_a_task_whose_look_fails_keeps_no_other_from_being_scored(
 
 
 def test_the_trainer_process_loads_neither_torch_nor_mlflow() -> None:
-    code = "import sys, trainer.scheduler; print(sorted({'torch', 'mlflow', 'pandas'} & set(sys.modules)))"
+    code = "import sys, trainer.scheduling.scheduler; print(sorted({'torch', 'mlflow', 'pandas'} & set(sys.modules)))"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "[]"

@@ -7,8 +7,8 @@ from sqlalchemy import create_engine, text
 from typer.testing import CliRunner
 
 import migrations
+from cli.local.database import await_schema
 from cli.main import app
-from cli.store import await_schema
 from contracts.errors import Conflict
 from migrations import migrate
 

@@ -19,8 +19,8 @@ from mlflow.models import Model
 from contracts.clock import format_moment
 from contracts.manifest import read_manifest
 from tests.integration.artefacts import CUTOFF, WEEK, write_version
-from trainer.flavour import example_rows, save_flavours
-from trainer.registry import Registry
+from trainer.tracking.flavours import example_rows, save_flavours
+from trainer.tracking.registry import Registry
 
 SCRIPT = """
 import json, sys

@@ -10,15 +10,15 @@ from secrets import token_hex
 import httpx
 import pytest
 
-from cli.registry_server import server_command, server_environment
-from cli.stack import free_port
+from cli.local.mlflow_server import server_command, server_environment
+from cli.local.stack import free_port
 from contracts.errors import CycleError, Unavailable
 from contracts.manifest import read_manifest
-from contracts.settings import SharedSettings
-from service.registry import download_version, find_champion_version, make_client
+from contracts.runtime.settings import SharedSettings
+from service.models.registry import download_version, find_champion_version, make_client
 from tests.integration.test_registry import artefact
 from tests.servers import stop, wait_until_healthy
-from trainer.registry import Registry
+from trainer.tracking.registry import Registry
 
 ROOT = Path(__file__).parents[2]
 TASK = "guarded"

@@ -8,16 +8,16 @@ from mlflow.entities import Run
 from sqlalchemy import Engine
 from typer.testing import CliRunner
 
+from cli.local.announce import Announced, announced
 from cli.main import app
-from cli.running import Announced, announced
-from contracts.catalog import Schema
 from contracts.manifest import MANIFEST_FILE, read_manifest
-from contracts.releases import ALIAS
 from contracts.task import Task
+from store.catalog import Schema
+from store.releases import ALIAS
 from tests.integration.drifting import add_windows, cutoff_after, define, drifting_task, retrain
-from trainer.candidates import candidate_folder
-from trainer.registry import Registry
-from trainer.tags import NOTE_TAG, ORIGIN_TAG, PARENT_TAG
+from trainer.evaluation.fit_store import candidate_folder
+from trainer.tracking.registry import Registry
+from trainer.tracking.tags import NOTE_TAG, ORIGIN_TAG, PARENT_TAG
 
 
 def run_of(engine: Engine, registry: Registry, schema: Schema, num_windows: int, home: Path, **how: str) -> str:

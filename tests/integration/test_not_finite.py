@@ -14,16 +14,16 @@ import pytest
 from onnx import helper, numpy_helper
 from sqlalchemy import Engine, update
 
-from contracts.catalog import Schema, find_task
 from contracts.clock import from_micros
-from contracts.database import error_cells, make_engine
-from contracts.events import append_events
 from contracts.manifest import GRAPH_FILE, MANIFEST_FILE, checksum, encode_manifest, read_manifest
-from contracts.releases import list_releases
+from store.catalog import Schema, find_task
+from store.database import error_cells, make_engine
+from store.events import append_events
+from store.releases import list_releases
 from tests.integration.drifting import START, cutoff_after, define, drifting_events, drifting_task, retrain
 from tests.servers import clone_of, database
-from trainer.candidates import candidate_folder
-from trainer.registry import Registry
+from trainer.evaluation.fit_store import candidate_folder
+from trainer.tracking.registry import Registry
 
 NAME = "not_finite"
 NUM_KNOWN = 10

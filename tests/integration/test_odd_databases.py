@@ -5,12 +5,12 @@ from pathlib import Path
 import pytest
 from sqlalchemy import NullPool, create_engine, make_url, text
 
-from contracts.catalog import find_task
 from contracts.clock import parse_moment
-from contracts.columns import read_events
-from contracts.database import make_engine
 from contracts.errors import Conflict
 from migrations import migrate
+from store.catalog import find_task
+from store.columns import read_events
+from store.database import make_engine
 from tests.integration.serving import TASK, an_event, service_settings, serving
 from tests.servers import database
 

@@ -4,7 +4,7 @@ import pytest
 from sqlalchemy import URL, Engine, NullPool, create_engine, text
 from sqlalchemy.exc import SQLAlchemyError
 
-from contracts.outages import BUSY, FULL, LATE, NOT_MIGRATED, SILENT, name_outage
+from store.outages import BUSY, FULL, LATE, NOT_MIGRATED, SILENT, name_outage
 from tests.integration.serving import DEAD_DATABASE
 from tests.servers import full_server
 

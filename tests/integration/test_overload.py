@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from contracts.clock import format_moment
-from service.answers import Answer, Answers
+from service.models.answer import Answer, Answers
 from service.settings import MAX_WAITING_PER_THREAD
 from tests.integration.artefacts import CUTOFF, place_version
 from tests.integration.serving import DEAD_DATABASE, service_settings, serving
@@ -27,7 +27,7 @@ def held(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
         event.wait(timeout=10)
         return Answers(rows)
 
-    monkeypatch.setattr("service.predict.Answers", answer_late)
+    monkeypatch.setattr("service.predict.endpoint.Answers", answer_late)
     return event
 
 

@@ -9,9 +9,9 @@ import httpx
 import pytest
 from sqlalchemy import Engine
 
-from contracts.catalog import Schema, define_task
 from contracts.clock import format_moment
-from contracts.cycles import claim_cycle, end_cycle, request_cycle
+from store.catalog import Schema, define_task
+from store.cycles import claim_cycle, end_cycle, request_cycle
 from tests.integration.artefacts import CUTOFF, WEEK, place_version
 from tests.integration.releasing import LEASE, NOW, define, history, note, run_cycle, wait_for
 from tests.integration.serving import service_settings, serving

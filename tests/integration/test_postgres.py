@@ -17,7 +17,7 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy.pool import NullPool
 
-from cli.postgres import EmbeddedPostgres, PostgresError, embedded_postgres
+from cli.local.postgres import EmbeddedPostgres, PostgresError, embedded_postgres
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root has privileges to drop")
 
@@ -25,7 +25,7 @@ OTHER_PROCESS = """
 import os
 import sys
 from pathlib import Path
-from cli.postgres import EmbeddedPostgres
+from cli.local.postgres import EmbeddedPostgres
 if sys.argv[2:]:
     os.setuid(int(sys.argv[2]))
 with EmbeddedPostgres(Path(sys.argv[1]), durable=False) as server:
@@ -191,7 +191,7 @@ def test_foreign_server_is_never_joined(tmp_path: Path, monkeypatch: pytest.Monk
         fcntl.flock(lock, fcntl.LOCK_EX)
         _, *rest = (theirs / "cluster" / "postmaster.pid").read_text().splitlines()
         (ours / "cluster" / "postmaster.pid").write_text("\n".join(["1", *rest, ""]))
-        monkeypatch.setattr("cli.postgres.START_LIMIT_SECONDS", 0.2)
+        monkeypatch.setattr("cli.local.postgres.START_LIMIT_SECONDS", 0.2)
         with pytest.raises(PostgresError, match="cannot be reached from here"):
             EmbeddedPostgres(ours).start()
 

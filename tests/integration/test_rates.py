@@ -14,8 +14,8 @@ import torch
 from contracts.calibration import Calibration
 from contracts.clock import format_moment, parse_moment
 from contracts.manifest import MANIFEST_FILE, RATE_FILE, checksum
-from contracts.releases import Overlay
-from service.copies import Current, write_current
+from service.models.local_copies import Current, write_current
+from store.releases import Overlay
 from tests.integration.artefacts import CUTOFF, PER_SECOND, WEEK, write_version
 from tests.integration.asking import (
     REGRESSION,
@@ -31,7 +31,7 @@ from tests.integration.asking import (
 )
 from tests.integration.serving import DEAD_DATABASE, service_settings, serving
 from tests.unit.exporting import make_network, make_rows, make_task, write
-from trainer.dataset import fit_encoder
+from trainer.data.encoder import fit_encoder
 
 pytestmark = pytest.mark.anyio
 

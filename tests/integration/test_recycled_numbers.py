@@ -9,9 +9,9 @@ import pytest
 from mlflow import MlflowClient
 from sqlalchemy import Engine
 
-from contracts.catalog import Schema
 from contracts.clock import format_moment
-from service.forecaster import load_forecaster
+from service.models.model import load_forecaster
+from store.catalog import Schema
 from tests.integration.artefacts import CUTOFF, WEEK, publish, write_version
 from tests.integration.following import QUESTION, MakeFollower, ask
 from tests.integration.releasing import note

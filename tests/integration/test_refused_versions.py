@@ -8,9 +8,9 @@ import httpx
 import pytest
 from sqlalchemy import Engine
 
-from contracts.catalog import Schema
 from contracts.errors import OutsideHorizon
 from contracts.manifest import MANIFEST_FILE
+from store.catalog import Schema
 from tests.integration.artefacts import CUTOFF, WEEK, move_alias, publish, write_version
 from tests.integration.following import MakeFollower, ask
 from tests.integration.releasing import note

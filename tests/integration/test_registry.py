@@ -12,7 +12,7 @@ import pytest
 from mlflow import MlflowClient
 from onnx import TensorProto, helper
 
-from cli.stack import free_port
+from cli.local.stack import free_port
 from contracts.calibration import Calibration
 from contracts.clock import to_micros
 from contracts.errors import CycleError, Unavailable
@@ -27,9 +27,9 @@ from contracts.manifest import (
     encode_manifest,
 )
 from contracts.task import Task
-from trainer.registry import Champion, OpenRun, Registry
-from trainer.run import Run
-from trainer.tags import CUTOFF_TAG, CYCLE_TAG, LEASE_TAG
+from trainer.tracking.registry import Champion, OpenRun, Registry
+from trainer.tracking.run_buffer import Run
+from trainer.tracking.tags import CUTOFF_TAG, CYCLE_TAG, LEASE_TAG
 
 CUTOFF = to_micros(datetime(2026, 1, 1, tzinfo=UTC))
 

@@ -5,11 +5,11 @@ from pathlib import Path
 from sqlalchemy import Engine
 
 from contracts.calibration import LEVELS, AgeQuantiles, Calibration
-from contracts.catalog import Schema
 from contracts.clock import format_moment
-from contracts.releases import Action
-from service.answers import Answer
-from service.literals import json_moment
+from service.models.answer import Answer
+from service.validation.values import json_moment
+from store.catalog import Schema
+from store.releases import Action
 from tests.integration.artefacts import CUTOFF, WEEK, publish, write_version
 from tests.integration.following import MakeFollower, ask
 from tests.integration.releasing import note

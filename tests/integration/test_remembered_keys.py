@@ -9,9 +9,9 @@ import httpx
 import pytest
 from sqlalchemy import Engine, QueuePool, event, text
 
-from contracts.keys import id_of, revoke_key
-from service.keyring import FILE, Keyring, Throttled, Unauthenticated
-from service.store import Store
+from service.database import Store
+from service.web.api_keys import FILE, Keyring, Throttled, Unauthenticated
+from store.keys import id_of, revoke_key
 from tests.integration.keyholders import NOW, make_key, problem, sent
 from tests.integration.serving import DEAD_DATABASE, service_settings, serving
 

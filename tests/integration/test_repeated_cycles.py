@@ -8,19 +8,19 @@ import pytest
 from mlflow import MlflowClient
 from sqlalchemy import Engine, update
 
-from cli.stack import free_port
-from contracts.catalog import Schema
+from cli.local.stack import free_port
 from contracts.clock import from_micros
-from contracts.cycles import expire_leases
-from contracts.database import cycles, events
 from contracts.manifest import GRAPH_FILE
 from contracts.task import Task
+from store.catalog import Schema
+from store.cycles import expire_leases
+from store.database import cycles, events
 from tests.integration.drifting import Story, claim, cutoff_after, define, drifting_task, now, retrain, settings
-from trainer.backtest import backtest
-from trainer.candidates import candidate_folder
-from trainer.cycle import run_cycle
-from trainer.due import REGISTRY_UNREACHABLE
-from trainer.registry import Registry
+from trainer.evaluation.backtest import backtest
+from trainer.evaluation.fit_store import candidate_folder
+from trainer.retraining.cycle import run_cycle
+from trainer.scheduling.due_cutoffs import REGISTRY_UNREACHABLE
+from trainer.tracking.registry import Registry
 
 
 def graph(home: Path, task: Task, cutoff: int) -> bytes:

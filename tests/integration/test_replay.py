@@ -12,13 +12,12 @@ import pytest
 import torch
 from sqlalchemy import Engine, func, select
 
-from cli.replay import held_cutoffs, save_pictures, summary, windows_table
-from contracts.catalog import Schema
+from cli.commands.replay import held_cutoffs, save_pictures, summary, windows_table
 from contracts.clock import format_moment
-from contracts.database import error_cells, releases
 from contracts.errors import CycleError
-from contracts.events import append_events, correct_event
-from contracts.matrix import COUNTED_WINDOWS
+from store.catalog import Schema
+from store.database import error_cells, releases
+from store.events import append_events, correct_event
 from tests.integration.drifting import (
     HOUR,
     ROWS_PER_WINDOW,
@@ -32,8 +31,12 @@ from tests.integration.drifting import (
     now,
     settings,
 )
-from trainer.backtest import backtest
-from trainer.hindsight import (
+from trainer.data.snapshot import Reading, read
+from trainer.evaluation.backtest import backtest
+from trainer.evaluation.horizon import COUNTED_WINDOWS
+from trainer.evaluation.release_gates import first_failure
+from trainer.replay.replay import RIVALS, Replay, past_of, replay
+from trainer.replay.report import (
     as_document,
     closings,
     errors_by_horizon,
@@ -44,9 +47,6 @@ from trainer.hindsight import (
     realised_coverage,
     served_outcomes,
 )
-from trainer.judge import first_failure
-from trainer.reading import Reading, read
-from trainer.replay import RIVALS, Replay, past_of, replay
 
 FORM = {
     "task",

@@ -8,7 +8,7 @@ from sqlalchemy import Engine
 from typer.testing import CliRunner, Result
 
 from cli.main import app
-from contracts.catalog import Schema
+from store.catalog import Schema
 from tests.integration.drifting import define, drifting_task
 
 PNG = b"\x89PNG"

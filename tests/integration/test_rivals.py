@@ -9,11 +9,10 @@ import pytest
 import torch
 from sqlalchemy import Engine, delete
 
-from contracts.catalog import Schema
-from contracts.cells import Cell, read_cells
-from contracts.database import error_cells
-from contracts.events import correct_event
-from contracts.matrix import judge_horizon
+from store.catalog import Schema
+from store.cells import Cell, read_cells
+from store.database import error_cells
+from store.events import correct_event
 from tests.integration.drifting import (
     HOUR,
     ROWS_PER_WINDOW,
@@ -27,12 +26,13 @@ from tests.integration.drifting import (
     now,
 )
 from tests.integration.drifting import settings as settings_for
-from trainer.backtest import backtest
-from trainer.candidates import delete_older, seeds_of
-from trainer.gaps import find_gaps
+from trainer.data.snapshot import read
+from trainer.evaluation.backtest import backtest
+from trainer.evaluation.fit_store import delete_older, seeds_of
+from trainer.evaluation.horizon import judge_horizon
 from trainer.methods.gbdt import fit_gbdt, read_gbdt
-from trainer.reading import read
-from trainer.rivals import fill_rivals, rival_folder
+from trainer.rivals.gaps import find_gaps
+from trainer.rivals.rivals import fill_rivals, rival_folder
 
 RIVALS = ["baseline", "last_window", "gbdt", "extrapolated_linear"]
 GUARD: dict[str, Any] = {"max_age": 2, "tolerance": 5.0, "min_rows": 100, "rivals": RIVALS}

@@ -11,15 +11,15 @@ import httpx
 import pytest
 from sqlalchemy import Engine, text
 
-from contracts.catalog import Schema, lock_task
 from contracts.clock import format_moment
-from contracts.releases import note_moved_alias
-from service.follower import Follower
-from service.forecaster import Question
+from service.database import Store
 from service.metrics import Metrics
-from service.registry import find_champion_version, make_client
-from service.store import Store
-from service.structs import Row
+from service.models.follower import Follower
+from service.models.model import Question
+from service.models.registry import find_champion_version, make_client
+from service.validation.fast_bodies import Row
+from store.catalog import Schema, lock_task
+from store.releases import note_moved_alias
 from tests.integration.artefacts import CUTOFF, WEEK, move_alias, publish, write_version
 from tests.integration.releasing import history, note, publish_and_release, run_cycle, wait_for
 from tests.integration.serving import service_settings, serving

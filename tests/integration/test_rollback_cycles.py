@@ -8,12 +8,12 @@ import httpx
 import pytest
 from sqlalchemy import Engine
 
-from contracts.catalog import Schema
 from contracts.clock import format_moment
-from contracts.releases import list_releases
+from store.catalog import Schema
+from store.releases import list_releases
 from tests.integration.drifting import cutoff_after, define, drifting_task, retrain
 from tests.integration.serving import service_settings, serving
-from trainer.registry import Registry
+from trainer.tracking.registry import Registry
 
 pytestmark = pytest.mark.anyio
 

@@ -15,19 +15,19 @@ from mlflow import MlflowClient
 from sqlalchemy import Engine
 from structlog.testing import capture_logs
 
-from cli.stack import free_port
+from cli.local.stack import free_port
 from contracts.clock import to_micros
-from contracts.cycles import Cycle, end_cycle
-from contracts.database import make_engine
 from contracts.errors import InvalidInput
-from contracts.outages import SILENT
+from store.cycles import Cycle, end_cycle
+from store.database import make_engine
+from store.outages import SILENT
 from tests.integration.drifting import HOUR, START, claim, cutoff_after, cycles_of, define, drifting_task, now
 from tests.integration.ticking import MakeTrainer, ask, has_ended, settings_for, tick_until, trainers
-from trainer import supervision
-from trainer.due import REGISTRY_UNREACHABLE
-from trainer.heartbeat import heartbeat, is_alive
-from trainer.orders import RunCycle
-from trainer.scheduler import Trainer, follow_clock, run_trainer
+from trainer.scheduling import supervisor as supervision
+from trainer.scheduling.due_cutoffs import REGISTRY_UNREACHABLE
+from trainer.scheduling.heartbeat import heartbeat, is_alive
+from trainer.scheduling.jobs import RunCycle
+from trainer.scheduling.scheduler import Trainer, follow_clock, run_trainer
 from trainer.settings import TrainerSettings
 
 

@@ -9,15 +9,15 @@ import httpx
 import pytest
 from sqlalchemy import Engine, select
 
-from contracts.batches import Event
-from contracts.catalog import Schema, find_task
 from contracts.clock import format_moment
-from contracts.database import events
-from contracts.events import append_events
+from store.batches import Event
+from store.catalog import Schema, find_task
+from store.database import events
+from store.events import append_events
 from tests.integration.drifting import START, cutoff_after, define, drifting_events, drifting_task, retrain
 from tests.integration.releasing import wait_for
 from tests.integration.serving import service_settings, serving
-from trainer.registry import Registry
+from trainer.tracking.registry import Registry
 
 pytestmark = pytest.mark.anyio
 

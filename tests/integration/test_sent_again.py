@@ -10,11 +10,11 @@ import httpx
 import pytest
 from sqlalchemy import Engine, select
 
-from contracts.batches import Event
-from contracts.catalog import Schema
-from contracts.database import events
-from contracts.events import append_events
-from service.store import Store
+from service.database import Store
+from store.batches import Event
+from store.catalog import Schema
+from store.database import events
+from store.events import append_events
 from tests.integration.releasing import NOW
 from tests.integration.serving import TASK, an_event
 

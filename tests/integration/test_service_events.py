@@ -11,7 +11,7 @@ import httpx
 import pytest
 from sqlalchemy import Engine, Table, func, select, text
 
-from contracts.database import events, rejected_events
+from store.database import events, rejected_events
 from tests.integration.serving import TASK, an_event, service_settings, serving
 
 pytestmark = pytest.mark.anyio

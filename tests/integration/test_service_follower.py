@@ -9,8 +9,8 @@ import pytest
 from mlflow import MlflowClient
 from sqlalchemy import Engine
 
-from contracts.catalog import Schema
 from contracts.errors import NoModel, NotFound, NotLoaded
+from store.catalog import Schema
 from tests.integration.artefacts import CUTOFF, WEEK, move_alias, publish, remove_alias, write_version
 from tests.integration.following import MakeFollower, ask
 from tests.integration.releasing import define, note, publish_and_release

@@ -13,7 +13,7 @@ from typing import BinaryIO
 import httpx
 import pytest
 
-from cli.stack import free_port
+from cli.local.stack import free_port
 from service.app import make_app
 from tests.integration import serving
 from tests.integration.artefacts import CUTOFF, WEEK, place_version

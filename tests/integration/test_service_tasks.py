@@ -10,11 +10,11 @@ import httpx
 import pytest
 from sqlalchemy import Engine
 
-from contracts.catalog import find_task
-from contracts.choices import Choice, record_choice
 from contracts.clock import format_moment
-from contracts.cycles import request_cycle
 from contracts.task import Training
+from store.catalog import find_task
+from store.choices import Choice, record_choice
+from store.cycles import request_cycle
 from tests.integration.artefacts import CUTOFF, WEEK, place_version
 from tests.integration.serving import TASK, an_event, service_settings, serving
 

@@ -12,8 +12,8 @@ import httpx
 import pytest
 from sqlalchemy import Engine, func, select, text
 
-from contracts.database import events
 from service.app import App, make_app
+from store.database import events
 from tests.integration.serving import TASK, an_event, long_way, post_scope, running, service_settings
 
 pytestmark = pytest.mark.anyio

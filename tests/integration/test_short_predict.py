@@ -12,10 +12,10 @@ import pytest
 from starlette.types import Receive, Scope, Send
 
 from contracts.clock import format_moment
-from contracts.keys import Key, digest_key
-from contracts.keys import Scope as KeyScope
 from service.app import App, make_app
-from service.keyring import FILE
+from service.web.api_keys import FILE
+from store.keys import Key, digest_key
+from store.keys import Scope as KeyScope
 from tests.integration.artefacts import CUTOFF, WEEK, place_version
 from tests.integration.serving import DEAD_DATABASE, long_way, running, service_settings
 from tests.integration.test_service_predict import ROW, VALID_UNTIL

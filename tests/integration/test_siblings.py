@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine
 
-from contracts.database import make_engine
-from service.copies import Current, hold, write_current
-from service.follower import Follower
+from service.database import Store
 from service.metrics import Metrics
-from service.siblings import Beat, Following, Siblings, describe, list_behind, read_beats, write_beat
-from service.store import Store
+from service.models.follower import Follower
+from service.models.local_copies import Current, hold, write_current
+from service.server.worker_heartbeats import Beat, Following, Siblings, describe, list_behind, read_beats, write_beat
+from store.database import make_engine
 from tests.integration.artefacts import CUTOFF, WEEK, move_alias, publish, write_version
 from tests.integration.releasing import define
 from tests.integration.serving import DEAD_DATABASE, service_settings

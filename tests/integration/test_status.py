@@ -10,15 +10,15 @@ import httpx
 import pytest
 from sqlalchemy import Engine, text
 
-from contracts.batches import Event
-from contracts.catalog import Schema, define_task
-from contracts.cells import Cell, record_cells
 from contracts.clock import format_moment, to_micros
-from contracts.events import append_events
-from contracts.releases import Release
 from contracts.task import Task
-from service.standing import Recent, Standing, why_stale
-from service.status import warn
+from service.admin.status import warn
+from service.models.task_state import Recent, Standing, why_stale
+from store.batches import Event
+from store.catalog import Schema, define_task
+from store.cells import Cell, record_cells
+from store.events import append_events
+from store.releases import Release
 from tests.integration.artefacts import CUTOFF, WEEK, place_version
 from tests.integration.releasing import NOW, define, note, run_cycle, wait_for
 from tests.integration.serving import TASK, service_settings, serving

@@ -10,18 +10,18 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from sqlalchemy import Engine, text
 
-from contracts.batches import Event
-from contracts.catalog import Schema, define_task, find_task, list_tasks
-from contracts.cells import Cell, read_cells, record_cells
 from contracts.clock import to_micros
-from contracts.columns import NEVER, read_events
-from contracts.cycles import begin_step, claim_cycle, end_cycle, expire_leases, list_cycles, request_cycle
-from contracts.database import metadata
 from contracts.errors import Conflict, LeaseLost, NotFound
-from contracts.events import Rejection, append_events, record_rejections
-from contracts.releases import Overlay, read_overlay, record_release
 from contracts.task import Task
 from migrations import is_migrated, migrate
+from store.batches import Event
+from store.catalog import Schema, define_task, find_task, list_tasks
+from store.cells import Cell, read_cells, record_cells
+from store.columns import NEVER, read_events
+from store.cycles import begin_step, claim_cycle, end_cycle, expire_leases, list_cycles, request_cycle
+from store.database import metadata
+from store.events import Rejection, append_events, record_rejections
+from store.releases import Overlay, read_overlay, record_release
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 START = to_micros(NOW)

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from cli.store import await_schema, migrated_store, open_store
-from contracts.database import make_engine
+from cli.local.database import await_schema, migrated_store, open_store
 from contracts.errors import Unavailable
-from contracts.settings import SharedSettings
+from contracts.runtime.settings import SharedSettings
 from migrations import is_migrated
+from store.database import make_engine
 
 NOBODY = "postgresql+psycopg://morrow@127.0.0.1:1/morrow"
 

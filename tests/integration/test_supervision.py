@@ -17,15 +17,15 @@ from mlflow import MlflowClient
 from sqlalchemy import Engine
 from structlog.testing import capture_logs
 
-from contracts.cycles import LEASE_RAN_OUT, Cycle, end_cycle, expire_leases
+from store.cycles import LEASE_RAN_OUT, Cycle, end_cycle, expire_leases
 from tests.integration.drifting import claim, cutoff_after, cycles_of, define, drifting_task, now
 from tests.integration.ticking import MakeTrainer, ask, endless_reads, has_ended, has_step, tick_until, trainers
-from trainer import supervision
-from trainer.child import end_orphans
-from trainer.due import STOPPED
-from trainer.orders import RunCycle, Sweep
-from trainer.registry import Registry
-from trainer.tags import CYCLE_TAG, LEASE_TAG
+from trainer.scheduling import supervisor as supervision
+from trainer.scheduling.due_cutoffs import STOPPED
+from trainer.scheduling.jobs import RunCycle, Sweep
+from trainer.scheduling.worker import end_orphans
+from trainer.tracking.registry import Registry
+from trainer.tracking.tags import CYCLE_TAG, LEASE_TAG
 
 LONG_FIT = {"pretrain_epochs": 100_000, "width": 8, "num_layers": 1, "calendar": [], "num_seeds": 1}
 

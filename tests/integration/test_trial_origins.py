@@ -9,14 +9,14 @@ import torch
 from sqlalchemy import Engine
 
 from benchmarks.recipes import changes, choose_for
-from contracts.columns import EventColumns
+from store.columns import EventColumns
 from tests.integration.drifting import cutoff_after, define, drifting_task, now
-from trainer.calibrate import TEMPERATURES
-from trainer.reading import Reading, read
-from trainer.space import merge
-from trainer.trial_origins import cut_reading, known_origins, score_boosting, score_reading
-from trainer.trials import Scoring, mean_error
-from trainer.tune import Budget, choose
+from trainer.data.snapshot import Reading, read
+from trainer.evaluation.calibration import TEMPERATURES
+from trainer.tuning.origins import cut_reading, known_origins, score_boosting, score_reading
+from trainer.tuning.search import Budget, choose
+from trainer.tuning.space import merge
+from trainer.tuning.trials import Scoring, mean_error
 
 CPU = torch.device("cpu")
 

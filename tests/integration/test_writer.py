@@ -9,12 +9,12 @@ import msgspec
 import pytest
 from sqlalchemy import Connection, Engine, event, func, select
 
-from contracts.catalog import Schema, define_task, find_task
-from contracts.database import events
 from contracts.errors import Unavailable
 from contracts.task import Task
-from service.store import Store
-from service.writer import Writer
+from service.database import Store
+from service.ingest.group_commit import Writer
+from store.catalog import Schema, define_task, find_task
+from store.database import events
 from tests.integration.serving import TASK, an_event
 
 pytestmark = pytest.mark.anyio

@@ -10,16 +10,16 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine, func, select
 
-from cli.stack import free_port
-from contracts.batches import Event
-from contracts.cells import read_cells
+from cli.local.stack import free_port
 from contracts.clock import from_micros, parse_moment, to_micros
-from contracts.database import events
-from contracts.releases import Release
+from store.batches import Event
+from store.cells import read_cells
+from store.database import events
+from store.releases import Release
 from tests.integration.drifting import Story, flip
 from tests.integration.year import CLOCK, DAY, HOUR, YEAR, Deployment, boundary, broken_rules, kill_at, make_rows
-from trainer.due import REGISTRY_UNREACHABLE
-from trainer.registry import Registry
+from trainer.scheduling.due_cutoffs import REGISTRY_UNREACHABLE
+from trainer.tracking.registry import Registry
 
 pytestmark = pytest.mark.story
 

@@ -9,10 +9,10 @@ from typing import Any
 
 from sqlalchemy import Engine, text
 
-from contracts.catalog import Schema
-from contracts.cycles import request_cycle
+from store.catalog import Schema
+from store.cycles import request_cycle
 from tests.integration.drifting import cycles_of, now, settings
-from trainer.scheduler import Trainer
+from trainer.scheduling.scheduler import Trainer
 from trainer.settings import TrainerSettings
 
 MakeTrainer = Callable[..., Trainer]

@@ -14,18 +14,18 @@ from uuid import uuid4
 import numpy as np
 from sqlalchemy import Engine
 
-from contracts.batches import Event
-from contracts.catalog import define_task
 from contracts.clock import MICROSECOND, to_micros
-from contracts.cycles import Cycle, claim_cycle, expire_leases, list_cycles
-from contracts.events import append_events, correct_event
-from contracts.releases import Release, list_releases, read_overlay
+from store.batches import Event
+from store.catalog import define_task
+from store.cycles import Cycle, claim_cycle, expire_leases, list_cycles
+from store.events import append_events, correct_event
+from store.releases import Release, list_releases, read_overlay
 from tests.integration.drifting import Story, drifting_task, settings
-from trainer.backtest import Report
-from trainer.cycle import run_cycle
-from trainer.live import Live
-from trainer.registry import Registry
-from trainer.scheduler import Trainer
+from trainer.evaluation.backtest import Report
+from trainer.monitoring.live_scoring import Live
+from trainer.retraining.cycle import run_cycle
+from trainer.scheduling.scheduler import Trainer
+from trainer.tracking.registry import Registry
 
 START = datetime(2026, 1, 1, tzinfo=UTC)  # a Thursday, as the epoch was: a boundary of weekly windows
 WEEK, DAY, HOUR = timedelta(days=7), timedelta(days=1), timedelta(hours=1)

@@ -4,8 +4,8 @@ from typing import Any
 
 import numpy as np
 
-from contracts.columns import NEVER, EventColumns
 from contracts.task import Task
+from store.columns import NEVER, EventColumns
 
 HOUR = 3_600_000_000
 

@@ -8,14 +8,14 @@ import torch
 from numpy.typing import NDArray
 
 from contracts.calibration import Calibration
-from contracts.columns import NEVER, EventColumns
 from contracts.manifest import Manifest, graph_feed
 from contracts.task import Feature, Target, Task, Training
-from trainer.artefact import torch_answers, write_artefact
-from trainer.dataset import Encoder
-from trainer.export import build_graph
-from trainer.graph import open_graph, raw_categories
-from trainer.network import CohortNetwork, architecture
+from store.columns import NEVER, EventColumns
+from trainer.data.encoder import Encoder
+from trainer.export.artefact import torch_answers, write_artefact
+from trainer.export.onnx_export import build_graph
+from trainer.export.session import open_graph, raw_categories
+from trainer.network.network import CohortNetwork, architecture
 
 DAY = 86_400_000_000
 CUTOFF = 16_000 * DAY

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from trainer.adamw import AdamW
+from trainer.network.adamw import AdamW
 
 RATE, DECAY = 0.01, 0.1
 
@@ -47,8 +47,8 @@ def test_a_training_process_does_not_load_torchs_compiler() -> None:
 import sys, numpy, torch
 from contracts.clock import Clock
 from contracts.task import Training
-from trainer.dataset import Encoded
-from trainer.fit import Member, finish, fit
+from trainer.data.encoder import Encoded
+from trainer.network.training_loop import Member, finish, fit
 n = numpy.arange(20)
 rows = Encoded(n.reshape(20, 1).astype("f4"), numpy.zeros((20, 0), int), n / 20 - 1, n % 2, n - n % 5)
 training = Training(width=2, num_layers=1, batch_size=8, pretrain_epochs=1, finetune_epochs=1)

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 from sqlalchemy import make_url
 
-from contracts.addresses import split_credentials, with_password
-from contracts.settings import SharedSettings
+from contracts.runtime.addresses import split_credentials, with_password
+from contracts.runtime.settings import SharedSettings
 
 DATABASE = "postgresql+psycopg://morrow@postgres:5432/morrow"
 

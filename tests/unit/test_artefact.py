@@ -22,12 +22,12 @@ from contracts.manifest import (
 )
 from contracts.task import Task
 from tests.unit.exporting import CUTOFF, DAY, make_network, make_rows, make_task, make_training, write
-from trainer.artefact import torch_answers
-from trainer.dataset import Encoder, fit_encoder
-from trainer.export import build_graph, build_rate_graph
-from trainer.graph import raw_categories, verify_artefact
-from trainer.labels import label_bounds
-from trainer.network import CohortNetwork
+from trainer.data.encoder import Encoder, fit_encoder
+from trainer.data.labels import label_bounds
+from trainer.export.artefact import torch_answers
+from trainer.export.onnx_export import build_graph, build_rate_graph
+from trainer.export.session import raw_categories, verify_artefact
+from trainer.network.network import CohortNetwork
 
 
 @dataclass(frozen=True)

@@ -3,9 +3,9 @@
 import pytest
 from rich.console import Console
 
-from cli.backtest import ages_table
-from contracts.matrix import AgeVerdict
+from cli.commands.backtest import ages_table
 from tests.unit.verdicts import a_task
+from trainer.evaluation.horizon import AgeVerdict
 
 
 @pytest.mark.parametrize("unit", [1.0, 35.0, 3500.0])

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from contracts.errors import OutsideHorizon
-from service.answers import Answer
-from service.batches import Batches
-from service.forecaster import Forecaster, Question, load_forecaster
-from service.options import Options
-from service.structs import Row
+from service.models.answer import Answer
+from service.models.model import Forecaster, Question, load_forecaster
+from service.predict.batching import Batches
+from service.validation.fast_bodies import Row
+from service.validation.options import Options
 from tests.integration.artefacts import CUTOFF, WEEK, write_version
 
 NUM_QUESTIONS = 40
@@ -88,7 +88,7 @@ def test_a_lonely_question_is_answered_within_its_turn(forecaster: Forecaster) -
 def test_the_loop_stays_awake_for_a_moment_after_a_question_alone(
     forecaster: Forecaster, monkeypatch: pytest.MonkeyPatch, num_questions: int
 ) -> None:
-    monkeypatch.setattr("service.batches.AWAKE_SECONDS", 0.2)
+    monkeypatch.setattr("service.predict.batching.AWAKE_SECONDS", 0.2)
     selector = Watched()
 
     async def main() -> list[int]:

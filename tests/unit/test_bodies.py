@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from starlette.exceptions import HTTPException
 
-from contracts.batches import Event
 from contracts.errors import Fault, InvalidInput
-from service.bodies import decode_rows, limit_values
-from service.predict import parse_query
-from service.rows import Refusal, RowRules, compile_rules, each
+from service.predict.endpoint import parse_query
+from service.validation.lossless_json import decode_rows, limit_values
+from service.validation.rules import Refusal, RowRules, compile_rules, each
+from store.batches import Event
 from tests.unit.verdicts import AT, RULES, a_task, an_event, read_one, rows_of, unhurried
 
 names = st.sampled_from(["event_id", "at", "label", "known_at"])

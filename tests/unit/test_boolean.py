@@ -29,7 +29,7 @@ from benchmarks.paper.boolean import (
 from benchmarks.paper.splits import errors
 from benchmarks.paper.weights import Activation, WeightsNetwork
 from contracts.task import Training
-from trainer.network import Network, architecture
+from trainer.network.network import Network, architecture
 
 # torch.func.jvp itself calls what torch deprecates.
 pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from trainer.canvas import new_figure, save_figure
+from trainer.plots.canvas import new_figure, save_figure
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from contracts.calibration import AgeQuantiles, Calibration
-from contracts.releases import Overlay
-from service.copies import (
+from service.models.local_copies import (
     CURRENT_FILE,
     Current,
     hold,
@@ -21,6 +20,7 @@ from service.copies import (
     succeed,
     write_current,
 )
+from store.releases import Overlay
 
 FIRST, SECOND = Overlay(10, None), Overlay(20, Calibration(1.0, [AgeQuantiles(0, 50, [1.5, 2.5])]))
 THIRD = Overlay(30, None)
@@ -72,7 +72,7 @@ def test_what_another_worker_has_written_down_stays() -> None:
 
 def test_a_folder_is_held_by_one_at_a_time_and_let_go_when_its_holder_is_killed(tmp_path: Path) -> None:
     folder = tmp_path / "models" / "flights"
-    program = "import sys; from pathlib import Path; from service.copies import hold"
+    program = "import sys; from pathlib import Path; from service.models.local_copies import hold"
     program += "\nwith hold(Path(sys.argv[1])) as is_held:"
     program += "\n    print(is_held, flush=True); input()"
     with subprocess.Popen(

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from contracts.cores import count_cores, list_quotas, share_cores
+from contracts.runtime.cores import count_cores, list_quotas, share_cores
 from service.settings import ServiceSettings
 
 SECOND = "0::/system.slice/docker-abc.scope"

@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from contracts.columns import NEVER, EventColumns
 from contracts.errors import CycleError
 from contracts.task import Calendar, Task
-from trainer.dataset import MIN_SEEN, PERIODS, UNKNOWN_CLASS, UNSEEN, encode, fit_encoder, phase
-from trainer.labels import LABEL_LIMIT, draw_in_labels
-from trainer.numbers import DENSE_LIMIT
+from store.columns import NEVER, EventColumns
+from trainer.data.encoder import MIN_SEEN, PERIODS, UNKNOWN_CLASS, UNSEEN, encode, fit_encoder, phase
+from trainer.data.labels import LABEL_LIMIT, draw_in_labels
+from trainer.data.numbers import DENSE_LIMIT
 
 HOUR = 3_600_000_000
 WEEK = 168 * HOUR

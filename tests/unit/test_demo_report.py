@@ -1,6 +1,6 @@
 from rich.console import Console
 
-from cli.demo_report import (
+from cli.demo.report import (
     LEGEND,
     METHODS,
     WeekReport,

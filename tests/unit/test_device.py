@@ -10,7 +10,7 @@ import pytest
 # Eight tensors of 12 MiB are made and given back, as at a step of a large cohort: how many bytes stay with the process.
 _STEP = """
 import sys, psutil, torch
-from trainer.device import choose_device
+from trainer.network.device import choose_device
 from trainer.settings import TrainerSettings
 
 if sys.argv[1] == "ready":

@@ -11,8 +11,8 @@ import torch
 
 from contracts.clock import Clock
 from contracts.task import Training
-from trainer.dataset import Encoded
-from trainer.fit import Member, finish, fit, outputs
+from trainer.data.encoder import Encoded
+from trainer.network.training_loop import Member, finish, fit, outputs
 
 NUM_WINDOWS = 10
 ROWS_PER_WINDOW = 200

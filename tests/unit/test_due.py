@@ -6,9 +6,9 @@ from itertools import pairwise
 import pytest
 
 from contracts.clock import MICROSECOND, to_micros
-from contracts.cycles import LEASE_RAN_OUT, Cycle, State
+from store.cycles import LEASE_RAN_OUT, Cycle, State
 from tests.unit.columns import task
-from trainer.due import REGISTRY_UNREACHABLE, STOPPED, due_cutoff, retry_pause
+from trainer.scheduling.due_cutoffs import REGISTRY_UNREACHABLE, STOPPED, due_cutoff, retry_pause
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 CUTOFF = to_micros(NOON)

@@ -10,12 +10,12 @@ from torch import Tensor
 
 from contracts.clock import Clock
 from contracts.task import Training
-from trainer.dataset import Encoded
-from trainer.fit import Member, draw_network, train
+from trainer.data.encoder import Encoded
 from trainer.methods import Phase, Plan, Rows
-from trainer.minibatches import Stock
-from trainer.network import CohortNetwork
-from trainer.objectives import cross_entropy, erm
+from trainer.network.losses import cross_entropy, erm
+from trainer.network.minibatches import Stock
+from trainer.network.network import CohortNetwork
+from trainer.network.training_loop import Member, draw_network, train
 
 WEEK = Clock(window=7, offset=0, span=28)
 NUM_EPOCHS = 6

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from cli.cycles import describe_end
+from cli.commands.cycle import describe_end
 
 AGES = [{"age": 0, "mean": 0.31, "reason": None}, {"age": 1, "mean": 0.42, "reason": "it does not beat naive"}]
 

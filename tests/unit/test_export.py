@@ -18,10 +18,10 @@ from tests.unit.exporting import (
     make_task,
     make_training,
 )
-from trainer.artefact import torch_answers
-from trainer.dataset import encode, fit_encoder
-from trainer.export import build_graph
-from trainer.graph import open_graph, raw_categories
+from trainer.data.encoder import encode, fit_encoder
+from trainer.export.artefact import torch_answers
+from trainer.export.onnx_export import build_graph
+from trainer.export.session import open_graph, raw_categories
 
 
 @pytest.mark.parametrize("num_members", [1, 3, 4])
@@ -51,7 +51,7 @@ def test_what_has_seen_one_row_on_any_device_is_exported_to_answer_any_number_on
     network = make_network(encoder, task.training, 2).to(device)
     row = make_rows(task, 1)
     there = torch_answers(encoder, network, [0, 1], row)
-    network = network.cpu()  # as `trainer.candidates` does
+    network = network.cpu()  # as `trainer.evaluation.fit_store` does
     np.testing.assert_allclose(graph_answers(build_graph(encoder, network, [0, 1]), task, row), there, atol=1e-5)
     for num_rows in (1, 2, 257):
         assert_graph_is_torch(task, encoder, network, [0, 1], make_rows(task, num_rows, seed=num_rows))

@@ -9,10 +9,10 @@ from numpy.typing import NDArray
 from scipy.special import expit, softmax
 
 from contracts.clock import Clock
-from contracts.columns import EventColumns
 from contracts.errors import ArtefactRefused
+from store.columns import EventColumns
 from tests.unit.columns import HOUR, rows, task
-from trainer.dataset import Encoded
+from trainer.data.encoder import Encoded
 from trainer.methods.extrapolated_linear import (
     TREND_FILE,
     Trend,

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from trainer.failures import NO_DEVICE_MEMORY, NO_MEMORY, name_failure
+from trainer.retraining.failures import NO_DEVICE_MEMORY, NO_MEMORY, name_failure
 
 TOO_MANY = 2**55
 

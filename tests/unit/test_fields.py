@@ -3,7 +3,7 @@
 import pytest
 
 from contracts.errors import Fault, InvalidInput
-from service.fields import json_reason, read_fields
+from service.web.fields import json_reason, read_fields
 
 
 @pytest.mark.parametrize("body", [b'{"reason": "one", "reason": "two"}', b'{"reason": 1, "reason": "two"}'])

@@ -5,8 +5,8 @@ import pytest
 from contracts.errors import CycleError
 from contracts.task import Training
 from tests.unit.test_tune import BASE, LONG, SPACE, Planted
-from trainer.trials import Score, Scoring, Watch
-from trainer.tune import NUM_FINALISTS, Budget, choose
+from trainer.tuning.search import NUM_FINALISTS, Budget, choose
+from trainer.tuning.trials import Score, Scoring, Watch
 
 
 def final(planted: Planted) -> Score:

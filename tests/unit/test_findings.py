@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from cli.findings import Level, judge_skew
-from cli.machine_findings import GIB, examine_copies, examine_permissions, judge_space
-from cli.registry_findings import judge_version
-from cli.running import Announced, announced, find_stack
-from cli.store_findings import judge_keys
-from service.copies import Current, write_current
+from cli.doctor.database import judge_keys
+from cli.doctor.finding import Level, judge_skew
+from cli.doctor.machine import GIB, examine_copies, examine_permissions, judge_space
+from cli.doctor.registry import judge_version
+from cli.local.announce import Announced, announced, find_stack
+from service.models.local_copies import Current, write_current
 from service.settings import ServiceSettings
 from tests.integration.artefacts import CUTOFF, write_version
 

@@ -13,11 +13,11 @@ from torch import Tensor
 from contracts.clock import Clock
 from contracts.errors import CycleError
 from contracts.task import Method, Training
-from trainer.dataset import Encoded
-from trainer.fit import EpochReport, Member, finish, fit, outputs
+from trainer.data.encoder import Encoded
 from trainer.methods import METHODS
-from trainer.minibatches import row_numbers
-from trainer.network import CohortNetwork
+from trainer.network.minibatches import row_numbers
+from trainer.network.network import CohortNetwork
+from trainer.network.training_loop import EpochReport, Member, finish, fit, outputs
 
 WEEK = Clock(window=7, offset=0, span=28)
 CPU = torch.device("cpu")
@@ -236,7 +236,7 @@ def test_outputs_come_block_by_block_for_the_members_asked_for(monkeypatch: pyte
     everyone = outputs(network, data)
     assert everyone.shape == (2, 50, 2)
     assert everyone.dtype == np.float32
-    monkeypatch.setattr("trainer.fit._ROWS_PER_BLOCK", 7)
+    monkeypatch.setattr("trainer.network.training_loop._ROWS_PER_BLOCK", 7)
     np.testing.assert_allclose(outputs(network, data), everyone, rtol=0, atol=1e-6)
     np.testing.assert_allclose(outputs(network, data, [1]), everyone[[1]], rtol=0, atol=1e-6)
     assert outputs(network, Encoded(*(column[:0] for column in vars(data).values()))).shape == (2, 0, 2)

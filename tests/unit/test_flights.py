@@ -5,7 +5,7 @@ from importlib.metadata import PackageNotFoundError
 import pandas as pd
 import pytest
 
-from cli import flights
+from cli.demo import flights
 from contracts.clock import to_micros
 from contracts.errors import NotFound
 from contracts.task import Task

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from service.flips import NUM_MOMENTS, find_flip
+from service.models.class_change import NUM_MOMENTS, find_flip
 
 SECOND = 1_000_000
 Classes = NDArray[np.intp]

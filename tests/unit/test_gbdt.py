@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from contracts.columns import EventColumns
 from contracts.errors import ArtefactRefused
 from contracts.task import Task
+from store.columns import EventColumns
 from tests.unit.columns import HOUR, rows, task
 from trainer.methods.gbdt import BOOSTER_FILE, Gbdt, answer_gbdt, fit_gbdt, keep_gbdt, read_gbdt
 

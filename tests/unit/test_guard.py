@@ -10,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contracts.calibration import AgeQuantiles, Calibration
-from contracts.cells import Mark
 from contracts.clock import EPOCH, format_moment
-from contracts.releases import Action, Release
+from store.cells import Mark
+from store.releases import Action, Release
 from tests.unit.columns import HOUR, task
-from trainer.adaptation import differs
-from trainer.guard import find_change, find_settled
-from trainer.promises import Change, read_promise
+from trainer.monitoring.horizon_guard import find_change, find_settled
+from trainer.monitoring.promises import Change, read_promise
+from trainer.monitoring.recalibration import differs
 
 CUTOFF, HORIZON = 10, 4
 LIMIT = 1.0

@@ -2,9 +2,9 @@
 
 import math
 
-from contracts.cells import Mark
 from contracts.clock import Clock, format_moment
-from service.heat import MAX_ORIGINS, MAX_WINDOWS, NUM_LEVELS, tabulate
+from service.dashboard.heatmap import MAX_ORIGINS, MAX_WINDOWS, NUM_LEVELS, tabulate
+from store.cells import Mark
 
 DAY = 86_400_000_000
 CLOCK = Clock(window=DAY, offset=0, span=26 * DAY)

@@ -13,12 +13,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from cli.bookmark import Bookmark, describe_source, read_bookmark, write_bookmark
-from cli.formats import choose_format
-from cli.imports import find_refused
-from cli.parquet import open_parquet, read_parquet
-from cli.rejects import append_rejects, cut_rejects, name_rejects
-from cli.rows import Row, encode_row, read_csv, read_ndjson
+from cli.importing.checkpoint import Bookmark, describe_source, read_bookmark, write_bookmark
+from cli.importing.formats import choose_format
+from cli.importing.importer import find_refused
+from cli.importing.parquet import open_parquet, read_parquet
+from cli.importing.rejects import append_rejects, cut_rejects, name_rejects
+from cli.importing.rows import Row, encode_row, read_csv, read_ndjson
 from contracts.errors import InvalidInput, Unavailable
 from tests.unit.test_import_rows import CLASSIFICATION, HEADER, REGRESSION
 

@@ -3,8 +3,8 @@ import json
 
 import pytest
 
-from cli.imports import batches
-from cli.rows import read_csv
+from cli.importing.importer import batches
+from cli.importing.rows import read_csv
 from contracts.errors import InvalidInput
 from contracts.task import Task
 

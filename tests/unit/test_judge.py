@@ -6,10 +6,10 @@ import math
 import numpy as np
 import pytest
 
-from contracts.matrix import AgeVerdict, Verdict
 from contracts.task import Task
 from tests.unit.columns import rows, task
-from trainer.judge import (
+from trainer.evaluation.horizon import AgeVerdict, Verdict
+from trainer.evaluation.release_gates import (
     MIN_COMPARED_ROWS,
     Decision,
     age_metrics,

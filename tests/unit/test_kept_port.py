@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from cli.stack import HOST, kept_port
+from cli.local.stack import HOST, kept_port
 
 API_PORT = 8000
 

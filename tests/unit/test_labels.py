@@ -11,15 +11,15 @@ from hypothesis import strategies as st
 from contracts.errors import CycleError
 from contracts.task import Training
 from tests.unit.exporting import CUTOFF, DAY, NUMBERS, graph_answers, make_network, make_rows, make_task, make_training
-from trainer.artefact import torch_answers
-from trainer.dataset import Encoder, encode, fit_encoder
-from trainer.export import build_graph
-from trainer.fit import Member, finish, fit, outputs
-from trainer.labels import LABEL_LIMIT, LOG_LIMIT, draw_in_labels, fit_label_unit, label_bounds
-from trainer.methods.unnetworked import in_units_of_labels
-from trainer.network import CohortNetwork
-from trainer.objectives import log_scale
-from trainer.score import score
+from trainer.data.encoder import Encoder, encode, fit_encoder
+from trainer.data.labels import LABEL_LIMIT, LOG_LIMIT, draw_in_labels, fit_label_unit, label_bounds
+from trainer.evaluation.scoring import score
+from trainer.export.artefact import torch_answers
+from trainer.export.onnx_export import build_graph
+from trainer.methods.without_network import in_units_of_labels
+from trainer.network.losses import log_scale
+from trainer.network.network import CohortNetwork
+from trainer.network.training_loop import Member, finish, fit, outputs
 
 LOGS = make_task(NUMBERS, "regression", make_training(label_form="log"))
 ROWS = make_rows(LOGS, 900)

@@ -7,10 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contracts.bands import adapted_coverage, mean_upper_bound, predictive_band, predictive_limit
-from contracts.cells import NAIVE, Cell
 from contracts.clock import Clock
-from contracts.matrix import (
+from contracts.task import Guard
+from store.cells import NAIVE, Cell
+from trainer.evaluation.bounds import adapted_coverage, mean_upper_bound, predictive_band, predictive_limit
+from trainer.evaluation.horizon import (
     COUNTED_WINDOWS,
     Comparison,
     Verdict,
@@ -19,7 +20,6 @@ from contracts.matrix import (
     compare_rivals,
     judge_horizon,
 )
-from contracts.task import Guard
 
 CLOCK = Clock(window=10_000_000, offset=0, span=260_000_000)
 

@@ -8,9 +8,9 @@ import pytest
 from numpy.typing import NDArray
 
 from contracts.task import Guard, Method, Rival, Training
-from trainer.dataset import Encoded
+from trainer.data.encoder import Encoded
 from trainer.methods import METHODS, Oldest, naive
-from trainer.steps import following_range, row_range
+from trainer.network.schedule import following_range, row_range
 
 Ablation = Literal["grad_reg", "time_perturb"]
 RECIPE = Training(finetune_windows=3, pretrain_epochs=4, finetune_epochs=2, pretrain_rate=0.01, finetune_rate=0.001)

@@ -8,8 +8,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from contracts.clock import parse_moment, to_micros
-from service import moments
-from service.moments import parse_moments
+from service.validation import timestamps as moments
+from service.validation.timestamps import parse_moments
 
 unhurried = settings(deadline=None, max_examples=300)
 

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from contracts.task import Training
-from trainer.layers import Dual, Embedding, Linear, ReLU, Time2Vec, TReLU
-from trainer.network import Architecture, CohortNetwork, architecture
+from trainer.network.layers import Dual, Embedding, Linear, ReLU, Time2Vec, TReLU
+from trainer.network.network import Architecture, CohortNetwork, architecture
 
 # torch.func.jvp itself calls what torch deprecates.
 pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from tests.unit.exporting import CUTOFF, DAY, assert_graph_is_torch, make_network, make_rows, make_task, make_training
-from trainer.dataset import encode, fit_encoder
-from trainer.export import build_graph
-from trainer.numbers import DENSE_LIMIT, fit_number
+from trainer.data.encoder import encode, fit_encoder
+from trainer.data.numbers import DENSE_LIMIT, fit_number
+from trainer.export.onnx_export import build_graph
 
 TASK = make_task(training=make_training(number_form="quantile"))
 values = st.floats(allow_nan=False, width=64)

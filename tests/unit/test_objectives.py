@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 
 from contracts.task import Training
-from trainer.network import CohortNetwork, architecture
-from trainer.objectives import (
+from trainer.network.losses import (
     PULLS,
     Batch,
     RowLoss,
@@ -24,6 +23,7 @@ from trainer.objectives import (
     log_scale,
     time_perturb,
 )
+from trainer.network.network import CohortNetwork, architecture
 
 RECIPE = Training(width=5, num_layers=2, embedding=2, time_width=4, time_linear=1, trelu_width=3, calendar=("week",))
 SHIFT = torch.tensor([0.13, -0.07], dtype=torch.float64)

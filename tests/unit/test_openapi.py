@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from service.app import make_app
-from service.openapi import OPERATIONS
+from service.openapi.document import OPERATIONS
 from service.settings import ServiceSettings
 
 HEALTH = {"/livez", "/readyz"}

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from cli.children import find_last_words
-from contracts.settings import SharedSettings
-from trainer.child import report_to
+from cli.local.processes import find_last_words
+from contracts.runtime.settings import SharedSettings
+from trainer.scheduling.worker import report_to
 
 
 def test_a_cycle_tells_of_moments_in_words_and_of_epochs_only_at_debug() -> None:

@@ -18,10 +18,10 @@ from benchmarks.paper.sets import SETS
 from benchmarks.paper.splits import Split, errors, withheld_targets
 from contracts.clock import Clock
 from contracts.task import Training
-from trainer.dataset import Encoded
-from trainer.fit import draw_network, outputs
-from trainer.layers import Dual
-from trainer.network import Build, CohortNetwork, Network
+from trainer.data.encoder import Encoded
+from trainer.network.layers import Dual
+from trainer.network.network import Build, CohortNetwork, Network
+from trainer.network.training_loop import draw_network, outputs
 
 SEEDS = range(3)
 RECIPE = Training(width=8, num_layers=2, calendar=(), batch_size=16, pretrain_epochs=2, finetune_epochs=1)

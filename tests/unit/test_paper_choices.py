@@ -13,7 +13,7 @@ from benchmarks.paper.recipes import PAPER, WEIGHTED, WEIGHTS, find_recipe, read
 from benchmarks.paper.sets import SETS, PaperSet
 from benchmarks.paper.sets.tabular import Tabular
 from contracts.task import Boosting, Training
-from trainer.tune import Budget
+from trainer.tuning.search import Budget
 
 TEST = 2
 

@@ -17,10 +17,10 @@ from benchmarks.paper.splits import Split, errors, withheld_targets
 from contracts.clock import Clock
 from contracts.errors import CycleError
 from contracts.task import Training
-from trainer.dataset import Encoded
-from trainer.minibatches import Stock
-from trainer.network import CohortNetwork
-from trainer.objectives import Batch
+from trainer.data.encoder import Encoded
+from trainer.network.losses import Batch
+from trainer.network.minibatches import Stock
+from trainer.network.network import CohortNetwork
 
 SEEDS = range(3)
 RECIPE = Training(width=8, calendar=(), batch_size=50, pretrain_epochs=2, finetune_epochs=1, pretrain_rate=1e-2)

@@ -14,7 +14,7 @@ from benchmarks.paper.splits import Split, errors
 from contracts.errors import CycleError
 from contracts.task import Training
 from tests.unit.turning import moons, turning_split
-from trainer.dataset import Encoded
+from trainer.data.encoder import Encoded
 
 RECIPE = Training(
     width=24, num_layers=2, calendar=(), batch_size=40, pretrain_epochs=60, pretrain_rate=5e-3, finetune_epochs=10,

@@ -21,8 +21,8 @@ from benchmarks.paper.splits import errors
 from contracts.errors import CycleError
 from contracts.task import Training
 from tests.unit.turning import CLOCK, moons, turning_split
-from trainer.network import CohortNetwork, architecture
-from trainer.objectives import Batch, cross_entropy
+from trainer.network.losses import Batch, cross_entropy
+from trainer.network.network import CohortNetwork, architecture
 
 RECIPE = Training(
     width=24, num_layers=2, calendar=(), batch_size=40, pretrain_epochs=60, pretrain_rate=5e-3, finetune_epochs=20,

@@ -12,10 +12,10 @@ from benchmarks.paper.methods.house import extrapolated_linear_method, gbdt_meth
 from benchmarks.paper.splits import Method, Split, errors, withheld_targets
 from contracts.clock import Clock
 from contracts.task import Training
-from trainer.dataset import Encoded
-from trainer.fit import finish, fit, outputs
-from trainer.labels import LabelUnit
+from trainer.data.encoder import Encoded
+from trainer.data.labels import LabelUnit
 from trainer.methods import METHODS
+from trainer.network.training_loop import finish, fit, outputs
 
 CLOCK = Clock(window=10, offset=0, span=60)
 SEEDS = (3, 4)

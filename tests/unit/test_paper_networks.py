@@ -10,8 +10,8 @@ from torch import Tensor
 
 from benchmarks.paper.networks import BagNetwork, ConvNetwork
 from contracts.task import Training
-from trainer.network import Architecture, Network, architecture
-from trainer.objectives import Batch, cross_entropy, gradient_interpolation
+from trainer.network.losses import Batch, cross_entropy, gradient_interpolation
+from trainer.network.network import Architecture, Network, architecture
 
 # torch.func.jvp itself calls what torch deprecates.
 pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")

@@ -10,10 +10,10 @@ from torch import Tensor, nn
 from benchmarks.paper.norms import Norm, NormedConvNetwork
 from contracts.clock import Clock
 from tests.unit.test_paper_networks import RECIPE, SIDE, bent, inputs, shape
-from trainer.dataset import Encoded
-from trainer.fit import Member, train
-from trainer.layers import Dual
+from trainer.data.encoder import Encoded
 from trainer.methods import METHODS
+from trainer.network.layers import Dual
+from trainer.network.training_loop import Member, train
 
 # torch.func.jvp itself calls what torch deprecates.
 pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")

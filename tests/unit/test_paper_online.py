@@ -12,9 +12,9 @@ from benchmarks.paper.splits import Method, errors
 from contracts.errors import CycleError
 from contracts.task import Training
 from tests.unit.turning import turning_split
-from trainer.dataset import Encoded
-from trainer.network import CohortNetwork, architecture
-from trainer.objectives import Batch, cross_entropy
+from trainer.data.encoder import Encoded
+from trainer.network.losses import Batch, cross_entropy
+from trainer.network.network import CohortNetwork, architecture
 
 RECIPE = Training(
     width=8, num_layers=1, calendar=(), batch_size=40, pretrain_epochs=40, pretrain_rate=0.01, finetune_epochs=10,

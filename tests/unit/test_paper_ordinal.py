@@ -14,7 +14,7 @@ from benchmarks.paper.splits import Split, errors
 from contracts.clock import Clock
 from contracts.errors import CycleError
 from contracts.task import Training
-from trainer.dataset import Encoded
+from trainer.data.encoder import Encoded
 
 SEEDS = range(3)
 NUM_DOMAINS, NUM_ROWS = 5, 200

@@ -22,8 +22,8 @@ from benchmarks.paper.sets import SETS
 from benchmarks.paper.splits import Split, errors
 from benchmarks.paper.tables import TABLES, Entry, select
 from contracts.clock import Clock
-from trainer.dataset import Encoded
-from trainer.labels import LabelUnit
+from trainer.data.encoder import Encoded
+from trainer.data.labels import LabelUnit
 
 FIELDS = [
     "table", "set", "method", "config", "metric", "mean", "std", "seeds", "published", "published_std", "seconds",

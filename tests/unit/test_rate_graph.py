@@ -9,16 +9,16 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from contracts.columns import EventColumns
 from contracts.manifest import graph_feed
 from contracts.task import Task
+from store.columns import EventColumns
 from tests.unit.exporting import CUTOFF, DAY, assert_graph_is_torch, make_network, make_rows, make_task, make_training
-from trainer.artefact import torch_answers
-from trainer.dataset import Encoder, encode, fit_encoder
-from trainer.export import build_graph, build_rate_graph
-from trainer.graph import open_graph, raw_categories
-from trainer.network import CohortNetwork
-from trainer.objectives import LOG_SCALE_LIMIT
+from trainer.data.encoder import Encoder, encode, fit_encoder
+from trainer.export.artefact import torch_answers
+from trainer.export.onnx_export import build_graph, build_rate_graph
+from trainer.export.session import open_graph, raw_categories
+from trainer.network.losses import LOG_SCALE_LIMIT
+from trainer.network.network import CohortNetwork
 
 # torch.func.jvp itself calls what torch deprecates.
 pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")

@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import pytest
 
-from service.refusals import FIRST_PAUSE, LONGEST_PAUSE, LONGEST_WAIT, Refusals
+from service.models.backoff import FIRST_PAUSE, LONGEST_PAUSE, LONGEST_WAIT, Refusals
 
 
 @pytest.mark.parametrize("longest", [LONGEST_WAIT, LONGEST_PAUSE])

@@ -1,6 +1,6 @@
 """Which runs of MLflow may go."""
 
-from trainer.retention import PastRun, choose_doomed
+from trainer.tracking.retention import PastRun, choose_doomed
 
 
 def cycle(number: int, *, attempt: int = 0, is_running: bool = False) -> PastRun:

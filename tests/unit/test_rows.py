@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contracts.batches import Event
 from contracts.errors import Fault, InvalidInput
-from service.rows import Refusal, compile_rules
-from service.structs import Row
+from service.validation.fast_bodies import Row
+from service.validation.rules import Refusal, compile_rules
+from store.batches import Event
 from tests.unit.verdicts import (
     AT,
     RULES,

@@ -10,11 +10,11 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from contracts.clock import from_micros, to_micros
-from contracts.cycles import Cycle, State
 from contracts.task import Task
-from service.status import warn
+from service.admin.status import warn
+from store.cycles import Cycle, State
 from tests.unit.columns import task
-from trainer.due import due_cutoff
+from trainer.scheduling.due_cutoffs import due_cutoff
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 HOUR = timedelta(hours=1)

@@ -6,11 +6,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from contracts.cells import NAIVE
 from contracts.errors import CycleError
+from store.cells import NAIVE
 from tests.unit.columns import HOUR, rows, task
-from trainer.calibrate import LEAST_PROBABILITY, TEMPERATURES, nonconformity, sketch
-from trainer.score import (
+from trainer.evaluation.calibration import LEAST_PROBABILITY, TEMPERATURES, nonconformity, sketch
+from trainer.evaluation.scoring import (
     EXTRA_WINDOWS,
     complete_until,
     in_window,

@@ -5,11 +5,11 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from contracts.clock import to_micros
-from contracts.cycles import Cycle
 from contracts.task import Task
-from service.following import RegistryState
-from service.sentences import tell_state
-from service.standing import Recent, Standing
+from service.dashboard.summary import tell_state
+from service.models.following import RegistryState
+from service.models.task_state import Recent, Standing
+from store.cycles import Cycle
 
 NOW = datetime(2026, 2, 1, tzinfo=UTC)
 CUTOFF = to_micros(datetime(2026, 1, 31, tzinfo=UTC))

@@ -11,8 +11,8 @@ from benchmarks.serving.questions import batch_body, complete_rows, frame_body, 
 from benchmarks.serving.release import Released, read_tasks
 from benchmarks.serving.rounds import Measured, compare, require_no_errors
 from contracts.clock import parse_moment
-from service.predict import parse_query
-from service.rows import compile_rules
+from service.predict.endpoint import parse_query
+from service.validation.rules import compile_rules
 
 COHORT, PLAIN = read_tasks()
 FEATURES: dict[str, Any] = {

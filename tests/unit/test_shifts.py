@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 
 from contracts.task import DeltaMode, Training
-from trainer.network import CohortNetwork, Network, architecture
-from trainer.objectives import Batch, RowLoss, cross_entropy, gaussian, interpolated
-from trainer.shifts import ShiftLoss, Shifts, interpolation, perturbation, worst_delta
+from trainer.network.delta_search import ShiftLoss, Shifts, interpolation, perturbation, worst_delta
+from trainer.network.losses import Batch, RowLoss, cross_entropy, gaussian, interpolated
+from trainer.network.network import CohortNetwork, Network, architecture
 
 RECIPE = Training(width=5, num_layers=3, embedding=2, time_width=4, time_linear=1, trelu_width=3, calendar=("week",))
 MODES: tuple[DeltaMode, ...] = ("random", "adversarial", "warm", "grid")

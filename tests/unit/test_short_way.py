@@ -9,12 +9,12 @@ from starlette.exceptions import HTTPException
 
 from contracts.errors import Fault, InvalidInput
 from contracts.task import Task
-from service.options import PLAIN as PLAIN_OPTIONS
-from service.options import take_options
-from service.predict import parse_query
-from service.query_structs import find_task, read_plain
-from service.rows import compile_rules
-from service.structs import Row
+from service.predict.endpoint import parse_query
+from service.validation.fast_bodies import Row
+from service.validation.fast_query import find_task, read_plain
+from service.validation.options import PLAIN as PLAIN_OPTIONS
+from service.validation.options import take_options
+from service.validation.rules import compile_rules
 
 unhurried = settings(deadline=None, max_examples=300)
 RULES = compile_rules(

@@ -12,10 +12,10 @@ import pytest
 from numpy.typing import NDArray
 from scipy.stats import nct, norm, t
 
-from contracts.cells import NAIVE, Cell
 from contracts.clock import Clock
-from contracts.matrix import Comparison, Verdict, better_method, compare_rivals, judge_horizon
 from contracts.task import Guard
+from store.cells import NAIVE, Cell
+from trainer.evaluation.horizon import Comparison, Verdict, better_method, compare_rivals, judge_horizon
 
 CLOCK = Clock(window=1_000_000, offset=0, span=26_000_000)
 NUM_RUNS = 200

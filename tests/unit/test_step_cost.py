@@ -6,8 +6,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from benchmarks.nested import nested_interpolated, nested_step
 from benchmarks.training import MAXIMUM, cohort, measure, minibatch, products_alone, step, take_turns
-from trainer.network import CohortNetwork
-from trainer.objectives import cross_entropy, interpolated
+from trainer.network.losses import cross_entropy, interpolated
+from trainer.network.network import CohortNetwork
 
 CPU = torch.device("cpu")
 SHIFT = torch.tensor([0.07])

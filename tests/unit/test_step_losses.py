@@ -8,11 +8,11 @@ from torch import Tensor, nn
 from contracts.clock import Clock
 from contracts.task import Training
 from trainer.methods import Phase
-from trainer.methods.plan import Objective
-from trainer.network import CohortNetwork, architecture
-from trainer.objectives import Batch, cross_entropy, erm, gradient_interpolation
-from trainer.shifts import Shifts, interpolation, worst_delta
-from trainer.step_losses import Step, objective, record, tensor_objective
+from trainer.methods.plans import Objective
+from trainer.network.delta_search import Shifts, interpolation, worst_delta
+from trainer.network.losses import Batch, cross_entropy, erm, gradient_interpolation
+from trainer.network.network import CohortNetwork, architecture
+from trainer.network.step import Step, objective, record, tensor_objective
 
 RECIPE = Training(width=5, time_width=4, trelu_width=3, calendar=(), delta_rows=6, delta_rate=0.2, gi_weight=0.7)
 CLOCK = Clock(window=1, offset=0, span=10)

@@ -2,9 +2,9 @@
 
 from dataclasses import replace
 
-from contracts.cells import Cell
+from store.cells import Cell
 from tests.unit.columns import task
-from trainer.suspects import check_newest_window, set_aside
+from trainer.evaluation.suspect_windows import check_newest_window, set_aside
 
 TASK = task(guard={"max_age": 3, "min_pairs": 3})
 WINDOW = TASK.clock.window

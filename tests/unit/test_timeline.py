@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from contracts.clock import Clock, format_moment
-from contracts.releases import Action, Release
-from service.timeline import MAX_VERSIONS, Span, draw_timeline, list_spans
+from service.dashboard.timeline import MAX_VERSIONS, Span, draw_timeline, list_spans
+from store.releases import Action, Release
 
 DAY = 86_400_000_000
 CLOCK = Clock(window=DAY, offset=0, span=26 * DAY)

@@ -9,9 +9,9 @@ import pytest
 from contracts.errors import CycleError
 from contracts.task import Training
 from tests.unit.columns import task
-from trainer.space import BOOSTING, NETWORK, PROVEN, merge, space_of, suited
-from trainer.trials import Errors, Scoring, Watch, pick_evenly, spread_bunches
-from trainer.tune import MOST_WORK, SLACK, Budget, Trial, choose, pick
+from trainer.tuning.search import MOST_WORK, SLACK, Budget, Trial, choose, pick
+from trainer.tuning.space import BOOSTING, NETWORK, PROVEN, merge, space_of, suited
+from trainer.tuning.trials import Errors, Scoring, Watch, pick_evenly, spread_bunches
 
 BASE = Training(width=32, weight_decay=0.1)
 SPACE = {"width": (16, 32, 64, 128), "weight_decay": (1e-4, 1e-2, 1e-1, 1.0), "calendar": ((), ("day",), ("year",))}

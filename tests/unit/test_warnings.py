@@ -6,10 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contracts.task import Training
-from service.status import FEW_STEPS, PRETRAINED, warn_of_fit
-from trainer.dataset import Encoded
+from service.admin.status import FEW_STEPS, PRETRAINED, warn_of_fit
+from trainer.data.encoder import Encoded
 from trainer.methods import METHODS
-from trainer.steps import num_steps
+from trainer.network.schedule import num_steps
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from benchmarks.paper.runs import missing_file
 from benchmarks.paper.sets import SETS
 from benchmarks.paper.splits import Split, withheld_targets
 from contracts.clock import Clock
-from trainer.dataset import Encoded
+from trainer.data.encoder import Encoded
 
 CLOCK = Clock(window=10, offset=0, span=100)
 TURN = np.deg2rad(30.0)

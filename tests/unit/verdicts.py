@@ -6,12 +6,12 @@ from urllib.parse import quote
 
 from hypothesis import settings
 
-from contracts.batches import Event, EventBatch
 from contracts.errors import Fault, InvalidInput
 from contracts.task import Task
-from service.predict import parse_query
-from service.rows import Refusal, RowRules, compile_rules
-from service.structs import Questions, Row
+from service.predict.endpoint import parse_query
+from service.validation.fast_bodies import Questions, Row
+from service.validation.rules import Refusal, RowRules, compile_rules
+from store.batches import Event, EventBatch
 
 unhurried = settings(deadline=None)
 AT = "2026-01-31T12:00:00Z"

@@ -11,7 +11,7 @@ from trainer.methods.inc_finetune import inc_finetune
 from trainer.methods.inc_finetune_time import inc_finetune_time
 from trainer.methods.last_window import last_window
 from trainer.methods.naive import naive
-from trainer.methods.plan import Oldest, Phase, Plan, Rows
+from trainer.methods.plans import Oldest, Phase, Plan, Rows
 from trainer.methods.time_perturb import time_perturb
 
 METHODS: dict[Method, Callable[[Training], Plan]] = {

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from contracts.task import Training
 from trainer.methods.baseline import baseline
-from trainer.methods.plan import Plan
+from trainer.methods.plans import Plan
 
 
 def base_time(training: Training) -> Plan:

@@ -26,12 +26,12 @@ from scipy.sparse.linalg import lsqr
 from scipy.special import log_softmax, softmax
 
 from contracts.clock import Clock
-from contracts.columns import EventColumns
 from contracts.errors import ArtefactRefused
 from contracts.task import Task
-from trainer.dataset import Encoded, Encoder, encode, fit_encoder
-from trainer.labels import LABEL_LIMIT
-from trainer.methods.unnetworked import LEAST_SCALE, in_units_of_labels, keep_body, read_body
+from store.columns import EventColumns
+from trainer.data.encoder import Encoded, Encoder, encode, fit_encoder
+from trainer.data.labels import LABEL_LIMIT
+from trainer.methods.without_network import LEAST_SCALE, in_units_of_labels, keep_body, read_body
 
 EXTRAPOLATED_LINEAR = "extrapolated_linear"
 TREND_FILE = "extrapolated_linear.msgpack"

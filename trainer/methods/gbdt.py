@@ -15,11 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contracts.clock import Clock
-from contracts.columns import EventColumns
 from contracts.errors import ArtefactRefused
 from contracts.task import Boosting, RegressionLoss, Task, Training
-from trainer.dataset import Encoded, Encoder, encode, fit_encoder, phase
-from trainer.methods.unnetworked import LEAST_SCALE, in_units_of_labels, keep_body, read_body
+from store.columns import EventColumns
+from trainer.data.encoder import Encoded, Encoder, encode, fit_encoder, phase
+from trainer.methods.without_network import LEAST_SCALE, in_units_of_labels, keep_body, read_body
 
 if TYPE_CHECKING:
     from lightgbm import Booster

@@ -1,7 +1,7 @@
 """Our method: a time-conditioned network, pre-trained on all snapshots, then bent by the GI loss on the newest."""
 
 from contracts.task import Training
-from trainer.methods.plan import Phase, Plan
+from trainer.methods.plans import Phase, Plan
 
 
 def gi(training: Training) -> Plan:

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from contracts.task import Training
 from trainer.methods.gi import gi
-from trainer.methods.plan import Plan
+from trainer.methods.plans import Plan
 
 
 def grad_reg(training: Training) -> Plan:

@@ -1,7 +1,7 @@
 """The rival that follows time by order alone: features only, one snapshot after the other (the paper's IncFinetune)."""
 
 from contracts.task import Training
-from trainer.methods.plan import Oldest, Phase, Plan
+from trainer.methods.plans import Oldest, Phase, Plan
 
 
 def inc_finetune(training: Training) -> Plan:

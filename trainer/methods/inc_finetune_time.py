@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from contracts.task import Training
 from trainer.methods.inc_finetune import inc_finetune
-from trainer.methods.plan import Plan
+from trainer.methods.plans import Plan
 
 
 def inc_finetune_time(training: Training) -> Plan:

@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from trainer.dataset import Encoded
+from trainer.data.encoder import Encoded
 
 
 def naive(rows: Encoded, num_outputs: int, is_classification: bool) -> NDArray[np.float32]:

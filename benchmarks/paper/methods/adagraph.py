@@ -29,11 +29,11 @@ from torch import Tensor, nn
 from benchmarks.paper.networks import ConvNetwork
 from benchmarks.paper.splits import Split
 from contracts.task import Training
-from trainer.dataset import Encoded
-from trainer.fit import draw_network, outputs, train
-from trainer.layers import Dual, ReLU
+from trainer.data.encoder import Encoded
 from trainer.methods import METHODS
-from trainer.network import Architecture, Build, CohortNetwork, Network
+from trainer.network.layers import Dual, ReLU
+from trainer.network.network import Architecture, Build, CohortNetwork, Network
+from trainer.network.training_loop import draw_network, outputs, train
 
 # In windows.
 _BANDWIDTH = 1.0

@@ -29,7 +29,7 @@ from benchmarks.paper.methods.rows import spread, take
 from benchmarks.paper.splits import Split
 from contracts.errors import CycleError
 from contracts.task import Training
-from trainer.dataset import Encoded
+from trainer.data.encoder import Encoded
 
 # The paper moves all domains but for the 29 of Elec2, of which the last 15 do best.
 _MOST_DOMAINS = 15

@@ -31,10 +31,10 @@ from benchmarks.paper.methods.draws import minibatches, seeds_for, steps_of
 from benchmarks.paper.splits import Split
 from contracts.errors import CycleError
 from contracts.task import Training
-from trainer.fit import outputs
-from trainer.minibatches import Stock
-from trainer.network import CohortNetwork, Network, architecture
-from trainer.objectives import Batch, RowLoss, cross_entropy, gaussian
+from trainer.network.losses import Batch, RowLoss, cross_entropy, gaussian
+from trainer.network.minibatches import Stock
+from trainer.network.network import CohortNetwork, Network, architecture
+from trainer.network.training_loop import outputs
 
 _ERASURE = 0.5
 _ENCODER, _PREDICTOR, _DISCRIMINATOR, _FIRST, _THEN = range(5)

@@ -29,10 +29,10 @@ from benchmarks.paper.methods.rows import join, moved_on, newest
 from benchmarks.paper.splits import Split
 from contracts.errors import CycleError
 from contracts.task import Training
-from trainer.dataset import Encoded
-from trainer.fit import draw_network, outputs, train
-from trainer.layers import Dual, Linear
+from trainer.data.encoder import Encoded
 from trainer.methods.base_time import base_time
+from trainer.network.layers import Dual, Linear
+from trainer.network.training_loop import draw_network, outputs, train
 
 # The solver's steps in a domain. They are fixed: steps that adapt would be the same for all members, and so tie them.
 _SOLVER_STEPS = 4

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from trainer.minibatches import row_numbers
+from trainer.network.minibatches import row_numbers
 
 
 def seeds_for(seeds: Sequence[int], purpose: int) -> list[int]:

@@ -30,9 +30,9 @@ from benchmarks.paper.methods.rows import join, newest
 from benchmarks.paper.splits import Split
 from contracts.errors import CycleError
 from contracts.task import Training
-from trainer.dataset import Encoded
-from trainer.fit import draw_network, outputs, train
+from trainer.data.encoder import Encoded
 from trainer.methods.baseline import baseline
+from trainer.network.training_loop import draw_network, outputs, train
 
 _NOISE = 1.0
 

@@ -28,10 +28,10 @@ from benchmarks.paper.methods.rows import join, newest
 from benchmarks.paper.splits import Split
 from contracts.errors import CycleError
 from contracts.task import Training
-from trainer.fit import draw_network, outputs
-from trainer.minibatches import Stock
-from trainer.network import Network
-from trainer.objectives import Batch, RowLoss, cross_entropy, erm, gaussian
+from trainer.network.losses import Batch, RowLoss, cross_entropy, erm, gaussian
+from trainer.network.minibatches import Stock
+from trainer.network.network import Network
+from trainer.network.training_loop import draw_network, outputs
 
 _REACH = 100.0
 

@@ -33,12 +33,12 @@ from benchmarks.paper.splits import Split
 from contracts.clock import Clock
 from contracts.errors import CycleError
 from contracts.task import Training
-from trainer.dataset import Encoded
-from trainer.fit import Member, draw_network, outputs, train
-from trainer.methods.plan import Phase, Plan
-from trainer.minibatches import Stock
-from trainer.network import CohortNetwork, Network, architecture
-from trainer.objectives import Batch, RowLoss, cross_entropy, gaussian
+from trainer.data.encoder import Encoded
+from trainer.methods.plans import Phase, Plan
+from trainer.network.losses import Batch, RowLoss, cross_entropy, gaussian
+from trainer.network.minibatches import Stock
+from trainer.network.network import CohortNetwork, Network, architecture
+from trainer.network.training_loop import Member, draw_network, outputs, train
 
 _NEARNESS, _FAITHFULNESS = 1.0, 1.0
 # Rows of a domain that a transport map carries, evenly spread over it: a map costs the square of their number and more.

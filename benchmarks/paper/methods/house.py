@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 from benchmarks.paper.splits import Method, Split
 from contracts.task import Method as NetworkMethod
 from contracts.task import Training
-from trainer.dataset import Encoded
-from trainer.fit import draw_network, outputs, train
+from trainer.data.encoder import Encoded
 from trainer.methods import METHODS, naive
 from trainer.methods.extrapolated_linear import extrapolate, fit_trend
 from trainer.methods.gbdt import Table, fit_booster, predict, recency
+from trainer.network.training_loop import draw_network, outputs, train
 
 # A probability that LightGBM rounds to 0 has this log.
 _LEAST_PROBABILITY = 1e-12

@@ -30,10 +30,10 @@ from benchmarks.paper.splits import Split
 from contracts.clock import Clock
 from contracts.errors import CycleError
 from contracts.task import Training
-from trainer.dataset import Encoded
-from trainer.fit import Member, draw_network, outputs, train
-from trainer.methods.plan import Phase, Plan
-from trainer.network import CohortNetwork, Network, architecture
+from trainer.data.encoder import Encoded
+from trainer.methods.plans import Phase, Plan
+from trainer.network.network import CohortNetwork, Network, architecture
+from trainer.network.training_loop import Member, draw_network, outputs, train
 
 # In the unit of standardised numbers, over all of a row.
 _STEP, _MOST_STEPS = 0.05, 6

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contracts.clock import Clock
-from trainer.dataset import Encoded
+from trainer.data.encoder import Encoded
 
 
 def take(rows: Encoded, chosen: NDArray[np.bool_] | NDArray[np.intp]) -> Encoded:

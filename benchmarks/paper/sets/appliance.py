@@ -10,7 +10,7 @@ from benchmarks.datasets import load_appliance, read_task
 from benchmarks.paper.sets.cut import DAY, PaperSet, even_edges
 from benchmarks.paper.sets.files import FILES, find_files
 from benchmarks.paper.sets.tabular import Tabular, frame_rows, with_domains
-from cli.flights import LABEL
+from cli.demo.flights import LABEL
 from contracts.clock import parse_moment
 
 _NUM_DOMAINS = 9

@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from benchmarks.paper.splits import Metric, Split, withheld_targets
 from contracts.clock import Clock
 from contracts.task import Calendar, Task, Training
-from trainer.dataset import Encoded
-from trainer.labels import PLAIN, LabelUnit
-from trainer.network import Build, Network
-from trainer.space import Space
+from trainer.data.encoder import Encoded
+from trainer.data.labels import PLAIN, LabelUnit
+from trainer.network.network import Build, Network
+from trainer.tuning.space import Space
 
 DAY = 86_400_000_000
 _WITHOUT_CALENDAR = Training(calendar=())
@@ -26,8 +26,8 @@ _WITHOUT_CALENDAR = Training(calendar=())
 class Encoding:
     """What a network reads of known rows and, after them, unseen ones, with constants of the known ones alone.
 
-    dense, codes and targets as in `trainer.dataset.Encoded`; answers and the other fields as in `Split`. Whoever hands
-    them on withholds the targets of the unseen.
+    dense, codes and targets as in `trainer.data.encoder.Encoded`; answers and the other fields as in `Split`.
+    Whoever hands them on withholds the targets of the unseen.
     """
 
     dense: NDArray[np.float32]

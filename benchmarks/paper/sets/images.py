@@ -16,8 +16,8 @@ from benchmarks.paper.sets.cut import DAY, Encoding, PaperSet, clock_of, even_ed
 from benchmarks.paper.sets.files import FILES, find_files
 from benchmarks.paper.splits import Metric
 from contracts.task import Training
-from trainer.network import Build, Network
-from trainer.space import Space
+from trainer.network.network import Build, Network
+from trainer.tuning.space import Space
 
 NUM_DOMAINS, IMAGES, TURN, SIDE = 5, 1000, 15, 28
 _NUM_DIGITS = 10

@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 from benchmarks.paper.sets.cut import PaperSet
 from benchmarks.paper.sets.files import FILES, find_files
 from benchmarks.paper.sets.tabular import Tabular, event_rows, with_domains
-from cli.flights import LABEL
+from cli.demo.flights import LABEL
 from contracts.clock import parse_moment
-from contracts.columns import EventColumns
 from contracts.task import Task
+from store.columns import EventColumns
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 
 from benchmarks.paper.sets.cut import Encoding
 from benchmarks.paper.splits import Metric
-from cli.flights import LABEL
+from cli.demo.flights import LABEL
 from contracts.clock import MICROSECOND
-from contracts.columns import NEVER, EventColumns
 from contracts.task import Task, Training
-from trainer.dataset import class_positions, encode, fit_encoder
-from trainer.network import Build, CohortNetwork, Network
+from store.columns import NEVER, EventColumns
+from trainer.data.encoder import class_positions, encode, fit_encoder
+from trainer.network.network import Build, CohortNetwork, Network
 
 if TYPE_CHECKING:
     import pandas as pd

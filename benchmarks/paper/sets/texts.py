@@ -21,7 +21,7 @@ from benchmarks.paper.sets.files import FILES, find_files
 from benchmarks.paper.splits import Metric
 from contracts.clock import parse_moment
 from contracts.task import Training
-from trainer.network import Build, Network
+from trainer.network.network import Build, Network
 
 NUM_WORDS = 200
 # A word of a single text tells nothing of another one.

@@ -1,0 +1,1 @@
+"""One file for each command of `morrow` that speaks to the API or the store."""

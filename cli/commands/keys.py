@@ -1,0 +1,130 @@
+"""`morrow keys`: who may ask. They write to the database, so whoever can reach it can make the first key."""
+
+import os
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cli.client.output import AsJson, print_json
+
+if TYPE_CHECKING:
+    from store.keys import Key
+
+app = typer.Typer(no_args_is_help=True, help="Say who may ask: once there is a key, every request needs one.")
+
+_NO_KEY = "There is no key: on the loopback anyone may ask, elsewhere nobody."
+
+
+@app.command()
+def add(
+    name: str,
+    scope: Annotated[list[str], typer.Option(help="ingest, predict or admin, which holds all; may be repeated.")],
+    *,
+    rate: Annotated[float | None, typer.Option(min=0.001, help="Most requests in a second; any number.")] = None,
+    unless_any: Annotated[bool, typer.Option("--unless-any", help="Only where there is no key yet.")] = False,
+    file: Annotated[Path | None, typer.Option(help="Write the key to this file instead.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Make a key and print it once."""
+    from cli.local.database import open_store, transaction
+    from contracts.errors import Fault, InvalidInput
+    from contracts.runtime.settings import SharedSettings
+    from store.keys import SCOPES, add_key, list_keys
+
+    if unknown := [one for one in scope if one not in SCOPES]:
+        raise InvalidInput([Fault("--scope", f"there is no {one!r}, only {', '.join(SCOPES)}") for one in unknown])
+    scopes = [one for one in SCOPES if one in scope]
+    with open_store(SharedSettings()) as database_url, transaction(database_url) as connection:
+        if unless_any and list_keys(connection):
+            typer.echo("There are keys already: none was made.", err=True)
+            if as_json:
+                print_json(None)
+            return
+        token = add_key(connection, name, scopes, rate, datetime.now(UTC))
+        if file is not None:
+            _write(file, token)
+        nobody_steers = not any("admin" in key.scopes for key in list_keys(connection))
+    if as_json:
+        made = {"key": token} if file is None else {"file": str(file)}
+        print_json({"name": name, "scopes": scopes, "rate": rate, **made})
+    elif file is None:
+        typer.echo(token)
+        typer.echo("This is the key: send it as `Authorization: Bearer KEY`. Nobody can show it again.", err=True)
+    else:
+        typer.echo(f"The key is in {file}.", err=True)
+    if nobody_steers:
+        _say("No key holds admin, so nobody can define a task: `morrow keys add NAME --scope admin` makes one.")
+
+
+@app.command("list")
+def show(
+    *,
+    revoked: Annotated[bool, typer.Option("--revoked", help="Also those that have been revoked.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Show the keys, of which nobody can see more than the names."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from cli.local.database import open_known_store, transaction
+    from contracts.runtime.settings import SharedSettings
+    from store.keys import list_keys
+
+    with open_known_store(SharedSettings(), _say) as database_url, transaction(database_url) as connection:
+        keys = list_keys(connection, with_revoked=revoked)
+    if as_json:
+        print_json({"keys": [_document(key) for key in keys]})
+        return
+    if not keys:
+        typer.echo(_NO_KEY)
+        return
+    table = Table("name", "scopes", "a second", "made (UTC)", *(["revoked (UTC)"] if revoked else []))
+    for key in keys:
+        row = [key.name, ", ".join(key.scopes), "any" if key.rate is None else f"{key.rate:g}", _date(key.created_at)]
+        table.add_row(*row, *([_date(key.revoked_at)] if revoked else []))
+    Console(markup=False).print(table)
+
+
+@app.command()
+def revoke(name: str, *, as_json: AsJson = False) -> None:
+    """End a key; every process of the API obeys at its next look."""
+    from cli.local.database import open_known_store, transaction
+    from contracts.runtime.settings import SharedSettings
+    from store.keys import list_keys, revoke_key
+
+    with open_known_store(SharedSettings(), _say) as database_url, transaction(database_url) as connection:
+        revoke_key(connection, name, datetime.now(UTC))
+        is_last = not list_keys(connection)
+    if as_json:
+        print_json({"name": name, "revoked": True})
+    else:
+        typer.echo(f"The key {name} is revoked.")
+    if is_last:
+        _say(_NO_KEY)
+
+
+def _say(sentence: str) -> None:
+    typer.echo(sentence, err=True)
+
+
+def _write(file: Path, token: str) -> None:
+    """Only its owner may read it."""
+    handle = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(handle, "w") as opened:
+        opened.write(token + "\n")
+
+
+def _document(key: "Key") -> dict[str, object]:
+    return {
+        "name": key.name,
+        "scopes": list(key.scopes),
+        "rate": key.rate,
+        "created_at": key.created_at.isoformat(),
+        "revoked_at": None if key.revoked_at is None else key.revoked_at.isoformat(),
+    }
+
+
+def _date(moment: datetime | None) -> str:
+    return "" if moment is None else f"{moment:%Y-%m-%d %H:%M}"

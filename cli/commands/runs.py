@@ -1,0 +1,72 @@
+"""What `morrow runs` does: thin out the runs that cycles leave in MLflow."""
+
+from typing import Annotated
+
+import typer
+
+from cli.client.output import AsJson, print_json
+from cli.local.announce import find_stack
+
+app = typer.Typer(no_args_is_help=True, help="Look after the runs that cycles leave in MLflow.")
+
+
+@app.callback()
+def _runs() -> None:
+    """A group even while it has one command."""
+
+
+@app.command()
+def prune(
+    task: Annotated[str | None, typer.Argument(help="The task; every task where not given.")] = None,
+    *,
+    keep: Annotated[int, typer.Option(min=1, help="Newest cycles of a task whose runs stay.")] = 100,
+    yes: Annotated[bool, typer.Option("--yes", help="Delete; without it only what would go is counted.")] = False,
+    as_json: AsJson = False,
+    url: Annotated[
+        str | None,
+        typer.Option("--mlflow", envvar="MORROW_MLFLOW_URL", help="Address of MLflow; this home's where not given."),
+    ] = None,
+) -> None:
+    """Delete the runs of old cycles, their files and the fits below them.
+
+    Runs that registered versions came from stay, and so do the versions.
+    """
+    from rich.console import Console
+    from rich.table import Table
+
+    from trainer.tracking.registry import Registry
+    from trainer.tracking.retention import plan
+
+    registry = Registry(url or _find_mlflow())
+    table = Table("task", "cycles", "runs", "cycles to delete", "runs to delete")
+    facts = []
+    for name in registry.experiments() if task is None else [task]:
+        pruning = plan(name, list(registry.past_runs(name)), registry.registered_runs(name), keep)
+        if pruning.num_runs or task is not None:
+            counts = (pruning.num_cycles, pruning.num_runs, pruning.num_doomed_cycles, len(pruning.doomed))
+            table.add_row(name, *(f"{count:,}" for count in counts))
+            names = ("num_cycles", "num_runs", "num_cycles_to_delete", "num_runs_to_delete")
+            facts.append({"task": name, **dict(zip(names, counts, strict=True))})
+        for run in pruning.doomed if yes else ():
+            registry.delete_run(run.run_id)
+    if as_json:
+        print_json({"deleted": yes, "tasks": facts})
+        return
+    console = Console(markup=False)
+    console.print(table)
+    if not any(fact["num_runs_to_delete"] for fact in facts):
+        console.print("There is nothing to delete.")
+    elif yes:
+        console.print("Deleted. `mlflow gc` on the server frees what its database still holds of them.")
+    else:
+        console.print("Nothing is deleted without --yes.")
+
+
+def _find_mlflow() -> str:
+    """Where the MLflow of this home's `morrow up` answers. Raises BadParameter where none runs."""
+    from service.settings import ServiceSettings
+
+    stack = find_stack(ServiceSettings().home.expanduser())
+    if stack is None:
+        raise typer.BadParameter("is required where no `morrow up` runs in this home", param_hint="'--mlflow'")
+    return stack.mlflow

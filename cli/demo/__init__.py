@@ -1,0 +1,1 @@
+"""`morrow demo`: six weeks of real flights, our method and its rivals."""

@@ -1,0 +1,71 @@
+"""The demo's side of `cli.demo.rival_worker`: one child process that fits rivals, asked by lines of JSON."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from cli.local.stack import Addresses, child_environment
+from contracts.errors import MorrowError
+
+STOP_SECONDS = 10.0
+
+Figures = dict[str, dict[str, float]]
+
+
+class RivalsFailed(MorrowError):
+    """The process that fits the rivals ended."""
+
+
+class RivalProcess:
+    """Loads torch on entry, in the background; ends on exit, or by itself when the demo is gone."""
+
+    def __init__(self, addresses: Addresses, home: Path) -> None:
+        own = {"MORROW_HOME": str(home), "MORROW_DATABASE_URL": addresses.database}
+        self._environment = child_environment(home) | own
+        self._log = home / "logs" / "rivals.log"
+
+    def __enter__(self) -> Self:
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "cli.demo.rival_worker"],
+                env=self._environment,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                start_new_session=True,  # Ctrl-C is for the demo, which then closes our input
+            )
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.close()
+        try:
+            self._process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._process.stdout.close()
+
+    def score(self, task: str, cutoff: int, known_by: int) -> Figures:
+        """rival -> {"log_loss", "error"} of the window that begins at the cutoff, microseconds. Raises RivalsFailed."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        question = json.dumps({"task": task, "cutoff": cutoff, "known_by": known_by})
+        try:
+            self._process.stdin.write(question + "\n")
+            self._process.stdin.flush()
+        except BrokenPipeError:
+            line = ""
+        else:
+            line = self._process.stdout.readline()
+        if not line:
+            raise RivalsFailed(f"The process that fits the rivals ended; see {self._log}.")
+        figures: Figures = json.loads(line)
+        return figures

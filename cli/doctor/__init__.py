@@ -1,0 +1,1 @@
+"""`morrow doctor`: what this machine and its settings lack."""

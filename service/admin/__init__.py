@@ -1,0 +1,1 @@
+"""The routes that define tasks, ask for cycles, change releases, and report state and health."""

@@ -1,0 +1,212 @@
+"""What was released when, by whom and why; and the two ways in which people have a say: roll back, override.
+
+Both are written down with actor and reason in the same transaction that does them, under the task's row, so that no
+cycle and no other request crosses them.
+"""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import httpx
+from fastapi import APIRouter, Depends
+from sqlalchemy import Connection
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+
+from contracts.clock import format_moment, parse_moment, to_micros
+from contracts.errors import Conflict, Fault, InvalidInput, NotFound, Unavailable
+from service.admin.cycles import describe_cycle
+from service.database import Store
+from service.models.registry import find_champion_version, move_alias
+from service.settings import ServiceSettings
+from service.validation.values import json_moment, json_text
+from service.web.auth import actor_of
+from service.web.bodies import read_body
+from service.web.fields import Law, json_actor, json_id, json_reason, read_fields
+from service.web.parameters import TaskInPath, takes_only
+from store.catalog import Schema, find_task, lock_task
+from store.cycles import is_releasing, override_cycle
+from store.releases import CHAMPION_ACTIONS, Release, find_former, list_releases, read_overlay, record_release
+
+
+def releases_router(store: Store, client: httpx.Client | None, settings: ServiceSettings) -> APIRouter:
+    """The routes below /tasks/{task} that show, roll back and override; `client` speaks to the registry."""
+    router = APIRouter(tags=["tasks"], dependencies=[Depends(takes_only())])
+
+    @router.get("/tasks/{task}/releases", summary="History of releases", response_description="The releases")
+    async def get_releases(name: TaskInPath) -> JSONResponse:
+        """Newest first; at most 1000."""
+        rows = await store.run(
+            lambda connection: list_releases(connection, find_task(connection, name).task_id, with_calibration=False)
+        )
+        return JSONResponse({"releases": [describe_release(row) for row in rows]})
+
+    @router.post(
+        "/tasks/{task}/rollback",
+        summary="Roll back",
+        response_description="The version that answers from now on",
+        responses={409: {"description": "It is the champion already, or a cycle is releasing"}},
+    )
+    async def post_rollback(name: TaskInPath, request: Request) -> JSONResponse:
+        """Let `version`, or the champion before the present one, answer again, within its own horizon.
+
+        It stays until a newer cutoff is released: the next cycle is no part of what is rolled back.
+        """
+        laws: dict[str, Law] = {"version": json_text, "reason": json_reason, "actor": json_actor}
+        given = read_fields(await read_body(request, settings), laws, required=("reason",))
+        given["actor"] = actor_of(request, given.get("actor"))
+        if client is None:
+            raise Unavailable("No registry is configured (MORROW_MLFLOW_URL).")
+        registry, now = client, datetime.now(UTC)
+        row = await store.run(lambda connection: _roll_back(connection, registry, name, given, now))
+        return JSONResponse(describe_release(row))
+
+    @router.post(
+        "/tasks/{task}/override",
+        summary="Overrule a verdict",
+        response_description="The bound that holds from now on",
+        responses={
+            202: {"description": "The held cutoff is tried once more and released in spite of its verdict"},
+            409: {"description": "The cycle is not held, or by a gate, or a newer cutoff is released"},
+        },
+    )
+    async def post_override(name: TaskInPath, request: Request) -> JSONResponse:
+        """Set until when a version is valid, as to reopen a closed horizon; or, with `cycle`, release what it held.
+
+        `version` is the champion where left out; `valid_until` the later of its present bound and what its release
+        promised. Nothing goes beyond the longest horizon that the task allows, and no gate that a model must pass is
+        opened: a cycle that one holds is refused.
+        """
+        laws: dict[str, Law] = {
+            "version": json_text,
+            "valid_until": json_moment,
+            "cycle": json_id,
+            "reason": json_reason,
+            "actor": json_actor,
+        }
+        given = read_fields(await read_body(request, settings), laws, required=("reason",))
+        given["actor"] = actor_of(request, given.get("actor"))
+        now = datetime.now(UTC)
+        if "cycle" not in given:
+            row = await store.run(lambda connection: _override_bound(connection, name, given, now))
+            return JSONResponse(describe_release(row))
+        if faults := [Fault(field, "does not go with cycle") for field in ("version", "valid_until") if field in given]:
+            raise InvalidInput(faults)
+        cycle = await store.run(
+            lambda connection: override_cycle(
+                connection,
+                find_task(connection, name).task_id,
+                given["cycle"],
+                actor=given["actor"],
+                reason=given["reason"],
+                now=now,
+            )
+        )
+        return JSONResponse(describe_cycle(cycle), 202)
+
+    return router
+
+
+def describe_release(release: Release) -> dict[str, Any]:
+    """A row of the history; its calibration is the service's own affair."""
+    return {
+        "action": release.action,
+        "version": release.version,
+        "valid_until": format_moment(release.valid_until),
+        "actor": release.actor,
+        "reason": release.reason,
+        "at": format_moment(to_micros(release.at)),
+        "verdict": release.verdict,
+    }
+
+
+def _roll_back(
+    connection: Connection, client: httpx.Client, name: str, given: dict[str, Any], now: datetime
+) -> Release:
+    """The row first, then the alias, then the commit: what fails before the alias moves leaves everything as it was.
+
+    Should the commit fail, the followers find the moved alias and write it down.
+    """
+    task_id = find_task(connection, name).task_id
+    lock_task(connection, task_id)
+    if is_releasing(connection, task_id):
+        raise Conflict("A cycle is releasing a version right now: try again when it has ended.")
+    champion = find_champion_version(client, name)
+    version = given.get("version") or find_former(connection, task_id, champion)
+    if version is None:
+        raise Conflict("No version was champion before: there is nothing to roll back to.")
+    released = list_releases(connection, task_id, version=version, actions=["release"], limit=1)
+    overlay = read_overlay(connection, task_id, version)
+    if not released or overlay is None:
+        raise NotFound(f"Version {version} was never released for this task.")
+    if version == champion:
+        raise Conflict(f"Version {version} is the champion already.")
+    row = record_release(
+        connection,
+        task_id,
+        version,
+        action="rollback",
+        valid_until=overlay.valid_until,
+        actor=given["actor"],
+        reason=given["reason"],
+        now=now,
+        verdict={"replaced": champion},
+    )
+    try:
+        move_alias(client, name, version)
+    except Unavailable:
+        # Its answer may have been lost on the way, or have come too late.
+        if find_champion_version(client, name) != version:
+            raise
+    return row
+
+
+def _override_bound(connection: Connection, name: str, given: dict[str, Any], now: datetime) -> Release:
+    schema = find_task(connection, name)
+    lock_task(connection, schema.task_id)
+    version = given.get("version") or _find_champion(connection, schema.task_id)
+    released = list_releases(connection, schema.task_id, version=version, actions=["release"], limit=1)
+    overlay = read_overlay(connection, schema.task_id, version)
+    if not released or overlay is None:
+        raise NotFound(f"Version {version} was never released for this task.")
+    promised = released[0]
+    earliest, latest = _allowed_bounds(schema, promised)
+    latest = max(latest, overlay.valid_until)
+    valid_until: int = given.get("valid_until", max(overlay.valid_until, promised.valid_until))
+    if valid_until > latest:
+        reason = f"is beyond {format_moment(latest)}, the longest horizon that the task allows this version"
+        raise InvalidInput([Fault("valid_until", reason)])
+    if earliest is not None and valid_until < earliest:
+        raise InvalidInput([Fault("valid_until", f"is before {format_moment(earliest)}, the version's cutoff")])
+    return record_release(
+        connection,
+        schema.task_id,
+        version,
+        action="override",
+        valid_until=valid_until,
+        actor=given["actor"],
+        reason=given["reason"],
+        now=now,
+        verdict={
+            "replaced_valid_until": format_moment(overlay.valid_until),
+            "promised_valid_until": format_moment(promised.valid_until),
+        },
+    )
+
+
+def _find_champion(connection: Connection, task_id: int) -> str:
+    rows = list_releases(connection, task_id, actions=CHAMPION_ACTIONS, limit=1, with_calibration=False)
+    if not rows:
+        raise NotFound("No version has been released for this task yet.")
+    return rows[0].version
+
+
+def _allowed_bounds(schema: Schema, promised: Release) -> tuple[int | None, int]:
+    """Cutoff, and cutoff plus `max_age` of the windows that it was released with; rows of old name no cutoff."""
+    verdict = promised.verdict or {}
+    if "cutoff" not in verdict:
+        return None, promised.valid_until
+    start = parse_moment(verdict["cutoff"])
+    window = (promised.valid_until - start) // verdict["horizon"]
+    latest = start + schema.task.guard.max_age * window
+    return start, max(latest, promised.valid_until)

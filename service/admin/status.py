@@ -1,0 +1,194 @@
+"""The status of a task: what answers, until when, how wrong it is, why it does not, and what to expect next."""
+
+import math
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+from contracts.clock import format_moment, to_micros
+from contracts.errors import Fault, InvalidInput
+from contracts.task import Task, Training
+from service.admin.releases import describe_release
+from service.models.follower import Follower
+from service.models.model import Forecaster
+from service.models.task_state import RealisedError, Standing, seconds_since_release, state_of, why_stale
+from service.server.worker_heartbeats import Beat
+from store.choices import Choice
+
+# Steps of a pre-training below which a network has hardly begun: for bicycles in the tutorial, 20 steps leave the error
+# half as high again as 300 do.
+FEW_STEPS = 100
+# The methods that begin with a phase on all rows.
+PRETRAINED = frozenset({"gi", "baseline", "base_time", "grad_reg", "time_perturb"})
+
+
+def describe_standing(
+    task: Task, forecaster: Forecaster | None, standing: Standing, now: datetime, cycle_limit: timedelta
+) -> dict[str, Any]:
+    """One word, why it is so, and what the newest releases and verdicts say."""
+    stale = why_stale(task, standing, now, cycle_limit)
+    closing, override = standing.closing, standing.override
+    return {
+        "state": state_of(forecaster, standing, to_micros(now)),
+        "closed": None if closing is None else describe_release(closing),
+        "override": None if override is None else describe_release(override),
+        "stale": stale is not None,
+        "stale_reason": stale,
+        "seconds_since_release": seconds_since_release(standing, now),
+        "num_failed": standing.num_failed,
+        "better_method": standing.better_method,
+        "rivals": standing.rivals,
+        "missing_windows": standing.missing_windows,
+    }
+
+
+def describe_model(follower: Follower, task: str, forecaster: Forecaster | None) -> dict[str, Any]:
+    """The version that answers for a task, or null, and how following the registry goes."""
+    registry = follower.registries.get(task)
+    return {
+        "champion": None if forecaster is None else describe_champion(forecaster),
+        "registry": {
+            "state": registry.state if registry else "ok",
+            "reason": registry.reason if registry else None,
+            "champion": registry.champion if registry else None,
+        },
+    }
+
+
+def describe_workers(beats: Sequence[Beat], task: str) -> list[dict[str, Any]]:
+    """Which version each process of this API answers with, as it was last seen."""
+    return [
+        {
+            "pid": beat.pid,
+            "version": beat.version(task),
+            "is_ready": beat.is_ready,
+            "seen_at": format_moment(int(beat.at * 1e6)),
+        }
+        for beat in beats
+    ]
+
+
+def describe_champion(forecaster: Forecaster) -> dict[str, Any]:
+    """What the version that answers promises."""
+    manifest = forecaster.manifest
+    return {
+        "version": forecaster.version,
+        "trained_from": format_moment(manifest.trained_from),
+        "trained_until": format_moment(manifest.cutoff),
+        "valid_until": format_moment(forecaster.valid_until),
+        "horizon": manifest.horizon,
+        "batch_size": batch_size_of(forecaster),
+        "error_name": manifest.error_name,
+        "errors": [
+            {
+                "age": age.age,
+                "mean": age.mean,
+                "low": age.low,
+                "high": age.high,
+                "limit": age.limit,
+                "num_windows": age.num_windows,
+            }
+            for age in manifest.ages
+        ],
+    }
+
+
+def batch_size_of(forecaster: Forecaster) -> int:
+    """Rows of a minibatch of the fit; where the manifest is too old to say so, the task does."""
+    manifest = forecaster.manifest
+    return manifest.batch_size or forecaster.task.training.rows_per_minibatch(manifest.num_rows)
+
+
+def describe_live_errors(forecaster: Forecaster, errors: Sequence[RealisedError]) -> list[dict[str, Any]]:
+    """Expected beside realised, by age; null where nothing is promised beyond the horizon, or nothing labelled yet."""
+    manifest = forecaster.manifest
+    expected = {age.age: age for age in manifest.ages}
+    realised = {found.age: found for found in errors}
+    shown = []
+    for age in sorted({*expected, *realised}):
+        promise, found = expected.get(age), realised.get(age)
+        shown.append(
+            {
+                "age": age,
+                "window": format_moment(manifest.cutoff + age * manifest.window),
+                "expected": promise.mean if promise else None,
+                "low": promise.low if promise else None,
+                "high": promise.high if promise else None,
+                "limit": promise.limit if promise else None,
+                "realised": found.error if found else None,
+                "num_rows": found.num_rows if found else 0,
+                "is_complete": found.is_complete if found else False,
+            }
+        )
+    return shown
+
+
+def describe_choice(choice: Choice) -> dict[str, Any]:
+    """The recipe that the trainer chose in place of what was written, and what it was worth where it was chosen."""
+    return {
+        "training": choice.training.model_dump(mode="json"),
+        "cutoff": format_moment(choice.cutoff),
+        "error": choice.error,
+        "error_before": choice.error_before,
+        "num_trials": choice.num_trials,
+        "seconds": choice.seconds,
+        "run_id": choice.run_id,
+        "chosen_at": format_moment(to_micros(choice.chosen_at)),
+    }
+
+
+def check_budget(task: Task, cycle_limit: timedelta) -> None:
+    """Raises InvalidInput where the trainer is to choose for longer than half of what a cycle may take."""
+    longest = cycle_limit.total_seconds() / 2
+    if task.training.tune and task.training.tune_seconds > longest:
+        reason = f"is more than half the time limit of a cycle: {longest:g} s"
+        raise InvalidInput([Fault("training.tune_seconds", reason)])
+
+
+def warn(task: Task, cycle_limit: timedelta, horizon: int | None = None) -> list[str]:
+    """What leaves gaps between versions: the horizon of the one that answers, else the spec.
+
+    A version waits for the next boundary and a cycle. Where cycles may be longer than windows, it waits for the end of
+    the one that runs instead, by when up to one more window has passed.
+    """
+    length, name = (task.guard.max_age, "guard.max_age") if horizon is None else (horizon, "the horizon")
+    running = cycle_limit if cycle_limit > task.window else timedelta(0)
+    if task.label_delay + running + task.window + cycle_limit <= length * task.window:
+        return []
+    if length == 1:
+        return [f"{name} is one window: every version expires while the next one trains"]
+    limits = "twice the time limit of a cycle" if running else "the time limit of a cycle"
+    return [
+        f"label_delay, one window and {limits} are together longer than {name} of {length} windows: "
+        "a version may expire before the next one is released"
+    ]
+
+
+def warn_of_version(forecaster: Forecaster | None, standing: Standing) -> list[str]:
+    """Where what answers was never released: the alias was moved to it, or a trainer ended before it wrote that down.
+
+    The guard holds versions to what their release rows promised, so nothing closes the horizon of this one.
+    """
+    if forecaster is None or standing.bound is not None:
+        return []
+    return [f"version {forecaster.version} answers but was never released: the guard does not watch it"]
+
+
+def warn_of_events(task: Task, standing: Standing, now: datetime) -> list[str]:
+    """Where an event is dated more than a window ahead: its sender may have meant another year."""
+    if standing.newest is None or standing.newest <= to_micros(now + task.window):
+        return []
+    return [f"the newest event is of {format_moment(standing.newest)}, a moment to come: no fit reads it before"]
+
+
+def warn_of_fit(training: Training, num_rows: int, batch_size: int) -> list[str]:
+    """Where a fit on so many rows took so few steps that its network can hardly have learned."""
+    visits = min(num_rows, training.rows_per_epoch) * training.pretrain_epochs
+    num_steps = max(training.pretrain_epochs, math.ceil(visits / batch_size))
+    if training.method not in PRETRAINED or num_steps >= FEW_STEPS:
+        return []
+    return [
+        f"the fit took {num_steps} steps only: {num_rows:,} rows in minibatches of {batch_size:,}, "
+        f"{training.pretrain_epochs} times over; a smaller training.batch_size or more training.pretrain_epochs give "
+        "it more"
+    ]

@@ -1,0 +1,61 @@
+"""The error matrix as a table that people read: a row for each origin, a column for each target window,
+the newest of both first.
+
+The shade of a cell only repeats its number, for the eye: seven levels between the least and the largest error shown.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from contracts.clock import Clock, format_moment
+from store.cells import Mark, error_of
+
+NUM_LEVELS = 7
+MAX_ORIGINS, MAX_WINDOWS = 12, 16
+
+
+@dataclass(frozen=True)
+class Heat:
+    """One cell: its error, how warm it is (0 to 6), and whether all labels of its window were due."""
+
+    error: float
+    level: int
+    age: int
+    num_rows: int
+    is_complete: bool
+
+
+@dataclass(frozen=True)
+class HeatTable:
+    """Target windows (starts) and origins, newest first; each origin with a cell or None for each window."""
+
+    windows: tuple[str, ...]
+    rows: tuple[tuple[str, tuple[Heat | None, ...]], ...]
+    least: float
+    largest: float
+
+
+def tabulate(marks: Sequence[Mark], method: str, error_name: str, clock: Clock) -> HeatTable | None:
+    """The newest origins and windows of one method's finite errors; None where there are none."""
+    found = [mark for mark in marks if mark.method == method and math.isfinite(error_of(mark, error_name))]
+    windows = sorted({mark.window for mark in found}, reverse=True)[:MAX_WINDOWS]
+    origins = sorted({mark.origin for mark in found if mark.window in windows}, reverse=True)[:MAX_ORIGINS]
+    cells = {(mark.origin, mark.window): mark for mark in found if mark.origin in origins and mark.window in windows}
+    if not cells:
+        return None
+    windows = [window for window in windows if any((origin, window) in cells for origin in origins)]
+    errors = [error_of(mark, error_name) for mark in cells.values()]
+    least, largest = min(errors), max(errors)
+
+    def warm(origin: int, window: int) -> Heat | None:
+        mark = cells.get((origin, window))
+        if mark is None:
+            return None
+        error = error_of(mark, error_name)
+        share = (error - least) / (largest - least) if largest > least else 0.0
+        level = min(NUM_LEVELS - 1, int(share * NUM_LEVELS))
+        return Heat(error, level, clock.age(origin, window), mark.num_rows, mark.is_complete)
+
+    rows = tuple((format_moment(origin), tuple(warm(origin, window) for window in windows)) for origin in origins)
+    return HeatTable(tuple(map(format_moment, windows)), rows, least, largest)

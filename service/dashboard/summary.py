@@ -1,0 +1,146 @@
+"""How a task stands, in words: what answers, what is missing, and what to do about it.
+
+Read by the dashboard. Each sentence has a tone, which a page may colour; no sentence relies on it.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Literal
+
+from contracts.clock import format_moment, to_micros
+from contracts.task import Task
+from service.admin.cycles import next_cycle
+from service.admin.status import batch_size_of, warn, warn_of_events, warn_of_fit, warn_of_version
+from service.models.following import RegistryState
+from service.models.model import Forecaster
+from service.models.task_state import ENDINGS, Standing, state_of, why_stale
+from service.web.html import shorten_moment
+
+Tone = Literal["good", "warn", "bad", "soft"]
+
+
+@dataclass(frozen=True)
+class Sentence:
+    """What to say, and how it sounds."""
+
+    tone: Tone
+    text: str
+
+
+def tell_state(
+    task: Task | None,
+    forecaster: Forecaster | None,
+    standing: Standing | None,
+    registry: RegistryState,
+    has_events: bool | None,
+    *,
+    now: datetime,
+    cycle_limit: timedelta,
+) -> list[Sentence]:
+    """The sentences of one task, the weightiest first.
+
+    `task` is None where neither database nor version knows its spec, `standing` and `has_events` where no database
+    answers; the latter also where a version does.
+    """
+    said = [_tell_version(forecaster, standing, registry, to_micros(now))]
+    if forecaster is None and standing is not None and has_events is not None and task is not None:
+        said += _tell_missing(task, standing.missing_windows, has_events)
+    if registry.state == "degraded":
+        said.append(Sentence("bad", f"Following the registry is degraded. {registry.reason or ''}".strip()))
+    if task is not None:
+        said += _tell_cycles(task, standing, now, cycle_limit)
+        horizon = forecaster.manifest.horizon if forecaster else None
+        said += _note(warn(task, cycle_limit, horizon))
+    if forecaster is not None:
+        said += _note(warn_of_fit(forecaster.task.training, forecaster.manifest.num_rows, batch_size_of(forecaster)))
+    if forecaster is not None and standing is not None and standing.version == forecaster.version:
+        said += _note(warn_of_version(forecaster, standing))
+    if task is not None and standing is not None:
+        said += _note(warn_of_events(task, standing, now))
+    return said
+
+
+def _note(warnings: Sequence[str]) -> list[Sentence]:
+    return [Sentence("warn", f"Note: {warning}.") for warning in warnings]
+
+
+def _tell_version(
+    forecaster: Forecaster | None, standing: Standing | None, registry: RegistryState, now: int
+) -> Sentence:
+    if forecaster is None:
+        released = registry.champion or (standing.champion if standing else None)
+        if released is None:
+            return Sentence("soft", "No version has been released yet, so nothing answers.")
+        why = registry.reason or "It is being loaded."
+        return Sentence("bad", f"Version {released} is released, but this process cannot answer with it. {why}")
+    version, until = forecaster.version, _say(forecaster.valid_until)
+    match state_of(forecaster, standing, now):
+        case "valid":
+            return Sentence(
+                "good",
+                f"Version {version} answers for moments from {_say(forecaster.manifest.trained_from)} until {until}.",
+            )
+        case "closed":
+            closing = standing.closing if standing else None
+            why = f" ({closing.reason})" if closing else ""
+            return Sentence(
+                "bad",
+                f"The horizon of version {version} was closed at {until}{why}. Later moments are refused until a newer "
+                "version is released or an admin overrides.",
+            )
+        case _:
+            return Sentence(
+                "bad",
+                f"Version {version} expired at {until}. Earlier moments are still answered; later ones, and requests "
+                "that name none, are refused until a newer version is released.",
+            )
+
+
+def _tell_missing(task: Task, missing: int, has_events: bool) -> list[Sentence]:
+    """What a first version still needs."""
+    if not has_events:
+        return [
+            Sentence(
+                "soft",
+                f"No event is stored. Send labelled rows to POST /events?task={task.name}, or run: "
+                f"morrow events import {task.name} FILE",
+            )
+        ]
+    if not missing:
+        return []
+    needed = "complete window with events is" if missing == 1 else "complete windows with events are"
+    return [Sentence("warn", f"{missing} more {needed} needed before a first horizon can be judged.")]
+
+
+def _tell_cycles(task: Task, standing: Standing | None, now: datetime, cycle_limit: timedelta) -> list[Sentence]:
+    said = []
+    last = standing.last_ended if standing else None
+    newest = standing.recent[0] if standing and standing.recent else None
+    if standing is not None and (stale := why_stale(task, standing, now, cycle_limit)):
+        said.append(Sentence("bad", _end(f"No new version for too long: {stale}")))
+    elif last is not None and last.state != "released":
+        tone: Tone = "bad" if last.state == "failed" else "warn"
+        because = f": {last.reason}" if last.reason else ""
+        said.append(Sentence(tone, _end(f"The cycle of {_say(last.cutoff)} {ENDINGS[last.state]}{because}")))
+    if standing is not None and standing.num_failed > 1:
+        said.append(Sentence("bad", f"The last {standing.num_failed} cycles failed."))
+    if standing is not None and (better := standing.better_method):
+        said.append(Sentence("warn", f"The rival {better['method']} was clearly better in the newest verdict."))
+    if newest is not None and newest.state in ("requested", "running"):
+        waits = "waits for the trainer" if newest.state == "requested" else "is running"
+        said.append(Sentence("soft", f"The cycle of {_say(newest.cutoff)} {waits}."))
+    elif (boundary := next_cycle(task, to_micros(now))) is not None:
+        said.append(Sentence("soft", f"The next cycle begins at {shorten_moment(boundary)}."))
+    else:
+        said.append(Sentence("soft", "Cycles of this task run on request only."))
+    return said
+
+
+def _end(sentence: str) -> str:
+    """With a full stop, unless what it quotes has an end of its own."""
+    return sentence if sentence.endswith((".", "?", "!")) else f"{sentence}."
+
+
+def _say(micros: int) -> str:
+    return shorten_moment(format_moment(micros))

@@ -1,0 +1,123 @@
+"""The picture of windows, versions and horizons: where on a line of time each of them lies.
+
+Places are shares of the picture's width in percent, so that it grows and shrinks with the page while its words stay
+as large as they are.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from contracts.clock import Clock, format_moment, parse_moment
+from store.releases import BOUND_ACTIONS, Release
+
+MAX_VERSIONS = 8
+_MAX_TICKS, _MAX_LABELS = 64, 4
+
+
+@dataclass(frozen=True)
+class Span:
+    """One version: from its cutoff to what its release promised and to what holds now, all in microseconds."""
+
+    version: str
+    cutoff: int
+    promised: int
+    valid_until: int
+
+
+@dataclass(frozen=True)
+class Bar:
+    """A version as drawn: `start` and `width` of what is valid, `lost` the width that a closing has taken away."""
+
+    version: str
+    cutoff: str
+    valid_until: str
+    promised: str
+    is_champion: bool
+    start: float
+    width: float
+    lost: float
+
+
+@dataclass(frozen=True)
+class Tick:
+    """A window boundary; only some are labelled."""
+
+    place: float
+    label: str | None
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """`now` is a place, or None where now lies so far away that it would squeeze the rest; `away` says how far."""
+
+    bars: tuple[Bar, ...]
+    ticks: tuple[Tick, ...]
+    now: float | None
+    away: str | None
+
+
+def list_spans(releases: Sequence[Release]) -> list[Span]:
+    """The versions that rows, newest first, say were released, newest cutoff first."""
+    bounds: dict[str, int] = {}
+    promises: dict[str, Release] = {}
+    for row in releases:
+        if row.action in BOUND_ACTIONS:
+            bounds.setdefault(row.version, row.valid_until)
+        if row.action == "release":
+            promises[row.version] = row
+    spans = [
+        Span(version, parse_moment(row.verdict["cutoff"]), row.valid_until, bounds[version])
+        for version, row in promises.items()
+        if row.verdict is not None and "cutoff" in row.verdict
+    ]
+    return sorted(spans, key=lambda span: span.cutoff, reverse=True)
+
+
+def draw_timeline(spans: Sequence[Span], champion: str | None, clock: Clock, now: int) -> Timeline | None:
+    """The newest versions and the champion; None where there is none. `now` in microseconds."""
+    shown = [span for place, span in enumerate(spans) if place < MAX_VERSIONS or span.version == champion]
+    if not shown:
+        return None
+    first = min(span.cutoff for span in shown) - clock.window
+    last = max(max(span.promised, span.valid_until) for span in shown)
+    is_near = first <= now <= last + (last - first)
+    last = max(last, now) if is_near else last
+    distance = (now - last) // clock.window if now > last else (first - now) // clock.window
+    side = "after the end" if now > last else "before the beginning"
+    away = None if is_near else f"Now lies {distance} windows {side} of this picture."
+
+    def place(at: int) -> float:
+        return round(100 * (at - first) / (last - first), 3)
+
+    bars = tuple(
+        Bar(
+            span.version,
+            format_moment(span.cutoff),
+            format_moment(span.valid_until),
+            format_moment(span.promised),
+            span.version == champion,
+            place(span.cutoff),
+            round(max(0.0, place(span.valid_until) - place(span.cutoff)), 3),
+            round(max(0.0, place(span.promised) - place(max(span.valid_until, span.cutoff))), 3),
+        )
+        for span in shown
+    )
+    return Timeline(bars, _tick(first, last, clock, place), place(now) if is_near else None, away)
+
+
+def _tick(first: int, last: int, clock: Clock, place: Callable[[int], float]) -> tuple[Tick, ...]:
+    num_windows = math.ceil((last - first) / clock.window)
+    step, every = math.ceil(num_windows / _MAX_TICKS), max(1, math.ceil(num_windows / _MAX_LABELS))
+    every = math.ceil(every / step) * step
+    boundaries = range(first, last + 1, step * clock.window)
+    return tuple(
+        Tick(place(at), _label(at, clock) if number * step % every == 0 else None)
+        for number, at in enumerate(boundaries)
+    )
+
+
+def _label(at: int, clock: Clock) -> str:
+    """The date of a boundary, and its time of day where windows are shorter than a day."""
+    moment = format_moment(at)
+    return moment[:10] if clock.window % 86_400_000_000 == 0 else f"{moment[5:10]} {moment[11:16]}"

@@ -1,0 +1,1 @@
+"""POST and PUT /events."""

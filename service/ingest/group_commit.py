@@ -1,0 +1,136 @@
+"""Group commit: single events that wait side by side are written by one statement and one commit.
+
+There is no timer and no task of its own. Whoever comes first writes what has queued up until then; meanwhile others
+queue up, and the next of them writes those. An event is acknowledged only after the commit that holds it.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+
+import anyio
+from sqlalchemy import Connection
+from starlette.exceptions import HTTPException
+
+from contracts.errors import MorrowError, Unavailable
+from service.database import Store
+from service.ingest.schema_versions import append, arrange, judge_one
+from service.validation.rules import Refusal, RowRules, compile_rules
+from store.batches import Event, EventBatch
+from store.catalog import Schema
+from store.events import Outcome, Rejection, append_batch, record_rejections
+
+MAX_GROUP = 500
+
+# The id of a body's event, "" where none is taken, and what became of it.
+_Found = tuple[str, Outcome | Refusal | Exception | None]
+
+
+@dataclass
+class Waiting:
+    """One body that should be one event, and what became of it; None until it is known."""
+
+    task: str | None
+    body: bytes
+    outcome: Outcome | Refusal | Exception | None = None
+    event_id: str = ""
+
+
+class Writer:
+    """The queue of one process; `find_schemas` reads inside the transaction which schemas a task takes rows of."""
+
+    def __init__(
+        self,
+        store: Store,
+        queue_size: int,
+        find_schemas: Callable[[Connection, str | None], Sequence[Schema]],
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        self._store = store
+        self._queue_size = queue_size
+        self._find_schemas = find_schemas
+        self._clock = clock
+        self._queue: list[Waiting] = []
+        self._turn = asyncio.Lock()  # half the price of anyio's, and every event passes it
+
+    async def write(self, task: str | None, body: bytes) -> Waiting:
+        """The event with its outcome, after the commit. Raises Unavailable, and what its body or task asks for."""
+        if len(self._queue) >= self._queue_size:
+            raise Unavailable("Too many events wait to be written.")
+        one = Waiting(task, body)
+        self._queue.append(one)
+        async with self._turn:
+            if one.outcome is None:
+                group, self._queue = self._queue[:MAX_GROUP], self._queue[MAX_GROUP:]
+                with anyio.CancelScope(shield=True):  # a client that leaves does not take others' events along
+                    await self._write(group)
+        if isinstance(one.outcome, Exception):
+            raise one.outcome
+        return one
+
+    async def _write(self, group: Sequence[Waiting]) -> None:
+        """What breaks a statement must not break the events beside it: then each is written alone."""
+        found: Sequence[_Found]
+        try:
+            found = await self._store.run(lambda connection: self._append(connection, group))
+        except Exception as error:  # noqa: BLE001 each of the group raises it where it waits
+            if not isinstance(error, Unavailable) and len(group) > 1:
+                for one in group:
+                    await self._write([one])
+                return
+            found = [("", error)] * len(group)
+        # Here, after the commit, and nowhere else: a thread that nobody waits for any more may still be at work.
+        for one, (event_id, outcome) in zip(group, found, strict=True):
+            one.event_id, one.outcome = event_id, outcome
+
+    def _append(self, connection: Connection, group: Sequence[Waiting]) -> list[_Found]:
+        """The id and the outcome of each of a group."""
+        now = self._clock()
+        known: dict[str | None, Sequence[Schema]] = {}
+        asked: dict[int, tuple[Sequence[Schema], list[int]]] = {}
+        found: dict[int, _Found] = {}
+        for place, one in enumerate(group):
+            try:
+                schemas = known[one.task] = known.get(one.task) or self._find_schemas(connection, one.task)
+            except MorrowError as error:
+                found[place] = ("", error)
+                continue
+            asked.setdefault(schemas[0].task_id, (schemas, []))[1].append(place)
+        # Tasks in one order, so that two processes wait for each other but never cross.
+        for _, (schemas, places) in sorted(asked.items()):
+            bodies = [group[place].body for place in places]
+            found.update(zip(places, _append_bodies(connection, schemas, bodies, now), strict=True))
+        return [found[place] for place in range(len(group))]
+
+
+def _append_bodies(
+    connection: Connection, schemas: Sequence[Schema], bodies: Sequence[bytes], received_at: datetime
+) -> list[_Found]:
+    """Bodies of one task: all at once where none is doubtful, else each is judged by itself."""
+    batch = compile_rules(schemas[0].task).events.accept_lines(bodies)
+    if batch is not None:
+        return [*zip(batch.event_ids, append_batch(connection, schemas[0], batch, received_at), strict=True)]
+    found: dict[int, _Found] = {}
+    rows: dict[int, tuple[Schema, Event | Refusal]] = {}
+    for place, body in enumerate(bodies):
+        try:
+            rows[place] = judge_one(schemas, partial(_read_event, body))
+        except (MorrowError, HTTPException) as error:
+            found[place] = ("", error)
+    judged = arrange([*rows.values()])
+    record_rejections(connection, schemas[0].task_id, [*map(rejection_of, judged.refused.values())], received_at)
+    for place, one in zip(rows, append(connection, judged, received_at), strict=True):
+        found[place] = ("", one) if isinstance(one, Refusal) else one
+    return [found[place] for place in range(len(bodies))]
+
+
+def _read_event(body: bytes, rules: RowRules) -> EventBatch | list[Event | Refusal]:
+    return rules.read_events(body, 1)
+
+
+def rejection_of(row: Refusal) -> Rejection:
+    """A refused row as it is kept."""
+    reason = "; ".join(f"{fault.field}: {fault.reason}" for fault in row.faults)
+    return Rejection(row.event_id, reason, row.payload)

@@ -1,0 +1,1 @@
+"""Released versions in this process: following the registry, loading, verifying, answering."""

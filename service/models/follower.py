@@ -1,0 +1,308 @@
+"""Follows the registry's alias: download, verify, swap; and the releases that open, close or calibrate a version.
+
+One thread of a process looks every few seconds. Whatever goes wrong there, the last good version goes on answering
+and the task's status says `degraded` and why. /predict only ever reads the references that are swapped here.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from functools import partial
+
+import anyio
+import anyio.to_thread
+import httpx
+import structlog
+
+from contracts.clock import format_moment
+from contracts.errors import ArtefactRefused, NoModel, NotFound, NotLoaded, Unavailable
+from service.database import Store
+from service.metrics import Metrics
+from service.models.alias_history import note_move
+from service.models.backoff import LONGEST_WAIT, Refusals
+from service.models.following import RegistryState
+from service.models.loader import load_champion, load_copy
+from service.models.local_copies import (
+    Current,
+    hold,
+    is_kept,
+    keep_overlay,
+    list_copies,
+    read_current,
+    read_made,
+    remove_copies,
+    succeed,
+    write_current,
+)
+from service.models.looks import find_overlay, look_at_store
+from service.models.model import Forecaster
+from service.models.registry import Champion, find_champion, make_client
+from service.models.task_state import Standing
+from service.settings import ServiceSettings
+from service.validation.names import only_task
+from store.releases import Overlay
+
+# Seconds between two looks, however many ask for one.
+_LEAST_PAUSE = 0.2
+
+log = structlog.get_logger(__name__)
+
+
+class Follower:
+    """The versions that answer, by task, and the state of following each.
+
+    `poll` runs in a thread; what others read (`forecasters`, `registries`, `standings`) is replaced whole, never
+    changed in place. `clock` dates what the follower writes down.
+    """
+
+    def __init__(
+        self,
+        settings: ServiceSettings,
+        store: Store,
+        metrics: Metrics,
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        self.forecasters: Mapping[str, Forecaster] = {}
+        self.registries: Mapping[str, RegistryState] = {}
+        self.standings: Mapping[str, Standing] = {}
+        self.database_answers = False
+        self._settings = settings
+        self._store = store
+        self._metrics = metrics
+        self._clock = clock
+        self._client = make_client(settings.mlflow_url) if settings.mlflow_url else None
+        self._models = settings.home / "models"
+        self._task_ids: Mapping[str, int] = {}
+        self._overlays: Mapping[str, Overlay] = {}
+        self._refusals = Refusals()
+        self._stopping = threading.Event()
+        threads = settings.model_threads
+        self._load_copy = partial(load_copy, threads=threads)
+        self._load_champion = partial(load_champion, stopping=self._stopping, threads=threads)
+        self._has_looked, self._is_retired = False, False
+        self._asked, self._looked = anyio.Event(), anyio.Event()
+
+    @property
+    def tasks(self) -> tuple[str, ...]:
+        """Names of the tasks that the store or a local copy knows."""
+        return tuple(sorted({*self._task_ids, *self.forecasters}))
+
+    def learn(self, task: str, task_id: int) -> None:
+        """Know a task before the next look at the store."""
+        self._task_ids = {**self._task_ids, task: task_id}
+
+    def find(self, task: str | None) -> Forecaster:
+        """What answers for a task, or for the only one. Raises InvalidInput, NotFound, NotLoaded, NoModel."""
+        if task is None:
+            task = only_task(self.tasks)
+        forecaster = self.forecasters.get(task)
+        if forecaster is not None:
+            return forecaster
+        if task not in self._task_ids:
+            raise NotFound(f"There is no task named {task!r}.")
+        registry, standing = self.registries.get(task, RegistryState()), self.standings.get(task)
+        released = registry.champion or (standing.champion if standing else None)
+        if released is None:
+            raise NoModel
+        raise NotLoaded(f"Version {released} is released. {registry.reason or 'This process has not loaded it yet.'}")
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether every task with a champion has a version that answers, and predict or events can be served."""
+        missing = [
+            task for task, registry in self.registries.items() if registry.champion and task not in self.forecasters
+        ]
+        can_serve = bool(self.forecasters) or (self.database_answers and self._has_looked)
+        return not missing and not self._is_retired and can_serve
+
+    async def run(self) -> None:
+        """Look again and again until cancelled; a look that has begun is brought to an end."""
+        while True:
+            try:
+                await anyio.to_thread.run_sync(self.poll, time.monotonic())
+            except Exception as error:  # a bug in one look must not end the looking
+                self._metrics.follower_errors.labels("bug").inc()
+                log.error("follower.failed", exc_info=error)
+            self._looked.set()
+            self._looked = anyio.Event()
+            least = min(_LEAST_PAUSE, self._settings.poll_seconds)
+            await anyio.sleep(least)
+            with anyio.move_on_after(self._settings.poll_seconds - least):
+                await self._asked.wait()
+            self._asked = anyio.Event()
+
+    async def look_now(self) -> None:
+        """Have a look begin that would come later, and wait for the end of one."""
+        self._asked.set()
+        await self._looked.wait()
+
+    def retire(self) -> None:
+        """Be ready no more: this process is about to end."""
+        self._is_retired = True
+
+    def stop(self) -> None:
+        """Make the look that goes on end soon, a download included."""
+        self._stopping.set()
+
+    def close(self) -> None:
+        """Close the connections to the registry, once no look goes on."""
+        if self._client is not None:
+            self._client.close()
+
+    def restore(self) -> None:
+        """Load the local copies, so that a start without registry and database answers as before.
+
+        Where the current one is damaged, the previous one answers within its own bound until the registry is reached.
+        """
+        for task, current in list_copies(self._models).items():
+            # Where another worker downloads for long, a whole copy is loaded beside that, or refused.
+            with hold(self._models / task):
+                self._restore(task, current)
+
+    def _restore(self, task: str, current: Current) -> None:
+        for version, overlay in current.overlays.items():
+            try:
+                forecaster = self._load_copy(self._models / task, version)
+            except ArtefactRefused as error:
+                self._metrics.follower_errors.labels("artefact").inc()
+                reason = f"The local copy of version {version} was refused: {error}"
+                self.registries = {**self.registries, task: RegistryState("degraded", reason)}
+                continue
+            self._put(forecaster.with_overlay(overlay))
+            log.info("model.restored", task=task, version=version)
+            return
+
+    def poll(self, now: float) -> None:
+        """One look at the store and, for each task, at the registry; `now` in monotonic seconds.
+
+        Where registries are slow, the store is looked at between them: a closed horizon waits for no other task's.
+        """
+        looked = self._obey()
+        for task in self.tasks:
+            if self._stopping.is_set():
+                return
+            if time.monotonic() - looked >= self._settings.poll_seconds:
+                looked = self._obey()
+            registry = self.registries.get(task, RegistryState())
+            try:
+                self._keep_overlay(task)
+                found = self._follow(task, now)
+            except (Unavailable, OSError) as error:
+                found = RegistryState("degraded", self._note_trouble(error), registry.champion)
+            except Exception as error:  # a bug in following one task must not end the following of others
+                self._metrics.follower_errors.labels("bug").inc()
+                log.error("follower.failed", task=task, exc_info=error)
+                found = RegistryState("degraded", "Following it failed; the error is in the log.", registry.champion)
+            if (found.state, found.reason) != (registry.state, registry.reason):
+                say = log.warning if found.state == "degraded" else log.info
+                say(f"registry.{found.state}", task=task, reason=found.reason, champion=found.champion)
+            self.registries = {**self.registries, task: found}
+        self._has_looked = True
+
+    def _obey(self) -> float:
+        """Look at the store and let newer release rows count at once; returns when that was, in monotonic seconds."""
+        self._read_store()
+        for task, overlay in self._overlays.items():
+            forecaster = self.forecasters.get(task)
+            if forecaster is None or overlay == forecaster.overlay:
+                continue
+            self._put(forecaster.with_overlay(overlay))
+            is_moved, moment = overlay.valid_until != forecaster.valid_until, format_moment(overlay.valid_until)
+            say, event = (log.warning, "horizon.changed") if is_moved else (log.info, "calibration.changed")
+            say(event, task=task, version=forecaster.version, valid_until=moment)
+        return time.monotonic()
+
+    def _read_store(self) -> None:
+        """Look at the database; where it does not answer, what was known of tasks stays, and overlays stay applied."""
+        try:
+            look = self._store.transact(lambda connection: look_at_store(connection, self.forecasters))
+        except Unavailable as error:
+            if self.database_answers:
+                log.warning("database.unreachable", reason=str(error))
+            self.database_answers = False
+            self._overlays = {}
+            return
+        if not self.database_answers:
+            log.info("database.reached", tasks=len(look.task_ids))
+        self.database_answers = True
+        self._task_ids = {**self._task_ids, **look.task_ids}
+        self.standings = look.standings
+        self._overlays = look.overlays
+
+    def _keep_overlay(self, task: str) -> None:
+        """Keep what holds for the version that answers for a restart. Raises OSError."""
+        forecaster, overlay = self.forecasters.get(task), self._overlays.get(task)
+        if forecaster is not None and overlay is not None:
+            keep_overlay(self._models / task, forecaster.version, overlay)
+
+    def _follow(self, task: str, now: float) -> RegistryState:
+        """Bring one task to the version that its alias names, and its copy to the disk. Raises Unavailable."""
+        if self._client is None:
+            return RegistryState("degraded", "No registry is configured (MORROW_MLFLOW_URL).")
+        champion = find_champion(self._client, task)
+        forecaster = self.forecasters.get(task)
+        if champion is None:
+            if forecaster is None:
+                return RegistryState()
+            return RegistryState("degraded", "The registry names no champion; the last one goes on answering.")
+        standing, version = self.standings.get(task), champion.version
+        if self.database_answers and standing is not None and standing.champion not in (None, version):
+            note_move(self._store, self._client, task, self._task_ids[task], champion=version, now=self._clock())
+        answers = forecaster is not None and champion.is_of(forecaster.version, forecaster.made_at)
+        if answers and is_kept(self._models / task, version):
+            return RegistryState(champion=version)
+        if self._refusals.may_try(task, version, now):
+            try:
+                if self._bring_in(self._client, task, champion):
+                    self._refusals.forget(task)
+            except ArtefactRefused as error:
+                self._refusals.add(task, version, f"Version {version} was refused: {error}", now)
+                self._metrics.follower_errors.labels("artefact").inc()
+                log.error("artefact.refused", task=task, version=version, reason=str(error), source="registry")
+            except (Unavailable, OSError) as error:
+                self._refusals.add(task, version, self._note_trouble(error), now, longest=LONGEST_WAIT)
+            else:
+                return RegistryState(champion=version)
+        return RegistryState("degraded", self._refusals.reason(task), version)
+
+    def _bring_in(self, client: httpx.Client, task: str, champion: Champion) -> bool:
+        """Load a version and let it answer; False where the next look has to. Raises as `load_champion`."""
+        with hold(self._models / task) as is_held:
+            # While another worker held the folder, the alias may have been moved on and that worker have followed it.
+            if not is_held or find_champion(client, task) != champion:
+                return False
+            # A copy by its number may be of another model, and what is known of that one does not count for this.
+            is_known = champion.is_of(champion.version, read_made(self._models / task / champion.version))
+            forecaster = self._load_champion(client, self._models / task, champion, has_copy=is_known)
+            self._swap(task, forecaster, is_known=is_known)
+            return True
+
+    def _swap(self, task: str, forecaster: Forecaster, *, is_known: bool) -> None:
+        """Let a loaded version answer: first on the disk, then by one assignment."""
+        folder, version = self._models / task, forecaster.version
+        former, answering = read_current(folder), self.forecasters.get(task)
+        known = former.overlays if is_known and former is not None else {}
+        task_id = self._task_ids.get(task) if self.database_answers else None
+        found = None if task_id is None else find_overlay(self._store, task_id, forecaster)
+        overlay = found or known.get(version) or forecaster.overlay
+        before = None if answering is None else (answering.version, answering.overlay)
+        current = succeed(former, before, version, overlay)
+        if current != former:
+            write_current(folder, current)
+        self._put(forecaster.with_overlay(overlay))
+        remove_copies(folder, current)
+        self._metrics.swaps.labels(task).inc()
+        moment = format_moment(overlay.valid_until)
+        log.info("model.swapped", task=task, version=version, previous=current.previous, valid_until=moment)
+
+    def _put(self, forecaster: Forecaster) -> None:
+        self.forecasters = {**self.forecasters, forecaster.task.name: forecaster}
+
+    def _note_trouble(self, error: Unavailable | OSError) -> str:
+        """Count what went wrong; returns it in words."""
+        if isinstance(error, OSError):
+            self._metrics.follower_errors.labels("disk").inc()
+            return f"The local copy cannot be written: {error.strerror}."
+        self._metrics.follower_errors.labels("registry").inc()
+        return str(error)

@@ -1,0 +1,198 @@
+"""Local copies of released versions, `<home>/models/<task>/<version>/`, and which of them is current.
+
+A restart serves the same version with the same bounds when neither registry nor database answers. Every file is on
+the disk before its name is: a kill at any moment leaves the former state or the new one.
+
+Several workers share the copies of a home. Whoever changes a task's folder, or loads from it, holds it meanwhile: one
+of them downloads a version, the others load what it left, and nothing is removed that another one is loading. A lock
+goes with the process that took it, so a killed worker leaves none behind.
+"""
+
+import fcntl
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+from msgspec.structs import replace
+
+from contracts.calibration import Calibration
+from store.releases import Overlay
+
+CURRENT_FILE = "current.json"
+# Beside a version's own files: when the registry made it.
+_MADE_FILE = "made_at"
+HOLD_SECONDS = 2.0
+_TEMPORARY = ".incoming-"
+
+
+class Current(msgspec.Struct, frozen=True):
+    """The version that answers, the one before it, and what `releases` says of either (microseconds)."""
+
+    version: str
+    valid_until: int
+    previous: str | None = None
+    calibration: Calibration | None = None
+    previous_overlay: Overlay | None = None
+
+    @property
+    def overlays(self) -> dict[str, Overlay]:
+        """The versions that may answer with their overlays, best first: the previous one, where its bound is known."""
+        found = {self.version: Overlay(self.valid_until, self.calibration)}
+        if self.previous is not None and self.previous_overlay is not None:
+            found[self.previous] = self.previous_overlay
+        return found
+
+
+def renew(current: Current, version: str, overlay: Overlay) -> Current:
+    """The same with a newer overlay of one of its versions."""
+    if version == current.version:
+        return replace(current, valid_until=overlay.valid_until, calibration=overlay.calibration)
+    return replace(current, previous_overlay=overlay) if version == current.previous else current
+
+
+def succeed(former: Current | None, answering: tuple[str, Overlay] | None, version: str, overlay: Overlay) -> Current:
+    """What is current once `version` answers; the previous one is what has answered so far, if anything has."""
+    previous, before = None, None
+    if former is not None and former.version == version and former.previous is not None:
+        # Another worker has written it down already, or this version was damaged and is back.
+        previous, before = former.previous, former.previous_overlay
+    elif answering is not None and answering[0] != version:
+        previous, before = answering
+    elif former is not None and former.version != version:
+        previous, before = former.version, former.overlays[former.version]
+    return Current(version, overlay.valid_until, previous, overlay.calibration, before)
+
+
+@contextmanager
+def hold(folder: Path, seconds: float = HOLD_SECONDS) -> Iterator[bool]:
+    """Hold a task's folder against the other workers of the home; False where one of them holds it for too long.
+
+    Raises OSError where there can be no such folder.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        yield _lock(handle, time.monotonic() + seconds)
+    finally:
+        os.close(handle)
+
+
+def list_copies(models: Path) -> dict[str, Current]:
+    """The current version of each task that has one."""
+    found = {}
+    for file in sorted(models.glob(f"*/{CURRENT_FILE}")):
+        if (current := read_current(file.parent)) is not None:
+            found[file.parent.name] = current
+    return found
+
+
+def read_current(folder: Path) -> Current | None:
+    """What a task's folder says is current; None where it says nothing that can be read."""
+    try:
+        return msgspec.json.decode((folder / CURRENT_FILE).read_bytes(), type=Current)
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
+        return None
+
+
+def is_kept(folder: Path, version: str) -> bool:
+    """Whether a restart finds this version as the current one."""
+    current = read_current(folder)
+    return current is not None and current.version == version and (folder / version).is_dir()
+
+
+def write_current(folder: Path, current: Current) -> None:
+    """Replace it in one step. Raises OSError."""
+    replace_file(folder / CURRENT_FILE, msgspec.json.encode(current))
+
+
+def replace_file(file: Path, content: bytes) -> None:
+    """Write a file that only its owner may read in one step: what fails leaves the former one, and nothing beside it.
+
+    Raises OSError.
+    """
+    temporary: Path | None = None
+    try:
+        with tempfile.NamedTemporaryFile(dir=file.parent, prefix=_TEMPORARY, delete=False) as written:
+            temporary = Path(written.name)
+            written.write(content)
+            written.flush()
+            os.fsync(written.fileno())
+        temporary.replace(file)
+    except OSError:
+        if temporary is not None:
+            temporary.unlink(missing_ok=True)
+        raise
+    _sync(file.parent)
+
+
+def keep_overlay(folder: Path, version: str, overlay: Overlay) -> None:
+    """Write down for a restart what `releases` says of a version; where the folder is held, the next look does."""
+    with hold(folder) as is_held:
+        current = read_current(folder)
+        if is_held and current is not None and (renewed := renew(current, version, overlay)) != current:
+            write_current(folder, renewed)
+
+
+def fill_copy(folder: Path, version: str, fill: Callable[[Path], None], *, made_at: int | None = None) -> Path:
+    """The folder of a version, put in place whole after `fill` has written its files to a temporary one.
+
+    `made_at` is when the registry made the version (milliseconds since the epoch), where it says so.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    target = folder / version
+    temporary = Path(tempfile.mkdtemp(dir=folder, prefix=_TEMPORARY))
+    try:
+        fill(temporary)
+        if made_at is not None:
+            (temporary / _MADE_FILE).write_text(str(made_at))
+        for file in temporary.iterdir():
+            _sync(file)
+        _sync(temporary)
+        if target.exists():
+            shutil.rmtree(target)
+        temporary.replace(target)
+        _sync(folder)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+    return target
+
+
+def read_made(folder: Path) -> int | None:
+    """When the registry made the version of this folder; None where that is not known."""
+    try:
+        return int((folder / _MADE_FILE).read_text())
+    except (OSError, ValueError):
+        return None
+
+
+def remove_copies(folder: Path, current: Current) -> None:
+    """Remove what is neither current nor previous, leftovers of a kill included."""
+    kept = {current.version, current.previous, CURRENT_FILE}
+    for path in folder.iterdir():
+        if path.name not in kept:
+            shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+
+
+def _lock(handle: int, deadline: float) -> bool:
+    while True:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() >= deadline:
+                return False
+            time.sleep(0.02)
+        else:
+            return True
+
+
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

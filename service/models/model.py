@@ -1,0 +1,300 @@
+"""A released version, loaded and immutable: rows and moments in, answers out, inside its horizon only.
+
+Everything an answer says of its version comes from one object, so that a swap in the middle of a request cannot mix
+two versions.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import onnxruntime
+from msgspec import UNSET
+from numpy.typing import NDArray
+
+from contracts.calibration import Calibration, find_quantile
+from contracts.clock import format_duration, format_moment
+from contracts.errors import ArtefactRefused, Fault, ModelExpired, MorrowError, OutsideHorizon
+from contracts.manifest import GRAPH_FILE, RATE_FILE, Feed, Manifest, check_probe, graph_feed, read_manifest
+from contracts.task import Task
+from service.models.answer import Answer, AnswerNotFinite
+from service.models.class_change import find_flip
+from service.models.conformal import USUAL, interval, prediction_set, require_quantile
+from service.models.local_copies import read_made
+from service.models.sessions import RateGraph, open_session
+from service.validation.fast_bodies import AT_OF_QUERY, Questions, Row, lay_out_rows
+from service.validation.options import PLAIN, Options
+from service.validation.rules import RowRules, compile_rules
+from store.releases import Overlay
+
+NUM_ROWS_PER_RUN = 256
+
+# The outputs of one row: a probability per class, or mean and scale.
+Values = Sequence[float]
+
+# What an answer says beside its values: at, lead, expected_error, error_name, version, trained_until, valid_until.
+About = tuple[str, str, float | None, str, str, str, str]
+
+
+class Question(msgspec.Struct, frozen=True, gc=False):
+    """One row as it was asked, and the moment `at` that it is asked about, microseconds."""
+
+    row: Row
+    at: int
+    options: Options = PLAIN
+
+
+def make_question(row: Row, now: int, options: Options = PLAIN) -> Question:
+    """A question about now where a row leaves its moment out."""
+    return Question(row, now if row.at is None else row.at, options)
+
+
+@dataclass(frozen=True, eq=False)
+class Forecaster:
+    """One version that answers; `overlay` is what `releases` says of it beyond its manifest.
+
+    `made_at` is when the registry made it (milliseconds since the epoch), None where that is not known.
+    """
+
+    version: str
+    manifest: Manifest
+    task: Task
+    rules: RowRules
+    session: onnxruntime.InferenceSession
+    rates: RateGraph
+    errors: dict[int, float]
+    overlay: Overlay
+    made_at: int | None = None
+
+    @cached_property
+    def valid_until(self) -> int:
+        """The guard's upper bound, microseconds."""
+        return self.overlay.valid_until
+
+    @property
+    def calibration(self) -> Calibration:
+        return self.overlay.calibration or self.manifest.calibration
+
+    def with_overlay(self, overlay: Overlay) -> "Forecaster":
+        return replace(self, overlay=overlay)
+
+    def covers(self, at: int) -> bool:
+        """Whether the guard lets a moment through."""
+        return self.manifest.trained_from <= at <= self.valid_until
+
+    def answer(self, question: Question) -> Answer:
+        """The answer to one row.
+
+        Raises OutsideHorizon, ModelExpired, AnswerNotFinite, CoverageUnsupported, RateRefused.
+        """
+        if question.options.rate:
+            return self.answers(lay_out_rows([question.row], AT_OF_QUERY), question.at, question.options)[0]
+        quantile = self._admit(question)
+        (values,) = self._run(self._feed([question]))
+        return self._finish(question, values, quantile)
+
+    def answer_each(self, questions: Sequence[Question]) -> list[Answer | MorrowError]:
+        """Of each question the answer, or what `answer` would raise, by one run of the graph; none asks for rates."""
+        verdicts: list[float | MorrowError | None] = []
+        for question in questions:
+            try:
+                verdicts.append(self._admit(question))
+            except MorrowError as error:
+                verdicts.append(error)
+        asked = [one for one, verdict in zip(questions, verdicts, strict=True) if not isinstance(verdict, MorrowError)]
+        values = iter(self._run(self._feed(asked)))
+        found: list[Answer | MorrowError] = []
+        for question, verdict in zip(questions, verdicts, strict=True):
+            try:
+                if isinstance(verdict, MorrowError):
+                    found.append(verdict)
+                else:
+                    found.append(self._finish(question, next(values), verdict))
+            except AnswerNotFinite as error:
+                found.append(error)
+        return found
+
+    def answers(self, questions: Questions, now: int, options: Options = PLAIN) -> list[Answer]:
+        """Answers in the order of rows; all of them or none. Raises as `answer`."""
+        moments = np.where(questions.has_at, questions.at, now)
+        asked = moments.tolist()
+        self._guard(asked, questions.has_at.tolist(), questions.at_field)
+        coverage = options.coverage
+        quantiles = [] if coverage is None else [self._require_quantile(at, coverage) for at in asked]
+        feed = graph_feed(self.task, moments, questions.numbers, questions.categories)
+        values = self._require_finite(self._run(feed))
+        about = {at: self._about(at) for at in set(asked)}  # rows of one batch often share a moment
+        found = [self._describe(at, given, about[at]) for at, given in zip(asked, values, strict=True)]
+        if coverage is not None:
+            found = [self._cover(*each, coverage) for each in zip(found, values, quantiles, strict=True)]
+        if options.rate:
+            rates = self._require_finite(_by_row(self.rates.run(feed)))
+            found = [self._move(*each) for each in zip(found, _parts(feed, 1), asked, rates, strict=True)]
+        return found
+
+    def _admit(self, question: Question) -> float | None:
+        """The quantile of a question's coverage, None where it asks for none. Raises as `answer`."""
+        at = question.at
+        if not self.covers(at):
+            self._guard([at], [question.row.at is not None], AT_OF_QUERY)
+        coverage = question.options.coverage
+        return None if coverage is None else self._require_quantile(at, coverage)
+
+    def _finish(self, question: Question, values: Values, quantile: float | None) -> Answer:
+        if not _is_finite(values):
+            raise AnswerNotFinite(self.task.name, self.version)
+        answer = self._describe(question.at, values, self._about(question.at))
+        coverage = question.options.coverage
+        return answer if coverage is None or quantile is None else self._cover(answer, values, quantile, coverage)
+
+    def _guard(self, moments: Sequence[int], has_at: Sequence[bool], at_field: str) -> None:
+        if self.covers(min(moments)) and self.covers(max(moments)):
+            return
+        outside = [place for place, at in enumerate(moments) if not self.covers(at)]
+        first = outside[0]
+        if not has_at[first] and moments[first] > self.valid_until:
+            raise ModelExpired(f"Version {self.version} was valid until {format_moment(self.valid_until)}.")
+        error = OutsideHorizon(moments[first], self.manifest.trained_from, self.valid_until, self.version)
+        error.faults = tuple(Fault(at_field.format(place), error.reason(moments[place])) for place in outside)
+        raise error
+
+    def _run(self, feed: Feed) -> list[Values]:
+        """What the graph answers to each row, finite or not."""
+        found: list[Values] = []
+        for part in _parts(feed, NUM_ROWS_PER_RUN):
+            found += _by_row(self.session.run(self.manifest.output_names, part))
+        return found
+
+    def _feed(self, questions: Sequence[Question]) -> Feed:
+        return graph_feed(
+            self.task,
+            np.array([one.at for one in questions], np.int64),
+            np.array([one.row.numbers for one in questions], np.float64),
+            np.array([one.row.categories for one in questions], object),
+        )
+
+    def _require_finite(self, found: list[Values]) -> list[Values]:
+        if not all(map(_is_finite, found)):
+            raise AnswerNotFinite(self.task.name, self.version)
+        return found
+
+    def _about(self, at: int) -> About:
+        """What an answer says of its moment."""
+        age = self._age(at)
+        return (
+            format_moment(at),
+            format_duration(at - self.manifest.cutoff),
+            None if age is None else self.errors.get(age),
+            self.manifest.error_name,
+            self.version,
+            *self._bounds,
+        )
+
+    def _describe(self, at: int, values: Values, about: About) -> Answer:
+        """The plain answer."""
+        classes = self.manifest.classes
+        if classes:
+            prediction = classes[values.index(max(values))]
+            shares = dict(zip(classes, values, strict=True))
+            return Answer(self.task.name, prediction, shares, UNSET, UNSET, *about)
+        mean, scale = values
+        age = self._age(at)
+        quantile = None if age is None else self._usual_quantiles.get(age)
+        usual = None if quantile is None else interval(mean, scale, quantile)
+        return Answer(self.task.name, mean, UNSET, mean, scale, *about, USUAL, usual)
+
+    @cached_property
+    def _bounds(self) -> tuple[str, str]:
+        """`trained_until` and `valid_until` as every answer says them."""
+        return format_moment(self.manifest.cutoff), format_moment(self.valid_until)
+
+    @cached_property
+    def _usual_quantiles(self) -> dict[int, float]:
+        """The quantile of the usual coverage of each age that supports it."""
+        found = {age.age: find_quantile(self.calibration, age.age, USUAL) for age in self.calibration.ages}
+        return {age: quantile for age, quantile in found.items() if quantile is not None}
+
+    def _age(self, at: int) -> int | None:
+        """Age of the window that holds `at`; the horizon's very end takes the last age, what the fit has seen none."""
+        cutoff, window = self.manifest.cutoff, self.manifest.window
+        return None if at <= cutoff else (min(at, self.valid_until - 1) - cutoff) // window
+
+    def _require_quantile(self, at: int, coverage: float) -> float:
+        return require_quantile(self.calibration, self._age(at), coverage)
+
+    def _cover(self, answer: Answer, values: Values, quantile: float, coverage: float) -> Answer:
+        """The answer with its prediction set or interval."""
+        if self.task.is_classification:
+            chosen = prediction_set(self.manifest.classes, values, self.manifest.calibration.temperature, quantile)
+            return msgspec.structs.replace(answer, coverage=coverage, prediction_set=chosen)
+        mean, scale = values
+        return msgspec.structs.replace(answer, coverage=coverage, interval=interval(mean, scale, quantile))
+
+    def _move(self, answer: Answer, row: Feed, at: int, rates: Values) -> Answer:
+        """The answer with its rates and, where it is a class, the moment at which it flips; `row` is fed alone."""
+        if not self.task.is_classification:
+            return msgspec.structs.replace(answer, rate=dict(zip(("mean", "scale"), rates, strict=True)))
+        classes = self.manifest.classes
+
+        def classes_at(moments: NDArray[np.int64]) -> NDArray[np.intp]:
+            repeated = {name: column.repeat(len(moments), 0) for name, column in row.items()}
+            shares = np.array(self._require_finite(self._run(repeated | {"at": moments})))
+            likeliest: NDArray[np.intp] = shares.argmax(axis=1)
+            return likeliest
+
+        flip = find_flip(classes_at, classes.index(str(answer.prediction)), at, self.valid_until)
+        return msgspec.structs.replace(
+            answer,
+            rate=dict(zip(classes, rates, strict=True)),
+            flips_at=None if flip is None else format_moment(flip),
+        )
+
+
+def _is_finite(values: Values) -> bool:
+    """Of 32 bits each, they have a sum in 64; it shows NaN and infinity, and sooner than NumPy would."""
+    return math.isfinite(sum(values))
+
+
+def _by_row(outputs: Sequence[NDArray[Any]]) -> list[Values]:
+    """One output `(n, C)` or two `(n,)` as what each row has."""
+    if len(outputs) == 1:
+        shares: list[Values] = outputs[0].tolist()
+        return shares
+    return list(zip(*(output.tolist() for output in outputs), strict=True))
+
+
+def _parts(feed: Feed, most: int) -> list[Feed]:
+    """The rows of a feed, at most so many at a time; none where there are none."""
+    count = len(feed["at"])
+    if 0 < count <= most:
+        return [feed]
+    return [{name: column[start : start + most] for name, column in feed.items()} for start in range(0, count, most)]
+
+
+def load_forecaster(folder: Path, task_name: str, version: str, *, threads: int) -> Forecaster:
+    """Load a version from its folder, checked: files, task, probe. Raises ArtefactRefused."""
+    manifest = read_manifest(folder)
+    task = manifest.parse_task()
+    if task.name != task_name:
+        raise ArtefactRefused(f"The manifest is of task {task.name!r}, not {task_name!r}.")
+    num_outputs = len(manifest.classes) if task.is_classification else 2
+    if any(len(outputs) != num_outputs for outputs in manifest.probe.outputs):
+        raise ArtefactRefused(f"The probe's answers do not have {num_outputs} columns.")
+    session = open_session(folder / GRAPH_FILE, threads)
+    check_probe(manifest, session.run)
+    return Forecaster(
+        version=version,
+        manifest=manifest,
+        task=task,
+        rules=compile_rules(task),
+        session=session,
+        rates=RateGraph((folder / RATE_FILE).read_bytes(), manifest, version, threads),
+        errors={age.age: age.mean for age in manifest.ages},
+        overlay=Overlay(manifest.valid_until, None),
+        made_at=read_made(folder),
+    )

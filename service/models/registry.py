@@ -1,0 +1,185 @@
+"""MLflow's registry and artefact proxy by REST: which version is champion, its files, and the way back to a former one.
+
+Only proxied artefacts (`mlflow-artifacts:`) can be read so; every other place would need its own client and keys.
+"""
+
+import re
+import ssl
+import threading
+import time
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+import httpx
+import msgspec
+
+from contracts.errors import ArtefactRefused, NotFound, Unavailable
+from contracts.manifest import MANIFEST_FILE
+from contracts.runtime.addresses import split_credentials
+from store.releases import ALIAS
+
+MAX_MANIFEST_BYTES = 64 * 2**20
+MAX_FILE_BYTES = 2 * 2**30
+MAX_ANSWER_BYTES = 2**20
+ANSWER_SECONDS = 10.0
+
+_VERSION = re.compile(r"[1-9][0-9]{0,17}")
+_FILE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
+_NO_SUCH = {"INVALID_PARAMETER_VALUE", "RESOURCE_DOES_NOT_EXIST"}
+_UNREADABLE = "The registry's answer cannot be read."
+
+
+@dataclass(frozen=True)
+class Champion:
+    """The version that the alias names, and when the registry made it (milliseconds since the epoch) if it says so.
+
+    A model that was deleted and comes back, or a registry that was set up anew, counts its versions from 1 again: the
+    number alone does not tell which is meant.
+    """
+
+    version: str
+    made_at: int | None
+
+    def is_of(self, version: str, made_at: int | None) -> bool:
+        """Whether it is this one; where either does not know when it was made, the number decides."""
+        return self.version == version and (None in (self.made_at, made_at) or self.made_at == made_at)
+
+
+class _Version(msgspec.Struct):
+    version: str
+    creation_timestamp: int | None = None
+
+
+class _Named(msgspec.Struct):
+    model_version: _Version
+
+
+class _Listed(msgspec.Struct):
+    checksums: dict[str, str]
+
+
+def make_client(mlflow_url: str) -> httpx.Client:
+    """A client that never waits longer than two seconds for the next bytes.
+
+    Only where it may meet certificates are those of all authorities read: they take 40 ms and some MiB. Otherwise it
+    trusts none.
+    """
+    address, credentials = split_credentials(mlflow_url.rstrip("/"))
+    trusted = True if urlsplit(address).scheme == "https" else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    return httpx.Client(base_url=address, auth=credentials, timeout=2.0, verify=trusted)
+
+
+def find_champion(client: httpx.Client, task: str) -> Champion | None:
+    """The version that the alias names; None where there is no such alias. Raises Unavailable."""
+    found = _ask(client, "GET", "registered-models/alias", {"name": task, "alias": ALIAS})
+    if found is None:
+        return None
+    try:
+        named = msgspec.convert(found, _Named).model_version
+    except msgspec.ValidationError as error:
+        raise Unavailable(_UNREADABLE) from error
+    if not _VERSION.fullmatch(named.version):
+        raise Unavailable("The registry names a version that is not a number.")
+    return Champion(named.version, named.creation_timestamp)
+
+
+def find_champion_version(client: httpx.Client, task: str) -> str | None:
+    """Its number alone. Raises Unavailable."""
+    champion = find_champion(client, task)
+    return None if champion is None else champion.version
+
+
+def move_alias(client: httpx.Client, task: str, version: str) -> None:
+    """Let the alias name this version. Raises NotFound where the registry has it no more, Unavailable."""
+    if _ask(client, "POST", "registered-models/alias", {"name": task, "alias": ALIAS, "version": version}) is None:
+        raise NotFound(f"Version {version} is gone from the registry.")
+
+
+def download_version(client: httpx.Client, task: str, version: str, folder: Path, *, stopping: threading.Event) -> None:
+    """Copy the manifest and the files it vouches for into `folder`. Raises Unavailable, ArtefactRefused."""
+    found = _ask(client, "GET", "model-versions/get-download-uri", {"name": task, "version": version})
+    if found is None:
+        raise ArtefactRefused(f"Version {version} is gone from the registry.")
+    root = _proxied_path(str(found.get("artifact_uri")))
+    copy = partial(_copy, client, root, folder, stopping=stopping)
+    copy(MANIFEST_FILE, MAX_MANIFEST_BYTES)
+    try:
+        listed = msgspec.json.decode((folder / MANIFEST_FILE).read_bytes(), type=_Listed)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise ArtefactRefused(f"The manifest cannot be read: {error}") from error
+    for name in listed.checksums:
+        if not _FILE_NAME.fullmatch(name):
+            raise ArtefactRefused(f"{name!r} is not a plain file name.")
+        copy(name, MAX_FILE_BYTES)
+
+
+def _proxied_path(uri: str) -> str:
+    try:
+        parts = urlsplit(uri)
+    except ValueError as error:
+        raise ArtefactRefused("Its files are at an address that cannot be read.") from error
+    if parts.scheme != "mlflow-artifacts":
+        raise ArtefactRefused(
+            f"Its files are at a {parts.scheme or 'local'!r} address; only the artefact proxy can be read: "
+            "start the MLflow server with --serve-artifacts."
+        )
+    path = parts.path.strip("/")
+    if not path or any(part in ("", ".", "..") for part in path.split("/")):
+        raise ArtefactRefused("Its files are not at a plain path.")
+    return quote(path)
+
+
+def _ask(client: httpx.Client, method: str, path: str, parameters: dict[str, str]) -> dict[str, Any] | None:
+    """MLflow's JSON answer; None where it says that there is no such thing."""
+    given: dict[str, Any] = {"params": parameters} if method == "GET" else {"json": parameters}
+    try:
+        with client.stream(method, f"/api/2.0/mlflow/{path}", **given) as response:
+            found = msgspec.json.decode(_read_answer(response), type=dict[str, Any])
+    except httpx.HTTPError as error:
+        raise Unavailable("The registry does not answer.") from error
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise Unavailable(_UNREADABLE) from error
+    if response.status_code in (400, 404) and found.get("error_code") in _NO_SUCH:
+        return None
+    if response.status_code != 200:
+        raise Unavailable(f"The registry answers with status {response.status_code}.")
+    return found
+
+
+def _read_answer(response: httpx.Response) -> bytes:
+    """The body, which neither trickles for ever nor fills the memory. Raises Unavailable, httpx.HTTPError."""
+    body, deadline = bytearray(), time.monotonic() + ANSWER_SECONDS
+    for part in response.iter_bytes():
+        body += part
+        if len(body) > MAX_ANSWER_BYTES or time.monotonic() > deadline:
+            raise Unavailable(_UNREADABLE)
+    return bytes(body)
+
+
+def _copy(
+    client: httpx.Client, root: str, folder: Path, name: str, max_bytes: int, *, stopping: threading.Event
+) -> None:
+    size = 0
+    try:
+        with (
+            client.stream("GET", f"/api/2.0/mlflow-artifacts/artifacts/{root}/{name}") as response,
+            (folder / name).open("wb") as file,
+        ):
+            if response.status_code == 404:
+                raise ArtefactRefused(f"{name} is missing from its artefacts.")
+            if response.status_code != 200:
+                raise Unavailable(f"The artefact proxy answers with status {response.status_code}.")
+            for part in response.iter_bytes():
+                if stopping.is_set():
+                    raise Unavailable("The service is stopping.")
+                size += len(part)
+                if size > max_bytes:
+                    raise ArtefactRefused(f"{name} is larger than {max_bytes} bytes.")
+                file.write(part)
+    except httpx.HTTPError as error:
+        raise Unavailable("The artefact proxy does not answer.") from error
+    except httpx.InvalidURL as error:
+        raise ArtefactRefused("Its files are at an address that cannot be asked for.") from error

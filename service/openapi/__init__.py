@@ -1,0 +1,1 @@
+"""The description of the API at /openapi.json, written from what validates requests."""

@@ -1,0 +1,225 @@
+"""What a client can do on one connection: uvicorn's protocol, with bounds on the head of a request.
+
+uvicorn reads a head, and what may follow the last chunk of a body, for as long as it comes, into memory. Here they have
+a largest size, and a head has a longest time; bodies have theirs in `service.web.bodies`. It asks for no host, of
+which a
+client of HTTP/1.1 names one; here whoever names none or two is refused, for what stands in front may have read another
+request (RFC 9112, 3.2). It keeps an answer for as long as its reader likes; here one that reads next to nothing is hung
+up on. Whatever else ends a connection, the requests that came whole before it are answered first, where the client
+still reads: none is answered by the refusal of another, and an answer that nobody can get any more is no error.
+
+What an application can take (`service.app`) is answered without a task, and sent by one call.
+"""
+
+import asyncio
+import re
+from functools import partial
+from typing import Any
+
+from starlette.types import Receive, Scope, Send
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
+
+from service.web.problems import HTTP_KINDS, write_problem
+
+MAX_HEAD_BYTES = 65_536
+HEAD_SECONDS = 30.0
+# Of an answer that waits for its reader, so much must go in so many seconds.
+LEAST_READ_BYTES = 32_768
+READ_SECONDS = 30.0
+
+
+class Connection(HttpToolsProtocol):
+    """One connection, from its first byte to its last."""
+
+    head_seconds = HEAD_SECONDS
+    read_seconds = READ_SECONDS
+
+    def __init__(self, *given: Any, **more: Any) -> None:
+        super().__init__(*given, **more)
+        self._is_in_head = False
+        self._num_fed = 0  # bytes of the piece that is being read, if one is
+        self._num_open = 0  # bytes of the pieces since the one in which a head began, or a part of a body came
+        self._limit: asyncio.TimerHandle | None = None
+        self._patience: asyncio.TimerHandle | None = None
+        self._running: RequestResponseCycle | None = None
+        self._is_ending = False
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._limit_head()
+
+    def data_received(self, data: bytes) -> None:
+        if self._is_ending:
+            return
+        self._num_fed = len(data)
+        self._num_open += self._num_fed
+        super().data_received(data)
+        self._num_fed = 0
+        if self._is_ending:
+            return
+        if self._is_in_head:
+            self._limit_head()
+        if self._num_open > MAX_HEAD_BYTES:
+            self._refuse(431, _TOO_LARGE)
+
+    def eof_received(self) -> bool:  # type: ignore[override]
+        """Whether the connection stays open: who sends no more may still read what it has asked for."""
+        if not self._is_asked:
+            return False
+        self._end()
+        return True
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        self._limit_no_more()
+        self._be_patient_no_more()
+        if self._running is not None:  # uvicorn tells the newest request only, and this may be an older one
+            self._running.disconnected = True
+            self._running.message_event.set()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._be_patient()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._be_patient_no_more()
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._is_in_head = True
+        self._num_open = 0
+
+    def on_headers_complete(self) -> None:
+        self._is_in_head = False
+        self._limit_no_more()
+        if self._num_fed + self._num_open > MAX_HEAD_BYTES and self._head_size() > MAX_HEAD_BYTES:
+            self.app = partial(_refuse_head, 431, _TOO_LARGE)
+            self.url = b"/"  # uvicorn's reader of addresses fails for one that is longer than any head may be
+        elif not self._names_host():
+            self.app = partial(_refuse_head, 400, _NO_HOST)
+        self._num_open = 0
+        super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        self._num_open = 0
+        super().on_body(body)
+
+    def send_400_response(self, msg: str) -> None:
+        """What cannot be read is refused, and nothing after it is read."""
+        self._refuse(400, msg)
+
+    def _unsupported_upgrade_warning(self) -> None:
+        """Nothing to log: who offers another protocol is answered in this one, as HTTP has it."""
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        """Have the application take the request where it can, else start a task that judges it.
+
+        It takes only what has just been read: answers to requests that have queued up would be calls within calls.
+        """
+        self._running = cycle
+        take = getattr(app, "take", None)
+        if take is None or not self._num_fed or self.flow.write_paused:
+            super()._start_asgi_task(cycle, app)
+        else:
+            take(cycle.scope, partial(self._answer, cycle, app))
+
+    def _answer(self, cycle: RequestResponseCycle, app: Any, body: bytes | None) -> None:
+        if body is None:
+            super()._start_asgi_task(cycle, app.judge)
+        else:
+            self._write_whole(cycle, body)
+
+    def _write_whole(self, cycle: RequestResponseCycle, body: bytes) -> None:
+        """A 200 in JSON by one call of the system: uvicorn takes two, for head and body, as an application does."""
+        cycle.response_started = cycle.response_complete = True
+        if cycle.disconnected:
+            return
+        cycle.message_event.set()
+        lines = [b"%s: %s\r\n" % header for header in cycle.default_headers]
+        end = b"" if cycle.keep_alive else b"connection: close\r\n"
+        self.transport.write(b"".join([*_HEAD, *lines, b"content-length: %d\r\n" % len(body), end, b"\r\n", body]))
+        if not cycle.keep_alive:
+            self.transport.close()
+        cycle.on_response()
+
+    @property
+    def _is_asked(self) -> bool:
+        """Whether the newest request came whole and waits for its answer."""
+        return self.cycle is not None and not self.cycle.response_complete and not self.cycle.more_body
+
+    def _refuse(self, status: int, detail: str) -> None:
+        """Answer what is being read, where no answer is due before, and end."""
+        is_due = bool(self.pipeline) or (self.cycle is not None and self.cycle.response_started)
+        has_answered = self.cycle is None or self.cycle.response_complete
+        if has_answered or not (is_due or self._is_asked):
+            self.transport.write(_write_refusal(status, detail))
+        self._end()
+
+    def _end(self) -> None:
+        """Read no more, and hang up as soon as what came whole is answered."""
+        self._is_ending = True
+        if self._is_asked:
+            self.cycle.keep_alive = False
+        else:
+            self.transport.close()
+
+    def _limit_head(self) -> None:
+        if self._limit is None:
+            self._limit = self.loop.call_later(self.head_seconds, self._end_slow_head)
+
+    def _limit_no_more(self) -> None:
+        if self._limit is not None:
+            self._limit.cancel()
+            self._limit = None
+
+    def _end_slow_head(self) -> None:
+        if self._is_in_head:
+            self._refuse(408, "The head of the request did not come to its end in time.")
+        else:
+            self._end()
+
+    def _be_patient(self) -> None:
+        left = self.transport.get_write_buffer_size()
+        self._patience = self.loop.call_later(self.read_seconds, self._end_slow_reader, left)
+
+    def _be_patient_no_more(self) -> None:
+        if self._patience is not None:
+            self._patience.cancel()
+            self._patience = None
+
+    def _end_slow_reader(self, former: int) -> None:
+        """Hang up at once where too little of what waits has gone; what has gone may still be read."""
+        if former - self.transport.get_write_buffer_size() < LEAST_READ_BYTES:
+            self.transport.abort()
+        else:
+            self._be_patient()
+
+    def _names_host(self) -> bool:
+        """Whether one host is named, as every client does but those of HTTP/1.0 and older."""
+        hosts = [value for name, value in self.headers if name == b"host"]
+        if not hosts:
+            return self.parser.get_http_version() < "1.1"
+        return len(hosts) == 1 and _HOST.fullmatch(hosts[0]) is not None
+
+    def _head_size(self) -> int:
+        return len(self.url) + sum(len(name) + len(value) for name, value in self.headers)
+
+
+_HEAD = (STATUS_LINE[200], b"content-type: application/json\r\n")
+_TOO_LARGE = f"The request line and the headers may have {MAX_HEAD_BYTES} bytes."
+_NO_HOST = "A request of HTTP/1.1 has one header Host, which names a host and nothing else."
+# What a name or an address, and a port, are written with (RFC 3986, 3.2.2); it may be empty.
+_HOST = re.compile(rb"[A-Za-z0-9._~!$&'()*+,;=%:\[\]-]*")
+
+
+async def _refuse_head(status: int, detail: str, scope: Scope, receive: Receive, send: Send) -> None:
+    """The application of a request whose head is refused."""
+    await write_problem(HTTP_KINDS[status], detail, {"Connection": "close"})(scope, receive, send)
+
+
+def _write_refusal(status: int, detail: str) -> bytes:
+    """A whole answer, for a request that no application has seen."""
+    answer = write_problem(HTTP_KINDS[status], detail, {"Connection": "close"})
+    lines = [name + b": " + value + b"\r\n" for name, value in answer.raw_headers]
+    return b"".join([STATUS_LINE[status], *lines, b"\r\n", bytes(answer.body)])

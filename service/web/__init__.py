@@ -1,0 +1,1 @@
+"""What every route shares: problems, authentication, bodies, parameters, pages and static files."""

@@ -1,0 +1,90 @@
+"""How the pages look: Jinja templates below `templates/`, and the headers that a browser is to hold them to.
+
+Nothing is loaded from elsewhere: what is drawn in the browser is drawn by the files below `static/`, and the policy
+that goes with every page refuses whatever else might have found its way into it.
+"""
+
+import re
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from markupsafe import Markup, escape
+from starlette.responses import HTMLResponse, Response
+from starlette.staticfiles import StaticFiles
+
+from contracts.clock import from_micros
+from service.web.figures import four_figures
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+_STATIC = Path(__file__).parents[1] / "static"
+_HTML = Path(__file__).parents[1] / "templates"
+
+HEADERS = {
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+        "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+    ),
+    "Cache-Control": "no-store",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+}
+
+
+class StaticPages(StaticFiles):
+    """The files of the pages; a browser asks each time whether it has the newest."""
+
+    def __init__(self) -> None:
+        super().__init__(directory=_STATIC)
+
+    def file_response(self, *given: Any, **more: Any) -> Response:
+        response = super().file_response(*given, **more)
+        response.headers.update({"Cache-Control": "no-cache", "X-Content-Type-Options": "nosniff"})
+        return response
+
+
+def answer_page(template: str, path: str, status: int = 200, **found: Any) -> HTMLResponse:
+    """The page of a template for the page at `path`, from which every address in it is reckoned."""
+    root = "../" * (path.count("/") - 1)
+    return HTMLResponse(_templates().get_template(template).render(root=root, **found), status, HEADERS)
+
+
+def shorten_moment(text: str | None) -> str:
+    """A moment for people: a space for the T, and whole seconds."""
+    return re.sub(r"^(\d{4}-\d{2}-\d{2})T(\d{2}:\d{2}:\d{2})(?:\.\d+)?Z$", r"\1 \2Z", text or "")
+
+
+def fill_moment(micros: int) -> str:
+    """A moment as a field of a form holds it, in UTC and to the second."""
+    return from_micros(micros).strftime("%Y-%m-%dT%H:%M:%S")
+
+
+def say_name(name: str) -> str:
+    """A name of ours as people read it."""
+    return name.replace("_", " ")
+
+
+def mark_code(text: str) -> Markup:
+    """Words of ours with what stands between backticks as code."""
+    return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(text))))  # noqa: S704 it is escaped first
+
+
+@cache
+def _templates() -> "Environment":
+    """The templates below `templates/`. Jinja is imported for the first page: where only programs ask, there is
+    none."""
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    templates = Environment(
+        loader=FileSystemLoader(_HTML), autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined
+    )
+    templates.filters |= {
+        "moment": shorten_moment,
+        "field_moment": fill_moment,
+        "figure": four_figures,
+        "words": say_name,
+        "code": mark_code,
+    }
+    return templates

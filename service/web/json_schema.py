@@ -1,0 +1,52 @@
+"""How JSON schemas are written here: the pieces of which `service.openapi.schemas` describes bodies and answers."""
+
+from typing import Any
+
+from contracts.spec import MAX_TEXT, SCHEMA_PRINTABLE
+
+Shape = dict[str, Any]
+REF = "#/components/schemas/{name}"
+_EVERY_FORM = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt]([01][0-9]|2[0-3]):[0-9]{2}(:[0-9]{2}(\.[0-9]{1,6})?)?"
+_WITH_OFFSET = r"([Zz]|[+-][0-9]{2}:[0-5][0-9])$"
+
+
+def ref(name: str) -> Shape:
+    """A reference to a component."""
+    return {"$ref": REF.format(name=name)}
+
+
+def nullable(shape: Shape) -> Shape:
+    """The same, or null."""
+    return {"anyOf": [shape, {"type": "null"}]}
+
+
+def many(shape: Shape, **more: Any) -> Shape:
+    """An array of it."""
+    return {"type": "array", "items": shape, **more}
+
+
+def closed(required: Shape, optional: Shape | None = None) -> Shape:
+    """An object of these members and no other."""
+    return {
+        "type": "object",
+        "required": list(required),
+        "properties": required | (optional or {}),
+        "additionalProperties": False,
+    }
+
+
+def text(longest: int = MAX_TEXT, **more: Any) -> Shape:
+    """A text as `json_text` takes it."""
+    return {"type": "string", "minLength": 1, "maxLength": longest, "pattern": SCHEMA_PRINTABLE, **more}
+
+
+MOMENT: Shape = {"type": "string", "format": "date-time"}
+GIVEN_MOMENT: Shape = MOMENT | {
+    "pattern": _EVERY_FORM + _WITH_OFFSET,
+    "description": "RFC 3339 with an offset, to the microsecond; no leap second",
+}
+FREE: Shape = {"type": "object", "additionalProperties": True}
+STRING: Shape = {"type": "string"}
+NUMBER: Shape = {"type": "number"}
+COUNT: Shape = {"type": "integer", "minimum": 0}
+FLAG: Shape = {"type": "boolean"}

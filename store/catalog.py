@@ -1,0 +1,131 @@
+"""Tasks and their schemas as stored: every revision is kept, the newest one counts.
+
+Where a task asks for a recipe to be chosen for it, what was chosen takes the place of what was written, for all who
+read it here: fits, cells and kept folders go by the chosen recipe, and no one else has to know how it came about.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from functools import lru_cache
+
+from sqlalchemy import Connection, Text, bindparam, cast, select
+from sqlalchemy.dialects.postgresql import distinct_on, insert
+
+from contracts.errors import NotFound
+from contracts.task import Task
+from store.choices import Choice, read_choices
+from store.database import schemas, tasks
+
+
+@dataclass(frozen=True)
+class Schema:
+    """One stored revision of a task; `task` has the chosen recipe where one was chosen for it."""
+
+    task_id: int
+    schema_id: int
+    revision: int
+    task: Task
+    choice: Choice | None = None
+
+    @property
+    def written(self) -> Task:
+        """The task as somebody wrote it."""
+        return self.task if self.choice is None else self.task.with_training(self.choice.asked)
+
+    def chosen(self, choice: Choice) -> "Schema":
+        """The same revision with this recipe."""
+        return replace(self, task=self.task.with_training(choice.training), choice=choice)
+
+
+def define_task(connection: Connection, task: Task, now: datetime) -> tuple[Schema, bool]:
+    """Store the task, or a new revision where its spec differs; returns it and whether anything was written."""
+    connection.execute(insert(tasks).values(name=task.name, created_at=now).on_conflict_do_nothing())
+    task_id = connection.execute(select(tasks.c.id).where(tasks.c.name == task.name).with_for_update()).scalar_one()
+    newest = _newest(connection, task.name)
+    if newest and newest[0].written == task:
+        return newest[0], False
+    revision = newest[0].revision + 1 if newest else 1
+    schema_id = connection.execute(
+        schemas.insert().returning(schemas.c.id),
+        {
+            "task_id": task_id,
+            "revision": revision,
+            "spec": task.model_dump(mode="json"),
+            "row_schema": task.row_schema,
+            "created_at": now,
+        },
+    ).scalar_one()
+    return Schema(task_id, schema_id, revision, task), True
+
+
+def find_task(connection: Connection, name: str) -> Schema:
+    """The newest revision of a task. Raises NotFound."""
+    # PostgreSQL cannot even compare with a name that holds NUL.
+    found = None if "\x00" in name else _newest(connection, name)
+    if not found:
+        raise NotFound(f"There is no task named {name!r}.")
+    return found[0]
+
+
+def find_form(connection: Connection, newest: Schema, task: Task) -> Schema | None:
+    """The stored schema of rows with the features of this earlier revision, for the target of the newest one.
+
+    None where no revision of the task had these features, and where they were of another target: such rows say nothing
+    to the newest. The task is the newest one with those features, so that all its other rules hold.
+    """
+    if (task.target.name, task.target.kind) != (newest.task.target.name, newest.task.target.kind):
+        return None
+    row = connection.execute(
+        select(schemas.c.id, schemas.c.revision)
+        .where(schemas.c.task_id == newest.task_id, schemas.c.row_schema == task.row_schema)
+        .order_by(schemas.c.revision.desc())
+        .limit(1)
+    ).one_or_none()
+    if row is None:
+        return None
+    form = newest.task.model_copy(update={"features": task.features})
+    return Schema(newest.task_id, row.id, row.revision, form)
+
+
+def list_tasks(connection: Connection) -> Sequence[Schema]:
+    """The newest revision of every task, by name."""
+    return _newest(connection, None)
+
+
+def lock_task(connection: Connection, task_id: int, *, wait: bool = True) -> bool:
+    """Until the end of the transaction nobody else moves this task's alias, releases or asks for a cycle of it.
+
+    False where somebody else holds it just now and is not waited for. NO KEY UPDATE: appending events, which refer to
+    the task, goes on meanwhile.
+    """
+    row = select(tasks.c.id).where(tasks.c.id == task_id).with_for_update(key_share=True, skip_locked=not wait)
+    return connection.execute(row).one_or_none() is not None
+
+
+def _newest(connection: Connection, name: str | None) -> Sequence[Schema]:
+    rows = connection.execute(_NEWEST) if name is None else connection.execute(_NEWEST_NAMED, {"name": name})
+    found = [Schema(task_id, schema_id, revision, _parse_task(spec)) for task_id, schema_id, revision, spec in rows]
+    choices = read_choices(connection, {schema.task_id for schema in found if schema.task.training.tune})
+    if not choices:  # the usual case, and every event that comes in asks: a recipe is a digest of the whole task
+        return found
+    return [_as_chosen(schema, choices.get((schema.task_id, schema.task.recipe))) for schema in found]
+
+
+# Built once and parsed once: every event that comes in asks for its task.
+_NEWEST = (
+    select(tasks.c.id, schemas.c.id, schemas.c.revision, cast(schemas.c.spec, Text))
+    .ext(distinct_on(tasks.c.name))
+    .join(schemas, schemas.c.task_id == tasks.c.id)
+    .order_by(tasks.c.name, schemas.c.revision.desc())
+)
+_NEWEST_NAMED = _NEWEST.where(tasks.c.name == bindparam("name"))
+
+
+@lru_cache(maxsize=256)
+def _parse_task(spec: str) -> Task:
+    return Task.model_validate_json(spec)
+
+
+def _as_chosen(schema: Schema, choice: Choice | None) -> Schema:
+    return schema if choice is None else schema.chosen(choice)

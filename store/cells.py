@@ -1,0 +1,169 @@
+"""The table of the error matrix: one cell for the error of one fit on one target window.
+
+Backtest and live scoring write the same cells. What a cell says of its rows is enough for everything that is read off
+the matrix later, so no row is ever scored twice for another purpose.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import ColumnElement, Connection, delete, select, tuple_
+from sqlalchemy.dialects.postgresql import insert
+
+from contracts.clock import from_micros, to_micros
+from store.database import error_cells
+
+NAIVE = "naive"
+
+
+@dataclass(frozen=True)
+class Cell:
+    """Error of `method` fitted at `origin` on the rows of the window that starts at `window` (microseconds).
+
+    loss, metric   mean log-loss and error rate, or mean Gaussian negative log-likelihood and absolute error
+    num_revisions  revisions of events that the window held when it was scored: with `num_rows` it tells whether
+                   anything has changed since
+    is_complete    whether all labels of the window were due when it was scored; before, the cell is a first look
+    scores         sorted nonconformity scores, or as many evenly spaced quantiles of them
+    (`trainer.evaluation.calibration`)
+    tempered       mean log-loss at each temperature of `trainer.evaluation.calibration`; empty for regression
+    """
+
+    origin: int
+    window: int
+    method: str
+    num_rows: int
+    loss: float
+    metric: float
+    num_revisions: int = 0
+    is_complete: bool = True
+    scores: tuple[float, ...] = ()
+    tempered: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A stored cell without its sketches: what it was scored on, its error, and when it was scored (microseconds)."""
+
+    origin: int
+    window: int
+    method: str
+    num_rows: int
+    loss: float
+    metric: float
+    num_revisions: int
+    is_complete: bool
+    scored_at: int
+
+
+def error_of(cell: Cell | Mark, error_name: str) -> float:
+    """The error that a task is judged by, `Task.error_name`."""
+    return cell.loss if error_name == "log_loss" else cell.metric
+
+
+_NAMES = [field.name for field in fields(Cell)]
+_MOMENTS = ("origin", "window")
+_KEY = ("task_id", "recipe", "origin", "window", "method")
+
+
+def record_cells(connection: Connection, task_id: int, recipe: str, cells: Sequence[Cell], now: datetime) -> None:
+    """Store cells; one that is there already is replaced, unless it knew more revisions, or that no label was due."""
+    if not cells:
+        return
+    statement = insert(error_cells)
+    found = statement.excluded
+    connection.execute(
+        statement.on_conflict_do_update(
+            index_elements=_KEY,
+            set_={column.name: found[column.name] for column in error_cells.columns if column.name not in _KEY},
+            where=tuple_(error_cells.c.num_revisions, error_cells.c.is_complete)
+            <= tuple_(found.num_revisions, found.is_complete),
+        ),
+        [_row(cell) | {"task_id": task_id, "recipe": recipe, "scored_at": now} for cell in cells],
+    )
+
+
+def read_cells(
+    connection: Connection,
+    task_id: int,
+    recipe: str,
+    *,
+    until: int,
+    since: int | None = None,
+    origin: int | None = None,
+    method: str | None = None,
+) -> list[Cell]:
+    """Cells whose target window starts before `until`, and at or after `since` where given; oldest window first.
+
+    Of one origin and of one method where they are given, else of all.
+    """
+    chosen: list[ColumnElement[bool]] = []
+    if since is not None:
+        chosen.append(error_cells.c.window >= from_micros(since))
+    if origin is not None:
+        chosen.append(error_cells.c.origin == from_micros(origin))
+    if method is not None:
+        chosen.append(error_cells.c.method == method)
+    rows = connection.execute(
+        select(*(error_cells.c[name] for name in _NAMES))
+        .where(
+            error_cells.c.task_id == task_id,
+            error_cells.c.recipe == recipe,
+            error_cells.c.window < from_micros(until),
+            *chosen,
+        )
+        .order_by(error_cells.c.window, error_cells.c.origin, error_cells.c.method)
+    )
+    return [_cell(row) for row in rows]
+
+
+def read_marks(connection: Connection, task_id: int, recipe: str, *, since: int) -> list[Mark]:
+    """What is stored of fits of origins from `since` (microseconds) on, without the sketches; oldest window first."""
+    names = [field.name for field in fields(Mark)]
+    rows = connection.execute(
+        select(*(error_cells.c[name] for name in names))
+        .where(
+            error_cells.c.task_id == task_id,
+            error_cells.c.recipe == recipe,
+            error_cells.c.origin >= from_micros(since),
+        )
+        .order_by(error_cells.c.window, error_cells.c.origin, error_cells.c.method)
+    )
+    return [_mark(row) for row in rows]
+
+
+def delete_window(connection: Connection, task_id: int, recipe: str, window: int) -> None:
+    """Delete the cells of a target window: corrections have moved all of its rows to others."""
+    _delete_cells(connection, task_id, recipe, error_cells.c.window == from_micros(window))
+
+
+def delete_origin(connection: Connection, task_id: int, recipe: str, origin: int) -> None:
+    """Delete the cells of an origin, of whatever method: it is fitted anew, on other rows."""
+    _delete_cells(connection, task_id, recipe, error_cells.c.origin == from_micros(origin))
+
+
+def _delete_cells(connection: Connection, task_id: int, recipe: str, chosen: ColumnElement[bool]) -> None:
+    connection.execute(
+        delete(error_cells).where(error_cells.c.task_id == task_id, error_cells.c.recipe == recipe, chosen)
+    )
+
+
+def _mark(row: Sequence[Any]) -> Mark:
+    origin, window, *values, scored_at = row
+    return Mark(*(to_micros(origin), to_micros(window), *values, to_micros(scored_at)))
+
+
+def _cell(row: Sequence[Any]) -> Cell:
+    origin, window, *values, scores, tempered = row
+    return Cell(*(to_micros(origin), to_micros(window), *values, tuple(scores), tuple(tempered)))
+
+
+def _row(cell: Cell) -> dict[str, object]:
+    values = {name: getattr(cell, name) for name in _NAMES}
+    return (
+        values
+        | {name: from_micros(values[name]) for name in _MOMENTS}
+        | {name: list(values[name]) for name in ("scores", "tempered")}
+    )

@@ -1,0 +1,72 @@
+"""Recipes that the trainer chose for tasks that asked for it (`training.tune`): one for what was asked, once.
+
+The key is the recipe as it was written, so a task that asks the same again keeps its choice, and one that asks for
+anything else, another space of time or another starting point, is chosen for anew.
+"""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from datetime import datetime
+
+from sqlalchemy import Connection, select
+from sqlalchemy.dialects.postgresql import insert
+
+from contracts.clock import from_micros, to_micros
+from contracts.task import Training
+from store.database import choices
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What was asked and what was chosen, on the rows known at `cutoff` (microseconds).
+
+    `error` is the chosen recipe's mean over (origin, age) of the choice, `error_before` that of the recipe as written:
+    by cohorts where the best were scored once more, else by one member each. None where it was not scored to the end.
+    `num_trials` counts recipes, not how often each was scored.
+    """
+
+    asked: Training
+    training: Training
+    cutoff: int
+    error: float | None
+    error_before: float | None
+    num_trials: int
+    seconds: float
+    run_id: str | None
+    chosen_at: datetime
+
+
+def record_choice(connection: Connection, task_id: int, recipe: str, choice: Choice) -> None:
+    """Store the choice for a recipe as written; one that is there already stays."""
+    connection.execute(
+        insert(choices)
+        .values(
+            task_id=task_id,
+            recipe=recipe,
+            asked=choice.asked.model_dump(mode="json"),
+            training=choice.training.model_dump(mode="json"),
+            cutoff=from_micros(choice.cutoff),
+            error=choice.error,
+            error_before=choice.error_before,
+            num_trials=choice.num_trials,
+            seconds=choice.seconds,
+            run_id=choice.run_id,
+            chosen_at=choice.chosen_at,
+        )
+        .on_conflict_do_nothing()
+    )
+
+
+def read_choices(connection: Connection, task_ids: Collection[int]) -> dict[tuple[int, str], Choice]:
+    """(task, recipe as written) -> what was chosen for it."""
+    if not task_ids:
+        return {}
+    names = ("task_id", "recipe", "asked", "training", "cutoff", "error", "error_before", "num_trials")
+    columns = [choices.c[name] for name in (*names, "seconds", "run_id", "chosen_at")]
+    found = {}
+    for row in connection.execute(select(*columns).where(choices.c.task_id.in_(task_ids))):
+        task_id, recipe, asked, training, cutoff, *rest = row
+        found[task_id, recipe] = Choice(
+            Training.model_validate(asked), Training.model_validate(training), to_micros(cutoff), *rest
+        )
+    return found

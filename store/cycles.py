@@ -1,0 +1,297 @@
+"""The ledger of retrainings: who asked for a cutoff, who holds it, at which step it is, and how it ended.
+
+A running cycle holds a lease. Every step begins by renewing it, so whoever lost the lease learns it before the next
+step and can release nothing.
+"""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Literal
+
+from sqlalchemy import ColumnElement, Connection, case, exists, func, literal, select, update
+from sqlalchemy.dialects.postgresql import JSONB, insert
+from sqlalchemy.exc import IntegrityError
+
+from contracts.clock import from_micros, to_micros
+from contracts.errors import Conflict, LeaseLost, NotFound
+from store.database import cycles, tasks
+
+State = Literal["requested", "running", "released", "held", "skipped", "failed"]
+Step = Literal["claim", "read", "score", "fit", "export", "verify", "judge", "register", "alias", "release"]
+
+LEASE_RAN_OUT = "The trainer went away and its lease ran out."
+# The rules that an override may break; every other is a gate.
+OVERRULABLE = ("newest_window", "withheld_rows")
+
+
+@dataclass(frozen=True)
+class Cycle:
+    """One attempt at one cutoff (microseconds).
+
+    `override_actor` and `override_reason` say who wants it released in spite of a verdict that held its cutoff before;
+    gates that no model may fail hold all the same.
+    """
+
+    cycle_id: int
+    task_id: int
+    cutoff: int
+    attempt: int
+    state: State
+    step: Step | None
+    lease: str | None
+    run_id: str | None
+    version: str | None
+    num_rows: int | None
+    reason: str | None
+    verdict: dict[str, Any] | None
+    requested_at: datetime
+    started_at: datetime | None
+    ended_at: datetime | None
+    override_actor: str | None = None
+    override_reason: str | None = None
+
+
+def request_cycle(
+    connection: Connection,
+    task_id: int,
+    cutoff: int,
+    now: datetime,
+    override: tuple[str, str] | None = None,
+) -> Cycle:
+    """Ask for a cutoff to be trained; asking again while it waits or runs changes nothing.
+
+    `override` is the actor and reason of an admin who wants it released in spite of its verdict; it is noted on an
+    attempt that still waits, and outlives an attempt that fails. Raises Conflict where the cutoff has been released
+    already, and where an attempt runs that knows nothing of the override.
+    """
+    connection.execute(select(tasks.c.id).where(tasks.c.id == task_id).with_for_update())
+    rows = connection.execute(
+        select(*_COLUMNS)
+        .where(cycles.c.task_id == task_id, cycles.c.cutoff == from_micros(cutoff))
+        .order_by(cycles.c.attempt.desc())
+    )
+    attempts = [_cycle(row) for row in rows]
+    for cycle in attempts:
+        if cycle.state in ("requested", "running"):
+            return cycle if override is None else _note_override(connection, cycle, override)
+        if cycle.state == "released":
+            raise Conflict(f"This cutoff has been released already, as version {cycle.version}.")
+    last = attempts[0] if attempts else None
+    if override is None and last is not None and last.state == "failed":
+        actor, reason = last.override_actor, last.override_reason
+    else:
+        actor, reason = override or (None, None)
+    row = connection.execute(
+        insert(cycles)
+        .values(
+            task_id=task_id,
+            cutoff=from_micros(cutoff),
+            attempt=1 + (last.attempt if last else 0),
+            state="requested",
+            requested_at=now,
+            override_actor=actor,
+            override_reason=reason,
+        )
+        .returning(*_COLUMNS)
+    ).one()
+    return _cycle(row)
+
+
+def override_cycle(
+    connection: Connection, task_id: int, cycle_id: int, *, actor: str, reason: str, now: datetime
+) -> Cycle:
+    """Ask for a held candidate to be released; returns the attempt that will.
+
+    Raises NotFound where the task has no such cycle, Conflict where it is not held, where a gate holds it, and where a
+    newer cutoff is released.
+    """
+    connection.execute(select(tasks.c.id).where(tasks.c.id == task_id).with_for_update())
+    row = connection.execute(
+        select(*_COLUMNS).where(cycles.c.task_id == task_id, cycles.c.id == cycle_id)
+    ).one_or_none()
+    if row is None:
+        raise NotFound(f"This task has no cycle {cycle_id}.")
+    cycle = _cycle(row)
+    if cycle.state != "held":
+        raise Conflict(f"Cycle {cycle_id} is {cycle.state}, not held.")
+    if gate := find_gate(cycle):
+        raise Conflict(f"Cycle {cycle_id} is held by the gate {gate}: an override opens no gate.")
+    newer = connection.execute(
+        select(cycles.c.version)
+        .where(cycles.c.task_id == task_id, cycles.c.state == "released", cycles.c.cutoff > from_micros(cycle.cutoff))
+        .limit(1)
+    ).scalar_one_or_none()
+    if newer is not None:
+        raise Conflict(f"A newer cutoff is released already, as version {newer}.")
+    return request_cycle(connection, task_id, cycle.cutoff, now, override=(actor, reason))
+
+
+def find_gate(cycle: Cycle) -> str | None:
+    """The gate that holds a cycle and what it says, or None where what holds it may be overruled."""
+    broken = [decision for decision in (cycle.verdict or {}).get("decisions", []) if not decision["passed"]]
+    return next((f"{one['rule']} ({one['reason']})" for one in broken if one["rule"] not in OVERRULABLE), None)
+
+
+def is_releasing(connection: Connection, task_id: int) -> bool:
+    """Whether a cycle of the task is between moving the alias and writing its release down."""
+    found = connection.execute(
+        select(cycles.c.id)
+        .where(cycles.c.task_id == task_id, cycles.c.state == "running", cycles.c.step.in_(("alias", "release")))
+        .limit(1)
+    )
+    return found.one_or_none() is not None
+
+
+def _note_override(connection: Connection, cycle: Cycle, override: tuple[str, str]) -> Cycle:
+    actor, reason = override
+    row = connection.execute(
+        update(cycles)
+        .where(cycles.c.id == cycle.cycle_id, cycles.c.state == "requested")
+        .values(override_actor=actor, override_reason=reason)
+        .returning(*_COLUMNS)
+    ).one_or_none()
+    if row is None:
+        raise Conflict("This cutoff is being tried again right now; ask when that attempt has ended.")
+    return _cycle(row)
+
+
+def claim_cycle(
+    connection: Connection, lease: str, now: datetime, lease_time: timedelta, newest_first: Collection[int] = ()
+) -> Cycle | None:
+    """Take a requested cycle that no one else is taking; None where there is none.
+
+    Tasks take turns: the one whose last cycle began longest ago comes first. Of one task the oldest cutoff does, or the
+    newest where its id is among `newest_first`.
+    """
+    other, begun = cycles.alias(), cycles.alias()
+    is_before = case(
+        (cycles.c.task_id.in_(newest_first), other.c.cutoff > cycles.c.cutoff), else_=other.c.cutoff < cycles.c.cutoff
+    )
+    is_preceded = exists().where(other.c.task_id == cycles.c.task_id, other.c.state == "requested", is_before)
+    last_begun = select(func.max(begun.c.started_at)).where(begun.c.task_id == cycles.c.task_id).scalar_subquery()
+    chosen = (
+        select(cycles.c.id)
+        .where(cycles.c.state == "requested", ~is_preceded)
+        .order_by(last_begun.nulls_first(), cycles.c.id)
+        .limit(1)
+        .with_for_update(skip_locked=True, of=cycles)
+        .scalar_subquery()
+    )
+    row = connection.execute(
+        update(cycles)
+        .where(cycles.c.id == chosen)
+        .values(state="running", step="claim", lease=lease, lease_until=now + lease_time, started_at=now)
+        .returning(*_COLUMNS)
+    ).one_or_none()
+    return None if row is None else _cycle(row)
+
+
+def begin_step(
+    connection: Connection, cycle: Cycle, step: Step, now: datetime, lease_time: timedelta, **found: Any
+) -> None:
+    """Renew the lease, name the step, and note what is known by now (`run_id`, `num_rows`, …). Raises LeaseLost."""
+    _write_held(connection, cycle, now, step=step, lease_until=now + lease_time, **found)
+
+
+def renew_lease(connection: Connection, cycle: Cycle, now: datetime, lease_time: timedelta) -> None:
+    """Keep the cycle while a long step runs. Raises LeaseLost."""
+    _write_held(connection, cycle, now, lease_until=now + lease_time)
+
+
+def end_cycle(
+    connection: Connection, cycle: Cycle, state: State, reason: str | None, now: datetime, **found: Any
+) -> None:
+    """Close a cycle that this lease holds. Raises LeaseLost, and Conflict where the cutoff has been released before."""
+    if state == "failed":
+        found = {"verdict": break_rule("completed", reason), **found}
+    try:
+        _write_held(connection, cycle, now, state=state, reason=reason, ended_at=now, **found)
+    except IntegrityError as error:
+        raise Conflict("This cutoff has been released already.") from error
+
+
+def _write_held(connection: Connection, cycle: Cycle, now: datetime, **values: Any) -> None:
+    written = connection.execute(
+        update(cycles)
+        .where(
+            cycles.c.id == cycle.cycle_id,
+            cycles.c.state == "running",
+            cycles.c.lease == cycle.lease,
+            cycles.c.lease_until > now,
+        )
+        .values(**values)
+    )
+    if written.rowcount != 1:
+        raise LeaseLost(f"The lease on cycle {cycle.cycle_id} is lost.")
+
+
+def expire_leases(connection: Connection, now: datetime) -> Sequence[Cycle]:
+    """End the cycles whose trainer has gone; returns them, so that their runs can be ended too."""
+    rows = connection.execute(
+        update(cycles)
+        .where(cycles.c.state == "running", cycles.c.lease_until <= now)
+        .values(state="failed", reason=LEASE_RAN_OUT, ended_at=now, verdict=break_rule("lease", LEASE_RAN_OUT))
+        .returning(*_COLUMNS)
+    )
+    return [_cycle(row) for row in rows]
+
+
+def break_rule(
+    rule: str, reason: str | None, value: float | None = None, threshold: float | None = None
+) -> ColumnElement[Any]:
+    """The verdict so far with one more decision: the cycle broke this rule."""
+    decision = {"rule": rule, "passed": False, "value": value, "threshold": threshold, "reason": reason}
+    so_far = func.coalesce(cycles.c.verdict["decisions"], literal([], JSONB))
+    verdict = func.coalesce(cycles.c.verdict, literal({}, JSONB)).concat(
+        literal({"passed": False, "reason": reason}, JSONB)
+    )
+    return verdict.concat(func.jsonb_build_object("decisions", so_far.concat(literal([decision], JSONB))))
+
+
+def find_judged(connection: Connection, task_id: int) -> Cycle | None:
+    """The newest attempt at the newest cutoff whose candidate was judged: released, or held."""
+    row = connection.execute(
+        select(*_COLUMNS)
+        .where(cycles.c.task_id == task_id, cycles.c.state.in_(("released", "held")), cycles.c.verdict.is_not(None))
+        .order_by(cycles.c.cutoff.desc(), cycles.c.attempt.desc())
+        .limit(1)
+    ).one_or_none()
+    return None if row is None else _cycle(row)
+
+
+def list_cycles(connection: Connection, task_id: int, limit: int = 1000) -> Sequence[Cycle]:
+    """A task's cycles, newest cutoff and attempt first."""
+    rows = connection.execute(
+        select(*_COLUMNS)
+        .where(cycles.c.task_id == task_id)
+        .order_by(cycles.c.cutoff.desc(), cycles.c.attempt.desc())
+        .limit(limit)
+    )
+    return [_cycle(row) for row in rows]
+
+
+_COLUMNS = (
+    cycles.c.id,
+    cycles.c.task_id,
+    cycles.c.cutoff,
+    cycles.c.attempt,
+    cycles.c.state,
+    cycles.c.step,
+    cycles.c.lease,
+    cycles.c.run_id,
+    cycles.c.version,
+    cycles.c.num_rows,
+    cycles.c.reason,
+    cycles.c.verdict,
+    cycles.c.requested_at,
+    cycles.c.started_at,
+    cycles.c.ended_at,
+    cycles.c.override_actor,
+    cycles.c.override_reason,
+)
+
+
+def _cycle(row: Sequence[Any]) -> Cycle:
+    cycle_id, task_id, cutoff, *rest = row
+    return Cycle(cycle_id, task_id, to_micros(cutoff), *rest)

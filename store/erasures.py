@@ -1,0 +1,158 @@
+"""Erasure on request: what an event said goes from every revision of it; that there was one stays, and counts.
+
+The rows stay as tombstones. Their numbers, categories and labels are blank, their moments are those of the windows that
+held them, and they were never current, so no training set as of any moment has them. The id stays too: it keeps the
+event from being stored again, whoever resends it, with no second table for ingest to ask and no race to lose.
+
+One revision more is added, as a correction would add it. Cells of the matrix know how many revisions their window held
+(`store.columns.read_fingerprints`), so those that stand on an erased row are scored again, rivals' too.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Literal
+
+from sqlalchemy import Connection, delete, insert, select, text, update
+
+from contracts.clock import MICROSECOND, from_micros, to_micros
+from store.catalog import Schema
+from store.database import erasures, rejected_events
+
+Erased = Literal["erased", "erased_before", "unknown"]
+
+# `date_bin` counts windows from the start of one, and some PostgreSQLs miscount those before it: so an early one. The
+# window that holds this day may begin before the calendar does; the next one cannot.
+_FIRST = datetime(1, 1, 2, tzinfo=UTC)
+
+
+@dataclass(frozen=True)
+class Erasure:
+    """One request: who asked, why, and how much went; `num_rejected` counts refused rows that were kept of the ids."""
+
+    erasure_id: int
+    at: datetime
+    actor: str
+    reason: str
+    num_events: int
+    num_revisions: int
+    num_rejected: int
+
+
+def erase_events(
+    connection: Connection, schema: Schema, event_ids: Sequence[str], *, actor: str, reason: str, now: datetime
+) -> tuple[Erasure, list[Erased]]:
+    """Erase these events and what was kept of refused rows with their ids; what became of each, in their order.
+
+    Corrections of them wait, and find them erased. An event that is not there is unknown, and may be stored later.
+    """
+    key: dict[str, object] = {"task_id": schema.task_id, "ids": sorted(set(event_ids))}
+    there = {row.event_id: row.is_erased for row in connection.execute(_LOCK, key)}
+    doomed = [event_id for event_id, is_erased in there.items() if not is_erased]
+    key["ids"] = doomed
+    erasure_id = connection.execute(
+        insert(erasures)
+        .values(
+            task_id=schema.task_id,
+            at=now,
+            actor=actor,
+            reason=reason,
+            num_events=len(doomed),
+            num_revisions=0,
+            num_rejected=0,
+        )
+        .returning(erasures.c.id)
+    ).scalar_one()
+    # First the revision more, a copy of the current one, which is blanked with the others: none is current afterwards.
+    connection.execute(_ADD, key)
+    clock = schema.task.clock
+    num_blank = connection.execute(
+        _BLANK,
+        {
+            **key,
+            "erasure_id": erasure_id,
+            "window": clock.window * MICROSECOND,
+            "origin": from_micros(clock.window_start(to_micros(_FIRST)) + clock.window),
+        },
+    ).rowcount
+    num_rejected = connection.execute(
+        delete(rejected_events).where(
+            rejected_events.c.task_id == schema.task_id, rejected_events.c.event_id.in_(set(event_ids))
+        )
+    ).rowcount
+    row = connection.execute(
+        update(erasures)
+        .where(erasures.c.id == erasure_id)
+        .values(num_revisions=num_blank - len(doomed), num_rejected=num_rejected)
+        .returning(*_COLUMNS)
+    ).one()
+    return Erasure(*row), [_outcome(there.get(event_id)) for event_id in event_ids]
+
+
+def find_trained(connection: Connection, task_id: int, event_ids: Sequence[str]) -> list[str]:
+    """Released versions whose rows held one of these events, oldest cutoff first; ask before they are erased."""
+    return list(connection.execute(_TRAINED, {"task_id": task_id, "ids": sorted(set(event_ids))}).scalars())
+
+
+def list_erasures(connection: Connection, task_id: int, limit: int = 1000) -> list[Erasure]:
+    """A task's erasures, newest first."""
+    rows = connection.execute(
+        select(*_COLUMNS).where(erasures.c.task_id == task_id).order_by(erasures.c.id.desc()).limit(limit)
+    )
+    return [Erasure(*row) for row in rows]
+
+
+def _outcome(is_erased: bool | None) -> Erased:
+    return "unknown" if is_erased is None else "erased_before" if is_erased else "erased"
+
+
+_COLUMNS = (
+    erasures.c.id,
+    erasures.c.at,
+    erasures.c.actor,
+    erasures.c.reason,
+    erasures.c.num_events,
+    erasures.c.num_revisions,
+    erasures.c.num_rejected,
+)
+
+# As corrections do, an erasure takes first revisions, which never move; all of them in one order.
+_LOCK = text("""
+    SELECT event_id, erasure_id IS NOT NULL AS is_erased FROM events
+    WHERE task_id = :task_id AND event_id = ANY(:ids) AND revision = 1
+    ORDER BY event_id COLLATE "C" FOR UPDATE
+""")
+
+_ADD = text("""
+    INSERT INTO events
+        (task_id, event_id, revision, at, known_at, received_at, schema_id, numbers, categories, label)
+    SELECT task_id, event_id, revision + 1, at, known_at, received_at, schema_id, numbers, categories, label
+    FROM events WHERE task_id = :task_id AND event_id = ANY(:ids) AND superseded_at IS NULL
+""")
+
+# A fit's read decodes what it reads before it looks at moments: blanks have the widths and kinds of real values.
+_BLANK = text("""
+    UPDATE events
+    SET at = date_bin(:window, events.at, :origin),
+        known_at = date_bin(:window, events.known_at, :origin),
+        received_at = date_bin(:window, events.received_at, :origin),
+        superseded_at = date_bin(:window, events.known_at, :origin),
+        numbers = array_fill('NaN'::float8, ARRAY[cardinality(events.numbers)]),
+        categories = array_fill(''::text, ARRAY[cardinality(events.categories)]),
+        label = CASE schemas.spec -> 'target' ->> 'kind' WHEN 'regression' THEN 'NaN' ELSE '' END,
+        erasure_id = :erasure_id
+    FROM schemas
+    WHERE events.task_id = :task_id AND events.event_id = ANY(:ids) AND schemas.id = events.schema_id
+""")
+
+_TRAINED = text("""
+    SELECT cycles.version FROM cycles
+    WHERE cycles.task_id = :task_id AND cycles.state = 'released' AND EXISTS (
+        SELECT FROM events
+        WHERE events.task_id = :task_id AND events.event_id = ANY(:ids) AND events.erasure_id IS NULL
+          AND events.at < cycles.cutoff AND events.known_at <= cycles.cutoff
+          AND coalesce(events.superseded_at, 'infinity') > cycles.cutoff
+          AND events.received_at <= cycles.read_at
+    )
+    ORDER BY cycles.cutoff
+""")

@@ -1,0 +1,251 @@
+"""The event store's entrance: append labelled rows once, correct them, keep refused ones.
+
+Rows come in with their content checked (`service.validation.rules`), many of them as columns (`store.batches`), and
+are read
+back as arrays (`store.columns`). Append-only: a correction closes a revision and adds one, so a past training set
+can be rebuilt.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal
+
+from sqlalchemy import Connection, text
+
+from contracts.clock import from_micros
+from contracts.errors import Conflict, NotFound
+from store.arrays import bool_array, float8_array, text_array, timestamp_array
+from store.batches import Event, EventBatch
+from store.catalog import Schema
+from store.database import rejected_events
+from store.resent_events import find_told
+
+Outcome = Literal["created", "duplicate", "conflict", "erased"]
+Correction = Literal["corrected", "duplicate"]
+
+NUM_ROWS_PER_STATEMENT = 1000
+
+
+@dataclass(frozen=True)
+class Rejection:
+    """One refused row: why, and what was sent, so that its producer can mend and resend it."""
+
+    event_id: str | None
+    reason: str
+    payload: str
+
+
+def append_events(
+    connection: Connection, schema: Schema, rows: Sequence[Event], received_at: datetime
+) -> list[Outcome]:
+    """`append_batch` of rows."""
+    return append_batch(connection, schema, EventBatch.of(rows), received_at) if rows else []
+
+
+def append_batch(connection: Connection, schema: Schema, batch: EventBatch, received_at: datetime) -> list[Outcome]:
+    """Store rows that are new; say of each: `created`, `duplicate` of the same content, `conflict`, or `erased` before.
+
+    Of two rows with one new `event_id` in a batch the first counts. A row that says what any revision of its event says
+    is a duplicate. What it does not say cannot differ: when its label was known, where that is left to the task, and a
+    feature that its schema lacks. A value under a name that the stored row lacks does differ, so that none is lost, nor
+    taken for another after a feature was renamed. When a correction was known is its own affair.
+    """
+    first: dict[str, int] = {}
+    for place, event_id in enumerate(batch.event_ids):
+        first.setdefault(event_id, place)
+    if len(first) == len(batch) <= NUM_ROWS_PER_STATEMENT:
+        return _append(connection, schema, batch, received_at)
+    found: dict[int, Outcome] = {}
+
+    def ask(places: Sequence[int]) -> None:
+        for start in range(0, len(places), NUM_ROWS_PER_STATEMENT):
+            asked = places[start : start + NUM_ROWS_PER_STATEMENT]
+            found.update(zip(asked, _append(connection, schema, batch.select(asked), received_at), strict=True))
+
+    # Every transaction takes its rows in the same order, so that two batches wait for each other but never cross.
+    ask([first[event_id] for event_id in sorted(first)])
+    again = [place for place in range(len(batch)) if place not in found]
+    for place in again:
+        before = first[batch.event_ids[place]]
+        if found[before] == "created":
+            found[place] = "duplicate" if batch.row(place).is_told_by(batch.row(before)) else "conflict"
+    # Of an event that was there before this batch, only the store knows what it says.
+    ask([place for place in again if place not in found])
+    return [found[place] for place in range(len(batch))]
+
+
+def _append(connection: Connection, schema: Schema, batch: EventBatch, received_at: datetime) -> list[Outcome]:
+    """One statement for rows without repeated new ids. A row that a concurrent insert won is asked for again."""
+    not_created = connection.exec_driver_sql(
+        _APPEND,
+        {
+            "task_id": schema.task_id,
+            "schema_id": schema.schema_id,
+            "received_at": received_at,
+            "ids": text_array(batch.event_ids),
+            "ats": timestamp_array(batch.at),
+            "known_ats": timestamp_array(batch.known_at),
+            "says_known_ats": bool_array(batch.says_known_at),
+            "labels": text_array(batch.labels),
+            "numbers": float8_array(batch.numbers.reshape(-1)),
+            "categories": text_array(batch.categories),
+            "num_numbers": len(schema.task.numbers),
+            "num_categories": len(schema.task.categories),
+        },
+    ).all()
+    outcomes: list[Outcome] = ["created"] * len(batch)
+    lost: list[int] = []
+    of_another_form: list[int] = []
+    for position, same, is_erased, has_another_form in not_created:
+        place = position - 1
+        if is_erased is None:
+            lost.append(place)
+        elif is_erased:
+            outcomes[place] = "erased"
+        elif has_another_form and not same:
+            of_another_form.append(place)
+        else:
+            outcomes[place] = "duplicate" if same else "conflict"
+    if of_another_form:
+        rows = [batch.row(place) for place in of_another_form]
+        for place, is_told in zip(of_another_form, find_told(connection, schema, rows), strict=True):
+            outcomes[place] = "duplicate" if is_told else "conflict"
+    if lost:
+        for place, outcome in zip(lost, _append(connection, schema, batch.select(lost), received_at), strict=True):
+            outcomes[place] = outcome
+    return outcomes
+
+
+# Arrays travel in binary, and what comes back are only the rows that were not created, of which there are few.
+_APPEND = """
+    WITH input AS (
+        SELECT n, event_id, at AT TIME ZONE 'UTC' AS at, known_at AT TIME ZONE 'UTC' AS known_at, says_known_at, label,
+               (%(numbers)b::float8[])[(n-1) * %(num_numbers)s + 1 : n * %(num_numbers)s] AS numbers,
+               (%(categories)b::text[])[(n-1) * %(num_categories)s + 1 : n * %(num_categories)s] AS categories
+        FROM unnest(%(ids)b::text[], %(ats)b::timestamp[], %(known_ats)b::timestamp[], %(says_known_ats)b::bool[],
+                    %(labels)b::text[])
+             WITH ORDINALITY AS given(event_id, at, known_at, says_known_at, label, n)
+    ), created AS (
+        INSERT INTO events
+            (task_id, event_id, revision, at, known_at, received_at, schema_id, numbers, categories, label)
+        SELECT %(task_id)s, event_id, 1, at, known_at, %(received_at)s, %(schema_id)s, numbers, categories, label
+        FROM input
+        ORDER BY event_id COLLATE "C"
+        ON CONFLICT DO NOTHING
+        RETURNING event_id
+    ), others AS MATERIALIZED (
+        SELECT * FROM input WHERE NOT EXISTS (SELECT FROM created WHERE created.event_id = input.event_id)
+    )
+    SELECT others.n, stored.same, stored.is_erased, stored.has_another_form
+    FROM others
+    LEFT JOIN LATERAL (
+        SELECT
+            bool_or(
+                schemas.row_schema = own.row_schema
+                AND (events.at, events.numbers, events.categories, events.label)
+                    IS NOT DISTINCT FROM (others.at, others.numbers, others.categories, others.label)
+                AND (events.revision > 1 OR NOT others.says_known_at OR events.known_at = others.known_at)
+            ) AS same,
+            bool_or(events.erasure_id IS NOT NULL) AS is_erased,
+            bool_or(schemas.row_schema <> own.row_schema) AS has_another_form
+        FROM events
+        JOIN schemas ON schemas.id = events.schema_id
+        JOIN schemas AS own ON own.id = %(schema_id)s
+        WHERE events.task_id = %(task_id)s AND events.event_id = others.event_id
+    ) AS stored ON true
+"""
+
+
+def correct_event(connection: Connection, schema: Schema, event: Event, received_at: datetime) -> Correction:
+    """Add a revision with this content and close the former one, unless that says the same already.
+
+    The correction is known when it is received, whatever `event.known_at` says; but not before the former revision:
+    from the moment on at which an event is known, exactly one revision of it is visible. Raises NotFound, and Conflict
+    where the event is erased.
+    """
+    key = {"task_id": schema.task_id, "event_id": event.event_id}
+    # Every correction takes the first revision's row, which never moves, so a second one sees what the first has done.
+    first = connection.execute(_LOCK, key).one_or_none()
+    if first is None:
+        raise NotFound("There is no event of this id.")
+    if first.erasure_id is not None:
+        raise Conflict("This event is erased: nothing is stored under its id again.")
+    content = {
+        "schema_id": schema.schema_id,
+        "at": from_micros(event.at),
+        "numbers": list(event.numbers),
+        "categories": list(event.categories),
+        "label": event.label,
+    }
+    written = connection.execute(_CORRECT, {**key, **content, "received_at": received_at})
+    return "corrected" if written.rowcount == 1 else "duplicate"
+
+
+_LOCK = text(
+    "SELECT erasure_id FROM events WHERE task_id = :task_id AND event_id = :event_id AND revision = 1 FOR UPDATE"
+)
+
+_CORRECT = text("""
+    WITH given AS (
+        SELECT CAST(:at AS timestamptz) AS at, CAST(:numbers AS float8[]) AS numbers,
+               CAST(:categories AS text[]) AS categories, CAST(:label AS text) AS label, schemas.row_schema
+        FROM schemas WHERE schemas.id = :schema_id
+    ), former AS (
+        UPDATE events
+        SET superseded_at = greatest(CAST(:received_at AS timestamptz), events.received_at, events.known_at)
+        FROM schemas, given
+        WHERE events.task_id = :task_id AND events.event_id = :event_id AND events.superseded_at IS NULL
+          AND schemas.id = events.schema_id
+          AND (events.at, events.numbers, events.categories, events.label, schemas.row_schema)
+              IS DISTINCT FROM (given.at, given.numbers, given.categories, given.label, given.row_schema)
+        RETURNING events.revision, events.superseded_at
+    )
+    INSERT INTO events
+        (task_id, event_id, revision, at, known_at, received_at, schema_id, numbers, categories, label)
+    SELECT :task_id, :event_id, former.revision + 1, given.at, former.superseded_at, :received_at, :schema_id,
+           given.numbers, given.categories, given.label
+    FROM given, former
+""")
+
+
+def record_rejections(
+    connection: Connection, task_id: int, rejections: Sequence[Rejection], received_at: datetime
+) -> None:
+    """Keep refused rows, but none of an event that is erased; what PostgreSQL's text cannot hold is escaped."""
+    event_ids = [None if one.event_id is None else _storable(one.event_id) for one in rejections]
+    erased = _find_erased(connection, task_id, [event_id for event_id in event_ids if event_id is not None])
+    kept = [
+        {
+            "task_id": task_id,
+            "received_at": received_at,
+            "event_id": event_id,
+            "reason": _storable(rejection.reason),
+            "payload": _storable(rejection.payload),
+        }
+        for event_id, rejection in zip(event_ids, rejections, strict=True)
+        if event_id not in erased
+    ]
+    if kept:
+        connection.execute(rejected_events.insert(), kept)
+
+
+def _find_erased(connection: Connection, task_id: int, event_ids: Sequence[str]) -> set[str]:
+    """Which of these are erased; an erasure that comes meanwhile waits for this one, and finds what it keeps."""
+    if not event_ids:
+        return set()
+    rows = connection.execute(_LOOK, {"task_id": task_id, "event_ids": [*event_ids]})
+    return {row.event_id for row in rows if row.erasure_id is not None}
+
+
+# In the order in which erasures lock, so that the two wait for each other but never cross.
+_LOOK = text("""
+    SELECT event_id, erasure_id FROM events
+    WHERE task_id = :task_id AND event_id = ANY(CAST(:event_ids AS text[])) AND revision = 1
+    ORDER BY event_id COLLATE "C" FOR KEY SHARE
+""")
+
+
+def _storable(words: str) -> str:
+    """Without NUL and lone surrogates."""
+    return words.encode("utf-8", "backslashreplace").decode().replace("\x00", "\\x00")

@@ -1,0 +1,106 @@
+"""API keys: who may post events, ask, or govern. The store holds a digest of each key and never the key itself.
+
+A key reads `morrow-<id>-<secret>`. The id finds its row; the secret is 256 random bits, so a plain digest is as good as
+a slow one: there is nothing to guess.
+"""
+
+import hashlib
+import hmac
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal
+
+from sqlalchemy import Connection, select
+from sqlalchemy.dialects.postgresql import insert
+
+from contracts.errors import Conflict, Fault, InvalidInput, NotFound
+from store.database import api_keys
+
+Scope = Literal["ingest", "predict", "admin"]
+
+SCOPES: tuple[Scope, ...] = ("ingest", "predict", "admin")
+_PREFIX = "morrow"
+
+
+@dataclass(frozen=True)
+class Key:
+    """One key. `rate` is the most requests in a second, None for any number; `digest` is of the whole key."""
+
+    key_id: str
+    name: str
+    digest: bytes
+    scopes: tuple[Scope, ...]
+    rate: float | None
+    created_at: datetime
+    revoked_at: datetime | None = None
+
+    def allows(self, scope: Scope | None) -> bool:
+        """Whether it holds a scope; None asks for a valid key only. `admin` holds all others."""
+        return scope is None or scope in self.scopes or "admin" in self.scopes
+
+
+def digest_key(token: str) -> bytes:
+    """SHA-256 of a key as it is sent."""
+    return hashlib.sha256(token.encode()).digest()
+
+
+def id_of(token: str) -> str | None:
+    """The id inside a key; None where the text is no key."""
+    parts = token.split("-", 2)
+    return parts[1] if len(parts) == 3 and parts[0] == _PREFIX else None
+
+
+def is_key(token: str, key: Key) -> bool:
+    """Whether a text is this key, in a time that does not tell how much of it is right."""
+    return hmac.compare_digest(digest_key(token), key.digest)
+
+
+def add_key(connection: Connection, name: str, scopes: Sequence[Scope], rate: float | None, now: datetime) -> str:
+    """Make a key and return it: nobody can show it again.
+
+    Raises Conflict where a valid key has this name, InvalidInput where the name is none that a line can show.
+    """
+    if not name.strip() or not name.isprintable():
+        raise InvalidInput([Fault("name", "is empty, or holds a character that cannot be shown")])
+    key_id = secrets.token_hex(6)
+    token = f"{_PREFIX}-{key_id}-{secrets.token_urlsafe(32)}"
+    row = {
+        "id": key_id,
+        "name": name,
+        "digest": digest_key(token),
+        "scopes": list(scopes),
+        "rate": rate,
+        "created_at": now,
+    }
+    added = insert(api_keys).values(row).on_conflict_do_nothing().returning(api_keys.c.id)
+    if connection.execute(added).first() is None:
+        raise Conflict(f"There is a key {name} already: revoke it, or choose another name.")
+    return token
+
+
+def list_keys(connection: Connection, *, with_revoked: bool = False) -> list[Key]:
+    """All valid keys, oldest first; with `with_revoked` also the others."""
+    query = select(
+        api_keys.c.id,
+        api_keys.c.name,
+        api_keys.c.digest,
+        api_keys.c.scopes,
+        api_keys.c.rate,
+        api_keys.c.created_at,
+        api_keys.c.revoked_at,
+    ).order_by(api_keys.c.created_at, api_keys.c.id)
+    if not with_revoked:
+        query = query.where(api_keys.c.revoked_at.is_(None))
+    return [
+        Key(key_id, name, bytes(digest), tuple(scopes), rate, created_at, revoked_at)
+        for key_id, name, digest, scopes, rate, created_at, revoked_at in connection.execute(query)
+    ]
+
+
+def revoke_key(connection: Connection, name: str, now: datetime) -> None:
+    """End the valid key of this name. Raises NotFound where there is none."""
+    valid = (api_keys.c.name == name) & api_keys.c.revoked_at.is_(None)
+    if connection.execute(api_keys.update().where(valid).values(revoked_at=now)).rowcount == 0:
+        raise NotFound(f"There is no valid key {name}.")

@@ -1,0 +1,192 @@
+"""The append-only record of what was released when, by whom and why, and until when each version is valid.
+
+release    a cycle let the alias name this version
+rollback   the alias was moved back to it, through the API or in MLflow
+calibrate  labels that have arrived since changed its quantiles
+close      a realised error above its limit ended its horizon
+reopen     a correction took that error back
+override   an admin set its horizon by hand
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Literal
+
+import msgspec
+from sqlalchemy import ColumnElement, Connection, null, select
+
+from contracts.calibration import Calibration
+from contracts.clock import format_moment, from_micros, to_micros
+from store.cycles import is_releasing
+from store.database import releases
+
+ALIAS = "champion"
+
+Action = Literal["release", "rollback", "calibrate", "close", "reopen", "override"]
+
+# Rows that say which version the alias names, and rows that say until when a version is valid.
+CHAMPION_ACTIONS: tuple[Action, ...] = ("release", "rollback")
+BOUND_ACTIONS: tuple[Action, ...] = ("release", "close", "reopen", "override")
+
+
+@dataclass(frozen=True)
+class Release:
+    """One row. `valid_until` in microseconds; `verdict` holds the figures that it rests on."""
+
+    release_id: int
+    version: str
+    action: Action
+    valid_until: int
+    calibration: Calibration | None
+    verdict: dict[str, Any] | None
+    actor: str
+    reason: str
+    at: datetime
+
+
+@dataclass(frozen=True)
+class Overlay:
+    """What the newest rows say of a version beyond its manifest; `calibration` is None where no row has one."""
+
+    valid_until: int
+    calibration: Calibration | None
+
+
+def record_release(
+    connection: Connection,
+    task_id: int,
+    version: str,
+    *,
+    action: Action,
+    valid_until: int,
+    actor: str,
+    reason: str,
+    now: datetime,
+    calibration: Calibration | None = None,
+    verdict: dict[str, Any] | None = None,
+) -> Release:
+    """Append one row; `valid_until` in microseconds since the epoch."""
+    row = connection.execute(
+        releases.insert().returning(*_COLUMNS),
+        {
+            "task_id": task_id,
+            "version": version,
+            "action": action,
+            "valid_until": from_micros(valid_until),
+            "calibration": None if calibration is None else msgspec.to_builtins(calibration),
+            "verdict": verdict,
+            "actor": actor,
+            "reason": reason,
+            "at": now,
+        },
+    ).one()
+    return _release(row)
+
+
+def read_overlay(connection: Connection, task_id: int, version: str) -> Overlay | None:
+    """The newest bound and the newest calibration of a version; None where it has no row."""
+    found = list_releases(connection, task_id, version=version, limit=1)
+    if not found:
+        return None
+    calibration = found[0].calibration
+    if calibration is None:
+        calibrated = connection.execute(
+            select(releases.c.calibration)
+            .where(releases.c.task_id == task_id, releases.c.version == version, releases.c.calibration.is_not(None))
+            .order_by(releases.c.id.desc())
+            .limit(1)
+        ).scalar_one_or_none()
+        calibration = None if calibrated is None else msgspec.convert(calibrated, Calibration)
+    return Overlay(found[0].valid_until, calibration)
+
+
+def is_released_as(connection: Connection, task_id: int, version: str, cutoff: int) -> bool:
+    """Whether the rows of a version may be of the model of this cutoff (microseconds).
+
+    A model that was deleted from the registry and comes back, or a registry that was set up anew, counts from 1 again:
+    then the newest release of a number names another cutoff. Rows that name none may be of any model.
+    """
+    found = list_releases(connection, task_id, version=version, actions=["release"], limit=1, with_calibration=False)
+    released = found[0].verdict if found else None
+    return released is None or released.get("cutoff", format_moment(cutoff)) == format_moment(cutoff)
+
+
+def list_releases(
+    connection: Connection,
+    task_id: int,
+    *,
+    version: str | None = None,
+    actions: Sequence[Action] | None = None,
+    limit: int = 1000,
+    with_calibration: bool = True,
+) -> list[Release]:
+    """A task's rows, or those of one version or of some actions, newest first."""
+    chosen: list[ColumnElement[bool]] = [releases.c.task_id == task_id]
+    if version is not None:
+        chosen.append(releases.c.version == version)
+    if actions is not None:
+        chosen.append(releases.c.action.in_(actions))
+    columns = [column if with_calibration or column.name != "calibration" else null() for column in _COLUMNS]
+    rows = connection.execute(select(*columns).where(*chosen).order_by(releases.c.id.desc()).limit(limit))
+    return [_release(row) for row in rows]
+
+
+def find_former(connection: Connection, task_id: int, champion: str | None) -> str | None:
+    """The version that was champion before `champion` was released; None where there is none.
+
+    Rolling back again and again so goes further back each time, never forth to what was rolled back.
+    """
+    rows = list_releases(connection, task_id, actions=CHAMPION_ACTIONS, with_calibration=False)
+    released = [row.release_id for row in rows if row.action == "release" and row.version == champion]
+    return next(
+        (row.version for row in rows if row.version != champion and not (released and row.release_id > released[-1])),
+        None,
+    )
+
+
+def note_moved_alias(connection: Connection, task_id: int, version: str, now: datetime) -> bool:
+    """Write down that somebody has moved the alias in MLflow to a version released before; whether that was so.
+
+    The caller holds the task's row (`store.catalog.lock_task`), and `version` is what the alias names meanwhile.
+    Nothing is written for a version that was never released, nor while a cycle is releasing: that is its own move.
+    """
+    if is_releasing(connection, task_id):
+        return False
+    rows = list_releases(connection, task_id, actions=CHAMPION_ACTIONS, limit=1, with_calibration=False)
+    overlay = read_overlay(connection, task_id, version)
+    if not rows or rows[0].version == version or overlay is None:
+        return False
+    if not list_releases(connection, task_id, version=version, actions=["release"], limit=1, with_calibration=False):
+        return False
+    record_release(
+        connection,
+        task_id,
+        version,
+        action="rollback",
+        valid_until=overlay.valid_until,
+        actor="mlflow",
+        reason="the alias was moved in MLflow",
+        now=now,
+        verdict={"replaced": rows[0].version},
+    )
+    return True
+
+
+_COLUMNS = (
+    releases.c.id,
+    releases.c.version,
+    releases.c.action,
+    releases.c.valid_until,
+    releases.c.calibration,
+    releases.c.verdict,
+    releases.c.actor,
+    releases.c.reason,
+    releases.c.at,
+)
+
+
+def _release(row: Sequence[Any]) -> Release:
+    release_id, version, action, valid_until, calibration, *rest = row
+    calibrated = None if calibration is None else msgspec.convert(calibration, Calibration)
+    return Release(release_id, version, action, to_micros(valid_until), calibrated, *rest)

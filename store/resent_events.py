@@ -1,0 +1,49 @@
+"""Events that are sent again while the task has other features than when they were stored: compared by name."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+from sqlalchemy import Connection, select, text
+
+from contracts.clock import to_micros
+from store.batches import Event
+from store.catalog import Schema
+from store.database import schemas
+from store.row_forms import find_places, has_target
+
+
+def find_told(connection: Connection, schema: Schema, sent: Sequence[Event]) -> list[bool]:
+    """Of each row, whether a stored revision of its event says all that it says.
+
+    A feature is the same where name and kind are. Rows of another target say nothing in this one.
+    """
+    specs = connection.execute(select(schemas.c.id, schemas.c.spec).where(schemas.c.task_id == schema.task_id))
+    places = {row.id: find_places(schema.task, row.spec) for row in specs if has_target(schema.task, row.spec)}
+    found: dict[str, list[tuple[Event, bool]]] = {}
+    asked = {"task_id": schema.task_id, "event_ids": [row.event_id for row in sent], "schema_ids": [*places]}
+    for stored in connection.execute(_REVISIONS, asked):
+        numbers, categories = places[stored.schema_id]
+        event = Event(
+            stored.event_id,
+            to_micros(stored.at),
+            to_micros(stored.known_at),
+            tuple(math.nan if place is None else stored.numbers[place - 1] for place in numbers),
+            tuple("" if place is None else stored.categories[place - 1] for place in categories),
+            stored.label,
+        )
+        found.setdefault(stored.event_id, []).append((event, stored.revision > 1))
+    return [
+        any(
+            # When a correction was known is its own affair.
+            row.is_told_by(replace(event, known_at=row.known_at) if is_correction else event)
+            for event, is_correction in found.get(row.event_id, ())
+        )
+        for row in sent
+    ]
+
+
+_REVISIONS = text("""
+    SELECT event_id, revision, at, known_at, numbers, categories, label, schema_id FROM events
+    WHERE task_id = :task_id AND event_id = ANY(:event_ids) AND schema_id = ANY(:schema_ids)
+""")

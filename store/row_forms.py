@@ -1,0 +1,127 @@
+"""The forms in which a task's rows are stored: each revision of its features may have brought another one.
+
+A fit reads rows of every form that can say something to its task; what a row's form has no column for is missing, as
+if the feature were optional. Two rules keep that honest:
+
+    a row of an earlier form    counts, whatever it lacks: a feature that is new to the task is missing in all of them
+    a row of a later form       counts only where it has every feature that the task requires: a version of an earlier
+                                schema was never meant to be asked about rows without one
+
+A feature is the same where its name and kind are. Rows of another target never count; where the task lists its classes,
+nor do rows of a class that is not among them.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from psycopg import sql
+from sqlalchemy import Connection, select
+
+from contracts.task import Task
+from store.database import schemas
+
+# What `store.erasures` leaves of a class: no class is empty.
+BLANK_CLASS = ""
+
+
+@dataclass(frozen=True)
+class Form:
+    """Schemas whose rows hold a task's columns at these places, counted from 1; None where they have no such column."""
+
+    schema_ids: tuple[int, ...]
+    numbers: tuple[int | None, ...]
+    categories: tuple[int | None, ...]
+    is_own: bool
+
+
+@dataclass(frozen=True)
+class Forms:
+    """Every form that counts for a task; `classes` are those that its rows may have, None where all count."""
+
+    forms: tuple[Form, ...]
+    classes: tuple[str, ...] | None
+
+    @property
+    def schema_ids(self) -> list[int]:
+        return [schema_id for form in self.forms for schema_id in form.schema_ids]
+
+    @property
+    def labels(self) -> list[str]:
+        """The classes that its rows may have, and the blank of erased ones, which count as revisions."""
+        return [*(self.classes or ()), BLANK_CLASS]
+
+    def source(self) -> sql.Composable:
+        """What to select from: `events`, with numbers and categories as the task has them."""
+        if all(form.is_own for form in self.forms):
+            return sql.SQL("events")
+        return sql.SQL(
+            "(SELECT task_id, event_id, revision, at, known_at, superseded_at, schema_id, label, "
+            "{} AS numbers, {} AS categories FROM events) AS events"
+        ).format(self._arrange("numbers"), self._arrange("categories"))
+
+    def condition(self) -> sql.Composable:
+        """Which rows count."""
+        allowed = sql.SQL("schema_id = ANY({})").format(sql.Literal(self.schema_ids))
+        if self.classes is None:
+            return allowed
+        return sql.SQL("{} AND label = ANY({})").format(allowed, sql.Literal(self.labels))
+
+    def _arrange(self, column: str) -> sql.Composable:
+        cases = [
+            sql.SQL("WHEN schema_id = ANY({}) THEN {}").format(
+                sql.Literal(list(form.schema_ids)), _array(column, getattr(form, column))
+            )
+            for form in self.forms
+            if not form.is_own
+        ]
+        return sql.SQL("CASE {} ELSE {} END").format(sql.SQL(" ").join(cases), sql.Identifier(column))
+
+
+def find_forms(connection: Connection, task_id: int, task: Task) -> Forms:
+    """The forms of a task's rows that count for this revision of it, its own among them where any row can have it."""
+    rows = connection.execute(
+        select(schemas.c.id, schemas.c.revision, schemas.c.row_schema, schemas.c.spec)
+        .where(schemas.c.task_id == task_id)
+        .order_by(schemas.c.revision)
+    ).all()
+    own = [row.revision for row in rows if row.row_schema == task.row_schema]
+    newest = max(own, default=rows[-1].revision if rows else 0)
+    found: dict[tuple[Any, ...], list[int]] = {}
+    for row in rows:
+        is_own = row.row_schema == task.row_schema
+        if is_own or _counts(task, row.spec, is_later=row.revision > newest):
+            found.setdefault((is_own, *find_places(task, row.spec)), []).append(row.id)
+    forms = tuple(Form(tuple(ids), numbers, categories, is_own) for (is_own, numbers, categories), ids in found.items())
+    return Forms(forms, None if all(form.is_own for form in forms) else task.target.classes)
+
+
+def has_target(task: Task, spec: dict[str, Any]) -> bool:
+    """Whether rows of this spec have the target of a task."""
+    return (spec["target"]["name"], spec["target"]["kind"]) == (task.target.name, task.target.kind)
+
+
+def _counts(task: Task, spec: dict[str, Any], *, is_later: bool) -> bool:
+    if not has_target(task, spec):
+        return False
+    required = {(one["name"], one["kind"]) for one in spec["features"] if not one.get("optional", False)}
+    return not is_later or {(one.name, one.kind) for one in task.features if not one.optional} <= required
+
+
+def find_places(task: Task, spec: dict[str, Any]) -> tuple[tuple[int | None, ...], ...]:
+    """Where rows of this spec hold the numbers and the categories of a task, from 1; None where they do not."""
+    places: list[tuple[int | None, ...]] = []
+    for kind, wanted in (("number", task.numbers), ("category", task.categories)):
+        held = [one["name"] for one in spec["features"] if one["kind"] == kind]
+        places.append(tuple(held.index(one.name) + 1 if one.name in held else None for one in wanted))
+    return tuple(places)
+
+
+def _array(column: str, places: Sequence[int | None]) -> sql.Composable:
+    """A row's values at these places as an array, missing ones filled in."""
+    missing, kind = ("'NaN'", "float8[]") if column == "numbers" else ("''", "text[]")
+    values = [
+        sql.SQL(missing) if place is None else sql.SQL("{}[{}]").format(sql.Identifier(column), sql.Literal(place))
+        for place in places
+    ]
+    return sql.SQL("ARRAY[{}]::{}").format(sql.SQL(", ").join(values), sql.SQL(kind))

@@ -1,0 +1,202 @@
+"""From events to what a network reads, with constants that come from the rows of one fit alone.
+
+An `Encoder` is fitted on exactly the rows that its fit may use, so nothing that happened or became known later can
+reach a weight. Its numbers are robust to poison: one absurd value in a window neither overflows nor flattens its
+feature. `trainer.export.input_graph` writes the same encoding into the released graph; a change here is a change there.
+
+Columns of dense, d = p + o + 2c:
+
+    p   numbers in task order, as `trainer.data.numbers` says, within ±10; the fit's median where missing
+    o   1.0 where an optional number is missing, else 0.0; one column per optional number, in task order
+    2c  sine and cosine of each calendar phase, in the order of `training.calendar`
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from contracts.clock import Clock
+from contracts.errors import CycleError
+from contracts.task import Calendar, Task
+from store.columns import EventColumns
+from trainer.data.labels import PLAIN, LabelUnit, fit_label_unit
+from trainer.data.numbers import Number, fit_number
+
+# A category value that a fit has seen less often shares the unseen bucket, which is so trained on something.
+MIN_SEEN = 5
+UNSEEN = 0
+UNKNOWN_CLASS = -1
+_ROWS_PER_PIECE = 65_536
+
+DAY = 86_400_000_000
+PERIODS: dict[Calendar, int] = {"day": DAY, "week": 7 * DAY, "year": 31_556_952_000_000}  # 365.2425 days, microseconds
+
+
+@dataclass(frozen=True)
+class Encoder:
+    """The constants of one fit. `cutoff` in microseconds; `classes` is empty for regression.
+
+    A category's code is 1 + its position in its vocabulary, 0 for every other value. The unit of labels is a
+    regression's.
+    """
+
+    cutoff: int
+    clock: Clock
+    calendar: tuple[Calendar, ...]
+    numbers: tuple[Number, ...]
+    vocabularies: tuple[tuple[str, ...], ...]
+    classes: tuple[str, ...]
+    label_unit: LabelUnit
+
+    @property
+    def is_classification(self) -> bool:
+        return bool(self.classes)
+
+    @property
+    def num_outputs(self) -> int:
+        """Outputs of a network: one logit per class, or (mean, log-scale)."""
+        return len(self.classes) or 2
+
+    @property
+    def vocabulary_sizes(self) -> tuple[int, ...]:
+        """Codes of each category feature, the unseen bucket included."""
+        return tuple(1 + len(vocabulary) for vocabulary in self.vocabularies)
+
+    @property
+    def num_calendar(self) -> int:
+        return 2 * len(self.calendar)
+
+    @property
+    def num_dense(self) -> int:
+        return len(self.numbers) + sum(number.is_optional for number in self.numbers) + self.num_calendar
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """What a network reads, one row per event in the order of the events, which is that of `at`.
+
+    dense    (n, d)  float32  columns as in the module's docstring
+    codes    (n, q)  int64    one code per category feature, 0 for unseen
+    u        (n,)    float32  model time, 0 at the cutoff
+    targets  (n,)    int64 class index, -1 for a class that the encoder does not know; or float32 standardised label
+    windows  (n,)    int64    start of each row's window, microseconds
+    """
+
+    dense: NDArray[np.float32]
+    codes: NDArray[np.int64]
+    u: NDArray[np.float32]
+    targets: NDArray[np.int64] | NDArray[np.float32]
+    windows: NDArray[np.int64]
+
+
+def fit_encoder(task: Task, rows: EventColumns, cutoff: int, which: NDArray[np.bool_] | None = None) -> Encoder:
+    """Take the constants from these rows, of which `which` names those that this fit may use: all where None.
+
+    Columns are looked at one by one, so that a fit on nearly all rows of a large reading copies none of them whole.
+
+    Raises CycleError where the classes are not listed and the rows show fewer than two, and where
+    `trainer.data.labels.fit_label_unit` does.
+    """
+
+    def taken(column: NDArray[Any]) -> NDArray[Any]:
+        return column if which is None else column[which]
+
+    labels = taken(rows.labels)
+    classes = _classes(task, labels, rows.classes) if task.is_classification else ()
+    unit = PLAIN if task.is_classification else fit_label_unit(task.target.name, labels, task.training.label_form)
+    return Encoder(
+        cutoff=cutoff,
+        clock=task.clock,
+        calendar=task.training.calendar,
+        numbers=tuple(
+            fit_number(taken(rows.numbers[:, j]), feature.optional, task.training.number_form)
+            for j, feature in enumerate(task.numbers)
+        ),
+        vocabularies=tuple(
+            _fit_vocabulary(taken(rows.categories[:, j]), known) for j, known in enumerate(rows.vocabularies)
+        ),
+        classes=classes,
+        label_unit=unit,
+    )
+
+
+def encode(encoder: Encoder, rows: EventColumns, which: NDArray[np.bool_] | None = None) -> Encoded:
+    """Encode rows of any time, of which `which` names those to be encoded: all where None.
+
+    Whoever scores them sees to the targets of -1. Beside the result this takes the memory of some thousands of rows.
+    """
+    num_rows = len(rows) if which is None else int(np.count_nonzero(which))
+    encoded = Encoded(
+        dense=np.empty((num_rows, encoder.num_dense), np.float32),
+        codes=np.empty((num_rows, len(encoder.vocabularies)), np.int64),
+        u=np.empty(num_rows, np.float32),
+        targets=np.empty(num_rows, np.int64) if encoder.is_classification else np.empty(num_rows, np.float32),
+        windows=np.empty(num_rows, np.int64),
+    )
+    codes_of = [_codes(*both) for both in zip(encoder.vocabularies, rows.vocabularies, strict=True)]
+    end = 0
+    for first in range(0, len(rows), _ROWS_PER_PIECE):
+        here = slice(first, first + _ROWS_PER_PIECE)
+        piece = rows.select(here) if which is None else rows.select(here).select(which[here])
+        start, end = end, end + len(piece)
+        _fill_dense(encoded.dense[start:end], encoder, piece)
+        for j, codes in enumerate(codes_of):
+            encoded.codes[start:end, j] = codes[piece.categories[:, j]]
+        encoded.u[start:end] = encoder.clock.model_time(piece.at, encoder.cutoff)
+        encoded.targets[start:end] = _targets(encoder, piece)
+        encoded.windows[start:end] = encoder.clock.window_starts(piece.at)
+    return encoded
+
+
+def phase(at: NDArray[np.int64], name: Calendar) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Sine and cosine `(n,)` of the part of a day, week or year that has passed; the year is the mean Gregorian one."""
+    angle = (at % PERIODS[name]) * (2 * math.pi / PERIODS[name])
+    return np.sin(angle), np.cos(angle)
+
+
+def class_positions(classes: Sequence[str], rows: EventColumns) -> NDArray[np.int64]:
+    """Where each row's class stands among those of a fit, `(n,)`; −1 for one that the fit never saw."""
+    position = {name: k for k, name in enumerate(classes)}
+    return np.array([position.get(name, UNKNOWN_CLASS) for name in rows.classes], np.int64)[rows.labels.astype(np.intp)]
+
+
+def _classes(task: Task, labels: NDArray[Any], known: Sequence[str]) -> tuple[str, ...]:
+    if task.target.classes is not None:
+        return task.target.classes
+    seen = tuple(sorted(known[k] for k in np.flatnonzero(np.bincount(labels.astype(np.intp))).tolist()))
+    if len(seen) < 2:
+        raise CycleError(f"{task.target.name} has {len(seen)} class in the rows of this fit; at least two are needed.")
+    return seen
+
+
+def _fit_vocabulary(positions: NDArray[np.int32], known: Sequence[str]) -> tuple[str, ...]:
+    counts = np.bincount(positions, minlength=len(known))
+    return tuple(sorted(known[int(k)] for k in np.flatnonzero(counts >= MIN_SEEN)))
+
+
+def _fill_dense(dense: NDArray[np.float32], encoder: Encoder, rows: EventColumns) -> None:
+    num_numbers = len(encoder.numbers)
+    indicator = num_numbers
+    for j, number in enumerate(encoder.numbers):
+        dense[:, j] = number.encode(rows.numbers[:, j])
+        if number.is_optional:
+            dense[:, indicator] = np.isnan(rows.numbers[:, j])
+            indicator += 1
+    for j, name in enumerate(encoder.calendar):
+        dense[:, indicator + 2 * j], dense[:, indicator + 2 * j + 1] = phase(rows.at, name)
+
+
+def _codes(vocabulary: Sequence[str], known: Sequence[str]) -> NDArray[np.int64]:
+    """The code of each value that some rows know."""
+    code_of = {value: code for code, value in enumerate(vocabulary, start=1)}
+    return np.array([code_of.get(value, UNSEEN) for value in known], np.int64)
+
+
+def _targets(encoder: Encoder, rows: EventColumns) -> NDArray[np.int64] | NDArray[np.float32]:
+    if encoder.is_classification:
+        return class_positions(encoder.classes, rows)
+    return encoder.label_unit.targets(rows.labels)

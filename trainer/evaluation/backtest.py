@@ -1,0 +1,222 @@
+"""Rolling-origin scoring: fit what the matrix lacks, score it on windows that it was not fitted on, judge the ages.
+
+The same code fills the matrix at a task's start, in every cycle, and for `morrow backtest`, which needs no MLflow. A
+steady cycle finds all origins among the kept fits and so fits none here.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Protocol
+
+import torch
+from sqlalchemy import Engine
+
+from contracts.clock import MICROSECOND, from_micros
+from contracts.errors import CycleError
+from contracts.manifest import Manifest
+from contracts.task import Task
+from store.catalog import Schema
+from store.cells import Cell, read_cells, record_cells
+from trainer.data.snapshot import Reading, read
+from trainer.evaluation.fit_store import Fit, candidate_folder, find_kept, fit_origins, keep
+from trainer.evaluation.horizon import Comparison, Verdict, after_empty_windows, compare_rivals, judge_horizon
+from trainer.evaluation.release_gates import reason_to_skip
+from trainer.evaluation.scoring import complete_until, in_window, needed_pairs, num_empty_windows, target_windows
+from trainer.evaluation.stored_fits import Kept, open_kept, score_kept
+from trainer.evaluation.suspect_windows import counted
+from trainer.network.device import choose_device
+from trainer.network.training_loop import EpochReport
+from trainer.settings import TrainerSettings
+
+
+class Report(Protocol):
+    """Whoever follows a cycle or a backtest: called with a stable event name and facts, as a logger is."""
+
+    def __call__(self, event: str, /, **facts: object) -> object: ...
+
+
+def backtest(
+    engine: Engine,
+    schema: Schema,
+    cutoff: int,
+    *,
+    settings: TrainerSettings,
+    now: Callable[[], datetime],
+    report: Report,
+) -> tuple[list[Cell], Verdict]:
+    """Fill and judge the matrix of a task as of a cutoff (microseconds). Raises CycleError where nothing can be fitted.
+
+    Cells and fits are kept, so a cycle that follows finds them done.
+    """
+    reading = read(engine, schema, cutoff, now())
+    if reason := reason_to_skip(schema.task, reading.fit_rows(cutoff)):
+        raise CycleError(f"Nothing can be fitted as of this cutoff: {reason}.")
+    cells = fill_matrix(engine, reading, settings, choose_device(settings), report=report)
+    return cells, judge(reading, cells)
+
+
+def judge(reading: Reading, cells: Sequence[Cell]) -> Verdict:
+    """The horizon rule on these cells, for a model that knows no more than the reading does."""
+    task = reading.schema.task
+    verdict = judge_horizon(
+        counted(task, cells),
+        method=task.training.method,
+        error_name=task.error_name,
+        clock=task.clock,
+        guard=task.guard,
+        label_delay=task.label_delay // MICROSECOND,
+    )
+    return after_empty_windows(verdict, num_empty_windows(task, reading.known(reading.cutoff), reading.cutoff))
+
+
+def compare(task: Task, cells: Sequence[Cell], verdict: Verdict) -> list[Comparison]:
+    """The rivals beside our method inside the horizon."""
+    return compare_rivals(
+        counted(task, cells),
+        method=task.training.method,
+        rivals=task.guard.rivals,
+        error_name=task.error_name,
+        clock=task.clock,
+        guard=task.guard,
+        horizon=verdict.horizon,
+    )
+
+
+def fill_matrix(
+    engine: Engine,
+    reading: Reading,
+    settings: TrainerSettings,
+    device: torch.device,
+    *,
+    report: Report,
+    on_epoch: Callable[[EpochReport], None] | None = None,
+    on_fit: Callable[[Fit, Manifest, Sequence[Cell]], None] | None = None,
+) -> list[Cell]:
+    """The matrix as of the reading's cutoff, after adding what was missing; its newest windows may be incomplete.
+
+    Where something must be fitted anyway, so are the origins whose target windows still wait for labels: side by side
+    they cost less than one by one in the cycles to come. Cells are stored origin by origin, so what a killed backtest
+    has scored is not lost, and `on_fit` is told of each origin that was fitted, with its cells. An origin that knows
+    too few rows or classes is left out; the verdict then says what is missing.
+    """
+    task, home = reading.schema.task, settings.home
+    matrix = {(cell.origin, cell.window, cell.method): cell for cell in read_matrix(engine, reading)}
+    wanted = missing_pairs(reading, matrix.values())
+    kept = {origin: found for origin in wanted if (found := find_kept(home, task, origin))}
+    absent = [origin for origin in wanted if origin not in kept]
+    if absent:
+        absent += _soon_needed(reading, home)
+    report("matrix.missing", num_kept=len(kept), num_to_fit=len(absent))
+
+    def follow(epoch: EpochReport) -> None:
+        report_epoch(report, "score", epoch)
+        if on_epoch is not None:
+            on_epoch(epoch)
+
+    def add(cells: Iterable[Cell]) -> None:
+        matrix.update({(cell.origin, cell.window, cell.method): cell for cell in cells})
+
+    def store(fit: Kept) -> list[Cell]:
+        origin = fit.manifest.cutoff
+        cells = score_origin(reading, fit, wanted.get(origin, []))
+        with engine.begin() as connection:
+            record_cells(connection, reading.schema.task_id, task.recipe, cells, from_micros(reading.read_at))
+        add(cells)
+        report("origin.scored", origin=origin, num_cells=len(cells))
+        return cells
+
+    for found in kept.values():
+        store(found)
+    opened = dict(kept)
+    for fit in fit_origins(reading, absent, device, settings.max_members, follow):
+        keep(fit, reading, home=home, device=device, git_sha=settings.git_sha, verdict=None)
+        fitted = opened[fit.origin] = open_kept(candidate_folder(home, task, fit.origin))
+        cells = store(fitted)
+        if on_fit is not None:
+            on_fit(fit, fitted.manifest, cells)
+    for origin, window in _first_looks(reading, matrix.values()):
+        if (early := opened.get(origin) or find_kept(home, task, origin)) is not None:
+            add(score_origin(reading, early, [window]))
+    return sorted(matrix.values(), key=lambda cell: (cell.window, cell.origin, cell.method))
+
+
+def read_matrix(engine: Engine, reading: Reading) -> list[Cell]:
+    """The stored cells, without those that know more than the reading: they were scored on later labels."""
+    with engine.connect() as connection:
+        cells = read_cells(connection, reading.schema.task_id, reading.schema.task.recipe, until=reading.cutoff)
+    return [cell for cell in cells if cell.num_revisions <= reading.fingerprints.get(cell.window, (0, 0))[1]]
+
+
+def missing_pairs(reading: Reading, cells: Iterable[Cell]) -> dict[int, list[int]]:
+    """origin -> target windows whose cells are needed and not there as of now; only origins that can be fitted."""
+    task = reading.schema.task
+    there = {
+        (cell.origin, cell.window)
+        for cell in cells
+        if cell.method == task.training.method
+        and cell.is_complete
+        and (cell.num_rows, cell.num_revisions) == reading.fingerprints.get(cell.window)
+    }
+    windows = target_windows(task, reading.events.as_of(reading.cutoff), reading.cutoff)
+    wanted: dict[int, list[int]] = {}
+    for origin, window in needed_pairs(windows, task.clock, task.guard):
+        if (origin, window) not in there:
+            wanted.setdefault(origin, []).append(window)
+    return {
+        origin: wanted[origin] for origin in sorted(wanted) if reason_to_skip(task, reading.fit_rows(origin)) is None
+    }
+
+
+def _first_looks(reading: Reading, cells: Iterable[Cell]) -> list[tuple[int, int]]:
+    """(origin, window) of what is known of windows whose labels are not all due: the judge looks at them early."""
+    task, marks = reading.schema.task, reading.fingerprints
+    there = {(cell.origin, cell.window): (cell.num_rows, cell.num_revisions) for cell in cells}
+    unfinished = [window for window in marks if window >= complete_until(task, reading.cutoff) and marks[window][0]]
+    pairs = needed_pairs(unfinished[-task.guard.max_age :], task.clock, task.guard)
+    return [pair for pair in pairs if there.get(pair) != marks[pair[1]]]
+
+
+def _soon_needed(reading: Reading, home: Path) -> list[int]:
+    """The first origins after the newest complete window and before the cutoff that no cycle has fitted.
+
+    As many as there are ages: where labels take a thousand windows, later cycles fit the others, bunch by bunch.
+    """
+    task = reading.schema.task
+    origins = range(complete_until(task, reading.cutoff), reading.cutoff, task.clock.window)[: task.guard.max_age]
+    return [
+        origin
+        for origin in origins
+        if reason_to_skip(task, reading.fit_rows(origin)) is None and find_kept(home, task, origin) is None
+    ]
+
+
+def score_origin(reading: Reading, kept: Kept, windows: Sequence[int]) -> list[Cell]:
+    """Cells of one kept fit, and of naive at the same origin, on the rows of these windows known at the cutoff."""
+    task = reading.schema.task
+    labelled = reading.events.as_of(reading.cutoff)
+    return [
+        cell
+        for window in windows
+        for cell in score_kept(
+            kept,
+            in_window(labelled, window, task.clock),
+            window=window,
+            num_revisions=reading.fingerprints[window][1],
+            is_complete=window < complete_until(task, reading.cutoff),
+        )
+    ]
+
+
+def report_epoch(report: Report, step: str, epoch: EpochReport) -> None:
+    """One line of progress, with the mean loss of the members that took part."""
+    report(
+        "epoch.ended",
+        step=step,
+        phase=epoch.phase,
+        epoch=epoch.epoch,
+        num_epochs=epoch.num_epochs,
+        num_members=len(epoch.losses),
+        loss=epoch.mean_loss,
+        seconds=epoch.seconds,
+    )

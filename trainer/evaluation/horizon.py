@@ -1,0 +1,215 @@
+"""The error matrix: the error of a model of each origin on each later target window, its bands and the horizon rule.
+
+Everything that says how good a model is or how long it stays good reads this one table.
+"""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import fmean
+
+from contracts.clock import Clock, count_windows
+from contracts.task import Guard
+from store.cells import NAIVE, Cell, error_of
+from trainer.evaluation.bounds import adapted_coverage, mean_upper_bound, predictive_band, predictive_limit
+
+# Target windows that count, the newest: a year of weeks. What a model of long ago erred says little of the next.
+COUNTED_WINDOWS = 52
+# How often chance alone may make a rival look better, and the share of our error below which nobody need care.
+_LUCK = 0.05
+_LEAST_GAIN = 0.01
+
+_NOT_FINITE = "an error that this age is judged by is not finite"
+
+
+@dataclass(frozen=True)
+class AgeVerdict:
+    """What the matrix says of one age. `growth` is the mean paired increase over age 0, `increase` its upper 95 %
+    bound.
+
+    `low` and `high` bound the 90 % band of one future window, adapted to how often such bands have held; `limit` is the
+    one-sided 99 % bound, beyond which a realised error closes the horizon, and is never adapted.
+    """
+
+    age: int
+    num_windows: int
+    mean: float
+    low: float
+    high: float
+    limit: float
+    naive: float
+    num_pairs: int
+    increase: float | None
+    allowed: float | None
+    reason: str | None
+    growth: float | None = None
+
+    @property
+    def is_valid(self) -> bool:
+        return self.reason is None
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The horizon in windows, the figures it rests on, and how many more target windows are needed where too few."""
+
+    horizon: int
+    ages: tuple[AgeVerdict, ...]
+    missing_windows: int
+    reason: str | None
+
+
+def judge_horizon(
+    cells: Sequence[Cell], *, method: str, error_name: str, clock: Clock, guard: Guard, label_delay: int = 0
+) -> Verdict:
+    """The longest run of ages, from 0, whose errors stay close to the fresh error, below naive and below `max_error`.
+
+    Ages are compared on the same target windows, so that a hard week is not taken for ageing. `label_delay` in
+    microseconds.
+    """
+    judged = judge_ages(cells, method=method, error_name=error_name, clock=clock, guard=guard, label_delay=label_delay)
+    if missing := max(0, guard.min_pairs - judged[0].num_windows):
+        needed = "window is" if missing == 1 else "windows are"
+        return Verdict(0, (), missing, f"{missing} more complete {needed} needed")
+    horizon = next((age.age for age in judged if not age.is_valid), guard.max_age)
+    return Verdict(horizon, judged[: horizon + 1], 0, judged[0].reason)
+
+
+def judge_ages(
+    cells: Sequence[Cell], *, method: str, error_name: str, clock: Clock, guard: Guard, label_delay: int = 0
+) -> tuple[AgeVerdict, ...]:
+    """Every age up to `max_age` by itself: what its errors are expected to be, also beyond the horizon."""
+    ours = _errors_by_age(cells, method, error_name, clock)
+    naive = _errors_by_age(cells, NAIVE, error_name, clock)
+    coverage = adapted_coverage(ours, clock, label_delay)
+    errors = (_Errors(ours.get(age, {}), ours.get(0, {}), naive.get(age, {})) for age in range(guard.max_age))
+    return tuple(_judge_age(age, found, guard, coverage) for age, found in enumerate(errors))
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A rival beside ours: the mean over target windows of its error less ours, and the upper bound of that mean.
+
+    `error` is our mean error on the same windows.
+    """
+
+    method: str
+    num_windows: int
+    error: float
+    difference: float
+    upper: float
+
+    @property
+    def is_better(self) -> bool:
+        """Whether the rival is clearly better: by chance seldom, and by 1 % of our error at least."""
+        return self.upper < 0 and -self.difference >= _LEAST_GAIN * self.error
+
+
+def compare_rivals(
+    cells: Sequence[Cell],
+    *,
+    method: str,
+    rivals: Sequence[str],
+    error_name: str,
+    clock: Clock,
+    guard: Guard,
+    horizon: int,
+) -> list[Comparison]:
+    """Every rival that has errors on `min_pairs` windows, inside the horizon (at age 0 where there is none).
+
+    A target window counts once, by its mean over the ages that both were scored at. Each of several rivals is held to
+    its share of the 5 %: the more are asked, the luckier the luckiest.
+    """
+    ages = range(max(1, horizon))
+    ours = _errors_by_age(cells, method, error_name, clock)
+    found: list[Comparison] = []
+    for rival in rivals:
+        theirs = _errors_by_age(cells, rival, error_name, clock)
+        pairs: dict[int, list[tuple[float, float]]] = {}
+        for age in ages:
+            for window in ours.get(age, {}).keys() & theirs.get(age, {}).keys():
+                pairs.setdefault(window, []).append((ours[age][window], theirs[age][window]))
+        if len(pairs) < guard.min_pairs:
+            continue
+        differences = [fmean(other - own for own, other in pairs[window]) for window in sorted(pairs)]
+        error = fmean(fmean(own for own, _ in pairs[window]) for window in sorted(pairs))
+        upper = mean_upper_bound(differences, 1 - _LUCK / len(rivals))
+        found.append(Comparison(rival, len(pairs), error, fmean(differences), upper))
+    return found
+
+
+def better_method(comparisons: Iterable[Comparison]) -> Comparison | None:
+    """The best of the rivals that are clearly better, or None."""
+    return min((one for one in comparisons if one.is_better), key=lambda one: one.difference, default=None)
+
+
+def after_empty_windows(verdict: Verdict, count: int) -> Verdict:
+    """The verdict of a cutoff before which that many complete windows hold no event: its first window has their age.
+
+    Where that leaves no horizon, the ages stay as the matrix has them, for the reason speaks of those.
+    """
+    if count == 0 or verdict.horizon == 0:
+        return verdict
+    if count < verdict.horizon:
+        ages = tuple(replace(age, age=age.age - count) for age in verdict.ages[count:])
+        return Verdict(verdict.horizon - count, ages, verdict.missing_windows, None)
+    reason = (
+        f"no event of the newest {count_windows(count)} is known, and the validated horizon is "
+        f"{count_windows(verdict.horizon)}"
+    )
+    return Verdict(0, verdict.ages, verdict.missing_windows, reason)
+
+
+def _errors_by_age(cells: Sequence[Cell], method: str, error_name: str, clock: Clock) -> dict[int, dict[int, float]]:
+    """age -> target window -> error, of the complete cells of the newest windows."""
+    found = [cell for cell in cells if cell.method == method and cell.is_complete]
+    counted = set(sorted({cell.window for cell in found})[-COUNTED_WINDOWS:])
+    errors: dict[int, dict[int, float]] = {}
+    for cell in found:
+        if cell.window in counted:
+            errors.setdefault(clock.age(cell.origin, cell.window), {})[cell.window] = error_of(cell, error_name)
+    return errors
+
+
+@dataclass(frozen=True)
+class _Errors:
+    """By target window: ours at one age, ours at age 0, and naive's at that age."""
+
+    ours: Mapping[int, float]
+    fresh: Mapping[int, float]
+    naive: Mapping[int, float]
+
+
+def _judge_age(age: int, found: _Errors, guard: Guard, coverage: float) -> AgeVerdict:
+    errors, fresh, naive = found.ours, found.fresh, found.naive
+    nan = float("nan")
+    if len(errors) < 2:
+        return AgeVerdict(age, len(errors), nan, nan, nan, nan, nan, 0, None, None, "too few windows at this age")
+    if not all(map(math.isfinite, [*errors.values(), *fresh.values(), *naive.values()])):
+        return AgeVerdict(age, len(errors), nan, nan, nan, nan, nan, 0, None, None, _NOT_FINITE)
+    mean = fmean(errors.values())
+    low, high = predictive_band([errors[window] for window in sorted(errors)], coverage, lead=age + 1)
+    limit = predictive_limit(list(errors.values()))
+    shared = sorted(errors.keys() & naive.keys())
+    naive_mean = fmean(naive[window] for window in shared) if shared else nan
+    growth = increase = allowed = None
+    pairs = sorted(errors.keys() & fresh.keys())
+    reason = None
+    if age > 0:
+        if len(pairs) < guard.min_pairs:
+            reason = f"only {len(pairs)} of {guard.min_pairs} windows to compare on"
+        else:
+            increases = [errors[window] - fresh[window] for window in pairs]
+            growth, increase = fmean(increases), mean_upper_bound(increases)
+            allowed = guard.tolerance * fmean(fresh[window] for window in pairs)
+            if increase > allowed:
+                reason = f"the error may grow by {increase:.4g}, more than the tolerated {allowed:.4g}"
+    if reason is None and not shared:
+        reason = "naive has no errors to compare with at this age"
+    if reason is None and not fmean(errors[window] for window in shared) < naive_mean:
+        reason = f"the mean error {mean:.4g} does not beat naive {naive_mean:.4g}"
+    if reason is None and guard.max_error is not None and mean > guard.max_error:
+        reason = f"the mean error {mean:.4g} is above max_error {guard.max_error:.4g}"
+    return AgeVerdict(
+        age, len(errors), mean, low, high, limit, naive_mean, len(pairs), increase, allowed, reason, growth
+    )

@@ -1,0 +1,224 @@
+"""Fill the error matrix: which cells a cycle needs, and the error of one fit on one target window.
+
+Every fit is scored through its exported graph in ONNX Runtime, as the service will answer with it, so the figures that
+a horizon rests on belong to the very program that serves; none of it needs torch. Rows whose class a fit never saw stay
+in: they cost what a probability of 0 costs, because that is what they cost whoever asks.
+"""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+from onnxruntime import InferenceSession
+
+from contracts.clock import MICROSECOND, Clock, format_moment
+from contracts.errors import CycleError
+from contracts.manifest import graph_feed
+from contracts.task import Guard, Task
+from store.cells import NAIVE, Cell
+from store.columns import EventColumns
+from trainer.data.encoder import Encoded, class_positions
+from trainer.evaluation.calibration import LEAST_PROBABILITY, LEAST_SCALE, nonconformity, sketch, tempered_losses
+from trainer.export.session import raw_categories
+from trainer.methods.naive import naive
+
+# Target windows beyond `guard.min_pairs` that a cycle looks back on, so that one odd window does not stand for a third.
+EXTRA_WINDOWS = 1
+_ROWS_PER_BLOCK = 8192
+
+
+def complete_until(task: Task, cutoff: int) -> int:
+    """End of the newest window all of whose labels are due by the cutoff, microseconds."""
+    return task.clock.window_start(cutoff - task.label_delay // MICROSECOND)
+
+
+def num_empty_windows(task: Task, known: EventColumns, cutoff: int) -> int:
+    """How many complete windows before the cutoff follow the newest one of which anything is known."""
+    newest = task.clock.window_start(int(known.at[-1])) + task.clock.window
+    return max(0, complete_until(task, cutoff) - newest) // task.clock.window
+
+
+def target_windows(task: Task, rows: EventColumns, cutoff: int) -> list[int]:
+    """Starts of the newest complete windows that have rows, oldest first: those that every age is compared on.
+
+    `rows` are those known at the cutoff.
+    """
+    starts = np.unique(task.clock.window_starts(rows.at))
+    complete = starts[starts < complete_until(task, cutoff)]
+    return [int(start) for start in complete[-(task.guard.min_pairs + EXTRA_WINDOWS) :]]
+
+
+def needed_pairs(windows: Sequence[int], clock: Clock, guard: Guard) -> list[tuple[int, int]]:
+    """(origin, target window) of every age up to `max_age` on these windows."""
+    return [(window - age * clock.window, window) for window in windows for age in range(guard.max_age)]
+
+
+def in_window(rows: EventColumns, start: int, clock: Clock) -> EventColumns:
+    """The rows of one window among rows known at a cutoff, which are sorted by `at`."""
+    first, end = np.searchsorted(rows.at, [start, start + clock.window])
+    return rows.select(slice(int(first), int(end)))
+
+
+def answer(session: InferenceSession, task: Task, rows: EventColumns) -> list[NDArray[np.float32]]:
+    """The graph's outputs on these rows: [probabilities (n, C)], or [mean (n,), scale (n,)]."""
+    blocks = [_answer_block(session, task, rows.select(slice(k, k + _ROWS_PER_BLOCK))) for k in _starts(len(rows))]
+    return [np.concatenate(parts) for parts in zip(*blocks, strict=True)]
+
+
+def _starts(count: int) -> range:
+    return range(0, max(1, count), _ROWS_PER_BLOCK)
+
+
+def _answer_block(session: InferenceSession, task: Task, rows: EventColumns) -> list[NDArray[np.float32]]:
+    feed = graph_feed(task, rows.at, rows.numbers, raw_categories(rows))
+    found: list[NDArray[np.float32]] = session.run(None, feed)
+    return found
+
+
+def score(
+    task: Task, classes: Sequence[str], outputs: Sequence[NDArray[np.float32]], rows: EventColumns
+) -> tuple[float, float]:
+    """(loss, metric) of outputs on rows: mean log-loss and error rate, or mean Gaussian NLL and absolute error.
+
+    Raises CycleError where an output is not finite.
+    """
+    errors = row_errors(task, classes, outputs, rows)
+    if task.is_classification:
+        is_wrong = outputs[0].argmax(axis=1) != class_positions(classes, rows)
+        return float(errors.mean()), float(is_wrong.mean())
+    scale = np.maximum(outputs[1].astype(np.float64), LEAST_SCALE)
+    nll = 0.5 * math.log(2 * math.pi) + np.log(scale) + 0.5 * (errors / scale) ** 2
+    return float(nll.mean()), float(errors.mean())
+
+
+def row_errors(
+    task: Task, classes: Sequence[str], outputs: Sequence[NDArray[np.float32]], rows: EventColumns
+) -> NDArray[np.float64]:
+    """What the task's error is the mean of, `(n,)`: log-losses, or absolute errors.
+
+    Raises CycleError where an output is not finite.
+    """
+    if not all(np.isfinite(output).all() for output in outputs):
+        raise CycleError("The model gives answers that are not finite.")
+    if not task.is_classification:
+        return np.abs(rows.labels - outputs[0].astype(np.float64))
+    truth = class_positions(classes, rows)
+    given = outputs[0][np.arange(len(truth)), truth].astype(np.float64)
+    losses: NDArray[np.float64] = -np.log(np.where(truth < 0, 0.0, given).clip(LEAST_PROBABILITY, 1.0))
+    return losses
+
+
+def make_cell(
+    task: Task,
+    classes: Sequence[str],
+    outputs: Sequence[NDArray[np.float32]],
+    rows: EventColumns,
+    *,
+    origin: int,
+    window: int,
+    method: str,
+    num_revisions: int = 0,
+    is_complete: bool = True,
+    temperature: float = 1.0,
+) -> Cell:
+    """What outputs on the rows of a target window cost, and the sketches that calibration needs (naive has none).
+
+    `temperature` is the graph's own. Raises CycleError where an output is not finite.
+    """
+    loss, metric = score(task, classes, outputs, rows)
+    scores: tuple[float, ...] = ()
+    tempered: tuple[float, ...] = ()
+    if method != NAIVE:
+        scores = sketch(nonconformity(task, classes, outputs, rows, temperature))
+        if task.is_classification:
+            tempered = tempered_losses(outputs[0], class_positions(classes, rows), temperature)
+    return Cell(origin, window, method, len(rows), loss, metric, num_revisions, is_complete, scores, tempered)
+
+
+def score_cell(
+    task: Task,
+    session: InferenceSession,
+    classes: Sequence[str],
+    rows: EventColumns,
+    *,
+    origin: int,
+    window: int,
+    num_revisions: int = 0,
+    is_complete: bool = True,
+    temperature: float = 1.0,
+) -> Cell:
+    """The cell of the fit of `origin`, by its graph, which has this temperature, on the rows of a target window."""
+    try:
+        return make_cell(
+            task,
+            classes,
+            answer(session, task, rows),
+            rows,
+            origin=origin,
+            window=window,
+            method=task.training.method,
+            num_revisions=num_revisions,
+            is_complete=is_complete,
+            temperature=temperature,
+        )
+    except CycleError as error:
+        raise CycleError(f"{error} It is the fit of {format_moment(origin)}.") from error
+
+
+def score_naive(
+    task: Task,
+    given: Sequence[float],
+    classes: Sequence[str],
+    rows: EventColumns,
+    *,
+    origin: int,
+    window: int,
+    num_revisions: int = 0,
+    is_complete: bool = True,
+) -> Cell:
+    """The same cell for giving the naive answer of that origin (`naive_answer`) to every row."""
+    return make_cell(
+        task,
+        classes,
+        _repeat(task, given, len(rows)),
+        rows,
+        origin=origin,
+        window=window,
+        method=NAIVE,
+        num_revisions=num_revisions,
+        is_complete=is_complete,
+    )
+
+
+def naive_answer(task: Task, known: EventColumns, classes: Sequence[str]) -> list[float]:
+    """What the newest window of these rows says of any row: a share for each class, or mean and scale; as float32."""
+    newest = in_window(known, task.clock.window_start(int(known.at[-1])), task.clock)
+    if task.is_classification:
+        positions = class_positions(classes, newest)
+        logits = naive(_targets_only(positions[positions >= 0]), len(classes), is_classification=True)
+        shares: NDArray[np.float32] = np.exp(logits) / np.exp(logits).sum()
+        return [float(share) for share in shares]
+    # The method speaks of standardised labels; the newest window's own mean and deviation are as good a unit as any.
+    mean, deviation = float(newest.labels.mean()), float(newest.labels.std()) or 1.0
+    standardised = ((newest.labels - mean) / deviation).astype(np.float32)
+    shift, scale = naive(_targets_only(standardised), 2, is_classification=False)
+    return [float(np.float32(mean + deviation * shift)), float(np.float32(deviation * scale))]
+
+
+def _repeat(task: Task, given: Sequence[float], count: int) -> list[NDArray[np.float32]]:
+    """One answer as a graph's outputs on that many rows: [probabilities (n, C)], or [mean (n,), scale (n,)]."""
+    if task.is_classification:
+        return [np.tile(np.array(given, np.float32), (count, 1))]
+    return [np.full(count, value, np.float32) for value in given]
+
+
+def _targets_only(targets: NDArray[np.int64] | NDArray[np.float32]) -> Encoded:
+    none = np.empty((len(targets), 0))
+    return Encoded(
+        dense=none.astype(np.float32),
+        codes=none.astype(np.int64),
+        u=np.zeros(len(targets), np.float32),
+        targets=targets,
+        windows=np.zeros(len(targets), np.int64),
+    )

@@ -1,0 +1,169 @@
+"""A released model as files: write it whole, and prove on loading that it is what was fitted.
+
+The probe's answers come from torch, so whoever loads the graph and gets them has shown that graph and network agree on
+rows like the fit's, on values never seen and on values missing. Its rows are made up: a version outlives the events
+that it was trained on, and what is erased of them must not live on in its manifest or in the example that MLflow shows.
+"""
+
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from contracts.calibration import Calibration
+from contracts.manifest import (
+    FORMAT_VERSION,
+    GRAPH_FILE,
+    MANIFEST_FILE,
+    RATE_FILE,
+    AgeError,
+    Manifest,
+    Probe,
+    checksum,
+    encode_manifest,
+)
+from contracts.task import Task
+from store.columns import NEVER, EventColumns
+from trainer.data.encoder import Encoder, encode
+from trainer.data.labels import draw_in_labels, label_bounds
+from trainer.evaluation.scoring import naive_answer
+from trainer.export.onnx_export import build_graph, build_rate_graph
+from trainer.export.session import raw_categories
+from trainer.network.losses import log_scale
+from trainer.network.network import CohortNetwork
+from trainer.network.training_loop import outputs
+
+NUM_PROBE_ROWS = 16
+_SEED = 0
+_MISSING_SHARE = 0.2
+# Beyond any amount that people count in: even so far out a graph must answer as its network does.
+_FARTHEST = 1e300
+
+
+def torch_answers(
+    encoder: Encoder, network: CohortNetwork, members: Sequence[int], rows: EventColumns, temperature: float = 1.0
+) -> NDArray[np.float64]:
+    """What the graph of these members must answer: probabilities `(n, C)`, or mean and scale `(n, 2)`."""
+    raw = torch.from_numpy(outputs(network, encode(encoder, rows), members)).double()
+    if encoder.is_classification:
+        answers: NDArray[np.float64] = (raw.softmax(-1).mean(0).log() / temperature).softmax(-1).numpy()
+        return answers
+    means, scales = raw[..., 0], log_scale(raw[..., 1]).exp()
+    mean = means.mean(0)
+    scale = (scales**2 + (means - mean) ** 2).mean(0).sqrt()
+    in_unit = encoder.label_unit.means(mean.numpy())
+    return np.column_stack([in_unit, encoder.label_unit.scales(scale.numpy(), in_unit)])
+
+
+def make_probe(
+    encoder: Encoder,
+    network: CohortNetwork,
+    members: Sequence[int],
+    trained_from: int,
+    temperature: float = 1.0,
+) -> Probe:
+    """Rows that nobody sent, from `trained_from` (microseconds) on; one at the cutoff with unseen categories, and one a
+    window later with all missing."""
+    rows = _made_up(encoder, trained_from)
+    return Probe(
+        at=rows.at.tolist(),
+        numbers=[[None if np.isnan(value) else value for value in row] for row in rows.numbers.tolist()],
+        categories=raw_categories(rows).tolist(),
+        outputs=torch_answers(encoder, network, members, rows, temperature).tolist(),
+    )
+
+
+def _made_up(encoder: Encoder, trained_from: int) -> EventColumns:
+    """Each value by itself, drawn by what the encoder knows of its column: mean and scale of a number, a vocabulary."""
+    count, rng = NUM_PROBE_ROWS + 2, np.random.default_rng(_SEED)
+    at = np.linspace(trained_from, encoder.cutoff, NUM_PROBE_ROWS, endpoint=False).astype(np.int64)
+    numbers = np.empty((count, len(encoder.numbers)))
+    for j, number in enumerate(encoder.numbers):
+        drawn = (number.mean + number.scale * rng.standard_normal(count)).clip(-_FARTHEST, _FARTHEST)
+        numbers[:, j] = np.where((rng.random(count) < _MISSING_SHARE) & number.is_optional, np.nan, drawn)
+    num_values = np.array([len(vocabulary) for vocabulary in encoder.vocabularies], np.int32)
+    categories = rng.integers(0, np.maximum(num_values, 1), (count, len(num_values)), np.int32)
+    categories[-2:] = num_values, num_values + 1
+    numbers[-1] = np.nan
+    moments = np.array([*at, encoder.cutoff, encoder.cutoff + encoder.clock.window], np.int64)
+    return EventColumns(
+        at=moments,
+        known_at=moments,
+        superseded_at=np.full(count, NEVER),
+        numbers=numbers,
+        categories=categories,
+        vocabularies=tuple((*vocabulary, _unseen(vocabulary), "") for vocabulary in encoder.vocabularies),
+        labels=np.zeros(count, np.int32) if encoder.is_classification else np.zeros(count),
+        classes=encoder.classes,
+        withheld=np.zeros(count, np.bool_),
+    )
+
+
+def _unseen(vocabulary: Sequence[str]) -> str:
+    """Longer than any value there is."""
+    return "?" * (1 + max(map(len, vocabulary), default=0))
+
+
+def write_artefact(
+    folder: Path,
+    *,
+    encoder: Encoder,
+    network: CohortNetwork,
+    members: Sequence[int],
+    rows: EventColumns,
+    task: Task,
+    schema_id: int,
+    horizon: int,
+    ages: Sequence[AgeError],
+    calibration: Calibration,
+    num_rows: int,
+    rows_digest: str,
+    read_at: int,
+    seeds: Sequence[int],
+    device: str,
+    git_sha: str,
+) -> Manifest:
+    """Write graphs and manifest into `folder`, which appears whole or not at all and replaces what a killed try left.
+
+    `rows` are those of the fit, at least one; `num_rows` and `rows_digest` are of all rows known at the cutoff, the
+    withheld ones included. Both graphs have the temperature of `calibration`. Moments in microseconds; `horizon` in
+    windows.
+    """
+    temperature = calibration.temperature
+    partial = folder.with_name(f"{folder.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(parents=True)
+    for name, build in ((GRAPH_FILE, build_graph), (RATE_FILE, build_rate_graph)):
+        (partial / name).write_bytes(build(encoder, network, members, temperature).SerializeToString())
+    manifest = Manifest(
+        format_version=FORMAT_VERSION,
+        task=task.model_dump(mode="json"),
+        schema_id=schema_id,
+        recipe=task.recipe,
+        classes=list(encoder.classes),
+        trained_from=int(rows.at[0]),
+        cutoff=encoder.cutoff,
+        window=encoder.clock.window,
+        horizon=horizon,
+        error_name=task.error_name,
+        ages=list(ages),
+        calibration=calibration,
+        naive=naive_answer(task, draw_in_labels(task, rows, rows), encoder.classes),
+        label_bounds=label_bounds(task, rows),
+        num_rows=num_rows,
+        rows_digest=rows_digest,
+        read_at=read_at,
+        seeds=list(seeds),
+        batch_size=task.training.rows_per_minibatch(len(rows)),
+        device=device,
+        git_sha=git_sha,
+        checksums={name: checksum(partial / name) for name in (GRAPH_FILE, RATE_FILE)},
+        probe=make_probe(encoder, network, members, int(rows.at[0]), temperature),
+    )
+    (partial / MANIFEST_FILE).write_bytes(encode_manifest(manifest))
+    shutil.rmtree(folder, ignore_errors=True)
+    partial.rename(folder)
+    return manifest

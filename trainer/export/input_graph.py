@@ -1,0 +1,135 @@
+"""Raw values as what the first layer of an exported network reads: `trainer.data.encoder` once more, operator by
+operator.
+
+Features and moments are the same for all members of a cohort, so what is made of them is written once, as columns
+`(n, D)` that every member weighs in its own way; only embeddings differ from member to member. A node of a graph costs
+about the same however little it computes, so a few columns of no weight are cheaper than a node that leaves them out.
+
+Columns, D = p + p + K + 1:
+
+    p    numbers, standardised and clipped
+    p    1.0 where a number is missing; absent where all must be given
+    K    waves, `sin(rate·lead + phase)`: a constant 1, the calendar's, and those of each member's Time2Vec
+    1    the lead `at − cutoff` in microseconds; it and the waves are absent from a time-oblivious network
+"""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trainer.data.encoder import PERIODS, Encoder
+from trainer.data.numbers import DENSE_LIMIT
+from trainer.export.onnx_builder import DOUBLE, FLOAT, Constant, Dual, Nodes
+
+
+@dataclass(frozen=True)
+class Waves:
+    """Sines of the lead: `rates (K,)` in radians per microsecond, `phases (K,)`; the first `num_held` have no ∂/∂u."""
+
+    rates: NDArray[np.float64]
+    phases: NDArray[np.float64]
+    num_held: int
+
+
+def join_waves(encoder: Encoder, frequency: NDArray[np.float64], phase: NDArray[np.float64]) -> Waves:
+    """One that stands still at 1, the calendar's, cosines as sines a quarter ahead, and others `(k,)`, per span."""
+    periods = np.repeat(np.array([PERIODS[name] for name in encoder.calendar], np.int64), 2)
+    quarter = math.pi / 2
+    begun = encoder.cutoff % periods * (2 * math.pi / periods) + np.tile([0.0, quarter], len(encoder.calendar))
+    return Waves(
+        rates=np.concatenate([[0.0], 2 * math.pi / periods, frequency / encoder.clock.span]),
+        phases=np.concatenate([[quarter], begun, phase]),
+        num_held=1 + len(periods),
+    )
+
+
+def read_columns(nodes: Nodes, encoder: Encoder, waves: Waves | None, with_rate: bool) -> Dual:
+    """The columns `(n, D)`, and the rate `(n, K + 1)` of waves and lead; the value is "" where there is no column.
+
+    Without waves there are no columns of time. All is computed in double.
+    """
+    columns, rate = _numbers(nodes, encoder) if encoder.numbers else [], None
+    if waves is not None:
+        since = nodes.add("Cast", nodes.add("Sub", "at", np.int64(encoder.cutoff)), to=DOUBLE)
+        lead = nodes.add("Unsqueeze", since, np.array([1]))
+        angles = nodes.add("Gemm", lead, waves.rates[None], waves.phases)
+        columns += [nodes.add("Sin", angles), lead]
+        rate = _rate(nodes, encoder, waves, lead, angles) if with_rate else None
+    if not columns:
+        return Dual("", None)
+    together = nodes.add("Concat", *columns, axis=1) if len(columns) > 1 else columns[0]
+    return Dual(nodes.add("Cast", together, to=FLOAT), rate)
+
+
+def _rate(nodes: Nodes, encoder: Encoder, waves: Waves, lead: str, angles: str) -> str:
+    """∂/∂u of waves and lead; u is the lead over the span."""
+    span = encoder.clock.span
+    of_angles = np.where(np.arange(len(waves.rates)) < waves.num_held, 0, waves.rates * span)
+    of_waves = nodes.add("Mul", nodes.add("Cos", angles), of_angles)
+    of_lead = nodes.add("Add", nodes.add("Mul", lead, np.float64(0)), np.float64(span))
+    return nodes.add("Cast", nodes.add("Concat", of_waves, of_lead, axis=1), to=FLOAT)
+
+
+def _numbers(nodes: Nodes, encoder: Encoder) -> list[str]:
+    """Standardised numbers `(n, p)` and, where there are optional ones, which are missing `(n, p)`."""
+    medians, means, scales = np.array([(number.median, number.mean, number.scale) for number in encoder.numbers]).T
+    is_missing = nodes.add("IsNaN", "numbers")
+    filled = nodes.add("Where", is_missing, medians, "numbers")
+    if any(number.knots for number in encoder.numbers):
+        values = _scores(nodes, encoder, filled)
+    else:
+        scaled = nodes.add("Div", nodes.add("Sub", filled, means), scales)
+        values = nodes.add("Clip", scaled, np.float64(-DENSE_LIMIT), np.float64(DENSE_LIMIT))
+    has_optional = any(number.is_optional for number in encoder.numbers)
+    return [values, nodes.add("Cast", is_missing, to=DOUBLE)] if has_optional else [values]
+
+
+def _scores(nodes: Nodes, encoder: Encoder, filled: str) -> str:
+    """The scores `(n, p)` of numbers that have knots: that at the begin of a number's stretch, and its share of a gain.
+
+    The stretch is found by halving, so that nothing is larger than the numbers themselves. Tables are those of all
+    numbers, one after the other.
+    """
+    longest = max(len(number.knots) for number in encoder.numbers) - 1
+    count = 1 << max(0, longest - 1).bit_length()
+    knots, scores = (
+        np.array([np.pad(values, (0, count + 1 - len(values)), "edge") for values in lists])
+        for lists in zip(*((number.knots, number.scores) for number in encoder.numbers), strict=True)
+    )
+    widths = np.diff(knots)  # 0 beyond the last knot, where nothing is gained
+    begins, of_begins = nodes.hold(knots[:, :-1].ravel()), nodes.hold(scores[:, :-1].ravel())
+    stretch: str | Constant = count * np.arange(len(encoder.numbers))[None]
+    for half in (count >> k for k in range(1, count.bit_length())):
+        later = nodes.add("Add", stretch, np.int64(half))
+        is_there = nodes.add("GreaterOrEqual", filled, nodes.add("Gather", begins, later))
+        stretch = nodes.add("Where", is_there, later, stretch)
+    beyond = nodes.add("Sub", filled, nodes.add("Gather", begins, stretch))
+    width = nodes.add("Gather", np.where(widths > 0, widths, 1).ravel(), stretch)
+    passed = nodes.add("Clip", nodes.add("Div", beyond, width), np.float64(0), np.float64(1))
+    gained = nodes.add("Mul", passed, nodes.add("Gather", np.diff(scores).ravel(), stretch))
+    return nodes.add("Add", gained, nodes.add("Gather", of_begins, stretch))
+
+
+def look_up(nodes: Nodes, encoder: Encoder, table: NDArray[np.float32], starts: list[int]) -> str:
+    """Embeddings of all categories side by side, `(E, n, q·a)`, from `table (E, V, a)`, where j begins at `starts[j]`.
+
+    One look-up serves every column: a value's number in the union of all vocabularies, 0 for a value in none, leads to
+    its row in the table, column by column.
+    """
+    union = sorted({""}.union(*encoder.vocabularies))
+    rows = np.empty((1 + len(union), len(encoder.vocabularies)), np.int64)
+    for j, (vocabulary, start) in enumerate(zip(encoder.vocabularies, starts, strict=True)):
+        code_of = {value: code for code, value in enumerate(vocabulary, start=1)}
+        rows[:, j] = start + np.array([0, *(code_of.get(value, 0) for value in union)])
+    numbers = nodes.add(
+        "LabelEncoder",
+        "categories",
+        domain="ai.onnx.ml",
+        keys_strings=union,
+        values_int64s=list(range(1, 1 + len(union))),
+        default_int64=0,
+    )
+    found = nodes.add("Gather", table, nodes.add("GatherElements", rows, numbers), axis=1)
+    return nodes.add("Reshape", found, np.array([table.shape[0], -1, rows.shape[1] * table.shape[2]]))

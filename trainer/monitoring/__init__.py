@@ -1,0 +1,1 @@
+"""What happens to a released version as labels arrive: scores, guard, promises, recalibration."""

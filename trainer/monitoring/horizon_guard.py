@@ -1,0 +1,200 @@
+"""Whether released versions keep what they promised, as far as labels have come in since.
+
+A version promised a limit for each age of its horizon. A complete window inside the horizon whose realised error is
+above that limit closes the horizon at the window's start, and a correction that takes the error back reopens it. An
+override is an admin's word on all that was known by then: windows that had been closed or scored before it do not close
+the version again. The champion's quantiles follow the labels, one row a window at most. Labels that are due may still
+come in bunches, so a window counts once it holds half as many rows as is usual, or once the next one is complete too.
+
+Everything is read off the rows of `releases` and the cells of the error matrix, so a restart forgets nothing. Rows are
+written while the task's row is held, so two trainers write them once.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+import structlog
+from sqlalchemy import Connection, Engine
+
+from contracts.clock import format_moment, parse_moment, to_micros
+from contracts.task import Task
+from store.catalog import lock_task
+from store.cells import Mark, read_marks
+from store.releases import CHAMPION_ACTIONS, Action, Release, list_releases, record_release
+from trainer.evaluation.scoring import complete_until
+from trainer.evaluation.suspect_windows import enough_rows
+from trainer.monitoring.promises import Change, Promise, read_promise
+from trainer.monitoring.recalibration import adapt
+
+log = structlog.get_logger(__name__)
+
+ACTOR = "trainer"
+EVENTS: Mapping[Action, str] = {
+    "close": "horizon.closed",
+    "reopen": "horizon.reopened",
+    "calibrate": "version.calibrated",
+}
+
+
+def find_change(history: Sequence[Release], marks: Mapping[int, Mark]) -> Change | None:
+    """What the realised errors of a version ask for next; None where its bound is as it should be.
+
+    `history` are the version's rows, newest first; `marks` its complete cells by target window.
+    """
+    promise = next((promise for row in history if (promise := read_promise(row))), None)
+    if promise is None:
+        return None
+    bound = _add_up(history)
+    breaches = [
+        window
+        for window, (_, limit) in sorted(promise.limits.items())
+        if window in marks and promise.error(marks[window]) > limit
+    ]
+    for window in breaches:
+        is_new = window not in bound.accepted and marks[window].scored_at > bound.overridden_at
+        if is_new and window < bound.valid_until:
+            return _change(promise, "close", window, window, marks[window])
+    last = bound.valid_until
+    if last in bound.closed and last in promise.limits and last in marks and last not in breaches:
+        rest = bound.closed - {last}
+        return _change(promise, "reopen", last, min([bound.given, *rest]), marks[last])
+    return None
+
+
+@dataclass(frozen=True)
+class _Bound:
+    """What a version's rows add up to, in microseconds: `given` by its release or an override, less what is closed."""
+
+    given: int
+    closed: frozenset[int]
+    accepted: frozenset[int]
+    overridden_at: int
+
+    @property
+    def valid_until(self) -> int:
+        return min([self.given, *self.closed])
+
+
+def _add_up(history: Sequence[Release]) -> _Bound:
+    given, overridden_at = 0, 0
+    closed: set[int] = set()
+    accepted: set[int] = set()
+    for row in reversed(history):
+        if row.action in ("release", "override"):
+            given = row.valid_until
+            if row.action == "override":
+                accepted |= closed
+                overridden_at = to_micros(row.at)
+            closed.clear()
+        elif row.action == "close":
+            closed.add(_window_of(row))
+        elif row.action == "reopen":
+            closed.discard(_window_of(row))
+    return _Bound(given, frozenset(closed), frozenset(accepted), overridden_at)
+
+
+def _window_of(row: Release) -> int:
+    """The window that a close or reopen row is about."""
+    assert row.verdict is not None
+    return parse_moment(row.verdict["window"])
+
+
+def _change(promise: Promise, action: Action, window: int, valid_until: int, mark: Mark) -> Change:
+    age, limit = promise.limits[window]
+    value, side = promise.error(mark), "above" if action == "close" else "not above"
+    return Change(
+        promise.version,
+        action,
+        valid_until,
+        f"the error {value:.4g} on the window of {format_moment(window)} is {side} its limit {limit:.4g}",
+        {
+            "rule": "limit",
+            "window": format_moment(window),
+            "age": age,
+            "error_name": promise.error_name,
+            "value": value,
+            "threshold": limit,
+            "num_rows": mark.num_rows,
+        },
+    )
+
+
+def find_settled(task: Task, marks: Iterable[Mark], now: int) -> list[Mark]:
+    """The complete cells of our method on windows that count by now (microseconds)."""
+    complete = [mark for mark in marks if mark.is_complete and mark.method == task.training.method]
+    enough = enough_rows(complete)
+    last = complete_until(task, now) - task.clock.window
+    return [mark for mark in complete if mark.num_rows >= enough or mark.window < last]
+
+
+def enforce(engine: Engine, task_id: int, task: Task, now: datetime, *, since: int) -> bool:
+    """Write what the cells of a recipe ask for of its versions whose cutoff is `since` or later (microseconds).
+
+    Whether all is written: False where somebody else holds the task's row just now, and it is to be tried again.
+    """
+    with engine.connect() as connection:
+        if _find_next(connection, task_id, task, now, since) is None:
+            return True
+    written: list[Change] = []
+    with engine.begin() as connection:
+        if not lock_task(connection, task_id, wait=False):
+            return False
+        while change := _find_next(connection, task_id, task, now, since):
+            record_release(
+                connection,
+                task_id,
+                change.version,
+                action=change.action,
+                valid_until=change.valid_until,
+                actor=ACTOR,
+                reason=change.reason,
+                now=now,
+                calibration=change.calibration,
+                verdict=change.verdict,
+            )
+            written.append(change)
+    for change in written:
+        say = log.warning if change.action == "close" else log.info
+        say(
+            EVENTS[change.action],
+            task=task.name,
+            version=change.version,
+            valid_until=format_moment(change.valid_until),
+            reason=change.reason,
+            **{key: change.verdict[key] for key in ("window", "age", "value", "threshold") if key in change.verdict},
+        )
+    return True
+
+
+def _find_next(connection: Connection, task_id: int, task: Task, now: datetime, since: int) -> Change | None:
+    rows = _of_present_models(list_releases(connection, task_id, with_calibration=False))
+    marks = find_settled(task, read_marks(connection, task_id, task.recipe, since=since), to_micros(now))
+    promises = [
+        promise
+        for row in rows
+        if (promise := read_promise(row)) and promise.recipe == task.recipe and promise.cutoff >= since
+    ]
+    for promise in promises:
+        history = [row for row in rows if row.version == promise.version]
+        seen = {mark.window: mark for mark in marks if mark.origin == promise.cutoff}
+        if change := find_change(history, seen):
+            return change
+    champion = next((row.version for row in rows if row.action in CHAMPION_ACTIONS), None)
+    for promise in promises:
+        if promise.version == champion and marks:
+            history = [row for row in rows if row.version == champion]
+            newest = max(mark.window for mark in marks)
+            return adapt(connection, task_id, task, promise, history, newest=newest, now=now)
+    return None
+
+
+def _of_present_models(rows: Sequence[Release]) -> list[Release]:
+    """Newest first, without those of models whose number has come to mean another: a registry may be set up anew."""
+    released, found = set[str](), list[Release]()
+    for row in rows:
+        if row.version not in released:
+            found.append(row)
+        if row.action == "release":
+            released.add(row.version)
+    return found

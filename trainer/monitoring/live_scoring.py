@@ -1,0 +1,236 @@
+"""The matrix fills itself: labels that have come in since the last look are scored by the fits that are kept.
+
+A cell says how many rows and revisions of its window it stands on. One count a look says how many there are now, and
+only where the two differ is a window read, once for all of its fits: late labels and corrections are scored again, and
+after a restart nothing is. Then the guard looks at what the released versions promised.
+
+The job runs in the trainer process beside the scheduler's tick, loads no torch, and rests ten times as long as a look
+took, so that it takes no more than a tenth of a core from a fit.
+"""
+
+import threading
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+
+import structlog
+from sqlalchemy import Engine
+from sqlalchemy.exc import SQLAlchemyError
+
+from contracts.clock import MICROSECOND, format_moment, to_micros
+from contracts.errors import CycleError
+from contracts.manifest import MANIFEST_FILE, read_manifest
+from contracts.task import Task
+from store.catalog import Schema, list_tasks
+from store.cells import Cell, Mark, delete_window, read_marks, record_cells
+from store.columns import EventColumns, read_events, read_fingerprints
+from store.outages import name_outage
+from store.releases import list_releases
+from trainer.evaluation.scoring import complete_until
+from trainer.evaluation.stored_fits import find_origins, open_kept, recipe_folder, score_kept
+from trainer.monitoring.horizon_guard import enforce
+from trainer.monitoring.promises import Promise, read_promise
+from trainer.settings import TrainerSettings
+
+log = structlog.get_logger(__name__)
+
+REST = 10.0
+
+
+def find_stale(
+    task: Task, origins: Iterable[int], fingerprints: Mapping[int, tuple[int, int]], marks: Iterable[Mark], now: int
+) -> dict[int, list[int]]:
+    """Window -> origins whose cell does not stand on what is known `now`; moments in microseconds.
+
+    Where a cell knows more revisions than we, another trainer's clock is ahead of ours: it is right.
+    """
+    there = {(mark.origin, mark.window): mark for mark in marks if mark.method == task.training.method}
+    complete, kept = complete_until(task, now), set(origins)
+    stale: dict[int, list[int]] = {}
+    for window, (num_rows, num_revisions) in sorted(fingerprints.items()):
+        for origin in (window - age * task.clock.window for age in range(task.guard.max_age)):
+            mark = there.get((origin, window))
+            if mark is None:
+                is_stale = num_rows > 0
+            else:
+                is_news = (num_rows, num_revisions) != (mark.num_rows, mark.num_revisions)
+                is_stale = num_revisions >= mark.num_revisions and (
+                    is_news or (window < complete and not mark.is_complete)
+                )
+            if is_stale and origin in kept:
+                stale.setdefault(window, []).append(origin)
+    return stale
+
+
+class Live:
+    """What outlives a look: when the next one may be, what was refused or went wrong, and what the guard has seen."""
+
+    def __init__(self, engine: Engine, settings: TrainerSettings, stopping: threading.Event) -> None:
+        self._engine = engine
+        self._settings = settings
+        self._stopping = stopping
+        self._rest_until = 0.0
+        # What went wrong in the last look, and in this one.
+        self._former_troubles: set[tuple[str, ...]] = set()
+        self._troubles: set[tuple[str, ...]] = set()
+        # Fits that cannot be opened, each with its manifest's time of change: a new one is tried.
+        self._refused: set[tuple[Path, int]] = set()
+        self._promises: dict[int, tuple[int, list[Promise]]] = {}
+        self._judged: dict[tuple[int, str], tuple[int, int, list[Mark]]] = {}
+
+    def tick(self, now: datetime) -> None:
+        """Look, where the last look has been rested from. What fails is said once and tried again."""
+        began = time.monotonic()
+        if began < self._rest_until:
+            return
+        self._former_troubles, self._troubles = self._troubles, set()
+        try:
+            self.look(now)
+        except SQLAlchemyError as error:
+            if (outage := name_outage(error)) is None:
+                raise
+            if self._is_news("live.waiting", outage):
+                log.warning("live.waiting", reason=outage)
+        self._rest_until = time.monotonic() + REST * (time.monotonic() - began)
+
+    def look(self, now: datetime) -> int:
+        """Score what is new for every task and let the guard judge it; returns how many cells were written.
+
+        Raises SQLAlchemyError where the store does not answer.
+        """
+        with self._engine.connect() as connection:
+            schemas = list_tasks(connection)
+        num_cells = 0
+        for schema in schemas:
+            try:
+                num_cells += self._look_at(schema, now)
+            except Exception as error:  # a bug in one task's look must not end the looking
+                if name_outage(error) is not None:
+                    raise
+                if self._is_news("live.failed", schema.task.name, type(error).__name__):
+                    log.error("live.failed", task=schema.task.name, exc_info=error)
+        return num_cells
+
+    def _look_at(self, schema: Schema, now: datetime) -> int:
+        with self._engine.connect() as connection:
+            rows = list_releases(connection, schema.task_id, limit=1, with_calibration=False)
+            newest = rows[0].release_id if rows else 0
+            known, promises = self._promises.get(schema.task_id, (-1, []))
+            if newest != known:
+                rows = list_releases(connection, schema.task_id, actions=["release"], with_calibration=False)
+                promises = [promise for row in rows if (promise := read_promise(row))]
+                self._promises[schema.task_id] = newest, promises
+        num_cells = 0
+        for task in self._find_matrices(schema, promises, now):
+            origins = self._find_sound(task)
+            num_cells += self._score_news(schema.task_id, task, origins, now)
+            cutoffs = [promise.cutoff for promise in promises if promise.recipe == task.recipe]
+            if cutoffs and not self._stopping.is_set():
+                self._judge(schema.task_id, task, newest, now, since=min([*origins, max(cutoffs)]))
+        return num_cells
+
+    def _find_matrices(self, schema: Schema, promises: Sequence[Promise], now: datetime) -> list[Task]:
+        """The task as it is now, and as it was for versions of other recipes whose labels may still come.
+
+        They are waited for one window longer than they are due.
+        """
+        waiting = to_micros(now) - schema.task.label_delay // MICROSECOND - schema.task.clock.window
+        others = {promise.recipe for promise in promises if promise.valid_until > waiting} - {schema.task.recipe}
+        found = [schema.task]
+        for recipe in sorted(others):
+            folders = find_origins(recipe_folder(self._settings.home, schema.task.name, recipe))
+            if folders:
+                try:
+                    found.append(read_manifest(folders[max(folders)]).parse_task())
+                except CycleError as error:
+                    self._refuse(folders[max(folders)], error)
+        return found
+
+    def _find_sound(self, task: Task) -> dict[int, Path]:
+        folders = find_origins(recipe_folder(self._settings.home, task.name, task.recipe))
+        return {origin: folder for origin, folder in folders.items() if _stamp(folder) not in self._refused}
+
+    def _score_news(self, task_id: int, task: Task, origins: Mapping[int, Path], now: datetime) -> int:
+        if not origins:
+            return 0
+        since, moment = task.clock.window_start(min(origins)), to_micros(now)
+        with self._engine.connect() as connection:
+            fingerprints = read_fingerprints(connection, task_id, task, moment, since=since)
+            marks = read_marks(connection, task_id, task.recipe, since=since)
+        num_cells = 0
+        for window, stale in find_stale(task, origins, fingerprints, marks, moment).items():
+            if self._stopping.is_set():
+                break
+            num_cells += self._score_window(task_id, task, window, [origins[origin] for origin in stale], now)
+        return num_cells
+
+    def _score_window(self, task_id: int, task: Task, window: int, folders: Sequence[Path], now: datetime) -> int:
+        """Read a window as it is known now, and score these fits on it."""
+        moment = to_micros(now)
+        snapshot = self._engine.connect().execution_options(isolation_level="REPEATABLE READ")
+        with snapshot as connection, connection.begin():
+            events = read_events(connection, task_id, task, moment, since=window, until=window + task.clock.window)
+        rows = events.as_of(moment)
+        if len(rows) == 0:
+            with self._engine.begin() as connection:
+                delete_window(connection, task_id, task.recipe, window)
+            return 0
+        is_complete = window < complete_until(task, moment)
+        cells: list[Cell] = []
+        for folder in folders:
+            if self._stopping.is_set():
+                return 0
+            cells += self._score_fit(folder, rows, window, len(events), is_complete)
+        with self._engine.begin() as connection:
+            record_cells(connection, task_id, task.recipe, cells, now)
+        say = log.info if is_complete else log.debug
+        say(
+            "cells.scored",
+            task=task.name,
+            window=format_moment(window),
+            num_rows=len(rows),
+            num_fits=len(folders),
+            is_complete=is_complete,
+        )
+        return len(cells)
+
+    def _score_fit(
+        self, folder: Path, rows: EventColumns, window: int, num_revisions: int, is_complete: bool
+    ) -> Sequence[Cell]:
+        stamp = _stamp(folder)
+        try:
+            kept = open_kept(folder)
+            return score_kept(kept, rows, window=window, num_revisions=num_revisions, is_complete=is_complete)
+        except CycleError as error:
+            # A cycle deletes fits that are no longer needed at any moment.
+            if folder.is_dir():
+                self._refuse(folder, error, stamp)
+            return ()
+
+    def _judge(self, task_id: int, task: Task, newest: int, now: datetime, *, since: int) -> None:
+        """Let the guard judge, unless it has judged these very rows and cells while the same windows were complete."""
+        with self._engine.connect() as connection:
+            marks = read_marks(connection, task_id, task.recipe, since=since)
+        seen, key = (newest, complete_until(task, to_micros(now)), marks), (task_id, task.recipe)
+        if self._judged.get(key) != seen and enforce(self._engine, task_id, task, now, since=since):
+            self._judged[key] = seen
+
+    def _refuse(self, folder: Path, error: CycleError, stamp: tuple[Path, int] | None = None) -> None:
+        stamp = stamp or _stamp(folder)
+        if stamp not in self._refused:
+            log.warning("fit.refused", folder=str(folder), reason=str(error))
+        self._refused.add(stamp)
+
+    def _is_news(self, *trouble: str) -> bool:
+        """Whether the last look did not have this trouble yet; notes it."""
+        self._troubles.add(trouble)
+        return trouble not in self._former_troubles
+
+
+def _stamp(folder: Path) -> tuple[Path, int]:
+    """A fit and when its manifest was last changed."""
+    try:
+        return folder, (folder / MANIFEST_FILE).stat().st_mtime_ns
+    except OSError:
+        return folder, 0

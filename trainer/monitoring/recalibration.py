@@ -1,0 +1,74 @@
+"""The champion's quantiles follow the labels: one new calibration for each window that has become complete.
+
+Nothing is kept between two of them: adaptive conformal inference is walked again from the cells.
+"""
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from sqlalchemy import Connection
+
+from contracts.calibration import Calibration
+from contracts.clock import format_moment, parse_moment, to_micros
+from contracts.task import Task
+from store.cells import read_cells
+from store.releases import Release, read_overlay
+from trainer.evaluation.calibration import WALKED_WINDOWS, calibration_of
+from trainer.evaluation.scoring import complete_until
+from trainer.monitoring.promises import Change, Promise
+
+_LEAST_DIFFERENCE = 1e-6
+
+
+def adapt(
+    connection: Connection,
+    task_id: int,
+    task: Task,
+    promise: Promise,
+    history: Sequence[Release],
+    *,
+    newest: int,
+    now: datetime,
+) -> Change | None:
+    """New quantiles for the champion, where the window `newest` is complete and its present ones do not know it.
+
+    `history` are the champion's rows, newest first. None where nothing changes noticeably, or its bound has passed.
+    """
+    calibrated = [row.verdict["window"] for row in history if row.action == "calibrate" and row.verdict]
+    known = parse_moment(calibrated[0]) if calibrated else complete_until(task, promise.cutoff) - task.clock.window
+    overlay = read_overlay(connection, task_id, promise.version)
+    if newest <= known or overlay is None or overlay.valid_until <= to_micros(now):
+        return None
+    former = overlay.calibration
+    # The graph keeps its temperature; a release without a calibration was exported without one.
+    found = _calibrate(connection, task_id, task, newest, temperature=1.0 if former is None else former.temperature)
+    if former is not None and not differs(former, found):
+        return None
+    return Change(
+        promise.version,
+        "calibrate",
+        overlay.valid_until,
+        f"the labels of the window of {format_moment(newest)} have arrived",
+        {"rule": "calibrate", "window": format_moment(newest)},
+        found,
+    )
+
+
+def _calibrate(connection: Connection, task_id: int, task: Task, newest: int, temperature: float) -> Calibration:
+    cells = read_cells(
+        connection,
+        task_id,
+        task.recipe,
+        since=newest - WALKED_WINDOWS * task.clock.window,
+        until=newest + task.clock.window,
+        method=task.training.method,
+    )
+    return calibration_of(task, cells, temperature)
+
+
+def differs(one: Calibration, other: Calibration) -> bool:
+    """Whether two calibrations give noticeably different quantiles, or quantiles for different levels or ages."""
+    first, second = ({age.age: age.quantiles for age in calibration.ages} for calibration in (one, other))
+    if {age: len(found) for age, found in first.items()} != {age: len(found) for age, found in second.items()}:
+        return True
+    return any(abs(a - b) > _LEAST_DIFFERENCE for age in first for a, b in zip(first[age], second[age], strict=True))

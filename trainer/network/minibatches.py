@@ -1,0 +1,117 @@
+"""Which rows a cohort reads at each step, and those rows on the device.
+
+A member's rows come from reshuffled passes of its own generator, so the stream of one member is the same whoever trains
+beside it. Every minibatch is full: a pass that ends within one is followed by the next.
+"""
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from trainer.data.encoder import Encoded
+from trainer.network.losses import Batch
+
+# Steps whose row numbers travel to the device at once: few transfers, little memory.
+_STEPS_PER_TRANSFER = 64
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The rows of one fit on the device: dense `(n, d)`, codes `(n, q)`, u and targets `(n,)`."""
+
+    dense: Tensor
+    codes: Tensor
+    u: Tensor
+    targets: Tensor
+
+
+@dataclass(frozen=True)
+class Stock:
+    """All members' rows on the device, each distinct set once: the members of each run, and their columns."""
+
+    runs: tuple[slice, ...]
+    columns: tuple[Columns, ...]
+
+    @staticmethod
+    def of(rows: Sequence[Encoded], device: torch.device, dtype: torch.dtype) -> "Stock":
+        """Rows per member; neighbours that share one object share a run. On the CPU nothing is copied."""
+        moved: dict[int, Columns] = {}
+        runs: list[slice] = []
+        columns: list[Columns] = []
+        start = 0
+        for key, run in itertools.groupby(rows, key=id):
+            same = list(run)
+            if key not in moved:
+                moved[key] = _moved(same[0], device, dtype)
+            runs.append(slice(start, start + len(same)))
+            columns.append(moved[key])
+            start += len(same)
+        return Stock(tuple(runs), tuple(columns))
+
+    def batch(self, numbers: Tensor) -> Batch:
+        """The rows of these numbers `(E, B)`, a minibatch `(E, B, …)` per member."""
+        return Batch(
+            dense=self._taken([rows.dense for rows in self.columns], numbers),
+            codes=self._taken([rows.codes for rows in self.columns], numbers),
+            u=self._taken([rows.u for rows in self.columns], numbers),
+            targets=self._taken([rows.targets for rows in self.columns], numbers),
+        )
+
+    def _taken(self, columns: Sequence[Tensor], numbers: Tensor) -> Tensor:
+        taken = [
+            column.index_select(0, numbers[run].flatten()).view(*numbers[run].shape, *column.shape[1:])
+            for run, column in zip(self.runs, columns, strict=True)
+        ]
+        return taken[0] if len(taken) == 1 else torch.cat(taken)
+
+
+def _moved(rows: Encoded, device: torch.device, dtype: torch.dtype) -> Columns:
+    targets = torch.from_numpy(rows.targets).to(device)
+    return Columns(
+        dense=torch.from_numpy(rows.dense).to(device, dtype),
+        codes=torch.from_numpy(rows.codes).to(device),
+        u=torch.from_numpy(rows.u).to(device, dtype),
+        targets=targets.to(dtype) if targets.is_floating_point() else targets,
+    )
+
+
+def row_numbers(first: int, end: int, batch_size: int, generator: torch.Generator) -> Iterator[Tensor]:
+    """Endless minibatches `(B,)` of reshuffled passes over `[first, end)`; row 0 alone where that range is empty."""
+    count = end - first
+    if count == 0:
+        yield from itertools.repeat(torch.zeros(batch_size, dtype=torch.int32))
+    waiting = torch.empty(0, dtype=torch.int32)
+    while True:
+        drawn = torch.randperm(count, generator=generator, dtype=torch.int32).add_(first)
+        lacking = batch_size - len(waiting)
+        waiting = torch.cat([waiting, drawn[:lacking]])
+        if len(waiting) < batch_size:
+            continue
+        yield waiting
+        num_full = (count - lacking) // batch_size
+        yield from drawn[lacking : lacking + num_full * batch_size].view(num_full, batch_size)
+        waiting = drawn[lacking + num_full * batch_size :].clone()
+        del drawn  # of many rows, so before the next are drawn
+
+
+def steps(
+    streams: Sequence[Iterator[Tensor]],
+    deltas: Sequence[torch.Generator],
+    num_steps: int,
+    device: torch.device,
+    dtype: torch.dtype,
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """For each step, every member's row numbers `(E, B)` and its uniform draw in [−1, 1) for δ, `(E,)`."""
+    for start in range(0, num_steps, _STEPS_PER_TRANSFER):
+        length = min(_STEPS_PER_TRANSFER, num_steps - start)
+        numbers = torch.stack([torch.stack(list(itertools.islice(stream, length))) for stream in streams], dim=1)
+        draws = torch.stack([torch.rand(length, generator=generator, dtype=dtype) for generator in deltas], dim=1)
+        yield from zip(_sent(numbers, device), _sent(2 * draws - 1, device), strict=True)
+
+
+def _sent(rows: Tensor, device: torch.device) -> Tensor:
+    """On the device; from pinned memory to CUDA, so that nobody waits for it."""
+    return rows.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else rows.to(device)

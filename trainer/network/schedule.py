@@ -1,0 +1,87 @@
+"""How a phase is paced: which rows a member draws from, how many steps it takes, and what each step means to it.
+
+Members of a cohort have their own numbers of rows and so of steps; a phase lasts until its longest member is done.
+
+Legend: E members   S steps of a phase, those of its longest member
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from contracts.task import Training
+from trainer.data.encoder import Encoded
+from trainer.methods import Oldest, Phase, Rows
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """What each step of a phase means to each member; tables are `(S, E)`.
+
+    epoch      the member's own epoch from 0, or the number of epochs where it is past its end
+    is_active  1 up to the member's last step, then 0
+    newest     weight of the newest parameters in the kept ones
+    is_ending  whether the step ends an epoch of the member's own; on the host
+    ends       steps after which the longest member has ended each epoch
+    """
+
+    epoch: Tensor
+    is_active: Tensor
+    newest: Tensor
+    is_ending: NDArray[np.bool_]
+    ends: tuple[int, ...]
+
+
+def plan_steps(own_steps: Sequence[int], num_epochs: int, averaged: float, like: Tensor) -> Schedule:
+    """Kept parameters are the mean over the last `averaged` share of a member's own steps, at least over its last."""
+    own, longest = np.array(own_steps), max(own_steps)
+    step = np.arange(longest)[:, None]
+    is_active = step < own
+    epoch = np.where(is_active, step * num_epochs // np.maximum(own, 1), num_epochs)
+    num_averaged = np.maximum(step + 1 - np.floor(own * (1 - averaged)), 1)
+    return Schedule(
+        epoch=torch.from_numpy(epoch).to(like.device),
+        is_active=torch.from_numpy(is_active).to(like),
+        newest=torch.from_numpy(is_active / num_averaged).to(like),
+        is_ending=np.diff(epoch, axis=0, append=num_epochs) > 0,
+        ends=tuple(math.ceil(longest * (number + 1) / num_epochs) for number in range(num_epochs)),
+    )
+
+
+def num_steps(rows: Encoded, phase: Phase, training: Training) -> int:
+    """Steps of one member in a phase, one an epoch at least; 0 where it lacks the window that the phase spends."""
+    first, end = row_range(rows, phase.budget)
+    visits = min(end - first, training.rows_per_epoch) * phase.epochs
+    return max(phase.epochs, math.ceil(visits / training.rows_per_minibatch(len(rows.u)))) if visits else 0
+
+
+def row_range(rows: Encoded, which: Rows) -> tuple[int, int]:
+    """Half-open range of the row numbers that a phase names; empty where there is no such window."""
+    assert which != "later", "such a phase is carried out window by window"
+    if which == "all":
+        return 0, len(rows.u)
+    starts = window_starts(rows)
+    position = which.number - 1 if isinstance(which, Oldest) else len(starts) - which
+    if not 0 <= position < len(starts):
+        return 0, 0
+    start = starts[position]
+    return int(np.searchsorted(rows.windows, start, "left")), int(np.searchsorted(rows.windows, start, "right"))
+
+
+def window_starts(rows: Encoded) -> NDArray[np.int64]:
+    """The windows that have rows, oldest first; rows are in their order, so nothing is sorted, and no column copied."""
+    is_first = np.ones(len(rows.windows), np.bool_)
+    np.not_equal(rows.windows[1:], rows.windows[:-1], out=is_first[1:])
+    return rows.windows[is_first]
+
+
+def following_range(rows: Encoded, which: Rows) -> tuple[int, int]:
+    """The same of the window that follows the one which a phase names; empty where none does."""
+    if isinstance(which, Oldest):
+        return row_range(rows, Oldest(which.number + 1))
+    return row_range(rows, which - 1) if isinstance(which, int) and which > 1 else (0, 0)

@@ -1,0 +1,103 @@
+"""The losses of one step of a phase, as a function of tensors alone, and that function as a CUDA graph.
+
+A small network keeps a GPU waiting for the CPU, which launches hundreds of kernels a step. On CUDA forward and backward
+pass of a step are therefore recorded once a phase and launched as one graph from then on; recording takes a few steps'
+time, where compiling takes minutes. On a CPU neither pays: compiled, a GI step costs about half of an eager one and the
+compiler one to four minutes, which is more than most fits last (`python -m benchmarks training --compiled`).
+
+Legend as in `trainer.network.losses`
+"""
+
+from collections.abc import Callable
+
+import structlog
+import torch
+from torch import Tensor, nn
+
+from contracts.clock import Clock
+from contracts.task import Training
+from trainer.methods import Phase
+from trainer.network.delta_search import Shifts, interpolation, perturbation, worst_delta
+from trainer.network.losses import Batch, RowLoss, erm, grad_reg, gradient_interpolation, time_perturb
+from trainer.network.network import Curved, Network
+
+log = structlog.get_logger(__name__)
+
+# Losses and δ, both `(E,)`, of a batch and a draw `(E,)`; what is remembered from step to step is inside.
+Objective = Callable[[Batch, Tensor], tuple[Tensor, Tensor]]
+# The same in tensors: (dense, codes, u, targets, draw, the δ of the step before) → (losses, δ).
+TensorObjective = Callable[..., tuple[Tensor, Tensor]]
+# Objectives with a shift δ: the loss that δ is to make large, and the whole for a given δ.
+_SHIFTED = {"gi": (interpolation, gradient_interpolation), "time_perturb": (perturbation, time_perturb)}
+
+
+def objective(network: Network, loss: RowLoss, phase: Phase, training: Training, clock: Clock) -> Objective:
+    """The phase's losses, and the δ that they were taken at: 0 in a phase without one.
+
+    Between minibatches, which all have one shape, δ is remembered.
+    """
+    function = tensor_objective(network, loss, phase, training, clock)
+    recorded: TensorObjective | None = None
+    last: Tensor | None = None
+
+    def losses(batch: Batch, draw: Tensor) -> tuple[Tensor, Tensor]:
+        nonlocal recorded, last
+        columns = (batch.dense, batch.codes, batch.u, batch.targets, draw)
+        if recorded is None or last is None:
+            last = torch.zeros_like(draw)
+            recorded = record(network, function, (*columns, last)) if draw.is_cuda else function
+        result, last = recorded(*columns, last)
+        return result, last
+
+    return losses
+
+
+def tensor_objective(
+    network: Network, loss: RowLoss, phase: Phase, training: Training, clock: Clock
+) -> TensorObjective:
+    """The phase's losses as a function without memory."""
+    weight = training.gi_weight
+    window = clock.window / clock.span
+    if phase.objective == "erm" or weight == 0:
+        return lambda *columns: (erm(network, loss, Batch(*columns[:4])), columns[5])
+    if phase.objective == "grad_reg":
+        return lambda *columns: (grad_reg(network, loss, Batch(*columns[:4]), weight, window), columns[5])
+    shift_loss, total = _SHIFTED[phase.objective]
+    shifts = Shifts(training.delta_mode, training.delta_max * window, training.delta_steps, training.delta_rate)
+
+    def losses(*columns: Tensor) -> tuple[Tensor, Tensor]:
+        *rows, draw, last = columns
+        batch = Batch(*rows)
+        searched = batch.first(training.delta_rows)
+        delta = worst_delta(lambda: shift_loss(network, loss, searched), shifts=shifts, last=last, draw=draw)
+        return total(network, loss, batch, delta, weight), delta
+
+    return losses
+
+
+class Step(nn.Module):
+    """A function of tensors as a module that owns the network's parameters, which a recording of gradients asks for."""
+
+    def __init__(self, network: nn.Module, function: TensorObjective) -> None:
+        super().__init__()
+        self.network, self.function = network, function
+
+    def forward(self, *columns: Tensor) -> tuple[Tensor, Tensor]:
+        losses, delta = self.function(*columns)
+        return losses, delta.clone()  # not an input itself, which a recording could not tell from its copy
+
+
+def record(network: Network, function: TensorObjective, example: tuple[Tensor, ...]) -> TensorObjective:
+    """The function as a CUDA graph for inputs like the example; unchanged where it cannot be recorded.
+
+    Only our own networks are: another one may hold what a recording would freeze.
+    """
+    if not (isinstance(network, nn.Module) and isinstance(network, Curved)):
+        return function
+    try:
+        recorded = torch.cuda.make_graphed_callables(Step(network, function), example, allow_unused_input=True)
+    except RuntimeError as error:
+        log.warning("fit.not_recorded", reason=str(error))
+        return function
+    assert isinstance(recorded, Step)
+    return recorded

@@ -1,0 +1,1 @@
+"""Pictures of the error matrix and of a model."""

@@ -1,0 +1,1 @@
+"""A task's past, retrained cutoff by cutoff in simulated time."""

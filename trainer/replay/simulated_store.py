@@ -1,0 +1,122 @@
+"""What a deployment would have known at each cutoff of the past: kept fits, cells, and what was released until when.
+
+Replay walks with the very functions of the live job, the guard and the cycle. Only what they keep in tables stands in
+memory here, so that nothing of a replay reaches the matrix or the record of a task that is being served.
+"""
+
+from pathlib import Path
+from typing import Any
+
+from contracts.clock import from_micros
+from contracts.manifest import Manifest
+from contracts.task import Task
+from store.cells import Cell, Mark
+from store.releases import Action, Release
+from trainer.data.snapshot import Reading
+from trainer.evaluation.scoring import complete_until, in_window
+from trainer.evaluation.stored_fits import Kept, open_kept, score_kept
+from trainer.monitoring.horizon_guard import ACTOR, find_change, find_settled
+from trainer.monitoring.live_scoring import find_stale
+from trainer.monitoring.promises import Promise, read_promise
+
+Place = tuple[int, int, str]
+
+
+class History:
+    """All that is known so far."""
+
+    def __init__(self, task: Task) -> None:
+        self.cells: dict[Place, Cell] = {}
+        self.releases: list[Release] = []
+        self.fits: dict[int, Kept] = {}
+        self._task = task
+
+    def add_fit(self, folder: Path) -> None:
+        """Open a kept fit, which is scored on every later window from now on."""
+        kept = open_kept(folder)
+        self.fits[kept.manifest.cutoff] = kept
+
+    def score(self, past: Reading) -> None:
+        """Score what the reading knows and the cells do not, late labels and corrections included."""
+        task, cutoff = self._task, past.cutoff
+        labelled = past.events.as_of(cutoff)
+        for window, origins in find_stale(task, self.fits, past.fingerprints, self._marks(), cutoff).items():
+            rows = in_window(labelled, window, task.clock)
+            if len(rows) == 0:
+                self.cells = {place: cell for place, cell in self.cells.items() if cell.window != window}
+                continue
+            for origin in origins:
+                cells = score_kept(
+                    self.fits[origin],
+                    rows,
+                    window=window,
+                    num_revisions=past.fingerprints[window][1],
+                    is_complete=window < complete_until(task, cutoff),
+                )
+                self.cells.update({(cell.origin, cell.window, cell.method): cell for cell in cells})
+
+    def ordered_cells(self) -> list[Cell]:
+        """Oldest window first, as the table is read."""
+        return [self.cells[place] for place in sorted(self.cells, key=lambda place: (place[1], place[0], place[2]))]
+
+    def enforce(self, now: int) -> None:
+        """Close and reopen released versions as the guard does; `now` in microseconds."""
+        settled = find_settled(self._task, self._marks(), now)
+        for version, cutoff in [(promise.version, promise.cutoff) for promise in self._promises()]:
+            marks = {mark.window: mark for mark in settled if mark.origin == cutoff}
+            while change := find_change(self._rows_of(version), marks):
+                self._append(
+                    version,
+                    change.action,
+                    valid_until=change.valid_until,
+                    verdict=change.verdict,
+                    now=now,
+                    reason=change.reason,
+                )
+
+    def release(self, manifest: Manifest, verdict: dict[str, Any]) -> str:
+        """Let the fit of a cutoff be the champion from then on; returns its version."""
+        version = str(1 + len(self._promises()))
+        self._append(
+            version,
+            "release",
+            valid_until=manifest.valid_until,
+            verdict=verdict,
+            now=manifest.cutoff,
+            reason="every rule is kept",
+        )
+        return version
+
+    def champion(self) -> tuple[Promise, int] | None:
+        """What the newest release promised, and until when it is valid by now; None where nothing is released."""
+        promises = self._promises()
+        return (promises[0], self._rows_of(promises[0].version)[0].valid_until) if promises else None
+
+    def _promises(self) -> list[Promise]:
+        return [promise for row in self.releases if (promise := read_promise(row))]
+
+    def _rows_of(self, version: str) -> list[Release]:
+        return [row for row in self.releases if row.version == version]
+
+    def _append(
+        self, version: str, action: Action, *, valid_until: int, verdict: dict[str, Any], now: int, reason: str
+    ) -> None:
+        """Newest first, as the table is listed."""
+        row = Release(len(self.releases), version, action, valid_until, None, verdict, ACTOR, reason, from_micros(now))
+        self.releases.insert(0, row)
+
+    def _marks(self) -> list[Mark]:
+        return [
+            Mark(
+                origin=cell.origin,
+                window=cell.window,
+                method=cell.method,
+                num_rows=cell.num_rows,
+                loss=cell.loss,
+                metric=cell.metric,
+                num_revisions=cell.num_revisions,
+                is_complete=cell.is_complete,
+                scored_at=cell.window + self._task.clock.window,  # nobody overrides here: the end of it will do
+            )
+            for cell in self.cells.values()
+        ]

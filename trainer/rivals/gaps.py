@@ -1,0 +1,54 @@
+"""Where rivals lack cells that our method has: cheap to ask, so the scheduler may ask often.
+
+Rivals follow our method: they are fitted at the origins and scored on the windows that it has complete cells of, among
+its newest windows. A rival's cell that knows fewer revisions than ours is a gap again.
+"""
+
+from dataclasses import dataclass
+
+from sqlalchemy import Connection, select
+
+from contracts.clock import from_micros, to_micros
+from store.catalog import Schema
+from store.database import error_cells
+from trainer.evaluation.scoring import EXTRA_WINDOWS
+
+
+@dataclass(frozen=True, order=True)
+class Gap:
+    """A cell that a rival lacks. Moments in microseconds; `num_revisions` is what ours knows of the window."""
+
+    method: str
+    origin: int
+    window: int
+    num_revisions: int
+
+
+def find_gaps(connection: Connection, schema: Schema, until: int) -> list[Gap]:
+    """The gaps of the task's rivals on as many newest windows as a cycle looks back on, all of them before `until`."""
+    task, columns = schema.task, error_cells.c
+    ours = (
+        (columns.task_id == schema.task_id) & (columns.recipe == task.recipe) & columns.is_complete,
+        columns.window < from_micros(until),
+    )
+    newest = (
+        select(columns.window)
+        .where(*ours, columns.method == task.training.method)
+        .distinct()
+        .order_by(columns.window.desc())
+        .limit(task.guard.min_pairs + EXTRA_WINDOWS)
+    )
+    known: dict[str, dict[tuple[int, int], int]] = {}
+    for method, origin, window, num_revisions in connection.execute(
+        select(columns.method, columns.origin, columns.window, columns.num_revisions).where(
+            *ours, columns.window.in_(newest)
+        )
+    ):
+        known.setdefault(method, {})[to_micros(origin), to_micros(window)] = num_revisions
+    return sorted(
+        Gap(rival, origin, window, num_revisions)
+        for (origin, window), num_revisions in known.get(task.training.method, {}).items()
+        if task.clock.age(origin, window) < task.guard.max_age
+        for rival in set(task.guard.rivals) - {task.training.method}
+        if known.get(rival, {}).get((origin, window), -1) < num_revisions
+    )

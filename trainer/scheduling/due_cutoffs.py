@@ -1,0 +1,75 @@
+"""Which cutoff a task is due for, and whether one that failed is tried again: pure rules over the ledger of cycles.
+
+After downtime only the newest cutoff counts, and those that somebody asked for on purpose. A fit that was interrupted
+is tried again, because it was asked for and it was not the model's fault; a fit that failed by itself only where the
+task is retrained by schedule, since whoever asks by hand wants to see it fail.
+"""
+
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
+from itertools import groupby
+
+from contracts.clock import to_micros
+from contracts.task import Task
+from store.cycles import LEASE_RAN_OUT, Cycle
+from store.outages import OUTAGES
+
+REGISTRY_UNREACHABLE = "The registry does not answer."
+STOPPED = "The trainer was stopped."
+OVERTAKEN = "a newer cutoff is due"
+OVERRULED = "Something more urgent came up."
+
+_INTERRUPTIONS = OUTAGES | {REGISTRY_UNREACHABLE, STOPPED, LEASE_RAN_OUT}
+_LONGEST_PAUSE = timedelta(minutes=15)
+
+
+def newest_cutoff(task: Task, now: datetime) -> int:
+    """The newest window boundary that has been reached, microseconds."""
+    return task.clock.window_start(to_micros(now))
+
+
+def due_cutoff(
+    task: Task,
+    cycles: Sequence[Cycle],
+    now: datetime,
+    *,
+    max_attempts: int,
+    pause: timedelta,
+    has_registry: Callable[[], bool],
+) -> int | None:
+    """The cutoff to request now, or None. `cycles` are the task's, newest cutoff and attempt first.
+
+    `has_registry` says whether MLflow answers: a finished fit that waits for it is not tried again before. Neither that
+    wait nor a stop that somebody asked for counts among the attempts.
+    """
+    newest = newest_cutoff(task, now)
+    if task.schedule == "window" and (not cycles or cycles[0].cutoff < newest):
+        return newest
+    for _, group in groupby(cycles, key=lambda cycle: cycle.cutoff):
+        attempts = list(group)
+        last, ended_at = attempts[0], attempts[0].ended_at
+        if last.state == "released":  # nothing older can be released after it
+            return None
+        if last.state != "failed" or ended_at is None or now < ended_at + retry_pause(len(attempts), pause):
+            continue
+        if not _may_retry(task, attempts, is_newest=last.cutoff == cycles[0].cutoff):
+            continue
+        num_counted = sum(attempt.reason not in (REGISTRY_UNREACHABLE, STOPPED) for attempt in attempts)
+        if has_registry() if last.reason == REGISTRY_UNREACHABLE else num_counted < max_attempts:
+            return last.cutoff
+    return None
+
+
+def _may_retry(task: Task, attempts: Sequence[Cycle], *, is_newest: bool) -> bool:
+    """Whether a failed cutoff is worth another attempt; a newer one leaves only what was asked for on purpose."""
+    last, first = attempts[0], attempts[-1]
+    if last.reason not in _INTERRUPTIONS:
+        return is_newest and task.schedule == "window"
+    # As the scheduler's own requests are made while their window lasts.
+    is_on_purpose = task.schedule == "manual" or to_micros(first.requested_at) >= first.cutoff + task.clock.window
+    return is_newest or is_on_purpose
+
+
+def retry_pause(num_attempts: int, pause: timedelta) -> timedelta:
+    """How long to wait after that many attempts: doubling, up to a quarter of an hour."""
+    return min(pause * 2.0 ** min(num_attempts - 1, 20), _LONGEST_PAUSE)

@@ -1,0 +1,298 @@
+"""The trainer process: looks every second what is due, claims one cycle, and has it carried out by a child process.
+
+While no cycle is asked for, the child fits rivals, and makes way for whatever is.
+
+The `cycles` table is the only truth, so nothing is scheduled in memory but the tick itself: a clock change, a pause or
+a restart costs nothing but time. While PostgreSQL is away the trainer waits and says so once.
+"""
+
+import logging
+import signal
+import threading
+import time
+from datetime import UTC, datetime, timedelta
+from functools import cache
+from uuid import uuid4
+
+import structlog
+from apscheduler.schedulers.background import BackgroundScheduler
+from sqlalchemy import ColumnElement, Connection, Engine, select, update
+from sqlalchemy.exc import SQLAlchemyError
+
+from contracts.clock import format_moment, from_micros, to_micros
+from contracts.errors import Conflict, Fault, InvalidInput, LeaseLost
+from store.catalog import Schema, list_tasks
+from store.cycles import break_rule, claim_cycle, end_cycle, expire_leases, list_cycles, renew_lease, request_cycle
+from store.database import cycles, make_engine
+from store.outages import NOT_MIGRATED, name_outage
+from trainer.monitoring.live_scoring import Live
+from trainer.scheduling import supervisor as supervision
+from trainer.scheduling.due_cutoffs import OVERRULED, OVERTAKEN, STOPPED, due_cutoff, newest_cutoff
+from trainer.scheduling.heartbeat import beat, stop_beating
+from trainer.scheduling.idle_work import Idle
+from trainer.scheduling.jobs import FillRivals, RunCycle, Sweep
+from trainer.scheduling.registry_health import is_healthy
+from trainer.scheduling.supervisor import Child
+from trainer.settings import TrainerSettings
+
+log = structlog.get_logger(__name__)
+
+_SWEEP_PAUSE_SECONDS = 30.0
+# A rival's process has nothing to put in order before it goes.
+_RIVAL_GRACE_SECONDS = 2.0
+_LATE_TICKS = 10
+
+
+def run_trainer(settings: TrainerSettings) -> None:
+    """Run until SIGTERM or SIGINT; a running cycle is then ended as failed and asked for again by the next start.
+
+    Raises InvalidInput where the settings name no database or no MLflow.
+    """
+    missing = [name for name in ("database_url", "mlflow_url") if getattr(settings, name) is None]
+    if missing:
+        raise InvalidInput(
+            [Fault(f"MORROW_{name.upper()}", "is not set; `morrow up` brings its own") for name in missing]
+        )
+    settings.home.mkdir(parents=True, exist_ok=True)
+    logging.getLogger("apscheduler").setLevel(logging.ERROR)
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda _number, _frame: stop.set())
+    assert settings.database_url is not None
+    trainer = Trainer(make_engine(settings.database_url), settings)
+    live = Live(trainer.engine, settings, stop)
+    scheduler = BackgroundScheduler(timezone=UTC)
+    for job in (trainer.tick, live.tick):
+        scheduler.add_job(
+            lambda tick: tick(datetime.now(UTC)),
+            "interval",
+            args=[job],
+            seconds=settings.tick_seconds,
+            coalesce=True,
+            max_instances=1,
+            misfire_grace_time=None,
+            next_run_time=datetime.now(UTC),
+        )
+    scheduler.start()
+    log.info("trainer.started", home=str(settings.home), device=settings.device)
+    while not stop.wait(settings.tick_seconds):
+        follow_clock(scheduler, datetime.now(UTC), timedelta(seconds=settings.tick_seconds))
+    scheduler.shutdown(wait=True)
+    trainer.stop(datetime.now(UTC))
+    stop_beating(settings)
+    log.info("trainer.stopped")
+
+
+def follow_clock(scheduler: BackgroundScheduler, now: datetime, tick: timedelta) -> None:
+    """Where the clock was set back, tick now: the scheduler would wait until it has come round again."""
+    for job in scheduler.get_jobs():
+        if job.next_run_time - now > _LATE_TICKS * tick:
+            log.warning("clock.set_back", seconds=round((job.next_run_time - now).total_seconds(), 1))
+            job.modify(next_run_time=now)
+
+
+class Trainer:
+    """What outlives a tick: the child, and what is known of the stores."""
+
+    def __init__(self, engine: Engine, settings: TrainerSettings) -> None:
+        self.engine = engine
+        self.settings = settings
+        self.child: Child | None = None
+        self._lease_time = timedelta(seconds=settings.lease_seconds)
+        self._idle = Idle(engine, settings.max_attempts)
+        self._renew_at = 0.0
+        self._ticked_at = time.monotonic()
+        self._trouble: str | None = None
+        # A former trainer may have left runs open.
+        self._must_sweep = True
+        self._sweep_at = 0.0
+
+    def tick(self, now: datetime) -> None:
+        """Look after the child, end what lost its trainer, request what is due, and start what is claimed."""
+        beat(self.settings)
+        self._note_lateness()
+        if self.child is not None:
+            supervision.kill_if_over(self.child)
+        try:
+            self._tend(now)
+        except SQLAlchemyError as error:
+            if (outage := name_outage(error)) is None:
+                raise
+            self._note_trouble("store.not_migrated" if outage == NOT_MIGRATED else "store.unreachable", outage)
+        else:
+            if self._trouble is not None:
+                log.info("store.reached")
+            self._trouble = None
+
+    def stop(self, now: datetime) -> None:
+        """End the child and its cycle; returns within seconds."""
+        if self.child is not None:
+            supervision.stop(self.child, STOPPED)
+            try:
+                self._conclude(self.child, now)
+            except SQLAlchemyError:
+                log.warning("cycle.not_ended", reason="its lease will run out")
+        self.engine.dispose()
+
+    def _tend(self, now: datetime) -> None:
+        if self.child is not None and self.child.is_running:
+            self._renew(self.child, now)
+        elif self.child is not None:
+            self._conclude(self.child, now)
+            self.child = None
+        with self.engine.begin() as connection:
+            if expired := expire_leases(connection, now):
+                names = {schema.task_id: schema.task.name for schema in list_tasks(connection)}
+                # A next attempt, which sweeps by itself, comes first.
+                self._must_sweep, self._sweep_at = True, time.monotonic() + _SWEEP_PAUSE_SECONDS
+                for cycle in expired:
+                    log.warning("cycle.expired", task=names[cycle.task_id], cycle_id=cycle.cycle_id, step=cycle.step)
+        self._request(now)
+        if self.child is not None and isinstance(self.child.job, FillRivals) and self._is_wanted():
+            supervision.stop(self.child, OVERRULED, _RIVAL_GRACE_SECONDS)
+            self._conclude(self.child, now)
+            self.child = None
+        if self.child is None:
+            self._claim(now)
+        if self.child is None:
+            self._sweep()
+        if self.child is None and (job := self._idle.choose(now)) is not None:
+            self.child = supervision.start(self.settings, job)
+
+    def _renew(self, child: Child, now: datetime) -> None:
+        if child.cycle is None or time.monotonic() < self._renew_at:
+            return
+        try:
+            with self.engine.begin() as connection:
+                renew_lease(connection, child.cycle, now, self._lease_time)
+        except LeaseLost:
+            # Either it has just ended its cycle and is leaving, or it learns of the loss at its next step.
+            patience = self.settings.lease_seconds
+            supervision.hasten(child, patience, f"Its lease was lost, and it did not leave within {patience:g} s.")
+        self._renew_at = time.monotonic() + self.settings.lease_seconds / 3
+
+    def _conclude(self, child: Child, now: datetime) -> None:
+        """After the child's end: its cycle fails here where it could not end it itself."""
+        reason = supervision.close(child)
+        if isinstance(child.job, FillRivals):
+            self._idle.conclude(child.job, reason, now)
+        elif not isinstance(child.job, RunCycle):
+            self._must_sweep = reason is not None
+        elif reason is not None:
+            self._must_sweep = True
+            cycle, told = child.job.cycle, {"task": child.job.task, "cycle_id": child.job.cycle.cycle_id}
+            try:
+                with self.engine.begin() as connection:
+                    verdict = supervision.find_broken_rule(child, reason)
+                    end_cycle(connection, cycle, "failed", reason, now, verdict=verdict)
+            except LeaseLost:
+                log.info("cycle.ended_already", **told)
+            # After the store has taken it: while it is away, each tick comes here again.
+            log.error("child.ended", **told, reason=reason)
+
+    def _request(self, now: datetime) -> None:
+        has_registry = cache(self._has_registry)  # one answer for all tasks
+        with self.engine.begin() as connection:
+            for schema in list_tasks(connection):
+                past = list_cycles(connection, schema.task_id, limit=100)
+                cutoff = due_cutoff(
+                    schema.task,
+                    past,
+                    now,
+                    max_attempts=self.settings.max_attempts,
+                    pause=timedelta(seconds=self.settings.retry_seconds),
+                    has_registry=has_registry,
+                )
+                if cutoff is not None:
+                    _drop_overtaken(connection, schema, cutoff, now)
+                    try:
+                        cycle = request_cycle(connection, schema.task_id, cutoff, now)
+                    except Conflict:
+                        continue
+                    log.info(
+                        "cycle.requested",
+                        task=schema.task.name,
+                        cutoff=format_moment(cutoff),
+                        attempt=cycle.attempt,
+                        late_seconds=(to_micros(now) - cutoff) / 1e6,
+                    )
+
+    def _claim(self, now: datetime) -> None:
+        with self.engine.begin() as connection:
+            tasks = {schema.task_id: schema.task for schema in list_tasks(connection)}
+            scheduled = [task_id for task_id, task in tasks.items() if task.schedule == "window"]
+            cycle = claim_cycle(connection, uuid4().hex, now, self._lease_time, newest_first=scheduled)
+        if cycle is not None:
+            task = tasks[cycle.task_id].name
+            log.info(
+                "cycle.claimed",
+                task=task,
+                cycle_id=cycle.cycle_id,
+                cutoff=format_moment(cycle.cutoff),
+                attempt=cycle.attempt,
+            )
+            self._renew_at = time.monotonic() + self.settings.lease_seconds / 3
+            self.child = supervision.start(self.settings, RunCycle(cycle, task))
+            # The process sweeps by itself before it begins: another one would find nothing.
+            self._must_sweep = self._must_sweep and not self._has_registry()
+
+    def _is_wanted(self) -> bool:
+        """Whether there is anything that rivals must make way for."""
+        return self._has_cycle(cycles.c.state == "requested") or self._may_sweep()
+
+    def _may_sweep(self) -> bool:
+        """Whether a sweep of orphaned runs is due and MLflow answers. A running cycle's process has swept."""
+        if not self._must_sweep or time.monotonic() < self._sweep_at or self._has_cycle(cycles.c.state == "running"):
+            return False
+        if not self._has_cycle(cycles.c.state.not_in(("requested", "running"))):
+            self._must_sweep = False  # no cycle has ended, so none has left anything
+            return False
+        if not self._has_registry():
+            self._sweep_at = time.monotonic() + _SWEEP_PAUSE_SECONDS
+            return False
+        return True
+
+    def _sweep(self) -> None:
+        """Start a sweep where one may be. A cycle that is due comes first."""
+        if self._may_sweep():
+            self._sweep_at = time.monotonic() + _SWEEP_PAUSE_SECONDS
+            self.child = supervision.start(self.settings, Sweep())
+
+    def _has_cycle(self, condition: ColumnElement[bool]) -> bool:
+        with self.engine.connect() as connection:
+            return connection.execute(select(cycles.c.id).where(condition).limit(1)).first() is not None
+
+    def _has_registry(self) -> bool:
+        assert self.settings.mlflow_url is not None
+        return is_healthy(self.settings.mlflow_url)
+
+    def _note_lateness(self) -> None:
+        """Say where this process was stopped, or the machine slept, for longer than ticks can differ."""
+        pause = time.monotonic() - self._ticked_at
+        self._ticked_at += pause
+        if pause > _LATE_TICKS * self.settings.tick_seconds:
+            log.warning("tick.late", seconds=round(pause, 1))
+
+    def _note_trouble(self, event: str, outage: str) -> None:
+        if self._trouble != outage:
+            log.warning(event, reason=outage)
+        self._trouble = outage
+
+
+def _drop_overtaken(connection: Connection, schema: Schema, cutoff: int, now: datetime) -> None:
+    """Skip requests that were for the newest cutoff when they were made and no longer are.
+
+    A request for an older cutoff that was made on purpose, after its window had ended, stays.
+    """
+    if cutoff < newest_cutoff(schema.task, now):
+        return
+    connection.execute(
+        update(cycles)
+        .where(
+            cycles.c.task_id == schema.task_id,
+            cycles.c.state == "requested",
+            cycles.c.cutoff < from_micros(cutoff),
+            cycles.c.requested_at < cycles.c.cutoff + schema.task.window,
+        )
+        .values(state="skipped", reason=OVERTAKEN, ended_at=now, verdict=break_rule("newest_cutoff", OVERTAKEN))
+    )

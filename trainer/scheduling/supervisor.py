@@ -1,0 +1,127 @@
+"""One training process under the scheduler's eye: started, held to its time limit, stopped, and judged by its exit."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import structlog
+from sqlalchemy import ColumnElement
+
+from store.cycles import Cycle, break_rule
+from store.outages import SILENT
+from trainer.scheduling.due_cutoffs import STOPPED as STOPPED_REASON
+from trainer.scheduling.jobs import Job, RunCycle, Sweep, write_order
+from trainer.scheduling.worker import ORPHANED, STOPPED, STORE_AWAY
+from trainer.settings import TrainerSettings
+
+log = structlog.get_logger(__name__)
+
+GRACE_SECONDS = 10.0
+# A kernel that needs memory asks nobody.
+KILLED = "The training process was killed by SIGKILL, as where a machine or a container runs out of memory."
+
+_SWEEP_LIMIT_SECONDS = 120.0
+
+
+@dataclass
+class Child:
+    """A started process. At `deadline`, by the monotonic clock, it is ended because it is `overdue`.
+
+    `limit` are the seconds after `began` that it may take, None once it is hastened. `reason` is why it was ended from
+    outside, where it was.
+    """
+
+    process: "subprocess.Popen[bytes]"
+    job: Job
+    began: float
+    limit: float | None
+    deadline: float
+    overdue: str
+    reason: str | None = None
+
+    @property
+    def cycle(self) -> Cycle | None:
+        """The cycle that it carries out, where it does."""
+        return self.job.cycle if isinstance(self.job, RunCycle) else None
+
+    @property
+    def is_running(self) -> bool:
+        return self.process.poll() is None
+
+
+def start(settings: TrainerSettings, job: Job) -> Child:
+    """Start a process for this job in a session of its own: a terminal's Ctrl-C is ours to pass on."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "trainer.scheduling.worker"],
+        stdin=subprocess.PIPE,
+        stdout=sys.stderr,
+        start_new_session=True,
+    )
+    assert process.stdin is not None
+    process.stdin.write(write_order(settings, job))
+    process.stdin.flush()
+    limit = _SWEEP_LIMIT_SECONDS if isinstance(job, Sweep) else settings.cycle_limit_seconds
+    began = time.monotonic()
+    return Child(process, job, began, limit, began + limit, f"The time limit of {limit:g} s was reached.")
+
+
+def hasten(child: Child, seconds: float, overdue: str) -> None:
+    """Leave a process no more than so much time, and say why."""
+    deadline = time.monotonic() + seconds
+    if deadline < child.deadline:
+        child.limit, child.deadline, child.overdue = None, deadline, overdue
+
+
+def kill_if_over(child: Child) -> None:
+    """End a process that has had its time; its cycle fails with that reason."""
+    if child.is_running and time.monotonic() > child.deadline:
+        child.reason = child.overdue
+        log.error("child.killed", reason=child.reason)
+        _kill(child)
+
+
+def stop(child: Child, reason: str, grace_seconds: float = GRACE_SECONDS) -> None:
+    """Ask a process to end what it does, and kill it where that takes too long."""
+    child.reason = reason
+    if child.is_running:
+        child.process.terminate()
+    try:
+        child.process.wait(grace_seconds)
+    except subprocess.TimeoutExpired:
+        _kill(child)
+
+
+def close(child: Child) -> str | None:
+    """After its end: free the pipe; returns why its job failed, None after a clean exit."""
+    code = child.process.wait()
+    if child.process.stdin is not None:
+        child.process.stdin.close()
+    if child.reason is not None:
+        return child.reason
+    if code == 0:
+        return None
+    if code in (STOPPED, ORPHANED):
+        return STOPPED_REASON
+    if code == STORE_AWAY:
+        return SILENT
+    if code == -signal.SIGKILL:
+        return KILLED
+    how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
+    return f"The training process {how}."
+
+
+def find_broken_rule(child: Child, reason: str) -> ColumnElement[Any]:
+    """The verdict of its cycle, which failed for this reason; times in seconds."""
+    if child.limit is not None and reason == child.overdue:
+        return break_rule("cycle_limit", reason, round(time.monotonic() - child.began, 1), child.limit)
+    return break_rule("completed", reason)
+
+
+def _kill(child: Child) -> None:
+    # Its session holds nothing but what it started.
+    os.killpg(child.process.pid, signal.SIGKILL)
+    child.process.wait()

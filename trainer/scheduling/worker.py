@@ -1,0 +1,148 @@
+"""The training process: one cycle, one sweep of orphaned runs, or the rivals of one task, then it ends.
+
+Only here torch and mlflow are loaded, so an out-of-memory, a hang or a broken device costs one window and never the
+scheduler. The order comes as one line on standard input, which keeps passwords out of arguments and environment; the
+pipe then stays open, and its end tells the process that the scheduler is gone.
+"""
+
+import io
+import os
+import signal
+import sys
+import threading
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import structlog
+from sqlalchemy import Engine
+from sqlalchemy.exc import SQLAlchemyError
+
+from contracts.clock import format_moment, to_micros
+from contracts.errors import CycleError, Unavailable
+from contracts.runtime.logs import configure_logs
+from store.catalog import list_tasks
+from store.cycles import Cycle, list_cycles
+from store.database import make_engine
+from store.outages import name_outage
+from trainer.scheduling.imports import loading
+from trainer.scheduling.jobs import FillRivals, RunCycle, Sweep, read_order
+from trainer.settings import TrainerSettings
+
+if TYPE_CHECKING:
+    from trainer.evaluation.backtest import Report
+
+log = structlog.get_logger(__name__)
+
+STORE_AWAY = 69
+ORPHANED = 70
+STOPPED = 130
+# Facts of reports that are microseconds since the epoch.
+_MOMENTS = ("cutoff", "origin")
+# Rivals leave the cores to whoever answers and trains.
+_POLITENESS = 10
+
+
+def run_child(stream: io.RawIOBase) -> int:
+    """Carry out the order that comes first on the stream; returns the exit code.
+
+    The stream is unbuffered: a thread that still waits in a buffered one would abort the interpreter at its end.
+    """
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    settings, job = read_order(stream.readline())
+    threading.Thread(target=_die_with_parent, args=(stream,), daemon=True).start()
+    configure_logs(settings)
+    assert settings.database_url is not None
+    assert settings.mlflow_url is not None
+    engine = make_engine(settings.database_url)
+    try:
+        match job:
+            case RunCycle(cycle, task):
+                _run(engine, cycle, task, settings, settings.mlflow_url)
+            case Sweep():
+                end_orphans(engine, settings.mlflow_url)
+            case FillRivals(task_id, _):
+                _fill(engine, task_id, settings)
+    except KeyboardInterrupt:
+        return STOPPED
+    except SQLAlchemyError as error:  # a cycle that has begun sees to this itself
+        if name_outage(error) is None:
+            raise
+        # Of the outage its trainer tells; this job alone is what was lost.
+        log.warning("child.cut_short", job=type(job).__name__, error=type(error).__name__)
+        return STORE_AWAY
+    return 0
+
+
+def report_to(logger_name: str) -> "Report":
+    """Where a cycle tells of itself for operators: epochs at DEBUG only, moments in RFC 3339."""
+    logger = structlog.get_logger(logger_name)
+
+    def report(event: str, /, **facts: object) -> None:
+        moments = {name: format_moment(at) for name in _MOMENTS if isinstance(at := facts.get(name), int)}
+        (logger.debug if event == "epoch.ended" else logger.info)(event, **facts | moments)
+
+    return report
+
+
+def _run(engine: Engine, cycle: Cycle, task: str, settings: TrainerSettings, mlflow_url: str) -> None:
+    with loading():
+        from trainer.retraining.cycle import run_cycle
+        from trainer.tracking.registry import Registry
+
+    try:
+        end_orphans(engine, mlflow_url)
+    except Unavailable:
+        log.warning("registry.unreachable")
+    except CycleError as error:
+        log.warning("orphans.not_ended", reason=str(error))
+    with structlog.contextvars.bound_contextvars(task=task, cycle_id=cycle.cycle_id):
+        report = report_to("trainer.cycle")
+        run_cycle(engine, Registry(mlflow_url), cycle, settings=settings, now=lambda: datetime.now(UTC), report=report)
+
+
+def _fill(engine: Engine, task_id: int, settings: TrainerSettings) -> None:
+    with loading():
+        from trainer.data.snapshot import read
+        from trainer.network.device import choose_device
+        from trainer.rivals.rivals import fill_rivals
+
+    os.nice(_POLITENESS)
+    with engine.connect() as connection:
+        (schema,) = (schema for schema in list_tasks(connection) if schema.task_id == task_id)
+    moment = datetime.now(UTC)
+    reading = read(engine, schema, to_micros(moment), moment)
+    with structlog.contextvars.bound_contextvars(task=schema.task.name):
+        report = report_to("trainer.rivals")
+        fill_rivals(engine, reading, settings, choose_device(settings), report)
+
+
+def _die_with_parent(stream: io.RawIOBase) -> None:
+    """The pipe ends when the scheduler does, however it died; its lease then runs out."""
+    stream.read()
+    os._exit(ORPHANED)
+
+
+def end_orphans(engine: Engine, mlflow_url: str) -> None:
+    """Close runs that MLflow shows as running although their cycle, known by its lease, has ended."""
+    with loading():
+        from trainer.tracking.registry import Registry
+
+    registry = Registry(mlflow_url)
+    with engine.connect() as connection:
+        ended = {
+            (schema.task.name, cycle.cycle_id, cycle.lease): cycle
+            for schema in list_tasks(connection)
+            for cycle in list_cycles(connection, schema.task_id)
+            if cycle.state not in ("requested", "running")
+        }
+    for task in {name for name, _, _ in ended}:
+        for run in registry.open_runs(task):
+            if cycle := ended.get((task, run.cycle_id, run.lease)):
+                registry.end_run(run.run_id, "FAILED" if cycle.state == "failed" else "FINISHED", cycle.reason)
+                log.info("run.orphan_ended", task=task, run_id=run.run_id, cycle_id=run.cycle_id)
+
+
+if __name__ == "__main__":
+    with open(0, "rb", buffering=0, closefd=False) as standard_input:
+        sys.exit(run_child(standard_input))

@@ -1,0 +1,49 @@
+"""Files that MLflow keeps for us behind its own address (`--serve-artifacts`), read and deleted as any client may."""
+
+from pathlib import Path
+
+import httpx
+
+from contracts.errors import ArtefactRefused, CycleError, Unavailable
+from contracts.runtime.addresses import Credentials
+from trainer.scheduling.due_cutoffs import REGISTRY_UNREACHABLE
+
+_SCHEME = "mlflow-artifacts:"
+_SECONDS = 10
+_SECONDS_TO_DELETE = 60
+
+
+def proxied_path(uri: str) -> str:
+    """Where behind MLflow's address a file or folder is that it names so. Raises CycleError where it is elsewhere."""
+    if not uri.startswith(f"{_SCHEME}/"):
+        raise CycleError("MLflow stores artefacts where services cannot read them: start it with --serve-artifacts.")
+    return uri.removeprefix(_SCHEME).lstrip("/")
+
+
+def download(server: str, path: str, target: Path, credentials: Credentials | None = None) -> None:
+    """Write a file to `target`. Raises ArtefactRefused where there is none, Unavailable."""
+    try:
+        with (
+            httpx.stream("GET", _address(server, path), auth=credentials, timeout=_SECONDS) as answer,
+            target.open("wb") as file,
+        ):
+            if answer.status_code == httpx.codes.NOT_FOUND:
+                raise ArtefactRefused(f"MLflow has no file {target.name} of this version.")
+            answer.raise_for_status()
+            for block in answer.iter_bytes():
+                file.write(block)
+    except httpx.HTTPError as error:
+        raise Unavailable(REGISTRY_UNREACHABLE) from error
+
+
+def delete(server: str, path: str, credentials: Credentials | None = None) -> None:
+    """Delete a folder that is there. Raises Unavailable."""
+    try:
+        answer = httpx.delete(_address(server, path), auth=credentials, timeout=_SECONDS_TO_DELETE)
+        answer.raise_for_status()
+    except httpx.HTTPError as error:
+        raise Unavailable(REGISTRY_UNREACHABLE) from error
+
+
+def _address(server: str, path: str) -> str:
+    return f"{server}/api/2.0/mlflow-artifacts/artifacts/{path}"

@@ -1,0 +1,34 @@
+"""MLflow's errors as ours: silence and faults of the server are Unavailable, what it refuses is a CycleError."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from mlflow.exceptions import MlflowException, RestException
+from requests import RequestException
+
+from contracts.errors import CycleError, Unavailable
+from trainer.scheduling.due_cutoffs import REGISTRY_UNREACHABLE
+
+EXISTS = "RESOURCE_ALREADY_EXISTS"
+
+_MISSING = ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE")
+_SERVER_FAULTS = ("INTERNAL_ERROR", "TEMPORARILY_UNAVAILABLE", "RESOURCE_EXHAUSTED", "REQUEST_LIMIT_EXCEEDED")
+
+
+class Missing(CycleError):
+    """MLflow knows no such thing."""
+
+
+@contextmanager
+def answered() -> Iterator[None]:
+    """Raise Unavailable, Missing or another CycleError in place of what MLflow's client raises."""
+    try:
+        yield
+    except RestException as error:
+        if error.error_code in _MISSING:
+            raise Missing(f"MLflow refuses: {error.message}") from error
+        if error.error_code in _SERVER_FAULTS:
+            raise Unavailable(REGISTRY_UNREACHABLE) from error
+        raise CycleError(f"MLflow refuses: {error.message}") from error
+    except (MlflowException, RequestException) as error:
+        raise Unavailable(REGISTRY_UNREACHABLE) from error

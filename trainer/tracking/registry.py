@@ -1,0 +1,300 @@
+"""MLflow, as the trainer writes it: one run a cycle, one registered model a task, the alias `champion`.
+
+Only this module and its parts (`flavour`, `lineage`, `refusals`) import mlflow. Its client waits an hour for a dead
+server and a day where one asks for it, so bounds are set before the import; what does not answer within them raises
+`Unavailable`, and the caller goes on without or not. A version is read back as services read it, by MLflow's REST.
+"""
+
+import hashlib
+import os
+import re
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "10")
+os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
+os.environ.setdefault("MLFLOW_HTTP_RESPECT_RETRY_AFTER_HEADER", "false")
+os.environ.setdefault("MLFLOW_ARTIFACT_UPLOAD_DOWNLOAD_TIMEOUT", "60")
+os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
+os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+os.environ.setdefault("MLFLOW_LOGGING_LEVEL", "ERROR")
+os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")
+
+from mlflow import MlflowClient
+from mlflow.entities import Metric, Param, RunTag
+from mlflow.exceptions import RestException
+
+from contracts.clock import format_moment, parse_moment
+from contracts.errors import ArtefactRefused, CycleError, NotFound, Unavailable
+from contracts.manifest import MANIFEST_FILE, Manifest, read_manifest
+from contracts.runtime.addresses import split_credentials
+from store.releases import ALIAS
+from trainer.tracking.artifact_proxy import delete, download, proxied_path
+from trainer.tracking.errors import EXISTS, Missing, answered
+from trainer.tracking.flavours import FILES, save_flavours
+from trainer.tracking.lineage import Lineage, as_input
+from trainer.tracking.retention import PastRun
+from trainer.tracking.tags import CUTOFF_TAG, CYCLE_TAG, LEASE_TAG, MANIFEST_TAG, PARENT_TAG, REASON_TAG
+
+RunStatus = Literal["FINISHED", "FAILED", "KILLED"]
+
+_MAX_FOUND = 1000
+_MAX_METRICS = 500
+_MAX_PARAM = 6000
+_MAX_WORDS = 5000
+_NUM_ATTEMPTS = 3
+_PAUSE_SECONDS = 1.0
+
+
+@dataclass(frozen=True)
+class Champion:
+    """The version that the alias names; `cutoff` in microseconds, None where the version is not one of Morrow's."""
+
+    version: str
+    cutoff: int | None
+
+
+@dataclass(frozen=True)
+class OpenRun:
+    """A run that MLflow shows as running, and the cycle and lease that it says it belongs to."""
+
+    run_id: str
+    cycle_id: int
+    lease: str
+
+
+class Registry:
+    """One MLflow server. Every method raises Unavailable where it does not answer in time."""
+
+    def __init__(self, url: str) -> None:
+        self.url, self._credentials = split_credentials(url.rstrip("/"))
+        if self._credentials is not None:
+            # MLflow's client takes them from here alone, so that its errors show the address without them.
+            os.environ["MLFLOW_TRACKING_USERNAME"], os.environ["MLFLOW_TRACKING_PASSWORD"] = self._credentials
+        self._client = MlflowClient(self.url, self.url)
+        self._experiments: dict[str, str] = {}
+
+    def start_run(self, task: str, name: str, tags: Mapping[str, str]) -> str:
+        """Begin a run in the experiment named like the task; returns its id.
+
+        A run below another one is in the same experiment, which is not asked for again.
+        """
+        with answered():
+            if PARENT_TAG not in tags or task not in self._experiments:
+                self._experiments[task] = self._experiment(task)
+            run = self._client.create_run(self._experiments[task], run_name=name, tags=dict(tags))
+            return str(run.info.run_id)
+
+    def log(
+        self,
+        run_id: str,
+        metrics: list[tuple[str, float, int, int]],
+        params: Mapping[str, str],
+        tags: Mapping[str, str],
+    ) -> None:
+        """Write metrics (key, value, step, milliseconds since the epoch), parameters and tags, in bounded batches."""
+        measures = [Metric(key, value, at, step) for key, value, step, at in metrics]
+        with answered():
+            self._client.log_batch(
+                run_id,
+                metrics=measures[:_MAX_METRICS],
+                params=[Param(key, value[:_MAX_PARAM]) for key, value in params.items()],
+                tags=[RunTag(key, value[:_MAX_WORDS]) for key, value in tags.items()],
+            )
+            for start in range(_MAX_METRICS, len(measures), _MAX_METRICS):
+                self._client.log_batch(run_id, metrics=measures[start : start + _MAX_METRICS])
+
+    def log_file(self, run_id: str, file: Path) -> None:
+        """Keep a small file beside the run: the picture, the manifest."""
+        with answered():
+            self._client.log_artifact(run_id, str(file))
+
+    def log_lineage(self, run_id: str, lineage: Lineage) -> None:
+        """Say which rows a run stands on; saying it again changes nothing."""
+        with answered():
+            self._client.log_inputs(run_id, [as_input(lineage)])
+
+    def end_run(self, run_id: str, status: RunStatus, reason: str | None) -> None:
+        """Close a run; ending it again changes nothing but the status."""
+        with answered():
+            if reason is not None:
+                self._client.set_tag(run_id, REASON_TAG, reason[:_MAX_WORDS])
+            self._client.set_terminated(run_id, status)
+
+    def open_runs(self, task: str) -> list[OpenRun]:
+        """The newest runs of a task that are still shown as running and carry our tags."""
+        with answered():
+            experiment = self._client.get_experiment_by_name(task)
+            if experiment is None:
+                return []
+            runs = self._client.search_runs(
+                [experiment.experiment_id], "attributes.status = 'RUNNING'", max_results=100
+            )
+        return [
+            OpenRun(run.info.run_id, int(run.data.tags[CYCLE_TAG]), run.data.tags[LEASE_TAG])
+            for run in runs
+            if run.data.tags.get(CYCLE_TAG, "").isdecimal() and LEASE_TAG in run.data.tags
+        ]
+
+    def experiments(self) -> list[str]:
+        """Names of all experiments: tasks, and whatever else this server holds."""
+        with answered():
+            found = self._client.search_experiments(max_results=_MAX_FOUND)
+        return sorted(str(experiment.name) for experiment in found)
+
+    def past_runs(self, task: str) -> Iterator[PastRun]:
+        """Every run of a task that carries our tags, the fits below a cycle's run included; newest first.
+
+        Raises NotFound where the task has no experiment.
+        """
+        token: str | None = None
+        with answered():
+            experiment = self._client.get_experiment_by_name(task)
+        if experiment is None:
+            raise NotFound(f"MLflow holds no experiment of a task {task!r}.")
+        while True:
+            with answered():
+                page = self._client.search_runs([experiment.experiment_id], max_results=_MAX_FOUND, page_token=token)
+            for run in page:
+                tags = run.data.tags
+                if CYCLE_TAG in tags and CUTOFF_TAG in tags:
+                    is_running = run.info.status == "RUNNING"
+                    yield PastRun(
+                        run.info.run_id, tags.get(PARENT_TAG), tags[CUTOFF_TAG], run.info.start_time, is_running
+                    )
+            token = page.token
+            if not token:
+                return
+
+    def registered_runs(self, task: str) -> set[str]:
+        """The runs that versions of the task's model came from: whoever looks at a version looks for these."""
+        token: str | None = None
+        found: set[str] = set()
+        while True:
+            with answered():
+                page = self._client.search_model_versions(f"name='{task}'", max_results=_MAX_FOUND, page_token=token)
+            found |= {version.run_id for version in page if version.run_id}
+            token = page.token
+            if not token:
+                return found
+
+    def delete_run(self, run_id: str) -> None:
+        """Delete a run's files and mark it deleted, in which state MLflow keeps its figures until `mlflow gc`."""
+        with answered():
+            if self._client.list_artifacts(run_id):
+                delete(self.url, proxied_path(self._client.get_run(run_id).info.artifact_uri), self._credentials)
+            self._client.delete_run(run_id)
+
+    def register(
+        self, folder: Path, manifest: Manifest, run_id: str, tags: Mapping[str, str], words: str | None = None
+    ) -> str:
+        """Make the artefact a version of the model named like its task, and read it back; returns the version.
+
+        `words` become its description. Registering the same artefact again finds its version. Retries within bounds,
+        then raises Unavailable; raises CycleError where MLflow refuses, ArtefactRefused where what comes back is not
+        what was sent.
+        """
+        name = _model_name(manifest)
+        identity = hashlib.sha256((folder / MANIFEST_FILE).read_bytes()).hexdigest()
+        tags = {**tags, MANIFEST_TAG: identity, CUTOFF_TAG: format_moment(manifest.cutoff)}
+        for attempt in range(_NUM_ATTEMPTS):
+            try:
+                version = self._find_version(name, identity) or self._create_version(
+                    folder, manifest, run_id=run_id, tags=tags, words=words
+                )
+                self._read_back(name, version, identity)
+                return version
+            except Unavailable:
+                if attempt + 1 == _NUM_ATTEMPTS:
+                    raise
+                time.sleep(_PAUSE_SECONDS * 2**attempt)
+        raise AssertionError("unreachable")
+
+    def fetch(self, name: str, version: str, folder: Path) -> Manifest:
+        """Download a version's files as a service would, and check them. Raises ArtefactRefused, CycleError."""
+        with answered():
+            uri = self._client.get_model_version_download_uri(name, version)
+        path = proxied_path(uri)
+        for file in FILES:
+            download(self.url, f"{path}/{file}", folder / file, self._credentials)
+        return read_manifest(folder)
+
+    def champion(self, task: str) -> Champion | None:
+        """The version that the alias names; None where there is no model or no alias."""
+        try:
+            with answered():
+                version = self._client.get_model_version_by_alias(task, ALIAS)
+        except Missing:
+            return None
+        try:
+            return Champion(str(version.version), parse_moment(version.tags.get(CUTOFF_TAG, "")))
+        except ValueError:  # not a version of Morrow's, or somebody has edited its tags
+            return Champion(str(version.version), None)
+
+    def move_alias(self, task: str, version: str) -> None:
+        """Let the alias name this version; the services follow within their poll."""
+        with answered():
+            self._client.set_registered_model_alias(task, ALIAS, version)
+
+    def _experiment(self, task: str) -> str:
+        experiment = self._client.get_experiment_by_name(task)
+        if experiment is None:
+            try:
+                return str(self._client.create_experiment(task))
+            except RestException as error:
+                if error.error_code != EXISTS:
+                    raise
+                experiment = self._client.get_experiment_by_name(task)
+        assert experiment is not None, "it exists: MLflow just said so"
+        if experiment.lifecycle_stage == "deleted":
+            self._client.restore_experiment(experiment.experiment_id)
+        return str(experiment.experiment_id)
+
+    def _find_version(self, name: str, identity: str) -> str | None:
+        with answered():
+            found = self._client.search_model_versions(f"name='{name}' and tags.`{MANIFEST_TAG}`='{identity}'")
+        ready = [int(version.version) for version in found if version.status == "READY"]
+        return str(max(ready)) if ready else None
+
+    def _create_version(
+        self, folder: Path, manifest: Manifest, *, run_id: str, tags: Mapping[str, str], words: str | None
+    ) -> str:
+        name = _model_name(manifest)
+        with answered(), tempfile.TemporaryDirectory(prefix="morrow-") as temporary:
+            flavour = Path(temporary) / "model"
+            save_flavours(flavour, folder, manifest)
+            model = self._client.create_logged_model(self._experiment(name), name=name, source_run_id=run_id)
+            self._client.log_model_artifacts(model.model_id, str(flavour))
+            self._client.finalize_logged_model(model.model_id, "READY")
+            try:
+                self._client.create_registered_model(name)
+            except RestException as error:
+                if error.error_code != EXISTS:
+                    raise
+            version = self._client.create_model_version(
+                name,
+                source=f"models:/{model.model_id}",
+                run_id=run_id,
+                model_id=model.model_id,
+                tags=dict(tags),
+                description=None if words is None else words[:_MAX_WORDS],
+            )
+            return str(version.version)
+
+    def _read_back(self, name: str, version: str, identity: str) -> None:
+        with tempfile.TemporaryDirectory(prefix="morrow-") as temporary:
+            self.fetch(name, version, Path(temporary))
+            if hashlib.sha256((Path(temporary) / MANIFEST_FILE).read_bytes()).hexdigest() != identity:
+                raise ArtefactRefused(f"Version {version} of {name} came back from MLflow with another manifest.")
+
+
+def _model_name(manifest: Manifest) -> str:
+    """Name of the registered model; checked here too, because it becomes part of paths and filters."""
+    name = manifest.task["name"]
+    if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]{0,62}", name):
+        raise CycleError("The manifest names no task that could be a model's name.")
+    return name

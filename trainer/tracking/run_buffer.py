@@ -1,0 +1,122 @@
+"""The MLflow run of one cycle, as a story that survives MLflow's absence.
+
+What is noted while the server is away is kept and delivered when it is back: a fit of hours must not fail because a
+tracking server restarts. Only ending and registering insist on an answer.
+"""
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
+from itertools import islice
+from pathlib import Path
+
+import structlog
+
+from contracts.errors import CycleError, Unavailable
+from trainer.tracking.lineage import Lineage
+from trainer.tracking.registry import Registry, RunStatus
+from trainer.tracking.tags import PARENT_TAG
+
+log = structlog.get_logger(__name__)
+
+_PAUSE_SECONDS = 2.0
+_PAUSE_SECONDS_WHEN_AWAY = 15.0
+_MAX_MEASURES = 5000
+
+
+class Run:
+    """Notes of one cycle on their way to MLflow; `run_id` is None until the server has given one."""
+
+    def __init__(self, registry: Registry, task: str, name: str, tags: Mapping[str, str], now: Callable[[], datetime]):
+        self.registry = registry
+        self.run_id: str | None = None
+        self._task, self._name, self._first_tags = task, name, dict(tags)
+        self._now = now
+        self._measures: list[tuple[str, float, int, int]] = []
+        self._params: dict[str, str] = {}
+        self._tags: dict[str, str] = {}
+        # What is no parameter, tag or figure of the run itself, in order; each is told the run's id.
+        self._parcels: list[Callable[[str], None]] = []
+        self._num_measures = 0
+        self._quiet_until = 0.0
+        self._is_away = False
+
+    def note(self, *, params: Mapping[str, object] | None = None, tags: Mapping[str, object] | None = None) -> None:
+        """Keep parameters and tags for the next delivery."""
+        self._params |= {key: str(value) for key, value in (params or {}).items()}
+        self._tags |= {key: str(value) for key, value in (tags or {}).items()}
+
+    def measure(self, key: str, value: float, step: int) -> None:
+        """Keep one figure; beyond a bound they are dropped, because a run is no place for every step."""
+        if self._num_measures < _MAX_MEASURES:
+            self._num_measures += 1
+            self._measures.append((key, value, step, self._milliseconds()))
+
+    def attach(self, file: Path) -> None:
+        """Keep a file for the next delivery; where it cannot be read any more by then, the run goes without it."""
+
+        def send(run_id: str) -> None:
+            try:
+                self.registry.log_file(run_id, file)
+            except OSError as error:
+                log.warning("run.file_missing", task=self._task, file=file.name, reason=error.strerror)
+
+        self._parcels.append(send)
+
+    def note_lineage(self, lineage: Lineage) -> None:
+        """Keep the description of the rows that the run stands on for the next delivery."""
+        self._parcels.append(lambda run_id: self.registry.log_lineage(run_id, lineage))
+
+    def add_child(
+        self, name: str, figures: Iterable[tuple[str, float, int]], params: Mapping[str, str], tags: Mapping[str, str]
+    ) -> None:
+        """Keep a finished part of the cycle as a run below this one: its figures are (key, value, step)."""
+        at = self._milliseconds()
+        measures = [(key, value, step, at) for key, value, step in islice(figures, _MAX_MEASURES)]
+
+        def send(run_id: str) -> None:
+            child = self.registry.start_run(self._task, name, {**self._first_tags, **tags, PARENT_TAG: run_id})
+            self.registry.log(child, measures, params, {})
+            self.registry.end_run(child, "FINISHED", None)
+
+        self._parcels.append(send)
+
+    def deliver(self) -> None:
+        """Send what is kept, now and then; while the server is away, say so once and keep everything."""
+        if time.monotonic() < self._quiet_until:
+            return
+        try:
+            self.insist()
+        except Unavailable:
+            if not self._is_away:
+                log.warning("registry.unreachable", task=self._task)
+            self._is_away = True
+            self._quiet_until = time.monotonic() + _PAUSE_SECONDS_WHEN_AWAY
+        else:
+            self._quiet_until = time.monotonic() + _PAUSE_SECONDS
+
+    def insist(self) -> str:
+        """Send everything now; returns the run's id. Raises Unavailable."""
+        if self.run_id is None:
+            self.run_id = self.registry.start_run(self._task, self._name, self._first_tags)
+        if self._measures or self._params or self._tags:
+            self.registry.log(self.run_id, self._measures, self._params, self._tags)
+            self._measures, self._params, self._tags = [], {}, {}
+        while self._parcels:
+            self._parcels[0](self.run_id)
+            self._parcels.pop(0)
+        if self._is_away:
+            log.info("registry.reached", task=self._task)
+            self._is_away = False
+        return self.run_id
+
+    def end(self, status: RunStatus, reason: str | None) -> None:
+        """Send what is left and close the run. Where the server stays away, the scheduler closes it later."""
+        try:
+            run_id = self.insist()
+            self.registry.end_run(run_id, status, reason)
+        except (Unavailable, CycleError) as error:
+            log.warning("run.not_ended", task=self._task, run_id=self.run_id, status=status, error=str(error))
+
+    def _milliseconds(self) -> int:
+        return int(self._now().timestamp() * 1000)

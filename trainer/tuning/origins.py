@@ -1,0 +1,151 @@
+"""The trials of a service's task: which origins of a reading recipes are tried at, and what each of them knows.
+
+No trial sees more than the reading's cutoff does: origins lie before it, and the windows after them count only where
+all of their labels are due.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.special import softmax
+
+from contracts.clock import format_moment
+from contracts.errors import CycleError
+from contracts.task import Task, Training
+from store.columns import EventColumns
+from trainer.data.encoder import Encoder, class_positions, encode, fit_encoder
+from trainer.data.labels import draw_in_labels
+from trainer.data.snapshot import Reading
+from trainer.evaluation.calibration import tempered_losses
+from trainer.evaluation.release_gates import reason_to_skip
+from trainer.evaluation.scoring import complete_until, in_window, row_errors
+from trainer.methods.gbdt import answer_gbdt, fit_gbdt
+from trainer.tuning.trials import (
+    MAX_ORIGINS,
+    SEED,
+    Errors,
+    Later,
+    Origin,
+    Score,
+    Scoring,
+    Shared,
+    Watch,
+    booster_work,
+    pick_evenly,
+    score_recipe,
+    spread_bunches,
+)
+
+# Share of the origins, the oldest, that are left out where there are enough: their fits know too little to tell recipes
+# apart.
+OLDEST_SHARE = 1 / 3
+
+
+def known_origins(reading: Reading) -> list[int]:
+    """Origins that a choice can be made on at the reading's cutoff, oldest first; moments in microseconds.
+
+    Each can be fitted, and the window that begins at it is complete: all of its labels are due.
+    """
+    task = reading.schema.task
+    starts = np.unique(task.clock.window_starts(reading.events.as_of(reading.cutoff).at))
+    complete = [int(start) for start in starts if start < complete_until(task, reading.cutoff)]
+    usable = [start for start in complete if reason_to_skip(task, reading.fit_rows(start)) is None]
+    num_left_out = min(int(len(usable) * OLDEST_SHARE), max(0, len(usable) - task.guard.min_pairs))
+    return pick_evenly(usable[num_left_out:], MAX_ORIGINS)
+
+
+def score_reading(reading: Reading, starts: Sequence[int], device: torch.device, *, with_cohort: bool = False) -> Score:
+    """How recipes of our methods are scored at these origins of a reading: by one member, or by a cohort."""
+    shared = Shared(reading.schema.task.clock, device, with_cohort=with_cohort)
+
+    def score(training: Training, watch: Watch) -> Scoring:
+        return score_recipe(cut_reading(reading, starts, training), training, shared, watch)
+
+    return score
+
+
+def score_boosting(reading: Reading, starts: Sequence[int], threads: int) -> Score:
+    """How settings of LightGBM are scored at the same origins, on the same windows; `threads` of one fit."""
+
+    def score(training: Training, watch: Watch) -> Scoring:
+        recipe = _with_training(reading, training)
+        work = sum(booster_work(len(_fit_rows(recipe, start)), training) for start in starts)
+        return Scoring(work, (_boosted_errors(recipe, bunch, threads, watch) for bunch in spread_bunches(starts)))
+
+    return score
+
+
+def cut_reading(reading: Reading, starts: Sequence[int], training: Training) -> list[Origin]:
+    """These origins as a recipe sees them: with its history, its calendar and an encoder of their own.
+
+    Raises CycleError where its history leaves an origin too few rows, and where `trainer.data.encoder.fit_encoder`
+    does.
+    """
+    recipe = _with_training(reading, training)
+    return [_cut(recipe, start) for start in starts]
+
+
+def _cut(reading: Reading, start: int) -> Origin:
+    task, known = reading.schema.task, _fit_rows(reading, start)
+    encoder = fit_encoder(task, known, start)
+    later = [Later(encode(encoder, rows), _errors_on(task, encoder, rows)) for rows in _later(reading, start, known)]
+    return Origin(encode(encoder, known), encoder.vocabulary_sizes, encoder.num_outputs, tuple(later))
+
+
+def _boosted_errors(reading: Reading, starts: Sequence[int], threads: int, watch: Watch) -> list[Errors]:
+    task, errors = reading.schema.task, list[Errors]()
+    for start in starts:
+        watch()
+        known = _fit_rows(reading, start)
+        fit = fit_gbdt(task, known, start, seed=SEED, threads=threads)
+        for rows in _later(reading, start, known):
+            errors.append(_errors(task, fit.encoder, answer_gbdt(fit, rows, threads)[0], rows))
+    return errors
+
+
+def _with_training(reading: Reading, training: Training) -> Reading:
+    return replace(reading, schema=replace(reading.schema, task=reading.schema.task.with_training(training)))
+
+
+def _fit_rows(reading: Reading, start: int) -> EventColumns:
+    known = reading.fit_rows(start)
+    if (reason := reason_to_skip(reading.schema.task, known)) is not None:
+        raise CycleError(f"Nothing can be fitted as of {format_moment(start)}: {reason}.")
+    return known
+
+
+def _later(reading: Reading, start: int, known: EventColumns) -> Iterator[EventColumns]:
+    """The rows of each window after an origin up to the last age, of those that are complete and have any."""
+    task, labelled = reading.schema.task, reading.events.as_of(reading.cutoff)
+    for age in range(task.guard.max_age):
+        window = start + age * task.clock.window
+        rows = draw_in_labels(task, in_window(labelled, window, task.clock), known)
+        if len(rows) and window < complete_until(task, reading.cutoff):
+            yield rows
+
+
+def _errors_on(task: Task, encoder: Encoder, rows: EventColumns) -> Callable[[NDArray[np.float32]], Errors]:
+    """The errors on these rows of a cohort's raw outputs."""
+
+    def errors(raw: NDArray[np.float32]) -> Errors:
+        if task.is_classification:
+            answer = softmax(raw, axis=-1).mean(0)
+        else:
+            answer = encoder.label_unit.means(raw[..., 0].mean(0))
+        return _errors(task, encoder, answer.astype(np.float32), rows)
+
+    return errors
+
+
+def _errors(task: Task, encoder: Encoder, answer: NDArray[np.float32], rows: EventColumns) -> Errors:
+    """The errors that the task is judged by: of probabilities `(n, C)` or means `(n,)`.
+
+    Raises CycleError where an answer is not finite.
+    """
+    untempered = row_errors(task, encoder.classes, [answer], rows)
+    if not task.is_classification:
+        return np.array([untempered.mean()])
+    return np.array(tempered_losses(answer, class_positions(encoder.classes, rows), 1.0))
