@@ -4,7 +4,7 @@ from sqlalchemy import Engine
 
 from store.catalog import Schema
 from store.erasures import Erased, erase_events
-from tests.integration.test_corrections import NOW
+from tests.integration.store.test_corrections import NOW
 
 
 def erase(engine: Engine, schema: Schema, *event_ids: str) -> list[Erased]:

@@ -1,0 +1,139 @@
+"""The short way answers byte for byte as the long one, is counted as it, and refuses whom the long one refuses."""
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+import httpx
+import msgspec
+import onnxruntime
+import pytest
+from starlette.types import Receive, Scope, Send
+
+from contracts.clock import format_moment
+from service.app import App, make_app
+from service.web.api_keys import FILE
+from store.keys import Key, digest_key
+from store.keys import Scope as KeyScope
+from tests.integration.artefacts import CUTOFF, WEEK, place_version
+from tests.integration.service.test_predict import ROW, VALID_UNTIL
+from tests.integration.serving import DEAD_DATABASE, long_way, running, service_settings
+
+pytestmark = pytest.mark.anyio
+
+QUERY = {"task": "flights", "at": format_moment(CUTOFF + WEEK), **ROW}
+COUNTED = 'morrow_requests_total{method="GET",route="/predict",status="200"}'
+TIMED = 'morrow_predict_seconds_count{method="GET"}'
+
+
+def a_key(name: str, *scopes: KeyScope, rate: float | None = None) -> Key:
+    return Key(name, name, digest_key(f"morrow-{name}-secret"), scopes, rate, datetime(2026, 1, 1, tzinfo=UTC))
+
+
+def sent(name: str, guessed: str = "") -> dict[str, str]:
+    return {"Authorization": f"Bearer morrow-{name}-{guessed or 'secret'}"}
+
+
+@dataclass(frozen=True)
+class House:
+    """An app that remembers keys and a version, and a client of it."""
+
+    app: App
+    client: httpx.AsyncClient
+
+    async def figure(self, line: str) -> float:
+        """A figure of /metrics; 0 where it is not there yet."""
+        lines = (await self.client.get("/metrics", headers=sent("admin"))).text.splitlines()
+        return next((float(found.rpartition(" ")[2]) for found in lines if found.startswith(line)), 0)
+
+
+@pytest.fixture
+async def house(tmp_path: Path) -> AsyncIterator[House]:
+    place_version(tmp_path)
+    keys = [
+        a_key("asks", "predict"),
+        a_key("admin", "admin"),
+        a_key("brings", "ingest"),
+        a_key("seldom", "predict", rate=0.001),
+    ]
+    (tmp_path / FILE).write_bytes(msgspec.json.encode(keys))
+    app = make_app(service_settings(DEAD_DATABASE, tmp_path))
+    async with running(app) as client:
+        yield House(app, client)
+
+
+async def test_both_ways_give_the_same_bytes_and_headers(house: House) -> None:
+    without_wind = {name: value for name, value in QUERY.items() if name != "wind"}
+    for query in (QUERY, without_wind, {name: value for name, value in QUERY.items() if name != "task"}):
+        short = await house.client.get("/predict", params=query, headers=sent("asks"))
+        with long_way(house.app):
+            long = await house.client.get("/predict", params=query, headers=sent("asks"))
+        assert (short.status_code, short.content, short.headers) == (200, long.content, long.headers)
+
+
+async def test_a_plain_question_takes_the_short_way_and_is_counted_and_timed(house: House) -> None:
+    reached: list[str] = []
+    framework = house.app.build_middleware_stack()
+
+    async def note(scope: Scope, receive: Receive, send: Send) -> None:
+        reached.append(scope["path"])
+        await framework(scope, receive, send)
+
+    house.app.middleware_stack = note
+    for count in (1, 2):
+        assert (await house.client.get("/predict", params=QUERY, headers=sent("asks"))).status_code == 200
+        assert (await house.figure(COUNTED), await house.figure(TIMED)) == (count, count)
+    assert set(reached) == {"/metrics"}
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({}, 401),
+        (sent("asks", "guess"), 401),
+        (sent("nobody"), 401),
+        (sent("brings"), 403),
+        ({"Authorization": "Bearer morrow-asks"}, 401),
+        (sent("admin"), 200),
+    ],
+)
+async def test_whoever_the_long_way_refuses_is_refused(house: House, headers: dict[str, str], status: int) -> None:
+    assert (await house.client.get("/predict", params=QUERY, headers=headers)).status_code == status
+    with long_way(house.app):
+        assert (await house.client.get("/predict", params=QUERY, headers=headers)).status_code == status
+
+
+async def test_a_key_with_a_rate_is_counted(house: House) -> None:
+    asked = [await house.client.get("/predict", params=QUERY, headers=sent("seldom")) for _ in range(2)]
+    assert [answer.status_code for answer in asked] == [200, 429]
+
+
+@pytest.mark.parametrize(
+    ("changes", "status"),
+    [
+        ({"at": format_moment(VALID_UNTIL + 1)}, 422),
+        ({"distance": "1e400"}, 422),
+        ({"color": "red"}, 422),
+        ({"task": "trains"}, 404),
+        ({"coverage": "0.5"}, 422),
+    ],
+)
+async def test_a_doubtful_question_gets_the_problem_of_the_long_way(
+    house: House, changes: dict[str, str], status: int
+) -> None:
+    short = await house.client.get("/predict", params=QUERY | changes, headers=sent("asks"))
+    with long_way(house.app):
+        long = await house.client.get("/predict", params=QUERY | changes, headers=sent("asks"))
+    assert short.headers["content-type"] == "application/problem+json"
+    assert (short.status_code, short.json()) == (status, long.json())
+
+
+async def test_a_graph_that_breaks_is_a_problem_without_detail(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(*_given: object) -> None:
+        raise RuntimeError("out of memory")
+
+    monkeypatch.setattr(onnxruntime.InferenceSession, "run", run)
+    answer = await house.client.get("/predict", params=QUERY, headers=sent("asks"))
+    assert (answer.status_code, answer.json()["type"]) == (500, "/problems/internal")
+    assert "memory" not in answer.text

@@ -1,0 +1,146 @@
+"""Which cells a cycle needs, and what one costs, by hand."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from contracts.errors import CycleError
+from store.cells import NAIVE
+from tests.unit.store.columns import HOUR, rows, task
+from trainer.evaluation.calibration import LEAST_PROBABILITY, TEMPERATURES, nonconformity, sketch
+from trainer.evaluation.scoring import (
+    EXTRA_WINDOWS,
+    complete_until,
+    in_window,
+    make_cell,
+    naive_answer,
+    needed_pairs,
+    row_errors,
+    score,
+    score_naive,
+    target_windows,
+)
+
+
+def test_a_window_is_complete_once_all_its_labels_are_due() -> None:
+    late = task(label_delay="PT30M")
+    assert complete_until(late, 10 * HOUR) == 9 * HOUR
+    assert complete_until(task(), 10 * HOUR) == 10 * HOUR
+
+
+def test_target_windows_are_the_newest_complete_ones_that_have_rows() -> None:
+    known = rows([h * HOUR for h in (0, 1, 2, 4, 5)], [0.0] * 5)
+    late = task(label_delay="PT30M")
+    assert EXTRA_WINDOWS == 1
+    assert target_windows(late, known, 6 * HOUR) == [1 * HOUR, 2 * HOUR, 4 * HOUR]
+    assert target_windows(task(), known, 6 * HOUR) == [2 * HOUR, 4 * HOUR, 5 * HOUR]
+
+
+def test_every_age_is_needed_on_every_target_window() -> None:
+    pairs = needed_pairs([5 * HOUR, 6 * HOUR], task().clock, task().guard)
+    assert set(pairs) == {(o * HOUR, w * HOUR) for o, w in ((5, 5), (4, 5), (3, 5), (6, 6), (5, 6), (4, 6))}
+
+
+def test_an_event_on_a_boundary_is_scored_in_the_window_that_it_begins() -> None:
+    found = in_window(rows([HOUR - 1, HOUR, 2 * HOUR - 1, 2 * HOUR], [0.0] * 4), HOUR, task().clock)
+    assert found.at.tolist() == [HOUR, 2 * HOUR - 1]
+
+
+def test_log_loss_and_error_rate_count_a_class_that_the_fit_never_saw() -> None:
+    labelled = rows([0, 1, 2], [0, 1, 2], ("a", "b", "new"))
+    outputs = [np.array([[0.2, 0.8], [0.25, 0.75], [0.5, 0.5]], np.float32)]
+    loss, error = score(task(), ("b", "a"), outputs, labelled)
+    expected = (-math.log(0.8) - math.log(0.25) - math.log(LEAST_PROBABILITY)) / 3
+    assert loss == pytest.approx(expected, rel=1e-6)
+    assert error == pytest.approx(2 / 3)
+
+
+def test_regression_costs_the_gaussian_likelihood_and_the_absolute_error() -> None:
+    outputs = [np.array([1.0, 2.0], np.float32), np.array([1.0, 2.0], np.float32)]
+    loss, error = score(task("regression"), (), outputs, rows([0, 1], [2.0, 2.0]))
+    half_log = 0.5 * math.log(2 * math.pi)
+    assert loss == pytest.approx((half_log + 0.5 + half_log + math.log(2.0)) / 2)
+    assert error == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize("unit", [1e-30, 1e30])
+def test_in_another_unit_the_likelihood_is_shifted_by_its_logarithm(unit: float) -> None:
+    outputs = [np.array([1.0, 2.0], np.float32), np.array([1.0, 2.0], np.float32)]
+    loss, error = score(task("regression"), (), outputs, rows([0, 1], [2.0, 2.0]))
+    scaled = [output * np.float32(unit) for output in outputs]
+    found, found_error = score(task("regression"), (), scaled, rows([0, 1], [2 * unit, 2 * unit]))
+    assert found == pytest.approx(loss + math.log(unit))
+    assert found_error == pytest.approx(error * unit)
+
+
+def test_answers_that_are_not_finite_are_refused() -> None:
+    with pytest.raises(CycleError, match="not finite"):
+        score(task(), ("a", "b"), [np.array([[np.nan, 1.0]], np.float32)], rows([0], [0], ("a", "b")))
+
+
+def test_naive_says_the_shares_of_the_newest_window_that_the_origin_knew() -> None:
+    known = rows([0, 1, HOUR, HOUR + 1, HOUR + 2], [0, 0, 1, 1, 0], ("a", "b"))
+    target = rows([2 * HOUR], [1], ("a", "b"))
+    given = naive_answer(task(), known, ("a", "b"))
+    cell = score_naive(task(), given, ("a", "b"), target, origin=2 * HOUR, window=2 * HOUR)
+    assert (cell.method, cell.num_rows, cell.metric) == (NAIVE, 1, 0.0)
+    assert cell.loss == pytest.approx(-math.log(2.5 / 4), rel=1e-5)
+
+
+def test_naive_of_a_number_is_the_mean_of_the_newest_window() -> None:
+    known = rows([0, HOUR, HOUR + 1], [100.0, 2.0, 4.0])
+    given = naive_answer(task("regression"), known, ())
+    cell = score_naive(task("regression"), given, (), rows([2 * HOUR], [5.0]), origin=2 * HOUR, window=2 * HOUR)
+    assert cell.metric == pytest.approx(2.0)
+    given = naive_answer(task("regression"), replace(known, labels=np.array([1.0, 7.0, 7.0])), ())
+    same = score_naive(task("regression"), given, (), rows([2 * HOUR], [7.0]), origin=2 * HOUR, window=2 * HOUR)
+    assert same.metric == 0.0
+
+
+def test_a_cell_of_classes_holds_its_scores_and_its_losses_by_temperature() -> None:
+    """At the graph's own temperature the tempered loss is the cell's."""
+    temperature = TEMPERATURES[18]
+    outputs = [np.array([[0.2, 0.8], [0.25, 0.75]], np.float32)]
+    labelled = rows([0, 1], [0, 1], ("a", "b"))
+    cell = make_cell(
+        task(),
+        ("b", "a"),
+        outputs,
+        labelled,
+        origin=2 * HOUR,
+        window=3 * HOUR,
+        method="gi",
+        num_revisions=5,
+        is_complete=False,
+        temperature=temperature,
+    )
+    assert (cell.origin, cell.window, cell.method, cell.num_rows) == (2 * HOUR, 3 * HOUR, "gi", 2)
+    assert (cell.num_revisions, cell.is_complete) == (5, False)
+    assert (cell.loss, cell.metric) == score(task(), ("b", "a"), outputs, labelled)
+    assert cell.tempered[18] == pytest.approx(cell.loss, rel=1e-6)
+    assert cell.scores == sketch(nonconformity(task(), ("b", "a"), outputs, labelled, temperature))
+
+
+def test_a_cell_of_numbers_holds_scores_and_no_temperatures() -> None:
+    outputs = [np.array([1.0, 2.0], np.float32), np.array([0.5, 2.0], np.float32)]
+    labelled = rows([0, 1], [2.0, 2.0])
+    cell = make_cell(task("regression"), (), outputs, labelled, origin=0, window=HOUR, method="gbdt")
+    assert (cell.scores, cell.tempered, cell.method) == ((0.0, 2.0), (), "gbdt")
+
+
+def test_naive_needs_no_sketches() -> None:
+    known, target = rows([0, 1], [0, 1], ("a", "b")), rows([2 * HOUR], [1], ("a", "b"))
+    given = naive_answer(task(), known, ("a", "b"))
+    cell = score_naive(task(), given, ("a", "b"), target, origin=2 * HOUR, window=2 * HOUR, num_revisions=3)
+    assert (cell.scores, cell.tempered, cell.num_revisions) == ((), (), 3)
+
+
+def test_row_errors_are_what_the_tasks_error_is_the_mean_of() -> None:
+    outputs = [np.array([[0.2, 0.8], [0.25, 0.75]], np.float32)]
+    labelled = rows([0, 1], [0, 1], ("a", "new"))
+    errors = row_errors(task(), ("a", "b"), outputs, labelled)
+    assert errors.tolist() == pytest.approx([-math.log(0.2), -math.log(LEAST_PROBABILITY)])
+    numbers = [np.array([1.0, 2.0], np.float32), np.array([0.5, 2.0], np.float32)]
+    assert row_errors(task("regression"), (), numbers, rows([0, 1], [2.0, -2.0])).tolist() == [1.0, 4.0]

@@ -1,0 +1,115 @@
+"""Which cutoff is asked for, and when a failed one is asked for again."""
+
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+
+import pytest
+
+from contracts.clock import MICROSECOND, to_micros
+from store.cycles import LEASE_RAN_OUT, Cycle, State
+from tests.unit.store.columns import task
+from trainer.scheduling.due_cutoffs import REGISTRY_UNREACHABLE, STOPPED, due_cutoff, retry_pause
+
+NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
+CUTOFF = to_micros(NOON)
+HOUR = timedelta(hours=1)
+PAUSE = timedelta(seconds=30)
+
+
+def cycle(
+    state: State, reason: str | None = None, *, cutoff: int = CUTOFF, attempt: int = 1, requested: datetime = NOON
+) -> Cycle:
+    ended = None if state in ("requested", "running") else NOON
+    return Cycle(1, 1, cutoff, attempt, state, None, None, None, None, None, reason, None, requested, None, ended)
+
+
+def due(cycles: list[Cycle], now: datetime, *, schedule: str = "window", has_registry: bool = True) -> int | None:
+    return due_cutoff(
+        task(schedule=schedule), cycles, now, max_attempts=3, pause=PAUSE, has_registry=lambda: has_registry
+    )
+
+
+def test_a_scheduled_task_is_due_at_its_newest_boundary_only() -> None:
+    assert due([], NOON + timedelta(minutes=59)) == CUTOFF
+    assert due([cycle("released")], NOON + timedelta(minutes=59)) is None
+    after_downtime = NOON + 5 * HOUR + timedelta(minutes=1)
+    assert due([cycle("released")], after_downtime) == to_micros(NOON + 5 * HOUR)
+
+
+@pytest.mark.parametrize("state", ["requested", "running", "released", "held", "skipped"])
+def test_a_cutoff_that_is_under_way_or_decided_is_not_asked_for_again(state: State) -> None:
+    assert due([cycle(state)], NOON + timedelta(minutes=30)) is None
+
+
+@pytest.mark.parametrize("window", ["PT1H", "P1D"])
+@pytest.mark.parametrize("change", [datetime(2026, 3, 29, tzinfo=UTC), datetime(2026, 10, 25, tzinfo=UTC)])
+def test_the_windows_around_a_change_of_summer_time_are_ordinary_windows(window: str, change: datetime) -> None:
+    spec = task(window=window)
+    asked: list[int] = []
+    for minute in range(0, 3 * 24 * 60, 10):
+        now = change - timedelta(days=1) + timedelta(minutes=minute)
+        past = [cycle("released", cutoff=cutoff) for cutoff in reversed(asked)]
+        found = due_cutoff(spec, past, now, max_attempts=3, pause=PAUSE, has_registry=lambda: True)
+        asked += [] if found is None else [found]
+    steps = {later - earlier for earlier, later in pairwise(asked)}
+    assert steps == {spec.window // MICROSECOND}
+    assert len(asked) == timedelta(days=3) / spec.window
+
+
+def test_a_manual_task_is_never_due_by_the_clock() -> None:
+    assert due([], NOON, schedule="manual") is None
+    assert due([cycle("released")], NOON + 5 * HOUR, schedule="manual") is None
+
+
+def test_a_failed_fit_of_a_scheduled_task_is_tried_again_after_pauses_that_double() -> None:
+    assert due([cycle("failed", "poison")], NOON + timedelta(seconds=29)) is None
+    assert due([cycle("failed", "poison")], NOON + timedelta(seconds=30)) == CUTOFF
+    twice = [cycle("failed", "poison", attempt=2), cycle("failed", "poison")]
+    assert due(twice, NOON + timedelta(seconds=59)) is None
+    assert due(twice, NOON + timedelta(seconds=60)) == CUTOFF
+    assert due([cycle("failed", "poison", attempt=3), *twice], NOON + timedelta(minutes=50)) is None
+
+
+@pytest.mark.parametrize("reason", [STOPPED, LEASE_RAN_OUT, REGISTRY_UNREACHABLE])
+def test_an_interrupted_fit_of_a_manual_task_is_tried_again(reason: str) -> None:
+    assert due([cycle("failed", reason)], NOON + timedelta(minutes=1), schedule="manual") == CUTOFF
+
+
+@pytest.mark.parametrize("reason", [STOPPED, LEASE_RAN_OUT, REGISTRY_UNREACHABLE])
+@pytest.mark.parametrize("newest", ["held", "skipped", "running", "requested"])
+@pytest.mark.parametrize(
+    ("schedule", "requested", "is_tried"),
+    [("manual", NOON, True), ("window", NOON, True), ("window", NOON - 2 * HOUR, False)],
+)
+def test_an_interrupted_older_cutoff_is_tried_again_where_it_was_asked_for_on_purpose(
+    reason: str, newest: State, schedule: str, requested: datetime, is_tried: bool
+) -> None:
+    older = to_micros(NOON - 2 * HOUR)
+    interrupted = cycle("failed", reason, cutoff=older, requested=requested)
+    again = cycle("failed", reason, cutoff=older, attempt=2)
+    for past in ([interrupted], [again, interrupted]):
+        found = due([cycle(newest), *past], NOON + timedelta(minutes=1), schedule=schedule)
+        assert found == (older if is_tried else None)
+    assert due([cycle("released"), interrupted], NOON + timedelta(minutes=1), schedule=schedule) is None
+    failed = cycle("failed", "poison", cutoff=older, requested=requested)
+    assert due([cycle(newest), failed], NOON + timedelta(minutes=1), schedule=schedule) is None
+
+
+def test_a_manual_fit_that_failed_by_itself_stays_failed() -> None:
+    assert due([cycle("failed", "poison")], NOON + timedelta(minutes=1), schedule="manual") is None
+
+
+def test_a_finished_fit_waits_for_the_registry_however_long_it_is_away() -> None:
+    waiting = [cycle("failed", REGISTRY_UNREACHABLE, attempt=k) for k in range(9, 0, -1)]
+    later = NOON + timedelta(minutes=20)
+    assert due(waiting, later, has_registry=False) is None
+    assert due(waiting, later, has_registry=True) == CUTOFF
+
+
+def test_stops_that_somebody_asked_for_do_not_use_up_the_attempts() -> None:
+    stopped = [cycle("failed", STOPPED, attempt=k) for k in range(9, 0, -1)]
+    assert due(stopped, NOON + timedelta(minutes=20)) == CUTOFF
+
+
+def test_pauses_are_bounded() -> None:
+    assert [retry_pause(k, PAUSE).total_seconds() for k in (1, 2, 3, 1000)] == [30, 60, 120, 900]
