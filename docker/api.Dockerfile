@@ -11,14 +11,13 @@ RUN python -m venv /opt/build \
 ENV UV_NO_CACHE=1 UV_COMPILE_BYTECODE=1 UV_PYTHON=/opt/morrow/bin/python
 COPY pyproject.toml constraints.txt ./
 RUN /opt/build/bin/uv pip install --constraint constraints.txt --requirement pyproject.toml
-COPY README.md ./
+COPY README.md LICENSE ./
 COPY contracts contracts
 COPY store store
 COPY service service
 COPY trainer trainer
 COPY cli cli
 COPY migrations migrations
-COPY benchmarks benchmarks
 RUN /opt/build/bin/uv pip install --constraint constraints.txt --no-deps .
 
 FROM ${PYTHON_IMAGE}

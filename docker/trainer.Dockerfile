@@ -16,14 +16,13 @@ ENV UV_NO_CACHE=1 UV_COMPILE_BYTECODE=1 UV_PYTHON=/opt/morrow/bin/python
 RUN /opt/build/bin/uv pip install ${TORCH_INDEX:+--index-url "$TORCH_INDEX"} torch==2.13.0
 COPY pyproject.toml constraints.txt ./
 RUN /opt/build/bin/uv pip install --constraint constraints.txt --requirement pyproject.toml --extra trainer --extra gbdt
-COPY README.md ./
+COPY README.md LICENSE ./
 COPY contracts contracts
 COPY store store
 COPY service service
 COPY trainer trainer
 COPY cli cli
 COPY migrations migrations
-COPY benchmarks benchmarks
 RUN /opt/build/bin/uv pip install --constraint constraints.txt --no-deps .
 
 FROM ${PYTHON_IMAGE}
