@@ -30,17 +30,16 @@ from trainer.evaluation.release_gates import (
     Decision,
     check_horizon,
     check_rows,
-    check_withheld,
     describe,
     first_failure,
     reason_to_skip,
 )
 from trainer.evaluation.scoring import num_empty_windows
-from trainer.evaluation.suspect_windows import check_newest_window, counted, set_aside
+from trainer.evaluation.suspect_windows import counted
 from trainer.methods import METHODS
 from trainer.methods.gbdt import GBDT
 from trainer.replay.simulated_store import History, Place
-from trainer.retraining.champion_comparison import errors_on, rows_to_compare_on
+from trainer.retraining.champion_comparison import Pair, compare_with_champion
 from trainer.rivals.gaps import Gap
 from trainer.rivals.rivals import find_rival, is_left_out, score_rival, with_method
 from trainer.settings import TrainerSettings
@@ -193,7 +192,7 @@ def _step(walk: _Walk, history: History, origin: int, fit: Fit | None, fit_secon
         history.add_fit(candidate_folder(home, task, origin))
         decisions += check_horizon(task, verdict)
         if first_failure(decisions) is None:
-            decisions += _judge_beside_champion(history, past, cells)
+            decisions += _compare_with_champion(history, past, cells)
         if first_failure(decisions) is None:
             released = history.release(manifest, describe(task, origin, verdict, decisions, []))
     failure = first_failure(decisions)
@@ -231,16 +230,13 @@ def _expect(past: Reading, cells: Sequence[Cell]) -> tuple[AgeVerdict, ...]:
     return tuple(replace(age, age=age.age - empty) for age in ages[empty:])
 
 
-def _judge_beside_champion(history: History, past: Reading, cells: Sequence[Cell]) -> list[Decision]:
-    task, champion = past.schema.task, history.champion()
-    decisions = [check_newest_window(task, cells, None if champion is None else champion[0].cutoff)]
-    if champion is None or first_failure(decisions):
-        return decisions
+def _compare_with_champion(history: History, past: Reading, cells: Sequence[Cell]) -> list[Decision]:
+    champion = history.champion()
+    if champion is None:
+        return compare_with_champion(past, cells, None, None)
     promise, valid_until = champion
-    rows = rows_to_compare_on(past, promise.cutoff, valid_until, set_aside(task, cells))
-    candidate, former = history.fits[past.cutoff], history.fits[promise.cutoff]
-    errors = [errors_on(kept.session, task, kept.manifest, rows) for kept in (candidate, former)]
-    return [*decisions, check_withheld(errors[0], errors[1])]
+    pair = Pair(history.fits[past.cutoff], history.fits[promise.cutoff], valid_until)
+    return compare_with_champion(past, cells, promise.cutoff, lambda: pair)
 
 
 def _served(history: History, window: int) -> tuple[str, int] | None:

@@ -1,12 +1,16 @@
-"""The champion as the judge meets it: fetched from MLflow as a service would, and asked rows that no fit has used."""
+"""The candidate compared with the champion, on rows that neither was fitted on.
+
+A cycle fetches the champion from MLflow as a service would; a replay finds both among its kept fits.
+"""
 
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from onnxruntime import InferenceSession
 
 from contracts.errors import CycleError
 from contracts.manifest import Manifest
@@ -17,50 +21,85 @@ from store.releases import read_overlay
 from trainer.data.labels import draw_in_labels
 from trainer.data.snapshot import Reading
 from trainer.evaluation.fit_store import candidate_folder
-from trainer.evaluation.release_gates import Decision, check_withheld, first_failure
+from trainer.evaluation.release_gates import Decision, check_overtaken, check_withheld, first_failure
 from trainer.evaluation.scoring import answer, row_errors
+from trainer.evaluation.stored_fits import Kept, open_kept
 from trainer.evaluation.suspect_windows import check_newest_window, set_aside
 from trainer.export.session import verify_artefact
 from trainer.retraining.ledger import Attempt
+from trainer.retraining.release import newest_released
 from trainer.tracking.registry import Champion
 
 
-def judge_beside(
-    attempt: Attempt, reading: Reading, cells: Sequence[Cell], candidate: Manifest, champion: Champion | None
+@dataclass(frozen=True)
+class Pair:
+    """Candidate and champion, opened. The champion may answer until `valid_until` (microseconds)."""
+
+    candidate: Kept
+    champion: Kept
+    valid_until: int
+
+
+def judge_with_champion(
+    attempt: Attempt, reading: Reading, cells: Sequence[Cell], candidate: Manifest
 ) -> list[Decision]:
-    """What the newest window and the withheld rows say of a candidate beside the champion. Raises Unavailable."""
-    task = attempt.schema.task
-    decisions = [check_newest_window(task, cells, None if champion is None else champion.cutoff)]
-    if champion is None or first_failure(decisions) is not None:
+    """Whether a newer cutoff is released, then the newest window and the withheld rows. Raises Unavailable.
+
+    An override replaces the last two: it never lets an older cutoff take the alias.
+    """
+    champion = attempt.run.registry.champion(attempt.schema.task.name)
+    with attempt.engine.connect() as connection:
+        decision = check_overtaken(newest_released(attempt, connection, champion), attempt.cycle.cutoff)
+    if not decision.passed:
+        return [decision]
+    if (actor := attempt.cycle.override_actor) is not None:
+        return [decision, Decision("override", True, reason=f"{actor}: {attempt.cycle.override_reason}")]
+    if champion is None:
+        return [decision, *compare_with_champion(reading, cells, None, None)]
+    open_pair = partial(_open_pair, attempt, candidate, champion)
+    return [decision, *compare_with_champion(reading, cells, champion.cutoff, open_pair)]
+
+
+def compare_with_champion(
+    reading: Reading,
+    cells: Sequence[Cell],
+    champion_cutoff: int | None,
+    open_pair: Callable[[], Pair | str] | None,
+) -> list[Decision]:
+    """The newest window and, if it is ordinary, the withheld rows that the champion may answer.
+
+    `open_pair` opens both versions, or says why they cannot be compared; it is None if there is no champion.
+    """
+    task = reading.schema.task
+    decisions = [check_newest_window(task, cells, champion_cutoff)]
+    if open_pair is None or first_failure(decisions) is not None:
         return decisions
-    if champion.cutoff is None:
-        decisions.append(Decision("withheld_rows", True, reason="the champion does not say of which cutoff it is"))
-    else:
-        decisions.append(_compare(attempt, reading, candidate, champion, set_aside(task, cells)))
-    return decisions
+    pair = open_pair()
+    if isinstance(pair, str):
+        return [*decisions, Decision("withheld_rows", True, reason=pair)]
+    rows = _rows_to_compare_on(reading, pair.champion.manifest.cutoff, pair.valid_until, set_aside(task, cells))
+    return [*decisions, check_withheld(_errors_on(pair.candidate, task, rows), _errors_on(pair.champion, task, rows))]
 
 
-def _compare(attempt: Attempt, reading: Reading, candidate: Manifest, champion: Champion, aside: set[int]) -> Decision:
-    """On the withheld rows after the champion's cutoff that it may answer; where it cannot answer, it has lost."""
+def _open_pair(attempt: Attempt, candidate: Manifest, champion: Champion) -> Pair | str:
     task = attempt.schema.task
+    if champion.cutoff is None:
+        return "the champion does not say of which cutoff it is"
     with tempfile.TemporaryDirectory(prefix="morrow-") as temporary:
         try:
             manifest = attempt.run.registry.fetch(task.name, champion.version, Path(temporary))
-            session = verify_artefact(Path(temporary))
-            theirs = manifest.parse_task()
+            fetched = Kept(manifest, manifest.parse_task(), verify_artefact(Path(temporary)))
         except CycleError as error:
-            return Decision("withheld_rows", True, reason=f"the champion cannot be asked: {error}")
-    if theirs.row_schema != task.row_schema:
-        return Decision("withheld_rows", True, reason="the champion answers rows of another schema")
+            return f"the champion cannot be asked: {error}"
+    if fetched.task.row_schema != task.row_schema:
+        return "the champion answers rows of another schema"
     with attempt.engine.connect() as connection:
         overlay = read_overlay(connection, attempt.cycle.task_id, champion.version)
     valid_until = manifest.valid_until if overlay is None else overlay.valid_until
-    rows = rows_to_compare_on(reading, manifest.cutoff, valid_until, aside)
-    ours = verify_artefact(candidate_folder(attempt.settings.home, task, candidate.cutoff))
-    return check_withheld(errors_on(ours, task, candidate, rows), errors_on(session, task, manifest, rows))
+    return Pair(open_kept(candidate_folder(attempt.settings.home, task, candidate.cutoff)), fetched, valid_until)
 
 
-def rows_to_compare_on(reading: Reading, cutoff: int, valid_until: int, aside: set[int]) -> EventColumns:
+def _rows_to_compare_on(reading: Reading, cutoff: int, valid_until: int, aside: set[int]) -> EventColumns:
     """The withheld rows that the champion of this cutoff may answer, without windows that are set aside."""
     task, known = reading.schema.task, reading.known(reading.cutoff)
     is_meant = known.withheld & (known.at >= cutoff) & (known.at <= valid_until)
@@ -68,6 +107,6 @@ def rows_to_compare_on(reading: Reading, cutoff: int, valid_until: int, aside: s
     return draw_in_labels(task, known.select(is_meant), known)
 
 
-def errors_on(session: InferenceSession, task: Task, manifest: Manifest, rows: EventColumns) -> NDArray[np.float64]:
+def _errors_on(version: Kept, task: Task, rows: EventColumns) -> NDArray[np.float64]:
     """A version's error on each of these rows, `(n,)`."""
-    return row_errors(task, manifest.classes, answer(session, task, rows), rows)
+    return row_errors(task, version.manifest.classes, answer(version.session, task, rows), rows)

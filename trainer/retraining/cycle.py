@@ -20,7 +20,7 @@ MLflow may be away all the while: the fit goes on, the finished fit is kept, and
 that makes the scheduler ask for the cutoff again once MLflow answers; that attempt registers without fitting.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
 
@@ -33,7 +33,7 @@ from contracts.clock import format_moment, from_micros
 from contracts.errors import LeaseLost, MorrowError, NotFound
 from contracts.manifest import Manifest
 from store.catalog import Schema, list_tasks
-from store.cells import Cell, delete_origin
+from store.cells import delete_origin
 from store.cycles import Cycle, State
 from trainer.data.labels import draw_in_labels
 from trainer.data.snapshot import Reading, read
@@ -51,9 +51,7 @@ from trainer.evaluation.fit_store import (
 )
 from trainer.evaluation.horizon import Verdict
 from trainer.evaluation.release_gates import (
-    Decision,
     check_horizon,
-    check_overtaken,
     check_rows,
     describe,
     describe_decisions,
@@ -63,11 +61,11 @@ from trainer.evaluation.scoring import answer, needed_pairs, score, target_windo
 from trainer.export.session import verify_artefact
 from trainer.network.device import choose_device
 from trainer.network.training_loop import EpochReport
-from trainer.retraining.champion_comparison import judge_beside
+from trainer.retraining.champion_comparison import judge_with_champion
 from trainer.retraining.failures import name_failure
 from trainer.retraining.ledger import Attempt, begin, end, fail, in_store
 from trainer.retraining.recipe_step import choose_recipe
-from trainer.retraining.release import move_alias, newest_released, release
+from trainer.retraining.release import move_alias, release
 from trainer.retraining.run_log import (
     first_tags,
     measure_epochs,
@@ -169,7 +167,7 @@ def _retrain(attempt: Attempt) -> State:
     _delete_unneeded(attempt, reading)
     decisions += check_horizon(task, verdict)
     if first_failure(decisions) is None:
-        decisions += _judge_beside_champion(attempt, reading, cells, manifest)
+        decisions += judge_with_champion(attempt, reading, cells, manifest)
     described = describe(task, cutoff, verdict, decisions, compare(task, cells, verdict))
     if first_failure(decisions):
         return end(attempt, "held", described)
@@ -199,20 +197,6 @@ def _find_schema(engine: Engine, task_id: int) -> Schema:
 def _rows(reading: Reading) -> dict[str, object]:
     known = reading.known(reading.cutoff)
     return {"num_rows": len(known), "rows_digest": known.digest, "read_at": from_micros(reading.read_at)}
-
-
-def _judge_beside_champion(
-    attempt: Attempt, reading: Reading, cells: Sequence[Cell], manifest: Manifest
-) -> list[Decision]:
-    """An override takes the place of what is judged beside the champion, never of what comes before."""
-    champion = attempt.run.registry.champion(attempt.schema.task.name)
-    with attempt.engine.connect() as connection:
-        decision = check_overtaken(newest_released(attempt, connection, champion), attempt.cycle.cutoff)
-    if not decision.passed:
-        return [decision]
-    if (actor := attempt.cycle.override_actor) is not None:
-        return [decision, Decision("override", True, reason=f"{actor}: {attempt.cycle.override_reason}")]
-    return [decision, *judge_beside(attempt, reading, cells, manifest, champion)]
 
 
 def _fit_or_reuse(
