@@ -1,20 +1,44 @@
-"""The one tree of errors. The docstring of a class is its message where none is given.
+"""The one tree of errors. The docstring of a class is its message if none is given.
 
     MorrowError
-    ├── InvalidInput            a request, row, file or task that breaks a rule; names the field
-    │   └── OutsideHorizon      a moment that the answering version does not cover
-    ├── NotFound                no such task, version or event
-    ├── Conflict                what is asked contradicts what is stored
-    ├── NotReady                nothing can answer yet; trying later may help
+    ├── InvalidInput                a request, row, file or task that breaks a rule; names the field
+    │   ├── OutsideHorizon          a moment that the answering version does not cover
+    │   └── CoverageUnsupported     too few scored rows for a coverage              (service)
+    ├── NotFound                    no such task, version or event
+    ├── Conflict                    the request contradicts what is stored
+    ├── NotReady                    nothing can answer yet; a later try may succeed
     │   ├── NoModel
     │   ├── NotLoaded
-    │   └── ModelExpired
-    ├── Unavailable             a store we depend on does not answer
-    └── CycleError              a retraining that must not release
-        ├── LeaseLost
-        └── ArtefactRefused
+    │   ├── ModelExpired
+    │   └── NoKeys                                                                  (service)
+    ├── Unavailable                 a store we depend on does not answer
+    ├── Overloaded                  more is asked than can be answered              (service)
+    ├── RateRefused                 a version that cannot give rates                (service)
+    ├── AnswerNotFinite             a graph that answers NaN or infinity            (service)
+    ├── Unauthenticated             no valid key                                    (service)
+    ├── Forbidden                   a valid key without the scope                   (service)
+    ├── Throttled                   a key that asks too often                       (service)
+    ├── CycleError                  a retraining that must not release
+    │   ├── LeaseLost
+    │   ├── ArtefactRefused
+    │   └── Missing                 nothing of that name in MLflow                  (trainer.tracking)
+    ├── Refused                     an answer of the API that is an error           (cli)
+    ├── Unreachable                 an API that does not answer                     (cli)
+    ├── PostgresError               the embedded PostgreSQL                         (cli)
+    ├── StackError                  a part of `morrow up` that does not start       (cli)
+    ├── ChildDied                   a part of `morrow up` that has ended            (cli)
+    ├── RivalsFailed                the demo's rivals                               (cli)
+    ├── NotServed                   a released version that does not answer         (cli)
+    ├── NotStored                   an event of the demo that is refused            (cli)
+    ├── LoadFailed                                                                  (benchmarks)
+    ├── NotReleased                                                                 (benchmarks)
+    ├── NotSwapped                                                                  (benchmarks)
+    ├── PgbenchFailed                                                               (benchmarks)
+    ├── ServerSilent                                                                (benchmarks)
+    └── Stuck                                                                       (benchmarks)
 
-HTTP knows nothing of this module and this module knows nothing of HTTP: `service.web.problems` maps one to the other.
+A leaf of one package stands in the `errors` module of that package. No error knows HTTP: `service.web.problems` gives
+each its problem type and status.
 """
 
 from collections.abc import Sequence

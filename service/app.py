@@ -35,8 +35,8 @@ from service.server.worker_heartbeats import Siblings
 from service.settings import ServiceSettings
 from service.web.api_keys import Keyring
 from service.web.auth import Authenticate
+from service.web.error_responses import handle_problems
 from service.web.html import StaticPages
-from service.web.problems import handle_problems
 from store.database import make_engine
 
 VERSION = "0.1.0"

@@ -21,6 +21,7 @@ import uvicorn
 from uvicorn.supervisors import Multiprocess
 
 from contracts.runtime.logs import configure_logs
+from service.server.connection import Connection
 from service.settings import ServiceSettings
 
 if TYPE_CHECKING:
@@ -115,7 +116,7 @@ def _options(settings: ServiceSettings) -> dict[str, Any]:
     return {
         "host": settings.host,
         "port": settings.port,
-        "http": "service.server.connection:Connection",  # by name: the supervisor has no use for what it imports
+        "http": Connection,
         "ws": "none",
         "proxy_headers": False,  # the app sees to them
         "access_log": False,

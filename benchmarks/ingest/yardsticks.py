@@ -17,8 +17,8 @@ from fastapi import FastAPI
 from pydantic import BaseModel
 from sqlalchemy import Column, DateTime, Double, MetaData, Table, Text, create_engine, make_url
 
+from benchmarks.errors import PgbenchFailed
 from benchmarks.ingest.events import FEATURES, LABEL
-from contracts.errors import MorrowError
 
 ONE, MANY = "/event", "/events"
 HOST = "127.0.0.1"
@@ -37,10 +37,6 @@ _PGBENCH_ROW = """
         gen_random_uuid()::text, now(),
         random(), random(), random(), random(), random(), random(), random(), random(), 'a');
 """.replace("\n", " ")
-
-
-class PgbenchFailed(MorrowError):
-    """pgbench did not come to an end."""
 
 
 class Features(BaseModel):

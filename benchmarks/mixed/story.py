@@ -12,20 +12,16 @@ from typing import Any, TypeVar
 
 import httpx
 
+from benchmarks.errors import Stuck
 from benchmarks.mixed.clients import Client
 from benchmarks.mixed.ledger import Ledger
 from benchmarks.mixed.stream import ROWS_PER_WINDOW, Present, make_rows, window_start
 from contracts.clock import format_moment, parse_moment
-from contracts.errors import MorrowError
 
 T = TypeVar("T")
 
 _LIMIT_SECONDS = 180.0
 _WAITING = ("requested", "running")
-
-
-class Stuck(MorrowError):
-    """Something that had to come about did not."""
 
 
 @dataclass

@@ -16,14 +16,10 @@ from importlib.resources import as_file, files
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from contracts.errors import MorrowError
+from benchmarks.errors import LoadFailed
 
 WRK = "wrk"
 FALLBACK = "asyncio client"
-
-
-class LoadFailed(MorrowError):
-    """The load generator did not come to an end."""
 
 
 @dataclass(frozen=True)

@@ -15,11 +15,11 @@ from rich.console import Console
 from sqlalchemy import Engine
 
 from benchmarks.datasets import to_events
+from benchmarks.errors import NotReleased
 from cli.demo.flights import load_flights, read_task_file, week_start
 from cli.demo.flights import to_events as to_json_events
 from cli.local.stack import EmbeddedStack
 from contracts.clock import from_micros, to_micros
-from contracts.errors import MorrowError
 from contracts.task import Task
 from store.catalog import Schema, define_task
 from store.cycles import list_cycles, request_cycle
@@ -32,10 +32,6 @@ from trainer.tracking.registry import Registry
 NUM_KNOWN_WEEKS = 26
 PLAIN = {"num_seeds": 1, "num_trelu": 0}
 _RUNNING = ("requested", "running")
-
-
-class NotReleased(MorrowError):
-    """The cycle ended without a version."""
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,8 @@ from pathlib import Path
 from statistics import median
 from typing import TypeVar
 
-from benchmarks.serving.load import Load, LoadFailed, Requests, put_load
+from benchmarks.errors import LoadFailed
+from benchmarks.serving.load import Load, Requests, put_load
 from benchmarks.serving.servers import Server
 
 WARM_UP_SECONDS = 1.0

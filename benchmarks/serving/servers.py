@@ -18,17 +18,13 @@ from urllib.parse import urlsplit
 import httpx
 import psutil
 
+from benchmarks.errors import ServerSilent
 from cli.local.processes import Child, start_child
 from cli.local.stack import free_port
-from contracts.errors import MorrowError
 
 HOST = "127.0.0.1"
 READY_LIMIT_SECONDS = 180.0
 _ROOT = Path(__file__).parents[2]
-
-
-class NotReady(MorrowError):
-    """A server did not answer in time."""
 
 
 @dataclass(frozen=True)
@@ -164,4 +160,4 @@ def _await_answer(child: Child, url: str, key: str | None) -> None:
             except httpx.TransportError:
                 pass
             time.sleep(0.1)
-    raise NotReady(f"{child.name} did not answer {url} within {READY_LIMIT_SECONDS:.0f} s; its log is {child.log}")
+    raise ServerSilent(f"{child.name} did not answer {url} within {READY_LIMIT_SECONDS:.0f} s; its log is {child.log}")

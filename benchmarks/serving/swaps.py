@@ -12,19 +12,15 @@ from pathlib import Path
 
 import httpx
 
+from benchmarks.errors import NotSwapped
 from benchmarks.serving.load import Load, put_load
 from benchmarks.serving.release import Released, give_back, register_again
 from benchmarks.serving.rounds import Asked
-from contracts.errors import MorrowError
 
 CONNECTIONS = 32
 # The service looks every two seconds, and the download and the probe take part of another.
 SECONDS = 6.0
 _DELAY_SECONDS = 1.0
-
-
-class NotSwapped(MorrowError):
-    """The load ended before the new version answered."""
 
 
 @dataclass(frozen=True)

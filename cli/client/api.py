@@ -5,25 +5,9 @@ from typing import Any
 
 import httpx
 
-from contracts.errors import MorrowError
+from cli.errors import Refused, Unreachable
 
 TIMEOUT_SECONDS = 60.0
-
-
-class Refused(MorrowError):
-    """The API refused the request; `problem` is its problem document."""
-
-    def __init__(self, status: int, problem: dict[str, Any]) -> None:
-        self.status, self.problem = status, problem
-        faults = [f"  {fault['field']}: {fault['reason']}" for fault in problem.get("errors", [])]
-        reasons = faults or [str(problem.get("detail") or "")]
-        if status == httpx.codes.UNAUTHORIZED:
-            reasons.append("Commands send the key that MORROW_KEY holds.")
-        super().__init__("\n".join([f"{problem.get('title', 'Refused')} ({status})", *reasons]).strip())
-
-
-class Unreachable(MorrowError):
-    """The API does not answer."""
 
 
 def open_api(url: str) -> httpx.Client:

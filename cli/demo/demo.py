@@ -21,19 +21,19 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.status import Status
 
-from cli.client.api import Refused, ask, open_api
+from cli.client.api import ask, open_api
 from cli.client.wait import await_version
 from cli.commands.cycle import follow_cycle, request_cycle
 from cli.demo.flights import WEEK, load_flights, read_task_file, to_events, week_start
 from cli.demo.questions import Score, ask_and_score, ask_one
 from cli.demo.report import LEGEND, WeekReport, budget, comparison, print_refusal, week_document, week_line, weeks_table
 from cli.demo.rival_client import RivalProcess
+from cli.errors import NotServed, NotStored, Refused
 from cli.importing.importer import post_events
 from cli.local.memory import PeakMemory
 from cli.local.signals import stop_signals
 from cli.local.stack import EmbeddedStack, free_port
 from contracts.clock import MICROSECOND, format_moment, parse_moment, to_micros
-from contracts.errors import MorrowError
 from contracts.runtime.settings import SharedSettings
 from contracts.task import Task
 
@@ -42,14 +42,6 @@ if TYPE_CHECKING:
 
 NUM_KNOWN_WEEKS = 26
 SWAP_LIMIT_SECONDS = 30.0
-
-
-class NotServed(MorrowError):
-    """The API did not take up a released version in time."""
-
-
-class NotStored(MorrowError):
-    """The API did not store a flight."""
 
 
 @dataclass(frozen=True)

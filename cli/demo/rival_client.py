@@ -7,16 +7,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from cli.errors import RivalsFailed
 from cli.local.stack import Addresses, child_environment
-from contracts.errors import MorrowError
 
 STOP_SECONDS = 10.0
 
 Figures = dict[str, dict[str, float]]
-
-
-class RivalsFailed(MorrowError):
-    """The process that fits the rivals ended."""
 
 
 class RivalProcess:

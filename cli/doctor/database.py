@@ -8,8 +8,9 @@ from sqlalchemy import Connection, make_url, text
 from sqlalchemy.exc import SQLAlchemyError
 
 from cli.doctor.finding import Finding, fail, judge_skew, ok, warn
+from cli.errors import PostgresError
 from cli.local.postgres import embedded_postgres
-from cli.local.postgres_cluster import PostgresError, has_cluster
+from cli.local.postgres_cluster import has_cluster
 from contracts.errors import Conflict
 from migrations import is_migrated
 from service.settings import ServiceSettings

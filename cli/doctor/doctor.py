@@ -7,12 +7,13 @@ from datetime import UTC, datetime
 import httpx
 from rich.console import Console
 
-from cli.client.api import Unreachable, open_api
+from cli.client.api import open_api
 from cli.client.output import print_json
 from cli.doctor.database import examine_store
 from cli.doctor.finding import Finding, Level, ok, warn
 from cli.doctor.machine import examine_machine
 from cli.doctor.registry import examine_registry
+from cli.errors import Unreachable
 from cli.local.announce import find_stack
 from service.settings import ServiceSettings
 from trainer.settings import TrainerSettings

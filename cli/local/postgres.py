@@ -26,12 +26,12 @@ from urllib.parse import urlencode
 
 import psycopg
 
+from cli.errors import PostgresError
 from cli.local.postgres_cluster import (
     CLUSTER,
     DATABASE,
     ENVIRONMENT,
     Account,
-    PostgresError,
     choose_account,
     create_cluster,
     find_programs,

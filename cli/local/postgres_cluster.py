@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypedDict
 
-from contracts.errors import MorrowError
+from cli.errors import PostgresError
 
 DATABASE = "morrow"
 # Where in a data directory the data lie.
@@ -21,10 +21,6 @@ CLUSTER = "cluster"
 ENVIRONMENT = {"PATH": os.defpath, "LC_ALL": "C", "TZ": "UTC"}
 
 _OWN_CLUSTER = "/proc/self/cwd"
-
-
-class PostgresError(MorrowError):
-    """Morrow's own PostgreSQL could not be started."""
 
 
 class Identity(TypedDict):

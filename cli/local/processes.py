@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from contracts.errors import MorrowError
+from cli.errors import ChildDied
 
 MAX_SHOWN = 300
 GRACE_SECONDS = 20  # the trainer gives its own child ten of them
@@ -38,10 +38,6 @@ is_alive() {{
 )
 exec "$@" 3<&-
 """
-
-
-class ChildDied(MorrowError):
-    """A part of the stack ended by itself."""
 
 
 @dataclass(frozen=True)

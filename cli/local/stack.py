@@ -20,12 +20,12 @@ import httpx
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
+from cli.errors import StackError
 from cli.local.announce import Announced, announced
 from cli.local.mlflow_server import server_command, server_environment
 from cli.local.postgres import EmbeddedPostgres
 from cli.local.processes import Child, start_child
 from cli.local.signals import ignored_signals
-from contracts.errors import MorrowError
 from contracts.runtime.settings import SharedSettings
 from migrations import migrate
 from trainer.scheduling.heartbeat import heartbeat
@@ -34,10 +34,6 @@ from trainer.settings import TrainerSettings
 HOST = "127.0.0.1"
 READY_LIMIT_SECONDS = 240.0
 PORT_LIMIT_SECONDS = 5.0
-
-
-class StackError(MorrowError):
-    """The stack could not be started."""
 
 
 @dataclass(frozen=True)

@@ -29,9 +29,9 @@ from service.settings import ServiceSettings
 from service.validation.names import printable
 from service.validation.rules import Refusal
 from service.web.bodies import NDJSON, content_type, read_body, read_chunks
+from service.web.error_responses import problem_of
 from service.web.json_schema import text
 from service.web.parameters import takes_only
-from service.web.problems import problem_of
 from store.catalog import Schema
 from store.events import Correction, correct_event, record_rejections
 

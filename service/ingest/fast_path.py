@@ -20,7 +20,7 @@ from service.metrics import Metrics
 from service.settings import ServiceSettings
 from service.web.api_keys import Keyring
 from service.web.auth import is_admitted, may_be_anonymous
-from service.web.problems import problem_of
+from service.web.error_responses import problem_of
 
 _LARGEST = 65_536
 _QUERY = re.compile(rb"(?:task=([A-Za-z0-9_]+))?")

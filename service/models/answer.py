@@ -3,16 +3,6 @@
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from contracts.errors import MorrowError
-
-
-class AnswerNotFinite(MorrowError):
-    """The model gave no finite answer to these rows."""
-
-    def __init__(self, task: str, version: str) -> None:
-        self.task, self.version = task, version
-        super().__init__(f"Version {version} of {task} gave no finite answer to these rows.")
-
 
 class Answer(msgspec.Struct, frozen=True, gc=False):
     """`mean`, `scale` and `interval` belong to regression, `probabilities` and `prediction_set` to classification.

@@ -9,17 +9,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from contracts.calibration import LEVELS, Calibration, find_quantile, untempered
-from contracts.errors import Fault, InvalidInput
+from service.errors import CoverageUnsupported
 
 # What the interval of a regression covers where nothing else is asked.
 USUAL = 0.9
-
-
-class CoverageUnsupported(InvalidInput):
-    """Too few scored rows stand behind an age for this coverage."""
-
-    def __init__(self, reason: str) -> None:
-        super().__init__([Fault("coverage", reason)])
 
 
 def require_quantile(calibration: Calibration, age: int | None, coverage: float) -> float:

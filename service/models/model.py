@@ -22,7 +22,8 @@ from contracts.clock import format_duration, format_moment
 from contracts.errors import ArtefactRefused, Fault, ModelExpired, MorrowError, OutsideHorizon
 from contracts.manifest import GRAPH_FILE, RATE_FILE, Feed, Manifest, check_probe, graph_feed, read_manifest
 from contracts.task import Task
-from service.models.answer import Answer, AnswerNotFinite
+from service.errors import AnswerNotFinite
+from service.models.answer import Answer
 from service.models.class_change import find_flip
 from service.models.conformal import USUAL, interval, prediction_set, require_quantile
 from service.models.local_copies import read_made

@@ -8,14 +8,11 @@ import onnxruntime
 import structlog
 from numpy.typing import NDArray
 
-from contracts.errors import ArtefactRefused, MorrowError
+from contracts.errors import ArtefactRefused
 from contracts.manifest import RATE_FILE, Feed, Manifest, check_probe
+from service.errors import RateRefused
 
 log = structlog.get_logger(__name__)
-
-
-class RateRefused(MorrowError):
-    """This version cannot say how fast its answers change."""
 
 
 def open_session(graph: Path | bytes, threads: int) -> onnxruntime.InferenceSession:

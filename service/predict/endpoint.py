@@ -20,6 +20,7 @@ from starlette.routing import Match, Route
 from starlette.types import Receive, Scope, Send
 
 from contracts.errors import Fault, InvalidInput, MorrowError
+from service.errors import Overloaded
 from service.models.answer import Answers
 from service.models.follower import Follower
 from service.models.model import Forecaster, Question, make_question
@@ -38,10 +39,6 @@ T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
 _CONTENT_TYPE = (b"content-type", b"application/json")
-
-
-class Overloaded(MorrowError):
-    """Too many batches, or questions for rates, wait to be answered."""
 
 
 class _CountedRoute(Route):

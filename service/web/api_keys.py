@@ -18,8 +18,9 @@ import anyio.to_thread
 import msgspec
 import structlog
 
-from contracts.errors import MorrowError, NotReady, Unavailable
+from contracts.errors import Unavailable
 from service.database import Store
+from service.errors import Forbidden, NoKeys, Throttled, Unauthenticated
 from service.models.local_copies import replace_file
 from store.keys import Key, Scope, id_of, is_key, list_keys
 
@@ -27,26 +28,6 @@ FILE = "keys.json"
 _LEAST_PAUSE = 1.0
 
 log = structlog.get_logger(__name__)
-
-
-class Unauthenticated(MorrowError):
-    """The request has no valid key."""
-
-
-class Forbidden(MorrowError):
-    """The key does not hold the scope that this needs."""
-
-
-class Throttled(MorrowError):
-    """The key has asked too often; `Retry-After` says after how many seconds it may ask again."""
-
-    def __init__(self, rate: float, seconds: float) -> None:
-        self.seconds = seconds
-        super().__init__(f"The key may ask {rate:g} times a second.")
-
-
-class NoKeys(NotReady):
-    """No key exists yet: `morrow keys add NAME --scope admin` makes one."""
 
 
 @dataclass

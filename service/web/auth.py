@@ -15,10 +15,11 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from contracts.errors import MorrowError
+from service.errors import Forbidden
 from service.settings import ServiceSettings
-from service.web.api_keys import Forbidden, Keyring
+from service.web.api_keys import Keyring
+from service.web.error_responses import problem_of
 from service.web.html import answer_page
-from service.web.problems import problem_of
 from store.keys import Scope as KeyScope
 
 HEALTH = frozenset({"/livez", "/readyz"})

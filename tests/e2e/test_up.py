@@ -15,7 +15,8 @@ import httpx
 import psutil
 import pytest
 
-from cli.local.processes import ChildDied, start_child
+from cli.errors import ChildDied
+from cli.local.processes import start_child
 from cli.local.stack import free_port
 
 READY_SECONDS = 240

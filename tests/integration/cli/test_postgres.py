@@ -17,7 +17,8 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy.pool import NullPool
 
-from cli.local.postgres import EmbeddedPostgres, PostgresError, embedded_postgres
+from cli.errors import PostgresError
+from cli.local.postgres import EmbeddedPostgres, embedded_postgres
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root has privileges to drop")
 

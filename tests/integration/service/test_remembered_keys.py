@@ -10,7 +10,8 @@ import pytest
 from sqlalchemy import Engine, QueuePool, event, text
 
 from service.database import Store
-from service.web.api_keys import FILE, Keyring, Throttled, Unauthenticated
+from service.errors import Throttled, Unauthenticated
+from service.web.api_keys import FILE, Keyring
 from store.keys import id_of, revoke_key
 from tests.integration.keyholders import NOW, make_key, problem, sent
 from tests.integration.serving import DEAD_DATABASE, service_settings, serving

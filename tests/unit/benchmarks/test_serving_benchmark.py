@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from benchmarks.serving.load import Load, LoadFailed, Requests, ask_all
+from benchmarks.errors import LoadFailed
+from benchmarks.serving.load import Load, Requests, ask_all
 from benchmarks.serving.questions import batch_body, complete_rows, frame_body, get_paths, tensor_body
 from benchmarks.serving.release import Released, read_tasks
 from benchmarks.serving.rounds import Measured, compare, require_no_errors

@@ -18,7 +18,7 @@ def test_vendored_files_have_the_checksums_of_their_list() -> None:
 
 
 def test_no_page_names_another_host_or_carries_script_or_style_of_its_own() -> None:
-    ours = [*(SERVICE / "html").glob("*.html"), *(SERVICE / "static").glob("*.*")]
+    ours = [*(SERVICE / "templates").glob("*.html"), *(SERVICE / "static").glob("*.*")]
     assert len(ours) > 15
     for file in ours:
         words = file.read_text().replace("http://www.w3.org/2000/svg", "")

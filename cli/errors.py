@@ -1,0 +1,47 @@
+"""Errors that only commands raise: leaves of the tree in `contracts.errors`."""
+
+from typing import Any
+
+import httpx
+
+from contracts.errors import MorrowError
+
+
+class Refused(MorrowError):
+    """The API refused the request; `problem` is its problem document."""
+
+    def __init__(self, status: int, problem: dict[str, Any]) -> None:
+        self.status, self.problem = status, problem
+        faults = [f"  {fault['field']}: {fault['reason']}" for fault in problem.get("errors", [])]
+        reasons = faults or [str(problem.get("detail") or "")]
+        if status == httpx.codes.UNAUTHORIZED:
+            reasons.append("Commands send the key that MORROW_KEY holds.")
+        super().__init__("\n".join([f"{problem.get('title', 'Refused')} ({status})", *reasons]).strip())
+
+
+class Unreachable(MorrowError):
+    """The API does not answer."""
+
+
+class PostgresError(MorrowError):
+    """Morrow's own PostgreSQL could not be started."""
+
+
+class StackError(MorrowError):
+    """The stack could not be started."""
+
+
+class ChildDied(MorrowError):
+    """A part of the stack ended by itself."""
+
+
+class RivalsFailed(MorrowError):
+    """The process that fits the rivals ended."""
+
+
+class NotServed(MorrowError):
+    """The API did not take up a released version in time."""
+
+
+class NotStored(MorrowError):
+    """The API did not store a flight."""
