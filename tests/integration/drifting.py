@@ -58,9 +58,10 @@ def drifting_task(**changes: Any) -> Task:
 def _next_name() -> str:
     """Another one for every task of every test, for the MLflow server is shared; the same in each run.
 
-    The seeds of a fit follow from the name, so a test that passes goes on passing.
+    The seeds of a fit follow from the name, so a test that passes goes on passing, also in another folder of its suite.
     """
-    test = os.environ.get("PYTEST_CURRENT_TEST", "no test").split(" ")[0]
+    tests, suite, *_, test = os.environ["PYTEST_CURRENT_TEST"].split(" ")[0].split("/")
+    test = f"{tests}/{suite}/{test}"
     _num_named[test] += 1
     return f"drift_{hashlib.sha256(f'{test} {_num_named[test]}'.encode()).hexdigest()[:8]}"
 
