@@ -1,4 +1,4 @@
-"""`python -m handbook`: write every page of `docs/reference/` anew, and tell which ones changed.
+"""`python -m handbook`: write the pages of `docs/reference/` and the tables of results, and say which pages changed.
 
 `python -m handbook pictures` draws those of `docs/explanation/` instead, which takes some minutes.
 """
@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from handbook.pages import PAGES, write_page
+from handbook.results.pages import RESULT_PAGES, fill
 
 DOCS = Path(__file__).parents[1] / "docs"
 FOLDER = DOCS / "reference"
@@ -24,10 +25,16 @@ def main(arguments: list[str]) -> None:
         raise SystemExit(f"usage: {__doc__}")
     FOLDER.mkdir(parents=True, exist_ok=True)
     for name in PAGES:
-        file, page = FOLDER / f"{name}.md", write_page(name)
-        if not file.exists() or file.read_text("utf-8") != page:
-            file.write_text(page, "utf-8")
-            print(file.relative_to(FOLDER.parents[1]))
+        _write(FOLDER / f"{name}.md", write_page(name))
+    for file in RESULT_PAGES:
+        _write(file, fill(file.read_text("utf-8")))
+
+
+def _write(file: Path, page: str) -> None:
+    """Write a page that differs from what stands, and say so."""
+    if not file.exists() or file.read_text("utf-8") != page:
+        file.write_text(page, "utf-8")
+        print(file.relative_to(FOLDER.parents[1]))
 
 
 if __name__ == "__main__":

@@ -9,8 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NotRequired, TypedDict
 
-from benchmarks.paper.published import METRICS, Published
-from benchmarks.paper.sets import PUBLISHED_AS
+from benchmarks.paper.published import METRICS, PUBLISHED_AS, Published
 from benchmarks.paper.tables import Entry
 
 

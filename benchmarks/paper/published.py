@@ -19,9 +19,10 @@ paper does not say).
 The number of TReLU layers and of training snapshots were published as curves without numbers.
 """
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from benchmarks.paper.splits import Metric
+if TYPE_CHECKING:
+    from benchmarks.paper.splits import Metric
 
 
 class Published(NamedTuple):
@@ -35,7 +36,7 @@ class Published(NamedTuple):
 
 
 # Every set of the tables, also those whose files we lack.
-METRICS: dict[str, Metric] = {
+METRICS: "dict[str, Metric]" = {
     "moons": "error_percent",
     "mnist": "error_percent",
     "onp": "error_percent",
@@ -143,4 +144,14 @@ def _cell(text: str) -> Published:
 # (table, set, method) -> what was published. A cell that is absent was not.
 PUBLISHED: dict[tuple[str, str, str], Published] = {
     key: cell for table, block in _BLOCKS.items() for key, cell in _cells(table, block).items()
+}
+
+# The set of `PUBLISHED` that a set's figures stand beside, where its name is another.
+PUBLISHED_AS = {
+    "moons_fresh": "moons",
+    "mnist_normed": "mnist",
+    "shuttle_raw": "shuttle",
+    "house_2018": "house",
+    "elec2_rows": "elec2",
+    "elec2_rows_40": "elec2_40",
 }

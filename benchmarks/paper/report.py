@@ -12,8 +12,7 @@ from rich.console import Console
 from rich.table import Table as Drawing
 
 from benchmarks.paper.cells import Cell, Kept
-from benchmarks.paper.published import PUBLISHED, Published
-from benchmarks.paper.sets import PUBLISHED_AS
+from benchmarks.paper.published import PUBLISHED, PUBLISHED_AS, Published
 from benchmarks.paper.sets.files import ORIGINS
 from benchmarks.paper.tables import TABLES, Entry
 

@@ -8,9 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from benchmarks.paper.published import PUBLISHED, Published
+from benchmarks.paper.published import PUBLISHED, PUBLISHED_AS, Published
 from benchmarks.paper.recipes import Config, Recipe, find_recipe
-from benchmarks.paper.sets import PUBLISHED_AS
 
 # An error on the first unseen domain, the mean of those on every domain from it on, or what a model takes to train.
 Measure = Literal["error", "later_error", "seconds"]

@@ -30,7 +30,7 @@ from benchmarks.paper.sets.onp import load_onp
 from benchmarks.paper.sets.shuttle import load_shuttle, load_shuttle_raw
 from benchmarks.paper.sets.texts import load_reuters
 
-__all__ = ["PUBLISHED_AS", "SETS", "PaperSet"]
+__all__ = ["SETS", "PaperSet"]
 
 # Each raises NotFound where a file is missing.
 SETS: dict[str, Callable[[Path], PaperSet]] = {
@@ -51,14 +51,4 @@ SETS: dict[str, Callable[[Path], PaperSet]] = {
     "appliance": load_appliance_readings,
     "m5_hobbies": partial(load_m5, name="m5_hobbies", title="M5-Hobbies", category="HOBBIES"),
     "m5_household": partial(load_m5, name="m5_household", title="M5-Household", category="HOUSEHOLD"),
-}
-
-# The set of `published.PUBLISHED` that a set's figures stand beside, where its name is another.
-PUBLISHED_AS = {
-    "moons_fresh": "moons",
-    "mnist_normed": "mnist",
-    "shuttle_raw": "shuttle",
-    "house_2018": "house",
-    "elec2_rows": "elec2",
-    "elec2_rows_40": "elec2_40",
 }

@@ -7,6 +7,7 @@ import pytest
 
 from handbook.__main__ import FOLDER
 from handbook.pages import PAGES, write_page
+from handbook.results.pages import RESULT_PAGES, TABLES, fill
 
 HOUSE = Path(__file__).parents[3]
 PARTS = ("contracts", "service", "trainer", "cli", "migrations", "benchmarks", "tests")
@@ -45,3 +46,21 @@ def test_every_line_of_a_table_has_a_meaning(name: str) -> None:
 def test_every_command_and_every_operation_says_what_it_does() -> None:
     assert not re.search(r"^## .*\n\n\n", write_page("commands"), re.MULTILINE)
     assert not re.search(r"^## .*\n\n\|", write_page("api"), re.MULTILINE)
+
+
+@pytest.mark.parametrize("file", RESULT_PAGES, ids=lambda file: file.name)
+def test_a_page_of_results_prints_what_was_measured(file: Path) -> None:
+    page = file.read_text("utf-8")
+    assert page == fill(page), "run `python -m handbook`"
+
+
+def test_a_table_replaces_what_stood_below_its_marker() -> None:
+    page = "before\n\n<!-- table: demo -->\n\n| old |\n| --- |\n| 1 |\n\nafter\n"
+    filled = fill(page)
+    assert filled == f"before\n\n<!-- table: demo -->\n\n{TABLES['demo']()}\nafter\n"
+    assert fill(filled) == filled == fill("before\n\n<!-- table: demo -->\n\nafter\n")
+
+
+def test_a_table_that_nothing_prints_is_refused() -> None:
+    with pytest.raises(KeyError, match="dmeo"):
+        fill("<!-- table: dmeo -->\n")

@@ -9,8 +9,8 @@ import pytest
 from benchmarks.datasets import default_folder
 from benchmarks.paper.networks import BagNetwork, ConvNetwork
 from benchmarks.paper.norms import NormedConvNetwork
-from benchmarks.paper.published import METRICS
-from benchmarks.paper.sets import PUBLISHED_AS, SETS, PaperSet
+from benchmarks.paper.published import METRICS, PUBLISHED_AS
+from benchmarks.paper.sets import SETS, PaperSet
 from benchmarks.paper.sets.files import FILES, ORIGINS
 from benchmarks.paper.sets.images import Images, drawn, turned
 from benchmarks.paper.sets.moons import fresh_domain

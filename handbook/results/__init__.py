@@ -1,0 +1,1 @@
+"""Tables of measured results, printed from `benchmarks/results/` into the pages that ask for them."""
