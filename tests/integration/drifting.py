@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -60,8 +61,8 @@ def _next_name() -> str:
 
     The seeds of a fit follow from the name, so a test that passes goes on passing, also in another folder of its suite.
     """
-    tests, suite, *_, test = os.environ["PYTEST_CURRENT_TEST"].split(" ")[0].split("/")
-    test = f"{tests}/{suite}/{test}"
+    test = os.environ.get("PYTEST_CURRENT_TEST", "no test").split(" ")[0]
+    test = re.sub(r"^(tests/\w+/)(\w+/)*", r"\1", test)
     _num_named[test] += 1
     return f"drift_{hashlib.sha256(f'{test} {_num_named[test]}'.encode()).hexdigest()[:8]}"
 
