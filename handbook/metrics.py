@@ -6,7 +6,8 @@ from handbook.tables import code, table
 from service.database import Store
 from service.metrics import Metrics
 from service.models.follower import Follower
-from service.server.worker_heartbeats import Siblings
+from service.server.gauges import StateGauges
+from service.server.worker_heartbeats import WorkerHeartbeats
 from service.settings import ServiceSettings
 from store.database import make_engine
 
@@ -30,7 +31,7 @@ def _families() -> list[tuple[str, str, str, str]]:
     metrics = Metrics()
     store = Store(make_engine(_NO_DATABASE), places=1, seconds=1, queue_size=1)
     follower = Follower(settings, store, metrics)
-    metrics.watch(follower, Siblings(settings, follower, metrics, folder=None, end=lambda: None))
+    metrics.registry.register(StateGauges(follower, WorkerHeartbeats(settings, follower, metrics)))
     counted = {each.describe()[0].name: each for each in vars(metrics).values() if hasattr(each, "describe")}
     families = []
     for family in metrics.registry.collect():

@@ -31,9 +31,10 @@ from service.models.registry import make_client
 from service.openapi.document import describe
 from service.predict.endpoint import Predict, send_answer
 from service.predict.fast_path import ShortPredict, Then
-from service.server.worker_heartbeats import Siblings
+from service.server.gauges import StateGauges
+from service.server.worker_heartbeats import WorkerHeartbeats
 from service.settings import ServiceSettings
-from service.web.api_keys import Keyring
+from service.web.api_keys import ApiKeys
 from service.web.auth import Authenticate
 from service.web.error_responses import handle_problems
 from service.web.html import StaticPages
@@ -82,8 +83,8 @@ class App(FastAPI):
             await super().__call__(scope, rest, send)
 
 
-def make_app(settings: ServiceSettings, workers: Path | None = None, end: Callable[[], None] = lambda: None) -> App:
-    """The app of one process, or of one of several workers: they meet in the folder `workers`, and `end` stops one.
+def make_app(settings: ServiceSettings, workers: Path | None = None, stop: Callable[[], None] = lambda: None) -> App:
+    """The app of one process, or of one of several workers: they meet in the folder `workers`, and `stop` stops one.
 
     Raises ValueError where `settings.database_url` is not set.
     """
@@ -97,21 +98,21 @@ def make_app(settings: ServiceSettings, workers: Path | None = None, end: Callab
         queue_size=settings.queue_size,
     )
     follower = Follower(settings, store, metrics)
-    siblings = Siblings(settings, follower, metrics, folder=workers, end=end)
-    keyring = Keyring(
+    heartbeats = WorkerHeartbeats(settings, follower, metrics, folder=workers, stop=stop)
+    api_keys = ApiKeys(
         store, settings.home, settings.poll_seconds, share=1.0 if workers is None else 1 / settings.workers
     )
     registry = make_client(settings.mlflow_url) if settings.mlflow_url else None
-    metrics.watch(follower, siblings)
+    metrics.registry.register(StateGauges(follower, heartbeats))
 
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
         await anyio.to_thread.run_sync(follower.restore)
-        await anyio.to_thread.run_sync(keyring.restore)
+        await anyio.to_thread.run_sync(api_keys.restore)
         async with anyio.create_task_group() as group:
             group.start_soon(follower.run)
-            group.start_soon(keyring.run)
-            group.start_soon(siblings.run)
+            group.start_soon(api_keys.run)
+            group.start_soon(heartbeats.run)
             # What is there now stays, but for one object in a hundred: the collector need not walk it, neither now nor
             # while requests make thousands of objects.
             gc.freeze()
@@ -129,7 +130,7 @@ def make_app(settings: ServiceSettings, workers: Path | None = None, end: Callab
     app = App(
         title="Morrow", version=VERSION, description=DESCRIPTION, lifespan=lifespan, docs_url=None, redoc_url=None
     )
-    app.add_middleware(Authenticate, keyring=keyring, settings=settings)
+    app.add_middleware(Authenticate, api_keys=api_keys, settings=settings)
     app.add_middleware(CountRequests, metrics=metrics)
     # uvicorn would put this in front of the short ways, which do not ask where a request came through.
     app.add_middleware(ProxyHeadersMiddleware, trusted_hosts=os.environ.get("FORWARDED_ALLOW_IPS", "127.0.0.1"))
@@ -138,7 +139,7 @@ def make_app(settings: ServiceSettings, workers: Path | None = None, end: Callab
     app.router.routes.insert(0, predict.route())
     writer = Writer(store, settings.queue_size, lambda connection, task: find_schemas(connection, follower, task))
     app.include_router(events_router(store, follower, writer, settings, metrics))
-    app.include_router(tasks_router(store, follower, siblings, settings))
+    app.include_router(tasks_router(store, follower, heartbeats, settings))
     app.include_router(cycles_router(store, settings))
     app.include_router(releases_router(store, registry, settings))
     app.include_router(erasures_router(store, settings))
@@ -146,6 +147,6 @@ def make_app(settings: ServiceSettings, workers: Path | None = None, end: Callab
     app.include_router(pages_router(store, follower, settings, metrics))
     app.mount("/static", StaticPages())
     describe(app)
-    app.short_predict = ShortPredict(predict, keyring, metrics, settings)
-    app.short_ingest = ShortIngest(writer, keyring, metrics, settings)
+    app.short_predict = ShortPredict(predict, api_keys, metrics, settings)
+    app.short_ingest = ShortIngest(writer, api_keys, metrics, settings)
     return app

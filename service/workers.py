@@ -69,7 +69,7 @@ def make_worker(settings: ServiceSettings, folder: Path) -> "FastAPI":
     configure_logs(settings)
     _reserve_counters(folder)
     app = _make(settings, folder)
-    threading.Thread(target=_outlive_nobody, daemon=True).start()
+    threading.Thread(target=_stop_with_supervisor, daemon=True).start()
     return app
 
 
@@ -97,18 +97,18 @@ def _make(settings: ServiceSettings, folder: Path | None = None) -> "FastAPI":
     gc.disable()
     from service.app import make_app
 
-    return make_app(settings, folder, end=_end)
+    return make_app(settings, folder, stop=_stop)
 
 
-def _outlive_nobody() -> None:
+def _stop_with_supervisor() -> None:
     """A supervisor that is killed stops no worker; without it they would hold the port and follow no signal."""
     supervisor = parent_process()
     assert supervisor is not None
     supervisor.join()
-    _end()
+    _stop()
 
 
-def _end() -> None:
+def _stop() -> None:
     os.kill(os.getpid(), signal.SIGTERM)
 
 

@@ -18,7 +18,7 @@ from cli.client.output import print_json
 from contracts.clock import MICROSECOND, format_moment, to_micros
 from contracts.errors import Fault, InvalidInput
 from contracts.task import Task
-from service.web.figures import four_figures
+from service.web.html import four_figures
 from store.catalog import Schema, find_task
 from store.cells import Cell, error_of
 from store.columns import find_newest

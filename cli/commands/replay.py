@@ -14,7 +14,7 @@ from rich.table import Table
 from cli.client.moments import parse_option
 from contracts.clock import format_moment, to_micros
 from contracts.errors import Fault, InvalidInput
-from service.web.figures import four_figures
+from service.web.html import four_figures
 from store.catalog import find_task
 from store.database import make_engine
 from trainer.data.snapshot import read

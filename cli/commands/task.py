@@ -13,7 +13,7 @@ from cli.client.api import ask, open_api
 from cli.client.output import print_json
 from contracts.clock import count_windows
 from contracts.errors import Fault, InvalidInput
-from service.web.figures import four_figures
+from service.web.html import four_figures
 
 
 def apply_task(url: str, file: Path, *, as_json: bool) -> None:

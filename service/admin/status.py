@@ -12,7 +12,7 @@ from service.admin.releases import describe_release
 from service.models.follower import Follower
 from service.models.model import Forecaster
 from service.models.task_state import RealisedError, Standing, seconds_since_release, state_of, why_stale
-from service.server.worker_heartbeats import Beat
+from service.server.worker_heartbeats import Heartbeat
 from store.choices import Choice
 
 # Steps of a pre-training below which a network has hardly begun: for bicycles in the tutorial, 20 steps leave the error
@@ -55,16 +55,16 @@ def describe_model(follower: Follower, task: str, forecaster: Forecaster | None)
     }
 
 
-def describe_workers(beats: Sequence[Beat], task: str) -> list[dict[str, Any]]:
+def describe_workers(heartbeats: Sequence[Heartbeat], task: str) -> list[dict[str, Any]]:
     """Which version each process of this API answers with, as it was last seen."""
     return [
         {
-            "pid": beat.pid,
-            "version": beat.version(task),
-            "is_ready": beat.is_ready,
-            "seen_at": format_moment(int(beat.at * 1e6)),
+            "pid": one.pid,
+            "version": one.version(task),
+            "is_ready": one.is_ready,
+            "seen_at": format_moment(int(one.at * 1e6)),
         }
-        for beat in beats
+        for one in heartbeats
     ]
 
 

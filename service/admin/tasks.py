@@ -35,7 +35,7 @@ from service.database import Store
 from service.models.follower import Follower
 from service.models.model import Forecaster
 from service.models.task_state import Standing, read_standing
-from service.server.worker_heartbeats import Siblings
+from service.server.worker_heartbeats import WorkerHeartbeats
 from service.settings import ServiceSettings
 from service.validation.lossless_json import decode_text, limit_values
 from service.validation.names import printable
@@ -50,7 +50,9 @@ from store.database import events
 NUM_CYCLES_SHOWN = 10
 
 
-def tasks_router(store: Store, follower: Follower, siblings: Siblings, settings: ServiceSettings) -> APIRouter:
+def tasks_router(
+    store: Store, follower: Follower, heartbeats: WorkerHeartbeats, settings: ServiceSettings
+) -> APIRouter:
     """The routes below /tasks."""
     router = APIRouter(tags=["tasks"], dependencies=[Depends(takes_only())])
     cycle_limit = timedelta(seconds=settings.cycle_limit_seconds)
@@ -107,7 +109,7 @@ def tasks_router(store: Store, follower: Follower, siblings: Siblings, settings:
                 **_describe(schema),
                 "num_events": num_events,
                 **describe_model(follower, name, forecaster),
-                "workers": describe_workers(siblings.beats(now.timestamp()), name),
+                "workers": describe_workers(heartbeats.all(now.timestamp()), name),
                 **describe_standing(schema.task, forecaster, standing, now, cycle_limit),
                 "live_errors": [] if forecaster is None else describe_live_errors(forecaster, standing.realised),
                 "last_verdict": next((_shorten(cycle) for cycle in shown if cycle["verdict"]), None),

@@ -18,7 +18,7 @@ from service.ingest.endpoint import STATUSES, Counts, answer_one
 from service.ingest.group_commit import Writer
 from service.metrics import Metrics
 from service.settings import ServiceSettings
-from service.web.api_keys import Keyring
+from service.web.api_keys import ApiKeys
 from service.web.auth import is_admitted, may_be_anonymous
 from service.web.error_responses import problem_of
 
@@ -33,9 +33,9 @@ log = structlog.get_logger(__name__)
 class ShortIngest:
     """What the app asks before the framework; `writer` is the one that the framework's route uses too."""
 
-    def __init__(self, writer: Writer, keyring: Keyring, metrics: Metrics, settings: ServiceSettings) -> None:
+    def __init__(self, writer: Writer, api_keys: ApiKeys, metrics: Metrics, settings: ServiceSettings) -> None:
         self._writer = writer
-        self._keyring = keyring
+        self._api_keys = api_keys
         self._metrics = metrics
         self._may_be_anonymous = may_be_anonymous(settings)
         self._body_seconds = settings.body_seconds
@@ -49,7 +49,7 @@ class ShortIngest:
         asked = _QUERY.fullmatch(scope["query_string"])
         if asked is None or not self._is_plain(scope):
             return receive
-        if not is_admitted(scope, self._keyring, may_be_anonymous=self._may_be_anonymous):
+        if not is_admitted(scope, self._api_keys, may_be_anonymous=self._may_be_anonymous):
             return receive
         try:
             async with asyncio.timeout(self._body_seconds):

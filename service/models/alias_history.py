@@ -15,7 +15,9 @@ from store.releases import note_moved_alias
 log = structlog.get_logger(__name__)
 
 
-def note_move(store: Store, client: httpx.Client, task: str, task_id: int, *, champion: str, now: datetime) -> None:
+def record_alias_move(
+    store: Store, client: httpx.Client, task: str, task_id: int, *, champion: str, now: datetime
+) -> None:
     """Where neither a cycle nor the API has moved the alias to `champion`, write down that somebody has.
 
     Every worker that sees the move asks for this; under the task's row the first writes it, the others find it there.

@@ -17,7 +17,7 @@ class _Refusal:
     pause: float
 
 
-class Refusals:
+class Backoff:
     """The newest refusal of each task; the pause after it doubles while the same version is refused again."""
 
     def __init__(self) -> None:

@@ -12,7 +12,9 @@ _SECOND = 1_000_000
 Classes = NDArray[np.intp]
 
 
-def find_flip(classes_at: Callable[[NDArray[np.int64]], Classes], given: int, at: int, until: int) -> int | None:
+def find_class_change(
+    classes_at: Callable[[NDArray[np.int64]], Classes], given: int, at: int, until: int
+) -> int | None:
     """The moment of the first flip in `(at, until]`, to the second; None where no moment of the grid shows one.
 
     `classes_at` gives the likeliest class at each of some moments `(n,)`, `given` is the one at `at`. The grid has 256

@@ -19,20 +19,20 @@ from contracts.clock import format_moment
 from contracts.errors import ArtefactRefused, NoModel, NotFound, NotLoaded, Unavailable
 from service.database import Store
 from service.metrics import Metrics
-from service.models.alias_history import note_move
-from service.models.backoff import LONGEST_WAIT, Refusals
+from service.models.alias_history import record_alias_move
+from service.models.backoff import LONGEST_WAIT, Backoff
 from service.models.following import RegistryState
 from service.models.loader import load_champion, load_copy
 from service.models.local_copies import (
     Current,
-    hold,
-    is_kept,
-    keep_overlay,
+    is_current,
     list_copies,
+    lock_folder,
+    next_current,
     read_current,
-    read_made,
+    read_made_at,
     remove_copies,
-    succeed,
+    save_overlay,
     write_current,
 )
 from service.models.looks import find_overlay, look_at_store
@@ -75,7 +75,7 @@ class Follower:
         self._models = settings.home / "models"
         self._task_ids: Mapping[str, int] = {}
         self._overlays: Mapping[str, Overlay] = {}
-        self._refusals = Refusals()
+        self._backoff = Backoff()
         self._stopping = threading.Event()
         threads = settings.model_threads
         self._load_copy = partial(load_copy, threads=threads)
@@ -157,7 +157,7 @@ class Follower:
         """
         for task, current in list_copies(self._models).items():
             # Where another worker downloads for long, a whole copy is loaded beside that, or refused.
-            with hold(self._models / task):
+            with lock_folder(self._models / task):
                 self._restore(task, current)
 
     def _restore(self, task: str, current: Current) -> None:
@@ -234,7 +234,7 @@ class Follower:
         """Keep what holds for the version that answers for a restart. Raises OSError."""
         forecaster, overlay = self.forecasters.get(task), self._overlays.get(task)
         if forecaster is not None and overlay is not None:
-            keep_overlay(self._models / task, forecaster.version, overlay)
+            save_overlay(self._models / task, forecaster.version, overlay)
 
     def _follow(self, task: str, now: float) -> RegistryState:
         """Bring one task to the version that its alias names, and its copy to the disk. Raises Unavailable."""
@@ -248,32 +248,34 @@ class Follower:
             return RegistryState("degraded", "The registry names no champion; the last one goes on answering.")
         standing, version = self.standings.get(task), champion.version
         if self.database_answers and standing is not None and standing.champion not in (None, version):
-            note_move(self._store, self._client, task, self._task_ids[task], champion=version, now=self._clock())
+            record_alias_move(
+                self._store, self._client, task, self._task_ids[task], champion=version, now=self._clock()
+            )
         answers = forecaster is not None and champion.is_of(forecaster.version, forecaster.made_at)
-        if answers and is_kept(self._models / task, version):
+        if answers and is_current(self._models / task, version):
             return RegistryState(champion=version)
-        if self._refusals.may_try(task, version, now):
+        if self._backoff.may_try(task, version, now):
             try:
                 if self._bring_in(self._client, task, champion):
-                    self._refusals.forget(task)
+                    self._backoff.forget(task)
             except ArtefactRefused as error:
-                self._refusals.add(task, version, f"Version {version} was refused: {error}", now)
+                self._backoff.add(task, version, f"Version {version} was refused: {error}", now)
                 self._metrics.follower_errors.labels("artefact").inc()
                 log.error("artefact.refused", task=task, version=version, reason=str(error), source="registry")
             except (Unavailable, OSError) as error:
-                self._refusals.add(task, version, self._note_trouble(error), now, longest=LONGEST_WAIT)
+                self._backoff.add(task, version, self._note_trouble(error), now, longest=LONGEST_WAIT)
             else:
                 return RegistryState(champion=version)
-        return RegistryState("degraded", self._refusals.reason(task), version)
+        return RegistryState("degraded", self._backoff.reason(task), version)
 
     def _bring_in(self, client: httpx.Client, task: str, champion: Champion) -> bool:
         """Load a version and let it answer; False where the next look has to. Raises as `load_champion`."""
-        with hold(self._models / task) as is_held:
+        with lock_folder(self._models / task) as is_held:
             # While another worker held the folder, the alias may have been moved on and that worker have followed it.
             if not is_held or find_champion(client, task) != champion:
                 return False
             # A copy by its number may be of another model, and what is known of that one does not count for this.
-            is_known = champion.is_of(champion.version, read_made(self._models / task / champion.version))
+            is_known = champion.is_of(champion.version, read_made_at(self._models / task / champion.version))
             forecaster = self._load_champion(client, self._models / task, champion, has_copy=is_known)
             self._swap(task, forecaster, is_known=is_known)
             return True
@@ -287,7 +289,7 @@ class Follower:
         found = None if task_id is None else find_overlay(self._store, task_id, forecaster)
         overlay = found or known.get(version) or forecaster.overlay
         before = None if answering is None else (answering.version, answering.overlay)
-        current = succeed(former, before, version, overlay)
+        current = next_current(former, before, version, overlay)
         if current != former:
             write_current(folder, current)
         self._put(forecaster.with_overlay(overlay))

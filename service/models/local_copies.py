@@ -21,13 +21,13 @@ import msgspec
 from msgspec.structs import replace
 
 from contracts.calibration import Calibration
+from service.atomic_file import TEMPORARY_PREFIX, replace_file, sync
 from store.releases import Overlay
 
 CURRENT_FILE = "current.json"
 # Beside a version's own files: when the registry made it.
 _MADE_FILE = "made_at"
-HOLD_SECONDS = 2.0
-_TEMPORARY = ".incoming-"
+LOCK_SECONDS = 2.0
 
 
 class Current(msgspec.Struct, frozen=True):
@@ -48,14 +48,16 @@ class Current(msgspec.Struct, frozen=True):
         return found
 
 
-def renew(current: Current, version: str, overlay: Overlay) -> Current:
+def update_overlay(current: Current, version: str, overlay: Overlay) -> Current:
     """The same with a newer overlay of one of its versions."""
     if version == current.version:
         return replace(current, valid_until=overlay.valid_until, calibration=overlay.calibration)
     return replace(current, previous_overlay=overlay) if version == current.previous else current
 
 
-def succeed(former: Current | None, answering: tuple[str, Overlay] | None, version: str, overlay: Overlay) -> Current:
+def next_current(
+    former: Current | None, answering: tuple[str, Overlay] | None, version: str, overlay: Overlay
+) -> Current:
     """What is current once `version` answers; the previous one is what has answered so far, if anything has."""
     previous, before = None, None
     if former is not None and former.version == version and former.previous is not None:
@@ -69,7 +71,7 @@ def succeed(former: Current | None, answering: tuple[str, Overlay] | None, versi
 
 
 @contextmanager
-def hold(folder: Path, seconds: float = HOLD_SECONDS) -> Iterator[bool]:
+def lock_folder(folder: Path, seconds: float = LOCK_SECONDS) -> Iterator[bool]:
     """Hold a task's folder against the other workers of the home; False where one of them holds it for too long.
 
     Raises OSError where there can be no such folder.
@@ -99,7 +101,7 @@ def read_current(folder: Path) -> Current | None:
         return None
 
 
-def is_kept(folder: Path, version: str) -> bool:
+def is_current(folder: Path, version: str) -> bool:
     """Whether a restart finds this version as the current one."""
     current = read_current(folder)
     return current is not None and current.version == version and (folder / version).is_dir()
@@ -110,31 +112,11 @@ def write_current(folder: Path, current: Current) -> None:
     replace_file(folder / CURRENT_FILE, msgspec.json.encode(current))
 
 
-def replace_file(file: Path, content: bytes) -> None:
-    """Write a file that only its owner may read in one step: what fails leaves the former one, and nothing beside it.
-
-    Raises OSError.
-    """
-    temporary: Path | None = None
-    try:
-        with tempfile.NamedTemporaryFile(dir=file.parent, prefix=_TEMPORARY, delete=False) as written:
-            temporary = Path(written.name)
-            written.write(content)
-            written.flush()
-            os.fsync(written.fileno())
-        temporary.replace(file)
-    except OSError:
-        if temporary is not None:
-            temporary.unlink(missing_ok=True)
-        raise
-    _sync(file.parent)
-
-
-def keep_overlay(folder: Path, version: str, overlay: Overlay) -> None:
+def save_overlay(folder: Path, version: str, overlay: Overlay) -> None:
     """Write down for a restart what `releases` says of a version; where the folder is held, the next look does."""
-    with hold(folder) as is_held:
+    with lock_folder(folder) as is_held:
         current = read_current(folder)
-        if is_held and current is not None and (renewed := renew(current, version, overlay)) != current:
+        if is_held and current is not None and (renewed := update_overlay(current, version, overlay)) != current:
             write_current(folder, renewed)
 
 
@@ -145,24 +127,24 @@ def fill_copy(folder: Path, version: str, fill: Callable[[Path], None], *, made_
     """
     folder.mkdir(parents=True, exist_ok=True)
     target = folder / version
-    temporary = Path(tempfile.mkdtemp(dir=folder, prefix=_TEMPORARY))
+    temporary = Path(tempfile.mkdtemp(dir=folder, prefix=TEMPORARY_PREFIX))
     try:
         fill(temporary)
         if made_at is not None:
             (temporary / _MADE_FILE).write_text(str(made_at))
         for file in temporary.iterdir():
-            _sync(file)
-        _sync(temporary)
+            sync(file)
+        sync(temporary)
         if target.exists():
             shutil.rmtree(target)
         temporary.replace(target)
-        _sync(folder)
+        sync(folder)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
     return target
 
 
-def read_made(folder: Path) -> int | None:
+def read_made_at(folder: Path) -> int | None:
     """When the registry made the version of this folder; None where that is not known."""
     try:
         return int((folder / _MADE_FILE).read_text())
@@ -188,11 +170,3 @@ def _lock(handle: int, deadline: float) -> bool:
             time.sleep(0.02)
         else:
             return True
-
-
-def _sync(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

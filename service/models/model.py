@@ -24,9 +24,9 @@ from contracts.manifest import GRAPH_FILE, RATE_FILE, Feed, Manifest, check_prob
 from contracts.task import Task
 from service.errors import AnswerNotFinite
 from service.models.answer import Answer
-from service.models.class_change import find_flip
+from service.models.class_change import find_class_change
 from service.models.conformal import USUAL, interval, prediction_set, require_quantile
-from service.models.local_copies import read_made
+from service.models.local_copies import read_made_at
 from service.models.sessions import RateGraph, open_session
 from service.validation.fast_bodies import AT_OF_QUERY, Questions, Row, lay_out_rows
 from service.validation.options import PLAIN, Options
@@ -248,7 +248,7 @@ class Forecaster:
             likeliest: NDArray[np.intp] = shares.argmax(axis=1)
             return likeliest
 
-        flip = find_flip(classes_at, classes.index(str(answer.prediction)), at, self.valid_until)
+        flip = find_class_change(classes_at, classes.index(str(answer.prediction)), at, self.valid_until)
         return msgspec.structs.replace(
             answer,
             rate=dict(zip(classes, rates, strict=True)),
@@ -297,5 +297,5 @@ def load_forecaster(folder: Path, task_name: str, version: str, *, threads: int)
         rates=RateGraph((folder / RATE_FILE).read_bytes(), manifest, version, threads),
         errors={age.age: age.mean for age in manifest.ages},
         overlay=Overlay(manifest.valid_until, None),
-        made_at=read_made(folder),
+        made_at=read_made_at(folder),
     )

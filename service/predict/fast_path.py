@@ -18,7 +18,7 @@ from service.models.answer import Answer
 from service.models.model import Forecaster, Question
 from service.predict.endpoint import Predict
 from service.settings import ServiceSettings
-from service.web.api_keys import Keyring
+from service.web.api_keys import ApiKeys
 from service.web.auth import is_admitted, may_be_anonymous
 
 # Takes the body of a 200 in JSON; None where the framework must judge the request.
@@ -30,9 +30,9 @@ log = structlog.get_logger(__name__)
 class ShortPredict:
     """What is asked before the framework; `predict` is what the framework's route uses too."""
 
-    def __init__(self, predict: Predict, keyring: Keyring, metrics: Metrics, settings: ServiceSettings) -> None:
+    def __init__(self, predict: Predict, api_keys: ApiKeys, metrics: Metrics, settings: ServiceSettings) -> None:
         self._predict = predict
-        self._keyring = keyring
+        self._api_keys = api_keys
         self._may_be_anonymous = may_be_anonymous(settings)
         self._answered = metrics.requests.labels("GET", "/predict", "200")
         self._seconds = metrics.predict_seconds.labels("GET")
@@ -50,7 +50,7 @@ class ShortPredict:
         """What a request asks, and what answers it; None where anything is doubtful."""
         if scope["type"] != "http" or scope["path"] != "/predict" or scope["method"] != "GET":
             return None
-        if not is_admitted(scope, self._keyring, may_be_anonymous=self._may_be_anonymous):
+        if not is_admitted(scope, self._api_keys, may_be_anonymous=self._may_be_anonymous):
             return None
         try:
             return self._predict.read_plain(scope["query_string"])

@@ -1,8 +1,8 @@
-"""The workers of one API, as each of them sees the others: by files that every worker writes each second.
+"""Heartbeats of an API's workers: each writes a file every second and reads the files of the others.
 
-All of them follow the same alias, each for itself. One that fails where another succeeds would go on answering with a
-former version while the API as a whole looks healthy. So each compares itself with the others, and one that stays
-behind leaves readiness and ends itself; the supervisor starts another. Where nobody can follow, nobody is behind.
+Every worker follows the same alias on its own. A worker that fails where another succeeds would keep answering with an
+old version while the API as a whole looks healthy. So each compares itself with the others. A worker that stays behind
+leaves readiness and stops itself, and the supervisor starts another. If no worker can follow, none is behind.
 """
 
 import os
@@ -21,38 +21,38 @@ from service.models.follower import Follower
 from service.models.local_copies import list_copies
 from service.settings import ServiceSettings
 
-BEAT_SECONDS = 1.0
+HEARTBEAT_SECONDS = 1.0
 
 log = structlog.get_logger(__name__)
 
 
-class Following(msgspec.Struct, frozen=True):
-    """What a worker answers with for one task, if with anything, until when (microseconds), and how following goes."""
+class ServedVersion(msgspec.Struct, frozen=True):
+    """The version a worker serves for one task, if any; its bound in microseconds; whether following it fails."""
 
     version: str | None
     valid_until: int | None
     is_degraded: bool
 
 
-class Beat(msgspec.Struct, frozen=True):
-    """What a worker says of itself; `at` in seconds since the epoch."""
+class Heartbeat(msgspec.Struct, frozen=True):
+    """What a worker reports of itself; `at` in seconds since the epoch."""
 
     pid: int
     at: float
     is_ready: bool
     database_answers: bool
-    tasks: dict[str, Following]
+    tasks: dict[str, ServedVersion]
 
     def version(self, task: str) -> str | None:
-        """The version that it answers with."""
-        following = self.tasks.get(task)
-        return None if following is None else following.version
+        """The version that the worker serves for a task."""
+        served = self.tasks.get(task)
+        return None if served is None else served.version
 
 
-class Siblings:
-    """The beats of all workers, and since when this one is behind; alone where it shares no `folder` with others.
+class WorkerHeartbeats:
+    """The heartbeats of all workers, and since when this worker is behind. Without a `folder` there is one worker.
 
-    `end` is how this process asks itself to stop.
+    `stop` asks this process to stop.
     """
 
     def __init__(
@@ -62,70 +62,70 @@ class Siblings:
         metrics: Metrics,
         *,
         folder: Path | None = None,
-        end: Callable[[], None] = lambda: None,
+        stop: Callable[[], None] = lambda: None,
     ) -> None:
         self._follower = follower
         self._metrics = metrics
         self._folder = folder
-        self._end = end
+        self._stop = stop
         self._models = settings.home / "models"
-        self._pause = min(BEAT_SECONDS, settings.poll_seconds)
+        self._pause = min(HEARTBEAT_SECONDS, settings.poll_seconds)
         self._patience = max(settings.stale_seconds, 2 * settings.poll_seconds)
-        self._others: Sequence[Beat] = ()
+        self._others: Sequence[Heartbeat] = ()
         self._behind_since: Mapping[str, float] = {}
-        self._has_ended = False
+        self._has_stopped = False
 
-    def beats(self, now: float) -> list[Beat]:
-        """Of this worker as it is now (seconds since the epoch), and of the others as they were last seen, by pid."""
-        return sorted([describe(self._follower, now), *self._others], key=lambda beat: beat.pid)
+    def all(self, now: float) -> list[Heartbeat]:
+        """This worker's heartbeat as of `now` (seconds since the epoch) and the last ones of the others, by pid."""
+        return sorted([describe_worker(self._follower, now), *self._others], key=lambda one: one.pid)
 
     async def run(self) -> None:
-        """Look again and again until cancelled."""
+        """Exchange heartbeats until cancelled."""
         while self._folder is not None:
             try:
-                await anyio.to_thread.run_sync(self.look, self._folder, time.monotonic(), time.time())
-            except OSError as error:  # a full disk must not end the looking
+                await anyio.to_thread.run_sync(self.exchange, self._folder, time.monotonic(), time.time())
+            except OSError as error:  # a full disk must not stop the loop
                 self._metrics.follower_errors.labels("disk").inc()
                 log.warning("worker.not_told", reason=error.strerror)
             await anyio.sleep(self._pause)
 
-    def look(self, folder: Path, monotonic: float, now: float) -> None:
-        """Say how this worker is, see how the others are, and end this one where it has been behind for too long.
+    def exchange(self, folder: Path, monotonic: float, now: float) -> None:
+        """Read the other workers' heartbeats, write this one's, and stop this worker if it is behind for too long.
 
-        Both moments in seconds. Raises OSError where the others cannot be told.
+        Both times in seconds. Raises OSError if the heartbeat cannot be written.
         """
-        own = describe(self._follower, now)
-        self._others = [beat for beat in read_beats(folder) if beat.pid != own.pid]
+        own = describe_worker(self._follower, now)
+        self._others = [one for one in read_heartbeats(folder) if one.pid != own.pid]
         current = {task: copy.version for task, copy in list_copies(self._models).items()}
         behind = list_behind(own, current, self._others)
         self._behind_since = {task: self._behind_since.get(task, monotonic) for task in behind}
         stale = [task for task, since in self._behind_since.items() if monotonic - since >= self._patience]
-        if stale and not self._has_ended:
-            self._has_ended = True
+        if stale and not self._has_stopped:
+            self._has_stopped = True
             versions = {task: [own.version(task), current[task]] for task in stale}
             log.error("worker.stale", versions=versions, seconds=self._patience)
             self._metrics.stale_workers.inc()
             self._follower.retire()
-            self._end()
-        write_beat(folder, describe(self._follower, now))
+            self._stop()
+        write_heartbeat(folder, describe_worker(self._follower, now))
 
 
-def describe(follower: Follower, now: float) -> Beat:
-    """This worker at a moment, in seconds since the epoch."""
+def describe_worker(follower: Follower, now: float) -> Heartbeat:
+    """This worker's heartbeat; `now` in seconds since the epoch."""
     forecasters, registries = follower.forecasters, follower.registries
     tasks = {}
     for task in sorted({*forecasters, *registries}):
         forecaster, registry = forecasters.get(task), registries.get(task)
-        tasks[task] = Following(
+        tasks[task] = ServedVersion(
             None if forecaster is None else forecaster.version,
             None if forecaster is None else forecaster.valid_until,
             registry is not None and registry.state == "degraded",
         )
-    return Beat(os.getpid(), now, follower.is_ready, follower.database_answers, tasks)
+    return Heartbeat(os.getpid(), now, follower.is_ready, follower.database_answers, tasks)
 
 
-def list_behind(own: Beat, current: Mapping[str, str], others: Iterable[Beat]) -> list[str]:
-    """Tasks for which another worker answers with the version that is current in the home, and this one does not."""
+def list_behind(own: Heartbeat, current: Mapping[str, str], others: Iterable[Heartbeat]) -> list[str]:
+    """Tasks whose current version in the home another worker serves and this one does not."""
     return [
         task
         for task, version in current.items()
@@ -133,26 +133,26 @@ def list_behind(own: Beat, current: Mapping[str, str], others: Iterable[Beat]) -
     ]
 
 
-def write_beat(folder: Path, beat: Beat) -> None:
+def write_heartbeat(folder: Path, heartbeat: Heartbeat) -> None:
     """Replace the worker's file in one step. Raises OSError."""
-    temporary = folder / f".{beat.pid}"
-    temporary.write_bytes(msgspec.json.encode(beat))
-    temporary.replace(folder / f"{beat.pid}.json")
+    temporary = folder / f".{heartbeat.pid}"
+    temporary.write_bytes(msgspec.json.encode(heartbeat))
+    temporary.replace(folder / f"{heartbeat.pid}.json")
 
 
-def read_beats(folder: Path) -> list[Beat]:
-    """Of all workers that live; what dead ones have left is removed."""
-    beats = []
+def read_heartbeats(folder: Path) -> list[Heartbeat]:
+    """The heartbeats of all live workers; files of dead ones are removed."""
+    heartbeats = []
     for file in folder.glob("*.json"):
-        if not _lives(int(file.stem)):
+        if not _is_alive(int(file.stem)):
             file.unlink(missing_ok=True)
             continue
         with suppress(FileNotFoundError):  # another worker has removed it
-            beats.append(msgspec.json.decode(file.read_bytes(), type=Beat))
-    return beats
+            heartbeats.append(msgspec.json.decode(file.read_bytes(), type=Heartbeat))
+    return heartbeats
 
 
-def _lives(pid: int) -> bool:
+def _is_alive(pid: int) -> bool:
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

@@ -19,9 +19,9 @@ import msgspec
 import structlog
 
 from contracts.errors import Unavailable
+from service.atomic_file import replace_file
 from service.database import Store
 from service.errors import Forbidden, NoKeys, Throttled, Unauthenticated
-from service.models.local_copies import replace_file
 from store.keys import Key, Scope, id_of, is_key, list_keys
 
 FILE = "keys.json"
@@ -38,7 +38,7 @@ class _Bucket:
     at: float
 
 
-class Keyring:
+class ApiKeys:
     """Valid keys by id; None until they have been read for the first time.
 
     `share` is the part of each key's rate that is granted here; `clock` gives monotonic seconds.

@@ -17,7 +17,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from contracts.errors import MorrowError
 from service.errors import Forbidden
 from service.settings import ServiceSettings
-from service.web.api_keys import Keyring
+from service.web.api_keys import ApiKeys
 from service.web.error_responses import problem_of
 from service.web.html import answer_page
 from store.keys import Scope as KeyScope
@@ -33,9 +33,9 @@ _LONGEST_HEADER = 1024
 class Authenticate:
     """ASGI middleware in front of every route."""
 
-    def __init__(self, app: ASGIApp, keyring: Keyring, settings: ServiceSettings) -> None:
+    def __init__(self, app: ASGIApp, api_keys: ApiKeys, settings: ServiceSettings) -> None:
         self._app = app
-        self._keyring = keyring
+        self._api_keys = api_keys
         self._open = HEALTH.union(*(PUBLIC[name] for name in settings.public))
         self._may_be_anonymous = may_be_anonymous(settings)
 
@@ -44,7 +44,7 @@ class Authenticate:
             try:
                 _refuse_other_sites(scope)
                 if not await self._is_anyone():
-                    key = await self._keyring.admit(read_token(scope), needed_scope(scope["method"], scope["path"]))
+                    key = await self._api_keys.admit(read_token(scope), needed_scope(scope["method"], scope["path"]))
                     scope.setdefault("state", {})[_NAME] = key.name
             except MorrowError as error:
                 await _refusal(error, scope)(scope, receive, send)
@@ -55,17 +55,17 @@ class Authenticate:
         return path in self._open or path.startswith(_STATIC)
 
     async def _is_anyone(self) -> bool:
-        return self._may_be_anonymous and await self._keyring.is_empty()
+        return self._may_be_anonymous and await self._api_keys.is_empty()
 
 
-def is_admitted(scope: Scope, keyring: Keyring, *, may_be_anonymous: bool) -> bool:
+def is_admitted(scope: Scope, api_keys: ApiKeys, *, may_be_anonymous: bool) -> bool:
     """Whether there is no doubt that `Authenticate` lets a request pass and has nothing to count or to wait for.
 
     That is a known key without a rate that holds the scope, or anyone while there is no key and none is needed.
     """
-    if not keyring.keys:
-        return keyring.keys is not None and may_be_anonymous
-    key = keyring.find(read_token(scope))
+    if not api_keys.keys:
+        return api_keys.keys is not None and may_be_anonymous
+    key = api_keys.find(read_token(scope))
     return key is not None and key.rate is None and key.allows(needed_scope(scope["method"], scope["path"]))
 
 

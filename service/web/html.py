@@ -14,7 +14,6 @@ from starlette.responses import HTMLResponse, Response
 from starlette.staticfiles import StaticFiles
 
 from contracts.clock import from_micros
-from service.web.figures import four_figures
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -59,6 +58,11 @@ def shorten_moment(text: str | None) -> str:
 def fill_moment(micros: int) -> str:
     """A moment as a field of a form holds it, in UTC and to the second."""
     return from_micros(micros).strftime("%Y-%m-%dT%H:%M:%S")
+
+
+def four_figures(value: float | None) -> str:
+    """Four significant figures, trailing zeros too, so that a column lines up; a dash if there is no value."""
+    return "–" if value is None else f"{value:#.4g}".rstrip(".")
 
 
 def say_name(name: str) -> str:

@@ -11,7 +11,7 @@ from sqlalchemy import Engine, QueuePool, event, text
 
 from service.database import Store
 from service.errors import Throttled, Unauthenticated
-from service.web.api_keys import FILE, Keyring
+from service.web.api_keys import FILE, ApiKeys
 from store.keys import id_of, revoke_key
 from tests.integration.keyholders import NOW, make_key, problem, sent
 from tests.integration.serving import DEAD_DATABASE, service_settings, serving
@@ -28,7 +28,7 @@ async def client(database_url: str, tmp_path: Path) -> AsyncIterator[httpx.Async
 async def test_workers_grant_the_rate_of_a_key_together(engine: Engine, tmp_path: Path) -> None:
     rate, seconds, num_workers = 8.0, 10, 4
     moment, store = [0.0], Store(engine, places=2, seconds=5)
-    rings = [Keyring(store, tmp_path, 1.0, lambda: moment[0], share=1 / num_workers) for _ in range(num_workers)]
+    rings = [ApiKeys(store, tmp_path, 1.0, lambda: moment[0], share=1 / num_workers) for _ in range(num_workers)]
     key, num_granted = make_key(engine, "predict", rate=rate), 0
     for tick in range(20 * seconds):
         moment[0] = tick / 20
@@ -95,8 +95,8 @@ async def test_strangers_who_come_together_wait_for_one_look(engine: Engine, tmp
     with engine.begin() as connection:
         revoke_key(connection, "strange", NOW)
     store = Store(engine, places=4, seconds=1.5)
-    keyring = Keyring(store, tmp_path, poll_seconds=60.0)
-    await keyring.admit(known, "predict")
+    api_keys = ApiKeys(store, tmp_path, poll_seconds=60.0)
+    await api_keys.admit(known, "predict")
     await anyio.sleep(1.1)
     looks: list[str] = []
     event.listen(engine, "before_cursor_execute", lambda _c, _k, statement, *_: looks.append(statement))
@@ -104,7 +104,7 @@ async def test_strangers_who_come_together_wait_for_one_look(engine: Engine, tmp
 
     async def ask() -> None:
         with pytest.raises(Unauthenticated) as error:
-            await keyring.admit(strange, "predict")
+            await api_keys.admit(strange, "predict")
         refused.append(error.value)
 
     with engine.begin() as blocker:

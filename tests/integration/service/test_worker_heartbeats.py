@@ -16,8 +16,17 @@ from sqlalchemy import Engine
 from service.database import Store
 from service.metrics import Metrics
 from service.models.follower import Follower
-from service.models.local_copies import Current, hold, write_current
-from service.server.worker_heartbeats import Beat, Following, Siblings, describe, list_behind, read_beats, write_beat
+from service.models.local_copies import Current, lock_folder, write_current
+from service.server.gauges import StateGauges
+from service.server.worker_heartbeats import (
+    Heartbeat,
+    ServedVersion,
+    WorkerHeartbeats,
+    describe_worker,
+    list_behind,
+    read_heartbeats,
+    write_heartbeat,
+)
 from store.database import make_engine
 from tests.integration.artefacts import CUTOFF, WEEK, move_alias, publish, write_version
 from tests.integration.releasing import define
@@ -68,41 +77,41 @@ def folder(tmp_path: Path) -> Path:
     return folder
 
 
-def beat(pid: int, version: str | None, task: str = "flights") -> Beat:
-    return Beat(pid, 0.0, True, True, {task: Following(version, BOUND, False)})
+def heartbeat(pid: int, version: str | None, task: str = "flights") -> Heartbeat:
+    return Heartbeat(pid, 0.0, True, True, {task: ServedVersion(version, BOUND, False)})
 
 
 def test_one_worker_is_behind_only_where_another_answers_with_what_is_current() -> None:
-    own = beat(1, "1")
-    assert list_behind(own, {"flights": "2"}, [beat(2, "1"), beat(3, "2")]) == ["flights"]
-    assert list_behind(beat(1, None), {"flights": "2"}, [beat(3, "2")]) == ["flights"]
+    own = heartbeat(1, "1")
+    assert list_behind(own, {"flights": "2"}, [heartbeat(2, "1"), heartbeat(3, "2")]) == ["flights"]
+    assert list_behind(heartbeat(1, None), {"flights": "2"}, [heartbeat(3, "2")]) == ["flights"]
     # The copy of 2 is there, but nobody answers with it: the registry is down for all.
-    assert list_behind(own, {"flights": "2"}, [beat(2, "1"), beat(3, None)]) == []
+    assert list_behind(own, {"flights": "2"}, [heartbeat(2, "1"), heartbeat(3, None)]) == []
     # The other one is behind, or follows another task.
-    assert list_behind(own, {"flights": "1"}, [beat(2, "2")]) == []
-    assert list_behind(own, {"flights": "2"}, [beat(2, "2", task="other")]) == []
-    assert list_behind(own, {}, [beat(2, "2")]) == []
+    assert list_behind(own, {"flights": "1"}, [heartbeat(2, "2")]) == []
+    assert list_behind(own, {"flights": "2"}, [heartbeat(2, "2", task="other")]) == []
+    assert list_behind(own, {}, [heartbeat(2, "2")]) == []
 
 
 def test_a_worker_that_stays_behind_leaves_readiness_and_asks_to_end_once(home: Home, folder: Path) -> None:
     home.take("1")
     follower, metrics = home.follower()
     ended: list[str] = []
-    siblings = Siblings(home.settings, follower, metrics, folder=folder, end=partial(ended.append, "ended"))
-    siblings.look(folder, 0.0, 0.0)
+    heartbeats = WorkerHeartbeats(home.settings, follower, metrics, folder=folder, stop=partial(ended.append, "ended"))
+    heartbeats.exchange(folder, 0.0, 0.0)
     home.take("2", previous="1")
     for moment in (1.0, 1.0 + PATIENCE):
-        siblings.look(folder, moment, moment)
+        heartbeats.exchange(folder, moment, moment)
     assert ended == []  # nobody answers with version 2
-    write_beat(folder, beat(os.getppid(), "2"))
-    siblings.look(folder, 20.0, 20.0)
-    siblings.look(folder, 20.0 + PATIENCE - 0.1, 24.9)
+    write_heartbeat(folder, heartbeat(os.getppid(), "2"))
+    heartbeats.exchange(folder, 20.0, 20.0)
+    heartbeats.exchange(folder, 20.0 + PATIENCE - 0.1, 24.9)
     assert (ended, follower.is_ready) == ([], True)
     for moment in (20.0 + PATIENCE, 30.0 + PATIENCE):
-        siblings.look(folder, moment, moment)
+        heartbeats.exchange(folder, moment, moment)
     assert (ended, follower.is_ready) == (["ended"], False)
     assert metrics.registry.get_sample_value("morrow_stale_workers_total") == 1
-    told = {one.pid: (one.version("flights"), one.is_ready) for one in read_beats(folder)}
+    told = {one.pid: (one.version("flights"), one.is_ready) for one in read_heartbeats(folder)}
     assert told == {os.getpid(): ("1", False), os.getppid(): ("2", True)}
 
 
@@ -110,37 +119,37 @@ def test_a_worker_that_catches_up_in_time_stays(home: Home, folder: Path) -> Non
     home.take("1")
     follower, metrics = home.follower()
     ended: list[str] = []
-    siblings = Siblings(home.settings, follower, metrics, folder=folder, end=partial(ended.append, "ended"))
-    write_beat(folder, beat(os.getppid(), "2"))
+    heartbeats = WorkerHeartbeats(home.settings, follower, metrics, folder=folder, stop=partial(ended.append, "ended"))
+    write_heartbeat(folder, heartbeat(os.getppid(), "2"))
     home.take("2", previous="1")
-    siblings.look(folder, 0.0, 0.0)
-    write_beat(folder, beat(os.getppid(), "1"))  # rolled back meanwhile
-    siblings.look(folder, PATIENCE - 1, 0.0)
-    write_beat(folder, beat(os.getppid(), "2"))
-    siblings.look(folder, PATIENCE + 1, 0.0)
+    heartbeats.exchange(folder, 0.0, 0.0)
+    write_heartbeat(folder, heartbeat(os.getppid(), "1"))  # rolled back meanwhile
+    heartbeats.exchange(folder, PATIENCE - 1, 0.0)
+    write_heartbeat(folder, heartbeat(os.getppid(), "2"))
+    heartbeats.exchange(folder, PATIENCE + 1, 0.0)
     assert ended == []
     follower.restore()
-    siblings.look(folder, 3 * PATIENCE, 0.0)
+    heartbeats.exchange(folder, 3 * PATIENCE, 0.0)
     assert (ended, follower.is_ready) == ([], True)
 
 
 def test_what_dead_workers_said_is_forgotten(folder: Path) -> None:
     with subprocess.Popen([sys.executable, "-c", ""]) as dead:
         dead.wait()
-    write_beat(folder, beat(dead.pid, "1"))
-    write_beat(folder, beat(os.getpid(), "1"))
-    assert [one.pid for one in read_beats(folder)] == [os.getpid()]
+    write_heartbeat(folder, heartbeat(dead.pid, "1"))
+    write_heartbeat(folder, heartbeat(os.getpid(), "1"))
+    assert [one.pid for one in read_heartbeats(folder)] == [os.getpid()]
     assert [file.name for file in folder.iterdir()] == [f"{os.getpid()}.json"]
 
 
 def test_a_scrape_shows_every_worker_and_the_worst_of_what_they_say(home: Home, folder: Path) -> None:
     home.take("2")
     follower, metrics = home.follower()
-    siblings = Siblings(home.settings, follower, metrics, folder=folder)
-    metrics.watch(follower, siblings, now=lambda: BOUND / 1e6 - 100)
-    other = Beat(os.getppid(), 0.0, True, True, {"flights": Following("1", BOUND - 40 * 10**6, True)})
-    write_beat(folder, other)
-    siblings.look(folder, 0.0, 0.0)
+    heartbeats = WorkerHeartbeats(home.settings, follower, metrics, folder=folder)
+    metrics.registry.register(StateGauges(follower, heartbeats, now=lambda: BOUND / 1e6 - 100))
+    other = Heartbeat(os.getppid(), 0.0, True, True, {"flights": ServedVersion("1", BOUND - 40 * 10**6, True)})
+    write_heartbeat(folder, other)
+    heartbeats.exchange(folder, 0.0, 0.0)
     read = metrics.registry.get_sample_value
     for pid, version in ((os.getpid(), "2"), (os.getppid(), "1")):
         labels = {"pid": str(pid), "task": "flights", "version": version}
@@ -154,10 +163,10 @@ def test_a_scrape_shows_every_worker_and_the_worst_of_what_they_say(home: Home, 
 def test_a_beat_says_what_the_follower_does(home: Home) -> None:
     home.take("1")
     follower, _ = home.follower()
-    found = describe(follower, 7.5)
-    assert found == Beat(os.getpid(), 7.5, True, False, {"flights": Following("1", BOUND, False)})
+    found = describe_worker(follower, 7.5)
+    assert found == Heartbeat(os.getpid(), 7.5, True, False, {"flights": ServedVersion("1", BOUND, False)})
     follower.poll(0)
-    assert describe(follower, 7.5).tasks == {"flights": Following("1", BOUND, True)}
+    assert describe_worker(follower, 7.5).tasks == {"flights": ServedVersion("1", BOUND, True)}
 
 
 def test_one_follower_downloads_a_version_and_the_others_load_its_copy(
@@ -169,7 +178,7 @@ def test_one_follower_downloads_a_version_and_the_others_load_its_copy(
         followers = [home.follower()[0] for _ in range(3)]
         version = publish(mlflow_url, task, write_version(tmp_path / "one", task=task))
         copy = home.folder / "models" / task / version
-        with hold(copy.parent):
+        with lock_folder(copy.parent):
             followers[0].poll(0)
             # Another worker holds the folder: the next look brings the version in, and nothing is wrong meanwhile.
             assert task not in followers[0].forecasters

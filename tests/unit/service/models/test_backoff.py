@@ -4,12 +4,12 @@ from itertools import pairwise
 
 import pytest
 
-from service.models.backoff import FIRST_PAUSE, LONGEST_PAUSE, LONGEST_WAIT, Refusals
+from service.models.backoff import FIRST_PAUSE, LONGEST_PAUSE, LONGEST_WAIT, Backoff
 
 
 @pytest.mark.parametrize("longest", [LONGEST_WAIT, LONGEST_PAUSE])
 def test_pauses_double_up_to_a_bound_while_the_same_version_is_refused(longest: float) -> None:
-    refusals, now = Refusals(), 0.0
+    refusals, now = Backoff(), 0.0
     tried: list[float] = []
     while len(tried) < 12:
         if refusals.may_try("flights", "2", now):
@@ -22,7 +22,7 @@ def test_pauses_double_up_to_a_bound_while_the_same_version_is_refused(longest: 
 
 
 def test_another_version_is_tried_at_once_and_one_that_was_taken_begins_anew() -> None:
-    refusals = Refusals()
+    refusals = Backoff()
     refusals.add("flights", "2", "No room.", 0.0)
     refusals.add("flights", "2", "No room.", 10.0)
     assert not refusals.may_try("flights", "2", 29.0)

@@ -1,0 +1,95 @@
+"""Prometheus gauges: which versions answer, how following them goes, and what their cycles and errors say.
+
+What each worker reports of itself is shown at its worst; what the database says is shown once.
+"""
+
+import time
+from collections.abc import Callable, Iterable
+
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from service.models.follower import Follower
+from service.server.worker_heartbeats import WorkerHeartbeats
+
+
+class StateGauges(Collector):
+    """Gauges read from the workers and the follower at each scrape, so no old version stays in them.
+
+    `now` gives seconds since the epoch.
+    """
+
+    def __init__(self, follower: Follower, heartbeats: WorkerHeartbeats, now: Callable[[], float] = time.time) -> None:
+        self._follower = follower
+        self._heartbeats = heartbeats
+        self._now = now
+
+    def collect(self) -> Iterable[GaugeMetricFamily]:
+        return [*self._workers(), *self._errors(), *self._cycles()]
+
+    def _workers(self) -> Iterable[GaugeMetricFamily]:
+        model = GaugeMetricFamily("morrow_model_info", "A version that answers", labels=["task", "version"])
+        worker = GaugeMetricFamily(
+            "morrow_worker_model_info", "The version that a worker answers with", labels=["pid", "task", "version"]
+        )
+        left = GaugeMetricFamily("morrow_valid_seconds", "Seconds until valid_until", labels=["task"])
+        degraded = GaugeMetricFamily("morrow_registry_degraded", "1 while following fails", labels=["task"])
+        database = GaugeMetricFamily("morrow_database_up", "1 while the database answers the follower")
+        now = self._now()
+        heartbeats = self._heartbeats.all(now)
+        found = [(one.pid, task, served) for one in heartbeats for task, served in one.tasks.items()]
+        versions = [(pid, task, seen.version) for pid, task, seen in found if seen.version is not None]
+        for pid, task, version in versions:
+            worker.add_metric([str(pid), task, version], 1)
+        for task, version in sorted({(task, version) for _, task, version in versions}):
+            model.add_metric([task, version], 1)
+        for task in sorted({task for _, task, _ in found}):
+            seen = [served for _, name, served in found if name == task]
+            bounds = [served.valid_until for served in seen if served.valid_until is not None]
+            if bounds:
+                left.add_metric([task], min(bounds) / 1e6 - now)
+            degraded.add_metric([task], any(served.is_degraded for served in seen))
+        database.add_metric([], all(one.database_answers for one in heartbeats))
+        return model, worker, left, degraded, database
+
+    def _errors(self) -> Iterable[GaugeMetricFamily]:
+        expected = GaugeMetricFamily(
+            "morrow_expected_error", "Mean error that the version promises at an age", labels=["task", "age"]
+        )
+        realised = GaugeMetricFamily(
+            "morrow_realised_error", "Mean error of the version on the window of that age", labels=["task", "age"]
+        )
+        closed = GaugeMetricFamily("morrow_horizon_closed", "1 while a realised error closes it", labels=["task"])
+        for task, forecaster in self._follower.forecasters.items():
+            for age in forecaster.manifest.ages:
+                expected.add_metric([task, str(age.age)], age.mean)
+            standing = self._follower.standings.get(task)
+            if standing is not None and standing.version == forecaster.version:
+                for found in standing.realised:
+                    realised.add_metric([task, str(found.age)], found.error)
+                closed.add_metric([task], standing.closing is not None)
+        return expected, realised, closed
+
+    def _cycles(self) -> Iterable[GaugeMetricFamily]:
+        since = GaugeMetricFamily(
+            "morrow_seconds_since_release", "Seconds since a cycle released a version", labels=["task"]
+        )
+        better = GaugeMetricFamily(
+            "morrow_better_method", "1 where a rival is clearly better than ours", labels=["task", "method"]
+        )
+        failed = GaugeMetricFamily("morrow_cycles_failed", "Cycles failed in a row, up to now", labels=["task"])
+        held = GaugeMetricFamily("morrow_held", "1 while the newest cycle that ended is held", labels=["task"])
+        window = GaugeMetricFamily(
+            "morrow_window_seconds", "Seconds of a window of the version that answers", labels=["task"]
+        )
+        for task, forecaster in self._follower.forecasters.items():
+            window.add_metric([task], forecaster.manifest.window / 1e6)
+        for task, standing in self._follower.standings.items():
+            if standing.released is not None:
+                since.add_metric([task], self._now() - standing.released.at.timestamp())
+            if standing.better_method is not None:
+                better.add_metric([task, standing.better_method["method"]], 1)
+            failed.add_metric([task], standing.num_failed)
+            last = standing.last_ended
+            held.add_metric([task], last is not None and last.state == "held")
+        return since, better, failed, held, window
