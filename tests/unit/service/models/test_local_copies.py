@@ -59,7 +59,7 @@ def test_what_another_worker_has_written_down_stays() -> None:
 
 def test_a_folder_is_held_by_one_at_a_time_and_let_go_when_its_holder_is_killed(tmp_path: Path) -> None:
     folder = tmp_path / "models" / "flights"
-    program = "import sys; from pathlib import Path; from service.models.local_copies import hold"
+    program = "import sys; from pathlib import Path; from service.models.local_copies import lock_folder"
     program += "\nwith lock_folder(Path(sys.argv[1])) as is_held:"
     program += "\n    print(is_held, flush=True); input()"
     with subprocess.Popen(
