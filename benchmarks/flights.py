@@ -23,7 +23,7 @@ from contracts.task import Task, Training
 from store.columns import NEVER, EventColumns
 from store.tuples import WITHHELD_BYTES
 from trainer.data.encoder import Encoded, encode, fit_encoder
-from trainer.methods import naive
+from trainer.methods.naive_answer import naive
 from trainer.network.training_loop import Member, finish, fit, outputs
 
 if TYPE_CHECKING:

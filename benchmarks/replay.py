@@ -20,7 +20,7 @@ from rich.table import Table
 
 from benchmarks.datasets import CHOSEN_ON, DATASETS, default_folder, load, split_names
 from benchmarks.streams import import_dataset, temporary_store
-from cli.commands.replay import head_method, held_cutoffs, save_pictures, summary, windows_table
+from cli.commands.replay import held_cutoffs, method_heading, save_pictures, summary, windows_table
 from contracts.clock import format_moment
 from trainer.data.snapshot import Reading
 from trainer.monitoring.outcomes import Outcome
@@ -131,7 +131,7 @@ def methods_table(replays: Mapping[str, Replay]) -> Table:
         means = [fmean(error for errors in shared if (error := errors[method]) is not None) for method in names]
         rows.append((name, _ERRORS[walked.task.error_name], str(len(shared)), *map(_figure, means)))
     for method in names:
-        table.add_column(head_method(method), justify="right", no_wrap=True)
+        table.add_column(method_heading(method), justify="right", no_wrap=True)
     for row in rows:
         table.add_row(*row)
     return table

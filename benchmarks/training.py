@@ -29,7 +29,7 @@ from benchmarks.figures import Figure, hardware, smaller_is_better, write_figure
 from benchmarks.nested import nested_step
 from contracts.clock import Clock
 from contracts.task import Training
-from trainer.methods import Phase
+from trainer.methods.plans import Phase
 from trainer.network.adamw import AdamW
 from trainer.network.losses import Batch, cross_entropy
 from trainer.network.network import CohortNetwork, architecture

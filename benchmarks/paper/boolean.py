@@ -28,7 +28,7 @@ from benchmarks.paper.weights import Activation, WeightsNetwork
 from contracts.clock import Clock
 from contracts.task import Training
 from trainer.data.encoder import Encoded
-from trainer.methods import METHODS
+from trainer.methods.plans import PLANS
 from trainer.network.network import Build
 from trainer.network.training_loop import Member, draw_network, train
 
@@ -141,7 +141,7 @@ def learn(
 ) -> WeightsNetwork:
     """One network per seed, each fitted on its own draw of these snapshots by the recipe's method."""
     members = [Member(draw(seed, times), (), 2, seed) for seed in seeds]
-    plan = METHODS[training.method](training)
+    plan = PLANS[training.method](training)
     build: Build[WeightsNetwork] = functools.partial(WeightsNetwork, activation=activation)
     network = draw_network(members, training, plan.is_timed, torch.float32, build)
     for _ in train(network, members, plan, training, CLOCK):

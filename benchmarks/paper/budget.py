@@ -12,8 +12,7 @@ import numpy as np
 from benchmarks.paper.splits import Split
 from benchmarks.paper.tables import Entry
 from contracts.task import Training
-from trainer.methods import METHODS as NETWORKS
-from trainer.methods import Phase
+from trainer.methods.plans import PLANS, Phase
 from trainer.network.schedule import row_range
 
 # Multiply-adds of a forward pass of the paper's convolutional network on one image.
@@ -40,14 +39,14 @@ def budget(split: Split, training: Training, entry: Entry) -> str:
     if entry.method in own:
         return own[entry.method]
     visits = f"{row_visits(split, training, entry.method):,} row visits a model"
-    return visits if entry.method in NETWORKS else f"the epochs of {visits}"
+    return visits if entry.method in PLANS else f"the epochs of {visits}"
 
 
 def expected_seconds(split: Split, training: Training, entry: Entry, num_models: int) -> float:
     """About how long a cell takes on one thread."""
     if entry.config == "rule" or entry.method in ("gbdt", "extrapolated_linear"):
         return 1.0
-    is_released = entry.config == "released" and entry.method in NETWORKS
+    is_released = entry.config == "released" and entry.method in PLANS
     members = num_models * (training.num_seeds if is_released else 1)
     per_row = 6 * _multiply_adds(split, training) / _OPERATIONS_PER_SECOND
     batch_size = training.rows_per_minibatch(len(split.known.u))
@@ -61,7 +60,7 @@ def expected_seconds(split: Split, training: Training, entry: Entry, num_models:
 
 
 def _phases(split: Split, training: Training, method: str) -> tuple[Phase, ...]:
-    plan = next((NETWORKS[name] for name in NETWORKS if name == method), NETWORKS["gi"])
+    plan = next((PLANS[name] for name in PLANS if name == method), PLANS["gi"])
     return plan(training).phases_of(len(np.unique(split.known.windows)))
 
 

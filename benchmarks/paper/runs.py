@@ -21,7 +21,7 @@ from benchmarks.paper.sets.files import FILES, find_files
 from benchmarks.paper.splits import Split, errors
 from benchmarks.paper.tables import Entry
 from contracts.task import Training
-from trainer.methods import METHODS as NETWORKS
+from trainer.methods.plans import PLANS
 
 # A probability that rounds to 0 has this log.
 _LEAST_SHARE = 1e-30
@@ -96,7 +96,7 @@ def score_at(paper_set: PaperSet, origin: int, entry: Entry, training: Training,
     if entry.config == "rule":
         error = RULES[entry.method](split)
         return Score((error,), (error,), time.perf_counter() - began)
-    if entry.config == "released" and entry.method in NETWORKS:
+    if entry.config == "released" and entry.method in PLANS:
         models = [_released(split, training, entry.method, model) for model in range(num_models)]
         outputs = np.concatenate(models)
     else:

@@ -37,8 +37,7 @@ from trainer.replay.report import (
 )
 from trainer.settings import TrainerSettings
 
-# Methods as the matrix names them, where the document has another name; and the rules that come before a fit.
-METHOD_NAMES = {"erm": "baseline"}
+# Rules that come before a fit.
 SKIPPING_RULES = ("min_rows", "classes")
 MATRIX_PICTURE, BAND_PICTURE = "matrix.png", "expected_and_realised.png"
 
@@ -125,19 +124,19 @@ def windows_table(walked: Replay) -> Table:
     title = f"{walked.task.name}: {walked.task.error_name} on each window"
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, collapse_padding=True)
     errors = [errors_on_window(walked, cutoff) for cutoff in walked.cutoffs]
-    names = [name for name in errors[0] if any(error[name] is not None for error in errors)]
-    for heading in ("window", "model", "ages", *map(head_method, names)):
+    methods = [method for method in errors[0] if any(error[method] is not None for error in errors)]
+    for heading in ("window", "model", "ages", *map(method_heading, methods)):
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("cycle", no_wrap=True)
     shut = {row.valid_until for row in closings(walked)}
     for cutoff, error in zip(walked.cutoffs, errors, strict=True):
-        table.add_row(*_row(walked, cutoff, [error[name] for name in names], shut))
+        table.add_row(*_row(walked, cutoff, [error[method] for method in methods], shut))
     return table
 
 
-def head_method(name: str) -> str:
+def method_heading(method: str) -> str:
     """The heading of a method's column, narrow enough for 80 columns."""
-    return METHOD_NAMES.get(name, name).replace("_", "_\n")
+    return method.replace("_", "_\n")
 
 
 def _row(walked: Replay, cutoff: Replayed, errors: Sequence[float | None], shut: set[int]) -> tuple[str, ...]:

@@ -11,9 +11,7 @@ from rich.table import Table
 
 from contracts.task import Training
 
-METHODS = ("gi", "all_past", "last_window", "base_rate")
-# Methods as the matrix names them; the document has older names for two.
-_NAMES = {"gi": "gi", "all_past": "baseline", "last_window": "last_window", "base_rate": "naive"}
+METHODS = ("gi", "baseline", "last_window", "naive")
 LEGEND = (
     "baseline: the same network and budget without time, on all the past;\n"
     "last_window: that on the newest window; naive: the shares of the classes there."
@@ -59,7 +57,7 @@ def weeks_table(weeks: Sequence[WeekReport]) -> Table:
     table.add_column("valid\nuntil", no_wrap=True)
     table.add_column("re-\nquests", justify="right", no_wrap=True)
     for method in METHODS:
-        table.add_column(_NAMES[method].replace("_", "_\n"), justify="right", no_wrap=True)
+        table.add_column(method.replace("_", "_\n"), justify="right", no_wrap=True)
     for week in weeks:
         table.add_row(
             week.start[:10],
@@ -78,7 +76,7 @@ def weeks_table(weeks: Sequence[WeekReport]) -> Table:
 
 def week_line(week: WeekReport) -> str:
     """One week in words, printed as soon as it is known."""
-    losses = ", ".join(f"{_NAMES[method]} {_figure(week.log_loss.get(method))}" for method in METHODS)
+    losses = ", ".join(f"{method} {_figure(week.log_loss.get(method))}" for method in METHODS)
     served = f"version {week.version}, valid until {week.valid_until}" if week.version else "no version"
     line = f"{week.start[:10]}: {served}; cycle {week.cycle_seconds:.0f} s\n  log-loss: {losses}"
     return f"{line}\n  {week.note}" if week.note else line
@@ -106,7 +104,7 @@ def comparison(weeks: Sequence[WeekReport]) -> list[str]:
     sentences = []
     for rival in METHODS[1:]:
         verb = "beats" if losses["gi"] < losses[rival] else "does NOT beat"
-        sentences.append(f"gi {verb} {_NAMES[rival]}: mean log-loss {losses['gi']:.4f} against {losses[rival]:.4f}.")
+        sentences.append(f"gi {verb} {rival}: mean log-loss {losses['gi']:.4f} against {losses[rival]:.4f}.")
     return sentences
 
 

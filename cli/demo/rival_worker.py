@@ -1,9 +1,8 @@
-"""The demo's rivals: the all-past and the last-window network, and the base rate of the last known window.
+"""The demo's rivals `baseline`, `last_window` and `naive`, fitted and scored in a process of their own.
 
-They are fitted as of the same cutoff, on the same rows, with the same budget of epochs and rows, and scored by the same
-code as ours; only the method differs. They run in a process of their own, `python -m cli.demo.rival_worker`, which
-answers a line
-of JSON with a line of JSON: torch stays out of the demo's memory, and at the end of its input the process ends.
+Each is fitted as of the same cutoff as ours, on the same rows and with the same budget of epochs and rows, and scored
+by the same code. Only the method differs. The process is `python -m cli.demo.rival_worker`: it answers each line of
+JSON with a line of JSON and ends at the end of its input. So torch stays out of the demo's memory.
 """
 
 import json
@@ -18,19 +17,19 @@ from queue import SimpleQueue
 from sqlalchemy import Engine
 
 from store.catalog import Schema, find_task
-from store.cells import Cell
+from store.cells import NAIVE, Cell
 from store.database import make_engine
 from trainer.data.snapshot import read
 from trainer.evaluation.fit_store import fit_origins
-from trainer.evaluation.scoring import naive_answer, score_cell, score_naive
+from trainer.evaluation.scoring import score_cell, score_naive
 from trainer.export.onnx_export import build_graph
 from trainer.export.session import open_graph
+from trainer.methods.naive_answer import naive_answer
 from trainer.network.device import choose_device
 from trainer.rivals.rivals import with_method
 from trainer.settings import TrainerSettings
 
-METHODS = {"all_past": "baseline", "last_window": "last_window"}
-BASE_RATE = "base_rate"
+NETWORKS = ("baseline", "last_window")
 
 
 @dataclass(frozen=True)
@@ -45,21 +44,21 @@ class Question:
 def score_rivals(
     engine: Engine, schema: Schema, question: Question, settings: TrainerSettings, now: datetime
 ) -> dict[str, Cell]:
-    """name -> the cell of the window that begins at the cutoff. Moments in microseconds."""
+    """Method -> the cell of the window that begins at the cutoff. Moments in microseconds."""
     reading = read(engine, schema, question.known_by, now)
     start = question.cutoff
     rows = reading.events.in_window(start, start + schema.task.clock.window)
     device = choose_device(settings)
     cells: dict[str, Cell] = {}
     classes: tuple[str, ...] = ()
-    for name, method in METHODS.items():
+    for method in NETWORKS:
         rival = with_method(reading, method)
         (fit,) = fit_origins(rival, [start], device, settings.max_members, _ignore)
         classes = fit.encoder.classes
         session = open_graph(build_graph(fit.encoder, fit.network, fit.members).SerializeToString())
-        cells[name] = score_cell(rival.schema.task, session, classes, rows, origin=start, window=start)
+        cells[method] = score_cell(rival.schema.task, session, classes, rows, origin=start, window=start)
     given = naive_answer(schema.task, reading.fit_rows(start), classes)
-    cells[BASE_RATE] = score_naive(schema.task, given, classes, rows, origin=start, window=start)
+    cells[NAIVE] = score_naive(schema.task, given, classes, rows, origin=start, window=start)
     return cells
 
 
@@ -80,7 +79,7 @@ def main(now: Callable[[], datetime]) -> None:
         with engine.connect() as connection:
             schema = find_task(connection, question.task)
         cells = score_rivals(engine, schema, question, settings, now())
-        answer = {name: {"log_loss": cell.loss, "error": cell.metric} for name, cell in cells.items()}
+        answer = {method: {"log_loss": cell.loss, "error": cell.metric} for method, cell in cells.items()}
         sys.stdout.write(json.dumps(answer) + "\n")
         sys.stdout.flush()
 

@@ -11,7 +11,7 @@ from typing import Any
 import psutil
 import pytest
 
-METHODS = {"gi", "all_past", "last_window", "base_rate"}
+METHODS = {"gi", "baseline", "last_window", "naive"}
 LIMIT_SECONDS = 900
 
 
@@ -65,9 +65,9 @@ def test_a_moment_past_the_horizon_is_refused_with_its_bound(document: dict[str,
 
 def test_winners_and_losers_are_said_plainly(printed: str, document: dict[str, Any]) -> None:
     losses = document["weeks"][0]["log_loss"]
-    for rival, name in {"all_past": "baseline", "last_window": "last_window", "base_rate": "naive"}.items():
+    for rival in METHODS - {"gi"}:
         verb = "beats" if losses["gi"] < losses[rival] else "does NOT beat"
-        assert f"gi {verb} {name}" in printed
+        assert f"gi {verb} {rival}:" in printed
 
 
 def test_nothing_is_left_running_or_lying_about(printed: str, folder: Path) -> None:

@@ -19,10 +19,11 @@ from contracts.task import Task
 from store.catalog import Schema
 from store.cells import Cell, read_cells, record_cells
 from trainer.data.snapshot import Reading, read
+from trainer.data.windows import complete_until, in_window, num_empty_windows
 from trainer.evaluation.fit_store import Fit, candidate_folder, find_kept, fit_origins, keep
 from trainer.evaluation.horizon import Comparison, Verdict, after_empty_windows, compare_rivals, judge_horizon
 from trainer.evaluation.release_gates import reason_to_skip
-from trainer.evaluation.scoring import complete_until, in_window, needed_pairs, num_empty_windows, target_windows
+from trainer.evaluation.scoring import needed_pairs, target_windows
 from trainer.evaluation.stored_fits import Kept, open_kept, score_kept
 from trainer.evaluation.suspect_windows import counted
 from trainer.network.device import choose_device

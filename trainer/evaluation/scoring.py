@@ -12,31 +12,20 @@ import numpy as np
 from numpy.typing import NDArray
 from onnxruntime import InferenceSession
 
-from contracts.clock import MICROSECOND, Clock, format_moment
+from contracts.clock import Clock, format_moment
 from contracts.errors import CycleError
 from contracts.manifest import graph_feed
 from contracts.task import Guard, Task
 from store.cells import NAIVE, Cell
 from store.columns import EventColumns
-from trainer.data.encoder import Encoded, class_positions
+from trainer.data.encoder import class_positions
+from trainer.data.windows import complete_until
 from trainer.evaluation.calibration import LEAST_PROBABILITY, LEAST_SCALE, nonconformity, sketch, tempered_losses
 from trainer.export.session import raw_categories
-from trainer.methods.naive import naive
 
 # Target windows beyond `guard.min_pairs` that a cycle looks back on, so that one odd window does not stand for a third.
 EXTRA_WINDOWS = 1
 _ROWS_PER_BLOCK = 8192
-
-
-def complete_until(task: Task, cutoff: int) -> int:
-    """End of the newest window all of whose labels are due by the cutoff, microseconds."""
-    return task.clock.window_start(cutoff - task.label_delay // MICROSECOND)
-
-
-def num_empty_windows(task: Task, known: EventColumns, cutoff: int) -> int:
-    """How many complete windows before the cutoff follow the newest one of which anything is known."""
-    newest = task.clock.window_start(int(known.at[-1])) + task.clock.window
-    return max(0, complete_until(task, cutoff) - newest) // task.clock.window
 
 
 def target_windows(task: Task, rows: EventColumns, cutoff: int) -> list[int]:
@@ -52,12 +41,6 @@ def target_windows(task: Task, rows: EventColumns, cutoff: int) -> list[int]:
 def needed_pairs(windows: Sequence[int], clock: Clock, guard: Guard) -> list[tuple[int, int]]:
     """(origin, target window) of every age up to `max_age` on these windows."""
     return [(window - age * clock.window, window) for window in windows for age in range(guard.max_age)]
-
-
-def in_window(rows: EventColumns, start: int, clock: Clock) -> EventColumns:
-    """The rows of one window among rows known at a cutoff, which are sorted by `at`."""
-    first, end = np.searchsorted(rows.at, [start, start + clock.window])
-    return rows.select(slice(int(first), int(end)))
 
 
 def answer(session: InferenceSession, task: Task, rows: EventColumns) -> list[NDArray[np.float32]]:
@@ -177,7 +160,7 @@ def score_naive(
     num_revisions: int = 0,
     is_complete: bool = True,
 ) -> Cell:
-    """The same cell for giving the naive answer of that origin (`naive_answer`) to every row."""
+    """The same cell for giving the naive answer of that origin (`trainer.methods.naive_answer`) to every row."""
     return make_cell(
         task,
         classes,
@@ -191,34 +174,8 @@ def score_naive(
     )
 
 
-def naive_answer(task: Task, known: EventColumns, classes: Sequence[str]) -> list[float]:
-    """What the newest window of these rows says of any row: a share for each class, or mean and scale; as float32."""
-    newest = in_window(known, task.clock.window_start(int(known.at[-1])), task.clock)
-    if task.is_classification:
-        positions = class_positions(classes, newest)
-        logits = naive(_targets_only(positions[positions >= 0]), len(classes), is_classification=True)
-        shares: NDArray[np.float32] = np.exp(logits) / np.exp(logits).sum()
-        return [float(share) for share in shares]
-    # The method speaks of standardised labels; the newest window's own mean and deviation are as good a unit as any.
-    mean, deviation = float(newest.labels.mean()), float(newest.labels.std()) or 1.0
-    standardised = ((newest.labels - mean) / deviation).astype(np.float32)
-    shift, scale = naive(_targets_only(standardised), 2, is_classification=False)
-    return [float(np.float32(mean + deviation * shift)), float(np.float32(deviation * scale))]
-
-
 def _repeat(task: Task, given: Sequence[float], count: int) -> list[NDArray[np.float32]]:
     """One answer as a graph's outputs on that many rows: [probabilities (n, C)], or [mean (n,), scale (n,)]."""
     if task.is_classification:
         return [np.tile(np.array(given, np.float32), (count, 1))]
     return [np.full(count, value, np.float32) for value in given]
-
-
-def _targets_only(targets: NDArray[np.int64] | NDArray[np.float32]) -> Encoded:
-    none = np.empty((len(targets), 0))
-    return Encoded(
-        dense=none.astype(np.float32),
-        codes=none.astype(np.int64),
-        u=np.zeros(len(targets), np.float32),
-        targets=targets,
-        windows=np.zeros(len(targets), np.int64),
-    )

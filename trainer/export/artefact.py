@@ -29,9 +29,9 @@ from contracts.task import Task
 from store.columns import NEVER, EventColumns
 from trainer.data.encoder import Encoder, encode
 from trainer.data.labels import draw_in_labels, label_bounds
-from trainer.evaluation.scoring import naive_answer
 from trainer.export.onnx_export import build_graph, build_rate_graph
 from trainer.export.session import raw_categories
+from trainer.methods.naive_answer import naive_answer
 from trainer.network.losses import log_scale
 from trainer.network.network import CohortNetwork
 from trainer.network.training_loop import outputs

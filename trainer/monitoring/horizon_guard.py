@@ -22,7 +22,7 @@ from contracts.task import Task
 from store.catalog import lock_task
 from store.cells import Mark, read_marks
 from store.releases import CHAMPION_ACTIONS, Action, Release, list_releases, record_release
-from trainer.evaluation.scoring import complete_until
+from trainer.data.windows import complete_until
 from trainer.evaluation.suspect_windows import enough_rows
 from trainer.monitoring.promises import Change, Promise, read_promise
 from trainer.monitoring.recalibration import adapt

@@ -27,7 +27,7 @@ from store.cells import Cell, Mark, delete_window, read_marks, record_cells
 from store.columns import EventColumns, read_events, read_fingerprints
 from store.outages import name_outage
 from store.releases import list_releases
-from trainer.evaluation.scoring import complete_until
+from trainer.data.windows import complete_until
 from trainer.evaluation.stored_fits import find_origins, open_kept, recipe_folder, score_kept
 from trainer.monitoring.horizon_guard import enforce
 from trainer.monitoring.promises import Promise, read_promise

@@ -13,8 +13,8 @@ from contracts.clock import format_moment, parse_moment, to_micros
 from contracts.task import Task
 from store.cells import read_cells
 from store.releases import Release, read_overlay
+from trainer.data.windows import complete_until
 from trainer.evaluation.calibration import WALKED_WINDOWS, calibration_of
-from trainer.evaluation.scoring import complete_until
 from trainer.monitoring.promises import Change, Promise
 
 _LEAST_DIFFERENCE = 1e-6

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from contracts.task import Training
 from trainer.data.encoder import Encoded
-from trainer.methods import Oldest, Phase, Rows
+from trainer.methods.plans import Oldest, Phase, Rows
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from contracts.clock import Clock
 from contracts.task import Training
-from trainer.methods import Phase
+from trainer.methods.plans import Phase
 from trainer.network.delta_search import Shifts, interpolation, perturbation, worst_delta
 from trainer.network.losses import Batch, RowLoss, erm, grad_reg, gradient_interpolation, time_perturb
 from trainer.network.network import Curved, Network

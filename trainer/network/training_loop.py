@@ -23,7 +23,7 @@ from contracts.clock import Clock
 from contracts.errors import CycleError
 from contracts.task import Training
 from trainer.data.encoder import Encoded
-from trainer.methods import METHODS, Phase, Plan
+from trainer.methods.plans import PLANS, Phase, Plan
 from trainer.network.adamw import AdamW
 from trainer.network.early_stopping import EarlyStopping
 from trainer.network.losses import REGRESSION_LOSSES, RowLoss, cross_entropy
@@ -99,7 +99,7 @@ def fit(
     rows and vocabularies may differ. Integer targets are classes, others standardised labels. Raises CycleError where
     a member has no rows, or a loss that is not finite.
     """
-    plan = METHODS[training.method](training)
+    plan = PLANS[training.method](training)
     network = draw_network(members, training, plan.is_timed, dtype, CohortNetwork).to(device)
     yield from train(network, members, plan, training, clock)
     return network

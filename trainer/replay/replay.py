@@ -22,6 +22,7 @@ from contracts.task import Task
 from store.cells import Cell
 from store.releases import Release
 from trainer.data.snapshot import Reading
+from trainer.data.windows import num_empty_windows
 from trainer.evaluation.backtest import Report, judge, report_epoch
 from trainer.evaluation.calibration import calibration_of
 from trainer.evaluation.fit_store import UNCALIBRATED, Fit, candidate_folder, fit_origins, keep
@@ -34,14 +35,13 @@ from trainer.evaluation.release_gates import (
     first_failure,
     reason_to_skip,
 )
-from trainer.evaluation.scoring import num_empty_windows
 from trainer.evaluation.suspect_windows import counted
-from trainer.methods import METHODS
 from trainer.methods.gbdt import GBDT
+from trainer.methods.plans import PLANS
 from trainer.replay.simulated_store import History, Place
 from trainer.retraining.champion_comparison import Pair, compare_with_champion
-from trainer.rivals.gaps import Gap
-from trainer.rivals.rivals import find_rival, is_left_out, score_rival, with_method
+from trainer.rivals.missing_cells import MissingCell
+from trainer.rivals.rivals import open_rival, report_unavailable, score_rival, with_method
 from trainer.settings import TrainerSettings
 
 RIVALS = ("baseline", "last_window", GBDT)
@@ -247,7 +247,7 @@ def _served(history: History, window: int) -> tuple[str, int] | None:
 
 def _run_rival(walk: _Walk, history: History, method: str, cutoffs: Sequence[Replayed]) -> list[Replayed]:
     """Fit a rival at the origins of what was served, score it on the same windows, and note the seconds."""
-    if is_left_out(method, walk.report):
+    if report_unavailable(method, walk.report):
         return list(cutoffs)
     began = time.perf_counter()
     windows: dict[int, list[int]] = {}
@@ -258,14 +258,14 @@ def _run_rival(walk: _Walk, history: History, method: str, cutoffs: Sequence[Rep
             windows.setdefault(origin, []).append(cutoff.origin)
     walk.report("rival.began", method=method, num_origins=len(windows))
     settings = walk.settings
-    if method in METHODS:
-        rival = with_method(walk.reading, method)
-        for fit in fit_origins(rival, sorted(windows), walk.device, settings.max_members, lambda _epoch: None):
-            keep(fit, rival, home=settings.home, device=walk.device, git_sha=settings.git_sha, verdict=None)
+    if method in PLANS:
+        reading = with_method(walk.reading, method)
+        for fit in fit_origins(reading, sorted(windows), walk.device, settings.max_members, lambda _epoch: None):
+            keep(fit, reading, home=settings.home, device=walk.device, git_sha=settings.git_sha, verdict=None)
     for origin in sorted(windows):
-        found = find_rival(walk.reading, method, origin, settings, walk.device)
+        rival = open_rival(walk.reading, method, origin, settings, walk.device)
         for window in windows[origin]:
-            cell = score_rival(walk.reading, found, Gap(method, origin, window, 0))
+            cell = score_rival(walk.reading, rival, MissingCell(method, origin, window, 0))
             history.cells[origin, window, method] = cell
     share = (time.perf_counter() - began) / max(1, len(cutoffs))
     return [replace(cutoff, seconds={**cutoff.seconds, method: share}) for cutoff in cutoffs]

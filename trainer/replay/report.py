@@ -29,8 +29,8 @@ from trainer.monitoring.outcomes import Outcome
 from trainer.replay.replay import Replay, Replayed
 
 NOMINAL = 0.90
-# How the methods are called in the document.
-NAMES = {"gi": "gi", "baseline": "erm", "last_window": "last_window", NAIVE: NAIVE, GBDT: GBDT}
+# Methods that a report always names, beside the task's own.
+METHODS = ("gi", "baseline", "last_window", NAIVE, GBDT)
 
 
 def find_outcomes(replay: Replay) -> list[Outcome]:
@@ -116,11 +116,11 @@ def errors_on_window(replay: Replay, cutoff: Replayed) -> dict[str, float | None
     task = replay.task
     origin = cutoff.served[1] if cutoff.served else cutoff.origin
     errors: dict[str, float | None] = {}
-    for method, name in ({task.training.method: task.training.method} | NAMES).items():
+    for method in dict.fromkeys((task.training.method, *METHODS)):
         cell = replay.cells.get((origin, cutoff.origin, method))
         is_ours = method == task.training.method
         is_known = cell is not None and cell.is_complete and not (is_ours and cutoff.served is None)
-        errors[name] = error_of(cell, task.error_name) if cell is not None and is_known else None
+        errors[method] = error_of(cell, task.error_name) if cell is not None and is_known else None
     return errors
 
 

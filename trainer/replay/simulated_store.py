@@ -13,7 +13,7 @@ from contracts.task import Task
 from store.cells import Cell, Mark
 from store.releases import Action, Release
 from trainer.data.snapshot import Reading
-from trainer.evaluation.scoring import complete_until, in_window
+from trainer.data.windows import complete_until, in_window
 from trainer.evaluation.stored_fits import Kept, open_kept, score_kept
 from trainer.monitoring.horizon_guard import ACTOR, find_change, find_settled
 from trainer.monitoring.live_scoring import find_stale

@@ -1,7 +1,7 @@
 """What the trainer has done while no cycle is asked for: rivals are fitted, one task at a time.
 
 None of it stands in the ledger of cycles. What is left to do is read off the matrix, so a stop, a kill or a restart
-costs one fit at most. A session's lock in PostgreSQL keeps several trainers from filling the same gaps; it goes with
+costs one fit at most. A session's lock in PostgreSQL keeps several trainers from filling the same cells; it goes with
 its connection, however this process ends.
 """
 
@@ -16,7 +16,7 @@ from sqlalchemy.exc import DBAPIError
 from contracts.clock import to_micros
 from store.catalog import list_tasks
 from store.outages import OUTAGES
-from trainer.rivals.gaps import Gap, find_gaps
+from trainer.rivals.missing_cells import MissingCell, find_missing_cells
 from trainer.scheduling.due_cutoffs import OVERRULED, STOPPED
 from trainer.scheduling.jobs import FillRivals
 
@@ -29,12 +29,12 @@ _UNLOCK = text("SELECT pg_advisory_unlock_all()")
 
 
 class Idle:
-    """What outlives a tick: the lock that is held, and which gaps have been tried in vain."""
+    """What outlives a tick: the lock that is held, and which missing cells have been tried in vain."""
 
     def __init__(self, engine: Engine, max_tries: int) -> None:
         self._engine = engine
         self._max_tries = max_tries
-        self._tried: dict[int, tuple[Set[Gap], int]] = {}
+        self._tried: dict[int, tuple[Set[MissingCell], int]] = {}
         self._lock: Connection | None = None
         self._look_at = 0.0
 
@@ -49,9 +49,9 @@ class Idle:
         self._release()  # of a process that could not be started
         with self._engine.connect() as connection:
             for schema in list_tasks(connection):
-                gaps = frozenset(find_gaps(connection, schema, to_micros(now)))
-                if gaps and self._may_try(schema.task_id, gaps) and self._take(schema.task_id):
-                    log.info("rivals.began", task=schema.task.name, num_gaps=len(gaps))
+                missing = frozenset(find_missing_cells(connection, schema, to_micros(now)))
+                if missing and self._may_try(schema.task_id, missing) and self._take(schema.task_id):
+                    log.info("rivals.began", task=schema.task.name, num_gaps=len(missing))
                     return FillRivals(schema.task_id, schema.task.name)
         return None
 
@@ -64,18 +64,18 @@ class Idle:
             return
         with self._engine.connect() as connection:
             left = frozenset(
-                gap
+                cell
                 for schema in list_tasks(connection)
                 if schema.task_id == job.task_id
-                for gap in find_gaps(connection, schema, to_micros(now))
+                for cell in find_missing_cells(connection, schema, to_micros(now))
             )
         former, num_tries = self._tried.get(job.task_id, (frozenset(), 0))
         tries = self._max_tries if reason is None else 1 + (num_tries if former == left else 0)
         self._tried[job.task_id] = left, tries
 
-    def _may_try(self, task_id: int, gaps: Set[Gap]) -> bool:
+    def _may_try(self, task_id: int, missing: Set[MissingCell]) -> bool:
         tried, num_tries = self._tried.get(task_id, (frozenset(), 0))
-        return tried != gaps or num_tries < self._max_tries
+        return tried != missing or num_tries < self._max_tries
 
     def _release(self) -> None:
         if self._lock is not None:

@@ -19,9 +19,10 @@ from store.columns import EventColumns
 from trainer.data.encoder import Encoder, class_positions, encode, fit_encoder
 from trainer.data.labels import draw_in_labels
 from trainer.data.snapshot import Reading
+from trainer.data.windows import complete_until, in_window
 from trainer.evaluation.calibration import tempered_losses
 from trainer.evaluation.release_gates import reason_to_skip
-from trainer.evaluation.scoring import complete_until, in_window, row_errors
+from trainer.evaluation.scoring import row_errors
 from trainer.methods.gbdt import answer_gbdt, fit_gbdt
 from trainer.tuning.trials import (
     MAX_ORIGINS,

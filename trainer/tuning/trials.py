@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from contracts.clock import Clock
 from contracts.task import Training
 from trainer.data.encoder import Encoded
-from trainer.methods import METHODS
+from trainer.methods.plans import PLANS
 from trainer.network.network import Build, CohortNetwork, Network
 from trainer.network.schedule import num_steps
 from trainer.network.training_loop import Member, draw_network, outputs, train
@@ -121,7 +121,7 @@ def _errors(origins: Sequence[Origin], training: Training, shared: Shared, watch
 
     These have as many classes, and minibatches of one size.
     """
-    plan, seeds, errors = METHODS[training.method](training), shared.seeds(training), list[Errors]()
+    plan, seeds, errors = PLANS[training.method](training), shared.seeds(training), list[Errors]()
 
     def kind(origin: Origin) -> tuple[int, int]:
         return origin.num_outputs, training.rows_per_minibatch(len(origin.known.u))
@@ -145,7 +145,7 @@ def _work(origin: Origin, training: Training) -> float:
     num_products = training.rows_per_minibatch(len(origin.known.u)) * weights
     per_pass: float = _SECONDS_PER_STEP + _SECONDS_PER_OPERATION * 3 * num_products
     num_windows = len(np.unique(origin.known.windows))
-    phases = METHODS[training.method](training).phases_of(num_windows)
+    phases = PLANS[training.method](training).phases_of(num_windows)
     # A bent step passes once plainly, twice for values and rates, and searches δ with as many again an ascent step.
     passes = {True: 1.0, False: 3.0 + 2.0 * training.delta_steps * (training.delta_mode != "random")}
     return sum(

@@ -18,10 +18,10 @@ from benchmarks.paper.methods.house import (
 )
 from benchmarks.paper.methods.ordinal import ordinal_method
 from benchmarks.paper.splits import Method
-from trainer.methods import METHODS as NETWORK_METHODS
+from trainer.methods.plans import PLANS
 
 METHODS: dict[str, Method] = {
-    **{name: network_method(name) for name in NETWORK_METHODS},
+    **{name: network_method(name) for name in PLANS},
     "naive": naive_method,
     "gbdt": gbdt_method,
     "extrapolated_linear": extrapolated_linear_method,

@@ -30,7 +30,7 @@ from benchmarks.paper.networks import ConvNetwork
 from benchmarks.paper.splits import Split
 from contracts.task import Training
 from trainer.data.encoder import Encoded
-from trainer.methods import METHODS
+from trainer.methods.plans import PLANS
 from trainer.network.layers import Dual, ReLU
 from trainer.network.network import Architecture, Build, CohortNetwork, Network
 from trainer.network.training_loop import draw_network, outputs, train
@@ -51,7 +51,7 @@ class Totals(NamedTuple):
 
 def adagraph_method(split: Split, training: Training, seeds: Sequence[int]) -> NDArray[np.float32]:
     """Train the split's network with a norm of each domain, settle the norms on the known rows, and answer."""
-    plan, members = METHODS["baseline"](training), split.members(seeds)
+    plan, members = PLANS["baseline"](training), split.members(seeds)
     starts, first = np.unique(split.known.windows, return_index=True)
     # The domain of a row is told by u: that of the last domain which has begun. The future's begins at the cutoff.
     begins = torch.from_numpy(np.append(split.known.u[first], np.float32(0)))

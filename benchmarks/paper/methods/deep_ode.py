@@ -30,7 +30,7 @@ from benchmarks.paper.splits import Split
 from contracts.errors import CycleError
 from contracts.task import Training
 from trainer.data.encoder import Encoded
-from trainer.methods.base_time import base_time
+from trainer.methods.plans import base_time
 from trainer.network.layers import Dual, Linear
 from trainer.network.training_loop import draw_network, outputs, train
 

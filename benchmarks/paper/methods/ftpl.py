@@ -31,7 +31,7 @@ from benchmarks.paper.splits import Split
 from contracts.errors import CycleError
 from contracts.task import Training
 from trainer.data.encoder import Encoded
-from trainer.methods.baseline import baseline
+from trainer.methods.plans import baseline
 from trainer.network.training_loop import draw_network, outputs, train
 
 _NOISE = 1.0

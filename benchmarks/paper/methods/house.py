@@ -15,9 +15,10 @@ from benchmarks.paper.splits import Method, Split
 from contracts.task import Method as NetworkMethod
 from contracts.task import Training
 from trainer.data.encoder import Encoded
-from trainer.methods import METHODS, naive
 from trainer.methods.extrapolated_linear import extrapolate, fit_trend
 from trainer.methods.gbdt import Table, fit_booster, predict, recency
+from trainer.methods.naive_answer import naive
+from trainer.methods.plans import PLANS
 from trainer.network.training_loop import draw_network, outputs, train
 
 # A probability that LightGBM rounds to 0 has this log.
@@ -28,7 +29,7 @@ def network_method(name: NetworkMethod) -> Method:
     """Draw the split's network for every seed and carry out the plan of this method on it."""
 
     def fitted(split: Split, training: Training, seeds: Sequence[int]) -> NDArray[np.float32]:
-        plan, members = METHODS[name](training), split.members(seeds)
+        plan, members = PLANS[name](training), split.members(seeds)
         network = draw_network(members, training, plan.is_timed, torch.float32, split.build)
         for _epoch in train(network, members, plan, training, split.clock):
             pass

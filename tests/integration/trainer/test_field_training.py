@@ -31,8 +31,8 @@ from tests.integration.drifting import (
 )
 from tests.integration.living import live, moment
 from trainer.data.snapshot import read
+from trainer.data.windows import in_window
 from trainer.evaluation.fit_store import candidate_folder
-from trainer.evaluation.scoring import in_window
 from trainer.evaluation.stored_fits import open_kept, score_kept
 from trainer.tracking.registry import Registry
 

@@ -15,7 +15,7 @@ from store.catalog import Schema
 from store.cells import Cell, read_cells, record_cells
 from tests.integration.drifting import cutoff_after, cycles_of, define, drifting_task, now
 from tests.integration.ticking import MakeTrainer, ask, endless_reads, tick_until, trainers
-from trainer.rivals.gaps import find_gaps
+from trainer.rivals.missing_cells import find_missing_cells
 from trainer.scheduling.due_cutoffs import OVERRULED, STOPPED
 from trainer.scheduling.idle_work import Idle
 from trainer.scheduling.jobs import FillRivals
@@ -54,9 +54,9 @@ def methods(engine: Engine, schema: Schema) -> set[str]:
     return {cell.method for cell in cells}
 
 
-def has_gaps(engine: Engine, schema: Schema) -> bool:
+def has_missing_cells(engine: Engine, schema: Schema) -> bool:
     with engine.connect() as connection:
-        return bool(find_gaps(connection, schema, cutoff_after(1000)))
+        return bool(find_missing_cells(connection, schema, cutoff_after(1000)))
 
 
 def is_filling(trainer: Trainer) -> bool:
@@ -67,7 +67,9 @@ def test_after_a_cycle_its_rivals_are_fitted(engine: Engine, make_trainer: MakeT
     schema = define(engine, drifting_task(guard=GUARD), 8)
     ask(engine, schema, cutoff_after(8))
     trainer = make_trainer()
-    tick_until([trainer], lambda: {*RIVALS, "gi", "naive"} == methods(engine, schema) and not has_gaps(engine, schema))
+    tick_until(
+        [trainer], lambda: {*RIVALS, "gi", "naive"} == methods(engine, schema) and not has_missing_cells(engine, schema)
+    )
     tick_until([trainer], lambda: trainer.child is None)
     (cycle,) = cycles_of(engine, schema)
     assert cycle.state == "released"
@@ -89,7 +91,7 @@ def test_what_a_killed_process_has_fitted_is_not_fitted_again(engine: Engine, ma
     files = {file for file in candidates.glob("*/*/[0-9]*/*") if file.parent.name.isdecimal()}
     stamps = {file: file.stat().st_mtime_ns for file in files}
     with capture_logs() as lines:
-        tick_until([trainer], lambda: not has_gaps(engine, schema))
+        tick_until([trainer], lambda: not has_missing_cells(engine, schema))
     reasons = [line["reason"] for line in lines if line["event"] == "rivals.ended"]
     assert reasons[0] == KILLED
     assert {line["task"] for line in lines if line["event"] in ("rivals.began", "rivals.ended")} == {schema.task.name}

@@ -185,7 +185,7 @@ def test_one_window_of_flipped_labels_closes_a_horizon_and_holds_the_next_cutoff
 def test_rivals_are_fitted_at_the_origin_of_what_is_served(engine: Engine, schema: Schema, tmp_path: Path) -> None:
     walked = walk(read_all(engine, schema, 12), tmp_path, rivals=RIVALS)
     errors = errors_on_window(walked, walked.cutoffs[-1])
-    assert set(errors) == {"gi", "erm", "last_window", "naive", "gbdt"}
+    assert set(errors) == {"gi", "baseline", "last_window", "naive", "gbdt"}
     assert None not in errors.values()
     ours, naive = errors["gi"], errors["naive"]
     assert ours is not None

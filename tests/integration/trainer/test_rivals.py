@@ -31,7 +31,7 @@ from trainer.evaluation.backtest import backtest
 from trainer.evaluation.fit_store import delete_older, seeds_of
 from trainer.evaluation.horizon import judge_horizon
 from trainer.methods.gbdt import fit_gbdt, read_gbdt
-from trainer.rivals.gaps import find_gaps
+from trainer.rivals.missing_cells import find_missing_cells
 from trainer.rivals.rivals import fill_rivals, rival_folder
 
 RIVALS = ["baseline", "last_window", "gbdt", "extrapolated_linear"]
@@ -70,14 +70,14 @@ def matrix(engine: Engine, schema: Schema) -> list[Cell]:
         return read_cells(connection, schema.task_id, schema.task.recipe, until=cutoff_after(1000))
 
 
-def gaps(engine: Engine, schema: Schema) -> set[str]:
+def missing(engine: Engine, schema: Schema) -> set[str]:
     with engine.connect() as connection:
-        return {gap.method for gap in find_gaps(connection, schema, cutoff_after(1000))}
+        return {cell.method for cell in find_missing_cells(connection, schema, cutoff_after(1000))}
 
 
 def test_rivals_are_scored_where_our_method_is(engine: Engine, tmp_path: Path) -> None:
     schema = define_with_matrix(engine, tmp_path)
-    assert gaps(engine, schema) == set(RIVALS)
+    assert missing(engine, schema) == set(RIVALS)
     added = fill(engine, schema, tmp_path, 8, Story())
     cells = matrix(engine, schema)
     ours = places(cells, "gi")
@@ -85,7 +85,7 @@ def test_rivals_are_scored_where_our_method_is(engine: Engine, tmp_path: Path) -
     for rival in RIVALS:
         assert places(cells, rival) == ours
         assert places(added, rival) == ours
-    assert gaps(engine, schema) == set()
+    assert missing(engine, schema) == set()
     assert fill(engine, schema, tmp_path, 8, Story()) == []
 
 
@@ -131,13 +131,13 @@ def test_a_correction_is_scored_again_without_a_fit(engine: Engine, tmp_path: Pa
     corrected = replace(event, label="no" if event.label == "yes" else "yes")
     with engine.begin() as connection:
         correct_event(connection, schema, corrected, START + 8.5 * HOUR)
-    assert gaps(engine, schema) == set()
+    assert missing(engine, schema) == set()
     fill_ours(engine, schema, tmp_path, 9)
-    assert gaps(engine, schema) == set(RIVALS)
+    assert missing(engine, schema) == set(RIVALS)
     added = fill(engine, schema, tmp_path, 9, Story())
     assert {cell.window for cell in added} == {cutoff_after(7)}
     assert {cell.num_revisions for cell in added} == {ROWS_PER_WINDOW + 1}
-    assert gaps(engine, schema) == set()
+    assert missing(engine, schema) == set()
     assert set((tmp_path / "candidates").glob("*/*/*")) == folders
 
 
@@ -177,6 +177,6 @@ def test_without_lightgbm_the_other_rivals_are_fitted_and_one_line_says_so(
     schema, story = define_with_matrix(engine, tmp_path), Story()
     monkeypatch.setitem(sys.modules, "lightgbm", None)
     fill(engine, schema, tmp_path, 8, story)
-    assert gaps(engine, schema) == {"gbdt"}
+    assert missing(engine, schema) == {"gbdt"}
     assert [facts["method"] for facts in story.of("rival.left_out")] == ["gbdt"]
     assert story.of("rival.failed") == []

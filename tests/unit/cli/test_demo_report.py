@@ -13,7 +13,7 @@ from cli.demo.report import (
 
 
 def week(gi: float | None, note: str | None = None) -> WeekReport:
-    losses = {"all_past": 0.5, "last_window": 0.7, "base_rate": 0.6} | ({} if gi is None else {"gi": gi})
+    losses = {"baseline": 0.5, "last_window": 0.7, "naive": 0.6} | ({} if gi is None else {"gi": gi})
     return WeekReport(
         start="2013-07-02T05:00:00Z",
         version=None if gi is None else "1",

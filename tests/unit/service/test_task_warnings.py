@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from contracts.task import Training
 from service.admin.status import FEW_STEPS, PRETRAINED, warn_of_fit
 from trainer.data.encoder import Encoded
-from trainer.methods import METHODS
+from trainer.methods.plans import PLANS
 from trainer.network.schedule import num_steps
 
 
@@ -55,11 +55,11 @@ def test_a_fit_of_many_steps_and_one_without_a_pretraining_are_not(training: Tra
 def test_the_steps_told_are_those_that_a_fit_takes(num_rows: int, training: Training) -> None:
     values, whole = np.zeros(num_rows, np.float32), np.zeros(num_rows, np.int64)
     rows = Encoded(dense=values[:, None], codes=whole[:, None], u=values, targets=values, windows=whole)
-    taken = num_steps(rows, METHODS[training.method](training).phases[0], training)
+    taken = num_steps(rows, PLANS[training.method](training).phases[0], training)
     told = [f"the fit took {taken} steps only"] if taken < FEW_STEPS else []
     warnings = warn_of_fit(training, num_rows, training.rows_per_minibatch(num_rows))
     assert [warning.partition(":")[0] for warning in warnings] == told
 
 
 def test_the_methods_that_are_warned_of_are_those_that_begin_with_all_rows() -> None:
-    assert {name for name, plan in METHODS.items() if plan(Training()).phases[0].rows == "all"} == PRETRAINED
+    assert {name for name, plan in PLANS.items() if plan(Training()).phases[0].rows == "all"} == PRETRAINED

@@ -14,7 +14,7 @@ from contracts.clock import Clock
 from contracts.task import Training
 from trainer.data.encoder import Encoded
 from trainer.data.labels import LabelUnit
-from trainer.methods import METHODS
+from trainer.methods.plans import PLANS
 from trainer.network.training_loop import finish, fit, outputs
 
 CLOCK = Clock(window=10, offset=0, span=60)
@@ -24,7 +24,7 @@ RECIPE = Training(
     pretrain_rate=0.02, finetune_windows=2, finetune_epochs=2,
 )  # fmt: skip
 HOUSE: dict[str, Method] = {
-    **{name: network_method(name) for name in METHODS},
+    **{name: network_method(name) for name in PLANS},
     "naive": naive_method,
     "gbdt": gbdt_method,
     "extrapolated_linear": extrapolated_linear_method,
@@ -76,7 +76,7 @@ def test_each_answers_every_row_once_for_each_seed(name: str, is_classified: boo
         assert (errors(given, found) < naive).all()
 
 
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("name", PLANS)
 def test_a_network_is_the_one_that_a_service_would_fit(name: str) -> None:
     given = split(is_classified=True)
     ours = service_outputs(given, RECIPE.model_copy(update={"method": name}), SEEDS)

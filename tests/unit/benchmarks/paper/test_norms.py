@@ -11,7 +11,7 @@ from benchmarks.paper.norms import Norm, NormedConvNetwork
 from contracts.clock import Clock
 from tests.unit.benchmarks.paper.test_networks import RECIPE, SIDE, bent, inputs, shape
 from trainer.data.encoder import Encoded
-from trainer.methods import METHODS
+from trainer.methods.plans import PLANS
 from trainer.network.layers import Dual
 from trainer.network.training_loop import Member, train
 
@@ -114,7 +114,7 @@ def test_a_fit_trains_scales_and_shifts_and_statistics_follow_its_minibatches() 
     clock = Clock(window=5, offset=0, span=20)
     assert all(
         math.isfinite(report.mean_loss)
-        for report in train(made, members, METHODS[training.method](training), training, clock)
+        for report in train(made, members, PLANS[training.method](training), training, clock)
     )
     moved = {name for name, parameter in made.named_parameters() if not torch.equal(parameter, before[name])}
     assert moved == set(before)

@@ -9,19 +9,18 @@ import pytest
 from contracts.errors import CycleError
 from store.cells import NAIVE
 from tests.unit.store.columns import HOUR, rows, task
+from trainer.data.windows import complete_until, in_window
 from trainer.evaluation.calibration import LEAST_PROBABILITY, TEMPERATURES, nonconformity, sketch
 from trainer.evaluation.scoring import (
     EXTRA_WINDOWS,
-    complete_until,
-    in_window,
     make_cell,
-    naive_answer,
     needed_pairs,
     row_errors,
     score,
     score_naive,
     target_windows,
 )
+from trainer.methods.naive_answer import naive_answer
 
 
 def test_a_window_is_complete_once_all_its_labels_are_due() -> None:

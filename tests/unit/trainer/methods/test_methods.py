@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 
 from contracts.task import Guard, Method, Rival, Training
 from trainer.data.encoder import Encoded
-from trainer.methods import METHODS, Oldest, naive
+from trainer.methods.naive_answer import naive
+from trainer.methods.plans import PLANS, Oldest
 from trainer.network.schedule import following_range, row_range
 
 Ablation = Literal["grad_reg", "time_perturb"]
@@ -17,12 +18,12 @@ RECIPE = Training(finetune_windows=3, pretrain_epochs=4, finetune_epochs=2, pret
 
 
 def test_every_method_that_a_recipe_may_name_has_a_plan_and_may_be_a_rival() -> None:
-    assert set(METHODS) == set(get_args(Method))
-    assert set(METHODS) < set(Guard(rivals=get_args(Rival)).rivals)
+    assert set(PLANS) == set(get_args(Method))
+    assert set(PLANS) < set(Guard(rivals=get_args(Rival)).rivals)
 
 
 def test_gi_pretrains_on_everything_and_fine_tunes_on_the_newest_windows_in_order() -> None:
-    plan = METHODS["gi"](RECIPE)
+    plan = PLANS["gi"](RECIPE)
     assert plan.is_timed
     assert [(phase.rows, phase.epochs, phase.rate, phase.objective) for phase in plan.phases] == [
         ("all", 4, 0.01, "erm"), (3, 2, 0.001, "gi"), (2, 2, 0.001, "gi"), (1, 2, 0.001, "gi"),
@@ -30,14 +31,14 @@ def test_gi_pretrains_on_everything_and_fine_tunes_on_the_newest_windows_in_orde
 
 
 def test_gi_may_shape_the_pretraining_too() -> None:
-    plan = METHODS["gi"](RECIPE.model_copy(update={"gi_pretrain": True}))
+    plan = PLANS["gi"](RECIPE.model_copy(update={"gi_pretrain": True}))
     assert {phase.objective for phase in plan.phases} == {"gi"}
 
 
 @pytest.mark.parametrize(("field", "names"), [("pretrain_epochs", ["finetune_1"]), ("finetune_epochs", ["pretrain"])])
 def test_a_phase_without_epochs_is_left_out(field: str, names: list[str]) -> None:
     training = RECIPE.model_copy(update={field: 0, "finetune_windows": 1})
-    for method in METHODS.values():
+    for method in PLANS.values():
         assert [phase.name for phase in method(training).phases_of(1)] == names
 
 
@@ -45,7 +46,7 @@ def test_a_phase_without_epochs_is_left_out(field: str, names: list[str]) -> Non
     ("rival", "rows", "is_timed"), [("baseline", "all", False), ("base_time", "all", True), ("last_window", 1, False)]
 )
 def test_rivals_spend_the_same_budget_on_other_rows(rival: Method, rows: str | int, is_timed: bool) -> None:
-    ours, plan = METHODS["gi"](RECIPE), METHODS[rival](RECIPE)
+    ours, plan = PLANS["gi"](RECIPE), PLANS[rival](RECIPE)
     assert plan.is_timed == is_timed
     assert [(phase.budget, phase.epochs) for phase in plan.phases] == [
         (phase.budget, phase.epochs) for phase in ours.phases
@@ -56,7 +57,7 @@ def test_rivals_spend_the_same_budget_on_other_rows(rival: Method, rows: str | i
 
 @pytest.mark.parametrize(("rival", "is_timed"), [("inc_finetune", False), ("inc_finetune_time", True)])
 def test_incremental_rivals_learn_one_window_after_the_other(rival: Method, is_timed: bool) -> None:
-    plan = METHODS[rival](RECIPE)
+    plan = PLANS[rival](RECIPE)
     assert plan.is_timed == is_timed
     assert [(p.name, p.rows, p.budget, p.epochs, p.rate, p.objective) for p in plan.phases_of(3)] == [
         ("pretrain", Oldest(1), Oldest(1), 4, 0.01, "erm"),
@@ -69,7 +70,7 @@ def test_incremental_rivals_learn_one_window_after_the_other(rival: Method, is_t
 @pytest.mark.parametrize("gi_pretrain", [False, True])
 def test_ablations_are_our_plan_with_another_objective(ablation: Ablation, gi_pretrain: bool) -> None:
     training = RECIPE.model_copy(update={"gi_pretrain": gi_pretrain})
-    ours, plan = METHODS["gi"](training), METHODS[ablation](training)
+    ours, plan = PLANS["gi"](training), PLANS[ablation](training)
     assert plan == replace(
         ours, phases=tuple(replace(p, objective=ablation if p.objective == "gi" else "erm") for p in ours.phases)
     )

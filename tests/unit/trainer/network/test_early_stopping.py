@@ -11,7 +11,7 @@ from torch import Tensor
 from contracts.clock import Clock
 from contracts.task import Training
 from trainer.data.encoder import Encoded
-from trainer.methods import Phase, Plan, Rows
+from trainer.methods.plans import Phase, Plan, Rows
 from trainer.network.losses import cross_entropy, erm
 from trainer.network.minibatches import Stock
 from trainer.network.network import CohortNetwork

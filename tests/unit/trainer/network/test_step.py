@@ -7,8 +7,7 @@ from torch import Tensor, nn
 
 from contracts.clock import Clock
 from contracts.task import Training
-from trainer.methods import Phase
-from trainer.methods.plans import Objective
+from trainer.methods.plans import Objective, Phase
 from trainer.network.delta_search import Shifts, interpolation, worst_delta
 from trainer.network.losses import Batch, cross_entropy, erm, gradient_interpolation
 from trainer.network.network import CohortNetwork, architecture

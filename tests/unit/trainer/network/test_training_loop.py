@@ -14,7 +14,7 @@ from contracts.clock import Clock
 from contracts.errors import CycleError
 from contracts.task import Method, Training
 from trainer.data.encoder import Encoded
-from trainer.methods import METHODS
+from trainer.methods.plans import PLANS
 from trainer.network.minibatches import row_numbers
 from trainer.network.network import CohortNetwork
 from trainer.network.training_loop import EpochReport, Member, finish, fit, outputs
@@ -26,7 +26,7 @@ RECIPE = Training(
     pretrain_epochs=2, finetune_windows=2, finetune_epochs=2,
 )  # fmt: skip
 SOLO_CHANGES: list[dict[str, str]] = [{"delta_mode": mode} for mode in ("random", "adversarial", "warm", "grid")]
-SOLO_CHANGES += [{"method": method} for method in METHODS if method != "gi"]
+SOLO_CHANGES += [{"method": method} for method in PLANS if method != "gi"]
 
 
 @pytest.fixture(autouse=True)
@@ -126,9 +126,9 @@ def test_seeds_of_shared_rows_equal_seeds_of_copies() -> None:
 
 def test_gi_without_weight_is_erm_bit_for_bit(monkeypatch: pytest.MonkeyPatch) -> None:
     bent, _ = train([member()], recipe(gi_weight=0, gi_pretrain=True))
-    plan = METHODS["gi"](RECIPE)
+    plan = PLANS["gi"](RECIPE)
     plain_plan = replace(plan, phases=tuple(replace(phase, objective="erm") for phase in plan.phases))
-    monkeypatch.setitem(METHODS, "gi", lambda _training: plain_plan)
+    monkeypatch.setitem(PLANS, "gi", lambda _training: plain_plan)
     plain, _ = train([member()])
     assert_same(weights(bent), weights(plain))
 
@@ -262,10 +262,10 @@ def test_a_member_without_rows_is_refused() -> None:
         train([member(), empty])
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", PLANS)
 def test_every_method_fits(method: Method) -> None:
     network, reports = train([member()], recipe(method=method))
-    plan = METHODS[method](RECIPE)
+    plan = PLANS[method](RECIPE)
     assert len(reports) == sum(phase.epochs for phase in plan.phases_of(4))
     assert (network.time is not None) == plan.is_timed
 

@@ -1,7 +1,7 @@
-"""Where rivals lack cells that our method has: cheap to ask, so the scheduler may ask often.
+"""The cells of the error matrix that rivals still lack: a cheap query, so the scheduler can ask often, without torch.
 
-Rivals follow our method: they are fitted at the origins and scored on the windows that it has complete cells of, among
-its newest windows. A rival's cell that knows fewer revisions than ours is a gap again.
+Rivals follow our method. They are fitted at its origins and scored on its newest windows, wherever its own cell is
+complete. A rival's cell counts as missing again once ours knows more revisions of the window.
 """
 
 from dataclasses import dataclass
@@ -15,8 +15,8 @@ from trainer.evaluation.scoring import EXTRA_WINDOWS
 
 
 @dataclass(frozen=True, order=True)
-class Gap:
-    """A cell that a rival lacks. Moments in microseconds; `num_revisions` is what ours knows of the window."""
+class MissingCell:
+    """A cell that a rival lacks. Moments in microseconds; `num_revisions` is what our cell knows of the window."""
 
     method: str
     origin: int
@@ -24,8 +24,8 @@ class Gap:
     num_revisions: int
 
 
-def find_gaps(connection: Connection, schema: Schema, until: int) -> list[Gap]:
-    """The gaps of the task's rivals on as many newest windows as a cycle looks back on, all of them before `until`."""
+def find_missing_cells(connection: Connection, schema: Schema, until: int) -> list[MissingCell]:
+    """The missing cells of the task's rivals before `until`, on as many newest windows as a cycle looks back on."""
     task, columns = schema.task, error_cells.c
     ours = (
         (columns.task_id == schema.task_id) & (columns.recipe == task.recipe) & columns.is_complete,
@@ -46,7 +46,7 @@ def find_gaps(connection: Connection, schema: Schema, until: int) -> list[Gap]:
     ):
         known.setdefault(method, {})[to_micros(origin), to_micros(window)] = num_revisions
     return sorted(
-        Gap(rival, origin, window, num_revisions)
+        MissingCell(rival, origin, window, num_revisions)
         for (origin, window), num_revisions in known.get(task.training.method, {}).items()
         if task.clock.age(origin, window) < task.guard.max_age
         for rival in set(task.guard.rivals) - {task.training.method}
