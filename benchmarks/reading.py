@@ -26,6 +26,7 @@ from benchmarks.figures import Figure, hardware, smaller_is_better, write_figure
 from benchmarks.ingest.events import TASK
 from cli.local.database import migrated_store
 from contracts.clock import to_micros
+from contracts.runtime.python_process import python_command
 from contracts.runtime.settings import SharedSettings
 from contracts.task import Training
 from store.catalog import Schema, define_task, find_task
@@ -136,7 +137,7 @@ def measure_epoch(url: str, console: Console) -> Figure:
 
 
 def _in_child(name: str, url: str) -> Measures:
-    command = [sys.executable, "-m", "benchmarks.reading", name, url]
+    command = python_command("-m", "benchmarks.reading", name, url)
     ended = subprocess.run(command, stdout=subprocess.PIPE, check=True)
     measures: Measures = json.loads(ended.stdout)
     return measures

@@ -27,6 +27,7 @@ RUN groupadd --gid 10001 morrow \
     && install --directory --owner=morrow --group=morrow /var/lib/morrow
 COPY --from=build /opt/morrow /opt/morrow
 ENV PATH=/opt/morrow/bin:$PATH \
+    PYTHONSAFEPATH=1 \
     PYTHONUNBUFFERED=1 \
     MORROW_HOME=/var/lib/morrow \
     MORROW_HOST=0.0.0.0 \

@@ -21,6 +21,7 @@ import uvicorn
 from uvicorn.supervisors import Multiprocess
 
 from contracts.runtime.logs import configure_logs
+from contracts.runtime.python_process import protect_imports_of_children
 from service.server.connection import Connection
 from service.settings import ServiceSettings
 
@@ -54,6 +55,7 @@ def serve(settings: ServiceSettings) -> None:
         uvicorn.run(_make(settings), **_options(settings))
         return
     gc.enable()  # the supervisor has started
+    protect_imports_of_children()
     with tempfile.TemporaryDirectory(prefix="morrow-workers-") as folder:
         # prometheus_client keeps counters in files there if it finds this when a worker imports it.
         os.environ["PROMETHEUS_MULTIPROC_DIR"] = folder

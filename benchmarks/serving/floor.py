@@ -5,10 +5,10 @@ server, settings, logs, metrics, the registry's client, the command.
 """
 
 import subprocess
-import sys
 from collections.abc import Sequence
 
 from benchmarks.serving.servers import cpu_seconds, memory_bytes
+from contracts.runtime.python_process import python_command
 
 CORE = ("fastapi", "numpy", "onnxruntime")
 DESIGN = (
@@ -21,7 +21,7 @@ DESIGN = (
 def measure_imports(modules: Sequence[str]) -> tuple[float, int]:
     """CPU seconds and proportional set size in bytes of an interpreter that has imported these."""
     program = f"import sys, {', '.join(modules)}; print(flush=True); sys.stdin.read()"
-    with subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+    with subprocess.Popen(python_command("-c", program), stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         process.stdout.readline()
         return cpu_seconds(process.pid), memory_bytes(process.pid)

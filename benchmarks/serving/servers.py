@@ -21,6 +21,7 @@ import psutil
 from benchmarks.errors import ServerSilent
 from cli.local.processes import Child, start_child
 from cli.local.stack import free_port
+from contracts.runtime.python_process import python_command
 
 HOST = "127.0.0.1"
 READY_LIMIT_SECONDS = 180.0
@@ -77,7 +78,7 @@ def morrow(home: Path, database_url: str, mlflow_url: str, *, key: str, path: st
         "MORROW_PORT": str(port),
         "MORROW_LOG_FORMAT": "json",
     }
-    command = [sys.executable, "-m", "cli.main", "serve"]
+    command = python_command("-m", "cli.main", "serve")
     with _running("morrow", command, given, home / "service.log", ready=_url(port) + path, key=key) as server:
         yield server
 
@@ -86,7 +87,7 @@ def morrow(home: Path, database_url: str, mlflow_url: str, *, key: str, path: st
 def yardstick(name: str, folder: Path) -> Iterator[Server]:
     """One of `benchmarks.serving.yardsticks`."""
     port = free_port()
-    command = [sys.executable, "-m", "benchmarks.serving.yardsticks", name, str(port)]
+    command = python_command("-m", "benchmarks.serving.yardsticks", name, str(port))
     path = "/openapi.json" if name == "noop" else "/"
     with _running(name, command, {}, folder / f"{name}.log", ready=_url(port) + path) as server:
         yield server
@@ -117,7 +118,7 @@ def make_mlflow_environment(venv: Path) -> None:
     """An environment that holds MLflow and ONNX Runtime in the versions of our lock, where there is none yet."""
     if (venv / "bin" / "mlflow").exists():
         return
-    uv = [sys.executable, "-m", "uv"]
+    uv = python_command("-m", "uv")
     subprocess.run([*uv, "venv", "-q", "--python", sys.executable, str(venv)], check=True)
     install = [*uv, "pip", "install", "-q", "--compile-bytecode", "--python", str(venv / "bin" / "python")]
     constraints = str(_ROOT / "constraints.txt")
@@ -127,7 +128,7 @@ def make_mlflow_environment(venv: Path) -> None:
 @contextmanager
 def running(name: str, arguments: Sequence[str], log: Path, port: int, path: str) -> Iterator[Server]:
     """A server in Python, once it answers 200 at a path."""
-    with _running(name, [sys.executable, *arguments], {}, log, ready=_url(port) + path) as server:
+    with _running(name, python_command(*arguments), {}, log, ready=_url(port) + path) as server:
         yield server
 
 

@@ -2,13 +2,13 @@
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from cli.errors import RivalsFailed
 from cli.local.stack import Addresses, child_environment
+from contracts.runtime.python_process import python_command
 
 STOP_SECONDS = 10.0
 
@@ -26,7 +26,7 @@ class RivalProcess:
     def __enter__(self) -> Self:
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "cli.demo.rival_worker"],
+                python_command("-m", "cli.demo.rival_worker"),
                 env=self._environment,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,

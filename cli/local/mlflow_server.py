@@ -1,13 +1,14 @@
 """The MLflow server that `morrow up`, the demo and the tests start: on SQLite, with artefacts handed out by itself."""
 
-import sys
 from pathlib import Path
+
+from contracts.runtime.python_process import python_command
 
 
 def server_command(folder: Path, host: str, port: int) -> list[str]:
     """`mlflow server` with its database and its artefacts in a folder."""
     return [
-        *(sys.executable, "-m", "cli.local.mlflow_process", "server"),
+        *python_command("-m", "cli.local.mlflow_process", "server"),
         *("--host", host, "--port", str(port), "--workers", "1"),
         *("--backend-store-uri", f"sqlite:///{folder / 'mlflow.db'}", "--serve-artifacts"),
         *("--artifacts-destination", str(folder / "artifacts")),

@@ -7,7 +7,6 @@ MLflow needs tens of seconds to come up, so it starts first and everything else 
 import fcntl
 import os
 import socket
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -26,6 +25,7 @@ from cli.local.mlflow_server import server_command, server_environment
 from cli.local.postgres import EmbeddedPostgres
 from cli.local.processes import Child, start_child
 from cli.local.signals import ignored_signals
+from contracts.runtime.python_process import python_command
 from contracts.runtime.settings import SharedSettings
 from migrations import migrate
 from trainer.scheduling.heartbeat import heartbeat
@@ -133,7 +133,7 @@ class EmbeddedStack:
             "MORROW_DATABASE_URL": self.addresses.database,
             "MORROW_MLFLOW_URL": self.addresses.mlflow,
         }
-        morrow = [sys.executable, "-m", "cli.main"]
+        morrow = python_command("-m", "cli.main")
         self._add("API", [*morrow, "serve"], shared | {"MORROW_HOST": HOST, "MORROW_PORT": str(self._port)})
         self._add("trainer", [*morrow, "trainer"], shared)
 

@@ -2,11 +2,12 @@
 
 import os
 import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-MORROW = [sys.executable, "-m", "cli.main"]
+from contracts.runtime.python_process import python_command
+
+MORROW = python_command("-m", "cli.main")
 
 
 @dataclass(frozen=True)

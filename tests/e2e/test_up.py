@@ -7,7 +7,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -18,6 +18,7 @@ import pytest
 from cli.errors import ChildDied
 from cli.local.processes import start_child
 from cli.local.stack import free_port
+from tests.e2e.commanding import MORROW
 
 READY_SECONDS = 240
 GONE_SECONDS = 60
@@ -30,12 +31,15 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @contextmanager
-def running(home: Path, port: int, **settings: str) -> Iterator[tuple["subprocess.Popen[str]", str]]:
+def running(
+    home: Path, port: int, *, command: Sequence[str] = MORROW, cwd: Path | None = None, **settings: str
+) -> Iterator[tuple["subprocess.Popen[str]", str]]:
     """`morrow up` from the moment it says that all is ready; yields it with what it printed."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("MORROW_")}
     environment |= {f"MORROW_{name.upper()}": value for name, value in settings.items()}
     process = subprocess.Popen(
-        [sys.executable, "-m", "cli.main", "up", "--port", str(port), "--home", str(home)],
+        [*command, "up", "--port", str(port), "--home", str(home)],
+        cwd=cwd,
         env=environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

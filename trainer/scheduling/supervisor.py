@@ -11,6 +11,7 @@ from typing import Any
 import structlog
 from sqlalchemy import ColumnElement
 
+from contracts.runtime.python_process import python_command
 from store.cycles import Cycle, break_rule
 from store.outages import SILENT
 from trainer.scheduling.due_cutoffs import STOPPED as STOPPED_REASON
@@ -56,7 +57,7 @@ class Child:
 def start(settings: TrainerSettings, job: Job) -> Child:
     """Start a process for this job in a session of its own: a terminal's Ctrl-C is ours to pass on."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "trainer.scheduling.worker"],
+        python_command("-m", "trainer.scheduling.worker"),
         stdin=subprocess.PIPE,
         stdout=sys.stderr,
         start_new_session=True,
