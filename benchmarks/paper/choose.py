@@ -6,29 +6,15 @@ domain is in no split that is fitted or scored. `chosen.toml` keeps each choice 
 `released.toml` those of `benchmarks.paper.choose_released`.
 """
 
-import json
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Callable, Sequence
 from statistics import fmean
-from typing import Any
 
-from benchmarks.paper.recipes import OPEN, OPEN_METHOD, PAPER, WEIGHTED, WEIGHTS, Changes, read_choices, words
+from benchmarks.paper.choices import Changes, Choice, Tried, words
+from benchmarks.paper.recipes import OPEN, OPEN_METHOD, PAPER, WEIGHTED, WEIGHTS
 from benchmarks.paper.runs import score_at
 from benchmarks.paper.sets import PaperSet
 from benchmarks.paper.tables import Entry
 from contracts.task import Training
-
-_HEADER = """# Settings by set and method, and what chose them. Written by `python -m benchmarks paper --choose`.
-"""
-
-
-@dataclass(frozen=True)
-class Choice:
-    """The changes that won, and in words against what."""
-
-    changes: Changes
-    chosen_by: str
 
 
 def choose(
@@ -59,34 +45,17 @@ def _best(
     ]
     found = [(fmean(score.errors), fmean(score.losses)) for score in scores]
     best = min(range(len(candidates)), key=found.__getitem__)
-    tried = ", ".join(
-        f"{words(changes)} → {error:.3g} and {loss:.3g}"
-        for changes, (error, loss) in zip(candidates, found, strict=True)
+    return Choice(
+        changes=dict(candidates[best]),
+        domains=(origin,),
+        models=num_models,
+        tried=tuple(
+            Tried(changes=dict(changes), error=_short(error), loss=_short(loss))
+            for changes, (error, loss) in zip(candidates, found, strict=True)
+        ),
     )
-    return Choice(candidates[best], f"error, then loss, on domain {origin} over {num_models} models ({tried})")
 
 
-def write_choices(file: Path, found: Mapping[str, Mapping[str, Choice]]) -> None:
-    """Add choices to the file; those of the same set and method are replaced."""
-    kept = {
-        name: {method: Choice(each["changes"], each["chosen_by"]) for method, each in methods.items()}
-        for name, methods in read_choices(file).items()
-    }
-    merged = {name: {**kept.get(name, {}), **found.get(name, {})} for name in {**kept, **found}}
-    parts = [
-        _as_toml(f"{name}.{method}", choice) for name, methods in merged.items() for method, choice in methods.items()
-    ]
-    file.write_text("\n".join([_HEADER, *parts]), "utf-8")
-    read_choices.cache_clear()
-
-
-def _as_toml(heading: str, choice: Choice) -> str:
-    """A table of TOML, whose numbers and strings are written as in JSON."""
-    reason = json.dumps(choice.chosen_by, ensure_ascii=False)
-    return f"[{heading}]\nchanges = {_inline(choice.changes)}\nchosen_by = {reason}\n"
-
-
-def _inline(value: Any) -> str:
-    if not isinstance(value, Mapping):
-        return json.dumps(value)
-    return "{ " + ", ".join(f"{name} = {_inline(each)}" for name, each in value.items()) + " }"
+def _short(value: float) -> float:
+    """Three significant digits, as the file keeps them."""
+    return float(f"{value:.3g}")

@@ -17,9 +17,9 @@ import torch
 from numpy.typing import NDArray
 from scipy.special import softmax
 
-from benchmarks.paper.choose import Choice
+from benchmarks.paper.choices import RELEASED, Choice, read_choices, words
 from benchmarks.paper.methods import METHODS
-from benchmarks.paper.recipes import PAPER, RELEASED, read_choices, words
+from benchmarks.paper.recipes import PAPER
 from benchmarks.paper.runs import averaged, cut
 from benchmarks.paper.sets import PaperSet
 from benchmarks.paper.splits import Split, errors
@@ -68,11 +68,16 @@ def choose_released(paper_set: PaperSet, method: Chosen, budget: Budget, report:
         first=[*_former(paper_set, method), *(() if method == "gbdt" else _tried_elsewhere(paper_set))],
         report=tell,
     )
-    error, before = (math.nan if error is None else error for error in (found.error, found.error_before))
-    origins = ", ".join(str(origin) for origin in choosing_origins(paper_set))
-    spent = f"{found.num_tried} trials in {time.monotonic() - began:.0f} s, seed {SEED}"
-    reason = f"trainer.tune, {spent}: {error:.4f} on domains {origins}, a task's default {before:.4f}"
-    return Choice(difference(found.training), reason)
+    return Choice(
+        changes=dict(difference(found.training)),
+        domains=tuple(choosing_origins(paper_set)),
+        error=None if found.error is None else round(found.error, 4),
+        default_error=None if found.error_before is None else round(found.error_before, 4),
+        trials=found.num_tried,
+        seconds=round(time.monotonic() - began),
+        seed=SEED,
+        started_from=_start(paper_set, method),
+    )
 
 
 def choosing_origins(paper_set: PaperSet) -> list[int]:
@@ -157,8 +162,14 @@ def _former(paper_set: PaperSet, method: Chosen) -> list[Mapping[str, Any]]:
     choice = read_choices(RELEASED).get(paper_set.name, {}).get(method)
     if choice is None:
         return []
-    training = Training.model_validate(choice["changes"])
+    training = Training.model_validate(choice.changes)
     return [{name: value_of(training, name) for name in (BOOSTING if method == "gbdt" else space(paper_set))}]
+
+
+def _start(paper_set: PaperSet, method: Chosen) -> str:
+    """What a search goes on from, in words."""
+    choice = read_choices(RELEASED).get(paper_set.name, {}).get(method)
+    return "" if choice is None else f"an earlier choice of {choice.trials} in {choice.seconds} s"
 
 
 def _tried_elsewhere(paper_set: PaperSet) -> list[Mapping[str, Any]]:

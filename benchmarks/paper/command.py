@@ -18,10 +18,11 @@ from rich.console import Console
 
 from benchmarks.datasets import default_folder
 from benchmarks.paper.cells import Kept
-from benchmarks.paper.choose import choose, write_choices
+from benchmarks.paper.choices import CHOSEN, RELEASED, words, write_choices
+from benchmarks.paper.choose import choose
 from benchmarks.paper.choose_released import Chosen, choose_released
 from benchmarks.paper.jobs import Bench, list_costs, run_jobs
-from benchmarks.paper.recipes import CHOSEN, PAPER, RELEASED, WEIGHTED, words
+from benchmarks.paper.recipes import PAPER, WEIGHTED
 from benchmarks.paper.report import draw, grids, reasons, write_markdown
 from benchmarks.paper.runs import loader, missing_file
 from benchmarks.paper.tables import QUICK, SERVED, TABLES, select

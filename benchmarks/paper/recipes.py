@@ -11,19 +11,14 @@ range, kept in `released.toml` with its budget as it differs from a task's defau
 chosen yet. LightGBM has a choice of its own; networks beside ours have our recipe.
 """
 
-import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
-from pathlib import Path
 from typing import Any, Literal
 
+from benchmarks.paper.choices import CHOSEN, RELEASED, Changes, read_choices, words
 from contracts.task import Training
 
 Config = Literal["paper", "released", "rule"]
-Changes = Mapping[str, Any]
-
-CHOSEN, RELEASED = (Path(__file__).parent / name for name in ("chosen.toml", "released.toml"))
 
 # δ is looked for on the whole minibatch.
 _PAPER: Changes = {
@@ -139,24 +134,13 @@ def find_recipe(set_name: str, method: str, config: Config, changes: Changes | N
     return Recipe(training, f"{recipe.chosen_by}; {words(changes)}: the table's")
 
 
-@cache
-def read_choices(file: Path) -> dict[str, dict[str, dict[str, Any]]]:
-    """Set → method → what was chosen for it; empty where nothing was yet. Read once."""
-    return tomllib.loads(file.read_text("utf-8")) if file.is_file() else {}
-
-
-def words(changes: Changes) -> str:
-    """Settings and values on one line."""
-    return ", ".join(f"{name} {value}" for name, value in changes.items())
-
-
 def _paper(set_name: str, method: str) -> Recipe:
     training, reasons = PAPER[set_name], ["the paper's appendix"]
     choices = read_choices(CHOSEN).get(set_name, {})
     for key in (OPEN_METHOD, method) if method in WEIGHTED else (OPEN_METHOD,):
         if choice := choices.get(key):
-            training = training.model_copy(update=choice["changes"])
-            reasons.append(f"{words(choice['changes'])}: {choice['chosen_by']}")
+            training = training.model_copy(update=choice.changes)
+            reasons.append(f"{words(choice.changes)}: {choice.chosen_by}")
         elif key in WEIGHTED:
             reasons.append(f"gi_weight {training.gi_weight}: a task's default, not chosen yet")
         elif set_name in OPEN:
@@ -170,7 +154,7 @@ def _released(set_name: str, method: str) -> Recipe:
     choice = read_choices(RELEASED).get(set_name, {}).get("gbdt" if method == "gbdt" else "gi")
     if choice is None:
         return Recipe(Training(), "a task's default, not chosen yet")
-    return Recipe(Training.model_validate(choice["changes"]), choice["chosen_by"])
+    return Recipe(Training.model_validate(choice.changes), choice.chosen_by)
 
 
 def _values(training: Training, names: Changes) -> Changes:

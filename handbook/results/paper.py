@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from benchmarks.paper.choices import RELEASED, read_choices
 from benchmarks.paper.published import PUBLISHED, PUBLISHED_AS
 from benchmarks.result_files import Figure, Label
 from handbook.results.cells import LOWER, beside_published, best, find, rounded, spread, value_of, yardstick
@@ -180,3 +181,36 @@ def seconds() -> str:
             row += [spread(figure), yardstick(figure)]
         rows.append(row)
     return table(head, rows)
+
+
+def choices() -> str:
+    """What chose each released recipe and LightGBM's settings: their error on domains before the test's."""
+    rows = []
+    for name in RELEASED_SETS:
+        found = read_choices(RELEASED)[name] if name in read_choices(RELEASED) else {}
+        gi, boosted = found.get("gi"), found.get("gbdt")
+        errors = [None if each is None else each.error for each in (gi, boosted)]
+        rows.append(
+            (
+                SET_NAMES[name],
+                "absolute error, " + UNITS[name] if name in UNITS else "log-loss, nats",
+                *best(["" if error is None else f"{error:.4f}" for error in errors], errors, min),
+                "" if gi is None else f"{gi.default_error:.4f}",
+                "" if gi is None else ", ".join(map(str, gi.domains)),
+                "" if gi is None else str(gi.trials),
+                "" if gi is None else str(gi.seconds),
+            )
+        )
+    return table(
+        (
+            "set",
+            f"mean error, {LOWER}",
+            "`gi` as chosen",
+            "`gbdt` as chosen",
+            "`gi` by a task's default",
+            "choosing domains",
+            "trials of `gi`",
+            "seconds of the search",
+        ),
+        rows,
+    )

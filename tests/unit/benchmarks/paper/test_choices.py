@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 
 from benchmarks.__main__ import main
-from benchmarks.paper.choose import Choice, choose, write_choices
+from benchmarks.paper.choices import Choice, Tried, read_choices, write_choices
+from benchmarks.paper.choose import choose
 from benchmarks.paper.choose_released import Chosen, choose_released, choosing_origins, difference, space
-from benchmarks.paper.recipes import PAPER, WEIGHTED, WEIGHTS, find_recipe, read_choices
+from benchmarks.paper.recipes import PAPER, WEIGHTED, WEIGHTS, find_recipe
 from benchmarks.paper.sets import SETS, PaperSet
 from benchmarks.paper.sets.tabular import Tabular
 from contracts.task import Boosting, Training
@@ -87,17 +88,23 @@ def test_a_difference_makes_the_recipe_again() -> None:
 
 def test_choices_are_written_added_to_and_read_back(tmp_path: Path) -> None:
     file = tmp_path / "chosen.toml"
-    write_choices(file, {"moons": {"gi": Choice(WEIGHTS[0], 'a "reason" → 3')}})
-    write_choices(
-        file, {"moons": {"grad_reg": Choice(WEIGHTS[1], "b")}, "house": {"gi": Choice({"calendar": ()}, "c")}}
+    first, other = (
+        Choice(
+            changes=dict(weight),
+            domains=(8,),
+            models=3,
+            tried=(Tried(changes=dict(weight), error=2.5, loss=7e-06),),
+        )
+        for weight in WEIGHTS[:2]
     )
-    assert read_choices(file) == {
-        "moons": {
-            "gi": {"changes": {"gi_weight": 0.01}, "chosen_by": 'a "reason" → 3'},
-            "grad_reg": {"changes": {"gi_weight": 0.1}, "chosen_by": "b"},
-        },
-        "house": {"gi": {"changes": {"calendar": []}, "chosen_by": "c"}},
-    }
+    found = Choice(
+        changes={"calendar": []}, domains=(2, 3), error=0.5, trials=4, seconds=9, seed=0, started_from='a "reason" → 3'
+    )
+    write_choices(file, {"moons": {"gi": first}})
+    write_choices(file, {"moons": {"grad_reg": other}, "house": {"gi": found}})
+    assert read_choices(file) == {"moons": {"gi": first, "grad_reg": other}, "house": {"gi": found}}
+    assert first.chosen_by == "error, then loss, on domain 8 over 3 models (gi_weight 0.01 → 2.5 and 7e-06)"
+    assert found.chosen_by.endswith("seed 0: 0.5000 on domains 2, 3, a task's default none")
 
 
 def test_the_command_writes_what_it_chose(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -106,8 +113,8 @@ def test_the_command_writes_what_it_chose(tmp_path: Path, capsys: pytest.Capture
     main(["paper", *options])
     printed = capsys.readouterr().out
     for choice in read_choices(file)["moons_fresh"].values():
-        assert choice["changes"] == {"calendar": []}
-        assert choice["chosen_by"] in printed
+        assert choice.changes == {"calendar": []}
+        assert choice.chosen_by in printed
     assert list(read_choices(file)["moons_fresh"]) == ["gi", "gbdt"]
 
 
@@ -117,8 +124,9 @@ def test_lightgbm_is_chosen_for_with_the_same_budget_on_the_same_origins(tmp_pat
     assert "3 trials in" in choice.chosen_by
     assert "on domains 3, 4, 5, 6, 7, 8" in choice.chosen_by
     file = tmp_path / "released.toml"
-    write_choices(file, {"moons_fresh": {"gbdt": Choice({"boosting": {"half_life": 2.0, "reads_time": False}}, "a")}})
-    assert read_choices(file)["moons_fresh"]["gbdt"]["changes"] == {"boosting": {"half_life": 2.0, "reads_time": False}}
+    boosted = {"boosting": {"half_life": 2.0, "reads_time": False}}
+    write_choices(file, {"moons_fresh": {"gbdt": Choice(changes=boosted, domains=(8,))}})
+    assert read_choices(file)["moons_fresh"]["gbdt"].changes == boosted
 
 
 def test_recipes_are_the_appendix_after_the_errata() -> None:
