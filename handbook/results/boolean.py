@@ -57,5 +57,5 @@ def _boolean_fits() -> list[Figure]:
     return [
         each
         for each in load("boolean").figures
-        if each.measure == "accuracy" and "rule" not in each.of and "draws" not in each.of
+        if each.measure == "accuracy" and not {"rule", "draws", "delta_rows"} & set(each.of)
     ]

@@ -13,7 +13,17 @@ from handbook.results.boolean import boolean_rules, boolean_training
 from handbook.results.cost import cohort_cost, cycle_cost, step_cost
 from handbook.results.flights import demo, flights_methods, flights_weeks
 from handbook.results.moons import moons_finalists, moons_methods
-from handbook.results.paper import SET_NAMES, choices, later_domains, paper_set, released, seconds, snapshots, varied
+from handbook.results.paper import (
+    SET_NAMES,
+    choices,
+    earlier_recipes,
+    later_domains,
+    paper_set,
+    released,
+    seconds,
+    snapshots,
+    varied,
+)
 from handbook.results.readme import readme
 from handbook.results.replay import replay_choices, replay_methods, replay_promises
 from handbook.results.speed import ingest, mixed, reading, serving
@@ -22,6 +32,7 @@ DOCS = Path(__file__).parents[2] / "docs"
 RESULT_PAGES = (
     DOCS.parent / "README.md",
     DOCS / "results.md",
+    DOCS / "paper.md",
     DOCS / "replay.md",
     DOCS / "flights.md",
     DOCS / "moons.md",
@@ -65,6 +76,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "paper snapshots": snapshots,
     "paper seconds": seconds,
     "paper choices": choices,
+    "paper earlier": earlier_recipes,
     "replay promises": replay_promises,
     "replay methods": replay_methods,
     "replay choices": replay_choices,

@@ -187,7 +187,7 @@ def choices() -> str:
     """What chose each released recipe and LightGBM's settings: their error on domains before the test's."""
     rows = []
     for name in RELEASED_SETS:
-        found = read_choices(RELEASED)[name] if name in read_choices(RELEASED) else {}
+        found = read_choices(RELEASED).get(name, {})
         gi, boosted = found.get("gi"), found.get("gbdt")
         errors = [None if each is None else each.error for each in (gi, boosted)]
         rows.append(
@@ -214,3 +214,16 @@ def choices() -> str:
         ),
         rows,
     )
+
+
+def earlier_recipes() -> str:
+    """What the recipes that were released before, and the settings of LightGBM, erred by on the test domain."""
+    rows = []
+    for method in ("gi", "gbdt"):
+        for name in RELEASED_SETS:
+            of: dict[str, Label] = {"table": "released", "set": name, "method": method, "config": "released"}
+            earlier = [find("paper_before", "error", choice=number, **of) for number in (1, 2, 3)]
+            if any(earlier):
+                now = spread(find("paper", "error", **of))
+                rows.append((SET_NAMES[name], UNITS.get(name, "%"), code(method), *map(spread, earlier), now))
+    return table(("set", "unit", "method", f"first: error, {LOWER}", "second", "third", "today"), rows)

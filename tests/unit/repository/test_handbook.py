@@ -5,14 +5,16 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.result_files import Figure, load, names
 from handbook.__main__ import FOLDER
 from handbook.pages import PAGES, write_page
-from handbook.results.pages import RESULT_PAGES, TABLES, fill
+from handbook.results.pages import RESULT_PAGES, TABLES, fill, tables_of
 
 HOUSE = Path(__file__).parents[3]
 PARTS = ("contracts", "service", "trainer", "cli", "migrations", "benchmarks", "tests")
 VARIABLE = re.compile(r"\bMORROW_[A-Z]+(?:_[A-Z]+)*\b")
 ROW = re.compile(r"^\|(.*)\|$", re.MULTILINE)
+SPREAD = re.compile(r"\d+(?:\.\d+)? ± \d+(?:\.\d+)?")
 # `|` is a cell's end unless it is escaped.
 BAR = re.compile(r"(?<!\\)\|")
 
@@ -64,3 +66,26 @@ def test_a_table_replaces_what_stood_below_its_marker() -> None:
 def test_a_table_that_nothing_prints_is_refused() -> None:
     with pytest.raises(KeyError, match="dmeo"):
         fill("<!-- table: dmeo -->\n")
+
+
+def test_every_table_of_results_stands_on_a_page() -> None:
+    asked = [name for file in RESULT_PAGES for name in tables_of(file.read_text("utf-8"))]
+    assert set(TABLES) - set(asked) <= {"readme"}
+
+
+@pytest.mark.parametrize("file", RESULT_PAGES, ids=lambda file: file.name)
+def test_a_mean_with_its_deviation_in_the_text_was_measured(file: Path) -> None:
+    text = "\n".join(line for line in file.read_text("utf-8").splitlines() if not line.startswith("|"))
+    measured = {text for name in names() for figure in load(name).figures for text in spreads_of(figure)}
+    assert set(SPREAD.findall(text)) - measured == set()
+
+
+def spreads_of(figure: Figure) -> set[str]:
+    """A figure, and its yardstick, with one decimal and with two."""
+    both = ((figure.value, figure.std), (figure.yardstick, figure.yardstick_std))
+    return {
+        f"{mean:.{digits}f} ± {std:.{digits}f}"
+        for mean, std in both
+        if mean is not None and std is not None
+        for digits in (1, 2)
+    }
