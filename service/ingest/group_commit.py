@@ -109,7 +109,7 @@ def _append_bodies(
     connection: Connection, schemas: Sequence[Schema], bodies: Sequence[bytes], received_at: datetime
 ) -> list[_Found]:
     """Bodies of one task: all at once where none is doubtful, else each is judged by itself."""
-    batch = compile_rules(schemas[0].task).events.accept_lines(bodies)
+    batch = compile_rules(schemas[0].task).events.decode_lines(bodies)
     if batch is not None:
         return [*zip(batch.event_ids, append_batch(connection, schemas[0], batch, received_at), strict=True)]
     found: dict[int, _Found] = {}

@@ -13,7 +13,7 @@ from sqlalchemy import Connection
 
 from service.models.follower import Follower
 from service.validation.names import only_task
-from service.validation.rules import Refusal, RowRules, compile_rules, each
+from service.validation.rules import Refusal, RowRules, compile_rules, list_rows
 from store.batches import Event, EventBatch
 from store.catalog import Schema, find_form, find_task, list_tasks
 from store.events import Outcome, append_batch
@@ -54,7 +54,7 @@ def judge(schemas: Sequence[Schema], read: Read) -> Judged:
 
 def judge_one(schemas: Sequence[Schema], read: Read) -> tuple[Schema, Event | Refusal]:
     """The one row that there is, with the first schema that takes it, else the newest."""
-    ((schema, row),) = _judge_again(schemas, each(read(compile_rules(schemas[0].task))), read)
+    ((schema, row),) = _judge_again(schemas, list_rows(read(compile_rules(schemas[0].task))), read)
     return schema, row
 
 
@@ -66,7 +66,7 @@ def _judge_again(
     judged: list[tuple[Schema, Event | Refusal]] = [(newest, row) for row in rows]
     for schema in others:
         if any(isinstance(row, Refusal) for _, row in judged):
-            again = each(read(compile_rules(schema.task)))
+            again = list_rows(read(compile_rules(schema.task)))
             judged = [
                 (schema, other) if isinstance(one[1], Refusal) and isinstance(other, Event) else one
                 for one, other in zip(judged, again, strict=True)

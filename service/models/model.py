@@ -28,8 +28,8 @@ from service.models.class_change import find_class_change
 from service.models.conformal import USUAL, interval, prediction_set, require_quantile
 from service.models.local_copies import read_made_at
 from service.models.sessions import RateGraph, open_session
-from service.validation.fast_bodies import AT_OF_QUERY, Questions, Row, lay_out_rows
 from service.validation.options import PLAIN, Options
+from service.validation.question_decoder import AT_OF_QUERY, Questions, Row, lay_out_rows
 from service.validation.rules import RowRules, compile_rules
 from store.releases import Overlay
 

@@ -27,9 +27,9 @@ from service.models.model import Forecaster, Question, make_question
 from service.predict.batching import Batches
 from service.predict.cold_start import await_first
 from service.settings import MAX_WAITING_PER_THREAD, ServiceSettings
-from service.validation.fast_query import BAD_ESCAPE, find_task, read_plain
 from service.validation.names import printable
 from service.validation.options import Options, take_options
+from service.validation.query_decoder import BAD_ESCAPE, find_task, read_plain
 from service.web.bodies import read_body
 
 MAX_PARAMETERS = 1024
@@ -82,7 +82,7 @@ class Predict:
         if plain is None:
             return None
         forecaster = self._follower.find(find_task(plain))
-        row = forecaster.rules.queries.accept(plain)
+        row = forecaster.rules.queries.decode_plain(plain)
         if row is None:
             return None
         question = make_question(row, self._now())

@@ -1,7 +1,7 @@
-"""JSON decoded without losing what a judge of rows must see.
+"""JSON decoded without losing what an explanation needs.
 
-Python's decoder with these hooks keeps numbers as they were written, remembers names that are given twice and can
-cut an array into its rows with their source text, so that a refused row is kept exactly as it was sent.
+Python's decoder with these hooks keeps numbers as they were written and remembers names that are given twice. It also
+cuts an array into the source texts of its rows, so that a refused row is kept exactly as it was sent.
 """
 
 import json
@@ -37,18 +37,23 @@ _DECODER = json.JSONDecoder(
 
 
 def limit_values(body: bytes, max_values: int) -> None:
-    """Refuse a body of more values than anything that could be taken. Raises HTTPException 413.
+    """Refuse a body that holds too many values. Raises HTTPException 413.
 
-    Decoded, a value of two bytes takes a hundred: without this a body within its limit could fill the memory.
+    Decoded, a value of two bytes takes a hundred: without this a body within its limit of size could fill the memory.
     """
-    if body.count(b",") > max_values and _count_commas(body) > max_values:
+    if len(body) > max_values and count_character(body, ",") > max_values and _count_commas(body) > max_values:
         raise HTTPException(413, f"The body holds more than {max_values} values.")
 
 
-def _count_commas(body: bytes) -> int:
-    """Those that part values: an even number of quotation marks stands before them.
+def count_character(body: bytes, character: str) -> int:
+    """How many bytes are this ASCII character: as `bytes.count`, which takes seven times as long on JSON."""
+    return int(np.count_nonzero(np.frombuffer(body, np.uint8) == ord(character)))
 
-    In whole columns, so that a large body holds up no other request.
+
+def _count_commas(body: bytes) -> int:
+    """Commas between values: an even number of quotation marks stands before them.
+
+    Counted in whole columns, so that a large body does not hold up other requests.
     """
     characters = np.frombuffer(without_escapes(body), np.uint8)
     is_in_text = np.logical_xor.accumulate(characters == ord('"'))
@@ -78,18 +83,18 @@ def decode_json(text: str) -> Any:
     return value
 
 
-def decode_rows(text: str) -> list[tuple[Any, str]]:
-    """The rows of an array, or the one value that is there, each with its source text. Raises HTTPException 400."""
+def cut_rows(text: str) -> list[str]:
+    """The source text of each row of an array, or of the one value that is there. Raises HTTPException 400."""
     at = _skip(text, 0)
     if text[at : at + 1] != "[":
-        value, end = _decode_at(text, at)
+        end = _decode_at(text, at)[1]
         _expect_end(text, end)
-        return [(value, text[at:end])]
-    rows: list[tuple[Any, str]] = []
+        return [text[at:end]]
+    rows: list[str] = []
     at = _skip(text, at + 1)
     while rows or text[at : at + 1] != "]":
-        value, end = _decode_at(text, at)
-        rows.append((value, text[at:end]))
+        end = _decode_at(text, at)[1]
+        rows.append(text[at:end])
         at = _skip(text, end)
         if text[at : at + 1] == "]":
             break

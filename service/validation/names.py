@@ -1,4 +1,4 @@
-"""Names in what a client sends: those that are missing, that nobody asked for, or that are given twice."""
+"""Names in what a client sends: which are missing, unknown or given twice."""
 
 from collections.abc import Collection, Sequence
 from itertools import islice
@@ -11,10 +11,10 @@ MAX_FAULTS_PER_ROW = 50
 MAX_SHOWN = 100
 
 
-def judge_names(
+def explain_names(
     given: JsonObject, required: Sequence[str], optional: Collection[str], of: str, prefix: str = ""
 ) -> list[Fault]:
-    """Names that are unknown, given twice or missing. Of the former two, the first few of each."""
+    """The names that are unknown, given twice or missing; of the first two kinds the first few."""
     unknown = (name for name in given if name not in required and name not in optional)
     return [
         *(Fault(prefix + printable(name), f"is not one of {of}") for name in islice(unknown, MAX_FAULTS_PER_ROW // 2)),
@@ -26,18 +26,18 @@ def judge_names(
     ]
 
 
-def judge_body_names(given: JsonObject, required: Sequence[str], of: str) -> list[Fault]:
-    """The same of the body of a question, where a parameter of the query string is shown its place."""
+def explain_body_names(given: JsonObject, required: Sequence[str], of: str) -> list[Fault]:
+    """The same for the body of a question, which may hold a parameter that belongs in the query string."""
     return [
         Fault(fault.field, f"is a parameter of the query string (POST /predict?{fault.field}=…), not of the body")
         if fault.field in NAMES
         else fault
-        for fault in judge_names(given, required, (), of)
+        for fault in explain_names(given, required, (), of)
     ]
 
 
 def only_task(names: tuple[str, ...]) -> str:
-    """The one task there is. Raises InvalidInput, NotFound."""
+    """The only task. Raises NotFound if there is none, InvalidInput if there are more."""
     if len(names) == 1:
         return names[0]
     if not names:
@@ -46,5 +46,5 @@ def only_task(names: tuple[str, ...]) -> str:
 
 
 def printable(text: str) -> str:
-    """A name or id that a client sent, short and safe to print."""
+    """A name or id from a client, cut and escaped for answers and logs."""
     return text[:MAX_SHOWN].encode("utf-8", "backslashreplace").decode()

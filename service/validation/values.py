@@ -1,17 +1,29 @@
-"""The laws of single values: what is a number, a text and a moment, whichever entrance it came through.
+"""The rules of single values: what is a number, a text and a moment, in every query and body.
 
-A query string and a JSON body must get the same verdict for the same value, so both hand over a number as it was
-written (`NumberLiteral`) and it is judged once, here.
+Each rule of a number and a text stands here twice: as a type, by which msgspec accepts values in its own code, and as a
+function that says what is wrong with a value. The functions get a number as it was written (`NumberLiteral`), so that a
+query and a body are told the same.
 """
 
 import math
 import re
+import sys
 from collections.abc import Collection
+from typing import Annotated
+
+from msgspec import Meta
 
 from contracts.clock import EPOCH, parse_moment, to_micros
 from contracts.spec import MAX_TEXT, PRINTABLE
 
 EXACT_INTEGER = 2**53
+# A finite 64-bit float, or an integer that is exactly one. The limits of a float refuse a query's "nan" and "inf".
+Number = (
+    Annotated[int, Meta(ge=-EXACT_INTEGER, le=EXACT_INTEGER)]
+    | Annotated[float, Meta(ge=-sys.float_info.max, le=sys.float_info.max)]
+)
+# A text by its length; `are_printable` looks at its characters.
+Text = Annotated[str, Meta(min_length=1, max_length=MAX_TEXT)]
 
 _NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
 _INTEGER = re.compile(r"-?[0-9]+")
@@ -21,7 +33,7 @@ LAST_MICRO = to_micros(EPOCH.replace(year=9999, month=12, day=31, hour=23, minut
 
 
 class NumberLiteral(str):
-    """A number as it was written, not yet judged."""
+    """A number as it was written, not yet checked."""
 
     __slots__ = ()
 
@@ -70,11 +82,9 @@ def json_text(value: object, longest: int = MAX_TEXT) -> str:
     return value
 
 
-def are_texts(values: Collection[str]) -> bool:
-    """Whether `json_text` takes them all."""
-    if not values:
-        return True
-    return "" not in values and max(map(len, values)) <= MAX_TEXT and bool(_PRINTABLE.match("".join(values)))
+def are_printable(texts: Collection[str]) -> bool:
+    """Whether no text holds a control character or a lone surrogate."""
+    return bool(_PRINTABLE.match("".join(texts)))
 
 
 def json_moment(value: object) -> int:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from service.models.answer import Answer
 from service.models.follower import Follower
 from service.models.model import Question
-from service.validation.fast_bodies import Row
+from service.validation.question_decoder import Row
 from tests.integration.artefacts import CUTOFF
 
 ROW = Row(CUTOFF, (1400.0, 3.5), ("UA",))

@@ -17,7 +17,7 @@ from service.metrics import Metrics
 from service.models.follower import Follower
 from service.models.model import Question
 from service.models.registry import find_champion_version, make_client
-from service.validation.fast_bodies import Row
+from service.validation.question_decoder import Row
 from store.catalog import Schema, lock_task
 from store.releases import note_moved_alias
 from tests.integration.artefacts import CUTOFF, WEEK, move_alias, publish, write_version

@@ -11,8 +11,8 @@ from contracts.errors import OutsideHorizon
 from service.models.answer import Answer
 from service.models.model import Forecaster, Question, load_forecaster
 from service.predict.batching import Batches
-from service.validation.fast_bodies import Row
 from service.validation.options import Options
+from service.validation.question_decoder import Row
 from tests.integration.artefacts import CUTOFF, WEEK, write_version
 
 NUM_QUESTIONS = 40

@@ -5,11 +5,12 @@ from typing import Any
 from urllib.parse import quote
 
 from hypothesis import settings
+from hypothesis import strategies as st
 
 from contracts.errors import Fault, InvalidInput
 from contracts.task import Task
 from service.predict.endpoint import parse_query
-from service.validation.fast_bodies import Questions, Row
+from service.validation.question_decoder import Questions, Row
 from service.validation.rules import Refusal, RowRules, compile_rules
 from store.batches import Event, EventBatch
 
@@ -100,3 +101,24 @@ def read_one(rules: RowRules, body: bytes) -> Event | Refusal:
     """What becomes of the first row of a body, or the only one."""
     rows = rules.read_events(body, 10)
     return rows.row(0) if isinstance(rows, EventBatch) else rows[0]
+
+
+# Values of an event, most of them wrong in some draws and none in others.
+event_values = st.fixed_dictionaries(
+    {
+        "event_id": st.text(min_size=0, max_size=5),
+        "at": st.sampled_from([AT, "2026-01-31T12:00:00", 5, "9999-12-31T23:59:59Z"]),
+        "features": st.fixed_dictionaries(
+            {},
+            optional={
+                "carrier": st.text(max_size=4) | st.none(),
+                "distance": st.floats() | st.integers() | st.booleans(),
+                "class": st.text(max_size=4) | st.none(),
+                "wind": st.floats() | st.none(),
+                "odd": st.none(),
+            },
+        ),
+        "label": st.text(max_size=3) | st.floats(),
+    },
+    optional={"known_at": st.sampled_from([AT, None, "2020-01-01T00:00:00Z", ""])},
+)

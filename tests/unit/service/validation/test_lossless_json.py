@@ -13,10 +13,9 @@ from starlette.exceptions import HTTPException
 
 from contracts.errors import Fault, InvalidInput
 from service.predict.endpoint import parse_query
-from service.validation.lossless_json import decode_rows, limit_values
-from service.validation.rules import Refusal, RowRules, compile_rules, each
-from store.batches import Event
-from tests.unit.service.validation.row_rules import AT, RULES, a_task, an_event, read_one, rows_of, unhurried
+from service.validation.lossless_json import limit_values
+from service.validation.rules import Refusal, list_rows
+from tests.unit.service.validation.row_rules import AT, RULES, an_event, event_values, read_one, rows_of, unhurried
 
 names = st.sampled_from(["event_id", "at", "label", "known_at"])
 
@@ -34,63 +33,13 @@ def test_a_name_that_is_given_twice_in_a_body_is_refused(text: str, name: str, e
     assert name in {fault.field for fault in row.faults if fault.reason == "is given more than once"}
 
 
-event_values = st.fixed_dictionaries(
-    {
-        "event_id": st.text(min_size=0, max_size=5),
-        "at": st.sampled_from([AT, "2026-01-31T12:00:00", 5, "9999-12-31T23:59:59Z"]),
-        "features": st.fixed_dictionaries(
-            {},
-            optional={
-                "carrier": st.text(max_size=4) | st.none(),
-                "distance": st.floats() | st.integers() | st.booleans(),
-                "class": st.text(max_size=4) | st.none(),
-                "wind": st.floats() | st.none(),
-                "odd": st.none(),
-            },
-        ),
-        "label": st.text(max_size=3) | st.floats(),
-    },
-    optional={"known_at": st.sampled_from([AT, None, "2020-01-01T00:00:00Z", ""])},
-)
-
-
-@unhurried
-@given(st.lists(event_values, max_size=4), st.sampled_from(["classification", "listed", "regression"]), st.booleans())
-def test_the_quick_way_accepts_only_what_the_judge_accepts(
-    rows: list[dict[str, Any]], target: str, escaped: bool
-) -> None:
-    targets: dict[str, dict[str, Any]] = {
-        "classification": {"name": "y", "kind": "classification"},
-        "listed": {"name": "y", "kind": "classification", "classes": ["a", "b", "0"]},
-        "regression": {"name": "y", "kind": "regression"},
-    }
-    rules = compile_rules(a_task(targets[target]))
-    body = json.dumps(rows, ensure_ascii=escaped)
-    judged = judge_all(rules, body)
-    quick = rules.events.accept_body(body.encode())
-    if quick is not None:
-        assert [repr(event) for event in quick.rows()] == [repr(row) for row in judged]
-    else:
-        assert not rows or any(isinstance(row, Refusal) or is_large(row) for row in judged)
-
-
 @unhurried
 @given(st.lists(event_values, max_size=5), st.lists(st.sampled_from([b"", b"{", b"[]", b"7", b"\xff"]), max_size=2))
 def test_lines_are_judged_as_if_each_came_alone(rows: list[dict[str, Any]], broken: list[bytes]) -> None:
     lines = [*(json.dumps(row).encode() for row in rows), *broken, json.dumps(an_event()).encode()]
     for order in (lines, lines[::-1]):
-        alone = [repr(row) for line in order for row in each(RULES.read_lines([line]))]
-        assert [repr(row) for row in each(RULES.read_lines(order))] == alone
-
-
-def judge_all(rules: RowRules, body: str) -> list[Event | Refusal]:
-    return [rules._judge_event(value, payload) for value, payload in decode_rows(body)]
-
-
-def is_large(event: Event) -> bool:
-    """Numbers of this size may have been integers, so the quick way leaves them to the judge."""
-    numbers = [*event.numbers, *([float(event.label)] if "e" in event.label or "." in event.label else [])]
-    return any(abs(number) >= 2**53 for number in numbers)
+        alone = [repr(row) for line in order for row in list_rows(RULES.read_lines([line]))]
+        assert [repr(row) for row in list_rows(RULES.read_lines(order))] == alone
 
 
 def test_one_row_meets_many_moments() -> None:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contracts.errors import Fault, InvalidInput
-from service.validation.fast_bodies import Row
+from service.validation.question_decoder import Row
 from service.validation.rules import Refusal, compile_rules
 from store.batches import Event
 from tests.unit.service.validation.row_rules import (

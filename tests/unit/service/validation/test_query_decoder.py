@@ -1,4 +1,4 @@
-"""The short way takes a question only as the long one would: the same row, or none and the long one decides."""
+"""A plain query is decoded at once only as it is decoded pair by pair: the same row, or none and the pairs decide."""
 
 from urllib.parse import quote
 
@@ -10,10 +10,10 @@ from starlette.exceptions import HTTPException
 from contracts.errors import Fault, InvalidInput
 from contracts.task import Task
 from service.predict.endpoint import parse_query
-from service.validation.fast_bodies import Row
-from service.validation.fast_query import find_task, read_plain
 from service.validation.options import PLAIN as PLAIN_OPTIONS
 from service.validation.options import take_options
+from service.validation.query_decoder import find_task, read_plain
+from service.validation.question_decoder import Row
 from service.validation.rules import compile_rules
 
 unhurried = settings(deadline=None, max_examples=300)
@@ -36,14 +36,14 @@ RULES = compile_rules(
 PLAIN = {"at": "2026-01-31T12:00:00Z", "distance": "1400", "carrier": "UA", "seats": "-0.0"}
 
 
-def take(query: bytes) -> Row | None:
-    """The row that the short way takes; None where it leaves a query to the long one."""
+def decode_at_once(query: bytes) -> Row | None:
+    """The row of a plain query that is decoded at once; None if it is not plain, or not accepted."""
     plain = read_plain(query)
-    return None if plain is None else RULES.queries.accept(plain)
+    return None if plain is None else RULES.queries.decode_plain(plain)
 
 
-def judge(query: bytes) -> Row | None:
-    """The row that the long way takes; None where it refuses, or where more than a plain answer is asked."""
+def decode_pairs(query: bytes) -> Row | None:
+    """The row of a query that is decoded pair by pair; None if it is refused, or asks for more than a plain answer."""
     faults: list[Fault] = []
     try:
         _, options, pairs = take_options(parse_query(query), faults)
@@ -54,10 +54,10 @@ def judge(query: bytes) -> Row | None:
 
 
 def require_same(query: bytes) -> Row | None:
-    """What the short way takes, which must be what the long one takes; -0.0 and NaN count as they print."""
-    row = take(query)
+    """The row that is decoded at once, which must be that of the pairs; -0.0 and NaN count as they print."""
+    row = decode_at_once(query)
     if row is not None:
-        assert repr(row) == repr(judge(query))
+        assert repr(row) == repr(decode_pairs(query))
     return row
 
 
@@ -83,7 +83,7 @@ numbers = st.one_of(
 @example(distance="null", wind=None, seats="2")
 @example(distance="[1]", wind=None, seats="2")
 @example(distance="1]", wind=None, seats="[2")
-def test_numbers_are_taken_as_the_long_way_takes_them(distance: str, wind: str | None, seats: str) -> None:
+def test_numbers_are_decoded_as_pair_by_pair(distance: str, wind: str | None, seats: str) -> None:
     require_same(write(PLAIN | {"distance": distance, "seats": seats} | ({} if wind is None else {"wind": wind})))
 
 
@@ -94,14 +94,17 @@ def test_numbers_are_taken_as_the_long_way_takes_them(distance: str, wind: str |
 @example(carrier="U\nA", gate=None, at="")
 @example(carrier="", gate="A1", at="")
 @example(carrier="UA", gate="", at="")
-def test_texts_and_moments_are_taken_as_the_long_way_takes_them(carrier: str, gate: str | None, at: str) -> None:
+def test_texts_and_moments_are_decoded_as_pair_by_pair(carrier: str, gate: str | None, at: str) -> None:
     given = PLAIN | {"carrier": carrier} | ({} if gate is None else {"gate": gate})
     require_same(write(given))
     assert require_same(write(given | {"at": at})) is None
 
 
-@pytest.mark.parametrize("changes", [{}, {"wind": "3.5"}, {"gate": "A1"}, {"wind": "1e3", "gate": "Ä 1"}])
-def test_a_plain_question_is_taken(changes: dict[str, str]) -> None:
+@pytest.mark.parametrize(
+    "changes",
+    [{}, {"wind": "3.5"}, {"gate": "A1"}, {"wind": "1e3", "gate": "Ä 1"}, {"seats": "1e300", "wind": str(2**53)}],
+)
+def test_a_plain_query_is_decoded_at_once(changes: dict[str, str]) -> None:
     assert require_same(write(PLAIN | changes)) is not None
 
 
@@ -112,12 +115,12 @@ def test_without_at_the_row_is_for_now() -> None:
 
 
 @pytest.mark.parametrize("changes", [{"color": "red"}, {"wind": "null"}, {"seats": "1e400"}, {"seats": str(2**53 + 1)}])
-def test_whatever_is_doubtful_is_not_taken(changes: dict[str, str]) -> None:
+def test_a_query_that_breaks_a_rule_is_refused(changes: dict[str, str]) -> None:
     assert require_same(write(PLAIN | changes)) is None
 
 
 @pytest.mark.parametrize("name", ["distance", "carrier", "seats"])
-def test_a_question_that_lacks_something_is_not_taken(name: str) -> None:
+def test_a_query_that_lacks_something_is_refused(name: str) -> None:
     assert require_same(write({other: value for other, value in PLAIN.items() if other != name})) is None
 
 
@@ -146,9 +149,7 @@ PIECES += [":", "%3A", "%3a", "%00", "%7f", "\n", "at=", "seats=1", "&seats=1", 
 
 @unhurried
 @given(st.lists(st.sampled_from(PIECES), min_size=1, max_size=4), st.data())
-def test_a_query_with_anything_in_any_place_is_taken_as_the_long_way_takes_it(
-    pieces: list[str], data: st.DataObject
-) -> None:
+def test_a_query_with_anything_in_any_place_is_decoded_as_pair_by_pair(pieces: list[str], data: st.DataObject) -> None:
     query = write(PLAIN).decode()
     place = data.draw(st.integers(0, len(query)))
     require_same(f"{query[:place]}{''.join(pieces)}{query[place:]}".encode())
@@ -156,7 +157,7 @@ def test_a_query_with_anything_in_any_place_is_taken_as_the_long_way_takes_it(
 
 @unhurried
 @given(st.text(min_size=1, max_size=20))
-def test_a_printable_text_that_a_client_escapes_is_taken_by_the_short_way(carrier: str) -> None:
+def test_a_printable_text_that_a_client_escapes_is_decoded_at_once(carrier: str) -> None:
     row = require_same(write(PLAIN | {"carrier": carrier}))
     assert (row is None) == (bool(set('&="\\') & set(carrier)) or not carrier.isprintable())
 
@@ -170,11 +171,11 @@ def test_the_task_is_found_wherever_a_query_names_it(query: str, task: str | Non
 
 
 def test_the_name_of_the_task_is_no_feature_of_it() -> None:
-    assert require_same(b"task=flights&" + write(PLAIN)) == take(write(PLAIN))
+    assert require_same(b"task=flights&" + write(PLAIN)) == decode_at_once(write(PLAIN))
 
 
 @pytest.mark.parametrize("name", ["at", "task", "distance", "wind"])
-def test_a_name_that_is_given_twice_is_not_taken(name: str) -> None:
+def test_a_query_that_gives_a_name_twice_is_refused(name: str) -> None:
     once = write(PLAIN | {"task": "flights", "wind": "1"})
     assert require_same(once) is not None
     assert require_same(once + b"&" + write({name: (PLAIN | {"task": "flights", "wind": "1"})[name]})) is None

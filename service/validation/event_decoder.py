@@ -1,0 +1,126 @@
+"""Bodies and lines of events: decoded into structs that are compiled from a task, and laid out as columns.
+
+What is accepted here is accepted nowhere else. A refused row gets its words from `service.validation.explainer`.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import numpy as np
+from msgspec import UNSET, UnsetType
+
+from contracts.clock import MICROSECOND
+from contracts.task import Task
+from service.validation.columns import (
+    REFUSALS,
+    FeatureLayout,
+    compile_features,
+    lay_out_moments,
+    require_printable,
+    require_strings,
+)
+from service.validation.timestamps import parse_moments
+from service.validation.values import LAST_MICRO, Number, Text, json_text
+from store.batches import EventBatch
+
+
+@dataclass(frozen=True)
+class EventDecoder:
+    """Decodes events of one task; `label_delay` in microseconds."""
+
+    features: FeatureLayout
+    label_delay: int
+    is_classification: bool
+    classes: frozenset[str] | None
+    one: msgspec.json.Decoder[Any]
+    many: msgspec.json.Decoder[list[Any]]
+    correction: msgspec.json.Decoder[Any]
+
+    def decode(self, body: bytes) -> EventBatch | None:
+        """The events of an object or an array; None if one of them breaks a rule, or if there is none."""
+        if body.lstrip()[:1] == b"[":
+            return self._accept([body], lambda: self.many.decode(body))
+        return self.decode_lines([body])
+
+    def decode_lines(self, lines: Sequence[bytes]) -> EventBatch | None:
+        """The events of lines that hold one each; None as above."""
+        return self._accept(lines, lambda: [self.one.decode(line) for line in lines])
+
+    def decode_correction(self, body: bytes, event_id: str) -> EventBatch | None:
+        """The event `event_id`, whose id the body may leave out; None if it breaks a rule or has another id."""
+        try:
+            given = self.correction.decode(body)
+            names_its_id = given.event_id is not UNSET
+            if names_its_id and given.event_id != event_id:
+                return None
+            given.event_id = json_text(event_id)
+            batch, num_strings = self._lay_out([given])
+            require_strings([body], num_strings - 2 * (not names_its_id))
+        except REFUSALS:
+            return None
+        return batch
+
+    def _accept(self, bodies: Sequence[bytes], decode: Callable[[], list[Any]]) -> EventBatch | None:
+        try:
+            batch, num_strings = self._lay_out(decode())
+            require_strings(bodies, num_strings)
+        except REFUSALS:
+            return None
+        return batch
+
+    def _lay_out(self, given: Sequence[Any]) -> tuple[EventBatch, int]:
+        """The columns of one row or more, and how many names and texts they had in JSON."""
+        if not given:
+            raise ValueError
+        event_ids = require_printable([one.event_id for one in given])
+        at = parse_moments([one.at for one in given])
+        said, says_known_at, num_strings_of_known_at = lay_out_moments([one.known_at for one in given])
+        known_at = np.where(says_known_at, said, at + self.label_delay)
+        if (known_at < at).any() or known_at.max() > LAST_MICRO:
+            raise ValueError
+        columns = self.features.lay_out([one.features for one in given])
+        labels = self._lay_out_labels([one.label for one in given])
+        # Four names, and the texts of event_id, at and a class.
+        num_strings = (6 + self.is_classification) * len(given) + num_strings_of_known_at + columns.num_strings
+        return EventBatch(
+            event_ids, at, known_at, says_known_at, columns.numbers, columns.categories, labels
+        ), num_strings
+
+    def _lay_out_labels(self, given: Sequence[Any]) -> Sequence[str]:
+        if not self.is_classification:
+            return [repr(label + 0.0) for label in given]
+        classes = require_printable({*given})
+        if self.classes is not None and not self.classes.issuperset(classes):
+            raise ValueError
+        return given
+
+
+def compile_event_decoder(task: Task) -> EventDecoder:
+    """The decoder of a task's events."""
+    features = compile_features(task)
+    event_id: tuple[str, Any] = ("event_id", Text)
+    rest: list[Any] = [
+        ("at", str),
+        ("features", features.struct),
+        ("label", Text if task.is_classification else Number),
+        ("known_at", str | None | UnsetType, UNSET),
+    ]
+    event = msgspec.defstruct("GivenEvent", [event_id, *rest], forbid_unknown_fields=True, gc=False, kw_only=True)
+    correction = msgspec.defstruct(
+        "GivenCorrection",
+        [("event_id", str | UnsetType, UNSET), *rest],
+        forbid_unknown_fields=True,
+        gc=False,
+        kw_only=True,
+    )
+    return EventDecoder(
+        features=features,
+        label_delay=task.label_delay // MICROSECOND,
+        is_classification=task.is_classification,
+        classes=None if task.target.classes is None else frozenset(task.target.classes),
+        one=msgspec.json.Decoder(event),
+        many=msgspec.json.Decoder(list[event]),  # type: ignore[valid-type]
+        correction=msgspec.json.Decoder(correction),
+    )

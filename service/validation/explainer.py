@@ -1,0 +1,148 @@
+"""What is wrong with a row: every fault at once, each with its field.
+
+Rows are accepted by the decoders (`event_decoder`, `question_decoder`, `query_decoder`) and by nothing else. A row that
+they refuse comes here, and at least one fault is found. A feature's field is `features.<name>` in every entrance; rows
+of a batch carry their place: `rows[3].features.distance`.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypeVar
+
+from contracts.clock import MICROSECOND
+from contracts.errors import Fault
+from contracts.task import Task
+from service.validation.lossless_json import JsonObject
+from service.validation.names import MAX_FAULTS_PER_ROW, explain_body_names, explain_names
+from service.validation.question_decoder import AT_OF_MANY
+from service.validation.values import NumberLiteral, is_in_calendar, json_moment, json_number, json_text
+
+T = TypeVar("T")
+
+_EVENT_FIELDS = ("event_id", "at", "features", "label")
+
+
+@dataclass(frozen=True)
+class Explainer:
+    """Finds the faults of one task's rows; JSON comes as `lossless_json` decodes it."""
+
+    task: Task
+    kinds: Mapping[str, Literal["number", "category"]]
+
+    def explain_query(self, pairs: Iterable[tuple[str, str]]) -> list[Fault]:
+        """The faults of a query's names and values."""
+        faults: list[Fault] = []
+        at, given = None, JsonObject()
+        repeated: dict[str, None] = {}
+        for name, value in pairs:
+            if name in given or (name == "at" and at is not None):
+                repeated[name] = None
+            elif name == "at":
+                at = value
+            else:
+                given[name] = NumberLiteral(value) if self.kinds.get(name) == "number" else value
+        if "at" in repeated:
+            faults.append(Fault("at", "is given more than once"))
+            del repeated["at"]
+        given.repeated = tuple(repeated)
+        if at is not None:
+            _read(json_moment, at, "at", faults)
+        self._explain_features(given, "", faults)
+        return faults
+
+    def explain_event(self, given: Any) -> list[Fault]:
+        """The faults of an event, the first `MAX_FAULTS_PER_ROW` and how many more."""
+        if not isinstance(given, JsonObject):
+            return [Fault("event", "is not a JSON object")]
+        faults = explain_names(given, _EVENT_FIELDS, ("known_at",), "the fields of an event")
+        _read_field(json_text, given, "event_id", faults)
+        at = _read_field(json_moment, given, "at", faults)
+        self._explain_known_at(given.get("known_at"), at, faults)
+        _read_field(self._read_label, given, "label", faults)
+        self._explain_features(given.get("features", JsonObject()), "", faults)
+        return _cap(faults)
+
+    def explain_questions(self, given: Any) -> list[Fault]:
+        """The faults of a body of /predict."""
+        if not isinstance(given, JsonObject):
+            return [Fault("body", "is not a JSON object")]
+        if "rows" in given:
+            return self._explain_rows(given)
+        faults = explain_body_names(given, ("features", "at"), "the fields of a body with one row")
+        moments = given.get("at", [])
+        if not isinstance(moments, list):
+            faults.append(Fault("at", "is not an array of moments"))
+            moments = []
+        self._explain_features(given.get("features", JsonObject()), "", faults)
+        for place, moment in enumerate(moments):
+            _read(json_moment, moment, AT_OF_MANY.format(place), faults)
+        return faults
+
+    def _explain_rows(self, given: JsonObject) -> list[Fault]:
+        faults = explain_body_names(given, ("rows",), "the fields of a body with rows")
+        rows = given["rows"]
+        if not isinstance(rows, list):
+            return [*faults, Fault("rows", "is not an array")]
+        for place, row in enumerate(rows):
+            faults += _cap(self._explain_row(row, f"rows[{place}]"))
+        return faults
+
+    def _explain_row(self, given: Any, field: str) -> list[Fault]:
+        if not isinstance(given, JsonObject):
+            return [Fault(field, "is not a JSON object")]
+        faults = explain_names(given, ("features",), ("at",), "the fields of a row", f"{field}.")
+        if given.get("at") is not None:
+            _read(json_moment, given["at"], f"{field}.at", faults)
+        self._explain_features(given.get("features", JsonObject()), f"{field}.", faults)
+        return faults
+
+    def _explain_known_at(self, given: object, at: int | None, faults: list[Fault]) -> None:
+        if given is not None:
+            known_at = _read(json_moment, given, "known_at", faults)
+            if known_at is not None and at is not None and known_at < at:
+                faults.append(Fault("known_at", "is before at"))
+        elif at is not None and not is_in_calendar(at + self.task.label_delay // MICROSECOND):
+            faults.append(Fault("at", "plus the task's label_delay is beyond the year 9999"))
+
+    def _read_label(self, given: object) -> object:
+        if not self.task.is_classification:
+            return json_number(given)
+        label = json_text(given)
+        if self.task.target.classes is not None and label not in self.task.target.classes:
+            raise ValueError("is not one of the task's classes")
+        return label
+
+    def _explain_features(self, given: object, prefix: str, faults: list[Fault]) -> None:
+        if not isinstance(given, JsonObject):
+            faults.append(Fault(f"{prefix}features", "is not a JSON object"))
+            return
+        prefix += "features."
+        faults += explain_names(given, (), self.kinds, "this task's features", prefix)
+        for feature in self.task.features:
+            field = prefix + feature.name
+            value = given.get(feature.name)
+            if value is not None:
+                _read(json_number if feature.kind == "number" else json_text, value, field, faults)
+            elif not feature.optional:
+                faults.append(Fault(field, "is null" if feature.name in given else "is required"))
+
+
+def _read(read: Callable[[object], T], value: object, field: str, faults: list[Fault]) -> T | None:
+    """A value as `read` returns it; None with a fault if it raises ValueError."""
+    try:
+        return read(value)
+    except ValueError as error:
+        faults.append(Fault(field, str(error)))
+        return None
+
+
+def _read_field(read: Callable[[object], T], given: JsonObject, name: str, faults: list[Fault]) -> T | None:
+    """The same for a field. None without a fault if it is absent: `explain_names` names it."""
+    return _read(read, given[name], name, faults) if name in given else None
+
+
+def _cap(faults: Sequence[Fault]) -> list[Fault]:
+    if len(faults) <= MAX_FAULTS_PER_ROW:
+        return [*faults]
+    more = Fault("row", f"breaks {len(faults) - MAX_FAULTS_PER_ROW} more rules")
+    return [*faults[:MAX_FAULTS_PER_ROW], more]

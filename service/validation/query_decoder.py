@@ -1,0 +1,108 @@
+"""The query of GET /predict: decoded by a struct that is compiled from a task.
+
+A plain query is turned into JSON and decoded at once, which is the fast path of the service. Any other is split into
+pairs first. Both decode into the same struct, and what they accept is accepted nowhere else. A refused query gets its
+words from `service.validation.explainer`.
+"""
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import unquote
+
+import msgspec
+from msgspec import UNSET, UnsetType
+from msgspec.structs import astuple
+
+from contracts.clock import parse_moment
+from contracts.task import Task
+from service.validation.columns import REFUSALS, require_printable
+from service.validation.question_decoder import Row
+from service.validation.values import Number, Text
+
+BAD_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
+
+
+@dataclass(frozen=True, slots=True)
+class QueryDecoder:
+    """Decodes one task's queries; the struct holds numbers, categories, `at` and `task`, in this order."""
+
+    num_numbers: int
+    num_features: int
+    struct: type[msgspec.Struct]
+    decode_json: Any
+
+    def decode_plain(self, query: str) -> Row | None:
+        """The row of a query that `read_plain` returned; None if it breaks a rule."""
+        fields = query.replace("&", '","').replace("=", '":"')
+        try:
+            values = astuple(self.decode_json(f'{{"{fields}"}}'))
+            if len(values) - values.count(UNSET) != query.count("="):
+                return None  # a name is given twice
+            return self._make_row(values)
+        except REFUSALS:
+            return None
+
+    def decode(self, pairs: Sequence[tuple[str, str]]) -> Row | None:
+        """The row of names and values; None if it breaks a rule."""
+        given = dict(pairs)
+        if len(given) < len(pairs):
+            return None  # a name is given twice
+        try:
+            row = self._make_row(astuple(msgspec.convert(given, self.struct, strict=False)))
+            require_printable(row.categories)
+        except REFUSALS:
+            return None
+        return row
+
+    def _make_row(self, values: tuple[Any, ...]) -> Row:
+        at = values[self.num_features]
+        numbers, categories = values[: self.num_numbers], values[self.num_numbers : self.num_features]
+        # Plus zero: of an integer the float, and of minus zero, zero.
+        if UNSET in numbers or UNSET in categories:
+            numbers = tuple([math.nan if number is UNSET else number + 0.0 for number in numbers])
+            categories = tuple(["" if text is UNSET else text for text in categories])
+        else:
+            numbers = tuple([number + 0.0 for number in numbers])
+        return Row(None if at is UNSET else parse_moment(at), numbers, categories)
+
+
+def compile_query_decoder(task: Task) -> QueryDecoder:
+    """The decoder of a task's queries, which reads numbers from texts in JSON's grammar."""
+    ordered = [*task.numbers, *task.categories]
+    fields = [
+        *((f"f{place}", Number if one.kind == "number" else Text, one.optional) for place, one in enumerate(ordered)),
+        ("at", str, True),
+        ("task", str, True),
+    ]
+    query = msgspec.defstruct(
+        "Query",
+        [(name, kind | UnsetType, UNSET) if optional else (name, kind) for name, kind, optional in fields],
+        rename={f"f{place}": feature.name for place, feature in enumerate(ordered)},
+        forbid_unknown_fields=True,
+        gc=False,
+        kw_only=True,
+    )
+    return QueryDecoder(len(task.numbers), len(ordered), query, msgspec.json.Decoder(query, strict=False).decode)
+
+
+def read_plain(query: bytes) -> str | None:
+    """A query string without its escapes; None if a name or value holds & or =, or what JSON would escape."""
+    try:
+        text = query.decode("ascii").replace("+", " ").replace("%3A", ":")  # in every moment, where clients escape it
+        if "%" in text:
+            plain = unquote(text, errors="strict")
+            if text.count("&") != plain.count("&") or text.count("=") != plain.count("=") or BAD_ESCAPE.search(text):
+                return None
+            text = plain
+    except ValueError:
+        return None
+    return text if text.isprintable() and '"' not in text and "\\" not in text else None
+
+
+def find_task(query: str) -> str | None:
+    """The task that a plain query names, if it names one."""
+    _, is_named, rest = f"&{query}".partition("&task=")
+    return rest.partition("&")[0] if is_named else None
