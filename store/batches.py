@@ -80,7 +80,17 @@ class EventBatch:
 
     def rows(self) -> list[Event]:
         """All of them."""
-        return [self.row(place) for place in range(len(self))]
+        values = zip(
+            self.event_ids,
+            self.at.tolist(),
+            self.known_at.tolist(),
+            map(tuple, self.numbers.tolist()),
+            [tuple(self._categories_of(place)) for place in range(len(self))],
+            self.labels,
+            self.says_known_at.tolist(),
+            strict=True,
+        )
+        return [Event(*row) for row in values]
 
     def select(self, places: Sequence[int]) -> "EventBatch":
         """The rows at these places."""

@@ -48,6 +48,10 @@ class EventDecoder:
         """The events of lines that hold one each; None as above."""
         return self._accept(lines, lambda: [self.one.decode(line) for line in lines])
 
+    def try_each(self, lines: Sequence[bytes]) -> list[bool]:
+        """Whether each line decodes; one that does may still break a rule, and one that does not breaks one."""
+        return [self._is_decoded(line) for line in lines]
+
     def decode_correction(self, body: bytes, event_id: str) -> EventBatch | None:
         """The event `event_id`, whose id the body may leave out; None if it breaks a rule or has another id."""
         try:
@@ -62,6 +66,13 @@ class EventDecoder:
             return None
         return batch
 
+    def _is_decoded(self, line: bytes) -> bool:
+        try:
+            self.one.decode(line)
+        except REFUSALS:
+            return False
+        return True
+
     def _accept(self, bodies: Sequence[bytes], decode: Callable[[], list[Any]]) -> EventBatch | None:
         try:
             batch, num_strings = self._lay_out(decode())
@@ -75,13 +86,13 @@ class EventDecoder:
         if not given:
             raise ValueError
         event_ids = require_printable([one.event_id for one in given])
+        labels = self._lay_out_labels([one.label for one in given])
         at = parse_moments([one.at for one in given])
         said, says_known_at, num_strings_of_known_at = lay_out_moments([one.known_at for one in given])
         known_at = np.where(says_known_at, said, at + self.label_delay)
         if (known_at < at).any() or known_at.max() > LAST_MICRO:
             raise ValueError
         columns = self.features.lay_out([one.features for one in given])
-        labels = self._lay_out_labels([one.label for one in given])
         # Four names, and the texts of event_id, at and a class.
         num_strings = (6 + self.is_classification) * len(given) + num_strings_of_known_at + columns.num_strings
         return EventBatch(

@@ -117,7 +117,8 @@ class Explainer:
             faults.append(Fault(f"{prefix}features", "is not a JSON object"))
             return
         prefix += "features."
-        faults += explain_names(given, (), self.kinds, "this task's features", prefix)
+        if given.repeated or not given.keys() <= self.kinds.keys():
+            faults += explain_names(given, (), self.kinds, "this task's features", prefix)
         for feature in self.task.features:
             field = prefix + feature.name
             value = given.get(feature.name)

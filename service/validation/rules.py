@@ -23,8 +23,8 @@ from store.batches import Event, EventBatch
 # Values that a row may hold beside its features on average, its faults included; a small body may hold more.
 _MORE_VALUES_PER_ROW = 8
 _ALWAYS_READ = 10_000
-# Rows of which each is explained if one is refused; to look for it would take as long.
-_FEW = 16
+# Lines that are decoded together if all of them together hold one that is refused.
+_GROUP = 16
 
 
 @dataclass(frozen=True)
@@ -107,28 +107,37 @@ class RowRules:
         return Refusal(event_id, tuple(self.explainer.explain_event(given)), text)
 
     def _sort(self, lines: Sequence[bytes]) -> list[Event | Refusal]:
-        """Each line as its event or its refusal, where at least one is refused: halves are decoded, a few explained."""
-        if len(lines) > _FEW:
-            half = len(lines) // 2
-            return [*list_rows(self.read_lines(lines[:half])), *list_rows(self.read_lines(lines[half:]))]
-        refusals = [self._explain_line(line) for line in lines]
-        accepted = [line for line, refusal in zip(lines, refusals, strict=True) if refusal is None]
-        batch = self.events.decode_lines(accepted) if accepted else None
-        assert (batch is None) == (not accepted), "the decoder refuses a row in which no fault is found"
-        events = iter(() if batch is None else batch.rows())
-        return [next(events) if refusal is None else refusal for refusal in refusals]
+        """Each of many lines as its event or its refusal.
 
-    def _explain_line(self, line: bytes) -> Refusal | None:
-        """The faults of a line; None if there is none."""
+        Most bad lines do not even decode: without them the others are laid out at once.
+        """
+        tried = [*zip(lines, self.events.try_each(lines), strict=True)]
+        others = iter(self._sort_groups([line for line, is_decoded in tried if is_decoded]))
+        return [next(others) if is_decoded else self._explain_line(line) for line, is_decoded in tried]
+
+    def _sort_groups(self, lines: Sequence[bytes]) -> Sequence[Event | Refusal]:
+        batch = self.events.decode_lines(lines)
+        if batch is not None:
+            return batch.rows()
+        if len(lines) <= _GROUP:
+            return [self._read_line(line) for line in lines]
+        groups = (lines[start : start + _GROUP] for start in range(0, len(lines), _GROUP))
+        return [row for group in groups for row in self._sort_groups(group)]
+
+    def _read_line(self, line: bytes) -> Event | Refusal:
+        batch = self.events.decode_lines([line])
+        return self._explain_line(line) if batch is None else batch.row(0)
+
+    def _explain_line(self, line: bytes) -> Refusal:
         payload = line.decode("utf-8", "backslashreplace")
         try:
             self._limit_values(line, 1)
             given = decode_json(decode_text(line))
         except HTTPException as error:
             return Refusal(None, (Fault("event", error.detail),), payload)
-        faults = tuple(self.explainer.explain_event(given))
         event_id = given.get("event_id") if isinstance(given, JsonObject) else None
-        return Refusal(event_id if isinstance(event_id, str) else None, faults, payload) if faults else None
+        faults = tuple(self.explainer.explain_event(given))
+        return Refusal(event_id if isinstance(event_id, str) else None, faults, payload)
 
     def _limit_values(self, body: bytes, max_rows: int) -> None:
         limit_values(body, max(_ALWAYS_READ, max_rows * (len(self.task.features) + _MORE_VALUES_PER_ROW)))
