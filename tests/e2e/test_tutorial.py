@@ -4,17 +4,14 @@ Only where the stack is differs: on a free port, in a folder of the test.
 """
 
 import json
-import os
-import re
 import signal
-import subprocess
-import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
 import httpx
 
 from cli.local.stack import free_port
+from tests.e2e.printed import run_blocks
 from tests.e2e.test_up import running
 from trainer.scheduling.heartbeat import is_alive
 from trainer.settings import TrainerSettings
@@ -24,37 +21,12 @@ PAGE = HOUSE / "docs" / "tutorial.md"
 SECONDS = 280
 
 
-def run_blocks(port: int, home: Path, folder: Path) -> list[str]:
-    """What each block prints; fails where one ends with another exit code than 0."""
-    blocks = re.findall(r"```sh\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
-    script = "echo @@@\n".join(blocks).replace("127.0.0.1:8000", f"127.0.0.1:{port}")
-    (folder / ".venv").symlink_to(sys.prefix)
-    environment = {
-        **os.environ,
-        "MORROW_URL": f"http://127.0.0.1:{port}",
-        "MORROW_HOME": str(home),
-        "TMPDIR": str(folder),
-        "COLUMNS": "120",
-    }
-    done = subprocess.run(
-        ["bash", "-euo", "pipefail", "-c", script],
-        cwd=folder,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=SECONDS,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout.split("@@@\n")
-
-
 def test_every_command_of_the_tutorial_works_as_printed(tmp_path: Path) -> None:
     assert "\tmorrow up" in (HOUSE / "Makefile").read_text("utf-8").replace("@$(BIN)/", "")
     port, home, folder = free_port(), tmp_path / "home", tmp_path / "folder"
     folder.mkdir()
     with running(home, port) as (process, _):
-        _, made, applied, imported, cycle, answer, refused, shown = run_blocks(port, home, folder)
+        _, made, applied, imported, cycle, answer, refused, shown = run_blocks(PAGE, port, home, folder, SECONDS)
         status = httpx.get(f"http://127.0.0.1:{port}/tasks/rentals").json()
         assert is_alive(TrainerSettings(home=home), datetime.now(UTC))
         process.send_signal(signal.SIGINT)
@@ -68,7 +40,7 @@ def test_every_command_of_the_tutorial_works_as_printed(tmp_path: Path) -> None:
     assert said["version"] == "1"
     assert set(said["probabilities"]) == {"busy", "quiet"}
     assert said["valid_until"] > said["at"]
-    # On these rows a logistic regression with time as a feature has 0.32, and whoever knows how they are made 0.20.
+    # On these rows a logistic regression with time as a feature has 0.32, and knowing how they are made gives 0.20.
     assert status["champion"]["errors"][0]["mean"] < 0.30
     assert [warning for warning in status["warnings"] if "steps" in warning] == []
     assert 0.85 < said["probabilities"]["busy"] < 0.99
