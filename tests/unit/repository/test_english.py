@@ -32,7 +32,7 @@ BANNED = {
 }
 
 # Pages of `docs/` that code prints, or that report figures.
-_FIGURES = ("boolean.md", "flights.md", "moons.md", "replay.md", "results.md")
+_FIGURES = ("boolean.md", "flights.md", "moons.md", "paper.md", "replay.md", "results.md")
 _PROSE = ("*.py", "*.html", "*.js", "*.toml", "*.yml", "*.Dockerfile", "*.sh", "*.ini")
 
 COVERED = ("pages",)
