@@ -36,7 +36,7 @@ from store.cycles import claim_cycle, request_cycle
 from store.database import make_engine
 from store.events import append_events
 from trainer.data.snapshot import read
-from trainer.evaluation.fit_store import fit_origins
+from trainer.evaluation.origin_fits import fit_origins
 from trainer.network.device import choose_device
 from trainer.retraining.cycle import run_cycle
 from trainer.settings import TrainerSettings

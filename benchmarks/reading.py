@@ -33,7 +33,7 @@ from store.catalog import Schema, define_task, find_task
 from store.database import make_engine
 from trainer.data.encoder import encode
 from trainer.data.snapshot import read
-from trainer.evaluation.fit_store import fit_origins
+from trainer.evaluation.origin_fits import fit_origins
 
 FIRST = datetime(2020, 1, 1, tzinfo=UTC)
 SPAN = timedelta(days=700)

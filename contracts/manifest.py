@@ -14,7 +14,8 @@ manifest's `calibration`, which an overlay of `releases` never changes.
 """
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -126,25 +127,52 @@ def encode_manifest(manifest: Manifest) -> bytes:
 
 def read_manifest(folder: Path) -> Manifest:
     """Read the manifest and check every file it lists. Raises ArtefactRefused."""
+    manifest = _decode_manifest(folder)
+    for name in manifest.checksums:
+        with _reading(name):
+            found = checksum(folder / name)
+        _check_checksum(manifest, name, found)
+    return manifest
+
+
+def read_artefact(folder: Path) -> tuple[Manifest, dict[str, bytes]]:
+    """Read the manifest and every file it lists, each once, and check them. Raises ArtefactRefused."""
+    manifest, files = _decode_manifest(folder), dict[str, bytes]()
+    for name in manifest.checksums:
+        with _reading(name):
+            files[name] = (folder / name).read_bytes()
+        _check_checksum(manifest, name, hashlib.sha256(files[name]).hexdigest())
+    return manifest, files
+
+
+def _decode_manifest(folder: Path) -> Manifest:
+    """The manifest alone, if this Morrow reads its format and the file names it lists are safe."""
     try:
         manifest = msgspec.json.decode((folder / MANIFEST_FILE).read_bytes(), type=Manifest)
     except (OSError, msgspec.MsgspecError) as error:
         raise ArtefactRefused(f"The manifest cannot be read: {error}") from error
     if manifest.format_version != FORMAT_VERSION:
         raise ArtefactRefused(f"The manifest has format {manifest.format_version}; this Morrow reads {FORMAT_VERSION}.")
-    for name, expected in manifest.checksums.items():
+    for name in manifest.checksums:
         if Path(name).name != name:
             raise ArtefactRefused(f"{name!r} is not the name of a file beside the manifest.")
-        try:
-            found = checksum(folder / name)
-        except OSError as error:
-            raise ArtefactRefused(f"{name} cannot be read: {error}") from error
-        if found != expected:
-            raise ArtefactRefused(f"{name} has another checksum than the manifest says.")
     for name in (GRAPH_FILE, RATE_FILE):
         if name not in manifest.checksums:
             raise ArtefactRefused(f"The manifest does not vouch for {name}.")
     return manifest
+
+
+@contextmanager
+def _reading(name: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise ArtefactRefused(f"{name} cannot be read: {error}") from error
+
+
+def _check_checksum(manifest: Manifest, name: str, found: str) -> None:
+    if found != manifest.checksums[name]:
+        raise ArtefactRefused(f"{name} has another checksum than the manifest says.")
 
 
 def graph_feed(

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from handbook.example import DAY, grid, threshold
 from trainer.data.encoder import encode
-from trainer.evaluation.fit_store import Fit
+from trainer.evaluation.origin_fits import Fit
 from trainer.network.training_loop import outputs
 from trainer.plots.canvas import CLOSED, HORIZON, OURS, YARDSTICK, new_figure, save_figure
 

@@ -14,7 +14,7 @@ from handbook.example import DAY, JUMP_DAY, START, TASK, reading
 from handbook.interpolation import save_boundary, save_tangents
 from trainer.data.snapshot import Reading
 from trainer.evaluation.backtest import judge
-from trainer.evaluation.fit_store import Fit, fit_origins
+from trainer.evaluation.origin_fits import Fit, fit_origins
 from trainer.plots.matrix import save_error_by_age, save_expected_and_realised, save_matrix
 from trainer.replay.replay import past_of, replay
 from trainer.replay.report import closings, served_outcomes

@@ -20,7 +20,7 @@ from store.catalog import Schema, find_task
 from store.cells import NAIVE, Cell
 from store.database import make_engine
 from trainer.data.snapshot import read
-from trainer.evaluation.fit_store import fit_origins
+from trainer.evaluation.origin_fits import fit_origins
 from trainer.evaluation.scoring import score_cell, score_naive
 from trainer.export.onnx_export import build_graph
 from trainer.export.session import open_graph

@@ -1,7 +1,7 @@
-"""One read of the event store, and what each origin may see of it.
+"""One read of the event store, and the rows of it that each origin may see.
 
-All origins of a cycle are cut from the same read, so a backtest and its candidate stand on the same rows, and nothing
-that happened or became known after an origin can reach its fit.
+All origins of a cycle are cut from the same read, so a backtest and its candidate use the same rows. Nothing that
+happened or became known after an origin can reach its fit.
 """
 
 from dataclasses import dataclass
@@ -25,9 +25,21 @@ class Reading:
     read_at: int
     events: EventColumns
 
+    @cached_property
+    def current(self) -> EventColumns:
+        """All rows that were known at the cutoff, however old: those that fits are scored on."""
+        return self.events.as_of(self.cutoff)
+
+    @cached_property
+    def latest(self) -> EventColumns:
+        """`known` at the cutoff. It is cut once, so its digest is hashed once, however many steps ask for it."""
+        return self._in_history(self.current, self.cutoff)
+
     def known(self, origin: int) -> EventColumns:
-        """What was known at an origin, of the windows that `training.history` lets a fit read."""
-        rows = self.events.as_of(origin)
+        """The rows that were known at an origin, of the windows that `training.history` lets a fit read."""
+        return self.latest if origin == self.cutoff else self._in_history(self.events.as_of(origin), origin)
+
+    def _in_history(self, rows: EventColumns, origin: int) -> EventColumns:
         task = self.schema.task
         if task.training.history is None:
             return rows
@@ -35,7 +47,7 @@ class Reading:
 
     @cached_property
     def fingerprints(self) -> dict[int, tuple[int, int]]:
-        """Window -> its current rows and all their revisions: any append or correction changes one of the two."""
+        """Window -> the number of its current rows and of all their revisions: any append or correction changes one."""
         windows = self.schema.task.clock.window_starts(self.events.at)
         starts, place, num_revisions = np.unique(windows, return_inverse=True, return_counts=True)
         num_rows = np.bincount(place, self.events.superseded_at > self.cutoff, len(starts)).astype(np.int64)
@@ -45,17 +57,17 @@ class Reading:
         }
 
     def fit_rows(self, origin: int) -> EventColumns:
-        """The same without the withheld rows: what the fit of this origin is made of."""
+        """`known` without the withheld rows: the rows that the fit of this origin is made of."""
         rows = self.known(origin)
         return rows.select(~rows.withheld)
 
     def num_fit_rows(self, origin: int) -> int:
-        """How many these are; nothing is copied."""
+        """The number of `fit_rows`, without copying them."""
         return int(np.count_nonzero(~self.known(origin).withheld))
 
 
 def read(engine: Engine, schema: Schema, cutoff: int, now: datetime) -> Reading:
-    """Read once, in a snapshot of its own that is closed before anything is fitted."""
+    """Read once, in a snapshot of its own, which is closed before anything is fitted."""
     with engine.connect().execution_options(isolation_level="REPEATABLE READ") as connection, connection.begin():
         events = read_events(connection, schema.task_id, schema.task, cutoff)
     return Reading(schema, cutoff, to_micros(now), events)

@@ -6,7 +6,6 @@ steady cycle finds all origins among the kept fits and so fits none here.
 
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
-from pathlib import Path
 from typing import Protocol
 
 import torch
@@ -20,12 +19,13 @@ from store.catalog import Schema
 from store.cells import Cell, read_cells, record_cells
 from trainer.data.snapshot import Reading, read
 from trainer.data.windows import complete_until, in_window, num_empty_windows
-from trainer.evaluation.fit_store import Fit, candidate_folder, find_kept, fit_origins, keep
+from trainer.evaluation.fit_store import FitStore, score_fit
 from trainer.evaluation.horizon import Comparison, Verdict, after_empty_windows, compare_rivals, judge_horizon
+from trainer.evaluation.origin_fits import Fit, fit_origins, keep_fit
 from trainer.evaluation.release_gates import reason_to_skip
 from trainer.evaluation.scoring import needed_pairs, target_windows
-from trainer.evaluation.stored_fits import Kept, open_kept, score_kept
 from trainer.evaluation.suspect_windows import counted
+from trainer.export.session import Artefact
 from trainer.network.device import choose_device
 from trainer.network.training_loop import EpochReport
 from trainer.settings import TrainerSettings
@@ -53,7 +53,8 @@ def backtest(
     reading = read(engine, schema, cutoff, now())
     if reason := reason_to_skip(schema.task, reading.fit_rows(cutoff)):
         raise CycleError(f"Nothing can be fitted as of this cutoff: {reason}.")
-    cells = fill_matrix(engine, reading, settings, choose_device(settings), report=report)
+    store = FitStore(settings.home, schema.task)
+    cells = fill_matrix(engine, reading, store, settings, choose_device(settings), report=report)
     return cells, judge(reading, cells)
 
 
@@ -68,7 +69,7 @@ def judge(reading: Reading, cells: Sequence[Cell]) -> Verdict:
         guard=task.guard,
         label_delay=task.label_delay // MICROSECOND,
     )
-    return after_empty_windows(verdict, num_empty_windows(task, reading.known(reading.cutoff), reading.cutoff))
+    return after_empty_windows(verdict, num_empty_windows(task, reading.latest, reading.cutoff))
 
 
 def compare(task: Task, cells: Sequence[Cell], verdict: Verdict) -> list[Comparison]:
@@ -87,6 +88,7 @@ def compare(task: Task, cells: Sequence[Cell], verdict: Verdict) -> list[Compari
 def fill_matrix(
     engine: Engine,
     reading: Reading,
+    store: FitStore,
     settings: TrainerSettings,
     device: torch.device,
     *,
@@ -96,18 +98,18 @@ def fill_matrix(
 ) -> list[Cell]:
     """The matrix as of the reading's cutoff, after adding what was missing; its newest windows may be incomplete.
 
-    Where something must be fitted anyway, so are the origins whose target windows still wait for labels: side by side
-    they cost less than one by one in the cycles to come. Cells are stored origin by origin, so what a killed backtest
-    has scored is not lost, and `on_fit` is told of each origin that was fitted, with its cells. An origin that knows
-    too few rows or classes is left out; the verdict then says what is missing.
+    If anything must be fitted, so are the origins whose target windows still wait for labels: side by side they cost
+    less than one by one in later cycles. Cells are stored origin by origin, so a killed backtest loses nothing that it
+    has scored. `on_fit` gets each origin that was fitted, with its cells. An origin that knows too few rows or classes
+    is left out; the verdict then says what is missing.
     """
-    task, home = reading.schema.task, settings.home
+    task = reading.schema.task
     matrix = {(cell.origin, cell.window, cell.method): cell for cell in read_matrix(engine, reading)}
     wanted = missing_pairs(reading, matrix.values())
-    kept = {origin: found for origin in wanted if (found := find_kept(home, task, origin))}
-    absent = [origin for origin in wanted if origin not in kept]
+    kept = [found for origin in wanted if (found := store.find(origin)) is not None]
+    absent = [origin for origin in wanted if store.find(origin) is None]
     if absent:
-        absent += _soon_needed(reading, home)
+        absent += _soon_needed(reading, store)
     report("matrix.missing", num_kept=len(kept), num_to_fit=len(absent))
 
     def follow(epoch: EpochReport) -> None:
@@ -118,7 +120,7 @@ def fill_matrix(
     def add(cells: Iterable[Cell]) -> None:
         matrix.update({(cell.origin, cell.window, cell.method): cell for cell in cells})
 
-    def store(fit: Kept) -> list[Cell]:
+    def add_scores(fit: Artefact) -> list[Cell]:
         origin = fit.manifest.cutoff
         cells = score_origin(reading, fit, wanted.get(origin, []))
         with engine.begin() as connection:
@@ -127,17 +129,15 @@ def fill_matrix(
         report("origin.scored", origin=origin, num_cells=len(cells))
         return cells
 
-    for found in kept.values():
-        store(found)
-    opened = dict(kept)
-    for fit in fit_origins(reading, absent, device, settings.max_members, follow):
-        keep(fit, reading, home=home, device=device, git_sha=settings.git_sha, verdict=None)
-        fitted = opened[fit.origin] = open_kept(candidate_folder(home, task, fit.origin))
-        cells = store(fitted)
+    for found in kept:
+        add_scores(found)
+    for made in fit_origins(reading, absent, device, settings.max_members, follow):
+        manifest = keep_fit(made, reading, store, device=device, git_sha=settings.git_sha, verdict=None)
+        cells = add_scores(store.open(made.origin))
         if on_fit is not None:
-            on_fit(fit, fitted.manifest, cells)
+            on_fit(made, manifest, cells)
     for origin, window in _first_looks(reading, matrix.values()):
-        if (early := opened.get(origin) or find_kept(home, task, origin)) is not None:
+        if (early := store.find(origin)) is not None:
             add(score_origin(reading, early, [window]))
     return sorted(matrix.values(), key=lambda cell: (cell.window, cell.origin, cell.method))
 
@@ -159,7 +159,7 @@ def missing_pairs(reading: Reading, cells: Iterable[Cell]) -> dict[int, list[int
         and cell.is_complete
         and (cell.num_rows, cell.num_revisions) == reading.fingerprints.get(cell.window)
     }
-    windows = target_windows(task, reading.events.as_of(reading.cutoff), reading.cutoff)
+    windows = target_windows(task, reading.current, reading.cutoff)
     wanted: dict[int, list[int]] = {}
     for origin, window in needed_pairs(windows, task.clock, task.guard):
         if (origin, window) not in there:
@@ -178,7 +178,7 @@ def _first_looks(reading: Reading, cells: Iterable[Cell]) -> list[tuple[int, int
     return [pair for pair in pairs if there.get(pair) != marks[pair[1]]]
 
 
-def _soon_needed(reading: Reading, home: Path) -> list[int]:
+def _soon_needed(reading: Reading, store: FitStore) -> list[int]:
     """The first origins after the newest complete window and before the cutoff that no cycle has fitted.
 
     As many as there are ages: where labels take a thousand windows, later cycles fit the others, bunch by bunch.
@@ -188,20 +188,19 @@ def _soon_needed(reading: Reading, home: Path) -> list[int]:
     return [
         origin
         for origin in origins
-        if reason_to_skip(task, reading.fit_rows(origin)) is None and find_kept(home, task, origin) is None
+        if reason_to_skip(task, reading.fit_rows(origin)) is None and store.find(origin) is None
     ]
 
 
-def score_origin(reading: Reading, kept: Kept, windows: Sequence[int]) -> list[Cell]:
+def score_origin(reading: Reading, fit: Artefact, windows: Sequence[int]) -> list[Cell]:
     """Cells of one kept fit, and of naive at the same origin, on the rows of these windows known at the cutoff."""
     task = reading.schema.task
-    labelled = reading.events.as_of(reading.cutoff)
     return [
         cell
         for window in windows
-        for cell in score_kept(
-            kept,
-            in_window(labelled, window, task.clock),
+        for cell in score_fit(
+            fit,
+            in_window(reading.current, window, task.clock),
             window=window,
             num_revisions=reading.fingerprints[window][1],
             is_complete=window < complete_until(task, reading.cutoff),

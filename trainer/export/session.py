@@ -1,8 +1,10 @@
-"""A kept graph, opened and proved as the service would, in bare ONNX Runtime.
+"""A kept artefact, opened and proved as the service does it, in bare ONNX Runtime.
 
-Whoever only scores (the trainer's live job, replay) loads no torch for it.
+Nothing here needs torch, so neither do the jobs that only score: the trainer's live job, and replay.
 """
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -10,26 +12,46 @@ from numpy.typing import NDArray
 from onnxruntime import InferenceSession, SessionOptions
 
 from contracts.errors import ArtefactRefused
-from contracts.manifest import GRAPH_FILE, RATE_FILE, Manifest, check_probe, read_manifest
+from contracts.manifest import GRAPH_FILE, RATE_FILE, Manifest, check_probe, read_artefact
+from contracts.task import Task
 from store.columns import EventColumns
 
 _ERRORS_ONLY = 3
 
 
-def verify_artefact(folder: Path) -> InferenceSession:
-    """Load an artefact as the service would, in bare ONNX Runtime, and ask both graphs the probe; the one of values.
+@dataclass(frozen=True)
+class Artefact:
+    """A model that was read from a folder: its manifest, its task, and a session on the graph of values."""
 
-    Raises ArtefactRefused.
+    manifest: Manifest
+    task: Task
+    session: InferenceSession
+
+
+def open_artefact(folder: Path) -> Artefact:
+    """Read an artefact once, check its files, and prove the graph of values by the probe. Raises ArtefactRefused.
+
+    The rate graph is checked against its checksum but not opened: nothing in the trainer asks it.
     """
-    manifest = read_manifest(folder)
-    session = _prove(folder, manifest, GRAPH_FILE)
-    _prove(folder, manifest, RATE_FILE)
-    return session
+    manifest, files = read_artefact(folder)
+    return _open(manifest, files)
 
 
-def _prove(folder: Path, manifest: Manifest, name: str) -> InferenceSession:
+def verify_artefact(folder: Path) -> Artefact:
+    """The same after asking both graphs the probe, as the service does. Raises ArtefactRefused."""
+    manifest, files = read_artefact(folder)
+    artefact = _open(manifest, files)
+    _prove(manifest, RATE_FILE, files[RATE_FILE])
+    return artefact
+
+
+def _open(manifest: Manifest, files: Mapping[str, bytes]) -> Artefact:
+    return Artefact(manifest, manifest.parse_task(), _prove(manifest, GRAPH_FILE, files[GRAPH_FILE]))
+
+
+def _prove(manifest: Manifest, name: str, graph: bytes) -> InferenceSession:
     try:
-        session = open_graph((folder / name).read_bytes())
+        session = open_graph(graph)
     except Exception as error:  # a runtime's errors have no root in common
         raise ArtefactRefused(f"{name} cannot be loaded: {error}") from error
     check_probe(manifest, session.run, with_rates=name == RATE_FILE)

@@ -28,7 +28,7 @@ from store.columns import EventColumns, read_events, read_fingerprints
 from store.outages import name_outage
 from store.releases import list_releases
 from trainer.data.windows import complete_until
-from trainer.evaluation.stored_fits import find_origins, open_kept, recipe_folder, score_kept
+from trainer.evaluation.fit_store import find_origins, open_fit, recipe_folder, score_fit
 from trainer.monitoring.horizon_guard import enforce
 from trainer.monitoring.promises import Promise, read_promise
 from trainer.settings import TrainerSettings
@@ -200,8 +200,8 @@ class Live:
     ) -> Sequence[Cell]:
         stamp = _stamp(folder)
         try:
-            kept = open_kept(folder)
-            return score_kept(kept, rows, window=window, num_revisions=num_revisions, is_complete=is_complete)
+            fit = open_fit(folder)
+            return score_fit(fit, rows, window=window, num_revisions=num_revisions, is_complete=is_complete)
         except CycleError as error:
             # A cycle deletes fits that are no longer needed at any moment.
             if folder.is_dir():

@@ -25,8 +25,9 @@ from trainer.data.snapshot import Reading
 from trainer.data.windows import num_empty_windows
 from trainer.evaluation.backtest import Report, judge, report_epoch
 from trainer.evaluation.calibration import calibration_of
-from trainer.evaluation.fit_store import UNCALIBRATED, Fit, candidate_folder, fit_origins, keep
+from trainer.evaluation.fit_store import FitStore
 from trainer.evaluation.horizon import COUNTED_WINDOWS, AgeVerdict, judge_ages
+from trainer.evaluation.origin_fits import UNCALIBRATED, Fit, fit_origins, keep_fit
 from trainer.evaluation.release_gates import (
     Decision,
     check_horizon,
@@ -127,7 +128,7 @@ def _plan(reading: Reading, first: int | None) -> list[int]:
     Left out are those so long after the last event that no matrix and no horizon reaches back to it: one event of a
     wrong century must not make a walk of centuries.
     """
-    task, rows = reading.schema.task, reading.events.as_of(reading.cutoff)
+    task, rows = reading.schema.task, reading.current
     window = task.clock.window
     if len(rows) == 0:
         raise CycleError("There is nothing to replay: no event is known.")
@@ -179,17 +180,17 @@ def _step(walk: _Walk, history: History, origin: int, fit: Fit | None, fit_secon
         cells = history.ordered_cells()
         verdict, expected, calibration = judge(past, cells), _expect(past, cells), calibration_of(task, cells)
         horizon = verdict.horizon
-        home = walk.settings.home
-        manifest = keep(
+        store = FitStore(walk.settings.home, task)
+        manifest = keep_fit(
             fit,
             past,
-            home=home,
+            store,
             device=walk.device,
             git_sha=walk.settings.git_sha,
             verdict=verdict,
             calibration=calibration,
         )
-        history.add_fit(candidate_folder(home, task, origin))
+        history.add_fit(store.open(origin))
         decisions += check_horizon(task, verdict)
         if first_failure(decisions) is None:
             decisions += _compare_with_champion(history, past, cells)
@@ -226,7 +227,7 @@ def _expect(past: Reading, cells: Sequence[Cell]) -> tuple[AgeVerdict, ...]:
         guard=task.guard,
         label_delay=task.label_delay // MICROSECOND,
     )
-    empty = num_empty_windows(task, past.known(past.cutoff), past.cutoff)
+    empty = num_empty_windows(task, past.latest, past.cutoff)
     return tuple(replace(age, age=age.age - empty) for age in ages[empty:])
 
 
@@ -260,8 +261,9 @@ def _run_rival(walk: _Walk, history: History, method: str, cutoffs: Sequence[Rep
     settings = walk.settings
     if method in PLANS:
         reading = with_method(walk.reading, method)
+        store = FitStore(settings.home, reading.schema.task)
         for fit in fit_origins(reading, sorted(windows), walk.device, settings.max_members, lambda _epoch: None):
-            keep(fit, reading, home=settings.home, device=walk.device, git_sha=settings.git_sha, verdict=None)
+            keep_fit(fit, reading, store, device=walk.device, git_sha=settings.git_sha, verdict=None)
     for origin in sorted(windows):
         rival = open_rival(walk.reading, method, origin, settings, walk.device)
         for window in windows[origin]:

@@ -4,7 +4,6 @@ Replay walks with the very functions of the live job, the guard and the cycle. O
 memory here, so that nothing of a replay reaches the matrix or the record of a task that is being served.
 """
 
-from pathlib import Path
 from typing import Any
 
 from contracts.clock import from_micros
@@ -14,7 +13,8 @@ from store.cells import Cell, Mark
 from store.releases import Action, Release
 from trainer.data.snapshot import Reading
 from trainer.data.windows import complete_until, in_window
-from trainer.evaluation.stored_fits import Kept, open_kept, score_kept
+from trainer.evaluation.fit_store import score_fit
+from trainer.export.session import Artefact
 from trainer.monitoring.horizon_guard import ACTOR, find_change, find_settled
 from trainer.monitoring.live_scoring import find_stale
 from trainer.monitoring.promises import Promise, read_promise
@@ -28,25 +28,24 @@ class History:
     def __init__(self, task: Task) -> None:
         self.cells: dict[Place, Cell] = {}
         self.releases: list[Release] = []
-        self.fits: dict[int, Kept] = {}
+        self.fits: dict[int, Artefact] = {}
         self._task = task
 
-    def add_fit(self, folder: Path) -> None:
-        """Open a kept fit, which is scored on every later window from now on."""
-        kept = open_kept(folder)
-        self.fits[kept.manifest.cutoff] = kept
+    def add_fit(self, fit: Artefact) -> None:
+        """Score this kept fit on every later window from now on."""
+        self.fits[fit.manifest.cutoff] = fit
 
     def score(self, past: Reading) -> None:
         """Score what the reading knows and the cells do not, late labels and corrections included."""
         task, cutoff = self._task, past.cutoff
-        labelled = past.events.as_of(cutoff)
+        labelled = past.current
         for window, origins in find_stale(task, self.fits, past.fingerprints, self._marks(), cutoff).items():
             rows = in_window(labelled, window, task.clock)
             if len(rows) == 0:
                 self.cells = {place: cell for place, cell in self.cells.items() if cell.window != window}
                 continue
             for origin in origins:
-                cells = score_kept(
+                cells = score_fit(
                     self.fits[origin],
                     rows,
                     window=window,

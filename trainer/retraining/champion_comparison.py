@@ -13,19 +13,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contracts.errors import CycleError
-from contracts.manifest import Manifest
 from contracts.task import Task
 from store.cells import Cell
 from store.columns import EventColumns
 from store.releases import read_overlay
 from trainer.data.labels import draw_in_labels
 from trainer.data.snapshot import Reading
-from trainer.evaluation.fit_store import candidate_folder
 from trainer.evaluation.release_gates import Decision, check_overtaken, check_withheld, first_failure
 from trainer.evaluation.scoring import answer, row_errors
-from trainer.evaluation.stored_fits import Kept, open_kept
 from trainer.evaluation.suspect_windows import check_newest_window, set_aside
-from trainer.export.session import verify_artefact
+from trainer.export.session import Artefact, open_artefact
 from trainer.retraining.ledger import Attempt
 from trainer.retraining.release import newest_released
 from trainer.tracking.registry import Champion
@@ -35,13 +32,13 @@ from trainer.tracking.registry import Champion
 class Pair:
     """Candidate and champion, opened. The champion may answer until `valid_until` (microseconds)."""
 
-    candidate: Kept
-    champion: Kept
+    candidate: Artefact
+    champion: Artefact
     valid_until: int
 
 
 def judge_with_champion(
-    attempt: Attempt, reading: Reading, cells: Sequence[Cell], candidate: Manifest
+    attempt: Attempt, reading: Reading, cells: Sequence[Cell], candidate: Artefact
 ) -> list[Decision]:
     """Whether a newer cutoff is released, then the newest window and the withheld rows. Raises Unavailable.
 
@@ -81,32 +78,31 @@ def compare_with_champion(
     return [*decisions, check_withheld(_errors_on(pair.candidate, task, rows), _errors_on(pair.champion, task, rows))]
 
 
-def _open_pair(attempt: Attempt, candidate: Manifest, champion: Champion) -> Pair | str:
+def _open_pair(attempt: Attempt, candidate: Artefact, champion: Champion) -> Pair | str:
     task = attempt.schema.task
     if champion.cutoff is None:
         return "the champion does not say of which cutoff it is"
     with tempfile.TemporaryDirectory(prefix="morrow-") as temporary:
         try:
-            manifest = attempt.run.registry.fetch(task.name, champion.version, Path(temporary))
-            fetched = Kept(manifest, manifest.parse_task(), verify_artefact(Path(temporary)))
+            attempt.run.registry.download(task.name, champion.version, Path(temporary))
+            fetched = open_artefact(Path(temporary))
         except CycleError as error:
             return f"the champion cannot be asked: {error}"
     if fetched.task.row_schema != task.row_schema:
         return "the champion answers rows of another schema"
     with attempt.engine.connect() as connection:
         overlay = read_overlay(connection, attempt.cycle.task_id, champion.version)
-    valid_until = manifest.valid_until if overlay is None else overlay.valid_until
-    return Pair(open_kept(candidate_folder(attempt.settings.home, task, candidate.cutoff)), fetched, valid_until)
+    return Pair(candidate, fetched, fetched.manifest.valid_until if overlay is None else overlay.valid_until)
 
 
 def _rows_to_compare_on(reading: Reading, cutoff: int, valid_until: int, aside: set[int]) -> EventColumns:
     """The withheld rows that the champion of this cutoff may answer, without windows that are set aside."""
-    task, known = reading.schema.task, reading.known(reading.cutoff)
+    task, known = reading.schema.task, reading.latest
     is_meant = known.withheld & (known.at >= cutoff) & (known.at <= valid_until)
     is_meant &= ~np.isin(task.clock.window_starts(known.at), list(aside))
     return draw_in_labels(task, known.select(is_meant), known)
 
 
-def _errors_on(version: Kept, task: Task, rows: EventColumns) -> NDArray[np.float64]:
+def _errors_on(version: Artefact, task: Task, rows: EventColumns) -> NDArray[np.float64]:
     """A version's error on each of these rows, `(n,)`."""
     return row_errors(task, version.manifest.classes, answer(version.session, task, rows), rows)

@@ -23,6 +23,7 @@ that makes the scheduler ask for the cutoff again once MLflow answers; that atte
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
+from pathlib import Path
 
 import structlog
 import torch
@@ -39,17 +40,9 @@ from trainer.data.labels import draw_in_labels
 from trainer.data.snapshot import Reading, read
 from trainer.evaluation.backtest import Report, compare, fill_matrix, judge, report_epoch
 from trainer.evaluation.calibration import calibration_of
-from trainer.evaluation.fit_store import (
-    candidate_folder,
-    delete_older,
-    discard,
-    find_kept,
-    fit_origins,
-    keep,
-    renew_verdict,
-    seeds_of,
-)
+from trainer.evaluation.fit_store import FitStore, candidate_folder
 from trainer.evaluation.horizon import Verdict
+from trainer.evaluation.origin_fits import fit_origins, keep_fit, seeds_of
 from trainer.evaluation.release_gates import (
     check_horizon,
     check_rows,
@@ -58,7 +51,7 @@ from trainer.evaluation.release_gates import (
     first_failure,
 )
 from trainer.evaluation.scoring import answer, needed_pairs, score, target_windows
-from trainer.export.session import verify_artefact
+from trainer.export.session import Artefact, verify_artefact
 from trainer.network.device import choose_device
 from trainer.network.training_loop import EpochReport
 from trainer.retraining.champion_comparison import judge_with_champion
@@ -145,9 +138,11 @@ def _retrain(attempt: Attempt) -> State:
 
     begin(attempt, "score", **_rows(reading))
     follow = measure_epochs(attempt, "backtest_")
+    store = FitStore(attempt.settings.home, task)
     cells = fill_matrix(
         attempt.engine,
         reading,
+        store,
         attempt.settings,
         device,
         report=attempt.report,
@@ -157,17 +152,17 @@ def _retrain(attempt: Attempt) -> State:
     verdict = judge(reading, cells)
 
     begin(attempt, "fit")
-    manifest = _fit_or_reuse(attempt, reading, device, verdict, calibration_of(task, cells))
+    manifest = _fit_or_reuse(attempt, reading, store, device, verdict=verdict, calibration=calibration_of(task, cells))
 
     begin(attempt, "verify")
-    _verify(attempt, reading, manifest)
+    candidate = _verify(attempt, reading, store.folder(cutoff))
 
     begin(attempt, "judge")
     note_verdict(attempt, manifest, cells, verdict)
-    _delete_unneeded(attempt, reading)
+    _delete_unneeded(reading, store)
     decisions += check_horizon(task, verdict)
     if first_failure(decisions) is None:
-        decisions += judge_with_champion(attempt, reading, cells, manifest)
+        decisions += judge_with_champion(attempt, reading, cells, candidate)
     described = describe(task, cutoff, verdict, decisions, compare(task, cells, verdict))
     if first_failure(decisions):
         return end(attempt, "held", described)
@@ -195,23 +190,29 @@ def _find_schema(engine: Engine, task_id: int) -> Schema:
 
 
 def _rows(reading: Reading) -> dict[str, object]:
-    known = reading.known(reading.cutoff)
+    known = reading.latest
     return {"num_rows": len(known), "rows_digest": known.digest, "read_at": from_micros(reading.read_at)}
 
 
 def _fit_or_reuse(
-    attempt: Attempt, reading: Reading, device: torch.device, verdict: Verdict, calibration: Calibration
+    attempt: Attempt,
+    reading: Reading,
+    store: FitStore,
+    device: torch.device,
+    *,
+    verdict: Verdict,
+    calibration: Calibration,
 ) -> Manifest:
-    """The candidate's artefact: fitted and exported, or the kept one where it stands on the very same rows."""
+    """The candidate's artefact: fitted and exported, or the kept one if it was fitted to the very same rows."""
     task, settings = attempt.schema.task, attempt.settings
-    kept = find_kept(settings.home, task, reading.cutoff)
-    identity = reading.known(reading.cutoff).digest, seeds_of(task)
+    kept = store.find(reading.cutoff)
+    identity = reading.latest.digest, seeds_of(task)
     if kept is not None and (kept.manifest.rows_digest, kept.manifest.seeds) == identity:
         attempt.report("fit.reused", cutoff=reading.cutoff)
         begin(attempt, "export")
-        return renew_verdict(settings.home, reading, kept.manifest, verdict, calibration)
+        return store.renew(kept.manifest, reading.schema, verdict, calibration)
     # First the folder: the live job scores what it finds there.
-    discard(settings.home, task, reading.cutoff)
+    store.discard(reading.cutoff)
     attempt.report("fit.began", cutoff=reading.cutoff)
     measure = measure_epochs(attempt)
 
@@ -225,10 +226,10 @@ def _fit_or_reuse(
         attempt,
         lambda connection: delete_origin(connection, attempt.cycle.task_id, task.recipe, reading.cutoff),
     )
-    manifest = keep(
+    manifest = keep_fit(
         candidate,
         reading,
-        home=settings.home,
+        store,
         device=device,
         git_sha=settings.git_sha,
         verdict=verdict,
@@ -238,26 +239,27 @@ def _fit_or_reuse(
     return manifest
 
 
-def _verify(attempt: Attempt, reading: Reading, manifest: Manifest) -> None:
-    """Load the artefact as a service would, and see that its answers on the newest withheld rows are finite."""
+def _verify(attempt: Attempt, reading: Reading, folder: Path) -> Artefact:
+    """Load the artefact as a service would, and check that its answers on the newest withheld rows are finite."""
     task = attempt.schema.task
-    session = verify_artefact(candidate_folder(attempt.settings.home, task, manifest.cutoff))
-    known = reading.known(reading.cutoff)
+    candidate = verify_artefact(folder)
+    known = reading.latest
     withheld = known.select(known.withheld)
     newest = withheld.select(slice(max(0, len(withheld) - _NUM_CHECKED_ROWS), None))
     newest = draw_in_labels(task, newest, known)
     if len(newest):
-        outputs = answer(session, task, newest)
-        loss, metric = score(task, manifest.classes, outputs, newest)
+        outputs = answer(candidate.session, task, newest)
+        loss, metric = score(task, candidate.manifest.classes, outputs, newest)
         attempt.run.measure("withheld_loss", loss, 0)
         attempt.run.measure("withheld_metric", metric, 0)
-        note_answers(attempt, manifest, session, outputs, newest)
+        note_answers(attempt, candidate.manifest, candidate.session, outputs, newest)
+    return candidate
 
 
-def _delete_unneeded(attempt: Attempt, reading: Reading) -> None:
+def _delete_unneeded(reading: Reading, store: FitStore) -> None:
     """Kept fits older than any origin that this cycle looked back on, with a margin for replays."""
-    task = attempt.schema.task
-    windows = target_windows(task, reading.events.as_of(reading.cutoff), reading.cutoff)
+    task = reading.schema.task
+    windows = target_windows(task, reading.current, reading.cutoff)
     origins = [origin for origin, _ in needed_pairs(windows, task.clock, task.guard)]
     if origins:
-        delete_older(attempt.settings.home, task, min(origins) - _MARGIN_WINDOWS * task.clock.window)
+        store.delete_older(min(origins) - _MARGIN_WINDOWS * task.clock.window)

@@ -19,7 +19,7 @@ from store.catalog import Schema
 from store.choices import Choice, record_choice
 from store.cycles import renew_lease
 from trainer.data.snapshot import Reading
-from trainer.evaluation.stored_fits import recipe_folder
+from trainer.evaluation.fit_store import recipe_folder
 from trainer.retraining.ledger import Attempt, begin, in_store
 from trainer.tuning import search as tune
 from trainer.tuning.origins import known_origins, score_reading

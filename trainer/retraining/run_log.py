@@ -21,8 +21,9 @@ from store.columns import EventColumns
 from store.cycles import Cycle
 from store.releases import list_releases
 from trainer.data.snapshot import Reading
-from trainer.evaluation.fit_store import Fit, candidate_folder
+from trainer.evaluation.fit_store import candidate_folder
 from trainer.evaluation.horizon import Verdict
+from trainer.evaluation.origin_fits import Fit
 from trainer.evaluation.release_gates import age_metrics
 from trainer.evaluation.scoring import answer
 from trainer.monitoring.outcomes import released_outcomes
@@ -80,7 +81,7 @@ def note_recipe(attempt: Attempt) -> None:
 def note_rows(attempt: Attempt, reading: Reading) -> None:
     """How many rows the cutoff allows and a minibatch has, and their digest; and for MLflow's list of data sets how to
     find them again."""
-    known, task = reading.known(reading.cutoff), attempt.schema.task
+    known, task = reading.latest, attempt.schema.task
     batch_size = task.training.rows_per_minibatch(reading.num_fit_rows(reading.cutoff))
     params = {"rows": len(known), "batch_size": batch_size}
     attempt.run.note(params=params, tags={"morrow.rows_digest": known.digest})

@@ -25,9 +25,9 @@ from trainer.data.labels import draw_in_labels
 from trainer.data.snapshot import Reading
 from trainer.data.windows import complete_until, in_window
 from trainer.evaluation.backtest import Report
-from trainer.evaluation.fit_store import candidate_folder, find_kept, fit_origins, keep, seeds_of
+from trainer.evaluation.fit_store import FitStore, candidate_folder
+from trainer.evaluation.origin_fits import fit_origins, keep_fit, seeds_of
 from trainer.evaluation.scoring import answer, make_cell
-from trainer.evaluation.stored_fits import open_kept
 from trainer.methods.extrapolated_linear import EXTRAPOLATED_LINEAR, answer_linear, fit_linear, keep_linear, read_linear
 from trainer.methods.gbdt import GBDT, answer_gbdt, fit_gbdt, keep_gbdt, read_gbdt
 from trainer.rivals.missing_cells import MissingCell, find_missing_cells
@@ -131,7 +131,7 @@ def open_rival(
 def score_rival(reading: Reading, rival: FittedRival, cell: MissingCell) -> Cell:
     """The cell of a rival's fit on the window's rows that the reading knows."""
     task = reading.schema.task
-    rows = in_window(reading.events.as_of(reading.cutoff), cell.window, task.clock)
+    rows = in_window(reading.current, cell.window, task.clock)
     rows = draw_in_labels(task, rows, reading.fit_rows(cell.origin))
     return make_cell(
         task,
@@ -157,13 +157,14 @@ def _missing_cells(engine: Engine, reading: Reading, report: Report) -> Iterable
 def _open_network(
     reading: Reading, method: str, origin: int, settings: TrainerSettings, device: torch.device
 ) -> FittedRival:
-    rival, home = with_method(reading, method), settings.home
+    rival = with_method(reading, method)
     task = rival.schema.task
-    kept = find_kept(home, task, origin)
+    store = FitStore(settings.home, task)
+    kept = store.find(origin)
     if kept is None:
         (fit,) = fit_origins(rival, [origin], device, settings.max_members, lambda _epoch: None)
-        keep(fit, rival, home=home, device=device, git_sha=settings.git_sha, verdict=None)
-        kept = open_kept(candidate_folder(home, task, origin))
+        keep_fit(fit, rival, store, device=device, git_sha=settings.git_sha, verdict=None)
+        kept = store.open(origin)
     session = kept.session
     return FittedRival(kept.manifest.classes, lambda rows: answer(session, task, rows))
 

@@ -214,13 +214,17 @@ class Registry:
                 time.sleep(_PAUSE_SECONDS * 2**attempt)
         raise AssertionError("unreachable")
 
-    def fetch(self, name: str, version: str, folder: Path) -> Manifest:
-        """Download a version's files as a service would, and check them. Raises ArtefactRefused, CycleError."""
+    def download(self, name: str, version: str, folder: Path) -> None:
+        """Copy a version's files into `folder` as a service would, unchecked. Raises ArtefactRefused, CycleError."""
         with answered():
             uri = self._client.get_model_version_download_uri(name, version)
         path = proxied_path(uri)
         for file in FILES:
             download(self.url, f"{path}/{file}", folder / file, self._credentials)
+
+    def fetch(self, name: str, version: str, folder: Path) -> Manifest:
+        """The same, and check them. Raises ArtefactRefused, CycleError."""
+        self.download(name, version, folder)
         return read_manifest(folder)
 
     def champion(self, task: str) -> Champion | None:

@@ -51,7 +51,7 @@ def known_origins(reading: Reading) -> list[int]:
     Each can be fitted, and the window that begins at it is complete: all of its labels are due.
     """
     task = reading.schema.task
-    starts = np.unique(task.clock.window_starts(reading.events.as_of(reading.cutoff).at))
+    starts = np.unique(task.clock.window_starts(reading.current.at))
     complete = [int(start) for start in starts if start < complete_until(task, reading.cutoff)]
     usable = [start for start in complete if reason_to_skip(task, reading.fit_rows(start)) is None]
     num_left_out = min(int(len(usable) * OLDEST_SHARE), max(0, len(usable) - task.guard.min_pairs))
@@ -120,7 +120,7 @@ def _fit_rows(reading: Reading, start: int) -> EventColumns:
 
 def _later(reading: Reading, start: int, known: EventColumns) -> Iterator[EventColumns]:
     """The rows of each window after an origin up to the last age, of those that are complete and have any."""
-    task, labelled = reading.schema.task, reading.events.as_of(reading.cutoff)
+    task, labelled = reading.schema.task, reading.current
     for age in range(task.guard.max_age):
         window = start + age * task.clock.window
         rows = draw_in_labels(task, in_window(labelled, window, task.clock), known)

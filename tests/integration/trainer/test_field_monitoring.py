@@ -47,7 +47,7 @@ sys.addaudithook(refuse)
 from trainer.export.session import verify_artefact
 from contracts.manifest import read_manifest
 folder = Path(sys.argv[1])
-print(read_manifest(folder).cutoff, len(verify_artefact(folder).get_inputs()))
+print(read_manifest(folder).cutoff, len(verify_artefact(folder).session.get_inputs()))
 """
 
 

@@ -32,8 +32,7 @@ from tests.integration.drifting import (
 from tests.integration.living import live, moment
 from trainer.data.snapshot import read
 from trainer.data.windows import in_window
-from trainer.evaluation.fit_store import candidate_folder
-from trainer.evaluation.stored_fits import open_kept, score_kept
+from trainer.evaluation.fit_store import candidate_folder, open_fit, score_fit
 from trainer.tracking.registry import Registry
 
 
@@ -75,8 +74,8 @@ def test_a_cutoff_that_is_fitted_anew_keeps_no_cell_of_its_former_fit(
     reading = read(engine, schema, cutoff_after(11), moment(11))
     window = cutoff_after(10)
     rows = in_window(reading.events.as_of(cutoff_after(11)), window, schema.task.clock)
-    kept = open_kept(candidate_folder(tmp_path, schema.task, window))
-    fresh = score_kept(kept, rows, window=window, num_revisions=len(rows), is_complete=True)
+    kept = open_fit(candidate_folder(tmp_path, schema.task, window))
+    fresh = score_fit(kept, rows, window=window, num_revisions=len(rows), is_complete=True)
     renewed = cells_of(engine, schema, 10)
     assert renewed == list(fresh)
     assert renewed[0].loss != former[0].loss
@@ -90,7 +89,7 @@ def test_a_window_with_an_absurd_feature_ends_in_a_finite_model(
     add(engine, schema, 9, lambda place, event: replace(event, numbers=(absurd,)) if place == 7 else event)
     cycle = retrain(engine, registry, schema, 10, tmp_path)
     assert cycle.state == "released"
-    kept = open_kept(candidate_folder(tmp_path, schema.task, cutoff_after(10)))
+    kept = open_fit(candidate_folder(tmp_path, schema.task, cutoff_after(10)))
     assert kept.manifest.horizon > 0
 
 

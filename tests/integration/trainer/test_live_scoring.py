@@ -21,7 +21,7 @@ from store.events import correct_event
 from store.releases import record_release
 from tests.integration.drifting import ROWS_PER_WINDOW, cutoff_after, drifting_events, drifting_task, flip, settings
 from tests.integration.living import NUM_WINDOWS, ages_on, append, cells_of, copy_home, fill, fill_as_of, live, moment
-from trainer.evaluation.stored_fits import find_origins, recipe_folder
+from trainer.evaluation.fit_store import find_origins, recipe_folder
 from trainer.monitoring.live_scoring import Live
 
 TASK = drifting_task(name="live")

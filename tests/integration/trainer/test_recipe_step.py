@@ -24,7 +24,7 @@ from tests.integration.drifting import (
     retrain,
     settings,
 )
-from trainer.evaluation.stored_fits import find_origins, recipe_folder
+from trainer.evaluation.fit_store import find_origins, recipe_folder
 from trainer.retraining.cycle import run_cycle
 from trainer.retraining.recipe_step import TRIALS_FILE, budget_of, plain
 from trainer.tracking.registry import Registry

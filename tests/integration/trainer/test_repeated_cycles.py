@@ -1,7 +1,13 @@
 """Cycles and backtests that are repeated: the same rows give the same bytes, and what was done is not done again."""
 
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
+from types import CodeType, FrameType
+from typing import Any
 
 import onnx
 import pytest
@@ -10,14 +16,16 @@ from sqlalchemy import Engine, update
 
 from cli.local.stack import free_port
 from contracts.clock import from_micros
-from contracts.manifest import GRAPH_FILE
+from contracts.manifest import GRAPH_FILE, MANIFEST_FILE, RATE_FILE
 from contracts.task import Task
 from store.catalog import Schema
+from store.columns import EventColumns
 from store.cycles import expire_leases
 from store.database import cycles, events
 from tests.integration.drifting import Story, claim, cutoff_after, define, drifting_task, now, retrain, settings
 from trainer.evaluation.backtest import backtest
-from trainer.evaluation.fit_store import candidate_folder
+from trainer.evaluation.fit_store import candidate_folder, find_origins, recipe_folder
+from trainer.export.session import open_graph
 from trainer.retraining.cycle import run_cycle
 from trainer.scheduling.due_cutoffs import REGISTRY_UNREACHABLE
 from trainer.tracking.registry import Registry
@@ -138,3 +146,58 @@ def test_an_older_cutoff_does_not_take_the_alias(engine: Engine, registry: Regis
     older = retrain(engine, registry, schema, 10, tmp_path)
     assert (older.state, older.reason) == ("held", "a newer cutoff is released")
     assert registry.champion(schema.task.name) == champion
+
+
+@contextmanager
+def counting_calls(*functions: Callable[..., Any]) -> Iterator[Counter[CodeType]]:
+    """How often this thread enters each of these functions, by its code."""
+    codes, found = {function.__code__ for function in functions}, Counter[CodeType]()
+
+    def note(frame: FrameType, event: str, _: object) -> None:
+        if event == "call" and frame.f_code in codes:
+            found[frame.f_code] += 1
+
+    sys.setprofile(note)
+    try:
+        yield found
+    finally:
+        sys.setprofile(None)
+
+
+@contextmanager
+def counting_opened_files(folder: Path) -> Iterator[Counter[Path]]:
+    """How often each file below a folder is opened. An audit hook cannot be removed, so the end silences it."""
+    found, is_counting = Counter[Path](), True
+
+    def note(event: str, arguments: tuple[Any, ...]) -> None:
+        if is_counting and event == "open" and isinstance(arguments[0], str):
+            file = Path(arguments[0])
+            if file.is_relative_to(folder):
+                found[file.relative_to(folder)] += 1
+
+    sys.addaudithook(note)
+    try:
+        yield found
+    finally:
+        is_counting = False
+
+
+def test_kept_fits_are_read_once_each_and_their_rate_graphs_are_not_opened(engine: Engine, tmp_path: Path) -> None:
+    schema = define(engine, drifting_task(), 10)
+    backtest(engine, schema, cutoff_after(10), settings=settings(tmp_path), now=now, report=Story())
+    folders = find_origins(recipe_folder(tmp_path, schema.task.name, schema.task.recipe)).values()
+    assert len(folders) == 5
+    with counting_opened_files(tmp_path) as opened, counting_calls(open_graph) as called:
+        assert backtest_again(engine, schema, cutoff_after(10), tmp_path)
+    files = [folder / name for folder in folders for name in (MANIFEST_FILE, GRAPH_FILE, RATE_FILE)]
+    assert opened == {file.relative_to(tmp_path): 1 for file in files}
+    assert called[open_graph.__code__] == len(folders)
+
+
+def test_a_cycle_hashes_the_rows_of_its_cutoff_once(engine: Engine, registry: Registry, tmp_path: Path) -> None:
+    schema = define(engine, drifting_task(), 10)
+    backtest(engine, schema, cutoff_after(10), settings=settings(tmp_path), now=now, report=Story())
+    digest = vars(EventColumns)["digest"].func
+    with counting_calls(digest) as called:
+        assert retrain(engine, registry, schema, 10, tmp_path).state == "released"
+    assert called[digest.__code__] == 1

@@ -28,8 +28,9 @@ from tests.integration.drifting import (
 from tests.integration.drifting import settings as settings_for
 from trainer.data.snapshot import read
 from trainer.evaluation.backtest import backtest
-from trainer.evaluation.fit_store import delete_older, seeds_of
+from trainer.evaluation.fit_store import FitStore
 from trainer.evaluation.horizon import judge_horizon
+from trainer.evaluation.origin_fits import seeds_of
 from trainer.methods.gbdt import fit_gbdt, read_gbdt
 from trainer.rivals.missing_cells import find_missing_cells
 from trainer.rivals.rivals import fill_rivals, rival_folder
@@ -167,7 +168,7 @@ def test_a_lost_cell_is_scored_again_from_the_kept_fit(engine: Engine, tmp_path:
 def test_old_fits_of_rivals_are_deleted_with_ours(engine: Engine, tmp_path: Path) -> None:
     schema = define_with_matrix(engine, tmp_path)
     fill(engine, schema, tmp_path, 8, Story())
-    delete_older(tmp_path, schema.task, cutoff_after(1000))
+    FitStore(tmp_path, schema.task).delete_older(cutoff_after(1000))
     assert list((tmp_path / "candidates").glob("*/*/*")) == []
 
 

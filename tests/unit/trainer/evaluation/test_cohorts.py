@@ -7,7 +7,7 @@ import torch
 from contracts.task import Training
 from handbook.example import DAY, START, reading
 from trainer.data.snapshot import Reading
-from trainer.evaluation.fit_store import Fit, fit_origins
+from trainer.evaluation.origin_fits import Fit, fit_origins
 
 QUICK = Training(num_seeds=2, calendar=(), width=4, num_layers=1, trelu_width=2, pretrain_epochs=1, finetune_epochs=1)
 ORIGINS = [START + days * DAY for days in (2, 3, 9)]

@@ -50,7 +50,7 @@ def written(request: pytest.FixtureRequest, tmp_path: Path) -> Written:
 
 
 def test_a_written_artefact_is_verified_and_answers(written: Written) -> None:
-    session = verify_artefact(written.folder)
+    session = verify_artefact(written.folder).session
     rows = make_rows(written.task, 20, seed=3)
     found = np.column_stack(session.run(None, graph_feed(written.task, rows.at, rows.numbers, raw_categories(rows))))
     temperature = written.manifest.calibration.temperature
@@ -67,7 +67,7 @@ def test_an_artefact_whose_rows_have_other_forms_is_verified_and_answers(tmp_pat
     network = make_network(encoder, forms, 2)
     manifest = write(tmp_path / "artefact", task, encoder, network)
     rows = make_rows(task, 20, seed=3)
-    session = verify_artefact(tmp_path / "artefact")
+    session = verify_artefact(tmp_path / "artefact").session
     found = np.column_stack(session.run(None, graph_feed(task, rows.at, rows.numbers, raw_categories(rows))))
     np.testing.assert_allclose(found, torch_answers(encoder, network, [0, 1], rows), rtol=1e-4)
     assert manifest.parse_task() == task

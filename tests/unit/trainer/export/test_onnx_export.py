@@ -51,7 +51,7 @@ def test_what_has_seen_one_row_on_any_device_is_exported_to_answer_any_number_on
     network = make_network(encoder, task.training, 2).to(device)
     row = make_rows(task, 1)
     there = torch_answers(encoder, network, [0, 1], row)
-    network = network.cpu()  # as `trainer.evaluation.fit_store` does
+    network = network.cpu()  # as `trainer.evaluation.origin_fits` does
     np.testing.assert_allclose(graph_answers(build_graph(encoder, network, [0, 1]), task, row), there, atol=1e-5)
     for num_rows in (1, 2, 257):
         assert_graph_is_torch(task, encoder, network, [0, 1], make_rows(task, num_rows, seed=num_rows))

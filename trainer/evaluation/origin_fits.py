@@ -1,0 +1,138 @@
+"""The fits of origins: networks trained side by side, and each exported into the folder where it is kept.
+
+The seeds of a recipe are the same at every origin, so fitting again on the same rows gives the same bytes.
+"""
+
+import hashlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+import torch
+
+from contracts.calibration import Calibration
+from contracts.manifest import Manifest
+from contracts.task import Task
+from trainer.data.encoder import Encoded, Encoder, encode, fit_encoder
+from trainer.data.snapshot import Reading
+from trainer.evaluation.fit_store import FitStore
+from trainer.evaluation.horizon import Verdict
+from trainer.evaluation.release_gates import validated_ages
+from trainer.export.artefact import write_artefact
+from trainer.network.device import device_name
+from trainer.network.network import CohortNetwork
+from trainer.network.training_loop import EpochReport, Member, finish, fit
+
+UNCALIBRATED = Calibration(1.0, [])
+
+
+@dataclass(frozen=True)
+class Fit:
+    """The fit of one origin: its encoder, its members of a trained cohort and how these were trained."""
+
+    origin: int
+    encoder: Encoder
+    network: CohortNetwork
+    members: tuple[int, ...]
+    epochs: tuple[EpochReport, ...]
+
+
+def seeds_of(task: Task) -> list[int]:
+    """The recipe's seeds: the same at every origin, so that fitting again gives the same weights."""
+    digests = (
+        hashlib.sha256(f"{task.name}/{task.recipe}/{k}".encode()).digest() for k in range(task.training.num_seeds)
+    )
+    return [int.from_bytes(digest[:4], "big") for digest in digests]
+
+
+def fit_origins(
+    reading: Reading,
+    origins: Sequence[int],
+    device: torch.device,
+    max_members: int,
+    on_epoch: Callable[[EpochReport], None],
+) -> Iterator[Fit]:
+    """Fit these origins × the recipe's seeds side by side, in cohorts of at most `max_members` (one origin at least).
+
+    Origins that know different numbers of classes, or so many more rows that their minibatches are larger, cannot share
+    a program and so go into cohorts of their own.
+    """
+    task = reading.schema.task
+    encoders = [_fit_encoder(reading, origin) for origin in origins]
+    per_cohort = max(1, max_members // task.training.num_seeds)
+
+    def kind(encoder: Encoder) -> tuple[int, int]:
+        num_rows = reading.num_fit_rows(encoder.cutoff)
+        return encoder.num_outputs, task.training.rows_per_minibatch(num_rows)
+
+    for _, alike in groupby(sorted(encoders, key=kind), key=kind):
+        same = list(alike)
+        for start in range(0, len(same), per_cohort):
+            yield from _fit_cohort(reading, same[start : start + per_cohort], device, on_epoch)
+
+
+def _fit_cohort(
+    reading: Reading, encoders: Sequence[Encoder], device: torch.device, on_epoch: Callable[[EpochReport], None]
+) -> Iterator[Fit]:
+    task, seeds = reading.schema.task, seeds_of(reading.schema.task)
+    members = [
+        Member(rows, encoder.vocabulary_sizes, encoder.num_outputs, seed)
+        for encoder, rows in _encoded(reading, encoders)
+        for seed in seeds
+    ]
+    epochs: list[EpochReport] = []
+
+    def follow(epoch: EpochReport) -> None:
+        epochs.append(epoch)
+        on_epoch(epoch)
+
+    network = finish(fit(members, task.training, task.clock, device), follow).cpu()
+    for number, encoder in enumerate(encoders):
+        own = tuple(range(number * len(seeds), (number + 1) * len(seeds)))
+        told = tuple(found for epoch in epochs if (found := epoch.of(own)) is not None)
+        yield Fit(encoder.cutoff, encoder, network, own, told)
+
+
+def _encoded(reading: Reading, encoders: Sequence[Encoder]) -> Iterator[tuple[Encoder, Encoded]]:
+    for encoder in encoders:
+        known = reading.known(encoder.cutoff)
+        yield encoder, encode(encoder, known, ~known.withheld)
+
+
+def _fit_encoder(reading: Reading, origin: int) -> Encoder:
+    known = reading.known(origin)
+    return fit_encoder(reading.schema.task, known, origin, ~known.withheld)
+
+
+def keep_fit(
+    made: Fit,
+    reading: Reading,
+    store: FitStore,
+    *,
+    device: torch.device,
+    git_sha: str,
+    verdict: Verdict | None,
+    calibration: Calibration = UNCALIBRATED,
+) -> Manifest:
+    """Export a fit into its folder. An origin of a backtest has no verdict of its own, and so no horizon."""
+    store.discard(made.origin)
+    task = reading.schema.task
+    known, rows = reading.known(made.origin), reading.fit_rows(made.origin)
+    return write_artefact(
+        store.folder(made.origin),
+        encoder=made.encoder,
+        network=made.network,
+        members=made.members,
+        rows=rows,
+        task=task,
+        schema_id=reading.schema.schema_id,
+        horizon=0 if verdict is None else verdict.horizon,
+        ages=[] if verdict is None else validated_ages(verdict),
+        calibration=calibration,
+        num_rows=len(known),
+        rows_digest=known.digest,
+        read_at=reading.read_at,
+        seeds=seeds_of(task),
+        device=device_name(device),
+        git_sha=git_sha,
+    )
