@@ -12,6 +12,8 @@
     │   ├── ModelExpired
     │   └── NoKeys                                                                  (service)
     ├── Unavailable                 a store we depend on does not answer
+    │   ├── StoreOutage             PostgreSQL, and why                             (store)
+    │   └── RegistryUnreachable     MLflow                                          (trainer.tracking)
     ├── Overloaded                  more is asked than can be answered              (service)
     ├── RateRefused                 a version that cannot give rates                (service)
     ├── AnswerNotFinite             a graph that answers NaN or infinity            (service)

@@ -12,6 +12,7 @@ from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from contracts.errors import Unavailable
+from store.errors import StoreOutage
 from store.outages import LATE, name_outage
 
 T = TypeVar("T")
@@ -45,7 +46,7 @@ class Store:
         def work_in_time(connection: Connection) -> T:
             result = work(connection)
             if given_up.is_set():
-                raise Unavailable(LATE)
+                raise StoreOutage(LATE)
             return result
 
         try:
@@ -54,7 +55,7 @@ class Store:
                     self.transact, work_in_time, limiter=self._limiter, abandon_on_cancel=True
                 )
         except TimeoutError:
-            raise Unavailable(LATE) from None
+            raise StoreOutage(LATE) from None
         finally:
             given_up.set()
 
@@ -73,7 +74,7 @@ class Store:
                     time.sleep(_PAUSE_SECONDS)
                     continue
                 if outage := name_outage(error):
-                    raise Unavailable(outage) from error
+                    raise StoreOutage(outage) from error
                 raise
         raise AssertionError("the last try returns or raises")
 

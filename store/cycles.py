@@ -9,18 +9,18 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Literal
 
-from sqlalchemy import ColumnElement, Connection, case, exists, func, literal, select, update
+from sqlalchemy import ColumnElement, Connection, Row, case, exists, func, literal, select, update
 from sqlalchemy.dialects.postgresql import JSONB, insert
 from sqlalchemy.exc import IntegrityError
 
 from contracts.clock import from_micros, to_micros
 from contracts.errors import Conflict, LeaseLost, NotFound
+from contracts.failure import LEASE_EXPIRED, OVERTAKEN, Failure, FailureCode
 from store.database import cycles, tasks
 
 State = Literal["requested", "running", "released", "held", "skipped", "failed"]
 Step = Literal["claim", "read", "score", "fit", "export", "verify", "judge", "register", "alias", "release"]
 
-LEASE_RAN_OUT = "The trainer went away and its lease ran out."
 # The rules that an override may break; every other is a gate.
 OVERRULABLE = ("newest_window", "withheld_rows")
 
@@ -30,7 +30,8 @@ class Cycle:
     """One attempt at one cutoff (microseconds).
 
     `override_actor` and `override_reason` say who wants it released in spite of a verdict that held its cutoff before;
-    gates that no model may fail hold all the same.
+    gates that no model may fail hold all the same. An attempt that ended without a release has a `failure_code`, and
+    `reason` says the same to people.
     """
 
     cycle_id: int
@@ -50,6 +51,7 @@ class Cycle:
     ended_at: datetime | None
     override_actor: str | None = None
     override_reason: str | None = None
+    failure_code: FailureCode | None = None
 
 
 def request_cycle(
@@ -200,13 +202,15 @@ def renew_lease(connection: Connection, cycle: Cycle, now: datetime, lease_time:
 
 
 def end_cycle(
-    connection: Connection, cycle: Cycle, state: State, reason: str | None, now: datetime, **found: Any
+    connection: Connection, cycle: Cycle, state: State, failure: Failure | None, now: datetime, **found: Any
 ) -> None:
-    """Close a cycle that this lease holds. Raises LeaseLost, and Conflict where the cutoff has been released before."""
+    """Close a cycle that this lease holds; `failure` is None if it released. Raises LeaseLost, and Conflict if the
+    cutoff has been released before.
+    """
     if state == "failed":
-        found = {"verdict": break_rule("completed", reason), **found}
+        found = {"verdict": break_rule("completed", None if failure is None else failure.reason), **found}
     try:
-        _write_held(connection, cycle, now, state=state, reason=reason, ended_at=now, **found)
+        _write_held(connection, cycle, now, state=state, ended_at=now, **_failure_columns(failure), **found)
     except IntegrityError as error:
         raise Conflict("This cutoff has been released already.") from error
 
@@ -231,10 +235,40 @@ def expire_leases(connection: Connection, now: datetime) -> Sequence[Cycle]:
     rows = connection.execute(
         update(cycles)
         .where(cycles.c.state == "running", cycles.c.lease_until <= now)
-        .values(state="failed", reason=LEASE_RAN_OUT, ended_at=now, verdict=break_rule("lease", LEASE_RAN_OUT))
+        .values(
+            state="failed",
+            ended_at=now,
+            verdict=break_rule("lease", LEASE_EXPIRED.reason),
+            **_failure_columns(LEASE_EXPIRED),
+        )
         .returning(*_COLUMNS)
     )
     return [_cycle(row) for row in rows]
+
+
+def skip_overtaken(connection: Connection, task_id: int, cutoff: int, *, window: timedelta, now: datetime) -> None:
+    """Skip what still waits for a cutoff before this one (microseconds), and was requested within its own window."""
+    connection.execute(
+        update(cycles)
+        .where(
+            cycles.c.task_id == task_id,
+            cycles.c.state == "requested",
+            cycles.c.cutoff < from_micros(cutoff),
+            cycles.c.requested_at < cycles.c.cutoff + window,
+        )
+        .values(
+            state="skipped",
+            ended_at=now,
+            verdict=break_rule("newest_cutoff", OVERTAKEN.reason),
+            **_failure_columns(OVERTAKEN),
+        )
+    )
+
+
+def _failure_columns(failure: Failure | None) -> dict[str, str | None]:
+    if failure is None:
+        return {"failure_code": None, "reason": None}
+    return {"failure_code": failure.code, "reason": failure.reason}
 
 
 def break_rule(
@@ -289,9 +323,28 @@ _COLUMNS = (
     cycles.c.ended_at,
     cycles.c.override_actor,
     cycles.c.override_reason,
+    cycles.c.failure_code,
 )
 
 
-def _cycle(row: Sequence[Any]) -> Cycle:
-    cycle_id, task_id, cutoff, *rest = row
-    return Cycle(cycle_id, task_id, to_micros(cutoff), *rest)
+def _cycle(row: Row[*tuple[Any, ...]]) -> Cycle:
+    return Cycle(
+        cycle_id=row.id,
+        task_id=row.task_id,
+        cutoff=to_micros(row.cutoff),
+        attempt=row.attempt,
+        state=row.state,
+        step=row.step,
+        lease=row.lease,
+        run_id=row.run_id,
+        version=row.version,
+        num_rows=row.num_rows,
+        reason=row.reason,
+        verdict=row.verdict,
+        requested_at=row.requested_at,
+        started_at=row.started_at,
+        ended_at=row.ended_at,
+        override_actor=row.override_actor,
+        override_reason=row.override_reason,
+        failure_code=None if row.failure_code is None else FailureCode(row.failure_code),
+    )

@@ -141,6 +141,8 @@ cycles = Table(
     Column("ended_at", _moment),
     Column("override_actor", Text),
     Column("override_reason", Text),
+    # A `contracts.failure.FailureCode`. A trigger fills it in for rows that the release before writes.
+    Column("failure_code", Text),
     CheckConstraint("state in ('requested', 'running', 'released', 'held', 'skipped', 'failed')", name="state"),
     Index("cycles_task_id_cutoff_attempt_key", "task_id", "cutoff", "attempt", unique=True),
     Index(

@@ -1,7 +1,6 @@
-"""What keeps the database from doing something now, told from a statement that is at fault itself.
+"""Outages of PostgreSQL: what keeps it from working now, told apart from a statement that is itself at fault.
 
-Who meets an outage tries again later, or says so; who meets anything else has found a mistake. The sentences hold
-nothing of the error: they may be answered to anybody.
+Retry outages; anything else is a bug. The sentences hold nothing of the error, so they may be answered to anybody.
 """
 
 import re
@@ -9,41 +8,42 @@ import re
 from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as NoPlace
 
-BUSY = "All connections of this process to the database are taken."
-SILENT = "The database does not answer."
-NOT_MIGRATED = "The database has not got the tables of this version."
-FULL = "The database takes no more connections."
-LATE = "The database did not answer in time."
+from contracts.failure import Failure, FailureCode
+
+BUSY = Failure(FailureCode.STORE_BUSY, "All connections of this process to the database are taken.")
+SILENT = Failure(FailureCode.STORE_SILENT, "The database does not answer.")
+NOT_MIGRATED = Failure(FailureCode.STORE_NOT_MIGRATED, "The database has not got the tables of this version.")
+FULL = Failure(FailureCode.STORE_NO_CONNECTIONS, "The database takes no more connections.")
+LATE = Failure(FailureCode.STORE_TIMEOUT, "The database did not answer in time.")
 # By SQLSTATE, or the class that it begins with.
-_SENTENCES = {
+_OUTAGES = {
     "08": SILENT,
-    "25006": "The database takes no writes.",
+    "25006": Failure(FailureCode.STORE_READ_ONLY, "The database takes no writes."),
     "25": SILENT,
-    "40": "The database has undone this for the sake of something else.",
+    "40": Failure(FailureCode.STORE_ROLLED_BACK, "The database has undone this for the sake of something else."),
     "42P01": NOT_MIGRATED,
-    "53100": "The database has no room left.",
-    "53200": "The database has no memory left.",
+    "53100": Failure(FailureCode.STORE_DISK_FULL, "The database has no room left."),
+    "53200": Failure(FailureCode.STORE_OUT_OF_MEMORY, "The database has no memory left."),
     "53300": FULL,
-    "53": "The database has reached one of its limits.",
+    "53": Failure(FailureCode.STORE_LIMIT, "The database has reached one of its limits."),
     "55P03": LATE,
     "57014": LATE,
     "57": SILENT,
-    "58": "The database's machine has failed it.",
+    "58": Failure(FailureCode.STORE_MACHINE, "The database's machine has failed it."),
 }
-OUTAGES = frozenset({BUSY, *_SENTENCES.values()})
 # A server that refuses a connection tells its reason in words only.
 _FULL = re.compile(r"FATAL: .*(?:too many clients|connection slots|too many connections)")
 
 
-def name_outage(error: Exception) -> str | None:
-    """A sentence where the database cannot do it now; None where what it was asked, or anything else, is at fault."""
+def name_outage(error: Exception) -> Failure | None:
+    """The outage behind an error of the database; None if the statement, or anything else, is at fault."""
     if isinstance(error, NoPlace):
         return BUSY
     if not isinstance(error, DBAPIError):
         return None
     state = getattr(error.orig, "sqlstate", None)
     if state is not None:
-        return next((_SENTENCES[key] for key in (state, state[:2]) if key in _SENTENCES), None)
+        return next((_OUTAGES[key] for key in (state, state[:2]) if key in _OUTAGES), None)
     if not isinstance(error, OperationalError | InterfaceError):
         return None
     # There was no connection, or there is none any more.

@@ -147,7 +147,7 @@ def _describe_history(board: Board | None, forecaster: Forecaster | None, now: d
         else tabulate(board.marks, task.training.method, task.error_name, task.clock),
         "error_name": None if task is None else task.error_name,
         "cycles": cycles,
-        "held": [] if board is None else [describe_cycle(cycle) for cycle in _find_overrulable(board.cycles)],
+        "held": [] if board is None else [describe_cycle(cycle) for cycle in find_overrulable(board.cycles)],
         "releases": [] if board is None else [describe_release(row) for row in board.releases],
         "former": [span.version for span in spans if span.version != champion],
         "asked": None if forecaster is None else forecaster.task,
@@ -155,7 +155,7 @@ def _describe_history(board: Board | None, forecaster: Forecaster | None, now: d
     }
 
 
-def _find_overrulable(cycles: Sequence[Cycle]) -> list[Cycle]:
+def find_overrulable(cycles: Sequence[Cycle]) -> list[Cycle]:
     """Those whose candidate an override may release: held, but by no gate, and no newer cutoff is released."""
     released = [cycle.cutoff for cycle in cycles if cycle.state == "released"]
     return [

@@ -18,15 +18,15 @@ from sqlalchemy import text
 
 from benchmarks.mixed.clients import NO_ANSWER, PREDICT
 from contracts.clock import to_micros
+from contracts.failure import LEASE_EXPIRED, REGISTRY_UNREACHABLE
 from service.models.registry import download_version, make_client
 from store.catalog import Schema, define_task
-from store.cycles import LEASE_RAN_OUT, Cycle, list_cycles
+from store.cycles import Cycle, list_cycles
 from tests.e2e.house import INGEST, NUM_APIS, POOL_SIZE, TASK, House
 from tests.e2e.processes import champion, kill, process, released
 from tests.e2e.test_schedule import releases_of, schedule
 from tests.integration.artefacts import move_alias, publish, remove_alias
 from tests.integration.drifting import cycles_of, now
-from trainer.scheduling.due_cutoffs import REGISTRY_UNREACHABLE
 
 pytestmark = pytest.mark.story
 
@@ -56,7 +56,7 @@ def test_a_killed_registry_costs_no_answer_and_what_was_fitted_meanwhile_is_rele
         house.kill_registry()
         house.await_registry("degraded")
         cutoff = house.ask_for_cycle()
-        house.wait_for("a fit without a registry", lambda: has_ended(house, cutoff, REGISTRY_UNREACHABLE))
+        house.wait_for("a fit without a registry", lambda: has_ended(house, cutoff, REGISTRY_UNREACHABLE.reason))
         house.restart_registry()
         house.await_release(cutoff)
     assert set(load.statuses(PREDICT)) <= SERVED
@@ -98,7 +98,7 @@ def test_a_trainer_frozen_over_a_boundary_and_past_its_lease_releases_nothing_tw
         with house.engine.begin() as connection:
             define_task(connection, clocked.task.model_copy(update={"schedule": "manual"}), now())
     cycles = {cycle.cycle_id: cycle for cycle in cycles_of(house.engine, clocked)}
-    assert (cycles[frozen.cycle_id].state, cycles[frozen.cycle_id].reason) == ("failed", LEASE_RAN_OUT)
+    assert (cycles[frozen.cycle_id].state, cycles[frozen.cycle_id].reason) == ("failed", LEASE_EXPIRED.reason)
     found = [cycle.cutoff for cycle in releases_of(house.engine, clocked)]
     assert len(found) == len(set(found))
     assert set(load.statuses(PREDICT)) <= SERVED

@@ -7,13 +7,13 @@ import httpx
 from cli.local.postgres import EmbeddedPostgres
 from cli.local.stack import free_port
 from contracts.clock import format_moment, parse_moment
+from contracts.failure import REGISTRY_UNREACHABLE
 from migrations import migrate
 from store.cycles import list_cycles
 from store.database import make_engine
 from tests.e2e.processes import impatient_environment, process, released, request, wait_for
 from tests.integration.drifting import cutoff_after, define, drifting_task
 from tests.servers import start_mlflow, stop, wait_until_healthy
-from trainer.scheduling.due_cutoffs import REGISTRY_UNREACHABLE
 
 
 def test_a_fit_outlives_an_absent_registry_and_bounds_outlive_absent_stores(tmp_path: Path) -> None:
@@ -53,7 +53,7 @@ def test_a_fit_outlives_an_absent_registry_and_bounds_outlive_absent_stores(tmp_
             wait_until_healthy(f"{url}/livez", api, seconds=60)
             with process("trainer", environment, log):
                 request(engine, schema, cutoff_after(8))
-                wait_for("a fit without a registry", lambda: REGISTRY_UNREACHABLE in reasons(), log)
+                wait_for("a fit without a registry", lambda: REGISTRY_UNREACHABLE.reason in reasons(), log)
                 assert released(engine, schema, cutoff_after(8)) is None
                 with log.open("ab") as stream:
                     mlflow = start_mlflow(tmp_path, mlflow_url, stream.fileno())

@@ -25,6 +25,7 @@ from sqlalchemy import Engine, inspect, make_url
 
 from cli.local.postgres import EmbeddedPostgres
 from contracts.clock import MICROSECOND, format_moment, to_micros
+from contracts.failure import STOPPED
 from migrations import migrate
 from store.batches import Event
 from store.catalog import Schema, define_task
@@ -35,7 +36,6 @@ from store.events import append_events
 from tests.e2e.processes import impatient_environment, process, wait_for
 from tests.integration.drifting import cycles_of, drifting_task
 from tests.servers import clone_of, database, wait_until_healthy
-from trainer.scheduling.due_cutoffs import STOPPED
 
 pytestmark = pytest.mark.story
 
@@ -161,7 +161,7 @@ def test_three_trainers_release_each_cutoff_once_and_fill_rivals_once(
     others = Counter((cycle.state, cycle.reason) for cycle in cycles_of(engine, schema) if cycle.state != "released")
     overtaken = {(state, reason) for state in ("skipped", "held") for reason in OVERTAKEN}
     # At the end one may have been asked for and not begun.
-    assert set(others) <= {*overtaken, ("failed", STOPPED), ("requested", None)}
+    assert set(others) <= {*overtaken, ("failed", STOPPED.reason), ("requested", None)}
     found = MlflowClient(mlflow_url, mlflow_url).search_model_versions(f"name='{schema.task.name}'")
     versions = {str(version.version) for version in found}
     served = {str(cycle.version) for cycle in releases_of(engine, schema)}

@@ -12,6 +12,7 @@ from sqlalchemy import Engine
 
 from contracts.calibration import Calibration
 from contracts.clock import format_moment
+from contracts.failure import Failure, FailureCode
 from contracts.task import Task
 from store.catalog import Schema, define_task
 from store.cycles import Cycle, State, begin_step, claim_cycle, end_cycle, request_cycle
@@ -76,6 +77,8 @@ def run_cycle(
     engine: Engine, schema: Schema, cutoff: int, state: State, reason: str | None = None, **found: Any
 ) -> Cycle:
     """An attempt at a cutoff that ended so; `running` stays at the step given."""
+    code = FailureCode.CYCLE_ERROR if state == "failed" else FailureCode.RULE_BROKEN
+    failure = None if reason is None else Failure(code, reason)
     with engine.begin() as connection:
         asked = request_cycle(connection, schema.task_id, cutoff, NOW)
         if state == "requested":
@@ -86,7 +89,7 @@ def run_cycle(
         if state == "running":
             begin_step(connection, cycle, found.pop("step"), NOW, LEASE, **found)
         else:
-            end_cycle(connection, cycle, state, reason, NOW, **found)
+            end_cycle(connection, cycle, state, failure, NOW, **found)
         return cycle
 
 

@@ -90,8 +90,8 @@ class Live:
         except SQLAlchemyError as error:
             if (outage := name_outage(error)) is None:
                 raise
-            if self._is_news("live.waiting", outage):
-                log.warning("live.waiting", reason=outage)
+            if self._is_news("live.waiting", outage.code):
+                log.warning("live.waiting", reason=outage.reason)
         self._rest_until = time.monotonic() + REST * (time.monotonic() - began)
 
     def look(self, now: datetime) -> int:

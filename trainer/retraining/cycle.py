@@ -32,6 +32,7 @@ from sqlalchemy import Engine
 from contracts.calibration import Calibration
 from contracts.clock import format_moment, from_micros
 from contracts.errors import LeaseLost, MorrowError, NotFound
+from contracts.failure import STOPPED
 from contracts.manifest import Manifest
 from store.catalog import Schema, list_tasks
 from store.cells import delete_origin
@@ -70,7 +71,6 @@ from trainer.retraining.run_log import (
     note_verdict,
     version_tags,
 )
-from trainer.scheduling.due_cutoffs import STOPPED
 from trainer.settings import TrainerSettings
 from trainer.tracking.descriptions import describe_version
 from trainer.tracking.registry import Registry
@@ -112,8 +112,9 @@ def run_cycle(
         fail(attempt, "KILLED", STOPPED)
         raise
     except MorrowError as error:
-        log.warning("cycle.failed", cycle_id=cycle.cycle_id, reason=str(error))
-        return fail(attempt, "FAILED", str(error))
+        failure = name_failure(error)
+        log.warning("cycle.failed", cycle_id=cycle.cycle_id, reason=failure.reason)
+        return fail(attempt, "FAILED", failure)
     except Exception as error:
         log.exception("cycle.failed", cycle_id=cycle.cycle_id)
         return fail(attempt, "FAILED", name_failure(error))

@@ -1,26 +1,46 @@
-"""Why a cycle failed, in one sentence that whoever reads the status can do something with."""
+"""The failure that an error stands for: a code, and a sentence that an operator can act on."""
 
 import re
 
 import torch
 
+from contracts.errors import ArtefactRefused, Conflict, MorrowError
+from contracts.failure import DEVICE_OUT_OF_MEMORY, OUT_OF_MEMORY, REGISTRY_UNREACHABLE, Failure, FailureCode
+from store.errors import StoreOutage
 from store.outages import name_outage
+from trainer.tracking.errors import RegistryUnreachable
 
-NO_MEMORY = "The training process ran out of memory."
-NO_DEVICE_MEMORY = "The device ran out of memory."
 # torch raises no MemoryError where the machine has none left.
 _NO_MEMORY = re.compile(r"DefaultCPUAllocator|can't allocate memory|bad allocation|std::bad_alloc")
 
 
-def name_failure(error: Exception) -> str:
-    """Of what nobody has foreseen it names the type: its message may hold rows, paths or SQL."""
+def name_failure(error: Exception) -> Failure:
+    """An error of ours speaks for itself. Of an unforeseen one only the type is said: its message may hold rows,
+    paths or SQL."""
+    if isinstance(error, MorrowError):
+        return _name_our_own(error)
     if outage := name_outage(error):
         return outage
     if isinstance(error, torch.OutOfMemoryError):
-        return NO_DEVICE_MEMORY
+        return DEVICE_OUT_OF_MEMORY
     if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and _NO_MEMORY.search(str(error))):
-        return NO_MEMORY
+        return OUT_OF_MEMORY
     # What a connection meets is an OSError too, and has no words of the system's where it is another library's.
     if isinstance(error, OSError) and error.strerror and not isinstance(error, ConnectionError | TimeoutError):
-        return f"A file of the trainer cannot be read or written: {error.strerror}."
-    return f"An unforeseen {type(error).__name__}; see the trainer's log."
+        reason = f"A file of the trainer cannot be read or written: {error.strerror}."
+        return Failure(FailureCode.FILE_ERROR, reason)
+    return Failure(FailureCode.UNFORESEEN, f"An unforeseen {type(error).__name__}; see the trainer's log.")
+
+
+def _name_our_own(error: MorrowError) -> Failure:
+    match error:
+        case StoreOutage():
+            return error.failure
+        case RegistryUnreachable():
+            return REGISTRY_UNREACHABLE
+        case ArtefactRefused():
+            return Failure(FailureCode.ARTEFACT_REFUSED, str(error))
+        case Conflict():
+            return Failure(FailureCode.CONFLICT, str(error))
+        case _:
+            return Failure(FailureCode.CYCLE_ERROR, str(error))

@@ -14,9 +14,11 @@ import structlog
 from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import SQLAlchemyError
 
-from contracts.errors import LeaseLost, Unavailable
+from contracts.errors import LeaseLost
+from contracts.failure import Failure, FailureCode
 from store.catalog import Schema
 from store.cycles import Cycle, State, Step, begin_step, end_cycle
+from store.errors import StoreOutage
 from store.outages import name_outage
 from trainer.evaluation.backtest import Report
 from trainer.network.device import machine_figures
@@ -67,10 +69,12 @@ def begin(attempt: Attempt, step: Step, **found: Any) -> None:
 def end(attempt: Attempt, state: State, verdict: dict[str, Any], **found: Any) -> State:
     """End a cycle that rightly releases nothing, for the verdict's reason."""
     reason = str(verdict["reason"])
+    broken = {decision["rule"] for decision in verdict["decisions"] if not decision["passed"]}
+    failure = Failure(FailureCode.OVERTAKEN if "newest_cutoff" in broken else FailureCode.RULE_BROKEN, reason)
     in_store(
         attempt,
         lambda connection: end_cycle(
-            connection, attempt.cycle, state, reason, attempt.now(), verdict=verdict, **run_id(attempt), **found
+            connection, attempt.cycle, state, failure, attempt.now(), verdict=verdict, **run_id(attempt), **found
         ),
     )
     attempt.report("cycle.ended", state=state, reason=reason)
@@ -79,20 +83,20 @@ def end(attempt: Attempt, state: State, verdict: dict[str, Any], **found: Any) -
     return state
 
 
-def fail(attempt: Attempt, status: RunStatus, reason: str) -> State | None:
+def fail(attempt: Attempt, status: RunStatus, failure: Failure) -> State | None:
     """End cycle and run as failed, as far as their stores answer; leases and the scheduler see to the rest."""
     state: State | None = "failed"
     try:
         with attempt.engine.begin() as connection:
-            end_cycle(connection, attempt.cycle, "failed", reason, attempt.now(), **run_id(attempt))
-        attempt.report("cycle.ended", state="failed", reason=reason)
+            end_cycle(connection, attempt.cycle, "failed", failure, attempt.now(), **run_id(attempt))
+        attempt.report("cycle.ended", state="failed", reason=failure.reason)
     except (LeaseLost, SQLAlchemyError) as error:
         if isinstance(error, SQLAlchemyError) and name_outage(error) is None:
             raise
         log.warning("cycle.not_ended", cycle_id=attempt.cycle.cycle_id, error=type(error).__name__)
         state = None
-    _note_end(attempt, "failed", "failed", reason)
-    attempt.run.end(status, reason)
+    _note_end(attempt, "failed", "failed", failure.reason)
+    attempt.run.end(status, failure.reason)
     return state
 
 
@@ -107,7 +111,7 @@ def in_store(attempt: Attempt, work: Callable[[Connection], None]) -> None:
             if (outage := name_outage(error)) is None:
                 raise
             if time.monotonic() >= deadline:
-                raise Unavailable(outage) from error
+                raise StoreOutage(outage) from error
             time.sleep(1)
 
 

@@ -10,16 +10,13 @@ from datetime import datetime, timedelta
 from itertools import groupby
 
 from contracts.clock import to_micros
+from contracts.failure import STORE_OUTAGES, FailureCode
 from contracts.task import Task
-from store.cycles import LEASE_RAN_OUT, Cycle
-from store.outages import OUTAGES
+from store.cycles import Cycle
 
-REGISTRY_UNREACHABLE = "The registry does not answer."
-STOPPED = "The trainer was stopped."
-OVERTAKEN = "a newer cutoff is due"
-OVERRULED = "Something more urgent came up."
-
-_INTERRUPTIONS = OUTAGES | {REGISTRY_UNREACHABLE, STOPPED, LEASE_RAN_OUT}
+# Neither counts among the attempts: the fit waits for MLflow, or somebody stopped the trainer.
+_UNCOUNTED = frozenset({FailureCode.REGISTRY_UNREACHABLE, FailureCode.STOPPED})
+_INTERRUPTIONS = STORE_OUTAGES | _UNCOUNTED | {FailureCode.LEASE_EXPIRED}
 _LONGEST_PAUSE = timedelta(minutes=15)
 
 
@@ -54,8 +51,11 @@ def due_cutoff(
             continue
         if not _may_retry(task, attempts, is_newest=last.cutoff == cycles[0].cutoff):
             continue
-        num_counted = sum(attempt.reason not in (REGISTRY_UNREACHABLE, STOPPED) for attempt in attempts)
-        if has_registry() if last.reason == REGISTRY_UNREACHABLE else num_counted < max_attempts:
+        if last.failure_code is FailureCode.REGISTRY_UNREACHABLE:
+            may_try = has_registry()
+        else:
+            may_try = sum(attempt.failure_code not in _UNCOUNTED for attempt in attempts) < max_attempts
+        if may_try:
             return last.cutoff
     return None
 
@@ -63,7 +63,7 @@ def due_cutoff(
 def _may_retry(task: Task, attempts: Sequence[Cycle], *, is_newest: bool) -> bool:
     """Whether a failed cutoff is worth another attempt; a newer one leaves only what was asked for on purpose."""
     last, first = attempts[0], attempts[-1]
-    if last.reason not in _INTERRUPTIONS:
+    if last.failure_code not in _INTERRUPTIONS:
         return is_newest and task.schedule == "window"
     # As the scheduler's own requests are made while their window lasts.
     is_on_purpose = task.schedule == "manual" or to_micros(first.requested_at) >= first.cutoff + task.clock.window

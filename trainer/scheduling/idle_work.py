@@ -14,16 +14,15 @@ from sqlalchemy import Connection, Engine, text
 from sqlalchemy.exc import DBAPIError
 
 from contracts.clock import to_micros
+from contracts.failure import STORE_OUTAGES, Failure, FailureCode
 from store.catalog import list_tasks
-from store.outages import OUTAGES
 from trainer.rivals.missing_cells import MissingCell, find_missing_cells
-from trainer.scheduling.due_cutoffs import OVERRULED, STOPPED
 from trainer.scheduling.jobs import FillRivals
 
 log = structlog.get_logger(__name__)
 
 _PAUSE_SECONDS = 5.0
-_INTERRUPTIONS = OUTAGES | {STOPPED, OVERRULED}
+_INTERRUPTIONS = STORE_OUTAGES | {FailureCode.STOPPED, FailureCode.PREEMPTED}
 _TRY_LOCK = text("SELECT pg_try_advisory_lock(hashtext('morrow.rivals'), :task_id)")
 _UNLOCK = text("SELECT pg_advisory_unlock_all()")
 
@@ -55,12 +54,12 @@ class Idle:
                     return FillRivals(schema.task_id, schema.task.name)
         return None
 
-    def conclude(self, job: FillRivals, reason: str | None, now: datetime) -> None:
-        """After the end of a process: what it has left is not tried for ever. `reason` is None after a clean end."""
-        log.info("rivals.ended", task=job.task, reason=reason)
+    def conclude(self, job: FillRivals, failure: Failure | None, now: datetime) -> None:
+        """After the end of a process: what it has left is not tried for ever. `failure` is None after a clean end."""
+        log.info("rivals.ended", task=job.task, reason=None if failure is None else failure.reason)
         self._release()
         self._look_at = 0.0
-        if reason in _INTERRUPTIONS:
+        if failure is not None and failure.code in _INTERRUPTIONS:
             return
         with self._engine.connect() as connection:
             left = frozenset(
@@ -70,7 +69,7 @@ class Idle:
                 for cell in find_missing_cells(connection, schema, to_micros(now))
             )
         former, num_tries = self._tried.get(job.task_id, (frozenset(), 0))
-        tries = self._max_tries if reason is None else 1 + (num_tries if former == left else 0)
+        tries = self._max_tries if failure is None else 1 + (num_tries if former == left else 0)
         self._tried[job.task_id] = left, tries
 
     def _may_try(self, task_id: int, missing: Set[MissingCell]) -> bool:

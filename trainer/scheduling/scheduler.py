@@ -16,18 +16,27 @@ from uuid import uuid4
 
 import structlog
 from apscheduler.schedulers.background import BackgroundScheduler
-from sqlalchemy import ColumnElement, Connection, Engine, select, update
+from sqlalchemy import ColumnElement, Connection, Engine, select
 from sqlalchemy.exc import SQLAlchemyError
 
-from contracts.clock import format_moment, from_micros, to_micros
+from contracts.clock import format_moment, to_micros
 from contracts.errors import Conflict, Fault, InvalidInput, LeaseLost
+from contracts.failure import PREEMPTED, STOPPED, Failure, FailureCode
 from store.catalog import Schema, list_tasks
-from store.cycles import break_rule, claim_cycle, end_cycle, expire_leases, list_cycles, renew_lease, request_cycle
+from store.cycles import (
+    claim_cycle,
+    end_cycle,
+    expire_leases,
+    list_cycles,
+    renew_lease,
+    request_cycle,
+    skip_overtaken,
+)
 from store.database import cycles, make_engine
-from store.outages import NOT_MIGRATED, name_outage
+from store.outages import name_outage
 from trainer.monitoring.live_scoring import Live
 from trainer.scheduling import supervisor as supervision
-from trainer.scheduling.due_cutoffs import OVERRULED, OVERTAKEN, STOPPED, due_cutoff, newest_cutoff
+from trainer.scheduling.due_cutoffs import due_cutoff, newest_cutoff
 from trainer.scheduling.heartbeat import beat, stop_beating
 from trainer.scheduling.idle_work import Idle
 from trainer.scheduling.jobs import FillRivals, RunCycle, Sweep
@@ -102,7 +111,7 @@ class Trainer:
         self._idle = Idle(engine, settings.max_attempts)
         self._renew_at = 0.0
         self._ticked_at = time.monotonic()
-        self._trouble: str | None = None
+        self._outage: FailureCode | None = None
         # A former trainer may have left runs open.
         self._must_sweep = True
         self._sweep_at = 0.0
@@ -118,11 +127,11 @@ class Trainer:
         except SQLAlchemyError as error:
             if (outage := name_outage(error)) is None:
                 raise
-            self._note_trouble("store.not_migrated" if outage == NOT_MIGRATED else "store.unreachable", outage)
+            self._note_outage(outage)
         else:
-            if self._trouble is not None:
+            if self._outage is not None:
                 log.info("store.reached")
-            self._trouble = None
+            self._outage = None
 
     def stop(self, now: datetime) -> None:
         """End the child and its cycle; returns within seconds."""
@@ -149,7 +158,7 @@ class Trainer:
                     log.warning("cycle.expired", task=names[cycle.task_id], cycle_id=cycle.cycle_id, step=cycle.step)
         self._request(now)
         if self.child is not None and isinstance(self.child.job, FillRivals) and self._is_wanted():
-            supervision.stop(self.child, OVERRULED, _RIVAL_GRACE_SECONDS)
+            supervision.stop(self.child, PREEMPTED, _RIVAL_GRACE_SECONDS)
             self._conclude(self.child, now)
             self.child = None
         if self.child is None:
@@ -168,27 +177,28 @@ class Trainer:
         except LeaseLost:
             # Either it has just ended its cycle and is leaving, or it learns of the loss at its next step.
             patience = self.settings.lease_seconds
-            supervision.hasten(child, patience, f"Its lease was lost, and it did not leave within {patience:g} s.")
+            reason = f"Its lease was lost, and it did not leave within {patience:g} s."
+            supervision.hasten(child, patience, Failure(FailureCode.LEASE_LOST, reason))
         self._renew_at = time.monotonic() + self.settings.lease_seconds / 3
 
     def _conclude(self, child: Child, now: datetime) -> None:
         """After the child's end: its cycle fails here where it could not end it itself."""
-        reason = supervision.close(child)
+        failure = supervision.close(child)
         if isinstance(child.job, FillRivals):
-            self._idle.conclude(child.job, reason, now)
+            self._idle.conclude(child.job, failure, now)
         elif not isinstance(child.job, RunCycle):
-            self._must_sweep = reason is not None
-        elif reason is not None:
+            self._must_sweep = failure is not None
+        elif failure is not None:
             self._must_sweep = True
             cycle, told = child.job.cycle, {"task": child.job.task, "cycle_id": child.job.cycle.cycle_id}
             try:
                 with self.engine.begin() as connection:
-                    verdict = supervision.find_broken_rule(child, reason)
-                    end_cycle(connection, cycle, "failed", reason, now, verdict=verdict)
+                    verdict = supervision.find_broken_rule(child, failure)
+                    end_cycle(connection, cycle, "failed", failure, now, verdict=verdict)
             except LeaseLost:
                 log.info("cycle.ended_already", **told)
             # After the store has taken it: while it is away, each tick comes here again.
-            log.error("child.ended", **told, reason=reason)
+            log.error("child.ended", **told, reason=failure.reason)
 
     def _request(self, now: datetime) -> None:
         has_registry = cache(self._has_registry)  # one answer for all tasks
@@ -273,10 +283,11 @@ class Trainer:
         if pause > _LATE_TICKS * self.settings.tick_seconds:
             log.warning("tick.late", seconds=round(pause, 1))
 
-    def _note_trouble(self, event: str, outage: str) -> None:
-        if self._trouble != outage:
-            log.warning(event, reason=outage)
-        self._trouble = outage
+    def _note_outage(self, outage: Failure) -> None:
+        if self._outage is not outage.code:
+            is_new_here = outage.code is FailureCode.STORE_NOT_MIGRATED
+            log.warning("store.not_migrated" if is_new_here else "store.unreachable", reason=outage.reason)
+        self._outage = outage.code
 
 
 def _drop_overtaken(connection: Connection, schema: Schema, cutoff: int, now: datetime) -> None:
@@ -284,15 +295,5 @@ def _drop_overtaken(connection: Connection, schema: Schema, cutoff: int, now: da
 
     A request for an older cutoff that was made on purpose, after its window had ended, stays.
     """
-    if cutoff < newest_cutoff(schema.task, now):
-        return
-    connection.execute(
-        update(cycles)
-        .where(
-            cycles.c.task_id == schema.task_id,
-            cycles.c.state == "requested",
-            cycles.c.cutoff < from_micros(cutoff),
-            cycles.c.requested_at < cycles.c.cutoff + schema.task.window,
-        )
-        .values(state="skipped", reason=OVERTAKEN, ended_at=now, verdict=break_rule("newest_cutoff", OVERTAKEN))
-    )
+    if cutoff >= newest_cutoff(schema.task, now):
+        skip_overtaken(connection, schema.task_id, cutoff, window=schema.task.window, now=now)

@@ -11,20 +11,17 @@ from typing import Any
 import structlog
 from sqlalchemy import ColumnElement
 
+from contracts.failure import KILLED, STOPPED, Failure, FailureCode
 from contracts.runtime.python_process import python_command
 from store.cycles import Cycle, break_rule
 from store.outages import SILENT
-from trainer.scheduling.due_cutoffs import STOPPED as STOPPED_REASON
 from trainer.scheduling.jobs import Job, RunCycle, Sweep, write_order
-from trainer.scheduling.worker import ORPHANED, STOPPED, STORE_AWAY
+from trainer.scheduling.worker import EXIT_ORPHANED, EXIT_STOPPED, EXIT_STORE_AWAY
 from trainer.settings import TrainerSettings
 
 log = structlog.get_logger(__name__)
 
 GRACE_SECONDS = 10.0
-# A kernel that needs memory asks nobody.
-KILLED = "The training process was killed by SIGKILL, as where a machine or a container runs out of memory."
-
 _SWEEP_LIMIT_SECONDS = 120.0
 
 
@@ -32,8 +29,8 @@ _SWEEP_LIMIT_SECONDS = 120.0
 class Child:
     """A started process. At `deadline`, by the monotonic clock, it is ended because it is `overdue`.
 
-    `limit` are the seconds after `began` that it may take, None once it is hastened. `reason` is why it was ended from
-    outside, where it was.
+    `limit` are the seconds after `began` that it may take, None once it is hastened. `failure` is why it was ended from
+    outside, if it was.
     """
 
     process: "subprocess.Popen[bytes]"
@@ -41,8 +38,8 @@ class Child:
     began: float
     limit: float | None
     deadline: float
-    overdue: str
-    reason: str | None = None
+    overdue: Failure
+    failure: Failure | None = None
 
     @property
     def cycle(self) -> Cycle | None:
@@ -67,10 +64,11 @@ def start(settings: TrainerSettings, job: Job) -> Child:
     process.stdin.flush()
     limit = _SWEEP_LIMIT_SECONDS if isinstance(job, Sweep) else settings.cycle_limit_seconds
     began = time.monotonic()
-    return Child(process, job, began, limit, began + limit, f"The time limit of {limit:g} s was reached.")
+    overdue = Failure(FailureCode.TIME_LIMIT, f"The time limit of {limit:g} s was reached.")
+    return Child(process, job, began, limit, began + limit, overdue)
 
 
-def hasten(child: Child, seconds: float, overdue: str) -> None:
+def hasten(child: Child, seconds: float, overdue: Failure) -> None:
     """Leave a process no more than so much time, and say why."""
     deadline = time.monotonic() + seconds
     if deadline < child.deadline:
@@ -80,14 +78,14 @@ def hasten(child: Child, seconds: float, overdue: str) -> None:
 def kill_if_over(child: Child) -> None:
     """End a process that has had its time; its cycle fails with that reason."""
     if child.is_running and time.monotonic() > child.deadline:
-        child.reason = child.overdue
-        log.error("child.killed", reason=child.reason)
+        child.failure = child.overdue
+        log.error("child.killed", reason=child.overdue.reason)
         _kill(child)
 
 
-def stop(child: Child, reason: str, grace_seconds: float = GRACE_SECONDS) -> None:
+def stop(child: Child, failure: Failure, grace_seconds: float = GRACE_SECONDS) -> None:
     """Ask a process to end what it does, and kill it where that takes too long."""
-    child.reason = reason
+    child.failure = failure
     if child.is_running:
         child.process.terminate()
     try:
@@ -96,30 +94,30 @@ def stop(child: Child, reason: str, grace_seconds: float = GRACE_SECONDS) -> Non
         _kill(child)
 
 
-def close(child: Child) -> str | None:
-    """After its end: free the pipe; returns why its job failed, None after a clean exit."""
+def close(child: Child) -> Failure | None:
+    """Free the pipe of an ended process; returns why its job failed, None after a clean exit."""
     code = child.process.wait()
     if child.process.stdin is not None:
         child.process.stdin.close()
-    if child.reason is not None:
-        return child.reason
+    if child.failure is not None:
+        return child.failure
     if code == 0:
         return None
-    if code in (STOPPED, ORPHANED):
-        return STOPPED_REASON
-    if code == STORE_AWAY:
+    if code in (EXIT_STOPPED, EXIT_ORPHANED):
+        return STOPPED
+    if code == EXIT_STORE_AWAY:
         return SILENT
     if code == -signal.SIGKILL:
         return KILLED
     how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
-    return f"The training process {how}."
+    return Failure(FailureCode.CRASHED, f"The training process {how}.")
 
 
-def find_broken_rule(child: Child, reason: str) -> ColumnElement[Any]:
-    """The verdict of its cycle, which failed for this reason; times in seconds."""
-    if child.limit is not None and reason == child.overdue:
-        return break_rule("cycle_limit", reason, round(time.monotonic() - child.began, 1), child.limit)
-    return break_rule("completed", reason)
+def find_broken_rule(child: Child, failure: Failure) -> ColumnElement[Any]:
+    """The verdict of its cycle, which failed so; times in seconds."""
+    if child.limit is not None and failure.code is FailureCode.TIME_LIMIT:
+        return break_rule("cycle_limit", failure.reason, round(time.monotonic() - child.began, 1), child.limit)
+    return break_rule("completed", failure.reason)
 
 
 def _kill(child: Child) -> None:

@@ -33,9 +33,9 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger(__name__)
 
-STORE_AWAY = 69
-ORPHANED = 70
-STOPPED = 130
+EXIT_STORE_AWAY = 69
+EXIT_ORPHANED = 70
+EXIT_STOPPED = 130
 # Facts of reports that are microseconds since the epoch.
 _MOMENTS = ("cutoff", "origin")
 # Rivals leave the cores to whoever answers and trains.
@@ -64,13 +64,13 @@ def run_child(stream: io.RawIOBase) -> int:
             case FillRivals(task_id, _):
                 _fill(engine, task_id, settings)
     except KeyboardInterrupt:
-        return STOPPED
+        return EXIT_STOPPED
     except SQLAlchemyError as error:  # a cycle that has begun sees to this itself
         if name_outage(error) is None:
             raise
         # Of the outage its trainer tells; this job alone is what was lost.
         log.warning("child.cut_short", job=type(job).__name__, error=type(error).__name__)
-        return STORE_AWAY
+        return EXIT_STORE_AWAY
     return 0
 
 
@@ -120,7 +120,7 @@ def _fill(engine: Engine, task_id: int, settings: TrainerSettings) -> None:
 def _die_with_parent(stream: io.RawIOBase) -> None:
     """The pipe ends when the scheduler does, however it died; its lease then runs out."""
     stream.read()
-    os._exit(ORPHANED)
+    os._exit(EXIT_ORPHANED)
 
 
 def end_orphans(engine: Engine, mlflow_url: str) -> None:

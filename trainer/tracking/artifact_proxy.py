@@ -4,9 +4,9 @@ from pathlib import Path
 
 import httpx
 
-from contracts.errors import ArtefactRefused, CycleError, Unavailable
+from contracts.errors import ArtefactRefused, CycleError
 from contracts.runtime.addresses import Credentials
-from trainer.scheduling.due_cutoffs import REGISTRY_UNREACHABLE
+from trainer.tracking.errors import RegistryUnreachable
 
 _SCHEME = "mlflow-artifacts:"
 _SECONDS = 10
@@ -21,7 +21,7 @@ def proxied_path(uri: str) -> str:
 
 
 def download(server: str, path: str, target: Path, credentials: Credentials | None = None) -> None:
-    """Write a file to `target`. Raises ArtefactRefused where there is none, Unavailable."""
+    """Write a file to `target`. Raises ArtefactRefused if there is none, RegistryUnreachable."""
     try:
         with (
             httpx.stream("GET", _address(server, path), auth=credentials, timeout=_SECONDS) as answer,
@@ -33,16 +33,16 @@ def download(server: str, path: str, target: Path, credentials: Credentials | No
             for block in answer.iter_bytes():
                 file.write(block)
     except httpx.HTTPError as error:
-        raise Unavailable(REGISTRY_UNREACHABLE) from error
+        raise RegistryUnreachable from error
 
 
 def delete(server: str, path: str, credentials: Credentials | None = None) -> None:
-    """Delete a folder that is there. Raises Unavailable."""
+    """Delete a folder that is there. Raises RegistryUnreachable."""
     try:
         answer = httpx.delete(_address(server, path), auth=credentials, timeout=_SECONDS_TO_DELETE)
         answer.raise_for_status()
     except httpx.HTTPError as error:
-        raise Unavailable(REGISTRY_UNREACHABLE) from error
+        raise RegistryUnreachable from error
 
 
 def _address(server: str, path: str) -> str:

@@ -1,4 +1,4 @@
-"""MLflow's errors as ours: silence and faults of the server are Unavailable, what it refuses is a CycleError."""
+"""MLflow's errors as ours: silence and server faults are RegistryUnreachable, a refusal is a CycleError."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -7,7 +7,7 @@ from mlflow.exceptions import MlflowException, RestException
 from requests import RequestException
 
 from contracts.errors import CycleError, Unavailable
-from trainer.scheduling.due_cutoffs import REGISTRY_UNREACHABLE
+from contracts.failure import REGISTRY_UNREACHABLE
 
 EXISTS = "RESOURCE_ALREADY_EXISTS"
 
@@ -19,16 +19,23 @@ class Missing(CycleError):
     """MLflow knows no such thing."""
 
 
+class RegistryUnreachable(Unavailable):
+    """MLflow does not answer, or fails while it does."""
+
+    def __init__(self) -> None:
+        super().__init__(REGISTRY_UNREACHABLE.reason)
+
+
 @contextmanager
 def answered() -> Iterator[None]:
-    """Raise Unavailable, Missing or another CycleError in place of what MLflow's client raises."""
+    """Raise RegistryUnreachable, Missing or another CycleError in place of what MLflow's client raises."""
     try:
         yield
     except RestException as error:
         if error.error_code in _MISSING:
             raise Missing(f"MLflow refuses: {error.message}") from error
         if error.error_code in _SERVER_FAULTS:
-            raise Unavailable(REGISTRY_UNREACHABLE) from error
+            raise RegistryUnreachable from error
         raise CycleError(f"MLflow refuses: {error.message}") from error
     except (MlflowException, RequestException) as error:
-        raise Unavailable(REGISTRY_UNREACHABLE) from error
+        raise RegistryUnreachable from error

@@ -4,18 +4,23 @@ import pytest
 from sqlalchemy import URL, Engine, NullPool, create_engine, text
 from sqlalchemy.exc import SQLAlchemyError
 
+from contracts.failure import Failure, FailureCode
 from store.outages import BUSY, FULL, LATE, NOT_MIGRATED, SILENT, name_outage
 from tests.integration.serving import DEAD_DATABASE
 from tests.servers import full_server
 
 STATEMENTS = {
-    "SET TRANSACTION READ ONLY; DELETE FROM tasks": "The database takes no writes.",
+    "SET TRANSACTION READ ONLY; DELETE FROM tasks": Failure(
+        FailureCode.STORE_READ_ONLY, "The database takes no writes."
+    ),
     "SET LOCAL statement_timeout = 1; SELECT pg_sleep(1)": LATE,
     "SELECT * FROM nosuch": NOT_MIGRATED,
     "SELECT pg_terminate_backend(pg_backend_pid())": SILENT,
     # As the server raises it: a test has no disk to fill.
-    "DO $$ BEGIN RAISE disk_full; END $$": "The database has no room left.",
-    "DO $$ BEGIN RAISE insufficient_resources; END $$": "The database has reached one of its limits.",
+    "DO $$ BEGIN RAISE disk_full; END $$": Failure(FailureCode.STORE_DISK_FULL, "The database has no room left."),
+    "DO $$ BEGIN RAISE insufficient_resources; END $$": Failure(
+        FailureCode.STORE_LIMIT, "The database has reached one of its limits."
+    ),
     "SELECT 1 / 0": None,
     "SELECT 'x'::int": None,
     "SELEKT": None,
@@ -50,7 +55,7 @@ def test_a_process_whose_connections_are_all_taken_says_that_it_is_its_own(datab
     assert name_outage(caught.value) == BUSY
 
 
-def trouble_at(url: str | URL) -> str | None:
+def trouble_at(url: str | URL) -> Failure | None:
     """What is said where nobody can connect."""
     engine = create_engine(url, poolclass=NullPool)
     with pytest.raises(SQLAlchemyError) as caught:

@@ -12,6 +12,7 @@ from sqlalchemy import Engine, text
 
 from contracts.clock import to_micros
 from contracts.errors import Conflict, LeaseLost, NotFound
+from contracts.failure import Failure, FailureCode
 from contracts.task import Task
 from migrations import is_migrated, migrate
 from store.batches import Event
@@ -232,7 +233,7 @@ def test_tasks_take_turns_however_many_cutoffs_one_is_asked_for(engine: Engine, 
             moment = NOW + timedelta(minutes=minute)
             cycle = claim_cycle(connection, f"lease {minute}", moment, LEASE)
             assert cycle is not None
-            end_cycle(connection, cycle, "held", "no age is validated", moment)
+            end_cycle(connection, cycle, "held", Failure(FailureCode.RULE_BROKEN, "no age is validated"), moment)
             served.append((cycle.task_id, cycle.cutoff))
             if minute == 0:
                 request_cycle(connection, other.task_id, START + 9 * HOUR, moment)
@@ -249,7 +250,7 @@ def test_a_cutoff_older_than_a_thousand_others_is_asked_for_again(engine: Engine
         first = request_cycle(connection, schema.task_id, START, NOW)
         claimed = claim_cycle(connection, "lease", NOW, LEASE)
         assert claimed is not None
-        end_cycle(connection, claimed, "skipped", "too few rows", NOW)
+        end_cycle(connection, claimed, "skipped", Failure(FailureCode.RULE_BROKEN, "too few rows"), NOW)
         for hour in range(1, 1002):
             request_cycle(connection, schema.task_id, START + hour * HOUR, NOW)
         again = request_cycle(connection, schema.task_id, START, NOW)

@@ -11,16 +11,15 @@ import pytest
 from sqlalchemy import Engine
 from structlog.testing import capture_logs
 
+from contracts.failure import KILLED, PREEMPTED, STOPPED, Failure, FailureCode
 from store.catalog import Schema
 from store.cells import Cell, read_cells, record_cells
 from tests.integration.drifting import cutoff_after, cycles_of, define, drifting_task, now
 from tests.integration.ticking import MakeTrainer, ask, endless_reads, tick_until, trainers
 from trainer.rivals.missing_cells import find_missing_cells
-from trainer.scheduling.due_cutoffs import OVERRULED, STOPPED
 from trainer.scheduling.idle_work import Idle
 from trainer.scheduling.jobs import FillRivals
 from trainer.scheduling.scheduler import Trainer
-from trainer.scheduling.supervisor import KILLED
 
 RIVALS = ["baseline", "last_window", "gbdt"]
 GUARD: dict[str, Any] = {"max_age": 2, "tolerance": 5.0, "min_rows": 100, "rivals": RIVALS}
@@ -93,7 +92,7 @@ def test_what_a_killed_process_has_fitted_is_not_fitted_again(engine: Engine, ma
     with capture_logs() as lines:
         tick_until([trainer], lambda: not has_missing_cells(engine, schema))
     reasons = [line["reason"] for line in lines if line["event"] == "rivals.ended"]
-    assert reasons[0] == KILLED
+    assert reasons[0] == KILLED.reason
     assert {line["task"] for line in lines if line["event"] in ("rivals.began", "rivals.ended")} == {schema.task.name}
     assert len(set(candidates.glob("*/*/*"))) > len({file.parent for file in files})
     assert {file: file.stat().st_mtime_ns for file in files} == stamps
@@ -114,7 +113,7 @@ def test_a_requested_cycle_ends_rivals_at_once(engine: Engine, make_trainer: Mak
         trainer.tick(now())
     assert time.monotonic() - began < 4
     assert child.process.poll() is not None
-    assert [line["reason"] for line in lines if line["event"] == "rivals.ended"] == [OVERRULED]
+    assert [line["reason"] for line in lines if line["event"] == "rivals.ended"] == [PREEMPTED.reason]
     assert [cycle.state for cycle in cycles_of(engine, other)] == ["running"]
     tick_until([trainer], lambda: is_filling(trainer))
     assert [cycle.state for cycle in cycles_of(engine, other)] == ["skipped"]
@@ -155,9 +154,10 @@ def test_what_cannot_be_filled_is_left_until_there_is_more_to_do(engine: Engine)
 def test_a_process_that_fails_is_tried_so_often_and_one_that_is_stopped_always(engine: Engine) -> None:
     schema = with_our_cells(engine)
     idle, job = Idle(engine, 2), FillRivals(schema.task_id, schema.task.name)
-    for reason in (STOPPED, OVERRULED, STOPPED, OVERRULED, "a crash", STOPPED, "a crash"):
+    crash = Failure(FailureCode.CRASHED, "a crash")
+    for failure in (STOPPED, PREEMPTED, STOPPED, PREEMPTED, crash, STOPPED, crash):
         assert idle.choose(now()) == job
-        idle.conclude(job, reason, now())
+        idle.conclude(job, failure, now())
     assert idle.choose(now()) is None
 
 

@@ -10,6 +10,7 @@ import pytest
 from sqlalchemy import Engine
 
 from contracts.clock import format_moment
+from contracts.failure import REGISTRY_UNREACHABLE
 from store.catalog import Schema, define_task
 from store.cycles import claim_cycle, end_cycle, request_cycle
 from tests.integration.artefacts import CUTOFF, WEEK, place_version
@@ -138,7 +139,7 @@ async def test_an_override_outlives_an_attempt_that_fails_but_not_one_that_ends(
         with engine.begin() as connection:
             claimed = claim_cycle(connection, "lease", NOW, LEASE)
             assert claimed is not None
-            end_cycle(connection, claimed, state, "MLflow is away", NOW)  # type: ignore[arg-type]
+            end_cycle(connection, claimed, state, REGISTRY_UNREACHABLE, NOW)  # type: ignore[arg-type]
             again = request_cycle(connection, schema.task_id, CUTOFF, NOW)
         assert (again.override_actor == "Ada") is inherits
 

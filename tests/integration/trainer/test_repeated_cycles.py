@@ -16,6 +16,7 @@ from sqlalchemy import Engine, update
 
 from cli.local.stack import free_port
 from contracts.clock import from_micros
+from contracts.failure import REGISTRY_UNREACHABLE
 from contracts.manifest import GRAPH_FILE, MANIFEST_FILE, RATE_FILE
 from contracts.task import Task
 from store.catalog import Schema
@@ -27,7 +28,6 @@ from trainer.evaluation.backtest import backtest
 from trainer.evaluation.fit_store import candidate_folder, find_origins, recipe_folder
 from trainer.export.session import open_graph
 from trainer.retraining.cycle import run_cycle
-from trainer.scheduling.due_cutoffs import REGISTRY_UNREACHABLE
 from trainer.tracking.registry import Registry
 
 
@@ -107,7 +107,7 @@ def test_a_fit_that_could_not_register_is_kept_and_registered_without_fitting(
     cutoff = cutoff_after(10)
     nowhere = Registry(f"http://127.0.0.1:{free_port()}")
     failed = retrain(engine, nowhere, schema, 10, tmp_path)
-    assert (failed.state, failed.reason) == ("failed", REGISTRY_UNREACHABLE)
+    assert (failed.state, failed.reason) == ("failed", REGISTRY_UNREACHABLE.reason)
     kept = graph(tmp_path, schema.task, cutoff)
     story = Story()
     assert retrain(engine, registry, schema, 10, tmp_path, report=story).state == "released"

@@ -18,13 +18,13 @@ from structlog.testing import capture_logs
 from cli.local.stack import free_port
 from contracts.clock import to_micros
 from contracts.errors import InvalidInput
+from contracts.failure import REGISTRY_UNREACHABLE
 from store.cycles import Cycle, end_cycle
 from store.database import make_engine
 from store.outages import SILENT
 from tests.integration.drifting import HOUR, START, claim, cutoff_after, cycles_of, define, drifting_task, now
 from tests.integration.ticking import MakeTrainer, ask, has_ended, settings_for, tick_until, trainers
 from trainer.scheduling import supervisor as supervision
-from trainer.scheduling.due_cutoffs import REGISTRY_UNREACHABLE
 from trainer.scheduling.heartbeat import heartbeat, is_alive
 from trainer.scheduling.jobs import RunCycle
 from trainer.scheduling.scheduler import Trainer, follow_clock, run_trainer

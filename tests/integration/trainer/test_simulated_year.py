@@ -12,13 +12,13 @@ from sqlalchemy import Engine, func, select
 
 from cli.local.stack import free_port
 from contracts.clock import from_micros, parse_moment, to_micros
+from contracts.failure import REGISTRY_UNREACHABLE
 from store.batches import Event
 from store.cells import read_cells
 from store.database import events
 from store.releases import Release
 from tests.integration.drifting import Story, flip
 from tests.integration.year import CLOCK, DAY, HOUR, YEAR, Deployment, boundary, broken_rules, kill_at, make_rows
-from trainer.scheduling.due_cutoffs import REGISTRY_UNREACHABLE
 from trainer.tracking.registry import Registry
 
 pytestmark = pytest.mark.story
@@ -112,7 +112,7 @@ def test_a_year_of_faults_breaks_no_law(deployment: Deployment) -> None:
     deployment.look(deployment.now + 7 * DAY)
 
     (away, registered) = deployment.attempts(ABSENT_REGISTRY + 1)
-    assert (away.state, away.reason, broken_rules(away)) == ("failed", REGISTRY_UNREACHABLE, ["completed"])
+    assert (away.state, away.reason, broken_rules(away)) == ("failed", REGISTRY_UNREACHABLE.reason, ["completed"])
     assert registered.state == "released"
     for window in KILLED:
         (killed, repeated) = deployment.attempts(window + 1)

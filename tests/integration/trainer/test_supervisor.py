@@ -17,11 +17,11 @@ from mlflow import MlflowClient
 from sqlalchemy import Engine
 from structlog.testing import capture_logs
 
-from store.cycles import LEASE_RAN_OUT, Cycle, end_cycle, expire_leases
+from contracts.failure import KILLED, LEASE_EXPIRED, STOPPED, Failure, FailureCode
+from store.cycles import Cycle, end_cycle, expire_leases
 from tests.integration.drifting import claim, cutoff_after, cycles_of, define, drifting_task, now
 from tests.integration.ticking import MakeTrainer, ask, endless_reads, has_ended, has_step, tick_until, trainers
 from trainer.scheduling import supervisor as supervision
-from trainer.scheduling.due_cutoffs import STOPPED
 from trainer.scheduling.jobs import RunCycle, Sweep
 from trainer.scheduling.worker import end_orphans
 from trainer.tracking.registry import Registry
@@ -62,7 +62,7 @@ def test_after_a_child_that_hangs_the_next_cutoff_is_trained(engine: Engine, mak
     tick_until([trainer], lambda: trainer.child is not None)
     assert trainer.child is not None
     trainer.child.process.send_signal(signal.SIGSTOP)
-    supervision.hasten(trainer.child, 1, "It hung.")
+    supervision.hasten(trainer.child, 1, Failure(FailureCode.LEASE_LOST, "It hung."))
     tick_until([trainer], lambda: has_ended(engine, schema))
     ask(engine, schema, cutoff_after(11))
     tick_until([trainer], lambda: has_ended(engine, schema))
@@ -89,7 +89,7 @@ def test_a_child_that_hangs_on_a_lost_lease_is_ended_for_that_reason(engine: Eng
     assert [line["reason"] for line in lines if line["event"] == "child.killed"] == [
         "Its lease was lost, and it did not leave within 3 s."
     ]
-    assert cycles_of(engine, schema)[0].reason == LEASE_RAN_OUT
+    assert cycles_of(engine, schema)[0].reason == LEASE_EXPIRED.reason
 
 
 @pytest.mark.parametrize("has_registry", [True, False])
@@ -146,7 +146,7 @@ def test_no_sweep_comes_before_the_next_attempt_at_a_cycle_that_lost_its_trainer
     schema = define(engine, drifting_task(), 10)
     former = claim(engine, schema, cutoff_after(9))
     with engine.begin() as connection:
-        end_cycle(connection, former, "failed", "It left a run open.", now())
+        end_cycle(connection, former, "failed", Failure(FailureCode.CYCLE_ERROR, "It left a run open."), now())
     claim(engine, schema, cutoff_after(10))
     trainer = make_trainer()
     trainer._must_sweep = True
@@ -154,7 +154,7 @@ def test_no_sweep_comes_before_the_next_attempt_at_a_cycle_that_lost_its_trainer
         trainer.tick(now() + timedelta(minutes=minutes))
         assert trainer.child is None
         assert trainer._must_sweep
-    assert cycles_of(engine, schema)[0].reason == LEASE_RAN_OUT
+    assert cycles_of(engine, schema)[0].reason == LEASE_EXPIRED.reason
     trainer.tick(now() + timedelta(minutes=20))
     assert trainer.child is not None
     assert isinstance(trainer.child.job, RunCycle)
@@ -163,7 +163,7 @@ def test_no_sweep_comes_before_the_next_attempt_at_a_cycle_that_lost_its_trainer
 def test_a_sweep_that_hangs_is_ended_for_its_own_limit(engine: Engine, make_trainer: MakeTrainer) -> None:
     cycle = claim(engine, define(engine, drifting_task(), 10), cutoff_after(10))
     with engine.begin() as connection:
-        end_cycle(connection, cycle, "failed", "It left a run open.", now())
+        end_cycle(connection, cycle, "failed", Failure(FailureCode.CYCLE_ERROR, "It left a run open."), now())
     trainer = make_trainer()
     trainer._must_sweep = True
     trainer.tick(now())
@@ -186,7 +186,7 @@ def test_a_child_that_dies_fails_its_cycle_with_the_signal(engine: Engine, make_
     assert trainer.child is not None
     os.kill(trainer.child.process.pid, signal.SIGKILL)
     tick_until([trainer], lambda: has_ended(engine, schema))
-    assert cycles_of(engine, schema)[0].reason == supervision.KILLED
+    assert cycles_of(engine, schema)[0].reason == KILLED.reason
 
 
 def test_sigterm_ends_run_and_cycle_and_the_process_within_seconds(
@@ -217,7 +217,7 @@ def test_sigterm_ends_run_and_cycle_and_the_process_within_seconds(
     finally:
         process.kill()
     (cycle,) = cycles_of(engine, schema)
-    assert (cycle.state, cycle.reason) == ("failed", STOPPED)
+    assert (cycle.state, cycle.reason) == ("failed", STOPPED.reason)
     assert cycle.run_id is not None
     assert MlflowClient(mlflow_url, mlflow_url).get_run(cycle.run_id).info.status == "KILLED"
 
@@ -232,7 +232,7 @@ def test_runs_of_cycles_that_have_ended_are_closed_and_others_left_alone(engine:
     dead = claim(engine, schema, cutoff_after(1), lease_seconds=1)
     with engine.begin() as connection:
         expire_leases(connection, now() + timedelta(minutes=1))
-    assert cycles_of(engine, schema)[0].reason == LEASE_RAN_OUT
+    assert cycles_of(engine, schema)[0].reason == LEASE_EXPIRED.reason
     alive = claim(engine, schema, cutoff_after(2))
     runs = [start(dead, dead.lease), start(alive, alive.lease), start(dead, "of another deployment")]
     end_orphans(engine, mlflow_url)

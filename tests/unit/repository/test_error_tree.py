@@ -11,7 +11,14 @@ import contracts.errors
 from contracts.errors import MorrowError
 
 ROOT = Path(__file__).parents[3]
-MODULES = ("contracts.errors", "service.errors", "trainer.tracking.errors", "cli.errors", "benchmarks.errors")
+MODULES = (
+    "contracts.errors",
+    "store.errors",
+    "service.errors",
+    "trainer.tracking.errors",
+    "cli.errors",
+    "benchmarks.errors",
+)
 PACKAGES = ("contracts", "store", "service", "trainer", "cli", "migrations", "benchmarks", "handbook")
 
 

@@ -6,21 +6,43 @@ from itertools import pairwise
 import pytest
 
 from contracts.clock import MICROSECOND, to_micros
-from store.cycles import LEASE_RAN_OUT, Cycle, State
+from contracts.failure import LEASE_EXPIRED, REGISTRY_UNREACHABLE, STOPPED, Failure, FailureCode
+from store.cycles import Cycle, State
 from tests.unit.store.columns import task
-from trainer.scheduling.due_cutoffs import REGISTRY_UNREACHABLE, STOPPED, due_cutoff, retry_pause
+from trainer.scheduling.due_cutoffs import due_cutoff, retry_pause
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 CUTOFF = to_micros(NOON)
 HOUR = timedelta(hours=1)
 PAUSE = timedelta(seconds=30)
+POISON = Failure(FailureCode.CYCLE_ERROR, "poison")
 
 
 def cycle(
-    state: State, reason: str | None = None, *, cutoff: int = CUTOFF, attempt: int = 1, requested: datetime = NOON
+    state: State, failure: Failure | None = None, *, cutoff: int = CUTOFF, attempt: int = 1, requested: datetime = NOON
 ) -> Cycle:
     ended = None if state in ("requested", "running") else NOON
-    return Cycle(1, 1, cutoff, attempt, state, None, None, None, None, None, reason, None, requested, None, ended)
+    code, reason = (None, None) if failure is None else (failure.code, failure.reason)
+    return Cycle(
+        1,
+        1,
+        cutoff,
+        attempt,
+        state,
+        None,
+        None,
+        None,
+        None,
+        None,
+        reason,
+        None,
+        requested,
+        None,
+        ended,
+        None,
+        None,
+        code,
+    )
 
 
 def due(cycles: list[Cycle], now: datetime, *, schedule: str = "window", has_registry: bool = True) -> int | None:
@@ -62,41 +84,41 @@ def test_a_manual_task_is_never_due_by_the_clock() -> None:
 
 
 def test_a_failed_fit_of_a_scheduled_task_is_tried_again_after_pauses_that_double() -> None:
-    assert due([cycle("failed", "poison")], NOON + timedelta(seconds=29)) is None
-    assert due([cycle("failed", "poison")], NOON + timedelta(seconds=30)) == CUTOFF
-    twice = [cycle("failed", "poison", attempt=2), cycle("failed", "poison")]
+    assert due([cycle("failed", POISON)], NOON + timedelta(seconds=29)) is None
+    assert due([cycle("failed", POISON)], NOON + timedelta(seconds=30)) == CUTOFF
+    twice = [cycle("failed", POISON, attempt=2), cycle("failed", POISON)]
     assert due(twice, NOON + timedelta(seconds=59)) is None
     assert due(twice, NOON + timedelta(seconds=60)) == CUTOFF
-    assert due([cycle("failed", "poison", attempt=3), *twice], NOON + timedelta(minutes=50)) is None
+    assert due([cycle("failed", POISON, attempt=3), *twice], NOON + timedelta(minutes=50)) is None
 
 
-@pytest.mark.parametrize("reason", [STOPPED, LEASE_RAN_OUT, REGISTRY_UNREACHABLE])
-def test_an_interrupted_fit_of_a_manual_task_is_tried_again(reason: str) -> None:
-    assert due([cycle("failed", reason)], NOON + timedelta(minutes=1), schedule="manual") == CUTOFF
+@pytest.mark.parametrize("failure", [STOPPED, LEASE_EXPIRED, REGISTRY_UNREACHABLE])
+def test_an_interrupted_fit_of_a_manual_task_is_tried_again(failure: Failure) -> None:
+    assert due([cycle("failed", failure)], NOON + timedelta(minutes=1), schedule="manual") == CUTOFF
 
 
-@pytest.mark.parametrize("reason", [STOPPED, LEASE_RAN_OUT, REGISTRY_UNREACHABLE])
+@pytest.mark.parametrize("failure", [STOPPED, LEASE_EXPIRED, REGISTRY_UNREACHABLE])
 @pytest.mark.parametrize("newest", ["held", "skipped", "running", "requested"])
 @pytest.mark.parametrize(
     ("schedule", "requested", "is_tried"),
     [("manual", NOON, True), ("window", NOON, True), ("window", NOON - 2 * HOUR, False)],
 )
 def test_an_interrupted_older_cutoff_is_tried_again_where_it_was_asked_for_on_purpose(
-    reason: str, newest: State, schedule: str, requested: datetime, is_tried: bool
+    failure: Failure, newest: State, schedule: str, requested: datetime, is_tried: bool
 ) -> None:
     older = to_micros(NOON - 2 * HOUR)
-    interrupted = cycle("failed", reason, cutoff=older, requested=requested)
-    again = cycle("failed", reason, cutoff=older, attempt=2)
+    interrupted = cycle("failed", failure, cutoff=older, requested=requested)
+    again = cycle("failed", failure, cutoff=older, attempt=2)
     for past in ([interrupted], [again, interrupted]):
         found = due([cycle(newest), *past], NOON + timedelta(minutes=1), schedule=schedule)
         assert found == (older if is_tried else None)
     assert due([cycle("released"), interrupted], NOON + timedelta(minutes=1), schedule=schedule) is None
-    failed = cycle("failed", "poison", cutoff=older, requested=requested)
+    failed = cycle("failed", POISON, cutoff=older, requested=requested)
     assert due([cycle(newest), failed], NOON + timedelta(minutes=1), schedule=schedule) is None
 
 
 def test_a_manual_fit_that_failed_by_itself_stays_failed() -> None:
-    assert due([cycle("failed", "poison")], NOON + timedelta(minutes=1), schedule="manual") is None
+    assert due([cycle("failed", POISON)], NOON + timedelta(minutes=1), schedule="manual") is None
 
 
 def test_a_finished_fit_waits_for_the_registry_however_long_it_is_away() -> None:
