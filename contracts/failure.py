@@ -1,4 +1,4 @@
-"""Why a cycle ended without a release: a code for programs, and beside it a sentence for people.
+"""Why a cycle ended without a release: a code for programs and a sentence for people.
 
 Retries, statuses and tests go by the code, so a sentence may be reworded. `cycles` keeps both.
 """
