@@ -35,7 +35,7 @@ BANNED = {
 _FIGURES = ("boolean.md", "flights.md", "moons.md", "paper.md", "replay.md", "results.md")
 _PROSE = ("*.py", "*.html", "*.js", "*.toml", "*.yml", "*.Dockerfile", "*.sh", "*.ini")
 
-COVERED = ("pages",)
+COVERED = ("pages", "changelog")
 
 
 def pages() -> list[Path]:
