@@ -1,4 +1,4 @@
-# `make demo` and `make test` set up everything they need: Python 3.11+ and package access are all that comes first.
+# `make demo` and `make test` install everything they need, given Python 3.11+ and access to packages.
 
 .DEFAULT_GOAL := help
 PYTHON ?= python3
@@ -21,19 +21,19 @@ demo: $(INSTALLED) ## Run the whole service on six weeks of real flights, then s
 up: $(INSTALLED) ## Run the service with its own PostgreSQL and MLflow until Ctrl-C
 	@$(BIN)/morrow up
 
-# Where Python is told to keep no bytecode, every process of every test would compile all of Morrow anew.
+# If Python keeps no bytecode, every process of every test compiles all of Morrow again.
 PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder
 
 test: $(INSTALLED) ## Run every test but the stories
 	@$(PYTEST) -m "not story"
 
-stories: $(INSTALLED) ## Run the stories: tests of minutes, in which the whole of Morrow meets faults and load
+stories: $(INSTALLED) ## Run the stories: long tests of the whole of Morrow under faults and load
 	@$(PYTEST) -m story
 
-secrets: $(SECRETS) ## Make the secrets that docker compose mounts, where they are not there yet
+secrets: $(SECRETS) ## Write the secrets that docker compose mounts, unless they exist
 	@echo "The secrets of docker compose are in secrets/."
 
-check: $(INSTALLED) ## Format, lint, types, the arrows of the house, and the files of the deployment
+check: $(INSTALLED) ## Check format, lint, types, import layers and deployment files
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
@@ -41,7 +41,7 @@ check: $(INSTALLED) ## Format, lint, types, the arrows of the house, and the fil
 	@$(BIN)/hadolint docker/*.Dockerfile
 	@$(BIN)/check-jsonschema --builtin-schema vendor.compose-spec $(COMPOSE)
 
-# Letters and digits only; the folder keeps everyone else on this machine out.
+# Letters and digits only; the folder is closed to other users of this machine.
 secrets/%:
 	@mkdir -p -m 700 secrets
 	@$(PYTHON) -c 'import secrets; print(secrets.token_hex(32))' > $@

@@ -2,7 +2,7 @@
 
 ARG PYTHON_IMAGE=python:3.12.13-slim-trixie
 
-# What Morrow stands on, before Morrow itself: a change of our code leaves these layers as they are.
+# Dependencies come before Morrow itself: a change of our code leaves these layers unchanged.
 FROM ${PYTHON_IMAGE} AS build
 WORKDIR /source
 RUN python -m venv /opt/build \

@@ -1,5 +1,5 @@
-# The MLflow server: runs, registry and artefacts, which it hands out itself, so that no client needs the store behind. Build
-# from the repository's root.
+# The MLflow server: runs, registry and artefacts. It serves artefacts itself, so no client needs access to their store.
+# Build from the repository's root.
 
 ARG PYTHON_IMAGE=python:3.12.13-slim-trixie
 

@@ -1,11 +1,11 @@
 # The trainer. Build from the repository's root.
 #
-# On Linux the default index holds the CUDA build of torch, which runs on CPUs too. For the much smaller CPU build set
+# On Linux the default index holds the CUDA build of torch, which runs on CPUs too. To get the much smaller CPU build, set
 # TORCH_INDEX to an index that holds it.
 
 ARG PYTHON_IMAGE=python:3.12.13-slim-trixie
 
-# What Morrow stands on, before Morrow itself: a change of our code leaves these layers as they are.
+# Dependencies come before Morrow itself: a change of our code leaves these layers unchanged.
 FROM ${PYTHON_IMAGE} AS build
 ARG TORCH_INDEX=""
 WORKDIR /source
@@ -26,7 +26,7 @@ COPY migrations migrations
 RUN /opt/build/bin/uv pip install --constraint constraints.txt --no-deps .
 
 FROM ${PYTHON_IMAGE}
-# LightGBM, which stands beside us as a rival, is linked to the system's OpenMP.
+# LightGBM, a rival of our networks, is linked to the system's OpenMP.
 # hadolint ignore=DL3008
 RUN apt-get update \
     && apt-get install --yes --no-install-recommends libgomp1 \

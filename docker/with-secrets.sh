@@ -1,6 +1,6 @@
 #!/bin/sh
-# Run MLflow, which takes secrets from its environment alone, with secrets that come as files: NAME is what the file that
-# NAME_FILE names holds. So neither image, compose file nor `docker inspect` shows one.
+# Run MLflow with secrets from files. MLflow reads secrets from its environment only, so NAME is set to the content of the
+# file in NAME_FILE. Neither image, compose file nor `docker inspect` shows a secret.
 set -eu
 
 for name in PGPASSWORD MLFLOW_AUTH_ADMIN_PASSWORD MLFLOW_FLASK_SERVER_SECRET_KEY; do

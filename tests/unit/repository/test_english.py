@@ -1,10 +1,13 @@
 """What people read is plain English: none of these constructions, each with the plain way to say it.
 
-The text of a file is searched as one line, so a construction is found across line breaks and comment marks. A part that
-still holds some is not in `COVERED`; add it as soon as it is clean.
+In Python files, comments, docstrings and other texts are searched; in others, everything. The text is read as one line,
+so a construction is found across line breaks and comment marks. A part with faults is not in `COVERED` yet; add it
+as soon as it is clean.
 """
 
+import io
 import re
+import tokenize
 from pathlib import Path
 
 import pytest
@@ -14,7 +17,7 @@ HOUSE = Path(__file__).parents[3]
 BANNED = {
     r"\b[Ww]hoever\b": "name the person or program: 'a client that', 'anyone with access'",
     r"(?:^|[.;:] )Who (?!is\b|are\b)[a-z]+ [^.?]*\.(?= |$)": "name the person or program: 'a client that …'",
-    r"\bbeside\b": "'compared with', 'next to' or 'together with'",
+    r"(?<![\"'`])\bbeside\b(?![\"'`])": "'compared with', 'next to' or 'together with'",
     r"\b(?:is|are|was|were) (?:meant )?to (?:be|become|do|end|get|give|go|have|hold|make|run|say|stay|take)\b": (
         "'must', 'can' or 'should'"
     ),
@@ -33,9 +36,9 @@ BANNED = {
 
 # Pages of `docs/` that code prints, or that report figures.
 _FIGURES = ("boolean.md", "flights.md", "moons.md", "paper.md", "replay.md", "results.md")
-_PROSE = ("*.py", "*.html", "*.js", "*.toml", "*.yml", "*.Dockerfile", "*.sh", "*.ini")
+_PROSE = ("*.py", "*.html", "*.js", "*.toml", "*.mako")
 
-COVERED = ("pages", "changelog")
+COVERED = ("pages", "changelog", "deployment")
 
 
 def pages() -> list[Path]:
@@ -49,6 +52,11 @@ PARTS = {
     "figures": [HOUSE / "docs" / name for name in _FIGURES],
     "reference": sorted((HOUSE / "docs" / "reference").glob("*.md")),
     "changelog": [HOUSE / "CHANGELOG.md"],
+    "deployment": [
+        *(HOUSE / "docker").iterdir(),
+        *HOUSE.glob("docker-compose*.yml"),
+        *(HOUSE / name for name in ("Makefile", ".env.example", ".ci/run")),
+    ],
     **{
         folder: sorted(
             file for pattern in _PROSE for file in (HOUSE / folder).rglob(pattern) if "vendor" not in file.parts
@@ -62,16 +70,30 @@ PARTS = {
             "migrations",
             "benchmarks",
             "handbook",
-            "docker",
             "tests",
         )
     },
 }
 
 
+def prose_of(file: Path) -> str:
+    """What people read in a file, on one line."""
+    text = file.read_text("utf-8")
+    if file.suffix == ".py":
+        tokens = tokenize.generate_tokens(io.StringIO(text).readline)
+        texts = (token.string for token in tokens if token.type in (tokenize.COMMENT, tokenize.STRING))
+        text = "\n".join(map(without_quotes, texts))
+    return re.sub(r"\s*\n[\s#*>]*", " ", text)
+
+
+def without_quotes(text: str) -> str:
+    """A literal of several words without its quotation marks; a single word keeps them, as it is a name or a key."""
+    return re.sub(r"^[rbfRBF]*(\"{3}|\"|')(.*)\1$", r"\2", text, flags=re.DOTALL) if " " in text else text
+
+
 def faults_of(file: Path) -> list[str]:
     """Each banned construction of a file in its sentence, with the plain alternative."""
-    text = re.sub(r"\s*\n[\s#*>]*", " ", file.read_text("utf-8"))
+    text = prose_of(file)
     return [
         f"{file.relative_to(HOUSE)}: …{text[max(found.start() - 40, 0) : found.end() + 20]}… → {plain}"
         for construction, plain in BANNED.items()
