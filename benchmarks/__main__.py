@@ -8,6 +8,7 @@ BENCHMARKS = {
     "moons": "the paper's 2-Moons: error on the first unseen domain",
     "replay": "what real streams would have been served, and how right it was",
     "recipes": "choose a stream's hyper-parameters, and LightGBM's, on its first windows",
+    "demo": "the flights demo: six weeks, each predicted by a version fitted at its start",
     "flights": "the flights recipe beside its rivals, on the 26 weeks that it was chosen on",
     "training": "a step of the GI loss beside a plain one, and a cohort beside one member",
     "cycles": "a whole cycle beside one fit of the same network, on the flights task",

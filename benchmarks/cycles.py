@@ -21,11 +21,15 @@ from pathlib import Path
 from statistics import median
 from uuid import uuid4
 
+import torch
 from rich.console import Console
 from sqlalchemy import Engine
 
 from benchmarks.datasets import to_events
-from benchmarks.figures import Figure, smaller_is_better, write_figures
+from benchmarks.hardware import hardware
+from benchmarks.output import add_output_options, record_run
+from benchmarks.ratios import Ratio, smaller_is_better, write_ratios
+from benchmarks.result_files import Figure
 from cli.demo.flights import load_flights, read_task_file, week_start
 from cli.local.stack import EmbeddedStack, free_port
 from contracts.clock import to_micros
@@ -61,6 +65,34 @@ class Spent:
         return self.cycle / self.fit
 
 
+@dataclass(frozen=True)
+class Cycles:
+    """What one run found: both ratios, and the seconds of the first cycle."""
+
+    ratios: tuple[Ratio, Ratio]
+    first: Spent
+    recipe: str
+    device: torch.device
+
+    def figures(self) -> list[Figure]:
+        """The run as data: ratios, one fit, and what scoring the origins of the first cycle took."""
+        unit = "CPU s" if self.device.type == "cpu" else "s"
+        seconds = {
+            "one fit, rows read too": self.first.fit,
+            "eight origins, fitted and scored": self.first.steps["score"],
+        }
+        return [
+            *(
+                Figure(of={"recipe": self.recipe, "what": one["name"]}, measure="ratio", unit="×", value=one["ours"])
+                for one in self.ratios
+            ),
+            *(
+                Figure(of={"recipe": self.recipe, "what": what}, measure="seconds", unit=unit, value=value)
+                for what, value in seconds.items()
+            ),
+        ]
+
+
 def main(arguments: list[str]) -> None:
     """Parse the arguments, measure, print."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks cycles", description=__doc__)
@@ -69,14 +101,17 @@ def main(arguments: list[str]) -> None:
         "--default-recipe", action="store_true", help="that of a task which says nothing, for the quick one of the demo"
     )
     parser.add_argument("--every", type=int, default=1, metavar="K", help="every K-th flight only: a task of few rows")
-    parser.add_argument("--json", type=Path, metavar="FILE")
+    add_output_options(parser)
     given = parser.parse_args(arguments)
-    figures = measure(Console(), given.steady, default_recipe=given.default_recipe, every=given.every)
+    found = measure(Console(), given.steady, default_recipe=given.default_recipe, every=given.every)
     if given.json:
-        write_figures(given.json, figures)
+        write_ratios(given.json, found.ratios)
+    if given.results:
+        title = "What a whole cycle costs beside one fit of the same network"
+        record_run(given.results, title, ["cycles", *arguments], found.figures(), ran_on=hardware(found.device))
 
 
-def measure(console: Console, num_steady: int = 5, *, default_recipe: bool = False, every: int = 1) -> list[Figure]:
+def measure(console: Console, num_steady: int = 5, *, default_recipe: bool = False, every: int = 1) -> "Cycles":
     """Both ratios, printed as they are found: the first cycle, then the median of so many steady ones."""
     with tempfile.TemporaryDirectory(prefix="morrow-") as folder:
         shared = SharedSettings(home=Path(folder), database_url=None, mlflow_url=None)
@@ -95,21 +130,22 @@ def measure(console: Console, num_steady: int = 5, *, default_recipe: bool = Fal
             ]
             engine.dispose()
     first, *steady = spent
-    figures = [
-        smaller_is_better("first cycle / one fit", first.ratio, 4, commit=4, goal=1.5, unit="fits", device=device),
-        smaller_is_better(
-            "steady cycle / one fit",
-            median(one.ratio for one in steady),
-            1.3,
-            commit=1.3,
-            goal=1.1,
-            unit="fits",
-            device=device,
+    steady_ratio = median(one.ratio for one in steady)
+    found = Cycles(
+        ratios=(
+            smaller_is_better("first cycle / one fit", first.ratio, 4, commit=4, goal=1.5, unit="fits", device=device),
+            smaller_is_better(
+                "steady cycle / one fit", steady_ratio, 1.3, commit=1.3, goal=1.1, unit="fits", device=device
+            ),
         ),
-    ]
-    for figure in figures:
-        console.print(f"{figure['name']}: {figure['ours']:.2f} (commit {figure['yardstick']:g})", highlight=False)
-    return figures
+        first=first,
+        recipe=("a task's default" if default_recipe else "the flights demo's")
+        + (f", every {every}th flight" if every > 1 else ""),
+        device=device,
+    )
+    for ratio in found.ratios:
+        console.print(f"{ratio['name']}: {ratio['ours']:.2f} (commit {ratio['yardstick']:g})", highlight=False)
+    return found
 
 
 def _import_flights(engine: Engine, num_weeks: int, *, default_recipe: bool, every: int) -> Schema:

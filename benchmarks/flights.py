@@ -10,13 +10,14 @@ import argparse
 import hashlib
 import tomllib
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
-from benchmarks.figures import Figure, smaller_is_better, write_figures
+from benchmarks.output import add_output_options, record_run
+from benchmarks.ratios import Ratio, smaller_is_better, write_ratios
+from benchmarks.result_files import Figure, Label
 from cli.demo.flights import load_flights, read_task_file, week_start
 from contracts.clock import to_micros
 from contracts.task import Task, Training
@@ -46,22 +47,39 @@ class Origin:
 def main(arguments: list[str]) -> None:
     """Print the recipe's loss beside those of the rivals with the same budget."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks flights", description=__doc__)
-    parser.add_argument("--json", type=Path, help="file to write the figures to")
+    add_output_options(parser)
     options = parser.parse_args(arguments)
     task = Task.model_validate(tomllib.loads(read_task_file()))
     columns = known_columns(task)
     yardsticks = {"naive": _naive_loss(task, columns)}
+    by_week: dict[str, list[float]] = {}
     print(f"{len(columns)} events of weeks 0-25; target weeks {TARGET_WEEKS}; naive {yardsticks['naive']:.4f}")
     for method in ("gi", "baseline", "last_window"):
-        losses = score(task, columns, task.training.model_copy(update={"method": method}))
+        losses = by_week[method] = score(task, columns, task.training.model_copy(update={"method": method}))
         yardsticks[method] = float(np.mean(losses))
         print(f"{method:12} {yardsticks[method]:.4f}  by week {np.round(losses, 4).tolist()}", flush=True)
+    if options.results:
+        title = "The flights recipe beside its rivals, on the weeks that chose it"
+        figures = [
+            Figure(of={"weeks": "0 to 25"}, measure="events", unit="", value=len(columns)),
+            *(_loss_figure({"method": method}, loss) for method, loss in yardsticks.items()),
+            *(
+                _loss_figure({"method": method, "week": week}, loss)
+                for method, losses in by_week.items()
+                for week, loss in zip(TARGET_WEEKS, losses, strict=True)
+            ),
+        ]
+        record_run(options.results, title, ["flights", *arguments], figures, seeds=1)
     if options.json:
         ours = yardsticks.pop("gi")
-        write_figures(options.json, [_beside(method, ours, loss) for method, loss in yardsticks.items()])
+        write_ratios(options.json, [_beside(method, ours, loss) for method, loss in yardsticks.items()])
 
 
-def _beside(method: str, ours: float, loss: float) -> Figure:
+def _loss_figure(of: dict[str, Label], loss: float) -> Figure:
+    return Figure(of=of, measure="log_loss", unit="nats", value=loss)
+
+
+def _beside(method: str, ours: float, loss: float) -> Ratio:
     """GI's mean log-loss beside a rival's: we commit to no more than it, and aim at 2 % less."""
     return smaller_is_better(
         f"flights, choosing weeks, GI beside {method}", ours, loss, commit=loss, goal=0.98 * loss, unit="nats"

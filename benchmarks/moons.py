@@ -18,7 +18,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from benchmarks.figures import Figure, smaller_is_better, write_figures
+from benchmarks.output import add_output_options, record_run
+from benchmarks.paper.published import PUBLISHED as PUBLISHED_FIGURES
+from benchmarks.ratios import Ratio, smaller_is_better, write_ratios
+from benchmarks.result_files import Figure, Label
 from contracts.clock import Clock
 from contracts.task import Training
 from trainer.data.encoder import Encoded
@@ -51,30 +54,36 @@ RECIPE = PAPER.model_copy(
     update={"gi_weight": 0.1, "gi_pretrain": True, "delta_max": 1.0, "pretrain_rate": 1e-2, "pretrain_epochs": 30}
 )
 
+WITHOUT_TERM = "gi, λ = 0"
 # Errors in percent: the paper's, what we commit to, and the best that a later paper published.
 PUBLISHED, COMMITTED, BEST_PUBLISHED = 3.5, 5.0, 1.3
 
 
 def main(arguments: list[str]) -> None:
-    """Print a line a recipe or method; with `--json` also write the result in the benchmarks' common form."""
+    """Print a line a recipe or method."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks moons", description=__doc__)
     default = os.environ.get("MORROW_PAPER_DATA", "../shared/data")
     parser.add_argument("--data", type=Path, default=Path(default), help="folder with the paper's data sets")
     parser.add_argument("--seeds", type=int, default=5, help="networks that are trained and averaged over")
-    parser.add_argument("--json", type=Path, help="file to write the result to")
+    add_output_options(parser)
     options = parser.parse_args(arguments)
     torch.set_num_threads(1)  # networks this small only wait for a second thread
     x, y = load(options.data)
-    rivals: dict[str, Mapping[str, Any]] = {
-        "gi, λ = 0": {"gi_weight": 0.0},
+    cases: dict[str, Mapping[str, Any]] = {
+        "gi": {},
+        WITHOUT_TERM: {"gi_weight": 0.0},
         "baseline": {"method": "baseline"},
         "last_window": {"method": "last_window"},
     }
-    errors = show("gi", x, y, RECIPE, options.seeds)
-    for name, changes in rivals.items():
-        show(name, x, y, RECIPE.model_copy(update=changes), options.seeds)
+    scored = {
+        name: show(name, x, y, RECIPE.model_copy(update=changes), options.seeds) for name, changes in cases.items()
+    }
     if options.json:
-        write_figures(options.json, [result(float(np.mean(errors)))])
+        write_ratios(options.json, [result(float(np.mean(scored["gi"][0])))])
+    if options.results:
+        title = "2-Moons by the recipe of `benchmarks moons`, error on domain 9"
+        figures = [figure for name, both in scored.items() for figure in figures_of(name, *both)]
+        record_run(options.results, title, ["moons", *arguments], figures, seeds=options.seeds)
 
 
 def load(folder: Path) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
@@ -119,8 +128,8 @@ def score(
 
 def show(
     name: str, x: NDArray[np.float64], y: NDArray[np.int64], training: Training, num_seeds: int
-) -> NDArray[np.float64]:
-    """Errors in percent of a recipe on domain 9, printed under a name."""
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Errors in percent and log-losses of a recipe on domain 9, printed under a name."""
     began = time.perf_counter()
     errors, losses = score(x, y, TEST_TARGET, training, num_seeds)
     print(
@@ -128,10 +137,29 @@ def show(
         f"log-loss {losses.mean():.4f}, seeds {errors.tolist()}, {time.perf_counter() - began:.1f} s",
         flush=True,
     )
-    return errors
+    return errors, losses
 
 
-def result(error: float) -> Figure:
+def figures_of(name: str, errors: NDArray[np.float64], losses: NDArray[np.float64]) -> list[Figure]:
+    """A method's errors and log-losses as data, the published error beside it."""
+    of: dict[str, Label] = {"method": "gi", "gi_weight": 0.0} if name == WITHOUT_TERM else {"method": name}
+    of["seeds"] = len(errors)
+    published = PUBLISHED_FIGURES.get(("main", "moons", name))
+    return [
+        Figure(
+            of=of,
+            measure="error",
+            unit="%",
+            value=float(errors.mean()),
+            std=float(errors.std()),
+            yardstick=None if published is None else published.mean,
+            yardstick_std=None if published is None else published.std,
+        ),
+        Figure(of=of, measure="log_loss", unit="nats", value=float(losses.mean())),
+    ]
+
+
+def result(error: float) -> Ratio:
     """The error beside the published one."""
     return smaller_is_better(
         "2-Moons, GI, domain 9, mean over seeds",

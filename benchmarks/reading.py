@@ -22,8 +22,10 @@ import torch
 from rich.console import Console
 from sqlalchemy import Connection, create_engine, text
 
-from benchmarks.figures import Figure, hardware, smaller_is_better, write_figures
+from benchmarks.hardware import hardware
 from benchmarks.ingest.events import TASK
+from benchmarks.output import add_output_options, record_run
+from benchmarks.ratios import Ratio, larger_is_better, ratio_figures, smaller_is_better, write_ratios
 from cli.local.database import migrated_store
 from contracts.clock import to_micros
 from contracts.runtime.python_process import python_command
@@ -52,7 +54,7 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--rounds", type=int, default=5, help="turns of ours and its yardstick, at least 5")
     parser.add_argument("--epoch", action="store_true", help="read and train an epoch instead, once")
-    parser.add_argument("--json", type=Path, metavar="FILE")
+    add_output_options(parser)
     given = parser.parse_args(arguments)
     if given.rounds < 5:
         parser.error("--rounds is at least 5")
@@ -64,14 +66,21 @@ def main(arguments: list[str]) -> None:
             began = perf_counter()
             fill(url, given.rows)
             console.print(f"{given.rows:,} events stored in {perf_counter() - began:.0f} s")
-            figures = [measure_epoch(url, console)] if given.epoch else compare(url, given.rounds, console)
-    for figure in figures:
+            ratios = (
+                [measure_epoch(url, given.rows, console)]
+                if given.epoch
+                else compare(url, given.rows, given.rounds, console)
+            )
+    for one in ratios:
         console.print(
-            f"{figure['name']}: {figure['ratio']:.2f} (commit {figure['commit']:.3g}, goal {figure['goal']:.3g}): "
-            f"{figure['ours']:.3g} for {figure['yardstick']:.3g} {figure['unit']}"
+            f"{one['name']}: {one['ratio']:.2f} (commit {one['commit']:.3g}, goal {one['goal']:.3g}): "
+            f"{one['ours']:.3g} for {one['yardstick']:.3g} {one['unit']}"
         )
     if given.json:
-        write_figures(given.json, figures)
+        write_ratios(given.json, ratios)
+    if given.results:
+        title = "Reading events for training beside pandas.read_sql, and the memory of an epoch"
+        record_run(given.results, title, ["reading", *arguments], ratio_figures(ratios))
 
 
 def fill(url: str, num_rows: int) -> None:
@@ -99,7 +108,7 @@ _FILL = text("""
 """)
 
 
-def compare(url: str, num_rounds: int, console: Console) -> list[Figure]:
+def compare(url: str, num_rows: int, num_rounds: int, console: Console) -> list[Ratio]:
     """Ours beside pandas by turns; the medians count."""
     found: dict[str, list[Measures]] = {name: [] for name in ("ours", "pandas")}
     for _ in range(num_rounds):
@@ -111,17 +120,24 @@ def compare(url: str, num_rounds: int, console: Console) -> list[Figure]:
         {what: median(one[what] for one in rounds) for what in ("cpu_seconds", "rise_mib")} for rounds in found.values()
     )
     return [
-        smaller_is_better(
-            name, ours[what], pandas[what], commit=pandas[what] / commit, goal=pandas[what] / goal, unit=unit
+        larger_is_better(
+            f"training read, {side} / pandas.read_sql",
+            ours[what],
+            pandas[what],
+            ratio=pandas[what] / max(ours[what], 1e-9),
+            commit=commit,
+            goal=goal,
+            unit=unit,
+            of={"what": f"pandas.read_sql / training read, {side}", "rows": num_rows},
         )
-        for name, what, commit, goal, unit in (
-            ("training read, client CPU / pandas.read_sql", "cpu_seconds", 5, 6, "s"),
-            ("training read, memory / pandas.read_sql", "rise_mib", 6, 10, "MiB"),
+        for side, what, commit, goal, unit in (
+            ("client CPU", "cpu_seconds", 5, 6, "s"),
+            ("memory", "rise_mib", 6, 10, "MiB"),
         )
     ]
 
 
-def measure_epoch(url: str, console: Console) -> Figure:
+def measure_epoch(url: str, num_rows: int, console: Console) -> Ratio:
     """The peak of reading and one epoch, in sizes of the tensors."""
     found = _in_child("epoch", url)
     console.print("  ".join(f"{what} {value:,.1f}" for what, value in found.items()))
@@ -133,6 +149,7 @@ def measure_epoch(url: str, console: Console) -> Figure:
         commit=3 * tensors,
         goal=3 * tensors,
         unit="MiB",
+        of={"what": "rows read and one epoch, peak memory / tensors", "rows": num_rows},
     )
 
 

@@ -19,6 +19,8 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.datasets import CHOSEN_ON, DATASETS, default_folder, load, split_names
+from benchmarks.output import add_output_options, record_run
+from benchmarks.replay_figures import pooled_figures, replay_figures
 from benchmarks.streams import import_dataset, temporary_store
 from cli.commands.replay import held_cutoffs, method_heading, save_pictures, summary, windows_table
 from contracts.clock import format_moment
@@ -47,12 +49,13 @@ def main(arguments: list[str]) -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks replay", description=__doc__)
     parser.add_argument("--data", type=Path, default=default_folder(), help="folder of the data sets")
     parser.add_argument("--sets", default=",".join(DATASETS), help="names of data sets, separated by commas")
-    parser.add_argument("--json", type=Path, help="file to write all figures to")
     parser.add_argument("--pictures", type=Path, help="folder to write pictures into, one folder a data set")
     parser.add_argument("--no-rivals", action="store_true", help="fit GI alone")
+    add_output_options(parser)
     options = parser.parse_args(arguments)
     console = Console(width=80)
     replays: dict[str, Replay] = {}
+    seconds: dict[str, float] = {}
     for name in split_names(options.sets):
         began = time.monotonic()
         with temporary_store() as engine:
@@ -61,7 +64,8 @@ def main(arguments: list[str]) -> None:
         console.print(windows_table(replays[name]))
         for sentence in [*held_cutoffs(replays[name]), *summary(replays[name])]:
             console.print(sentence, highlight=False, markup=False)
-        console.print(f"{time.monotonic() - began:.0f} s with import and rivals.\n", highlight=False)
+        seconds[name] = time.monotonic() - began
+        console.print(f"{seconds[name]:.0f} s with import and rivals.\n", highlight=False)
         if options.pictures:
             save_pictures(replays[name], options.pictures / name)
     console.print(promises_table(replays))
@@ -69,6 +73,13 @@ def main(arguments: list[str]) -> None:
     if options.json:
         documents = {name: as_document(walked) for name, walked in replays.items()}
         options.json.write_text(json.dumps(documents, indent=2, allow_nan=False) + "\n")
+    if options.results:
+        title = "Replays of five streams: promises kept, and the error of every method, window by window"
+        figures = [figure for name, walked in replays.items() for figure in replay_figures(name, walked, seconds[name])]
+        if set(replays) == set(DATASETS):
+            figures += pooled_figures(list(replays.values()))
+        num_seeds = max(walked.task.training.num_seeds for walked in replays.values())
+        record_run(options.results, title, ["replay", *arguments], figures, seeds=num_seeds)
 
 
 def walk(reading: Reading, num_windows: int, rivals: Sequence[str], console: Console) -> Replay:

@@ -25,7 +25,8 @@ class Figure(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """One number. `of` says what was measured (set, method, …), `measure` which of its sides (error, seconds, …).
 
     `value` is the mean over the run's seeds, and `std` their standard deviation. `yardstick` is what it is compared
-    with, in the same unit: a published figure, or the time of another program. `note` says why there is no value.
+    with, in the same unit: a published figure, or the time of another program. Of several runs, `value` is the lowest
+    figure and `high` the highest. `note` says why there is no value.
     """
 
     of: dict[str, Label]
@@ -33,6 +34,7 @@ class Figure(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     unit: str
     value: int | float | None
     std: float | None = None
+    high: int | float | None = None
     yardstick: int | float | None = None
     yardstick_std: float | None = None
     note: str = ""
@@ -151,11 +153,16 @@ def add_run(name: str, title: str, run: Run) -> None:
     save(name, found.with_run(run))
 
 
-def measured_now(
-    arguments: Sequence[str], figures: Sequence[Figure], *, hardware: str, seeds: int | None, today: datetime.date
+def measured(
+    arguments: Sequence[str],
+    figures: Sequence[Figure],
+    *,
+    checkout: Checkout,
+    today: datetime.date,
+    hardware: str,
+    seeds: int | None,
 ) -> Run:
-    """The run of `python -m benchmarks` with these arguments, at the commit of this checkout."""
-    checkout = find_checkout()
+    """The run of `python -m benchmarks` with these arguments."""
     return Run(
         command=" ".join(["python -m benchmarks", *arguments]),
         commit=checkout.commit,

@@ -16,7 +16,6 @@ what the step's products would take by themselves, at the rate of a bare product
 import argparse
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from statistics import median
 from typing import Literal
 
@@ -25,8 +24,11 @@ from rich.console import Console
 from torch.utils.flop_counter import FlopCounterMode
 
 from benchmarks import cycles
-from benchmarks.figures import Figure, hardware, smaller_is_better, write_figures
+from benchmarks.hardware import hardware
 from benchmarks.nested import nested_step
+from benchmarks.output import add_output_options, record_run
+from benchmarks.ratios import Ratio, ratio_figures, smaller_is_better, write_ratios
+from benchmarks.result_files import Figure, Label
 from contracts.clock import Clock
 from contracts.task import Training
 from trainer.methods.plans import Phase
@@ -56,7 +58,7 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--rounds", type=int, default=9, help="turns of ours and its yardstick, at least 5")
     parser.add_argument("--compiled", action="store_true", help="compile the losses of both, which takes minutes")
     parser.add_argument("--cycles", action="store_true", help="also a first and a steady cycle beside one fit")
-    parser.add_argument("--json", type=Path, metavar="FILE")
+    add_output_options(parser)
     given = parser.parse_args(arguments)
     if given.rounds < 5:
         parser.error("--rounds is at least 5")
@@ -67,11 +69,15 @@ def main(arguments: list[str]) -> None:
     def report(line: str) -> None:
         console.print(line, highlight=False, soft_wrap=True)
 
-    figures = measure(device, given.rounds, is_compiled=given.compiled, report=report)
+    ratios = measure(device, given.rounds, is_compiled=given.compiled, report=report)
+    if given.results:
+        title = "What a step of the GI loss and a cohort of eight cost"
+        figures = [*ratio_figures(ratios), *(products_figure(batch, device) for batch in (*SMALL, MIDDLE, LARGE))]
+        record_run(given.results, title, ["training", *arguments], figures, ran_on=hardware(device))
     if given.cycles:
-        figures += cycles.measure(console)
+        ratios += cycles.measure(console).ratios
     if given.json:
-        write_figures(given.json, figures)
+        write_ratios(given.json, ratios)
 
 
 def measure(
@@ -83,38 +89,42 @@ def measure(
     classes: Sequence[int] = NUM_CLASSES,
     seconds: float = 0.1,
     report: Callable[[str], object],
-) -> list[Figure]:
+) -> list[Ratio]:
     """Every ratio of steps, reported as it is found; times in ms a step, `seconds` those of a step in a round."""
     how = "compiled" if is_compiled else "eager"
 
-    def compare(name: str, ours: Step, yardstick: Step, commit: float, goal: float) -> Figure:
+    def compare(name: str, ours: Step, yardstick: Step, *, commit: float, goal: float, of: dict[str, Label]) -> None:
         mine, other = take_turns([ours, yardstick], device, num_rounds, seconds)
-        figure = smaller_is_better(
-            name, mine, other, commit=commit * other, goal=goal * other, unit="ms a step", device=device
+        if is_compiled:
+            of["how"] = how
+        ratios.append(
+            smaller_is_better(
+                name, mine, other, commit=commit * other, goal=goal * other, unit="ms a step", device=device, of=of
+            )
         )
         report(f"{name}: {mine:.2f} / {other:.2f} ms = {mine / other:.3g} (commit {commit:.3g}, goal {goal:.3g})")
-        return figure
 
-    figures = []
+    ratios: list[Ratio] = []
     for batch in batches:
         for num_classes in classes:
             gi, plain = (step(kind, num_classes, batch, device=device, is_compiled=is_compiled) for kind in KINDS)
             name = f"GI step / ERM step, {how}, {num_classes} classes, batch {batch}"
-            figures.append(compare(name, gi, plain, commit=6, goal=2.5))
+            of: dict[str, Label] = {"what": "GI step / plain step", "classes": num_classes, "batch": batch}
+            compare(name, gi, plain, commit=6, goal=2.5, of=of)
         gi = step("gi", 10, batch, device=device, is_compiled=is_compiled)
         network, rows = cohort(10, 1, device), minibatch(10, batch, 1, device)
         nested = nested_step(network, rows, maximum=MAXIMUM, num_steps=RECIPE.delta_steps, weight=RECIPE.gi_weight)
-        figures.append(
-            compare(
-                f"GI step, {how} / nested autograd, 10 classes, batch {batch}", gi, nested, commit=1 / 8, goal=1 / 25
-            )
-        )
+        name = f"GI step, {how} / nested autograd, 10 classes, batch {batch}"
+        of = {"what": "GI step / nested autograd", "classes": 10, "batch": batch}
+        compare(name, gi, nested, commit=1 / 8, goal=1 / 25, of=of)
     for batch in (*SMALL, *batches):
         eight, one = (step("gi", 10, batch, num_members=number, device=device) for number in (8, 1))
-        figures.append(compare(f"cohort of 8 / one member, GI step, batch {batch}", eight, one, commit=2.2, goal=1.3))
+        name = f"cohort of 8 / one member, GI step, batch {batch}"
+        of = {"what": "cohort of 8 / one member", "batch": batch}
+        compare(name, eight, one, commit=2.2, goal=1.3, of=of)
         alone = [products_alone(take, number, batch, device) for take, number in ((eight, 8), (one, 1))]
         report(f"  their products alone: {alone[0]:.2f} and {alone[1]:.2f} ms, {alone[0] / alone[1]:.3g}")
-    return figures
+    return ratios
 
 
 def cohort(num_classes: int, num_members: int, device: torch.device) -> CohortNetwork:
@@ -176,6 +186,16 @@ def products_alone(take: Step, num_members: int, num_rows: int, device: torch.de
     (milliseconds,) = take_turns([lambda: torch.bmm(x, weight)], device, num_rounds=5, seconds=0.01)
     num_products: float = counter.get_total_flops() / (2 * num_rows * num_members * RECIPE.width**2)
     return milliseconds * num_products
+
+
+def products_figure(batch: int, device: torch.device) -> Figure:
+    """The products alone of a cohort of eight, beside those of one member."""
+    eight, one = (
+        products_alone(step("gi", 10, batch, num_members=number, device=device), number, batch, device)
+        for number in (8, 1)
+    )
+    of: dict[str, Label] = {"what": "products alone, cohort of 8 / one member", "batch": batch}
+    return Figure(of=of, measure="sides", unit="ms", value=eight, yardstick=one)
 
 
 def take_turns(steps: Sequence[Step], device: torch.device, num_rounds: int, seconds: float) -> list[float]:

@@ -23,9 +23,11 @@ from rich.console import Console
 from rich.table import Table
 from sqlalchemy import text
 
-from benchmarks.figures import Figure, hardware, larger_is_better, write_figures
+from benchmarks.hardware import hardware
 from benchmarks.ingest.events import TASK, make_events, take_bodies
 from benchmarks.ingest.yardsticks import MANY, ONE, find_pgbench, plain_events, run_pgbench
+from benchmarks.output import add_output_options, record_run
+from benchmarks.ratios import Ratio, larger_is_better, ratio_figures, write_ratios
 from benchmarks.serving.load import Requests, name_tool
 from benchmarks.serving.rounds import Asked, Measured, compare, measure, require_no_errors
 from benchmarks.serving.servers import Server, cpu_seconds, morrow, running
@@ -87,20 +89,23 @@ def main(arguments: list[str]) -> None:
     """Parse the arguments, measure, print."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks ingest", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="short rounds")
-    parser.add_argument("--json", type=Path, metavar="FILE")
+    add_output_options(parser)
     given = parser.parse_args(arguments)
     console = Console(highlight=False, soft_wrap=True)
     console.print(f"{hardware()}; load by {name_tool()}; load average {os.getloadavg()[0]:.1f}")
     with tempfile.TemporaryDirectory(prefix="morrow-") as folder:
-        figures = _measure(Path(folder), QUICK if given.quick else FULL, console)
-    for figure in figures:
-        reached = f"commit {figure['commit']:g}, goal {figure['goal']:g}" if figure["commit"] else "no bound"
-        console.print(f"{figure['name']}: {figure['ratio']:.2f} ({reached}), {figure['unit']}")
+        ratios = _measure(Path(folder), QUICK if given.quick else FULL, console)
+    for one in ratios:
+        reached = f"commit {one['commit']:g}, goal {one['goal']:g}" if one["commit"] else "no bound"
+        console.print(f"{one['name']}: {one['ratio']:.2f} ({reached}), {one['unit']}")
     if given.json:
-        write_figures(given.json, figures)
+        write_ratios(given.json, ratios)
+    if given.results:
+        title = "Taking events beside routes that write through SQLAlchemy"
+        record_run(given.results, title, ["ingest", *arguments], ratio_figures(ratios))
 
 
-def _measure(folder: Path, plan: Plan, console: Console) -> list[Figure]:
+def _measure(folder: Path, plan: Plan, console: Console) -> list[Ratio]:
     settings = SharedSettings(home=folder, database_url=None, mlflow_url=None)
     with ExitStack() as cleanup:
         database_url = cleanup.enter_context(migrated_store(settings))
@@ -122,7 +127,7 @@ def _measure(folder: Path, plan: Plan, console: Console) -> list[Figure]:
             console.print(f"pgbench, one row and its commit, {CONNECTIONS} connections: {median(inserts):,.0f} rows/s")
         batch, _ = _run(folder, plan, batches, events, database, num_rows=ROWS_PER_BATCH)
         _show(console, f"POST of {ROWS_PER_BATCH} events, 1 connection", batch)
-    return [*_figures(single, batch), *_beside_pgbench(single["morrow"], inserts)]
+    return [*_ratios(single, batch), *_beside_pgbench(single["morrow"], inserts)]
 
 
 def _prepare(database_url: str) -> str:
@@ -190,13 +195,13 @@ def _show(console: Console, title: str, found: Mapping[str, Sequence[Taken]]) ->
     console.print(table)
 
 
-def _figures(single: Mapping[str, Sequence[Taken]], batch: Mapping[str, Sequence[Taken]]) -> list[Figure]:
+def _ratios(single: Mapping[str, Sequence[Taken]], batch: Mapping[str, Sequence[Taken]]) -> list[Ratio]:
     one, many = "POST /events, one row / SQLAlchemy route", f"POST /events, {ROWS_PER_BATCH} rows / executemany"
     ways = [
         (one, single, "SQLAlchemy route", (2, 3), _UNPROMISED),
         (many, batch, "executemany route", _UNPROMISED, (5, 9)),
     ]
-    figures = []
+    ratios = []
     for name, found, yardstick, by_clock, by_cpu in ways:
         for unit, value, (commit, goal) in (
             ("rows/s", _rate, by_clock),
@@ -204,10 +209,10 @@ def _figures(single: Mapping[str, Sequence[Taken]], batch: Mapping[str, Sequence
             ("rows/CPU s of server and PostgreSQL", _whole_rate, _UNPROMISED),
         ):
             both = compare(found["morrow"], found[yardstick], value)
-            figures.append(
+            ratios.append(
                 larger_is_better(name, both.ours, both.yardstick, ratio=both.ratio, commit=commit, goal=goal, unit=unit)
             )
-    return figures
+    return ratios
 
 
 def _rate(taken: Taken) -> float:
@@ -222,7 +227,7 @@ def _whole_rate(taken: Taken) -> float:
     return taken.num_rows / (taken.measured.cpu_seconds + taken.database_seconds)
 
 
-def _beside_pgbench(ours: Sequence[Taken], inserts: Sequence[float]) -> list[Figure]:
+def _beside_pgbench(ours: Sequence[Taken], inserts: Sequence[float]) -> list[Ratio]:
     if not inserts:
         return []
     ratio = median(one.rate / other for one, other in zip(ours, inserts, strict=True))

@@ -24,15 +24,18 @@ import numpy as np
 import psutil
 from rich.console import Console
 
-from benchmarks.figures import hardware
+from benchmarks.hardware import hardware
 from benchmarks.mixed.answers import Verdict, hold
 from benchmarks.mixed.clients import Client, Record, fill_history, traffic
 from benchmarks.mixed.ledger import Audit, Ledger
 from benchmarks.mixed.story import ACTS, Stage, retrain
 from benchmarks.mixed.stream import Present, make_task
+from benchmarks.output import add_output_options, record_run
+from benchmarks.result_files import Figure
 from cli.local.memory import measure_memory
 from cli.local.stack import EmbeddedStack, free_port
 from contracts.runtime.settings import SharedSettings
+from service.settings import ServiceSettings
 from store.catalog import find_task
 from store.database import make_engine
 
@@ -93,6 +96,19 @@ class Outcome:
     def is_flat(self) -> bool:
         return self.memory.growth <= MOST_GROWTH
 
+    def figures(self, num_workers: int) -> list[Figure]:
+        """The counts that matter, as data."""
+        counts = {
+            "events acknowledged": self.audit.num_events,
+            "events lost or doubled": len({*self.audit.lost, *self.audit.duplicated, *self.audit.wrong}),
+            "answers": self.verdict.num_answers,
+            "answers wrong": len(self.verdict.faults),
+        }
+        return [
+            Figure(of={"what": what, "workers": num_workers}, measure="count", unit="", value=count)
+            for what, count in counts.items()
+        ]
+
     def document(self) -> dict[str, Any]:
         """Everything but the answers themselves, for JSON."""
         return {
@@ -115,7 +131,7 @@ def main(arguments: list[str]) -> None:
     """Parse the arguments, run, print."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks mixed", description=__doc__)
     parser.add_argument("--minutes", type=float, default=5.0)
-    parser.add_argument("--json", type=Path, metavar="FILE")
+    add_output_options(parser)
     given = parser.parse_args(arguments)
     console = Console(soft_wrap=True, highlight=False, markup=False)
     outcome = measure(60 * given.minutes, console)
@@ -128,6 +144,9 @@ def main(arguments: list[str]) -> None:
         console.print(f"wrong: {fault}")
     if given.json:
         given.json.write_text(json.dumps(outcome.document(), indent=2) + "\n")
+    if given.results:
+        title = f"{given.minutes:g} minutes of events, corrections, questions, cycles, closings and swaps at once"
+        record_run(given.results, title, ["mixed", *arguments], outcome.figures(ServiceSettings().workers))
     sys.exit(0 if outcome.is_clean and outcome.is_flat else 1)
 
 

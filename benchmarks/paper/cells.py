@@ -9,8 +9,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NotRequired, TypedDict
 
-from benchmarks.paper.published import METRICS, PUBLISHED_AS, Published
+from benchmarks.paper.published import METRICS, PUBLISHED_AS, UNITS, Published
 from benchmarks.paper.tables import Entry
+from benchmarks.result_files import Figure, Label
 
 
 class Cell(TypedDict):
@@ -82,6 +83,24 @@ def _blank(entry: Entry, seeds: int) -> Cell:
         "seconds": None,
         "chosen_by": entry.recipe.chosen_by,
     }
+
+
+def figure_of(entry: Entry, cell: Cell) -> Figure | None:
+    """A cell as data; None if its data are missing."""
+    if "missing" in cell:
+        return None
+    of: dict[str, Label] = {"table": entry.table, "set": entry.set, "method": entry.method, "config": entry.config}
+    is_time = entry.measure == "seconds"
+    return Figure(
+        of={**of, **dict(entry.changes)},
+        measure="seconds" if is_time else "error",
+        unit="s" if is_time else UNITS.get(entry.set, "%"),
+        value=cell["mean"],
+        std=cell["std"],
+        yardstick=cell["published"],
+        yardstick_std=cell["published_std"],
+        note=cell.get("failed", ""),
+    )
 
 
 class Kept:

@@ -17,7 +17,8 @@ import torch
 from rich.console import Console
 
 from benchmarks.datasets import default_folder
-from benchmarks.paper.cells import Kept
+from benchmarks.output import record_run
+from benchmarks.paper.cells import Kept, figure_of
 from benchmarks.paper.choices import CHOSEN, RELEASED, words, write_choices
 from benchmarks.paper.choose import choose
 from benchmarks.paper.choose_released import Chosen, choose_released
@@ -54,6 +55,11 @@ def main(arguments: list[str]) -> None:
     drawn = grids(entries, kept)
     for each in drawn:
         draw(console, each)
+    if options.results:
+        title = "The paper's tables: every method on every set, beside the published figure"
+        cells = [(entry, cell) for entry in entries if (cell := kept.find(entry)) is not None]
+        figures = [figure for entry, cell in cells if (figure := figure_of(entry, cell)) is not None]
+        record_run(options.results, title, ["paper", *arguments], figures, seeds=bench.num_models)
     if options.markdown:
         write_markdown(options.markdown, drawn, reasons(entries, kept))
     if options.pictures or registry:
@@ -85,6 +91,7 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--trial-seconds", type=float, default=900.0, help="and most seconds that it takes")
     parser.add_argument("--choices", type=Path, metavar="FILE", help="where choices are written, not beside the code")
     parser.add_argument("--json", type=Path, metavar="FILE", help="keep cells here; those that it holds are not rerun")
+    parser.add_argument("--results", metavar="NAME", help="add these cells to benchmarks/results/NAME.json")
     parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the tables here too")
     parser.add_argument("--pictures", type=Path, metavar="FOLDER", help="keep the paper's pictures here too")
     parser.add_argument("--mlflow", metavar="WHERE", help="address of a server, or a folder for MLflow's own files")

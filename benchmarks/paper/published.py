@@ -155,3 +155,12 @@ PUBLISHED_AS = {
     "elec2_rows": "elec2",
     "elec2_rows_40": "elec2_40",
 }
+
+# The unit of a set's errors, if it is not percent.
+UNITS = {
+    "house": "10,000 AUD",
+    "house_2018": "10,000 AUD",
+    "appliance": "10 Wh",
+    "m5_hobbies": "items",
+    "m5_household": "items",
+}

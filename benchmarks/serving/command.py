@@ -19,7 +19,9 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.figures import Figure, hardware, larger_is_better, smaller_is_better, write_figures
+from benchmarks.hardware import hardware
+from benchmarks.output import add_output_options, record_run
+from benchmarks.ratios import Ratio, larger_is_better, ratio_figures, smaller_is_better, write_ratios
 from benchmarks.serving.bare_graph import save_bare_graph
 from benchmarks.serving.floor import CORE, DESIGN, measure_imports
 from benchmarks.serving.load import Requests, name_tool
@@ -45,7 +47,6 @@ Rows = Sequence[dict[str, Any]]
 Report = Callable[[object], object]
 
 NUM_IMPORTS = 5
-LESS_IS_BETTER = ("MiB", "CPU s", "ms")
 
 
 @dataclass(frozen=True)
@@ -79,7 +80,7 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--folder", type=Path, default=cache / "stack", help="keeps the released versions")
     parser.add_argument("--mlflow-env", type=Path, default=cache / "mlflow", help="made where there is none")
     parser.add_argument("--quick", action="store_true", help="short rounds, one start, one swap")
-    parser.add_argument("--json", type=Path, metavar="FILE")
+    add_output_options(parser)
     given = parser.parse_args(arguments)
     console = Console(highlight=False, soft_wrap=True)
     make_mlflow_environment(given.mlflow_env)
@@ -92,14 +93,17 @@ def main(arguments: list[str]) -> None:
     ):
         released = release(stack, read_tasks(), console)
         place = Place(stack, Path(folder), given.mlflow_env, make_key(stack.addresses.database))
-        figures = _measure(place, released, QUICK if given.quick else FULL, console.print)
-    console.print(_table(figures))
+        ratios = _measure(place, released, QUICK if given.quick else FULL, console.print)
+    console.print(_table(ratios))
     console.print(f"load average {os.getloadavg()[0]:.1f}")
     if given.json:
-        write_figures(given.json, figures)
+        write_ratios(given.json, ratios)
+    if given.results:
+        title = "An answer beside a FastAPI no-op and MLflow's server of the same version"
+        record_run(given.results, title, ["serving", *arguments], ratio_figures(ratios))
 
 
-def _measure(place: Place, released: Sequence[Released], plan: Plan, report: Report) -> list[Figure]:
+def _measure(place: Place, released: Sequence[Released], plan: Plan, report: Report) -> list[Ratio]:
     cohort, plain = released
     report(f"Starting the servers; {plan.num_starts} times those whose start is compared …")
     starts = [_start_both(place, cohort) for _ in range(plan.num_starts - 1)]
@@ -188,9 +192,9 @@ def _rounds(
     return found
 
 
-def _rates(busy: Rounds, calm: Rounds) -> list[Figure]:
+def _rates(busy: Rounds, calm: Rounds) -> list[Ratio]:
     noop, frame, tensor, plain = "FastAPI no-op", "MLflow, DataFrame", "MLflow, tensor", "morrow, one plain network"
-    found: list[Figure] = []
+    found: list[Ratio] = []
     for rounds, yardstick_name, commit, goal in (
         (busy, noop, 2.0, 2.8),
         (calm, noop, 1.3, 2.2),
@@ -209,7 +213,7 @@ def _rates(busy: Rounds, calm: Rounds) -> list[Figure]:
 
 def _by_wall_and_cpu(
     name: str, ours: Sequence[Measured], other: Sequence[Measured], commit: float, goal: float
-) -> Iterator[Figure]:
+) -> Iterator[Ratio]:
     for unit, value in (("requests/s", lambda one: one.rate), ("requests/CPU s", lambda one: one.cpu_rate)):
         found = compare(ours, other, value)
         yield larger_is_better(
@@ -217,8 +221,8 @@ def _by_wall_and_cpu(
         )
 
 
-def _bulk(bulk: Rounds) -> list[Figure]:
-    figures = []
+def _bulk(bulk: Rounds) -> list[Ratio]:
+    ratios = []
     for name, commit, goal in (
         ("MLflow, DataFrame", 3, 5),
         ("MLflow, tensor", 3, 5),
@@ -226,15 +230,15 @@ def _bulk(bulk: Rounds) -> list[Figure]:
     ):
         found = compare(bulk["morrow"], bulk[name], lambda one: one.cpu_rate)
         title = f"POST /predict {ROWS_PER_BATCH} rows / {name}"
-        figures.append(
+        ratios.append(
             larger_is_better(
                 title, found.ours, found.yardstick, ratio=found.ratio, commit=commit, goal=goal, unit="rows/CPU s"
             )
         )
-    return figures
+    return ratios
 
 
-def _costs(memory: tuple[int, int], starts: Sequence[tuple[float, float]]) -> list[Figure]:
+def _costs(memory: tuple[int, int], starts: Sequence[tuple[float, float]]) -> list[Ratio]:
     ours, mlflow = (size / 2**20 for size in memory)
     start, mlflow_start = (median(seconds) for seconds in zip(*starts, strict=True))
     return [
@@ -252,7 +256,7 @@ def _costs(memory: tuple[int, int], starts: Sequence[tuple[float, float]]) -> li
     ]
 
 
-def _floor(name: str, modules: Sequence[str], memory: int, starts: Sequence[tuple[float, float]]) -> Iterator[Figure]:
+def _floor(name: str, modules: Sequence[str], memory: int, starts: Sequence[tuple[float, float]]) -> Iterator[Ratio]:
     """What the service takes beside an interpreter that imports these libraries and does nothing."""
     found = [measure_imports(modules) for _ in range(NUM_IMPORTS)]
     seconds, size = (median(values) for values in zip(*found, strict=True))
@@ -264,7 +268,7 @@ def _floor(name: str, modules: Sequence[str], memory: int, starts: Sequence[tupl
         yield larger_is_better(f"{what} / {name}", ours, bare, ratio=ours / bare, commit=0, goal=1, unit=unit)
 
 
-def _tail(swaps: Swaps) -> Figure:
+def _tail(swaps: Swaps) -> Ratio:
     quiet, swapped = (median(load.p99_ms for load in loads) for loads in (swaps.quiet, swaps.swapped))
     return smaller_is_better(
         "p99 of GET while a version is swapped in / without",
@@ -276,24 +280,24 @@ def _tail(swaps: Swaps) -> Figure:
     )
 
 
-def _table(figures: Sequence[Figure]) -> Table:
-    """Every ratio as MEASURES states it: where less is better, ours over the yardstick."""
+def _table(ratios: Sequence[Ratio]) -> Table:
+    """Every ratio as MEASURES states it: if less is better, ours over the yardstick."""
     table = Table("ratio", "in", "ours", "yardstick", "ratio", "commit", "goal", "met")
-    for figure in figures:
-        is_less_better = figure["commit"] != 0 and figure["unit"] in LESS_IS_BETTER
+    for one in ratios:
+        is_less_better = one["better"] == "lower"
         ratio, commit, goal = (
-            f"{1 / figure[key] if is_less_better else figure[key]:.2f}" for key in ("ratio", "commit", "goal")
+            f"{1 / one[key] if is_less_better else one[key]:.2f}" for key in ("ratio", "commit", "goal")
         )
         sign = "≤ " if is_less_better else "≥ "
-        is_bound = figure["commit"] != 0
+        is_bound = one["commit"] != 0
         table.add_row(
-            figure["name"],
-            figure["unit"],
-            f"{figure['ours']:,.4g}",
-            f"{figure['yardstick']:,.4g}",
+            one["name"],
+            one["unit"],
+            f"{one['ours']:,.4g}",
+            f"{one['yardstick']:,.4g}",
             ratio,
             sign + commit if is_bound else "",
             sign + goal if is_bound else "",
-            ("yes" if figure["met"] else "no") if is_bound else "",
+            ("yes" if one["met"] else "no") if is_bound else "",
         )
     return table

@@ -33,11 +33,21 @@ def plain(form: str) -> Callable[[Figure | None], str]:
 
 
 def shortest(figure: Figure | None) -> str:
-    """A figure as it was printed: two significant digits, or those that it has beyond them."""
+    """A figure with two significant digits, or with three if it has more."""
     if figure is None or figure.value is None:
         return ""
-    two = format(figure.value, "#.2g").removesuffix(".")
-    return two if float(two) == figure.value else format(figure.value, "g")
+    return short(figure.value)
+
+
+def highest(figure: Figure) -> str:
+    """The highest of several runs; empty if there was one."""
+    return "" if figure.high is None else short(figure.high)
+
+
+def short(value: float) -> str:
+    """Two significant digits, or three if the value has more."""
+    two, three = (format(value, form).removesuffix(".") for form in ("#.2g", "#.3g"))
+    return two if float(two) == value else three
 
 
 def yardstick(figure: Figure | None) -> str:

@@ -1,43 +1,35 @@
 """The tables of what training costs: a step, a cohort, a whole cycle."""
 
-from benchmarks.result_files import Figure, load
+from benchmarks.result_files import Figure, Label, load
 from handbook.results.cells import LOWER, find, plain, shortest
 from handbook.tables import table
+
+# Labels of the two machines that were measured.
+MACHINES: tuple[dict[str, Label], ...] = ({}, {"machine": "another"})
 
 
 def step_cost() -> str:
     """A GI step beside a plain one, on two machines."""
     rows = []
     for classes in (2, 10, 100):
-        found = (
-            find("training", "ratio", what="GI step / plain step", classes=classes, batch=1024, machine=machine)
-            for machine in "AB"
-        )
-        rows.append((str(classes), *map(plain(".1f"), found)))
-    return table(("classes", f"machine A: GI step / plain step, ×, {LOWER}", "machine B: ×"), rows)
+        of: dict[str, Label] = {"what": "GI step / plain step", "classes": classes, "batch": 1024}
+        rows.append((str(classes), *(shortest(find("training", "ratio", **of, **machine)) for machine in MACHINES)))
+    return table(("classes", f"GI step / plain step, ×, {LOWER}", "on another machine, ×"), rows)
 
 
 def cohort_cost() -> str:
     """A cohort of eight beside one member, by rows of a minibatch."""
     rows = []
     for batch in (16, 32, 256, 1024):
-        eight, one = (
-            find("training", "milliseconds", what="step of a cohort", members=members, batch=batch, machine="A")
-            for members in (8, 1)
-        )
-        products = (
-            find("training", "milliseconds", what="products alone", members=members, batch=batch, machine="A")
-            for members in (8, 1)
-        )
-        ratios = (
-            find("training", "ratio", what="cohort of 8 / one member", batch=batch, machine=machine) for machine in "AB"
-        )
+        of: dict[str, Label] = {"what": "cohort of 8 / one member", "batch": batch}
+        step = find("training", "sides", **of)
+        products = find("training", "sides", what="products alone, cohort of 8 / one member", batch=batch)
         rows.append(
             (
                 f"{batch:,}",
-                *map(_milliseconds, (eight, one)),
-                *map(plain(".1f"), ratios),
-                *map(plain(".1f"), products),
+                *_sides(step),
+                *(shortest(find("training", "ratio", **of, **machine)) for machine in MACHINES),
+                *_sides(products),
             )
         )
     return table(
@@ -46,7 +38,7 @@ def cohort_cost() -> str:
             f"eight members, ms, {LOWER}",
             "one member, ms",
             f"eight / one, ×, {LOWER}",
-            "the same on machine B, ×",
+            "on another machine, ×",
             "products of eight alone, ms",
             "of one, ms",
         ),
@@ -54,10 +46,10 @@ def cohort_cost() -> str:
     )
 
 
-def _milliseconds(figure: Figure | None) -> str:
-    assert figure is not None
-    assert figure.value is not None
-    return f"{figure.value:.1f}" if figure.value < 100 else f"{figure.value:.0f}"
+def _sides(figure: Figure | None) -> list[str]:
+    """Ours and the yardstick, in milliseconds."""
+    sides = () if figure is None else (figure.value, figure.yardstick)
+    return [f"{value:.1f}" if value < 100 else f"{value:.0f}" for value in sides if value is not None]
 
 
 def cycle_cost() -> str:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from benchmarks.paper.choices import RELEASED, read_choices
-from benchmarks.paper.published import PUBLISHED, PUBLISHED_AS
+from benchmarks.paper.published import PUBLISHED, PUBLISHED_AS, UNITS
 from benchmarks.result_files import Figure, Label
 from handbook.results.cells import LOWER, beside_published, best, find, rounded, spread, value_of, yardstick
 from handbook.tables import code, table
@@ -24,7 +24,6 @@ SET_NAMES = {
     "house_2018": "House, 2018",
     "appliance": "Appliance",
 }
-UNITS = {"house": "10,000 AUD", "house_2018": "10,000 AUD", "appliance": "10 Wh"}
 RELEASED_SETS = (
     "moons", "moons_fresh", "mnist_normed", "reuters", "shuttle", "shuttle_raw", "elec2", "elec2_40", "elec2_rows",
     "elec2_rows_40", "house", "appliance",

@@ -25,9 +25,7 @@ def readme() -> str:
     ]
     house = [_released("house", method) for method in ("gi", "gbdt")]
     bands = find("replay", "in_band", stream="all")
-    speed = find(
-        "serving", "ratio", what="GET /predict / FastAPI no-op, 32 connections", by="requests/s", of_runs="one run"
-    )
+    speed = find("serving", "ratio", what="GET /predict / FastAPI no-op, 32 connections", by="requests/s")
     rows = [
         ("late flights, six weeks", "log-loss", LOWER, *_lower(flights, ".4f"), "itself without time", "demo"),
         ("rotated digits (Rot-MNIST)", "error, %", LOWER, *beside_published(rotated), "the paper's figure", "paper"),

@@ -1,49 +1,41 @@
 """The tables of speed and memory: answers, ingest, reading, and everything at once."""
 
-from benchmarks.result_files import Label, load
-from handbook.results.cells import HIGHER, LOWER, find, plain, shortest
+from benchmarks.result_files import load
+from handbook.results.cells import HIGHER, LOWER, find, highest, plain, shortest
 from handbook.tables import table
 
 
 def serving() -> str:
     """What an answer costs beside other servers."""
-    labels = dict.fromkeys((str(each.of["what"]), str(each.of["by"])) for each in load("serving").figures)
     rows = []
-    for what, by in labels:
-        ours, _, other = what.partition(" / ")
-        direction = LOWER if by in ("MiB", "CPU s") else HIGHER
-        rows.append((ours, other, by, *_lowest_and_highest("serving", what=what, by=by), direction))
-    return table(("what", "compared with", "counted by", "ratio, ×", "highest of two runs, ×", "direction"), rows)
+    for figure in load("serving").figures:
+        if figure.measure == "ratio":
+            ours, _, other = str(figure.of["what"]).partition(" / ")
+            by = str(figure.of["by"])
+            direction = LOWER if by in ("MiB", "CPU s", "ms") else HIGHER
+            rows.append((ours, other, by, shortest(figure), highest(figure), direction))
+    return table(("what", "compared with", "counted by", "ratio, ×", "highest of several runs, ×", "direction"), rows)
 
 
 def ingest() -> str:
     """What it costs to take events beside plain routes."""
-    labels = dict.fromkeys(tuple(str(each.of[name]) for name in _INGEST_LABELS) for each in load("ingest").figures)
     rows = []
-    for labelled in sorted(labels, key=lambda each: each[2] != "nothing else"):
-        of = dict(zip(_INGEST_LABELS, labelled, strict=True))
-        ours, _, other = of["what"].partition(" / ")
-        rows.append((ours, other, of["by"], of["beside"], *_lowest_and_highest("ingest", **of)))
+    ratios = [figure for figure in load("ingest").figures if figure.measure == "ratio"]
+    for figure in sorted(ratios, key=lambda each: "beside" in each.of):
+        ours, _, other = str(figure.of["what"]).partition(" / ")
+        beside = str(figure.of.get("beside", "nothing"))
+        rows.append((ours, other, str(figure.of["by"]), beside, shortest(figure), highest(figure)))
     return table(
-        ("what", "compared with", "counted by", "also at work", f"lowest ratio, ×, {HIGHER}", "highest ratio, ×"), rows
+        ("what", "compared with", "counted by", "also at work", f"ratio, ×, {HIGHER}", "highest of several runs, ×"),
+        rows,
     )
-
-
-_INGEST_LABELS = ("what", "by", "beside")
-
-
-def _lowest_and_highest(name: str, **of: Label) -> tuple[str, str]:
-    """The least and the greatest figure that have these labels among others; the latter empty where it is the same."""
-    figures = [each for each in load(name).figures if of.items() <= each.of.items() and each.value is not None]
-    figures.sort(key=lambda each: each.value or 0.0)
-    lowest, highest = shortest(figures[0]), shortest(figures[-1])
-    return lowest, "" if highest == lowest else highest
 
 
 def reading() -> str:
     """Reading events for training."""
     rows = []
-    for figure in sorted(load("reading").figures, key=lambda each: each.of["rows"]):
+    ratios = [figure for figure in load("reading").figures if figure.measure == "ratio"]
+    for figure in sorted(ratios, key=lambda each: each.of["rows"]):
         what, direction = _READING[str(figure.of["what"])]
         rows.append((what, f"{figure.of['rows']:,}", shortest(figure), direction))
     return table(("ratio", "events", "×", "direction"), rows)

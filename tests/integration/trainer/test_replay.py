@@ -12,6 +12,8 @@ import pytest
 import torch
 from sqlalchemy import Engine, func, select
 
+from benchmarks.replay_figures import pooled_figures, replay_figures
+from benchmarks.result_files import Figure, Label
 from cli.commands.replay import held_cutoffs, save_pictures, summary, windows_table
 from contracts.clock import format_moment
 from contracts.errors import CycleError
@@ -224,6 +226,23 @@ def test_figures_are_means_over_what_was_promised(engine: Engine, tmp_path: Path
     difference = paired_difference(walked, outcomes)
     assert difference is not None
     assert difference > 0
+
+
+def test_a_replay_is_recorded_with_every_window_and_method(engine: Engine, schema: Schema, tmp_path: Path) -> None:
+    walked = walk(read_all(engine, schema, 12), tmp_path, rivals=RIVALS)
+    figures = {figure.identity: figure for figure in replay_figures("drifting", walked, 9.0)}
+    last = format_moment(walked.cutoffs[-1].origin)[:16]
+    errors = errors_on_window(walked, walked.cutoffs[-1])
+    for method, error in errors.items():
+        of: dict[str, Label] = {"stream": "drifting", "window": last, "method": method}
+        found = figures[Figure(of=of, measure="log_loss", unit="nats", value=None).identity]
+        assert found.value == error
+    assert {figure.of["method"] for figure in figures.values() if "method" in figure.of} == set(errors)
+    assert sum(figure.measure == "horizon" for figure in figures.values()) == len(walked.cutoffs)
+    (band,) = (figure for figure in figures.values() if figure.measure == "in_band")
+    assert band.value == 100 * (inside_band(find_outcomes(walked)) or 0)
+    assert len(replay_figures("drifting", walked, 9.0)) == len(figures)
+    assert {figure.of["stream"] for figure in pooled_figures([walked, walked])} == {"all"}
 
 
 def test_a_replay_can_begin_late_and_tells_the_same_of_a_cutoff(engine: Engine, schema: Schema, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from benchmarks import result_files
-from benchmarks.result_files import Figure, Result, Run, add_run, decode, encode, load, measured_now, names
+from benchmarks.result_files import Figure, Result, Run, add_run, decode, encode, find_checkout, load, measured, names
 
 HOUSE = Path(__file__).parents[3]
 METHODS = {
@@ -95,8 +95,9 @@ def test_a_run_is_added_to_the_file_of_its_name(tmp_path: Path, monkeypatch: pyt
 def test_a_run_names_its_command_and_the_commit_of_the_checkout() -> None:
     if not (HOUSE / ".git").exists():
         pytest.skip("not a checkout")
-    today = datetime.date(2026, 11, 29)
-    found = measured_now(["moons", "--seeds", "20"], [figure("gi", 1.5)], hardware="a", seeds=20, today=today)
+    checkout, today = find_checkout(), datetime.date(2026, 11, 29)
+    arguments, figures = ["moons", "--seeds", "20"], [figure("gi", 1.5)]
+    found = measured(arguments, figures, checkout=checkout, today=today, hardware="a processor", seeds=20)
     assert found.command == "python -m benchmarks moons --seeds 20"
     assert found.date == today
     assert git("rev-parse", "HEAD").startswith(found.commit)
