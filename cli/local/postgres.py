@@ -35,14 +35,16 @@ from cli.local.postgres_cluster import (
     choose_account,
     create_cluster,
     find_programs,
+    make_socket_dir,
     name_cluster,
+    sweep,
 )
-from cli.local.sockets import make_socket_dir, sweep
+from cli.local.processes import start_guarded
 
 __all__ = ["EmbeddedPostgres", "PostgresError", "embedded_postgres"]
 
 START_LIMIT_SECONDS = 120.0
-STOP_LIMIT_SECONDS = 30.0
+STOP_LIMIT_SECONDS = 30
 
 # No parallel workers: their shared memory does not fit into a container's /dev/shm.
 _SETTINGS = {
@@ -59,26 +61,6 @@ _SETTINGS = {
     "logging_collector": "off",
 }
 _NOT_DURABLE = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
-
-# Turns into the server by exec, so the watchdog knows the server's pid before there is one. The pipe comes in as
-# 0, the lock as 1 and the log as 2. The server keeps the lock as 4; the watchdog must not hold it. A line in the
-# pipe dismisses the watchdog.
-_LAUNCH = """
-exec 3<&0 4>&1 0</dev/null 1>&2
-socket_dir=$1 && shift
-(
-  (
-    exec 4>&-
-    read -r dismissed <&3 && exit
-    kill -INT $$ 2>/dev/null
-    seconds=0
-    while kill -0 $$ 2>/dev/null && [ $seconds -lt 30 ]; do sleep 1; seconds=$((seconds + 1)); done
-    kill -QUIT $$ 2>/dev/null
-    rm -rf "$socket_dir"
-  ) &
-)
-exec "$@" 3<&-
-"""
 
 
 class EmbeddedPostgres:
@@ -146,7 +128,7 @@ class EmbeddedPostgres:
             process.send_signal(signal.SIGQUIT)
             process.wait()
         finally:
-            _dismiss(self._watchdog)
+            os.close(self._watchdog)
             shutil.rmtree(self._socket_dir, ignore_errors=True)
 
     def _start_or_join(self) -> str:
@@ -194,25 +176,19 @@ class EmbeddedPostgres:
             settings |= _NOT_DURABLE
         server = [str(programs / "postgres"), "-D", name_cluster(cluster, account)]
         options = [f"--{name}={value}" for name, value in settings.items()]
-        pipe, watchdog = os.pipe()
-        try:
-            with _open_log(self.data_dir) as log:
-                self._process = subprocess.Popen(
-                    ["/bin/sh", "-c", _LAUNCH, "sh", str(self._socket_dir), *server, *options],
-                    cwd=cluster,
-                    env=ENVIRONMENT,
-                    stdin=pipe,
-                    stdout=lock,
-                    stderr=log,
-                    start_new_session=True,  # Ctrl-C is for Morrow, and for the server only by way of `stop`
-                    **account.identity,
-                )
-        except BaseException:
-            os.close(watchdog)
-            raise
-        finally:
-            os.close(pipe)
-        self._watchdog = watchdog
+        with _open_log(self.data_dir) as log:
+            self._process, self._watchdog = start_guarded(
+                [*server, *options],
+                environment=ENVIRONMENT,
+                log=log,
+                ask=signal.SIGINT,  # a fast shutdown
+                force=signal.SIGQUIT,  # an immediate one
+                grace_seconds=STOP_LIMIT_SECONDS,
+                kept=lock,
+                folder=self._socket_dir,
+                cwd=cluster,
+                identity=account.identity,
+            )
 
     def _await_answer(self, cluster: Path, deadline: float) -> str:
         assert self._process is not None
@@ -262,16 +238,6 @@ def _answer(cluster: Path) -> str | None:
         return None
     query = urlencode({"host": host, "port": port}, safe="/")
     return f"postgresql+psycopg://{DATABASE}@/{DATABASE}?{query}" if row == (pidfile,) else None
-
-
-def _dismiss(watchdog: int) -> None:
-    """Tell the watchdog that the server has ended, before its pid can become a stranger's."""
-    try:
-        os.write(watchdog, b"\n")
-    except BrokenPipeError:
-        pass  # somebody killed the watchdog, which is as good
-    finally:
-        os.close(watchdog)
 
 
 def _open_log(data_dir: Path) -> BinaryIO:

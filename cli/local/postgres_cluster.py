@@ -9,11 +9,12 @@ import os
 import pwd
 import shutil
 import subprocess
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypedDict
 
 from cli.errors import PostgresError
+from cli.local.processes import OURSELVES, Identity
 
 DATABASE = "morrow"
 # Where in a data directory the data lie.
@@ -21,14 +22,7 @@ CLUSTER = "cluster"
 ENVIRONMENT = {"PATH": os.defpath, "LC_ALL": "C", "TZ": "UTC"}
 
 _OWN_CLUSTER = "/proc/self/cwd"
-
-
-class Identity(TypedDict):
-    """The arguments with which `subprocess` becomes an account; None keeps what we are."""
-
-    user: int | None
-    group: int | None
-    extra_groups: list[int] | None
+_SOCKET_PREFIX = "morrow-"
 
 
 @dataclass(frozen=True)
@@ -43,7 +37,7 @@ class Account:
     def identity(self) -> Identity:
         if self.borrowed:
             return {"user": self.uid, "group": self.gid, "extra_groups": []}
-        return {"user": None, "group": None, "extra_groups": None}
+        return OURSELVES
 
     def own(self, path: Path) -> None:
         """Hand a path that we made to the account."""
@@ -180,3 +174,39 @@ def create_cluster(cluster: Path, programs: Path, account: Account, lock: int, *
 def unfinished_cluster(cluster: Path) -> Path:
     """Where a cluster is being made; worthless once the lock is free."""
     return cluster.with_name("cluster.unfinished")
+
+
+def make_socket_dir(cluster: Path) -> Path:
+    """A fresh folder, and a link to it in the data directory, by which it is found again after a kill."""
+    socket_dir = Path(tempfile.mkdtemp(prefix=_SOCKET_PREFIX, dir=_socket_root()))
+    _socket_link(cluster).symlink_to(socket_dir)
+    return socket_dir
+
+
+def sweep(cluster: Path, account: Account) -> None:
+    """Remove what a kill left: half a cluster, a pid file whose pid may be a stranger's by now, and the socket."""
+    shutil.rmtree(unfinished_cluster(cluster), ignore_errors=True)
+    (cluster / "postmaster.pid").unlink(missing_ok=True)
+    link = _socket_link(cluster)
+    if link.is_symlink():
+        former = link.readlink()
+        link.unlink()
+        if _is_socket_dir(former, account):
+            shutil.rmtree(former, ignore_errors=True)
+
+
+def _socket_link(cluster: Path) -> Path:
+    return cluster.with_name("socket")
+
+
+def _is_socket_dir(path: Path, account: Account) -> bool:
+    """Whether a folder that the link names is ours to remove."""
+    if path.parent != _socket_root() or not path.name.startswith(_SOCKET_PREFIX) or path.is_symlink():
+        return False
+    return path.is_dir() and path.stat().st_uid in {account.uid, os.geteuid()}
+
+
+def _socket_root() -> Path:
+    """Socket paths end at about 100 bytes, and TMPDIR may be longer, or closed to the server's account."""
+    shortest = Path("/tmp")  # noqa: S108 mkdtemp makes the folder below it
+    return shortest if os.access(shortest, os.W_OK) else Path(tempfile.gettempdir())

@@ -1,8 +1,8 @@
-"""Child processes that never outlive us.
+"""Child processes that never outlive us, also after a kill -9 of ours, when no code of ours runs any more.
 
-Each child leads a process group of its own, so that Ctrl-C reaches only Morrow, which stops its children in order.
-A watchdog in the same group reads a pipe from us and, at end of file, ends the whole group: hence also after
-kill -9, when no code of ours runs any more. It keeps the group's number taken, so that it can be no stranger's.
+Each child leads a process group of its own, so that Ctrl-C reaches only Morrow, which stops its children in order. A
+watchdog, a shell in the same group, reads a pipe from us. At end of file it asks the child to end and, after a grace,
+kills it. While the watchdog lives, the group keeps its number, so that a signal to the group reaches no stranger.
 """
 
 import json
@@ -13,31 +13,86 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO, TypedDict
 
 from cli.errors import ChildDied
 
 MAX_SHOWN = 300
 GRACE_SECONDS = 20  # the trainer gives its own child ten of them
 
-# The pipe comes in as 0. The watchdog is detached by a double fork, lest the child find one that it never made.
-# A child that has ended but is not yet collected (in a container, by nobody) no longer counts as alive.
-_LAUNCH = f"""
-exec 3<&0 </dev/null
-is_alive() {{
+# The pipe comes in as 0, what the child keeps open as 1, its log as 2. The child keeps the second one as 4, and the
+# watchdog does not. A double fork detaches the watchdog, lest the child find a child that it never made. A child that
+# has ended but is not yet collected (in a container, by nobody) no longer counts as alive.
+_LAUNCH = """
+exec 3<&0 4>&1 0</dev/null 1>&2
+ask=$1 force=$2 tenths=$3 folder=$4
+shift 4
+is_alive() {
   kill -0 $$ 2>/dev/null && case "$(cat /proc/$$/stat 2>/dev/null)" in *') Z '*) return 1 ;; esac
-}}
+}
 (
   (
-    trap '' TERM INT HUP
+    exec 4>&-
+    trap '' TERM INT HUP QUIT
     read -r _ <&3
-    kill -s TERM -- -$$
-    tenths=0
-    while is_alive && [ $tenths -lt {GRACE_SECONDS}0 ]; do sleep 0.1; tenths=$((tenths + 1)); done
-    kill -s KILL -- -$$
+    kill -s "$ask" -- -$$
+    while is_alive && [ "$tenths" -gt 0 ]; do sleep 0.1; tenths=$((tenths - 1)); done
+    [ -z "$folder" ] || rm -rf "$folder"
+    kill -s "$force" -- -$$
   ) &
 )
 exec "$@" 3<&-
 """
+
+
+class Identity(TypedDict):
+    """The arguments with which `subprocess` takes on an account; None keeps ours."""
+
+    user: int | None
+    group: int | None
+    extra_groups: list[int] | None
+
+
+OURSELVES: Identity = {"user": None, "group": None, "extra_groups": None}
+
+
+def start_guarded(
+    command: Sequence[str],
+    *,
+    environment: Mapping[str, str],
+    log: IO[bytes],
+    ask: signal.Signals = signal.SIGTERM,
+    force: signal.Signals = signal.SIGKILL,
+    grace_seconds: int = GRACE_SECONDS,
+    kept: int | None = None,
+    folder: Path | None = None,
+    cwd: Path | None = None,
+    identity: Identity = OURSELVES,
+) -> "tuple[subprocess.Popen[bytes], int]":
+    """Start a command with a watchdog; returns the process and our end of the watchdog's pipe, which we must close.
+
+    The command inherits the descriptor `kept`. The watchdog asks it to end by one signal, and forces it by another
+    after the grace; it also removes `folder`.
+    """
+    options = [ask.name.removeprefix("SIG"), force.name.removeprefix("SIG"), f"{grace_seconds}0", str(folder or "")]
+    pipe, watchdog = os.pipe()
+    try:
+        process = subprocess.Popen(
+            ["/bin/sh", "-c", _LAUNCH, "sh", *options, *command],
+            env=environment,
+            cwd=cwd,
+            stdin=pipe,
+            stdout=log if kept is None else kept,
+            stderr=log,
+            start_new_session=True,
+            **identity,
+        )
+    except BaseException:
+        os.close(watchdog)
+        raise
+    finally:
+        os.close(pipe)
+    return process, watchdog
 
 
 @dataclass(frozen=True)
@@ -74,22 +129,8 @@ class Child:
 def start_child(name: str, command: Sequence[str], environment: Mapping[str, str], log: Path) -> Child:
     """Start a command in a group of its own, appending what it prints to `log`."""
     log.parent.mkdir(parents=True, exist_ok=True)
-    pipe, watchdog = os.pipe()
-    try:
-        with log.open("ab") as output:
-            process = subprocess.Popen(
-                ["/bin/sh", "-c", _LAUNCH, "sh", *command],
-                env=environment,
-                stdin=pipe,
-                stdout=output,
-                stderr=output,
-                start_new_session=True,
-            )
-    except BaseException:
-        os.close(watchdog)
-        raise
-    finally:
-        os.close(pipe)
+    with log.open("ab") as output:
+        process, watchdog = start_guarded(command, environment=environment, log=output)
     return Child(name, process, log, watchdog)
 
 
