@@ -1,8 +1,7 @@
 """Errors that only commands raise: leaves of the tree in `contracts.errors`."""
 
+from http import HTTPStatus
 from typing import Any
-
-import httpx
 
 from contracts.errors import MorrowError
 
@@ -14,7 +13,7 @@ class Refused(MorrowError):
         self.status, self.problem = status, problem
         faults = [f"  {fault['field']}: {fault['reason']}" for fault in problem.get("errors", [])]
         reasons = faults or [str(problem.get("detail") or "")]
-        if status == httpx.codes.UNAUTHORIZED:
+        if status == HTTPStatus.UNAUTHORIZED:
             reasons.append("Commands send the key that MORROW_KEY holds.")
         super().__init__("\n".join([f"{problem.get('title', 'Refused')} ({status})", *reasons]).strip())
 

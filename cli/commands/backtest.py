@@ -13,7 +13,7 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from sqlalchemy import Connection
 
-from cli.client.moments import parse_option
+from cli.client.options import parse_moment_option
 from cli.client.output import print_json
 from contracts.clock import MICROSECOND, format_moment, to_micros
 from contracts.errors import Fault, InvalidInput
@@ -81,7 +81,7 @@ def print_backtest(
 def find_cutoff(connection: Connection, schema: Schema, now: int, as_of: str | None) -> int:
     """The boundary to look back from, microseconds. Raises InvalidInput."""
     clock = schema.task.clock
-    moment = now if as_of is None else parse_option("--as-of", as_of)
+    moment = now if as_of is None else parse_moment_option("--as-of", as_of)
     if moment > now:
         raise InvalidInput([Fault("--as-of", "lies in the future")])
     cutoff = clock.window_start(moment)

@@ -1,20 +1,24 @@
-"""`morrow completion`: the script by which a shell completes commands and options."""
+"""`morrow completion`: the script that lets a shell complete commands and options."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
 import typer
 from typer.completion import completion_init, get_completion_script  # type: ignore[attr-defined]
 
 Shell = Literal["bash", "zsh", "fish"]
-# The name that Typer derives from the program's, and answers completions under.
+# The variable in which Typer expects a completion request; it derives the name from the program's.
 VARIABLE = "_MORROW_COMPLETE"
 
 
-def complete_as_typer() -> None:
-    """Answer what these scripts ask in the form that they read. Before a command line is built."""
+def answer_completions() -> None:
+    """Answer completion requests in the form that these scripts read. Call this before building a command line."""
     completion_init()
 
 
-def print_script(shell: Shell) -> None:
-    """What the shell has to read at its start."""
+def completion(shell: Annotated[Shell, typer.Argument(help="bash, zsh or fish.")]) -> None:
+    """Print the script that lets a shell complete commands and options.
+
+    In ~/.bashrc: `eval "$(morrow completion bash)"`; in ~/.zshrc the same with zsh, after compinit; in
+    ~/.config/fish/config.fish: `morrow completion fish | source`.
+    """
     typer.echo(get_completion_script(prog_name="morrow", complete_var=VARIABLE, shell=shell))

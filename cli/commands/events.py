@@ -1,20 +1,23 @@
-"""`morrow events`: bring in labelled events, correct one, erase some."""
+"""`morrow events`: import labelled events, correct one, erase some."""
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cli.client.addresses import LOCAL_URL, Url
-from cli.client.output import AsJson, print_json
-from cli.importing.formats import Format
+from cli.client.api import ask, open_api
+from cli.client.options import LOCAL_URL, Actor, AsJson, Reason, Url
+from cli.client.output import print_facts, print_json
+from cli.importing.formats import Format, choose_format
+from contracts.errors import Fault, InvalidInput
 
 if TYPE_CHECKING:
     from cli.importing.importer import Imported
 
 SOME_REFUSED = 3
 
-app = typer.Typer(no_args_is_help=True, help="Bring in labelled events.")
+app = typer.Typer(no_args_is_help=True, help="Import, correct and erase labelled events.")
 
 
 @app.command("import")
@@ -22,34 +25,33 @@ def import_events(
     task: str,
     file: Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="CSV with a header, NDJSON or Parquet.")],
     *,
-    format: Annotated[Format | None, typer.Option(help="By the suffix where not given.")] = None,
+    format: Annotated[Format | None, typer.Option(help="Format of the file. Default: by its suffix.")] = None,
     folder: Annotated[
         Path | None,
         typer.Option(
             exists=True,
             file_okay=False,
             writable=True,
-            help="Where rejected rows and the bookmark go; beside the file where not given.",
+            help="Folder for rejected rows and the bookmark. Default: the file's own.",
         ),
     ] = None,
     as_json: AsJson = False,
     url: Url = LOCAL_URL,
 ) -> None:
-    """Post the rows of a file: event_id, at, label, known_at where given, and each feature.
+    """Post the rows of a file: event_id, at, label, known_at if there is one, and each feature.
 
-    In CSV and Parquet these are columns; a line of NDJSON is an event as POST /events takes it. Rows that are not
-    stored go to a file of rejects with the reason of each, which can be mended and imported in turn. An import that
-    breaks goes on from there when the same command is given again. Exit code 0: all rows are stored; 3: all are sent
-    and some were refused; 1: it broke. Rows of erased events are counted, and neither stored nor refused.
+    In CSV and Parquet these are columns; a line of NDJSON is an event as POST /events takes it. Refused rows go to a
+    file of rejects, each with its reason: correct that file and import it in turn. If an import breaks off, the same
+    command resumes it. Exit code 0: all rows are stored; 3: all rows are sent and some were refused; 1: it broke off.
+    Rows of erased events are counted, neither as stored nor as refused.
     """
-    from cli.importing.formats import choose_format
     from cli.importing.importer import import_events as import_file
 
     imported = import_file(url, task, file, choose_format(file, format), folder or file.parent)
     if as_json:
         print_json(_document(imported))
     else:
-        _print(imported)
+        _print_imported(imported)
     if imported.rejects is not None:
         raise typer.Exit(SOME_REFUSED)
 
@@ -62,10 +64,30 @@ def correct_event(
     as_json: AsJson = False,
     url: Url = LOCAL_URL,
 ) -> None:
-    """Correct a stored event: the file holds all of it, as it should be."""
-    from cli.commands.release import correct_event as correct
+    """Correct a stored event. The file holds the whole event as it should be."""
+    import json
+    from urllib.parse import quote
 
-    correct(url, task, file, as_json=as_json)
+    try:
+        event = json.loads(file.read_bytes())
+    except (ValueError, RecursionError) as error:
+        raise InvalidInput([Fault(str(file), f"is not JSON: {error}")]) from error
+    if not isinstance(event, dict):
+        raise InvalidInput([Fault(str(file), "is not one event: a JSON object")])
+    event_id = event.get("event_id")
+    if not isinstance(event_id, str):
+        raise InvalidInput([Fault("event_id", f"is missing in {file}")])
+    with open_api(url) as api:
+        answer = ask(
+            api,
+            "PUT",
+            f"/events/{quote(event_id, safe='')}",
+            params={"task": task},
+            content=file.read_bytes(),
+            headers={"content-type": "application/json"},
+        )
+    outcome = "is corrected" if answer["status"] == "corrected" else "says so already"
+    print_facts(answer, f"{event_id} {outcome}.", as_json=as_json)
 
 
 @app.command("erase")
@@ -73,23 +95,36 @@ def erase_events(
     task: str,
     event_ids: Annotated[list[str] | None, typer.Argument(help="Ids of events.")] = None,
     *,
-    reason: Annotated[str, typer.Option(help="Why, for the record.")],
-    file: Annotated[Path | None, typer.Option(exists=True, dir_okay=False, help="More ids, one a line.")] = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask first: this cannot be undone.")] = False,
-    actor: Annotated[str | None, typer.Option(help="Who asks, for the record; admin where not given.")] = None,
+    reason: Reason,
+    file: Annotated[Path | None, typer.Option(exists=True, dir_okay=False, help="More ids, one on each line.")] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask first. This cannot be undone.")] = False,
+    actor: Actor = None,
     as_json: AsJson = False,
     url: Url = LOCAL_URL,
 ) -> None:
-    """Erase what events said, in all their revisions, and keep their ids from being stored again.
+    """Erase the content of events in all their revisions, and keep their ids from being stored again.
 
-    Versions that were trained on them answer as before; they are named. Exit code 3: some ids are not stored.
+    Versions that were trained on them answer as before, and are named. Exit code 3: some ids are not stored. If the
+    command breaks off, run it again: erased events stay erased.
     """
-    from cli.commands.erase import erase, many, read_ids
+    from cli.importing.importer import batches
+    from service.web.fields import MAX_IDS
 
-    found = read_ids(event_ids or [], file)
+    found = _read_ids(event_ids or [], file)
     if not yes:
-        typer.confirm(f"Erase {many(len(found), 'event')} of {task} for ever?", abort=True, err=True)
-    if not erase(url, task, found, reason, actor, as_json=as_json):
+        typer.confirm(f"Erase {_many(len(found), 'event')} of {task} for ever?", abort=True, err=True)
+    given: dict[str, Any] = {"reason": reason} | ({} if actor is None else {"actor": actor})
+    with open_api(url) as api:
+        answers = [
+            ask(api, "POST", f"/tasks/{task}/erasures", json={"event_ids": batch, **given})
+            for batch in batches(found, MAX_IDS)
+        ]
+    facts = _sum_erasures(answers)
+    if as_json:
+        print_json(facts)
+    else:
+        _print_erased(facts)
+    if facts["unknown"]:
         raise typer.Exit(SOME_REFUSED)
 
 
@@ -104,7 +139,7 @@ def _document(imported: "Imported") -> dict[str, object]:
     }
 
 
-def _print(imported: "Imported") -> None:
+def _print_imported(imported: "Imported") -> None:
     from rich.console import Console
 
     console = Console(highlight=False, soft_wrap=True)
@@ -114,4 +149,50 @@ def _print(imported: "Imported") -> None:
     for fault in imported.faults:
         console.print(fault, markup=False, style="red")
     if imported.rejects is not None:
-        console.print(f"Mend {imported.rejects} and import it in turn.", markup=False)
+        console.print(f"Correct {imported.rejects} and import it in turn.", markup=False)
+
+
+def _read_ids(event_ids: Sequence[str], file: Path | None) -> list[str]:
+    """Each given id and each line of the file, once. Raises InvalidInput if there is none."""
+    lines: list[str] = []
+    if file is not None:
+        try:
+            lines = [line for line in map(str.strip, file.read_text(encoding="utf-8-sig").split("\n")) if line]
+        except UnicodeDecodeError as error:
+            raise InvalidInput([Fault(str(file), f"is not UTF-8: {error}")]) from error
+    found = list(dict.fromkeys([*event_ids, *lines]))
+    if not found:
+        raise InvalidInput([Fault("event_ids", "none is given: name ids, or a file of them with --file")])
+    return found
+
+
+def _sum_erasures(answers: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The answers of several requests as one; versions ascending."""
+    names = ("num_events", "num_revisions", "num_rejected")
+    results = [result for answer in answers for result in answer["results"]]
+    return {
+        **{name: sum(answer[name] for answer in answers) for name in names},
+        "num_erased_before": sum(result["status"] == "erased_before" for result in results),
+        "unknown": [result["event_id"] for result in results if result["status"] == "unknown"],
+        "versions": sorted({version for answer in answers for version in answer["versions"]}, key=int),
+        "erasures": [answer["id"] for answer in answers],
+    }
+
+
+def _print_erased(facts: dict[str, Any]) -> None:
+    from rich.console import Console
+
+    console = Console(highlight=False, soft_wrap=True)
+    console.print(
+        f"{_many(facts['num_events'], 'event')} erased in {_many(facts['num_revisions'], 'revision')}, "
+        f"and {_many(facts['num_rejected'], 'refused row')}; {facts['num_erased_before']:,} were erased before."
+    )
+    if facts["unknown"]:
+        console.print(f"Not stored: {', '.join(facts['unknown'])}.", markup=False, style="red")
+    if facts["versions"]:
+        console.print(f"Trained on them: {', '.join(facts['versions'])}. They answer as before until a newer one does.")
+
+
+def _many(number: int, noun: str) -> str:
+    """A number of things in words."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"

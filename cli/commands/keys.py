@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli.client.output import AsJson, print_json
+from cli.client.options import AsJson
+from cli.client.output import print_json
 
 if TYPE_CHECKING:
     from store.keys import Key

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from cli.client.moments import parse_option
+from cli.client.options import parse_moment_option
 from contracts.clock import format_moment, to_micros
 from contracts.errors import Fault, InvalidInput
 from service.web.html import four_figures
@@ -57,8 +57,8 @@ def print_replay(
     """Replay a task between two moments (RFC 3339), as known at the last of them. Raises CycleError, InvalidInput."""
     console = Console()
     began = now()
-    origin = None if first is None else parse_option("--from", first)
-    cutoff = to_micros(began) if last is None else min(parse_option("--to", last), to_micros(began))
+    origin = None if first is None else parse_moment_option("--from", first)
+    cutoff = to_micros(began) if last is None else min(parse_moment_option("--to", last), to_micros(began))
     if origin is not None and origin >= cutoff:
         raise InvalidInput([Fault("--from", f"is not before {'now' if last is None else '--to'}")])
     engine = make_engine(database_url)

@@ -4,8 +4,9 @@ from typing import Annotated
 
 import typer
 
-from cli.client.output import AsJson, print_json
-from cli.local.announce import find_stack
+from cli.client.options import AsJson
+from cli.client.output import print_json
+from cli.local.stack_file import read_stack_file
 
 app = typer.Typer(no_args_is_help=True, help="Look after the runs that cycles leave in MLflow.")
 
@@ -66,7 +67,7 @@ def _find_mlflow() -> str:
     """Where the MLflow of this home's `morrow up` answers. Raises BadParameter where none runs."""
     from service.settings import ServiceSettings
 
-    stack = find_stack(ServiceSettings().home.expanduser())
+    stack = read_stack_file(ServiceSettings().home.expanduser())
     if stack is None:
         raise typer.BadParameter("is required where no `morrow up` runs in this home", param_hint="'--mlflow'")
     return stack.mlflow

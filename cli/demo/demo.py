@@ -185,7 +185,7 @@ def _try_to_ask(demo: Demo, events: Sequence[dict[str, Any]]) -> tuple[Score | N
 
 def _await_version(demo: Demo, version: str) -> None:
     """Until the API itself says that it serves the version. Raises NotServed."""
-    if not await_version(demo.api, demo.task.name, version, limit_seconds=SWAP_LIMIT_SECONDS, on_look=demo.stack.check):
+    if not await_version(demo.api, demo.task.name, version, limit_seconds=SWAP_LIMIT_SECONDS, on_poll=demo.stack.check):
         raise NotServed(f"Version {version} is released, but the API did not serve it in {SWAP_LIMIT_SECONDS} s.")
 
 

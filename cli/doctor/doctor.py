@@ -14,7 +14,7 @@ from cli.doctor.finding import Finding, Level, ok, warn
 from cli.doctor.machine import examine_machine
 from cli.doctor.registry import examine_registry
 from cli.errors import Unreachable
-from cli.local.announce import find_stack
+from cli.local.stack_file import read_stack_file
 from service.settings import ServiceSettings
 from trainer.settings import TrainerSettings
 
@@ -37,7 +37,7 @@ def print_findings(url: str | None, *, as_json: bool) -> bool:
 def examine(url: str | None) -> Iterator[Finding]:
     """Machine, database, MLflow and API, as the settings of the environment and a running `morrow up` name them."""
     service, trainer = ServiceSettings(), TrainerSettings()
-    stack = find_stack(service.home.expanduser())
+    stack = read_stack_file(service.home.expanduser())
     tasks: list[str] = []
     yield from examine_machine(trainer, datetime.now(UTC))
     yield from examine_store(service, tasks.append)

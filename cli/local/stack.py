@@ -20,11 +20,11 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from cli.errors import StackError
-from cli.local.announce import Announced, announced
 from cli.local.mlflow_server import server_command, server_environment
 from cli.local.postgres import EmbeddedPostgres
 from cli.local.processes import Child, start_child
 from cli.local.signals import ignored_signals
+from cli.local.stack_file import StackUrls, stack_file
 from contracts.runtime.python_process import python_command
 from contracts.runtime.settings import SharedSettings
 from migrations import migrate
@@ -115,7 +115,7 @@ class EmbeddedStack:
             for name, is_ready in checks.items():
                 self._await(name, is_ready)
                 progress.update(parts[name], completed=1)
-        self._cleanup.enter_context(announced(home, Announced(self.addresses.api, mlflow)))
+        self._cleanup.enter_context(stack_file(home, StackUrls(self.addresses.api, mlflow)))
 
     def _start_mlflow(self) -> str:
         folder = self._settings.home / "mlflow"

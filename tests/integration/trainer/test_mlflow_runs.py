@@ -8,7 +8,7 @@ from mlflow.entities import Run
 from sqlalchemy import Engine
 from typer.testing import CliRunner
 
-from cli.local.announce import Announced, announced
+from cli.local.stack_file import StackUrls, stack_file
 from cli.main import app
 from contracts.manifest import MANIFEST_FILE, read_manifest
 from contracts.task import Task
@@ -148,7 +148,7 @@ def test_old_runs_go_with_their_files_and_those_of_versions_stay(
 
 def test_the_mlflow_of_a_running_stack_is_found(registry: Registry, tmp_path: Path) -> None:
     environment = {"MORROW_HOME": str(tmp_path), "MORROW_MLFLOW_URL": ""}
-    with announced(tmp_path, Announced("http://127.0.0.1:1", registry.url)):
+    with stack_file(tmp_path, StackUrls("http://127.0.0.1:1", registry.url)):
         found = CliRunner().invoke(app, ["runs", "prune", "no-such-task"], env=environment)
     assert (found.exit_code, "no experiment of a task 'no-such-task'" in found.output) == (1, True), found.output
     unfound = CliRunner().invoke(app, ["runs", "prune", "no-such-task"], env=environment)

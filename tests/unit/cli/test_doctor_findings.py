@@ -10,7 +10,7 @@ from cli.doctor.database import judge_keys
 from cli.doctor.finding import Level, judge_skew
 from cli.doctor.machine import GIB, examine_copies, examine_permissions, judge_space
 from cli.doctor.registry import judge_version
-from cli.local.announce import Announced, announced, find_stack
+from cli.local.stack_file import StackUrls, read_stack_file, stack_file
 from service.models.local_copies import Current, write_current
 from service.settings import ServiceSettings
 from tests.integration.artefacts import CUTOFF, write_version
@@ -72,7 +72,7 @@ def test_another_version_of_mlflow_is_a_warning() -> None:
 
 
 def test_a_stack_is_found_by_its_home_while_it_runs(tmp_path: Path) -> None:
-    addresses = Announced("http://127.0.0.1:1", "http://127.0.0.1:2")
-    with announced(tmp_path, addresses):
-        assert find_stack(tmp_path) == addresses
-    assert find_stack(tmp_path) is None
+    addresses = StackUrls("http://127.0.0.1:1", "http://127.0.0.1:2")
+    with stack_file(tmp_path, addresses):
+        assert read_stack_file(tmp_path) == addresses
+    assert read_stack_file(tmp_path) is None

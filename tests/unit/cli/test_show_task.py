@@ -4,7 +4,7 @@ from typing import Any
 
 from rich.console import Console
 
-from cli.commands.task import errors_table, state_facts
+from cli.reports.task import errors_table, state_facts
 
 STATUS: dict[str, Any] = {
     "state": "closed",

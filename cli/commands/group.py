@@ -1,4 +1,4 @@
-"""How every command of `morrow` prints and fails: on any terminal, and in a sentence."""
+"""What all commands of `morrow` have in common: how they fail, how they print on any terminal, and `--version`."""
 
 import io
 import sys
@@ -11,9 +11,9 @@ from contracts.errors import InvalidInput, MorrowError
 
 
 class Commands(TyperGroup):
-    """Shows our errors as sentences, with exit code 1, or 2 where an option is at fault, as typer itself does.
+    """Prints our errors as sentences, with exit code 1, or 2 if an option is at fault, as typer itself does.
 
-    Anything else is a bug and keeps its traceback.
+    Any other exception is a bug and keeps its traceback.
     """
 
     def invoke(self, ctx: Any) -> Any:
@@ -37,14 +37,14 @@ class Commands(TyperGroup):
 
 
 def _print_on_any_terminal() -> None:
-    """A character that a terminal's encoding does not have is shown as JSON escapes it, and ends no command."""
+    """Print a character that the terminal's encoding lacks as JSON escapes it, rather than fail."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
 
 
 def _name_field(path: tuple[int | str, ...], prefix: str) -> str:
-    """A field as people wrote it: a setting by its environment variable."""
+    """A field under the name that people write: for a setting, its environment variable."""
     name = ".".join(map(str, path))
     return prefix + name.upper() if prefix else name
 

@@ -1,0 +1,1 @@
+"""Tables and sentences that commands print for people."""
