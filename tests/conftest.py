@@ -110,7 +110,7 @@ def engine(database_url: str) -> Iterator[Engine]:
 
 @pytest.fixture(scope="session")
 def workerinput(pytestconfig: pytest.Config) -> dict[str, Any]:
-    """What this process was told by the one that hands out tests; nothing where it runs them all."""
+    """What this process was told by the one that hands out tests; nothing if it runs them all."""
     return getattr(pytestconfig, "workerinput", {})
 
 

@@ -18,7 +18,7 @@ PROGRAMS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stab
 
 @contextmanager
 def open_browser() -> Iterator[Browser]:
-    """The system's browser; a test is skipped where there is none."""
+    """The system's browser; a test is skipped if there is none."""
     program = next(filter(None, map(shutil.which, PROGRAMS)), None)
     if program is None:
         pytest.skip(f"needs a browser on the PATH, one of: {', '.join(PROGRAMS)}")

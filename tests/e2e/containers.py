@@ -166,7 +166,7 @@ class Machine:
         return (self.folder / f"{service}.log").read_text(errors="replace")[-3000:]
 
     def _entry(self, service: str) -> list[str]:
-        """The entry point of the service's image, which lies beside its Dockerfile."""
+        """The entry point of the service's image, which is next to its Dockerfile."""
         dockerfile = (ROOT / SERVICES[service]["build"]["dockerfile"]).read_text()
         if (found := re.search(r'^ENTRYPOINT \["([\w-]+)"\]$', dockerfile, re.MULTILINE)) is None:
             return []

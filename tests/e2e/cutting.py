@@ -11,7 +11,7 @@ import psutil
 class Cut:
     """Forwards connections to another port, but for processes that are cut off: theirs are closed at once.
 
-    Who asks is told by the two ports of the connection, whose one end only its process holds.
+    The two ports of a connection tell which process asks: only that process holds its end.
     """
 
     def __init__(self, listener: socket.socket, target: tuple[str, int]) -> None:

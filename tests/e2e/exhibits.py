@@ -79,7 +79,7 @@ def fill(engine: Engine, schema: Schema, home: Path, now: datetime, *, is_closed
 
 
 def post_events(engine: Engine, schema: Schema, until: int, num_windows: int) -> None:
-    """Rows in each of so many windows before a moment, and a refused one."""
+    """Rows in each of `num_windows` windows before a moment, and a refused one."""
     label = CLASSES[0] if schema.task.is_classification else "1.5"
     rows = [
         Event(f"e{window}-{number}", at, at, (1400.0, 3.5), ("UA",), label)

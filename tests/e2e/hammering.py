@@ -56,7 +56,7 @@ class State:
 
 @dataclass(frozen=True)
 class Reply:
-    """One request to a worker and what came of it; `at` is None where it was left out."""
+    """One request to a worker and what came of it; `at` is None if it was left out."""
 
     worker: int
     moments: Sequence[int | None]

@@ -218,7 +218,7 @@ class House:
             self.wait_for(f"an acknowledgement of {row.event_id}", partial(self._is_stored, place, row))
 
     def limit_statements(self, limit: str) -> None:
-        """Set the role's limit, and have every process connect anew."""
+        """Set the role's limit, and make every process connect again."""
         unlimited = {"options": "-c statement_timeout=0"}
         engine = create_engine(self.database_url, isolation_level="AUTOCOMMIT", connect_args=unlimited)
         with engine.connect() as connection:

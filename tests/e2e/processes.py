@@ -48,7 +48,7 @@ def process(module: str, environment: dict[str, str], log: Path) -> Iterator["su
 
 
 def start(module: str, environment: dict[str, str], log: Path) -> "subprocess.Popen[bytes]":
-    """The same for whoever ends it otherwise."""
+    """The same, for a test that ends the process in another way."""
     with log.open("ab") as stream:
         return subprocess.Popen(
             [sys.executable, "-m", module], env=environment, stdout=stream, stderr=stream, start_new_session=True
@@ -72,7 +72,7 @@ def wait_for(what: str, check: Callable[[], Any], log: Path, seconds: float = 12
 
 
 def tell(line: str) -> None:
-    """A figure for whoever reads the test's output: `pytest -s`, or the report of a failure."""
+    """A figure for readers of the test's output: `pytest -s`, or the report of a failure."""
     print(line)  # noqa: T201
 
 

@@ -1,6 +1,6 @@
 """A PostgreSQL on a file system of its own, with little room: `python -m tests.e2e.small_postgres FOLDER`.
 
-Each line on standard input has it started anew, and is answered by the folder of its socket. A server that finds no
+Each line on standard input starts it again, and is answered by the folder of its socket. A server that finds no
 room for its log ends; the file system stays with this process.
 """
 

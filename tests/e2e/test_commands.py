@@ -111,7 +111,7 @@ def test_a_word_that_cannot_be_had_is_said(api: str, tmp_path: Path) -> None:
     task = tmp_path / "flights.toml"
     task.write_text(read_task_file())
     say(api, "task", "apply", str(task))
-    rolled_back = say(api, "rollback", "flights", "--reason", "it errs")
+    rolled_back = say(api, "rollback", "flights", "--reason", "it mispredicts")
     assert rolled_back.code == 1
     assert "No registry is configured" in rolled_back.err
     overridden = say(api, "override", "flights", "--reason", "a strike", "--cycle", "999")
@@ -122,7 +122,7 @@ def test_a_word_that_cannot_be_had_is_said(api: str, tmp_path: Path) -> None:
 
 @pytest.fixture
 def released(database_url: str, tmp_path: Path) -> Iterator[Schema]:
-    """A task whose version 7 lies beside the API before it starts, and was released."""
+    """A task whose released version 7 is in the API's home before the API starts."""
     engine = make_engine(database_url)
     schema = define(engine)
     place_version(tmp_path / "home", "7", task=schema.task.name)

@@ -56,7 +56,7 @@ class SmallPostgres:
         return f"postgresql+psycopg://morrow@/morrow?host={self.link}&port=5432"
 
     def start(self) -> None:
-        """Begin anew, whatever has become of the former server."""
+        """Start again, whatever has become of the previous server."""
         assert self.holder.stdin is not None
         assert self.holder.stdout is not None
         self.holder.stdin.write(b"\n")

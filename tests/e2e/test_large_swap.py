@@ -83,7 +83,7 @@ def test_nobody_waits_while_a_large_version_is_swapped_in(
 
 
 def enlarge(folder: Path) -> Path:
-    """The same version, with a table of so many MiB from which a row is looked up for each answer, for nothing."""
+    """The same version, with a large table from which each answer looks up a row, for nothing."""
     manifest, model = read_manifest(folder), onnx.load(folder / GRAPH_FILE)
     graph = model.graph
     table = np.zeros((MIB * 2**20 // (4 * WIDTH), WIDTH), np.float32)

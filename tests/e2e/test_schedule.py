@@ -46,7 +46,7 @@ ROWS = 120
 NUM_SERVED = 2
 # What a caller may count on, whatever a machine of tests has to do besides; an idle one answers in milliseconds.
 MOST_SECONDS_P99 = 1.0
-# Why a cycle releases nothing where a newer one is before it.
+# Why a cycle releases nothing if a newer one is before it.
 OVERTAKEN = {"a newer cutoff is due", "a newer cutoff is released"}
 
 
@@ -92,7 +92,7 @@ def settled(engine: Engine, schema: Schema, boundary: int) -> Cycle | None:
 
 
 def await_boundary(schema: Schema, seconds_before: float) -> int:
-    """Sleep until so long before the next boundary that is far enough away; returns it."""
+    """Sleep until `seconds_before` the next boundary that is far enough away; returns the boundary."""
     boundary = schema.task.clock.window_start(to_micros(datetime.now(UTC)))
     while (left := (boundary - to_micros(datetime.now(UTC))) / 1e6 - seconds_before) < 0:
         boundary += MICROS
@@ -106,7 +106,7 @@ def lines_of(log: Path) -> list[dict[str, Any]]:
 
 
 def share_of_a_core(pid: int, seconds: float) -> float:
-    """What a process alone takes of one core, over so long."""
+    """What a process alone takes of one core, over these seconds."""
     watched = psutil.Process(pid)
     before = watched.cpu_times()
     time.sleep(seconds)
@@ -185,7 +185,7 @@ class Retrained:
 
 @pytest.fixture(scope="module")
 def retrained(template: str, mlflow_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Retrained]:
-    """From the first release on. Who shares it comes last: it goes on as long as this module."""
+    """A task after its first release. Tests that share it come last: it runs as long as this module."""
     folder = tmp_path_factory.mktemp("retrained")
     with database(template, how=clone_of(template)) as url:
         engine, log = make_engine(url), folder / "log"
@@ -199,7 +199,7 @@ def retrained(template: str, mlflow_url: str, tmp_path_factory: pytest.TempPathF
 def test_predict_is_answered_in_time_while_a_trainer_retrains(
     retrained: Retrained, mlflow_url: str, tmp_path: Path
 ) -> None:
-    """Retraining is another process's work: whoever asks meanwhile is answered as ever."""
+    """Retraining is another process's work: questions meanwhile are answered as ever."""
     environment, schema = impatient_environment(retrained.database_url, mlflow_url, tmp_path / "home"), retrained.schema
     url, at = f"http://127.0.0.1:{environment['MORROW_PORT']}", releases_of(retrained.engine, schema)[0].cutoff
     question = {"task": schema.task.name, "at": format_moment(at), "x": "0.4", "kind": "a"}

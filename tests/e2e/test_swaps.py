@@ -91,7 +91,7 @@ def test_a_hundred_swaps_leave_no_error_no_memory_and_no_copies_behind(
     assert {version for _, version in heard} >= set(versions)
     assert log.read_text().count('"model.swapped"') == NUM_SWAPS + 1
     assert kept == {"current.json", versions[(NUM_SWAPS - 1) % NUM_VERSIONS], versions[(NUM_SWAPS - 2) % NUM_VERSIONS]}
-    # Not the proportional share: it moves with whoever else maps the same libraries.
+    # Not the proportional share: it depends on other processes that map the same libraries.
     most = (1 + MOST_GROWTH) * size_around(resident, FIRST_MEASURED)
     assert size_around(resident, NUM_SWAPS) <= most, [size >> 20 for size in resident]
 

@@ -57,7 +57,7 @@ def one_connection_each(supervisor: psutil.Process, port: int) -> Iterator[Conne
 
 
 def serving(supervisor: psutil.Process) -> list[psutil.Process]:
-    """The workers, and not the process that multiprocessing keeps beside them."""
+    """The workers, and not the process that multiprocessing keeps for them."""
     found = []
     for child in supervisor.children():
         with suppress(psutil.NoSuchProcess):  # it has been killed just now
@@ -123,7 +123,7 @@ def test_keys_reach_every_worker_and_are_remembered_by_each_while_the_database_i
             while time.monotonic() - began < SECONDS:
                 time.sleep(0.02)
                 for one in workers.values():
-                    with suppress(OSError):  # it had waited too long for the others, and is opened anew
+                    with suppress(OSError):  # it had waited too long for the others, and is opened again
                         heard[ask(one, path, slow)] += 1
             took = time.monotonic() - began
         # A second's worth may have been saved up before.

@@ -29,7 +29,7 @@ from tests.servers import wait_until_healthy
 
 NUM_WORKERS, NUM_CLIENTS = 4, 4
 STALE_SECONDS = 3.0
-# Between two requests of a client: the cores are for whoever starts and swaps meanwhile.
+# Between two requests of a client: the cores are for workers that start and swap meanwhile.
 PAUSE_SECONDS = 0.01
 # What a machine with other work may add to any wait.
 SLACK_SECONDS = 60.0
@@ -59,7 +59,7 @@ class Api:
         return {worker["pid"]: worker["version"] for worker in status["workers"]}
 
     def await_version(self, version: str, *, without: int = 0) -> dict[int, str | None]:
-        """The workers once all of them answer with a version, and a process that is to be replaced is gone."""
+        """The workers once all of them answer with a version, and every replaced process is gone."""
 
         def check() -> dict[int, str | None] | None:
             try:
@@ -249,7 +249,7 @@ def test_requests_in_flight_are_answered_after_sigterm_and_nothing_of_the_api_is
 
 
 def workers_of(supervisor: "subprocess.Popen[bytes]") -> list[psutil.Process]:
-    """The processes that serve, and not the one that multiprocessing keeps beside them."""
+    """The processes that serve, and not the one that multiprocessing keeps for them."""
     children = psutil.Process(supervisor.pid).children()
     return [child for child in children if "spawn_main" in " ".join(child.cmdline())]
 

@@ -1,4 +1,4 @@
-"""Bytes as they stand on the wire: what is said to a process of the API on a bare socket, and what it answers."""
+"""Raw bytes: what a bare socket sends to a process of the API, and what it answers."""
 
 import socket
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ CHUNKED = HEAD + b"Transfer-Encoding: chunked\r\n\r\n"
 
 
 def read_answer(stream: BinaryIO, *, has_body: bool = True) -> int | None:
-    """The status of the next answer, which is read to its end; None where the connection ends before it."""
+    """The status of the next answer, which is read to its end; None if the connection ends before it."""
     try:
         first = stream.readline()
         length = 0

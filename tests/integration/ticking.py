@@ -50,7 +50,7 @@ def ask(engine: Engine, schema: Schema, cutoff: int, at: datetime | None = None)
 
 @contextmanager
 def endless_reads(engine: Engine) -> Iterator[None]:
-    """While the block runs, whoever would read events waits, which costs nobody a core."""
+    """While the block runs, every reader of events waits, which takes no core."""
     with engine.begin() as connection:
         connection.execute(text("LOCK TABLE events IN ACCESS EXCLUSIVE MODE"))
         yield

@@ -31,7 +31,7 @@ def overheard(url: str, hear: Hear) -> Iterator[str]:
         do_GET = do_POST = do_PUT = do_DELETE = _hand_on  # noqa: N815 the names that the server asks for
 
         def log_message(self, *_: object) -> None:
-            """Tests tell of failures themselves."""
+            """Tests report failures themselves."""
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         thread = threading.Thread(target=server.serve_forever, daemon=True)

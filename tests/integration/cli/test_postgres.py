@@ -1,4 +1,4 @@
-"""The embedded PostgreSQL lives and dies with whoever started it, and comes back from every kill."""
+"""The embedded PostgreSQL lives and dies with its starter, and comes back from every kill."""
 
 import fcntl
 import os

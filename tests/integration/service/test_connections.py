@@ -87,7 +87,7 @@ def test_a_head_that_is_too_large_hides_no_request_after_it(api: Running, engine
     for head in (ALIVE + b"X: " + long, b"GET /%s HTTP/1.1\r\nHost: morrow" % long):
         connection, stream = say(api, [head + b"\r\n\r\n" + an_ingest("hidden")])
         with connection, stream:
-            assert read_answer(stream) in (431, None)  # None where the rest came too late to be read
+            assert read_answer(stream) in (431, None)  # None if the rest came too late to be read
             assert read_answer(stream) is None
     assert stored(engine) == []
 

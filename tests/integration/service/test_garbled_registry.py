@@ -71,7 +71,7 @@ def garbled(url: str, task: str, place: str, write: Write) -> Iterator[str]:
                 """The client has had enough."""
 
         def log_message(self, *_: object) -> None:
-            """Tests tell of failures themselves."""
+            """Tests report failures themselves."""
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()

@@ -1,4 +1,4 @@
-"""The writer of single events: nobody is told of an outcome that a rollback has taken back."""
+"""The writer of single events: no sender hears an outcome that a rollback has taken back."""
 
 import asyncio
 import threading

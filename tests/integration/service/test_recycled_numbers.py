@@ -1,6 +1,6 @@
-"""A version's number may stand for another model: one that was deleted comes back, or MLflow is set up anew.
+"""A version's number may stand for another model: one that was deleted comes back, or MLflow is set up again.
 
-MLflow then counts from 1 again. What answers, until when, and what a restart loads must be the model that is meant.
+MLflow then counts from 1 again. What answers, how long, and what a restart loads must be the model that is meant.
 """
 
 from pathlib import Path

@@ -42,7 +42,7 @@ def champion(mlflow_url: str, schema: Schema) -> str | None:
 
 
 async def roll_back(client: httpx.AsyncClient, schema: Schema, **body: Any) -> httpx.Response:
-    return await client.post(f"/tasks/{schema.task.name}/rollback", json={"reason": "it errs", **body})
+    return await client.post(f"/tasks/{schema.task.name}/rollback", json={"reason": "it mispredicts", **body})
 
 
 async def test_the_earlier_version_answers_within_its_own_horizon_and_the_row_says_who_and_why(
@@ -56,7 +56,7 @@ async def test_the_earlier_version_answers_within_its_own_horizon_and_the_row_sa
     answer = await roll_back(client, schema, actor="Ada")
     assert answer.status_code == 200
     row = answer.json()
-    assert (row["action"], row["version"], row["actor"], row["reason"]) == ("rollback", first, "Ada", "it errs")
+    assert (row["action"], row["version"], row["actor"], row["reason"]) == ("rollback", first, "Ada", "it mispredicts")
     assert (row["valid_until"], row["verdict"]) == (format_moment(CUTOFF + WEEK), {"replaced": second})
     early = {**query, "at": format_moment(CUTOFF)}
     found = await wait_for(client, "/predict", lambda found: found["version"] == first, params=early)

@@ -1,4 +1,4 @@
-"""What status, metrics and page say of a task: its state and why, expected beside realised errors, what is stale."""
+"""What status, metrics and page say of a task: its state and why, expected and realised errors, what is stale."""
 
 from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime, timedelta

@@ -1,4 +1,4 @@
-"""Of two transactions that wait for each other PostgreSQL undoes one: it is begun anew, and no sender hears of it."""
+"""Of two transactions that wait for each other PostgreSQL undoes one: it is retried, and no sender hears of it."""
 
 import threading
 from collections.abc import Sequence

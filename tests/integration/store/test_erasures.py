@@ -36,7 +36,7 @@ def schema(engine: Engine) -> Schema:
 
 
 def dump(engine: Engine) -> str:
-    """Every value of every row that tells of events."""
+    """Every value of every row about events."""
     with engine.connect() as connection:
         queries = [text(f"SELECT {table}::text FROM {table}") for table in ("events", "rejected_events", "erasures")]  # noqa: S608
         return "\n".join(row for query in queries for row in connection.execute(query).scalars())

@@ -1,4 +1,4 @@
-"""What the database cannot do now is named in one sentence, whoever meets it; what is at fault itself is not hidden."""
+"""An outage of the database is named in one sentence, in every process; a fault of our own is not hidden."""
 
 import pytest
 from sqlalchemy import URL, Engine, NullPool, create_engine, text

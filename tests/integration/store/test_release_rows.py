@@ -16,7 +16,7 @@ from tests.integration.releasing import note
 
 
 def calibrated(half: float) -> Calibration:
-    """An interval of so many scales at age 0."""
+    """An interval of `half` scales to each side at age 0."""
     return Calibration(1.0, [AgeQuantiles(0, 1000, [half] * len(LEVELS))])
 
 

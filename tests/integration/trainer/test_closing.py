@@ -1,4 +1,4 @@
-"""From a label to an answer: a released version is closed by what comes in, and whoever serves it obeys."""
+"""From a label to an answer: a released version is closed by what comes in, and the API obeys."""
 
 from collections.abc import AsyncIterator
 from dataclasses import replace

@@ -41,7 +41,7 @@ def copy_rows(database: sqlite3.Connection, table: str, key: str, value: str, ot
 
 @pytest.fixture
 def grown(registry: Registry, mlflow_folder: Path, mlflow_url: str, task: str, tmp_path: Path) -> str:
-    """A task's open run; beside it are thousands of ended ones, and a champion among many versions."""
+    """A task's open run among thousands of ended ones, and a champion among many versions."""
     tags = {CYCLE_TAG: "7", LEASE_TAG: "mine", CUTOFF_TAG: "2026-01-01T00:00:00Z"}
     ended, still_open = (registry.start_run(task, "a cycle", tags) for _ in range(2))
     registry.log(ended, [("loss", 0.5, step, 1_767_225_600_000) for step in range(NUM_FIGURES)], {"width": "8"}, {})

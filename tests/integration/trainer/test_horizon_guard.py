@@ -110,7 +110,7 @@ def test_a_model_is_not_held_to_what_a_former_one_of_its_number_has_promised(eng
     put(engine, schema, [cell(6, 7, 1.5)])
     assert guard(engine, schema, moment(9))
     assert story(engine, schema)[1:] == [("1", "close", 7)]
-    # MLflow was set up anew, and counts from 1 again; an error of the former model is late, another is taken back.
+    # MLflow was set up again, and counts from 1 again; an error of the former model is late, another is taken back.
     write(engine, schema, "release", 11, verdict=verdict_of(schema, 8, 3))
     put(engine, schema, [cell(6, 7, 0.5, num_revisions=51), cell(6, 8, 1.5), cell(8, 8, 0.5)], at=11)
     assert guard(engine, schema, moment(11))

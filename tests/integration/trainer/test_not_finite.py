@@ -57,7 +57,7 @@ def template(template: str, mlflow_url: str, home: Path) -> Iterator[str]:
 
 @pytest.fixture
 def schema(engine: Engine, home: Path, tmp_path: Path) -> Schema:
-    """The task, and beside it a copy of what was kept."""
+    """The task, and a copy of what was kept."""
     shutil.copytree(home, tmp_path, dirs_exist_ok=True)
     with engine.connect() as connection:
         return find_task(connection, NAME)

@@ -63,7 +63,7 @@ FORM = {
 
 
 def read_all(engine: Engine, schema: Schema, num_windows: int) -> Reading:
-    """All that is known when so many windows are over."""
+    """All that is known when `num_windows` windows are over."""
     return read(engine, schema, cutoff_after(num_windows), now())
 
 
@@ -222,7 +222,7 @@ def test_figures_are_means_over_what_was_promised(engine: Engine, tmp_path: Path
     inside, beyond = errors_by_horizon(walked, outcomes)
     assert inside == fmean(one.realised for one in outcomes if one.origin in chosen and one.is_inside_horizon)
     assert beyond == fmean(one.realised for one in outcomes if one.origin in chosen and not one.is_inside_horizon)
-    # The boundary turns, so what is older errs more on the very same windows.
+    # The boundary turns, so older models are worse on the same windows.
     difference = paired_difference(walked, outcomes)
     assert difference is not None
     assert difference > 0

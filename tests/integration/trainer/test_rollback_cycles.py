@@ -46,13 +46,13 @@ async def test_a_newer_cutoff_takes_over_from_a_rollback_and_can_be_rolled_back_
         await train(NUM_KNOWN)
         await train(NUM_KNOWN + 1)
         await wait_for_version(client, schema, NUM_KNOWN + 1, "2")
-        back = await client.post(path, json={"reason": "it errs", "actor": "Ada"})
+        back = await client.post(path, json={"reason": "it mispredicts", "actor": "Ada"})
         assert (back.status_code, back.json()["version"]) == (200, "1")
         assert back.json()["valid_until"] == format_moment(cutoff_after(NUM_KNOWN + 2))
         await wait_for_version(client, schema, NUM_KNOWN, "1")
         await train(NUM_KNOWN + 2)
         await wait_for_version(client, schema, NUM_KNOWN + 2, "3")
-        again = await client.post(path, json={"reason": "it errs too"})
+        again = await client.post(path, json={"reason": "it mispredicts too"})
         assert again.json()["version"] == "1"
         await wait_for_version(client, schema, NUM_KNOWN, "1")
     with engine.connect() as connection:

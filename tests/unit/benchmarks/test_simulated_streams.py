@@ -101,7 +101,7 @@ def test_a_jump_of_three_widths_closes_at_the_next_complete_window() -> None:
 
 
 def power(jump: float, num_windows: int) -> float:
-    """The chance to find a jump of so many σ beyond the one-sided 99 % bound from so many Gaussian windows."""
+    """The chance that a jump of `jump` σ exceeds the one-sided 99 % bound of `num_windows` Gaussian windows."""
     return float(nct.sf(t.ppf(0.99, num_windows - 1), num_windows - 1, jump / math.sqrt(1 + 1 / num_windows)))
 
 
@@ -125,7 +125,7 @@ def test_nine_of_ten_windows_lie_in_their_band_and_nearly_as_many_where_noise_gr
 
 
 def find_better(seed: int, num_windows: int, gain: float) -> list[Comparison | None]:
-    """Our errors beside those of three rivals as noisy as a week, one of which is better by this share."""
+    """Our errors compared with those of three rivals, as noisy as a week, one of which is better by this share."""
     rng, guard = np.random.default_rng(seed), Guard()
     found = []
     for _ in range(NUM_RUNS):

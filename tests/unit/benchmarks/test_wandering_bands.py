@@ -12,7 +12,7 @@ from trainer.evaluation.bounds import adapted_coverage, predictive_band
 
 CLOCK = Clock(window=1, offset=0, span=26)
 NUM_WINDOWS, NUM_AGES, WARM_UP = 52, 4, 4
-OWN_NOISE = 0.3  # of each fit, beside the week's that all ages share
+OWN_NOISE = 0.3  # of each fit, in addition to the week's that all ages share
 
 Stream = Callable[[np.random.Generator], NDArray[np.float64]]
 

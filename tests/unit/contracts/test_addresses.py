@@ -52,7 +52,7 @@ def test_settings_read_passwords_from_their_files(secret: Path, monkeypatch: pyt
     settings = SharedSettings()
     assert settings.database_url == with_password(DATABASE, secret)
     assert split_credentials(settings.mlflow_url or "")[1] == ("admin", "it's 100% @/: ok")
-    # A process hands its settings to a child, which makes them anew.
+    # A process hands its settings to a child, which builds them again.
     assert SharedSettings(**settings.model_dump()) == settings
 
 

@@ -30,7 +30,7 @@ class Released:
 
 
 def simulate(spec: Task, durations: Sequence[timedelta]) -> list[Released]:
-    """A trainer that starts at a boundary and looks without pause; its cycles take so long and are all released."""
+    """A trainer that starts at a boundary and looks without pause; its cycles take `durations` and are all released."""
     now = ends = from_micros(spec.clock.window_start(to_micros(START)))
     newest, cutoff, running, left = 0, 0, False, list(durations)
     found: list[Released] = []

@@ -1,4 +1,4 @@
-"""The OpenAPI document tells of every operation what it takes, answers and refuses, and by which key."""
+"""The OpenAPI document says what every operation takes, answers and refuses, and which key it needs."""
 
 import re
 from collections.abc import Iterator

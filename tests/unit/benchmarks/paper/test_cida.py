@@ -78,7 +78,7 @@ def test_the_discriminators_loss_is_that_by_hand() -> None:
 
 
 def test_the_encoder_is_pulled_against_the_discriminator() -> None:
-    """By λ times the discriminator's own gradient, turned round, beside that of the predictor."""
+    """By λ times the discriminator's own gradient, turned round, in addition to that of the predictor."""
     given = split()
     game, batch = draw_game(given, RECIPE, SEEDS), batch_of(given, 7)
     z = game.features(batch).detach().requires_grad_()

@@ -60,7 +60,7 @@ def test_transport_by_hand() -> None:
 
 
 def test_each_domain_is_paired_with_the_next() -> None:
-    """A turn by 30° is small beside the distance of two points, so that most rows are carried to their own images."""
+    """A turn by 30° is small compared with the distance of two points, so most rows are carried to their own images."""
     split = turning_split(3, num_points=2)
     pairs = pair(split.known, 2, CLOCK)
     assert pairs.step == pytest.approx(0.1)

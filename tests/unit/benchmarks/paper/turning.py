@@ -23,7 +23,7 @@ def moons(origin: int) -> Split:
 
 
 def turn(points: NDArray[np.float32], number: int) -> NDArray[np.float32]:
-    """Points `(n, 2)` turned counter-clockwise so many times."""
+    """Points `(n, 2)` turned counter-clockwise `number` times."""
     angle = TURN * number
     matrix = np.array([[np.cos(angle), np.sin(angle)], [-np.sin(angle), np.cos(angle)]])
     return np.asarray(points @ matrix, np.float32)

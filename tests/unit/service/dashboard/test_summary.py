@@ -1,4 +1,4 @@
-"""How a task without a version is told in words: what is missing, and what to do."""
+"""What the page says about a task without a version: what is missing, and what to do."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta

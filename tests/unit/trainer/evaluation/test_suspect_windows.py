@@ -28,7 +28,7 @@ def poisoned(*windows: int, num_windows: int = NUM_WINDOWS) -> list[Cell]:
 
 
 def jumped(first: int, last_error: float) -> list[Cell]:
-    """All windows from the first one are wrong for fits of before; the fit that has seen it errs by `last_error`."""
+    """All windows from the first one are wrong for fits of before; the fit that has seen it has `last_error`."""
     old = {(origin, window): 2.0 for window in range(first, NUM_WINDOWS) for origin in range(window - 2, first + 1)}
     new = {
         (origin, window): last_error
@@ -88,7 +88,7 @@ def test_an_older_fit_that_is_no_better_confirms_nothing() -> None:
 
 
 def test_without_a_champion_an_unlucky_youngest_fit_does_not_make_a_window_suspect() -> None:
-    """The fit before it errs there as fits of its age do: what is odd is the youngest fit, not the window."""
+    """The fit before it has the usual error of its age there: what is odd is the youngest fit, not the window."""
     cells = matrix({(NEWEST, NEWEST): 3.0})
     for champion in (None, 1):
         decision = check_newest_window(TASK, cells, champion)

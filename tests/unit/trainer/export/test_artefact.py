@@ -75,7 +75,7 @@ def test_an_artefact_whose_rows_have_other_forms_is_verified_and_answers(tmp_pat
 
 
 def test_a_task_of_rules_that_hold_no_longer_is_refused(written: Written) -> None:
-    """As whoever meets a kept fit of another time expects: one refused fit must not end the looking at others."""
+    """As readers of an older kept fit expect: one refused fit must not end the look at others."""
     aged = msgspec.structs.replace(written.manifest, task={**written.manifest.task, "window": "never"})
     with pytest.raises(ArtefactRefused, match="task cannot be read"):
         aged.parse_task()

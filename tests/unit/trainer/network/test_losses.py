@@ -133,7 +133,7 @@ def test_log_scale_is_squashed_within_five() -> None:
 
 
 def test_gi_loss_by_hand() -> None:
-    """y = 0.5 at u = −0.4 with δ = 0.3: beside F(−0.4) = sin(−0.4) stands sin(−0.7) + 0.3·cos(−0.7)."""
+    """y = 0.5 at u = −0.4 with δ = 0.3: compare F(−0.4) = sin(−0.4) with sin(−0.7) + 0.3·cos(−0.7)."""
     plain = squared_loss(0.5, math.sin(-0.4))
     bent = squared_loss(0.5, math.sin(-0.7) + 0.3 * math.cos(-0.7))
     delta = torch.tensor([0.3], dtype=torch.float64)
@@ -160,7 +160,7 @@ def test_grad_reg_by_hand() -> None:
 
 
 def test_time_perturb_by_hand() -> None:
-    """y = 0.5 at u = −0.4 with δ = 0.3: beside F(−0.4) = sin(−0.4) stands F(−0.1) = sin(−0.1)."""
+    """y = 0.5 at u = −0.4 with δ = 0.3: compare F(−0.4) = sin(−0.4) with F(−0.1) = sin(−0.1)."""
     delta = torch.tensor([0.3], dtype=torch.float64)
     found = time_perturb(sine(), gaussian, moment(-0.4, 0.5), delta, weight=2.0)
     expected = squared_loss(0.5, math.sin(-0.4)) + 2 * squared_loss(0.5, math.sin(-0.1))

@@ -92,7 +92,7 @@ def newest_windows(data: Encoded, num_windows: int) -> Encoded:
 @pytest.mark.parametrize("early_stopping", [False, True])
 @pytest.mark.parametrize("changes", SOLO_CHANGES, ids=lambda changes: "-".join(changes.values()))
 def test_each_member_equals_its_solo_fit(changes: dict[str, str], early_stopping: bool) -> None:
-    """Members of other sizes and vocabularies beside it: one trains longer, one shorter, one knows fewer windows."""
+    """Others of its cohort differ in size and vocabulary: one trains longer, one shorter, one knows fewer windows."""
     training = recipe(**changes, early_stopping=early_stopping, finetune_epochs=3)
     young = replace(member(3), rows=newest_windows(rows(60, 3), 2))
     members = [member(0), member(1, num_rows=130, vocabulary_size=9), member(2, num_rows=20), young]

@@ -1,4 +1,4 @@
-"""The chooser finds what errs least, within its budget, the same each time, and from known rows alone."""
+"""The chooser finds the recipe of least error, within its budget, the same each time, and from known rows alone."""
 
 import itertools
 from collections.abc import Iterator, Sequence
