@@ -1,21 +1,22 @@
 """Retrainings over HTTP: ask for one, list them, and how one is shown."""
 
 from datetime import UTC, datetime
-from typing import Any
 
 from fastapi import APIRouter, Depends
 from sqlalchemy import Connection
 from starlette.requests import Request
-from starlette.responses import JSONResponse
+from starlette.responses import Response
 
 from contracts.clock import format_moment, to_micros
 from contracts.errors import Fault, InvalidInput
 from contracts.task import Task
+from service.admin import answers
 from service.database import Store
 from service.settings import ServiceSettings
 from service.validation.values import is_in_calendar, json_moment
 from service.web.bodies import read_body
 from service.web.fields import read_fields
+from service.web.json_answers import answer_json
 from service.web.parameters import TaskInPath, takes_only
 from store.catalog import find_task
 from store.cycles import Cycle, list_cycles, request_cycle
@@ -28,7 +29,7 @@ def cycles_router(store: Store, settings: ServiceSettings) -> APIRouter:
     @router.post(
         "/tasks/{task}/cycles", summary="Retrain now", status_code=202, response_description="The cycle, which waits"
     )
-    async def post_cycle(name: TaskInPath, request: Request) -> JSONResponse:
+    async def post_cycle(name: TaskInPath, request: Request) -> Response:
         """Ask for a retraining as of the newest window boundary, or of the one at or before `as_of`."""
         now = datetime.now(UTC)
         as_of = parse_as_of(await read_body(request, settings), to_micros(now))
@@ -40,13 +41,13 @@ def cycles_router(store: Store, settings: ServiceSettings) -> APIRouter:
                 raise InvalidInput([Fault("as_of", "lies in a window that begins before the year 1")])
             return request_cycle(connection, schema.task_id, cutoff, now)
 
-        return JSONResponse(describe_cycle(await store.run(ask)), 202)
+        return answer_json(describe_cycle(await store.run(ask)), 202)
 
     @router.get("/tasks/{task}/cycles", summary="History of retrainings", response_description="The cycles")
-    async def get_cycles(name: TaskInPath) -> JSONResponse:
+    async def get_cycles(name: TaskInPath) -> Response:
         """Newest cutoff and attempt first; at most 1000."""
         cycles = await store.run(lambda connection: list_cycles(connection, find_task(connection, name).task_id))
-        return JSONResponse({"cycles": [describe_cycle(cycle) for cycle in cycles]})
+        return answer_json(answers.Cycles([describe_cycle(cycle) for cycle in cycles]))
 
     return router
 
@@ -67,27 +68,25 @@ def next_cycle(task: Task, now: int) -> str | None:
     return format_moment(boundary) if is_in_calendar(boundary) else None
 
 
-def describe_cycle(cycle: Cycle) -> dict[str, Any]:
-    """A cycle as the API shows it; the lease is nobody's business."""
-    override = None
-    if cycle.override_actor is not None:
-        override = {"actor": cycle.override_actor, "reason": cycle.override_reason}
-    return {
-        "id": cycle.cycle_id,
-        "cutoff": format_moment(cycle.cutoff),
-        "attempt": cycle.attempt,
-        "state": cycle.state,
-        "step": cycle.step,
-        "version": cycle.version,
-        "num_rows": cycle.num_rows,
-        "reason": cycle.reason,
-        "verdict": cycle.verdict,
-        "override": override,
-        "run_id": cycle.run_id,
-        "requested_at": _moment(cycle.requested_at),
-        "started_at": _moment(cycle.started_at),
-        "ended_at": _moment(cycle.ended_at),
-    }
+def describe_cycle(cycle: Cycle) -> answers.Cycle:
+    """A cycle as the API shows it, without its lease."""
+    actor = cycle.override_actor
+    return answers.Cycle(
+        id=cycle.cycle_id,
+        cutoff=format_moment(cycle.cutoff),
+        attempt=cycle.attempt,
+        state=cycle.state,
+        step=cycle.step,
+        version=cycle.version,
+        num_rows=cycle.num_rows,
+        reason=cycle.reason,
+        verdict=cycle.verdict,
+        override=None if actor is None else answers.Override(actor, cycle.override_reason),
+        run_id=cycle.run_id,
+        requested_at=_moment(cycle.requested_at),
+        started_at=_moment(cycle.started_at),
+        ended_at=_moment(cycle.ended_at),
+    )
 
 
 def _moment(moment: datetime | None) -> str | None:

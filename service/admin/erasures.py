@@ -1,19 +1,21 @@
 """Erasure on request over HTTP: what events said goes for ever, and who asked for it and why is written down."""
 
 from datetime import UTC, datetime
-from typing import Any
 
 from fastapi import APIRouter, Depends
+from msgspec.structs import asdict
 from sqlalchemy import Connection
 from starlette.requests import Request
-from starlette.responses import JSONResponse
+from starlette.responses import Response
 
 from contracts.clock import format_moment, to_micros
+from service.admin import answers
 from service.database import Store
 from service.settings import ServiceSettings
 from service.web.auth import actor_of
 from service.web.bodies import read_body
 from service.web.fields import Law, json_actor, json_ids, json_reason, read_fields
+from service.web.json_answers import answer_json
 from service.web.parameters import TaskInPath, takes_only
 from store.catalog import find_task
 from store.erasures import Erasure, erase_events, find_trained, list_erasures
@@ -24,7 +26,7 @@ def erasures_router(store: Store, settings: ServiceSettings) -> APIRouter:
     router = APIRouter(tags=["tasks"], dependencies=[Depends(takes_only())])
 
     @router.post("/tasks/{task}/erasures", summary="Erase events", response_description="What was erased")
-    async def post_erasure(name: TaskInPath, request: Request) -> JSONResponse:
+    async def post_erasure(name: TaskInPath, request: Request) -> Response:
         """Erase all revisions of these events, and what was kept of refused rows with their ids. It cannot be undone.
 
         A tombstone keeps each id from being stored again. `versions` are those that were trained on any of the events:
@@ -34,36 +36,34 @@ def erasures_router(store: Store, settings: ServiceSettings) -> APIRouter:
         given = read_fields(await read_body(request, settings), laws, required=("event_ids", "reason"))
         actor, now = actor_of(request, given.get("actor")), datetime.now(UTC)
 
-        def erase(connection: Connection) -> dict[str, Any]:
+        def erase(connection: Connection) -> answers.ErasureResult:
             schema, event_ids = find_task(connection, name), given["event_ids"]
             versions = find_trained(connection, schema.task_id, event_ids)
             erasure, outcomes = erase_events(
                 connection, schema, event_ids, actor=actor, reason=given["reason"], now=now
             )
-            results = [
-                {"event_id": event_id, "status": outcome} for event_id, outcome in zip(event_ids, outcomes, strict=True)
-            ]
-            return describe_erasure(erasure) | {"versions": versions, "results": results}
+            results = [answers.ErasedEvent(*one) for one in zip(event_ids, outcomes, strict=True)]
+            return answers.ErasureResult(**asdict(describe_erasure(erasure)), versions=versions, results=results)
 
-        return JSONResponse(await store.run(erase))
+        return answer_json(await store.run(erase))
 
     @router.get("/tasks/{task}/erasures", summary="History of erasures", response_description="The erasures")
-    async def get_erasures(name: TaskInPath) -> JSONResponse:
+    async def get_erasures(name: TaskInPath) -> Response:
         """Newest first; at most 1000. No id is told."""
         rows = await store.run(lambda connection: list_erasures(connection, find_task(connection, name).task_id))
-        return JSONResponse({"erasures": [describe_erasure(row) for row in rows]})
+        return answer_json(answers.Erasures([describe_erasure(row) for row in rows]))
 
     return router
 
 
-def describe_erasure(erasure: Erasure) -> dict[str, Any]:
+def describe_erasure(erasure: Erasure) -> answers.Erasure:
     """A row of the history."""
-    return {
-        "id": erasure.erasure_id,
-        "at": format_moment(to_micros(erasure.at)),
-        "actor": erasure.actor,
-        "reason": erasure.reason,
-        "num_events": erasure.num_events,
-        "num_revisions": erasure.num_revisions,
-        "num_rejected": erasure.num_rejected,
-    }
+    return answers.Erasure(
+        id=erasure.erasure_id,
+        at=format_moment(to_micros(erasure.at)),
+        actor=erasure.actor,
+        reason=erasure.reason,
+        num_events=erasure.num_events,
+        num_revisions=erasure.num_revisions,
+        num_rejected=erasure.num_rejected,
+    )

@@ -5,16 +5,16 @@ cycle and no other request crosses them.
 """
 
 from datetime import UTC, datetime
-from typing import Any
 
 import httpx
 from fastapi import APIRouter, Depends
 from sqlalchemy import Connection
 from starlette.requests import Request
-from starlette.responses import JSONResponse
+from starlette.responses import Response
 
 from contracts.clock import format_moment, parse_moment, to_micros
 from contracts.errors import Conflict, Fault, InvalidInput, NotFound, Unavailable
+from service.admin import answers
 from service.admin.cycles import describe_cycle
 from service.database import Store
 from service.models.registry import find_champion_version, move_alias
@@ -23,6 +23,7 @@ from service.validation.values import json_moment, json_text
 from service.web.auth import actor_of
 from service.web.bodies import read_body
 from service.web.fields import Law, json_actor, json_id, json_reason, read_fields
+from service.web.json_answers import answer_json
 from service.web.parameters import TaskInPath, takes_only
 from store.catalog import Schema, find_task, lock_task
 from store.cycles import is_releasing, override_cycle
@@ -34,12 +35,12 @@ def releases_router(store: Store, client: httpx.Client | None, settings: Service
     router = APIRouter(tags=["tasks"], dependencies=[Depends(takes_only())])
 
     @router.get("/tasks/{task}/releases", summary="History of releases", response_description="The releases")
-    async def get_releases(name: TaskInPath) -> JSONResponse:
+    async def get_releases(name: TaskInPath) -> Response:
         """Newest first; at most 1000."""
         rows = await store.run(
             lambda connection: list_releases(connection, find_task(connection, name).task_id, with_calibration=False)
         )
-        return JSONResponse({"releases": [describe_release(row) for row in rows]})
+        return answer_json(answers.Releases([describe_release(row) for row in rows]))
 
     @router.post(
         "/tasks/{task}/rollback",
@@ -47,19 +48,22 @@ def releases_router(store: Store, client: httpx.Client | None, settings: Service
         response_description="The version that answers from now on",
         responses={409: {"description": "It is the champion already, or a cycle is releasing"}},
     )
-    async def post_rollback(name: TaskInPath, request: Request) -> JSONResponse:
+    async def post_rollback(name: TaskInPath, request: Request) -> Response:
         """Let `version`, or the champion before the present one, answer again, within its own horizon.
 
         It stays until a newer cutoff is released: the next cycle is no part of what is rolled back.
         """
         laws: dict[str, Law] = {"version": json_text, "reason": json_reason, "actor": json_actor}
         given = read_fields(await read_body(request, settings), laws, required=("reason",))
-        given["actor"] = actor_of(request, given.get("actor"))
+        actor = actor_of(request, given.get("actor"))
         if client is None:
             raise Unavailable("No registry is configured (MORROW_MLFLOW_URL).")
         registry, now = client, datetime.now(UTC)
-        row = await store.run(lambda connection: _roll_back(connection, registry, name, given, now))
-        return JSONResponse(describe_release(row))
+        version, reason = given.get("version"), given["reason"]
+        row = await store.run(
+            lambda connection: _roll_back(connection, registry, name, version, actor=actor, reason=reason, now=now)
+        )
+        return answer_json(describe_release(row))
 
     @router.post(
         "/tasks/{task}/override",
@@ -70,7 +74,7 @@ def releases_router(store: Store, client: httpx.Client | None, settings: Service
             409: {"description": "The cycle is not held, or by a gate, or a newer cutoff is released"},
         },
     )
-    async def post_override(name: TaskInPath, request: Request) -> JSONResponse:
+    async def post_override(name: TaskInPath, request: Request) -> Response:
         """Set until when a version is valid, as to reopen a closed horizon; or, with `cycle`, release what it held.
 
         `version` is the champion where left out; `valid_until` the later of its present bound and what its release
@@ -85,43 +89,49 @@ def releases_router(store: Store, client: httpx.Client | None, settings: Service
             "actor": json_actor,
         }
         given = read_fields(await read_body(request, settings), laws, required=("reason",))
-        given["actor"] = actor_of(request, given.get("actor"))
-        now = datetime.now(UTC)
+        actor, reason, now = actor_of(request, given.get("actor")), given["reason"], datetime.now(UTC)
         if "cycle" not in given:
-            row = await store.run(lambda connection: _override_bound(connection, name, given, now))
-            return JSONResponse(describe_release(row))
+            version, until = given.get("version"), given.get("valid_until")
+            row = await store.run(
+                lambda connection: _override_bound(
+                    connection, name, version, until, actor=actor, reason=reason, now=now
+                )
+            )
+            return answer_json(describe_release(row))
         if faults := [Fault(field, "does not go with cycle") for field in ("version", "valid_until") if field in given]:
             raise InvalidInput(faults)
         cycle = await store.run(
             lambda connection: override_cycle(
-                connection,
-                find_task(connection, name).task_id,
-                given["cycle"],
-                actor=given["actor"],
-                reason=given["reason"],
-                now=now,
+                connection, find_task(connection, name).task_id, given["cycle"], actor=actor, reason=reason, now=now
             )
         )
-        return JSONResponse(describe_cycle(cycle), 202)
+        return answer_json(describe_cycle(cycle), 202)
 
     return router
 
 
-def describe_release(release: Release) -> dict[str, Any]:
-    """A row of the history; its calibration is the service's own affair."""
-    return {
-        "action": release.action,
-        "version": release.version,
-        "valid_until": format_moment(release.valid_until),
-        "actor": release.actor,
-        "reason": release.reason,
-        "at": format_moment(to_micros(release.at)),
-        "verdict": release.verdict,
-    }
+def describe_release(release: Release) -> answers.Release:
+    """A row of the history, without its calibration."""
+    return answers.Release(
+        action=release.action,
+        version=release.version,
+        valid_until=format_moment(release.valid_until),
+        actor=release.actor,
+        reason=release.reason,
+        at=format_moment(to_micros(release.at)),
+        verdict=release.verdict,
+    )
 
 
 def _roll_back(
-    connection: Connection, client: httpx.Client, name: str, given: dict[str, Any], now: datetime
+    connection: Connection,
+    client: httpx.Client,
+    name: str,
+    version: str | None,
+    *,
+    actor: str,
+    reason: str,
+    now: datetime,
 ) -> Release:
     """The row first, then the alias, then the commit: what fails before the alias moves leaves everything as it was.
 
@@ -132,7 +142,7 @@ def _roll_back(
     if is_releasing(connection, task_id):
         raise Conflict("A cycle is releasing a version right now: try again when it has ended.")
     champion = find_champion_version(client, name)
-    version = given.get("version") or find_former(connection, task_id, champion)
+    version = version or find_former(connection, task_id, champion)
     if version is None:
         raise Conflict("No version was champion before: there is nothing to roll back to.")
     released = list_releases(connection, task_id, version=version, actions=["release"], limit=1)
@@ -147,8 +157,8 @@ def _roll_back(
         version,
         action="rollback",
         valid_until=overlay.valid_until,
-        actor=given["actor"],
-        reason=given["reason"],
+        actor=actor,
+        reason=reason,
         now=now,
         verdict={"replaced": champion},
     )
@@ -161,10 +171,19 @@ def _roll_back(
     return row
 
 
-def _override_bound(connection: Connection, name: str, given: dict[str, Any], now: datetime) -> Release:
+def _override_bound(
+    connection: Connection,
+    name: str,
+    version: str | None,
+    valid_until: int | None,
+    *,
+    actor: str,
+    reason: str,
+    now: datetime,
+) -> Release:
     schema = find_task(connection, name)
     lock_task(connection, schema.task_id)
-    version = given.get("version") or _find_champion(connection, schema.task_id)
+    version = version or _find_champion(connection, schema.task_id)
     released = list_releases(connection, schema.task_id, version=version, actions=["release"], limit=1)
     overlay = read_overlay(connection, schema.task_id, version)
     if not released or overlay is None:
@@ -172,10 +191,11 @@ def _override_bound(connection: Connection, name: str, given: dict[str, Any], no
     promised = released[0]
     earliest, latest = _allowed_bounds(schema, promised)
     latest = max(latest, overlay.valid_until)
-    valid_until: int = given.get("valid_until", max(overlay.valid_until, promised.valid_until))
+    if valid_until is None:
+        valid_until = max(overlay.valid_until, promised.valid_until)
     if valid_until > latest:
-        reason = f"is beyond {format_moment(latest)}, the longest horizon that the task allows this version"
-        raise InvalidInput([Fault("valid_until", reason)])
+        fault = f"is beyond {format_moment(latest)}, the longest horizon that the task allows this version"
+        raise InvalidInput([Fault("valid_until", fault)])
     if earliest is not None and valid_until < earliest:
         raise InvalidInput([Fault("valid_until", f"is before {format_moment(earliest)}, the version's cutoff")])
     return record_release(
@@ -184,8 +204,8 @@ def _override_bound(connection: Connection, name: str, given: dict[str, Any], no
         version,
         action="override",
         valid_until=valid_until,
-        actor=given["actor"],
-        reason=given["reason"],
+        actor=actor,
+        reason=reason,
         now=now,
         verdict={
             "replaced_valid_until": format_moment(overlay.valid_until),

@@ -3,16 +3,19 @@
 import math
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import Any
+
+from msgspec.structs import asdict
 
 from contracts.clock import format_moment, to_micros
 from contracts.errors import Fault, InvalidInput
 from contracts.task import Task, Training
+from service.admin import answers
 from service.admin.releases import describe_release
-from service.models.follower import Follower
+from service.models.following import RegistryState
 from service.models.model import Forecaster
 from service.models.task_state import RealisedError, Standing, seconds_since_release, state_of, why_stale
 from service.server.worker_heartbeats import Heartbeat
+from store.catalog import Schema
 from store.choices import Choice
 
 # Steps of a pre-training below which a network has hardly begun: for bicycles in the tutorial, 20 steps leave the error
@@ -22,75 +25,89 @@ FEW_STEPS = 100
 PRETRAINED = frozenset({"gi", "baseline", "base_time", "grad_reg", "time_perturb"})
 
 
-def describe_standing(
-    task: Task, forecaster: Forecaster | None, standing: Standing, now: datetime, cycle_limit: timedelta
-) -> dict[str, Any]:
-    """One word, why it is so, and what the newest releases and verdicts say."""
-    stale = why_stale(task, standing, now, cycle_limit)
+def describe_task(
+    schema: Schema,
+    forecaster: Forecaster | None,
+    registry: RegistryState,
+    standing: Standing,
+    *,
+    now: datetime,
+    cycle_limit: timedelta,
+) -> answers.TaskOverview:
+    """A task, the version that answers for it, and what the registry and the database say of both."""
+    stale = why_stale(schema.task, standing, now, cycle_limit)
     closing, override = standing.closing, standing.override
-    return {
-        "state": state_of(forecaster, standing, to_micros(now)),
-        "closed": None if closing is None else describe_release(closing),
-        "override": None if override is None else describe_release(override),
-        "stale": stale is not None,
-        "stale_reason": stale,
-        "seconds_since_release": seconds_since_release(standing, now),
-        "num_failed": standing.num_failed,
-        "better_method": standing.better_method,
-        "rivals": standing.rivals,
-        "missing_windows": standing.missing_windows,
-    }
+    return answers.TaskOverview(
+        **asdict(describe_revision(schema)),
+        champion=None if forecaster is None else describe_champion(forecaster),
+        registry=answers.Registry(registry.state, registry.reason, registry.champion),
+        state=state_of(forecaster, standing, to_micros(now)),
+        closed=None if closing is None else describe_release(closing),
+        override=None if override is None else describe_release(override),
+        stale=stale is not None,
+        stale_reason=stale,
+        seconds_since_release=seconds_since_release(standing, now),
+        num_failed=standing.num_failed,
+        better_method=standing.better_method,
+        rivals=standing.rivals,
+        missing_windows=standing.missing_windows,
+    )
 
 
-def describe_model(follower: Follower, task: str, forecaster: Forecaster | None) -> dict[str, Any]:
-    """The version that answers for a task, or null, and how following the registry goes."""
-    registry = follower.registries.get(task)
-    return {
-        "champion": None if forecaster is None else describe_champion(forecaster),
-        "registry": {
-            "state": registry.state if registry else "ok",
-            "reason": registry.reason if registry else None,
-            "champion": registry.champion if registry else None,
-        },
-    }
+def describe_revision(schema: Schema) -> answers.TaskRevision:
+    """A task's newest spec as it was written, and the recipe that was chosen for it."""
+    choice = None if schema.choice is None else _describe_choice(schema.choice)
+    return answers.TaskRevision(task=schema.task.name, revision=schema.revision, spec=schema.written, choice=choice)
 
 
-def describe_workers(heartbeats: Sequence[Heartbeat], task: str) -> list[dict[str, Any]]:
-    """Which version each process of this API answers with, as it was last seen."""
+def describe_workers(heartbeats: Sequence[Heartbeat], task: str) -> list[answers.Worker]:
+    """The version that each process of this API serves, as it was last seen."""
     return [
-        {
-            "pid": one.pid,
-            "version": one.version(task),
-            "is_ready": one.is_ready,
-            "seen_at": format_moment(int(one.at * 1e6)),
-        }
-        for one in heartbeats
+        answers.Worker(one.pid, one.version(task), one.is_ready, format_moment(int(one.at * 1e6))) for one in heartbeats
     ]
 
 
-def describe_champion(forecaster: Forecaster) -> dict[str, Any]:
+def describe_champion(forecaster: Forecaster) -> answers.Champion:
     """What the version that answers promises."""
     manifest = forecaster.manifest
-    return {
-        "version": forecaster.version,
-        "trained_from": format_moment(manifest.trained_from),
-        "trained_until": format_moment(manifest.cutoff),
-        "valid_until": format_moment(forecaster.valid_until),
-        "horizon": manifest.horizon,
-        "batch_size": batch_size_of(forecaster),
-        "error_name": manifest.error_name,
-        "errors": [
-            {
-                "age": age.age,
-                "mean": age.mean,
-                "low": age.low,
-                "high": age.high,
-                "limit": age.limit,
-                "num_windows": age.num_windows,
-            }
+    return answers.Champion(
+        version=forecaster.version,
+        trained_from=format_moment(manifest.trained_from),
+        trained_until=format_moment(manifest.cutoff),
+        valid_until=format_moment(forecaster.valid_until),
+        horizon=manifest.horizon,
+        batch_size=batch_size_of(forecaster),
+        error_name=manifest.error_name,
+        errors=[
+            answers.AgeError(
+                age=age.age,
+                mean=age.mean,
+                low=age.low,
+                high=age.high,
+                limit=age.limit,
+                num_windows=age.num_windows,
+            )
             for age in manifest.ages
         ],
-    }
+    )
+
+
+def describe_manifest(forecaster: Forecaster) -> answers.Model:
+    """The manifest of the version that answers, without its probe."""
+    manifest = forecaster.manifest
+    return answers.Model(
+        **asdict(describe_champion(forecaster)),
+        task=manifest.task,
+        recipe=manifest.recipe,
+        classes=manifest.classes,
+        num_rows=manifest.num_rows,
+        rows_digest=manifest.rows_digest,
+        read_at=format_moment(manifest.read_at),
+        seeds=manifest.seeds,
+        device=manifest.device,
+        git_sha=manifest.git_sha,
+        checksums=manifest.checksums,
+    )
 
 
 def batch_size_of(forecaster: Forecaster) -> int:
@@ -99,8 +116,8 @@ def batch_size_of(forecaster: Forecaster) -> int:
     return manifest.batch_size or forecaster.task.training.rows_per_minibatch(manifest.num_rows)
 
 
-def describe_live_errors(forecaster: Forecaster, errors: Sequence[RealisedError]) -> list[dict[str, Any]]:
-    """Expected beside realised, by age; null where nothing is promised beyond the horizon, or nothing labelled yet."""
+def describe_live_errors(forecaster: Forecaster, errors: Sequence[RealisedError]) -> list[answers.LiveError]:
+    """Expected and realised error by age: nothing is expected beyond the horizon, nor realised before labels arrive."""
     manifest = forecaster.manifest
     expected = {age.age: age for age in manifest.ages}
     realised = {found.age: found for found in errors}
@@ -108,33 +125,32 @@ def describe_live_errors(forecaster: Forecaster, errors: Sequence[RealisedError]
     for age in sorted({*expected, *realised}):
         promise, found = expected.get(age), realised.get(age)
         shown.append(
-            {
-                "age": age,
-                "window": format_moment(manifest.cutoff + age * manifest.window),
-                "expected": promise.mean if promise else None,
-                "low": promise.low if promise else None,
-                "high": promise.high if promise else None,
-                "limit": promise.limit if promise else None,
-                "realised": found.error if found else None,
-                "num_rows": found.num_rows if found else 0,
-                "is_complete": found.is_complete if found else False,
-            }
+            answers.LiveError(
+                age=age,
+                window=format_moment(manifest.cutoff + age * manifest.window),
+                expected=promise.mean if promise else None,
+                low=promise.low if promise else None,
+                high=promise.high if promise else None,
+                limit=promise.limit if promise else None,
+                realised=found.error if found else None,
+                num_rows=found.num_rows if found else 0,
+                is_complete=found.is_complete if found else False,
+            )
         )
     return shown
 
 
-def describe_choice(choice: Choice) -> dict[str, Any]:
-    """The recipe that the trainer chose in place of what was written, and what it was worth where it was chosen."""
-    return {
-        "training": choice.training.model_dump(mode="json"),
-        "cutoff": format_moment(choice.cutoff),
-        "error": choice.error,
-        "error_before": choice.error_before,
-        "num_trials": choice.num_trials,
-        "seconds": choice.seconds,
-        "run_id": choice.run_id,
-        "chosen_at": format_moment(to_micros(choice.chosen_at)),
-    }
+def _describe_choice(choice: Choice) -> answers.Choice:
+    return answers.Choice(
+        training=choice.training.model_dump(mode="json"),
+        cutoff=format_moment(choice.cutoff),
+        error=choice.error,
+        error_before=choice.error_before,
+        num_trials=choice.num_trials,
+        seconds=choice.seconds,
+        run_id=choice.run_id,
+        chosen_at=format_moment(to_micros(choice.chosen_at)),
+    )
 
 
 def check_budget(task: Task, cycle_limit: timedelta) -> None:
@@ -143,6 +159,17 @@ def check_budget(task: Task, cycle_limit: timedelta) -> None:
     if task.training.tune and task.training.tune_seconds > longest:
         reason = f"is more than half the time limit of a cycle: {longest:g} s"
         raise InvalidInput([Fault("training.tune_seconds", reason)])
+
+
+def warn_all(
+    task: Task, forecaster: Forecaster | None, standing: Standing, now: datetime, cycle_limit: timedelta
+) -> list[str]:
+    """Every warning about a task and the version that answers for it."""
+    manifest = None if forecaster is None else forecaster.manifest
+    warnings = warn(task, cycle_limit, None if manifest is None else manifest.horizon)
+    if forecaster is not None and manifest is not None:
+        warnings += warn_of_fit(forecaster.task.training, manifest.num_rows, batch_size_of(forecaster))
+    return [*warnings, *warn_of_version(forecaster, standing), *warn_of_events(task, standing, now)]
 
 
 def warn(task: Task, cycle_limit: timedelta, horizon: int | None = None) -> list[str]:

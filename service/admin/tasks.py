@@ -6,33 +6,31 @@ from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Path
+from msgspec.structs import asdict
 from pydantic import ValidationError
 from sqlalchemy import Connection, func, select
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import JSONResponse
+from starlette.responses import Response
 
-from contracts.clock import format_moment, to_micros
+from contracts.clock import to_micros
 from contracts.errors import Fault, InvalidInput, NotFound
-from contracts.manifest import Manifest
 from contracts.task import Task
+from service.admin import answers
 from service.admin.cycles import describe_cycle, next_cycle
 from service.admin.status import (
-    batch_size_of,
     check_budget,
-    describe_champion,
-    describe_choice,
     describe_live_errors,
-    describe_model,
-    describe_standing,
+    describe_manifest,
+    describe_revision,
+    describe_task,
     describe_workers,
     warn,
-    warn_of_events,
-    warn_of_fit,
-    warn_of_version,
+    warn_all,
 )
 from service.database import Store
 from service.models.follower import Follower
+from service.models.following import RegistryState
 from service.models.model import Forecaster
 from service.models.task_state import Standing, read_standing
 from service.server.worker_heartbeats import WorkerHeartbeats
@@ -42,6 +40,7 @@ from service.validation.names import printable
 from service.validation.values import EXACT_INTEGER
 from service.web.bodies import read_body
 from service.web.fields import MAX_VALUES
+from service.web.json_answers import answer_json
 from service.web.parameters import TaskInPath, takes_only
 from store.catalog import Schema, define_task, find_task, list_tasks
 from store.cycles import Cycle, list_cycles
@@ -57,6 +56,12 @@ def tasks_router(
     router = APIRouter(tags=["tasks"], dependencies=[Depends(takes_only())])
     cycle_limit = timedelta(seconds=settings.cycle_limit_seconds)
 
+    def describe(
+        schema: Schema, forecaster: Forecaster | None, standing: Standing, now: datetime
+    ) -> answers.TaskOverview:
+        registry = follower.registries.get(schema.task.name, RegistryState())
+        return describe_task(schema, forecaster, registry, standing, now=now, cycle_limit=cycle_limit)
+
     @router.put(
         "/tasks/{task}",
         summary="Define a task",
@@ -64,7 +69,7 @@ def tasks_router(
         response_description="The task as it stands; `changed` says whether this made it so",
         responses={201: {"description": "There was no such task before"}},
     )
-    async def put_task(name: TaskInPath, request: Request) -> JSONResponse:
+    async def put_task(name: TaskInPath, request: Request) -> Response:
         """Store a task's spec; a changed one becomes a new revision. Where features change, the version that answers
         goes on asking for the old ones until one of the new schema is released, and events are taken in both forms
         until then. Fits read both: what the earlier rows lack counts as missing. Rows of another target train no more.
@@ -74,29 +79,21 @@ def tasks_router(
         now = datetime.now(UTC)
         schema, written = await store.run(lambda connection: define_task(connection, task, now))
         follower.learn(task.name, schema.task_id)
-        document = {**_describe(schema), "changed": written, "warnings": warn(task, cycle_limit)}
-        return JSONResponse(document, 201 if written and schema.revision == 1 else 200)
+        defined = answers.TaskDefined(
+            **asdict(describe_revision(schema)), changed=written, warnings=warn(task, cycle_limit)
+        )
+        return answer_json(defined, 201 if written and schema.revision == 1 else 200)
 
     @router.get("/tasks", summary="List the tasks", response_description="The tasks, by name")
-    async def get_tasks() -> JSONResponse:
+    async def get_tasks() -> Response:
         """Every task with its newest revision, what answers for it and how it stands."""
         forecasters, now = follower.forecasters, datetime.now(UTC)
         found = await store.run(lambda connection: _read_standings(connection, forecasters))
-        return JSONResponse(
-            {
-                "tasks": [
-                    {
-                        **_describe(schema),
-                        **describe_model(follower, schema.task.name, forecasters.get(schema.task.name)),
-                        **describe_standing(schema.task, forecasters.get(schema.task.name), standing, now, cycle_limit),
-                    }
-                    for schema, standing in found
-                ]
-            }
-        )
+        overviews = [describe(schema, forecasters.get(schema.task.name), standing, now) for schema, standing in found]
+        return answer_json(answers.Tasks(overviews))
 
     @router.get("/tasks/{task}", summary="Status of a task", response_description="How the task stands")
-    async def get_task(name: TaskInPath) -> JSONResponse:
+    async def get_task(name: TaskInPath) -> Response:
         """Spec, events, the champion with its expected and realised errors by age, why it may not answer, last cycles,
         next cycle, and what to be warned of."""
         forecaster, now = follower.forecasters.get(name), datetime.now(UTC)
@@ -104,28 +101,17 @@ def tasks_router(
             lambda connection: _read_status(connection, name, forecaster)
         )
         shown = [describe_cycle(cycle) for cycle in cycles]
-        return JSONResponse(
-            {
-                **_describe(schema),
-                "num_events": num_events,
-                **describe_model(follower, name, forecaster),
-                "workers": describe_workers(heartbeats.all(now.timestamp()), name),
-                **describe_standing(schema.task, forecaster, standing, now, cycle_limit),
-                "live_errors": [] if forecaster is None else describe_live_errors(forecaster, standing.realised),
-                "last_verdict": next((_shorten(cycle) for cycle in shown if cycle["verdict"]), None),
-                "cycles": shown,
-                "next_cycle": next_cycle(schema.task, to_micros(now)),
-                "warnings": [
-                    *warn(schema.task, cycle_limit, forecaster.manifest.horizon if forecaster else None),
-                    *(
-                        warn_of_fit(forecaster.task.training, forecaster.manifest.num_rows, batch_size_of(forecaster))
-                        if forecaster
-                        else ()
-                    ),
-                    *warn_of_version(forecaster, standing),
-                    *warn_of_events(schema.task, standing, now),
-                ],
-            }
+        return answer_json(
+            answers.TaskStatus(
+                **asdict(describe(schema, forecaster, standing, now)),
+                workers=describe_workers(heartbeats.all(now.timestamp()), name),
+                num_events=num_events,
+                live_errors=[] if forecaster is None else describe_live_errors(forecaster, standing.realised),
+                last_verdict=next((_shorten(cycle) for cycle in shown if cycle.verdict), None),
+                cycles=shown,
+                next_cycle=next_cycle(schema.task, to_micros(now)),
+                warnings=warn_all(schema.task, forecaster, standing, now, cycle_limit),
+            )
         )
 
     @router.get(
@@ -133,12 +119,12 @@ def tasks_router(
     )
     async def get_model(
         name: TaskInPath, version: Annotated[str, Path(description="the version that answers")]
-    ) -> JSONResponse:
+    ) -> Response:
         """The manifest, without its probe, of the version that answers here."""
         forecaster = follower.forecasters.get(name)
         if forecaster is None or forecaster.version != version:
             raise NotFound("This version does not answer here; MLflow's registry knows all of them.")
-        return JSONResponse(_describe_manifest(forecaster))
+        return answer_json(describe_manifest(forecaster))
 
     return router
 
@@ -192,35 +178,9 @@ def _refuse_repeated(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return spec
 
 
-def _describe(schema: Schema) -> dict[str, Any]:
-    return {
-        "task": schema.task.name,
-        "revision": schema.revision,
-        "spec": schema.written.model_dump(mode="json"),
-        "choice": None if schema.choice is None else describe_choice(schema.choice),
-    }
-
-
-def _describe_manifest(forecaster: Forecaster) -> dict[str, Any]:
-    manifest: Manifest = forecaster.manifest
-    return {
-        **describe_champion(forecaster),
-        "task": manifest.task,
-        "recipe": manifest.recipe,
-        "classes": manifest.classes,
-        "num_rows": manifest.num_rows,
-        "rows_digest": manifest.rows_digest,
-        "read_at": format_moment(manifest.read_at),
-        "seeds": manifest.seeds,
-        "device": manifest.device,
-        "git_sha": manifest.git_sha,
-        "checksums": manifest.checksums,
-    }
-
-
-def _shorten(cycle: dict[str, Any]) -> dict[str, Any]:
-    """The verdict of a cycle that has one, and whose it is."""
-    return {"cycle": cycle["id"], "cutoff": cycle["cutoff"], "state": cycle["state"], **cycle["verdict"]}
+def _shorten(cycle: answers.Cycle) -> dict[str, Any]:
+    """The verdict of a cycle that has one, and the cycle."""
+    return {"cycle": cycle.id, "cutoff": cycle.cutoff, "state": cycle.state, **(cycle.verdict or {})}
 
 
 def _read_standings(connection: Connection, forecasters: Mapping[str, Forecaster]) -> list[tuple[Schema, Standing]]:

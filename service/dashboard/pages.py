@@ -11,6 +11,7 @@ from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import msgspec
 from fastapi import APIRouter, Depends
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -138,10 +139,12 @@ def _describe_history(board: Board | None, forecaster: Forecaster | None, now: d
     champion = None if forecaster is None else forecaster.version
     realised = () if board is None else board.standing.realised
     cycles = [] if board is None else [describe_cycle(cycle) for cycle in board.cycles]
+    live_errors = [] if forecaster is None else describe_live_errors(forecaster, realised)
     return {
         "mark": _mark(board, forecaster),
         "timeline": None if task is None else draw_timeline(spans, champion, task.clock, to_micros(now)),
-        "live_errors": [] if forecaster is None else describe_live_errors(forecaster, realised),
+        "live_errors": live_errors,
+        "points": msgspec.to_builtins(live_errors),
         "matrix": None
         if board is None or task is None
         else tabulate(board.marks, task.training.method, task.error_name, task.clock),

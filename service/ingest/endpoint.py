@@ -48,7 +48,7 @@ class RowResult(msgspec.Struct, frozen=True, gc=False):
 
     event_id: str | None
     status: Status
-    errors: list[dict[str, str]] | UnsetType = UNSET
+    errors: Sequence[Fault] | UnsetType = UNSET
     line: int | UnsetType = UNSET
 
 
@@ -246,8 +246,7 @@ def _append(connection: Connection, judged: Judged, received_at: datetime, whole
 
 
 def _refused(row: Refusal) -> RowResult:
-    errors = [{"field": fault.field, "reason": fault.reason} for fault in row.faults]
-    return RowResult(None if row.event_id is None else printable(row.event_id), "rejected", errors)
+    return RowResult(None if row.event_id is None else printable(row.event_id), "rejected", row.faults)
 
 
 def _conflict(event_ids: Sequence[str | None]) -> Conflict:

@@ -1,35 +1,51 @@
-"""What one answer of /predict holds, and why there may be none."""
+"""The answers of /predict, as they are encoded and as the OpenAPI document describes them."""
+
+from typing import Annotated
 
 import msgspec
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET, Meta, UnsetType
+
+from service.models.class_change import NUM_MOMENTS
+from service.validation.values import Moment
+
+_PREDICTION = "the likeliest class, or the mean"
+_LEAD = "ISO 8601 duration since trained_until, with a sign before it"
+_EXPECTED_ERROR = "mean error at this age; null before the cutoff"
+_COVERAGE = "of `interval` or `prediction_set`; 0.9 if not asked for"
+_INTERVAL = "of a regression, low and high; null if too few scored rows support 0.9"
+_PREDICTION_SET = "of a classification, if `coverage` is asked for: the likeliest class first"
+_RATE = "if asked for: change per second of each probability, or of `mean` and `scale`, with features and calendar held"
+_FLIPS_AT = (
+    "with `rate`, of a classification: the first moment up to valid_until at which the prediction changes, features "
+    f"held, to the second; null if it does not at any of {NUM_MOMENTS} moments"
+)
 
 
 class Answer(msgspec.Struct, frozen=True, gc=False):
-    """`mean`, `scale` and `interval` belong to regression, `probabilities` and `prediction_set` to classification.
-
-    What does not belong to an answer or was not asked for is unset, and so left out of its JSON.
-    """
+    """Regression has `mean`, `scale` and `interval`; classification has `probabilities` and `prediction_set`."""
 
     task: str
-    prediction: str | float
+    prediction: Annotated[str | float, Meta(description=_PREDICTION)]
     probabilities: dict[str, float] | UnsetType
     mean: float | UnsetType
     scale: float | UnsetType
-    at: str
-    lead: str
-    expected_error: float | None
+    at: Moment
+    lead: Annotated[str, Meta(description=_LEAD)]
+    expected_error: Annotated[float | None, Meta(description=_EXPECTED_ERROR)]
     error_name: str
     version: str
-    trained_until: str
-    valid_until: str
-    coverage: float | UnsetType = UNSET
-    interval: list[float] | UnsetType | None = UNSET
-    prediction_set: list[str] | UnsetType = UNSET
-    rate: dict[str, float] | UnsetType = UNSET
-    flips_at: str | UnsetType | None = UNSET
+    trained_until: Moment
+    valid_until: Moment
+    coverage: Annotated[float | UnsetType, Meta(description=_COVERAGE)] = UNSET
+    interval: Annotated[
+        Annotated[list[float], Meta(min_length=2, max_length=2)] | UnsetType | None, Meta(description=_INTERVAL)
+    ] = UNSET
+    prediction_set: Annotated[list[str] | UnsetType, Meta(description=_PREDICTION_SET)] = UNSET
+    rate: Annotated[dict[str, float] | UnsetType, Meta(description=_RATE)] = UNSET
+    flips_at: Annotated[Moment | UnsetType | None, Meta(description=_FLIPS_AT)] = UNSET
 
 
 class Answers(msgspec.Struct, frozen=True, gc=False):
-    """The answer of POST /predict, in the order of its rows."""
+    """The answers to POST /predict, in the order of its rows."""
 
     answers: list[Answer]

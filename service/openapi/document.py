@@ -8,21 +8,26 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
-from service.openapi.schemas import component_shapes
+from service.admin import answers
+from service.ingest.endpoint import CorrectionResult, IngestResult
+from service.models.answer import Answer, Answers
+from service.openapi.schemas import describe_components
 from service.web.auth import HEALTH, PUBLIC, needed_scope
 from service.web.bodies import JSON, NDJSON
 from service.web.json_schema import GIVEN_MOMENT, Shape, many, ref
-from service.web.problems import HTTP_KINDS, MEDIA_TYPE
+from service.web.problems import HTTP_KINDS, MEDIA_TYPE, Problem
 
 
 @dataclass(frozen=True)
 class Operation:
-    """The components that an operation answers with, by status, and what it takes as its body, by media type."""
+    """An operation's id, which clients name a function after; its answers by status, and its bodies by media type."""
 
-    answers: Mapping[int, str] = field(default_factory=dict)
+    id: str
+    answers: Mapping[int, type[msgspec.Struct]] = field(default_factory=dict)
     body: Mapping[str, Shape] | None = None
     needs_body: bool = True
 
@@ -30,6 +35,11 @@ class Operation:
 def _json(shape: Shape, **more: Any) -> dict[str, Shape]:
     """A body of this shape."""
     return {JSON: {"schema": shape, **more}}
+
+
+def _either(*names: str) -> Shape:
+    """A body of exactly one of these components."""
+    return {"oneOf": [ref(name) for name in names]}
 
 
 _EVENT = {
@@ -43,25 +53,36 @@ _EVENTS = {"oneOf": [ref("Event"), many({"anyOf": [ref("Event"), _REFUSED_ROW]})
 _LINES = {NDJSON: {"schema": {"type": "string", "description": "one event a line"}}}
 
 OPERATIONS: dict[tuple[str, str], Operation] = {
-    ("get", "/predict"): Operation({200: "Answer"}),
-    ("post", "/predict"): Operation({200: "Answers"}, _json(ref("Question"))),
-    ("post", "/events"): Operation({200: "IngestResult"}, _json(_EVENTS, example=_EVENT) | _LINES),
+    ("get", "/predict"): Operation("predict", {200: Answer}),
+    ("post", "/predict"): Operation("predictMany", {200: Answers}, _json(_either("Rows", "RowAtMoments"))),
+    ("post", "/events"): Operation("storeEvents", {200: IngestResult}, _json(_EVENTS, example=_EVENT) | _LINES),
     ("put", "/events/{event_id}"): Operation(
-        {200: "CorrectionResult"}, _json(ref("Correction"), example={**_EVENT, "label": "late"})
+        "correctEvent", {200: CorrectionResult}, _json(ref("Correction"), example={**_EVENT, "label": "late"})
     ),
-    ("get", "/tasks"): Operation({200: "Tasks"}),
-    ("get", "/tasks/{task}"): Operation({200: "TaskStatus"}),
-    ("put", "/tasks/{task}"): Operation({200: "TaskDefined", 201: "TaskDefined"}, _json(ref("GivenTask"))),
-    ("get", "/tasks/{task}/models/{version}"): Operation({200: "Model"}),
-    ("get", "/tasks/{task}/cycles"): Operation({200: "Cycles"}),
-    ("post", "/tasks/{task}/cycles"): Operation({202: "Cycle"}, _json(ref("AskForCycle")), needs_body=False),
-    ("get", "/tasks/{task}/releases"): Operation({200: "Releases"}),
-    ("post", "/tasks/{task}/rollback"): Operation({200: "Release"}, _json(ref("Rollback"))),
-    ("post", "/tasks/{task}/override"): Operation({200: "Release", 202: "Cycle"}, _json(ref("Override"))),
-    ("get", "/tasks/{task}/erasures"): Operation({200: "Erasures"}),
-    ("post", "/tasks/{task}/erasures"): Operation({200: "Erased"}, _json(ref("AskForErasure"))),
-    ("get", "/livez"): Operation({200: "Alive"}),
-    ("get", "/readyz"): Operation({200: "Readiness", 503: "Readiness"}),
+    ("get", "/tasks"): Operation("listTasks", {200: answers.Tasks}),
+    ("get", "/tasks/{task}"): Operation("getTask", {200: answers.TaskStatus}),
+    ("put", "/tasks/{task}"): Operation(
+        "defineTask", {200: answers.TaskDefined, 201: answers.TaskDefined}, _json(ref("TaskDefinition"))
+    ),
+    ("get", "/tasks/{task}/models/{version}"): Operation("getModel", {200: answers.Model}),
+    ("get", "/tasks/{task}/cycles"): Operation("listCycles", {200: answers.Cycles}),
+    ("post", "/tasks/{task}/cycles"): Operation(
+        "requestCycle", {202: answers.Cycle}, _json(ref("CycleRequest")), needs_body=False
+    ),
+    ("get", "/tasks/{task}/releases"): Operation("listReleases", {200: answers.Releases}),
+    ("post", "/tasks/{task}/rollback"): Operation("rollBack", {200: answers.Release}, _json(ref("RollbackRequest"))),
+    ("post", "/tasks/{task}/override"): Operation(
+        "overrideVerdict",
+        {200: answers.Release, 202: answers.Cycle},
+        _json(_either("HorizonOverride", "CycleOverride")),
+    ),
+    ("get", "/tasks/{task}/erasures"): Operation("listErasures", {200: answers.Erasures}),
+    ("post", "/tasks/{task}/erasures"): Operation(
+        "eraseEvents", {200: answers.ErasureResult}, _json(ref("ErasureRequest"))
+    ),
+    ("get", "/livez"): Operation("getLiveness", {200: answers.Liveness}),
+    ("get", "/readyz"): Operation("getReadiness", {200: answers.Readiness, 503: answers.Readiness}),
+    ("get", "/metrics"): Operation("getMetrics"),
 }
 _DEFINE = ("put", "/tasks/{task}")
 # Paths that take no parameter and tell of one process only: nothing about a request to them can be wrong.
@@ -102,7 +123,8 @@ def write_document(app: FastAPI) -> dict[str, Any]:
     """The document of an app's routes."""
     document = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
     document["paths"]["/predict"] = _predict_path_item()
-    document["components"] = {"schemas": component_shapes(), "securitySchemes": _KEYS}
+    bodies = [body for operation in OPERATIONS.values() for body in operation.answers.values()]
+    document["components"] = {"schemas": describe_components([*bodies, Problem]), "securitySchemes": _KEYS}
     for path, verbs in document["paths"].items():
         for verb, told in verbs.items():
             _complete(told, verb, path)
@@ -110,12 +132,15 @@ def write_document(app: FastAPI) -> dict[str, Any]:
 
 
 def _complete(told: dict[str, Any], verb: str, path: str) -> None:
-    operation = OPERATIONS.get((verb, path), Operation())
+    operation = OPERATIONS[verb, path]
+    told["operationId"] = operation.id
+    for parameter in told.get("parameters", []):
+        parameter["schema"].pop("title", None)  # FastAPI's, which may be the title of a component
     if operation.body is not None:
         told["requestBody"] = {"required": operation.needs_body, "content": dict(operation.body)}
     responses = {status: one for status, one in told["responses"].items() if one["description"] != _UNTOLD}
-    for status, component in operation.answers.items():
-        responses[str(status)]["content"] = {JSON: {"schema": ref(component)}}
+    for status, answer in operation.answers.items():
+        responses[str(status)]["content"] = {JSON: {"schema": ref(answer.__name__)}}
     for status, reason in _problems_of(told, verb, path).items():
         responses.setdefault(str(status), {"description": reason})
     for status, response in responses.items():
@@ -173,7 +198,6 @@ def _predict_path_item() -> dict[str, Any]:
     return {
         "get": {
             "tags": ["predict"],
-            "operationId": "get_predict",
             "summary": "One answer",
             "description": "Each feature is a parameter of its own name. An offset's + is written %2B.",
             "parameters": [*_OPTIONS, at, features],
@@ -181,7 +205,6 @@ def _predict_path_item() -> dict[str, Any]:
         },
         "post": {
             "tags": ["predict"],
-            "operationId": "post_predict",
             "summary": "Many answers",
             "description": "Rows, each with its `at` (now where absent), or one row's features and many `at`; "
             "at most 100 with `rate`.",

@@ -1,7 +1,6 @@
 """Exceptions to responses: our errors, FastAPI's and Starlette's, and bugs, each as a problem document."""
 
 import math
-from collections.abc import Sequence
 from http import HTTPStatus
 from typing import Any
 
@@ -30,8 +29,8 @@ def problem_of(error: MorrowError) -> Response:
     more: dict[str, Any] = {}
     detail = str(error)
     if isinstance(error, InvalidInput):
-        more |= list_faults(error.faults)
-        detail = "; ".join(f"{fault['field']}: {fault['reason']}" for fault in more["errors"][:5])
+        more |= {"errors": error.faults[:MAX_FAULTS], "num_errors": len(error.faults)}
+        detail = "; ".join(f"{fault.field}: {fault.reason}" for fault in error.faults[:5])
     if isinstance(error, OutsideHorizon):
         more |= {
             "side": error.side,
@@ -41,12 +40,6 @@ def problem_of(error: MorrowError) -> Response:
         }
     headers = {"Retry-After": str(math.ceil(error.seconds))} if isinstance(error, Throttled) else None
     return write_problem(kind, detail, headers, **more)
-
-
-def list_faults(faults: Sequence[Fault]) -> dict[str, Any]:
-    """The members `errors`, of the first faults, and `num_errors`, of all."""
-    shown = [{"field": fault.field, "reason": fault.reason} for fault in faults[:MAX_FAULTS]]
-    return {"errors": shown, "num_errors": len(faults)}
 
 
 def handle_problems(app: FastAPI, metrics: Metrics) -> None:

@@ -4,14 +4,17 @@
 or a traceback: a bug is a 500 without detail, and its traceback is in the log.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import msgspec
+from msgspec import UNSET, Meta, UnsetType
 from starlette.responses import Response
 
 from contracts.errors import (
     Conflict,
+    Fault,
     InvalidInput,
     ModelExpired,
     MorrowError,
@@ -31,6 +34,7 @@ from service.errors import (
     Throttled,
     Unauthenticated,
 )
+from service.validation.values import Count, Moment
 
 MEDIA_TYPE = "application/problem+json"
 
@@ -76,10 +80,30 @@ HTTP_KINDS = {
 }
 
 
+class Problem(msgspec.Struct, frozen=True, kw_only=True):
+    """Why a request was not answered (RFC 9457)."""
+
+    type: Annotated[
+        str,
+        Meta(description="stable: what programs compare", extra_json_schema={"pattern": "^/problems/[a-z-]+$"}),
+    ]
+    title: str
+    status: Annotated[int, Meta(ge=400, le=599)]
+    detail: str
+    errors: Annotated[Sequence[Fault] | UnsetType, Meta(description="the first faults, each with its field")] = UNSET
+    num_errors: Annotated[Count | UnsetType, Meta(description="of all faults")] = UNSET
+    side: Annotated[
+        Literal["before", "beyond"] | UnsetType, Meta(description="the side on which a moment is outside the horizon")
+    ] = UNSET
+    valid_from: Moment | UnsetType = UNSET
+    valid_until: Moment | UnsetType = UNSET
+    version: str | UnsetType = UNSET
+
+
 def write_problem(kind: Kind, detail: str, headers: dict[str, str] | None = None, **more: Any) -> Response:
-    """A problem document; `more` are members of its own."""
-    document = {"type": f"/problems/{kind.name}", "title": kind.title, "status": kind.status, "detail": detail, **more}
+    """A problem document; `more` are its optional members."""
+    problem = Problem(type=f"/problems/{kind.name}", title=kind.title, status=kind.status, detail=detail, **more)
     headers = dict(headers or {})
     if kind.retry_after is not None:
         headers["Retry-After"] = str(kind.retry_after)
-    return Response(msgspec.json.encode(document), kind.status, headers, MEDIA_TYPE)
+    return Response(msgspec.json.encode(problem), kind.status, headers, MEDIA_TYPE)

@@ -35,8 +35,38 @@ def references(value: Any) -> Iterator[str]:
         yield from (found for inner in value for found in references(inner))
 
 
+def titles(value: Any) -> Iterator[str]:
+    """Every title in the document; a property may be called so too."""
+    if isinstance(value, dict):
+        yield from (title for name, title in value.items() if name == "title" and isinstance(title, str))
+        yield from (found for inner in value.values() for found in titles(inner))
+    elif isinstance(value, list):
+        yield from (found for inner in value for found in titles(inner))
+
+
+def test_every_operation_has_an_id_that_names_a_function_of_a_client(document: dict[str, Any]) -> None:
+    ids = [operation["operationId"] for *_, operation in operations(document)]
+    assert all(re.fullmatch("[a-z]+([A-Z][a-z]+)*", one) for one in ids)
+    assert len({*ids}) == len(ids)
+
+
+def test_every_component_has_a_title_of_its_own_and_nothing_else_has_one(document: dict[str, Any]) -> None:
+    components = document["components"]["schemas"]
+    assert {name: shape["title"] for name, shape in components.items()} == {name: name for name in components}
+    assert sorted(titles(document)) == sorted([document["info"]["title"], *components])
+
+
+def test_what_an_answer_may_leave_out_is_not_required(document: dict[str, Any]) -> None:
+    components = document["components"]["schemas"]
+    assert {"task", "at", "expected_error"} <= {*components["Answer"]["required"]}
+    assert not {"mean", "probabilities", "interval", "rate"} & {*components["Answer"]["required"]}
+    assert {*components["Problem"]["required"]} == {"type", "title", "status", "detail"}
+    for name in ("Cycle", "Release", "TaskStatus", "Model"):
+        assert {*components[name]["required"]} == {*components[name]["properties"]}, name
+
+
 def test_the_table_of_operations_is_that_of_the_routes(document: dict[str, Any]) -> None:
-    assert {(verb, path) for verb, path, _ in operations(document)} == {*OPERATIONS, ("get", "/metrics")}
+    assert {(verb, path) for verb, path, _ in operations(document)} == {*OPERATIONS}
 
 
 def test_every_success_and_every_body_has_a_shape(document: dict[str, Any]) -> None:

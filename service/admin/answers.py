@@ -1,0 +1,251 @@
+"""The bodies that the paths below /tasks, /livez and /readyz answer.
+
+Each is one struct. It encodes the answer and it describes the answer in the OpenAPI document, so the two cannot differ.
+Docstrings and descriptions are the document's words.
+"""
+
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta, Struct
+
+from contracts.task import Task
+from service.models.task_state import State
+from service.validation.values import Count, Moment
+from store import cycles, erasures, releases
+
+
+class Override(Struct, frozen=True):
+    """The admin who wants a cycle released in spite of its verdict."""
+
+    actor: str
+    reason: str | None
+
+
+class Cycle(Struct, frozen=True, kw_only=True):
+    """One attempt to retrain as of a cutoff."""
+
+    id: Count
+    cutoff: Moment
+    attempt: Count
+    state: cycles.State
+    step: str | None
+    version: str | None
+    num_rows: Count | None
+    reason: Annotated[str | None, Meta(description="why the cycle did not release a version")]
+    verdict: Annotated[dict[str, Any] | None, Meta(description="every rule with its value and its threshold")]
+    override: Override | None
+    run_id: Annotated[str | None, Meta(description="the run in MLflow")]
+    requested_at: Moment | None
+    started_at: Moment | None
+    ended_at: Moment | None
+
+
+class Cycles(Struct, frozen=True):
+    """Newest cutoff and attempt first."""
+
+    cycles: list[Cycle]
+
+
+class Release(Struct, frozen=True, kw_only=True):
+    """A row of the history: what was done to a version, and until when the version has been valid since."""
+
+    action: releases.Action
+    version: str
+    valid_until: Moment
+    actor: str
+    reason: str
+    at: Moment
+    verdict: Annotated[dict[str, Any] | None, Meta(description="the figures behind the action")]
+
+
+class Releases(Struct, frozen=True):
+    """Newest first."""
+
+    releases: list[Release]
+
+
+class Erasure(Struct, frozen=True, kw_only=True):
+    """One request to erase events."""
+
+    id: Count
+    at: Moment
+    actor: str
+    reason: str
+    num_events: Annotated[Count, Meta(description="events that this request erased")]
+    num_revisions: Count
+    num_rejected: Annotated[Count, Meta(description="stored refused rows with these ids")]
+
+
+class Erasures(Struct, frozen=True):
+    """Newest first."""
+
+    erasures: list[Erasure]
+
+
+class ErasedEvent(Struct, frozen=True):
+    """The outcome for one id."""
+
+    event_id: str
+    status: erasures.Erased
+
+
+class ErasureResult(Erasure, frozen=True, kw_only=True):
+    """An erasure that was just made."""
+
+    versions: Annotated[list[str], Meta(description="released versions that were trained on any of the events")]
+    results: list[ErasedEvent]
+
+
+class AgeError(Struct, frozen=True, kw_only=True):
+    """The validated error of a version in the window of this age, with its 90 % band and the guard's limit."""
+
+    age: Annotated[Count, Meta(description="windows since the cutoff")]
+    mean: float
+    low: float | None
+    high: float | None
+    limit: float | None
+    num_windows: Count
+
+
+class Champion(Struct, frozen=True, kw_only=True):
+    """The version that answers, and what it promises."""
+
+    version: str
+    trained_from: Moment
+    trained_until: Moment
+    valid_until: Moment
+    horizon: Annotated[Count, Meta(description="validated windows after the cutoff")]
+    batch_size: Annotated[Count, Meta(description="rows of a minibatch of its fit")]
+    error_name: str
+    errors: list[AgeError]
+
+
+class Model(Champion, frozen=True, kw_only=True):
+    """The manifest of the version that answers, without its probe."""
+
+    task: Annotated[dict[str, Any], Meta(description="the spec that it was trained by")]
+    recipe: Annotated[str, Meta(description="digest of the recipe")]
+    classes: list[str]
+    num_rows: Count
+    rows_digest: str
+    read_at: Moment
+    seeds: list[int]
+    device: str
+    git_sha: str
+    checksums: Annotated[dict[str, str], Meta(description="SHA-256 by file")]
+
+
+class Choice(Struct, frozen=True, kw_only=True):
+    """The recipe that the trainer chose in place of the written one (`training.tune`)."""
+
+    training: Annotated[dict[str, Any], Meta(description="the chosen recipe")]
+    cutoff: Moment
+    error: Annotated[float | None, Meta(description="mean error of the chosen recipe")]
+    error_before: Annotated[float | None, Meta(description="mean error of the written recipe")]
+    num_trials: Count
+    seconds: float
+    run_id: Annotated[str | None, Meta(description="the run in MLflow")]
+    chosen_at: Moment
+
+
+class TaskRevision(Struct, frozen=True, kw_only=True):
+    """The newest revision of a task's spec."""
+
+    task: str
+    revision: Count
+    spec: Task
+    choice: Choice | None
+
+
+class TaskDefined(TaskRevision, frozen=True, kw_only=True):
+    """A task after PUT /tasks/{task}."""
+
+    changed: Annotated[bool, Meta(description="whether this request changed the task")]
+    warnings: list[str]
+
+
+class Registry(Struct, frozen=True):
+    """How the API follows MLflow's registry."""
+
+    state: str
+    reason: str | None
+    champion: Annotated[str | None, Meta(description="the version that the alias named last")]
+
+
+class TaskOverview(TaskRevision, frozen=True, kw_only=True):
+    """A task, the version that answers for it, and why that version is valid or not."""
+
+    champion: Champion | None
+    registry: Registry
+    state: State
+    closed: Annotated[Release | None, Meta(description="the row that closed the horizon")]
+    override: Annotated[Release | None, Meta(description="the row by which an admin set the horizon")]
+    stale: Annotated[bool, Meta(description="whether a new version is overdue")]
+    stale_reason: str | None
+    seconds_since_release: float | None
+    num_failed: Annotated[Count, Meta(description="attempts that failed one after the other, up to now")]
+    better_method: Annotated[dict[str, Any] | None, Meta(description="a rival that the newest verdict found better")]
+    rivals: list[dict[str, Any]]
+    missing_windows: Annotated[Count, Meta(description="complete windows still needed to judge a horizon")]
+
+
+class Tasks(Struct, frozen=True):
+    """By name."""
+
+    tasks: list[TaskOverview]
+
+
+class Worker(Struct, frozen=True):
+    """One process of this API, as it was last seen."""
+
+    pid: Count
+    version: Annotated[str | None, Meta(description="the version that it serves")]
+    is_ready: bool
+    seen_at: Moment
+
+
+class LiveError(Struct, frozen=True, kw_only=True):
+    """Expected and realised error of the champion in one window; null where there is none."""
+
+    age: Annotated[Count, Meta(description="windows since the cutoff")]
+    window: Annotated[Moment, Meta(description="start of the window")]
+    expected: float | None
+    low: float | None
+    high: float | None
+    limit: float | None
+    realised: float | None
+    num_rows: Count
+    is_complete: Annotated[bool, Meta(description="whether all labels of the window were due")]
+
+
+class TaskStatus(TaskOverview, frozen=True, kw_only=True):
+    """Everything that is known of a task."""
+
+    workers: list[Worker]
+    num_events: Count
+    live_errors: list[LiveError]
+    last_verdict: Annotated[dict[str, Any] | None, Meta(description="the newest verdict, with its cycle")]
+    cycles: list[Cycle]
+    next_cycle: Annotated[Moment | None, Meta(description="null if cycles run on request only")]
+    warnings: list[str]
+
+
+class Liveness(Struct, frozen=True):
+    """The event loop turns."""
+
+    status: Literal["ok"] = "ok"
+
+
+class TaskReadiness(Struct, frozen=True):
+    """The version of a task that this process serves, and how it follows the registry."""
+
+    version: str | None
+    registry: str
+
+
+class Readiness(Struct, frozen=True):
+    """Whether this process can answer."""
+
+    status: Literal["ok", "not ready"]
+    database: Literal["ok", "unavailable"]
+    tasks: dict[str, TaskReadiness]
