@@ -68,7 +68,4 @@ def _shape(shape: Mapping[str, Any]) -> str:
     described = f"{shape['description']}\n\n" if "description" in shape else ""
     if shape.get("properties"):
         return described + members(shape)
-    alternatives = [each for each in shape.get("oneOf", []) if each.get("properties")]
-    if alternatives:
-        return described + "Either of:\n\n" + "\n".join(members(each) for each in alternatives)
     return f"{described}{kind_of(shape).capitalize()}.\n"

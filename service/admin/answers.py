@@ -10,7 +10,7 @@ from msgspec import Meta, Struct
 
 from contracts.task import Task
 from service.models.task_state import State
-from service.validation.values import Count, Moment
+from service.validation.json_types import Count, Moment
 from store import cycles, erasures, releases
 
 

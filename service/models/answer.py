@@ -6,7 +6,7 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from service.models.class_change import NUM_MOMENTS
-from service.validation.values import Moment
+from service.validation.json_types import Moment
 
 _PREDICTION = "the likeliest class, or the mean"
 _LEAD = "ISO 8601 duration since trained_until, with a sign before it"

@@ -24,9 +24,6 @@ Number = (
 )
 # A text by its length; `are_printable` looks at its characters.
 Text = Annotated[str, Meta(min_length=1, max_length=MAX_TEXT)]
-# Values of answers, for the structs that encode and describe them.
-Moment = Annotated[str, Meta(extra_json_schema={"format": "date-time"})]
-Count = Annotated[int, Meta(ge=0)]
 
 _NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
 _INTEGER = re.compile(r"-?[0-9]+")

@@ -34,7 +34,7 @@ from service.errors import (
     Throttled,
     Unauthenticated,
 )
-from service.validation.values import Count, Moment
+from service.validation.json_types import Count, Moment
 
 MEDIA_TYPE = "application/problem+json"
 
