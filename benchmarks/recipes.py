@@ -20,9 +20,9 @@ from benchmarks.streams import import_dataset, temporary_store
 from contracts.task import Training
 from trainer.data.snapshot import Reading
 from trainer.methods.gbdt import GBDT
-from trainer.tuning.origins import known_origins, score_boosting, score_reading
-from trainer.tuning.search import Budget, Search, Trial, choose
-from trainer.tuning.space import BOOSTING, PROVEN, space_of, suited
+from trainer.tuning.origins import boosting_scorer, known_origins, network_scorer
+from trainer.tuning.search import Budget, SearchResult, Trial, choose
+from trainer.tuning.space import BOOSTING, PROVEN, restrict_space, space_of
 
 OURS = "gi"
 
@@ -57,7 +57,7 @@ def known_reading(dataset: Dataset, num_windows: int) -> Reading:
         return import_dataset(engine, early, datetime.now(UTC))
 
 
-def choose_for(reading: Reading, method: str, budget: Budget, seed: int) -> Search:
+def choose_for(reading: Reading, method: str, budget: Budget, seed: int) -> SearchResult:
     """Choose our recipe, or LightGBM's settings, for the task of a reading; a line is printed for each trial."""
     task, starts = reading.schema.task, known_origins(reading)
     choose_in = partial(
@@ -69,8 +69,10 @@ def choose_for(reading: Reading, method: str, budget: Budget, seed: int) -> Sear
         report=lambda trial: print(_line(trial, task.training), flush=True),
     )
     if method == GBDT:
-        return choose_in(score_boosting(reading, starts, torch.get_num_threads()), space=suited(BOOSTING, task))
-    score, final = (score_reading(reading, starts, torch.device("cpu"), with_cohort=each) for each in (False, True))
+        return choose_in(
+            boosting_scorer(reading, starts, torch.get_num_threads()), space=restrict_space(BOOSTING, task)
+        )
+    score, final = (network_scorer(reading, starts, torch.device("cpu"), with_cohort=each) for each in (False, True))
     return choose_in(score, space=space_of(task), final=final, first=PROVEN)
 
 
@@ -80,7 +82,7 @@ def _line(trial: Trial, base: Training) -> str:
     return f"{error}  {how} {trial.outcome:12} {trial.seconds:5.1f} s  {changes(trial.training, base) or 'as it is'}"
 
 
-def _summary(name: str, method: str, found: Search, seconds: float) -> str:
+def _summary(name: str, method: str, found: SearchResult, seconds: float) -> str:
     told = f"{name}, {method}: {found.num_tried} trials in {seconds:.0f} s"
     return f"{told}; as it is {found.error_before}, chosen {found.error}\n{found.training.model_dump()}\n"
 

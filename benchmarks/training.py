@@ -35,7 +35,7 @@ from trainer.methods.plans import Phase
 from trainer.network.adamw import AdamW
 from trainer.network.losses import Batch, cross_entropy
 from trainer.network.network import CohortNetwork, architecture
-from trainer.network.step import record, tensor_objective
+from trainer.network.step import capture, tensor_objective
 
 RECIPE = Training(width=128, num_layers=2, calendar=(), delta_steps=5, delta_rate=0.1)
 CLOCK = Clock(window=1, offset=0, span=20)
@@ -166,7 +166,7 @@ def step(
     if is_compiled:
         losses_of = torch.compile(losses_of)
     elif device.type == "cuda":
-        losses_of = record(network, losses_of, (*columns, delta, delta.clone()))
+        losses_of = capture(network, losses_of, (*columns, delta, delta.clone()))
 
     def take() -> None:
         nonlocal delta

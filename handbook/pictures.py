@@ -16,7 +16,7 @@ from trainer.data.snapshot import Reading
 from trainer.evaluation.backtest import judge
 from trainer.evaluation.origin_fits import Fit, fit_origins
 from trainer.plots.matrix import save_error_by_age, save_expected_and_realised, save_matrix
-from trainer.replay.replay import past_of, replay
+from trainer.replay.replay import reading_as_of, replay
 from trainer.replay.report import closings, served_outcomes
 from trainer.settings import TrainerSettings
 
@@ -40,7 +40,7 @@ def draw(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     torch.set_num_threads(1)
     whole = reading()
-    known = past_of(whole, _CUTOFF)
+    known = reading_as_of(whole, _CUTOFF)
     fits = {name: _fit(known, **changes) for name, changes in _RECIPES.items()}
     save_boundary(fits, folder / _BOUNDARY)
     save_tangents({name: fits[name] for name in ("gi", "λ = 0")}, folder / _TANGENTS)
@@ -50,7 +50,7 @@ def draw(folder: Path) -> None:
     shown = [cell for cell in calm if cell.origin >= _JUMP - _NUM_DAYS_IN_MATRIX * DAY]
     save_matrix(TASK, shown, folder / _MATRIX)
     newest = next(cutoff for cutoff in walked.cutoffs if cutoff.origin == _JUMP)
-    verdict = replace(judge(past_of(whole, _JUMP), calm), ages=newest.expected)
+    verdict = replace(judge(reading_as_of(whole, _JUMP), calm), ages=newest.expected)
     save_error_by_age(TASK, _JUMP, verdict, folder / _HORIZON)
     shut = [row.valid_until for row in closings(walked)]
     save_expected_and_realised(TASK, served_outcomes(walked), shut, folder / _GUARD)

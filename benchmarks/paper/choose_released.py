@@ -27,20 +27,20 @@ from contracts.task import Training
 from trainer.evaluation.calibration import tempered_losses
 from trainer.tuning.origins import OLDEST_SHARE
 from trainer.tuning.search import Budget, Trial, choose
-from trainer.tuning.space import BOOSTING, NETWORK, PROVEN, Space, calendars, suited, value_of
+from trainer.tuning.space import BOOSTING, NETWORK, PROVEN, Space, calendars, restrict_space, value_of
 from trainer.tuning.trials import (
     MAX_ORIGINS,
+    CheckTime,
     Errors,
-    Later,
+    LaterWindow,
     Origin,
-    Score,
-    Scoring,
-    Shared,
-    Watch,
+    PreparedTrial,
+    Scorer,
+    TrialSetup,
     booster_work,
     pick_evenly,
     score_recipe,
-    spread_bunches,
+    spread_over_groups,
 )
 
 Chosen = Literal["gi", "gbdt"]
@@ -60,7 +60,7 @@ def choose_released(paper_set: PaperSet, method: Chosen, budget: Budget, report:
     found = choose(
         boosting_scorer(paper_set) if method == "gbdt" else scorer(paper_set),
         Training(calendar=paper_set.calendars),
-        suited(BOOSTING, paper_set.task) if method == "gbdt" else space(paper_set),
+        restrict_space(BOOSTING, paper_set.task) if method == "gbdt" else space(paper_set),
         budget,
         seed=SEED,
         seconds_now=time.monotonic,
@@ -86,38 +86,38 @@ def choosing_origins(paper_set: PaperSet) -> list[int]:
     return pick_evenly(range(first, paper_set.test_origin), MAX_ORIGINS)
 
 
-def scorer(paper_set: PaperSet, *, with_cohort: bool = False) -> Score:
+def scorer(paper_set: PaperSet, *, with_cohort: bool = False) -> Scorer:
     """How a recipe is scored on a set: fits at each origin, by one member or a cohort, on the domain that follows."""
 
-    def score(training: Training, watch: Watch) -> Scoring:
+    def score(training: Training, watch: CheckTime) -> PreparedTrial:
         splits, allowed = _cuts(paper_set, training)
-        shared = Shared(paper_set.clock, torch.device("cpu"), splits[0].build, with_cohort)
+        shared = TrialSetup(paper_set.clock, torch.device("cpu"), splits[0].build, with_cohort)
         return score_recipe([_origin(split) for split in splits], allowed, shared, watch)
 
     return score
 
 
-def boosting_scorer(paper_set: PaperSet) -> Score:
+def boosting_scorer(paper_set: PaperSet) -> Scorer:
     """How settings of LightGBM are scored: the same."""
 
-    def errors_at(splits: Sequence[Split], training: Training, watch: Watch) -> list[Errors]:
+    def errors_at(splits: Sequence[Split], training: Training, watch: CheckTime) -> list[Errors]:
         found = []
         for split in splits:
             watch()
             found.append(_errors(split, METHODS["gbdt"](split, training, [SEED])))
         return found
 
-    def score(training: Training, watch: Watch) -> Scoring:
+    def score(training: Training, watch: CheckTime) -> PreparedTrial:
         splits, allowed = _cuts(paper_set, training)
         work = sum(booster_work(len(split.known.u), allowed) for split in splits)
-        return Scoring(work, (errors_at(bunch, allowed, watch) for bunch in spread_bunches(splits)))
+        return PreparedTrial(work, (errors_at(bunch, allowed, watch) for bunch in spread_over_groups(splits)))
 
     return score
 
 
 def space(paper_set: PaperSet) -> Space:
     """The service's space, with the phases and the categories that the set has, and with values of its own."""
-    return suited({**NETWORK, "calendar": calendars(paper_set.calendars), **paper_set.space}, paper_set.task)
+    return restrict_space({**NETWORK, "calendar": calendars(paper_set.calendars), **paper_set.space}, paper_set.task)
 
 
 def difference(training: Training) -> Mapping[str, Any]:
@@ -145,7 +145,7 @@ def _cuts(paper_set: PaperSet, training: Training) -> tuple[list[Split], Trainin
 
 
 def _origin(split: Split) -> Origin:
-    later = Later(split.unseen, lambda outputs: _errors(split, outputs))
+    later = LaterWindow(split.unseen, lambda outputs: _errors(split, outputs))
     return Origin(split.known, split.vocabulary_sizes, split.num_outputs, (later,))
 
 

@@ -21,7 +21,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from trainer.network.layers import Dual, Embedding, Linear, ReLU, Time2Vec, TReLU, bend
-from trainer.network.network import Architecture, CohortNetwork, Course
+from trainer.network.network import Architecture, CohortNetwork, TimeFunction
 
 # Channels of the first block; each further block doubles them.
 FIRST_CHANNELS = 16
@@ -182,13 +182,13 @@ class ConvNetwork(nn.Module):
         result = self._layers(dense, u, with_rate=True)
         return result.value, torch.zeros_like(result.value) if result.rate is None else result.rate
 
-    def course(self, dense: Float[Tensor, "E n d"], codes: Int[Tensor, "E n q"]) -> Course:  # noqa: ARG002
+    def along_time(self, dense: Float[Tensor, "E n d"], codes: Int[Tensor, "E n q"]) -> TimeFunction:  # noqa: ARG002
         """F(x, ·) with its rate and curvature, for who asks at many u: the first convolution is computed once.
 
         Only for a network that sees time.
         """
         first, time = self._first(dense), self.time
-        assert time is not None, "a time-oblivious network has no course"
+        assert time is not None, "a time-oblivious network has no along_time"
         return lambda u: self._rest(first, time(u, with_rate=True, with_curvature=True))
 
     def _layers(self, dense: Tensor, u: Tensor, with_rate: bool) -> Dual:

@@ -23,7 +23,7 @@ from trainer.evaluation.release_gates import first_failure
 from trainer.monitoring.outcomes import Outcome
 from trainer.network.device import choose_device
 from trainer.plots.matrix import save_expected_and_realised, save_matrix
-from trainer.replay.replay import RIVALS, Replay, Replayed, replay
+from trainer.replay.replay import RIVALS, Replay, ReplayedCutoff, replay
 from trainer.replay.report import (
     as_document,
     closings,
@@ -139,7 +139,7 @@ def method_heading(method: str) -> str:
     return method.replace("_", "_\n")
 
 
-def _row(walked: Replay, cutoff: Replayed, errors: Sequence[float | None], shut: set[int]) -> tuple[str, ...]:
+def _row(walked: Replay, cutoff: ReplayedCutoff, errors: Sequence[float | None], shut: set[int]) -> tuple[str, ...]:
     moment = format_moment(cutoff.origin)
     failure = first_failure(cutoff.decisions)
     state = "released" if failure is None else "skipped" if failure.rule in SKIPPING_RULES else "held"

@@ -69,7 +69,7 @@ def fit_label_unit(name: str, labels: NDArray[Any], form: LabelForm) -> LabelUni
 
 
 def label_bounds(task: Task, known: EventColumns) -> tuple[float, float] | None:
-    """The bounds that `draw_in_labels` draws in to, for fits on these rows; None for classification.
+    """The bounds that `clip_labels` draws in to, for fits on these rows; None for classification.
 
     No answer is beyond 32 bits, so no label counts as further: losses stay finite, whatever a share of labels says.
     """
@@ -81,7 +81,7 @@ def label_bounds(task: Task, known: EventColumns) -> tuple[float, float] | None:
     return max(float(low), -_LARGEST), min(float(high), _LARGEST)
 
 
-def draw_in_labels(task: Task, rows: EventColumns, known: EventColumns) -> EventColumns:
+def clip_labels(task: Task, rows: EventColumns, known: EventColumns) -> EventColumns:
     """Rows whose regression labels are drawn in to what a fit on `known` would read of them.
 
     Whoever scores rows draws them in, so that one absurd label cannot close every later horizon. The form of what is

@@ -28,7 +28,7 @@ from contracts.manifest import (
 from contracts.task import Task
 from store.columns import NEVER, EventColumns
 from trainer.data.encoder import Encoder, encode
-from trainer.data.labels import draw_in_labels, label_bounds
+from trainer.data.labels import clip_labels, label_bounds
 from trainer.export.onnx_export import build_graph, build_rate_graph
 from trainer.export.session import raw_categories
 from trainer.methods.naive_answer import naive_answer
@@ -151,7 +151,7 @@ def write_artefact(
         error_name=task.error_name,
         ages=list(ages),
         calibration=calibration,
-        naive=naive_answer(task, draw_in_labels(task, rows, rows), encoder.classes),
+        naive=naive_answer(task, clip_labels(task, rows, rows), encoder.classes),
         label_bounds=label_bounds(task, rows),
         num_rows=num_rows,
         rows_digest=rows_digest,

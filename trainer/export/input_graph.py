@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from trainer.data.encoder import PERIODS, Encoder
 from trainer.data.numbers import DENSE_LIMIT
-from trainer.export.onnx_builder import DOUBLE, FLOAT, Constant, Dual, Nodes
+from trainer.export.onnx_builder import DOUBLE, FLOAT, Constant, Dual, GraphBuilder
 
 
 @dataclass(frozen=True)
@@ -45,48 +45,48 @@ def join_waves(encoder: Encoder, frequency: NDArray[np.float64], phase: NDArray[
     )
 
 
-def read_columns(nodes: Nodes, encoder: Encoder, waves: Waves | None, with_rate: bool) -> Dual:
+def read_columns(graph: GraphBuilder, encoder: Encoder, waves: Waves | None, with_rate: bool) -> Dual:
     """The columns `(n, D)`, and the rate `(n, K + 1)` of waves and lead; the value is "" where there is no column.
 
     Without waves there are no columns of time. All is computed in double.
     """
-    columns, rate = _numbers(nodes, encoder) if encoder.numbers else [], None
+    columns, rate = _numbers(graph, encoder) if encoder.numbers else [], None
     if waves is not None:
-        since = nodes.add("Cast", nodes.add("Sub", "at", np.int64(encoder.cutoff)), to=DOUBLE)
-        lead = nodes.add("Unsqueeze", since, np.array([1]))
-        angles = nodes.add("Gemm", lead, waves.rates[None], waves.phases)
-        columns += [nodes.add("Sin", angles), lead]
-        rate = _rate(nodes, encoder, waves, lead, angles) if with_rate else None
+        since = graph.add("Cast", graph.add("Sub", "at", np.int64(encoder.cutoff)), to=DOUBLE)
+        lead = graph.add("Unsqueeze", since, np.array([1]))
+        angles = graph.add("Gemm", lead, waves.rates[None], waves.phases)
+        columns += [graph.add("Sin", angles), lead]
+        rate = _rate(graph, encoder, waves, lead, angles) if with_rate else None
     if not columns:
         return Dual("", None)
-    together = nodes.add("Concat", *columns, axis=1) if len(columns) > 1 else columns[0]
-    return Dual(nodes.add("Cast", together, to=FLOAT), rate)
+    together = graph.add("Concat", *columns, axis=1) if len(columns) > 1 else columns[0]
+    return Dual(graph.add("Cast", together, to=FLOAT), rate)
 
 
-def _rate(nodes: Nodes, encoder: Encoder, waves: Waves, lead: str, angles: str) -> str:
+def _rate(graph: GraphBuilder, encoder: Encoder, waves: Waves, lead: str, angles: str) -> str:
     """∂/∂u of waves and lead; u is the lead over the span."""
     span = encoder.clock.span
     of_angles = np.where(np.arange(len(waves.rates)) < waves.num_held, 0, waves.rates * span)
-    of_waves = nodes.add("Mul", nodes.add("Cos", angles), of_angles)
-    of_lead = nodes.add("Add", nodes.add("Mul", lead, np.float64(0)), np.float64(span))
-    return nodes.add("Cast", nodes.add("Concat", of_waves, of_lead, axis=1), to=FLOAT)
+    of_waves = graph.add("Mul", graph.add("Cos", angles), of_angles)
+    of_lead = graph.add("Add", graph.add("Mul", lead, np.float64(0)), np.float64(span))
+    return graph.add("Cast", graph.add("Concat", of_waves, of_lead, axis=1), to=FLOAT)
 
 
-def _numbers(nodes: Nodes, encoder: Encoder) -> list[str]:
+def _numbers(graph: GraphBuilder, encoder: Encoder) -> list[str]:
     """Standardised numbers `(n, p)` and, where there are optional ones, which are missing `(n, p)`."""
     medians, means, scales = np.array([(number.median, number.mean, number.scale) for number in encoder.numbers]).T
-    is_missing = nodes.add("IsNaN", "numbers")
-    filled = nodes.add("Where", is_missing, medians, "numbers")
+    is_missing = graph.add("IsNaN", "numbers")
+    filled = graph.add("Where", is_missing, medians, "numbers")
     if any(number.knots for number in encoder.numbers):
-        values = _scores(nodes, encoder, filled)
+        values = _scores(graph, encoder, filled)
     else:
-        scaled = nodes.add("Div", nodes.add("Sub", filled, means), scales)
-        values = nodes.add("Clip", scaled, np.float64(-DENSE_LIMIT), np.float64(DENSE_LIMIT))
+        scaled = graph.add("Div", graph.add("Sub", filled, means), scales)
+        values = graph.add("Clip", scaled, np.float64(-DENSE_LIMIT), np.float64(DENSE_LIMIT))
     has_optional = any(number.is_optional for number in encoder.numbers)
-    return [values, nodes.add("Cast", is_missing, to=DOUBLE)] if has_optional else [values]
+    return [values, graph.add("Cast", is_missing, to=DOUBLE)] if has_optional else [values]
 
 
-def _scores(nodes: Nodes, encoder: Encoder, filled: str) -> str:
+def _scores(graph: GraphBuilder, encoder: Encoder, filled: str) -> str:
     """The scores `(n, p)` of numbers that have knots: that at the begin of a number's stretch, and its share of a gain.
 
     The stretch is found by halving, so that nothing is larger than the numbers themselves. Tables are those of all
@@ -99,20 +99,20 @@ def _scores(nodes: Nodes, encoder: Encoder, filled: str) -> str:
         for lists in zip(*((number.knots, number.scores) for number in encoder.numbers), strict=True)
     )
     widths = np.diff(knots)  # 0 beyond the last knot, where nothing is gained
-    begins, of_begins = nodes.hold(knots[:, :-1].ravel()), nodes.hold(scores[:, :-1].ravel())
+    begins, of_begins = graph.hold(knots[:, :-1].ravel()), graph.hold(scores[:, :-1].ravel())
     stretch: str | Constant = count * np.arange(len(encoder.numbers))[None]
     for half in (count >> k for k in range(1, count.bit_length())):
-        later = nodes.add("Add", stretch, np.int64(half))
-        is_there = nodes.add("GreaterOrEqual", filled, nodes.add("Gather", begins, later))
-        stretch = nodes.add("Where", is_there, later, stretch)
-    beyond = nodes.add("Sub", filled, nodes.add("Gather", begins, stretch))
-    width = nodes.add("Gather", np.where(widths > 0, widths, 1).ravel(), stretch)
-    passed = nodes.add("Clip", nodes.add("Div", beyond, width), np.float64(0), np.float64(1))
-    gained = nodes.add("Mul", passed, nodes.add("Gather", np.diff(scores).ravel(), stretch))
-    return nodes.add("Add", gained, nodes.add("Gather", of_begins, stretch))
+        later = graph.add("Add", stretch, np.int64(half))
+        is_there = graph.add("GreaterOrEqual", filled, graph.add("Gather", begins, later))
+        stretch = graph.add("Where", is_there, later, stretch)
+    beyond = graph.add("Sub", filled, graph.add("Gather", begins, stretch))
+    width = graph.add("Gather", np.where(widths > 0, widths, 1).ravel(), stretch)
+    passed = graph.add("Clip", graph.add("Div", beyond, width), np.float64(0), np.float64(1))
+    gained = graph.add("Mul", passed, graph.add("Gather", np.diff(scores).ravel(), stretch))
+    return graph.add("Add", gained, graph.add("Gather", of_begins, stretch))
 
 
-def look_up(nodes: Nodes, encoder: Encoder, table: NDArray[np.float32], starts: list[int]) -> str:
+def look_up_embeddings(graph: GraphBuilder, encoder: Encoder, table: NDArray[np.float32], starts: list[int]) -> str:
     """Embeddings of all categories side by side, `(E, n, q·a)`, from `table (E, V, a)`, where j begins at `starts[j]`.
 
     One look-up serves every column: a value's number in the union of all vocabularies, 0 for a value in none, leads to
@@ -123,7 +123,7 @@ def look_up(nodes: Nodes, encoder: Encoder, table: NDArray[np.float32], starts: 
     for j, (vocabulary, start) in enumerate(zip(encoder.vocabularies, starts, strict=True)):
         code_of = {value: code for code, value in enumerate(vocabulary, start=1)}
         rows[:, j] = start + np.array([0, *(code_of.get(value, 0) for value in union)])
-    numbers = nodes.add(
+    numbers = graph.add(
         "LabelEncoder",
         "categories",
         domain="ai.onnx.ml",
@@ -131,5 +131,5 @@ def look_up(nodes: Nodes, encoder: Encoder, table: NDArray[np.float32], starts: 
         values_int64s=list(range(1, 1 + len(union))),
         default_int64=0,
     )
-    found = nodes.add("Gather", table, nodes.add("GatherElements", rows, numbers), axis=1)
-    return nodes.add("Reshape", found, np.array([table.shape[0], -1, rows.shape[1] * table.shape[2]]))
+    found = graph.add("Gather", table, graph.add("GatherElements", rows, numbers), axis=1)
+    return graph.add("Reshape", found, np.array([table.shape[0], -1, rows.shape[1] * table.shape[2]]))

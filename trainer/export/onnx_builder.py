@@ -1,4 +1,4 @@
-"""An ONNX graph under construction: nodes and constants, and values that may have a rate beside them.
+"""An ONNX graph under construction: graph and constants, and values that may have a rate beside them.
 
 `trainer.export.input_graph`, `trainer.export.onnx_export` and `trainer.export.output_graph` write the network with
 it as it is written in torch.
@@ -29,8 +29,8 @@ class Dual(NamedTuple):
     rate: str | None
 
 
-class Nodes:
-    """Nodes and constants in the order in which they are asked for. A value is known by its name."""
+class GraphBuilder:
+    """GraphBuilder and constants in the order in which they are asked for. A value is known by its name."""
 
     def __init__(self) -> None:
         self._nodes: list[onnx.NodeProto] = []
@@ -49,7 +49,7 @@ class Nodes:
         return outputs
 
     def hold(self, value: Constant) -> str:
-        """A constant that several nodes read."""
+        """A constant that several graph read."""
         name = f"constant_{len(self._constants)}"
         self._constants.append(numpy_helper.from_array(np.asarray(value), name))
         return name

@@ -15,9 +15,9 @@ import numpy as np
 import onnx
 
 from trainer.data.encoder import Encoder
-from trainer.export.input_graph import look_up, read_columns
-from trainer.export.onnx_builder import DOUBLE, FLOAT, INT64, STRING, Constant, Dual, Nodes, rows_of
-from trainer.export.output_graph import answer_classes, answer_values
+from trainer.export.input_graph import look_up_embeddings, read_columns
+from trainer.export.onnx_builder import DOUBLE, FLOAT, INT64, STRING, Constant, Dual, GraphBuilder, rows_of
+from trainer.export.output_graph import add_class_outputs, add_regression_outputs
 from trainer.export.weights import Affine, Weights, is_gated, read_weights
 from trainer.network.network import CohortNetwork
 
@@ -44,91 +44,91 @@ def build_rate_graph(
 def _build(
     encoder: Encoder, network: CohortNetwork, members: Sequence[int], temperature: float, *, with_rate: bool
 ) -> onnx.ModelProto:
-    nodes = Nodes()
-    raw = _network(nodes, read_weights(encoder, network, members), with_rate)
+    graph = GraphBuilder()
+    raw = _network(graph, read_weights(encoder, network, members), with_rate)
     if encoder.is_classification:
-        answer_classes(nodes, encoder, raw, temperature)
+        add_class_outputs(graph, encoder, raw, temperature)
         outputs = [rows_of(name, FLOAT, encoder.num_outputs) for name in ("probabilities", "rate")]
     else:
-        answer_values(nodes, encoder, raw)
+        add_regression_outputs(graph, encoder, raw)
         outputs = [rows_of(name, FLOAT) for name in ("mean", "scale", "mean_rate", "scale_rate")]
     inputs = [rows_of("at", INT64)]
     if encoder.numbers:
         inputs.append(rows_of("numbers", DOUBLE, len(encoder.numbers)))
     if encoder.vocabularies:
         inputs.append(rows_of("categories", STRING, len(encoder.vocabularies)))
-    return nodes.model(inputs, outputs if with_rate else outputs[: len(outputs) // 2])
+    return graph.model(inputs, outputs if with_rate else outputs[: len(outputs) // 2])
 
 
-def _network(nodes: Nodes, weights: Weights, with_rate: bool) -> Dual:
+def _network(graph: GraphBuilder, weights: Weights, with_rate: bool) -> Dual:
     """Raw outputs of the cohort, `(E, n, K)`, and their rate where it is asked for."""
-    columns = read_columns(nodes, weights.encoder, weights.waves(), with_rate)
-    gates = _gates(nodes, columns, weights)
-    x = _linear(nodes, columns, weights.first(), _embeddings(nodes, weights))
+    columns = read_columns(graph, weights.encoder, weights.waves(), with_rate)
+    gates = _gates(graph, columns, weights)
+    x = _linear(graph, columns, weights.first(), _embeddings(graph, weights))
     for activation, layer in zip(weights.network.activations, weights.rest(), strict=True):
-        x = _trelu(nodes, x, next(gates), next(gates)) if is_gated(activation) else _relu(nodes, x)
-        x = _linear(nodes, x, layer)
+        x = _trelu(graph, x, next(gates), next(gates)) if is_gated(activation) else _relu(graph, x)
+        x = _linear(graph, x, layer)
     if with_rate and x.rate is None:  # a time-oblivious network stands still
-        return Dual(x.value, nodes.add("Mul", x.value, np.float32(0)))
+        return Dual(x.value, graph.add("Mul", x.value, np.float32(0)))
     return x
 
 
-def _embeddings(nodes: Nodes, weights: Weights) -> list[str]:
+def _embeddings(graph: GraphBuilder, weights: Weights) -> list[str]:
     """What categories add to the first layer, `(E, n, H)`; nothing where there are none."""
     embedding = weights.network.embedding
     if embedding is None:
         return []
     table = weights.parameters["embedding.table"].astype(np.float32)
-    found = look_up(nodes, weights.encoder, table, embedding.starts.tolist())
-    return [nodes.add("MatMul", found, weights.of_embeddings().astype(np.float32))]
+    found = look_up_embeddings(graph, weights.encoder, table, embedding.starts.tolist())
+    return [graph.add("MatMul", found, weights.of_embeddings().astype(np.float32))]
 
 
-def _linear(nodes: Nodes, x: Dual, layer: Affine, beside: Sequence[str] = ()) -> Dual:
+def _linear(graph: GraphBuilder, x: Dual, layer: Affine, beside: Sequence[str] = ()) -> Dual:
     """`x·W + b` and what else is `beside` it, held. A rate belongs to the last columns of x."""
-    weight = nodes.hold(layer.weight.astype(np.float32))
-    terms: list[str | Constant] = [nodes.add("MatMul", x.value, weight)] if x.value else []
+    weight = graph.hold(layer.weight.astype(np.float32))
+    terms: list[str | Constant] = [graph.add("MatMul", x.value, weight)] if x.value else []
     terms += beside
     if layer.bias is not None:
         terms.append(layer.bias.astype(np.float32))
-    value = nodes.add("Sum", *terms) if len(terms) > 1 else str(terms[0])
+    value = graph.add("Sum", *terms) if len(terms) > 1 else str(terms[0])
     if x.rate is None:
         return Dual(value, None)
-    return Dual(value, nodes.add("MatMul", x.rate, layer.weight[:, layer.num_held :].astype(np.float32)))
+    return Dual(value, graph.add("MatMul", x.rate, layer.weight[:, layer.num_held :].astype(np.float32)))
 
 
-def _gates(nodes: Nodes, columns: Dual, weights: Weights) -> Iterator[Dual]:
+def _gates(graph: GraphBuilder, columns: Dual, weights: Weights) -> Iterator[Dual]:
     """Slope less one, h(τ) − 1, and threshold g(τ) of one TReLU after the other, each `(E, n, H)`."""
     num_gates = 2 * sum(map(is_gated, weights.network.activations))
     if num_gates == 0:
         return
     inner, outer = weights.gates()
-    both = _linear(nodes, _tanh(nodes, _linear(nodes, columns, inner)), outer)
-    sizes = nodes.hold(np.full(num_gates, weights.num_members))
-    values = nodes.add_many("Split", num_gates, both.value, sizes, axis=0)
-    rates = None if both.rate is None else nodes.add_many("Split", num_gates, both.rate, sizes, axis=0)
+    both = _linear(graph, _tanh(graph, _linear(graph, columns, inner)), outer)
+    sizes = graph.hold(np.full(num_gates, weights.num_members))
+    values = graph.add_many("Split", num_gates, both.value, sizes, axis=0)
+    rates = None if both.rate is None else graph.add_many("Split", num_gates, both.rate, sizes, axis=0)
     for gate, value in enumerate(values):
         yield Dual(value, None if rates is None else rates[gate])
 
 
-def _relu(nodes: Nodes, x: Dual) -> Dual:
-    value = nodes.add("Relu", x.value)
-    return Dual(value, None if x.rate is None else nodes.add("Mul", x.rate, nodes.add("Sign", value)))
+def _relu(graph: GraphBuilder, x: Dual) -> Dual:
+    value = graph.add("Relu", x.value)
+    return Dual(value, None if x.rate is None else graph.add("Mul", x.rate, graph.add("Sign", value)))
 
 
-def _trelu(nodes: Nodes, x: Dual, less_one: Dual, g: Dual) -> Dual:
+def _trelu(graph: GraphBuilder, x: Dual, less_one: Dual, g: Dual) -> Dual:
     """`x + (h − 1)·short` with `short = min(x − g, 0)`, and `x′ + h′·short + (h − 1)·(x′ − g′)` where it is below 0."""
-    short = nodes.add("Min", nodes.add("Sub", x.value, g.value), np.float32(0))
-    value = nodes.add("Add", x.value, nodes.add("Mul", less_one.value, short))
+    short = graph.add("Min", graph.add("Sub", x.value, g.value), np.float32(0))
+    value = graph.add("Add", x.value, graph.add("Mul", less_one.value, short))
     if x.rate is None or less_one.rate is None or g.rate is None:
         return Dual(value, None)
-    towards = nodes.add("Mul", less_one.value, nodes.add("Sub", g.rate, x.rate))
-    of_short = nodes.add("Mul", nodes.add("Sign", short), towards)
-    of_slope = nodes.add("Mul", less_one.rate, short)
-    return Dual(value, nodes.add("Add", x.rate, nodes.add("Add", of_slope, of_short)))
+    towards = graph.add("Mul", less_one.value, graph.add("Sub", g.rate, x.rate))
+    of_short = graph.add("Mul", graph.add("Sign", short), towards)
+    of_slope = graph.add("Mul", less_one.rate, short)
+    return Dual(value, graph.add("Add", x.rate, graph.add("Add", of_slope, of_short)))
 
 
-def _tanh(nodes: Nodes, x: Dual) -> Dual:
-    value = nodes.add("Tanh", x.value)
+def _tanh(graph: GraphBuilder, x: Dual) -> Dual:
+    value = graph.add("Tanh", x.value)
     if x.rate is None:
         return Dual(value, None)
-    return Dual(value, nodes.add("Mul", x.rate, nodes.add("Sub", np.float32(1), nodes.add("Mul", value, value))))
+    return Dual(value, graph.add("Mul", x.rate, graph.add("Sub", np.float32(1), graph.add("Mul", value, value))))

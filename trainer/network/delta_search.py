@@ -15,8 +15,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from contracts.task import DeltaMode
-from trainer.network.losses import PULLS, Batch, RowLoss, interpolated, perturbed
-from trainer.network.network import Curved, Network
+from trainer.network.losses import OUTPUT_GRADIENTS, Batch, RowLoss, interpolated, perturbed
+from trainer.network.network import HasCurvature, Network
 
 # A warm δ is drawn afresh within this share of δ_max from 0, where −δ·ℓ′F″ vanishes, and from ±δ_max.
 _STUCK = 0.05
@@ -26,7 +26,7 @@ OfDelta = Callable[[Tensor], Tensor]
 
 
 @dataclass(frozen=True)
-class Shifts:
+class DeltaSearch:
     """How the worst δ is looked for. `maximum` in model time; `rate`, one ascent step, as a share of it."""
 
     mode: DeltaMode
@@ -36,48 +36,48 @@ class Shifts:
 
 
 @dataclass(frozen=True)
-class ShiftLoss:
+class DeltaLoss:
     """What δ costs each member, and the slope ∂/∂δ of that."""
 
     loss: OfDelta
     slope: OfDelta
 
 
-def interpolation(network: Network, loss: RowLoss, batch: Batch) -> ShiftLoss:
+def interpolation(network: Network, loss: RowLoss, batch: Batch) -> DeltaLoss:
     """GI's interpolated loss of a δ; the slope of a network without curvature comes by autograd."""
 
     def of(delta: Tensor) -> Tensor:
         return interpolated(network, loss, batch, delta)
 
-    if not isinstance(network, Curved):
-        return ShiftLoss(of, lambda delta: _autograd(network, of, delta))
-    course = network.course(batch.dense, batch.codes)
+    if not isinstance(network, HasCurvature):
+        return DeltaLoss(of, lambda delta: _autograd(network, of, delta))
+    along_time = network.along_time(batch.dense, batch.codes)
 
     def slope(delta: Tensor) -> Tensor:
-        value, rate, curvature = course(batch.u - delta[:, None])
+        value, rate, curvature = along_time(batch.u - delta[:, None])
         assert rate is not None
         assert curvature is not None
-        pull = PULLS[loss](value + delta[:, None, None] * rate, batch.targets)
+        pull = OUTPUT_GRADIENTS[loss](value + delta[:, None, None] * rate, batch.targets)
         return -delta * (pull * curvature).sum(2).mean(1)
 
-    return ShiftLoss(of, slope)
+    return DeltaLoss(of, slope)
 
 
-def perturbation(network: Network, loss: RowLoss, batch: Batch) -> ShiftLoss:
+def perturbation(network: Network, loss: RowLoss, batch: Batch) -> DeltaLoss:
     """The loss at a time that is off by δ."""
 
     def slope(delta: Tensor) -> Tensor:
         value, rate = network.dual(batch.dense, batch.codes, batch.u + delta[:, None])
-        return (PULLS[loss](value, batch.targets) * rate).sum(2).mean(1)
+        return (OUTPUT_GRADIENTS[loss](value, batch.targets) * rate).sum(2).mean(1)
 
-    return ShiftLoss(lambda delta: perturbed(network, loss, batch, delta), slope)
+    return DeltaLoss(lambda delta: perturbed(network, loss, batch, delta), slope)
 
 
 @torch.no_grad()
 def worst_delta(
-    loss_of: Callable[[], ShiftLoss],
+    loss_of: Callable[[], DeltaLoss],
     *,
-    shifts: Shifts,
+    shifts: DeltaSearch,
     last: Float[Tensor, " E"],
     draw: Float[Tensor, " E"],
 ) -> Float[Tensor, " E"]:
@@ -102,14 +102,14 @@ def worst_delta(
     return _ascend(loss_of().slope, shifts, torch.where(is_stuck, drawn, last))
 
 
-def _worst_of_grid(loss_of: OfDelta, shifts: Shifts, like: Tensor) -> Tensor:
+def _worst_of_grid(loss_of: OfDelta, shifts: DeltaSearch, like: Tensor) -> Tensor:
     points = torch.linspace(shifts.maximum, -shifts.maximum, shifts.steps, dtype=like.dtype, device=like.device)
     candidates = points[:, None].expand(-1, len(like))
     losses = torch.stack([loss_of(delta) for delta in candidates])
     return candidates.gather(0, losses.argmax(0, keepdim=True))[0]
 
 
-def _ascend(slope_of: OfDelta, shifts: Shifts, start: Tensor) -> Tensor:
+def _ascend(slope_of: OfDelta, shifts: DeltaSearch, start: Tensor) -> Tensor:
     """Steps of one length up the loss."""
     length, delta = shifts.rate * shifts.maximum, start
     for _ in range(shifts.steps):

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from trainer.network.losses import RowLoss
-from trainer.network.minibatches import Stock
+from trainer.network.minibatches import DeviceRows
 from trainer.network.network import Network
 
 _ROWS_PER_BLOCK = 8192
@@ -29,7 +29,7 @@ class EarlyStopping:
         self,
         network: Network,
         loss: RowLoss,
-        stock: Stock,
+        stock: DeviceRows,
         ranges: Sequence[tuple[int, int]],
         kept: Sequence[Tensor],
     ) -> None:

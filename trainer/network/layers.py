@@ -19,7 +19,7 @@ from torch import Tensor, nn
 _FREQUENCIES = (0.5, 3.0)
 _GATE_SCALE = 0.1
 # Columns are few below this: what runs along rows is then some times faster than what runs along columns, on a CPU.
-FEW = 16
+FEW_COLUMNS = 16
 
 
 class Dual(NamedTuple):
@@ -195,7 +195,7 @@ def _product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     Few columns are computed as rows, unless somebody wants slopes: those in x would lie the other way round than x, and
     what is computed from both takes some times longer than is gained here.
     """
-    is_few = weight.shape[2] < FEW and not torch.is_grad_enabled()
+    is_few = weight.shape[2] < FEW_COLUMNS and not torch.is_grad_enabled()
     left, right = (weight.mT, x.mT) if is_few else (x, weight)
     product = torch.bmm(left, right) if bias is None else torch.baddbmm(bias.mT if is_few else bias, left, right)
     return product.mT if is_few else product

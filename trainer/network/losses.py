@@ -18,7 +18,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from contracts.task import RegressionLoss
-from trainer.network.layers import FEW
+from trainer.network.layers import FEW_COLUMNS
 from trainer.network.network import Network
 
 # A standardised label's scale stays within e^±5: neither a single row nor an extrapolated output can make it infinite.
@@ -45,15 +45,15 @@ class Batch:
 
 def cross_entropy(outputs: Float[Tensor, "E n K"], targets: Int[Tensor, "E n"]) -> Float[Tensor, "E n"]:
     """−log softmax(outputs)[target], in nats."""
-    if outputs.shape[2] < FEW:
+    if outputs.shape[2] < FEW_COLUMNS:
         return nn.functional.cross_entropy(outputs.mT, targets, reduction="none")
     losses = nn.functional.cross_entropy(outputs.flatten(0, 1), targets.flatten(), reduction="none")
     return losses.view(targets.shape)
 
 
-def cross_entropy_pull(outputs: Float[Tensor, "E n K"], targets: Int[Tensor, "E n"]) -> Float[Tensor, "E n K"]:
+def cross_entropy_gradient(outputs: Float[Tensor, "E n K"], targets: Int[Tensor, "E n"]) -> Float[Tensor, "E n K"]:
     """∂ of a row's cross entropy in its outputs: softmax(outputs), less 1 at the target."""
-    shares = outputs.mT.softmax(1).mT if outputs.shape[2] < FEW else outputs.softmax(2)
+    shares = outputs.mT.softmax(1).mT if outputs.shape[2] < FEW_COLUMNS else outputs.softmax(2)
     at_target = targets[..., None].long()
     return shares.scatter_add(2, at_target, -torch.ones_like(at_target, dtype=shares.dtype))
 
@@ -70,7 +70,7 @@ def gaussian(outputs: Float[Tensor, "E n 2"], targets: Float[Tensor, "E n"]) -> 
     return 0.5 * errors * errors + log_of_scale + 0.5 * math.log(2 * math.pi)
 
 
-def gaussian_pull(outputs: Float[Tensor, "E n 2"], targets: Float[Tensor, "E n"]) -> Float[Tensor, "E n 2"]:
+def gaussian_gradient(outputs: Float[Tensor, "E n 2"], targets: Float[Tensor, "E n"]) -> Float[Tensor, "E n 2"]:
     """∂ of a row's Gaussian loss in its outputs, with e = (target − mean)/scale: −e/scale and (1 − e²)·∂log-scale."""
     log_of_scale = log_scale(outputs[..., 1])
     inverse = torch.exp(-log_of_scale)
@@ -91,7 +91,7 @@ def absolute(outputs: Float[Tensor, "E n 2"], targets: Float[Tensor, "E n"]) -> 
     return errors + errors.detach() * torch.exp(-log_of_scale) + log_of_scale + 0.5 * math.log(2)
 
 
-def absolute_pull(outputs: Float[Tensor, "E n 2"], targets: Float[Tensor, "E n"]) -> Float[Tensor, "E n 2"]:
+def absolute_gradient(outputs: Float[Tensor, "E n 2"], targets: Float[Tensor, "E n"]) -> Float[Tensor, "E n 2"]:
     """∂ of a row's absolute loss in its outputs: −√2·sign(error) and (1 − √2·|error|/scale)·∂log-scale."""
     log_of_scale = log_scale(outputs[..., 1])
     errors = math.sqrt(2) * (targets - outputs[..., 0])
@@ -100,10 +100,10 @@ def absolute_pull(outputs: Float[Tensor, "E n 2"], targets: Float[Tensor, "E n"]
 
 
 # ℓ′, the gradient of a row's loss in its outputs `(E, n, K)`, of each loss.
-PULLS: dict[RowLoss, Callable[[Tensor, Tensor], Tensor]] = {
-    cross_entropy: cross_entropy_pull,
-    gaussian: gaussian_pull,
-    absolute: absolute_pull,
+OUTPUT_GRADIENTS: dict[RowLoss, Callable[[Tensor, Tensor], Tensor]] = {
+    cross_entropy: cross_entropy_gradient,
+    gaussian: gaussian_gradient,
+    absolute: absolute_gradient,
 }
 REGRESSION_LOSSES: dict[RegressionLoss, RowLoss] = {"gaussian": gaussian, "absolute": absolute}
 

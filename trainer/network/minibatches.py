@@ -29,14 +29,14 @@ class Columns:
 
 
 @dataclass(frozen=True)
-class Stock:
+class DeviceRows:
     """All members' rows on the device, each distinct set once: the members of each run, and their columns."""
 
     runs: tuple[slice, ...]
     columns: tuple[Columns, ...]
 
     @staticmethod
-    def of(rows: Sequence[Encoded], device: torch.device, dtype: torch.dtype) -> "Stock":
+    def of(rows: Sequence[Encoded], device: torch.device, dtype: torch.dtype) -> "DeviceRows":
         """Rows per member; neighbours that share one object share a run. On the CPU nothing is copied."""
         moved: dict[int, Columns] = {}
         runs: list[slice] = []
@@ -49,7 +49,7 @@ class Stock:
             runs.append(slice(start, start + len(same)))
             columns.append(moved[key])
             start += len(same)
-        return Stock(tuple(runs), tuple(columns))
+        return DeviceRows(tuple(runs), tuple(columns))
 
     def batch(self, numbers: Tensor) -> Batch:
         """The rows of these numbers `(E, B)`, a minibatch `(E, B, …)` per member."""

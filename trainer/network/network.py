@@ -99,14 +99,14 @@ class Network(Protocol):
 
 
 # F(x, ·) of held features: outputs, rates and curvatures `(E, n, K)` at model times `(E, n)`.
-Course = Callable[[Tensor], Dual]
+TimeFunction = Callable[[Tensor], Dual]
 
 
 @runtime_checkable
-class Curved(Protocol):
+class HasCurvature(Protocol):
     """A network that also tells curvatures, which makes the search for δ cheap."""
 
-    def course(self, dense: Tensor, codes: Tensor) -> Course: ...
+    def along_time(self, dense: Tensor, codes: Tensor) -> TimeFunction: ...
 
 
 N_co = TypeVar("N_co", bound=Network, covariant=True)
@@ -176,14 +176,14 @@ class CohortNetwork(nn.Module):
         result = self._layers(dense, codes, u, with_rate=True)
         return result.value, torch.zeros_like(result.value) if result.rate is None else result.rate
 
-    def course(self, dense: Float[Tensor, "E n d"], codes: Int[Tensor, "E n q"]) -> Course:
+    def along_time(self, dense: Float[Tensor, "E n d"], codes: Int[Tensor, "E n q"]) -> TimeFunction:
         """F(x, ·) with its rate and curvature, for who asks at many u: what features give is computed once.
 
         Only for a network that sees time.
         """
         first, time = self.hidden[0], self.time
         assert isinstance(first, Linear)
-        assert time is not None, "a time-oblivious network has no course"
+        assert time is not None, "a time-oblivious network has no along_time"
         held = first.held(*self._features(dense, codes))
 
         def at(u: Tensor) -> Dual:

@@ -1,7 +1,7 @@
 """The losses of one step of a phase, as a function of tensors alone, and that function as a CUDA graph.
 
 A small network keeps a GPU waiting for the CPU, which launches hundreds of kernels a step. On CUDA forward and backward
-pass of a step are therefore recorded once a phase and launched as one graph from then on; recording takes a few steps'
+pass of a step are therefore captured once a phase and launched as one graph from then on; recording takes a few steps'
 time, where compiling takes minutes. On a CPU neither pays: compiled, a GI step costs about half of an eager one and the
 compiler one to four minutes, which is more than most fits last (`python -m benchmarks training --compiled`).
 
@@ -17,9 +17,9 @@ from torch import Tensor, nn
 from contracts.clock import Clock
 from contracts.task import Training
 from trainer.methods.plans import Phase
-from trainer.network.delta_search import Shifts, interpolation, perturbation, worst_delta
+from trainer.network.delta_search import DeltaSearch, interpolation, perturbation, worst_delta
 from trainer.network.losses import Batch, RowLoss, erm, grad_reg, gradient_interpolation, time_perturb
-from trainer.network.network import Curved, Network
+from trainer.network.network import HasCurvature, Network
 
 log = structlog.get_logger(__name__)
 
@@ -37,16 +37,16 @@ def objective(network: Network, loss: RowLoss, phase: Phase, training: Training,
     Between minibatches, which all have one shape, δ is remembered.
     """
     function = tensor_objective(network, loss, phase, training, clock)
-    recorded: TensorObjective | None = None
+    captured: TensorObjective | None = None
     last: Tensor | None = None
 
     def losses(batch: Batch, draw: Tensor) -> tuple[Tensor, Tensor]:
-        nonlocal recorded, last
+        nonlocal captured, last
         columns = (batch.dense, batch.codes, batch.u, batch.targets, draw)
-        if recorded is None or last is None:
+        if captured is None or last is None:
             last = torch.zeros_like(draw)
-            recorded = record(network, function, (*columns, last)) if draw.is_cuda else function
-        result, last = recorded(*columns, last)
+            captured = capture(network, function, (*columns, last)) if draw.is_cuda else function
+        result, last = captured(*columns, last)
         return result, last
 
     return losses
@@ -63,7 +63,7 @@ def tensor_objective(
     if phase.objective == "grad_reg":
         return lambda *columns: (grad_reg(network, loss, Batch(*columns[:4]), weight, window), columns[5])
     shift_loss, total = _SHIFTED[phase.objective]
-    shifts = Shifts(training.delta_mode, training.delta_max * window, training.delta_steps, training.delta_rate)
+    shifts = DeltaSearch(training.delta_mode, training.delta_max * window, training.delta_steps, training.delta_rate)
 
     def losses(*columns: Tensor) -> tuple[Tensor, Tensor]:
         *rows, draw, last = columns
@@ -87,17 +87,17 @@ class Step(nn.Module):
         return losses, delta.clone()  # not an input itself, which a recording could not tell from its copy
 
 
-def record(network: Network, function: TensorObjective, example: tuple[Tensor, ...]) -> TensorObjective:
-    """The function as a CUDA graph for inputs like the example; unchanged where it cannot be recorded.
+def capture(network: Network, function: TensorObjective, example: tuple[Tensor, ...]) -> TensorObjective:
+    """The function as a CUDA graph for inputs like the example; unchanged where it cannot be captured.
 
     Only our own networks are: another one may hold what a recording would freeze.
     """
-    if not (isinstance(network, nn.Module) and isinstance(network, Curved)):
+    if not (isinstance(network, nn.Module) and isinstance(network, HasCurvature)):
         return function
     try:
-        recorded = torch.cuda.make_graphed_callables(Step(network, function), example, allow_unused_input=True)
+        captured = torch.cuda.make_graphed_callables(Step(network, function), example, allow_unused_input=True)
     except RuntimeError as error:
         log.warning("fit.not_recorded", reason=str(error))
         return function
-    assert isinstance(recorded, Step)
-    return recorded
+    assert isinstance(captured, Step)
+    return captured

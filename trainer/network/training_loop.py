@@ -27,7 +27,7 @@ from trainer.methods.plans import PLANS, Phase, Plan
 from trainer.network.adamw import AdamW
 from trainer.network.early_stopping import EarlyStopping
 from trainer.network.losses import REGRESSION_LOSSES, RowLoss, cross_entropy
-from trainer.network.minibatches import Stock, row_numbers, steps
+from trainer.network.minibatches import DeviceRows, row_numbers, steps
 from trainer.network.network import Build, CohortNetwork, Network, architecture
 from trainer.network.schedule import following_range, num_steps, plan_steps, row_range, window_starts
 from trainer.network.step import objective
@@ -134,7 +134,7 @@ def train(
         if np.issubdtype(members[0].rows.targets.dtype, np.integer)
         else REGRESSION_LOSSES[training.regression_loss]
     )
-    stock = Stock.of([member.rows for member in members], like.device, like.dtype)
+    stock = DeviceRows.of([member.rows for member in members], like.device, like.dtype)
     num_windows = max(len(window_starts(member.rows)) for member in members)
     for number, phase in enumerate(plan.phases_of(num_windows)):
         yield from _run(network, members, stock, loss, phase=phase, number=number, training=training, clock=clock)
@@ -171,7 +171,7 @@ def outputs(network: Network, rows: Encoded, members: Sequence[int] | None = Non
 def _run(
     network: Network,
     members: Sequence[Member],
-    stock: Stock,
+    stock: DeviceRows,
     loss: RowLoss,
     *,
     phase: Phase,

@@ -39,7 +39,7 @@ from trainer.evaluation.release_gates import (
 from trainer.evaluation.suspect_windows import counted
 from trainer.methods.gbdt import GBDT
 from trainer.methods.plans import PLANS
-from trainer.replay.simulated_store import History, Place
+from trainer.replay.simulated_store import CellKey, SimulatedStore
 from trainer.retraining.champion_comparison import Pair, compare_with_champion
 from trainer.rivals.missing_cells import MissingCell
 from trainer.rivals.rivals import open_rival, report_unavailable, score_rival, with_method
@@ -49,7 +49,7 @@ RIVALS = ("baseline", "last_window", GBDT)
 
 
 @dataclass(frozen=True)
-class Replayed:
+class ReplayedCutoff:
     """One cutoff. Moments in microseconds.
 
     released   the version that this cutoff released, or None
@@ -75,8 +75,8 @@ class Replay:
     """The whole walk, and the matrix with the rivals' cells as it is known at its end; `releases` newest first."""
 
     task: Task
-    cutoffs: tuple[Replayed, ...]
-    cells: Mapping[Place, Cell]
+    cutoffs: tuple[ReplayedCutoff, ...]
+    cells: Mapping[CellKey, Cell]
     releases: tuple[Release, ...]
 
 
@@ -112,7 +112,7 @@ def replay(
         began = time.perf_counter()
         fits = _fit(walk, origins)
         share = (time.perf_counter() - began) / len(fits)
-        history = History(task)
+        history = SimulatedStore(task)
         cutoffs = [_step(walk, history, origin, fits.get(origin), share) for origin in origins]
         history.score(reading)
         history.enforce(reading.cutoff)
@@ -159,16 +159,16 @@ def _fit(walk: _Walk, origins: Sequence[int]) -> dict[int, Fit]:
     return {fit.origin: fit for fit in fits}
 
 
-def past_of(reading: Reading, cutoff: int) -> Reading:
+def reading_as_of(reading: Reading, cutoff: int) -> Reading:
     """What a cycle of this cutoff would have read then."""
     events = reading.events
     return Reading(reading.schema, cutoff, cutoff, events.select((events.at < cutoff) & (events.known_at <= cutoff)))
 
 
-def _step(walk: _Walk, history: History, origin: int, fit: Fit | None, fit_seconds: float) -> Replayed:
+def _step(walk: _Walk, history: SimulatedStore, origin: int, fit: Fit | None, fit_seconds: float) -> ReplayedCutoff:
     """One cutoff: labels are scored and the guard looks at them, then the cycle runs."""
     began, task = time.perf_counter(), walk.task
-    past = past_of(walk.reading, origin)
+    past = reading_as_of(walk.reading, origin)
     history.score(past)
     history.enforce(origin)
     scored = time.perf_counter()
@@ -198,7 +198,7 @@ def _step(walk: _Walk, history: History, origin: int, fit: Fit | None, fit_secon
             released = history.release(manifest, describe(task, origin, verdict, decisions, []))
     failure = first_failure(decisions)
     walk.report("replay.walked", origin=origin, released=released, reason=None if failure is None else failure.reason)
-    return Replayed(
+    return ReplayedCutoff(
         origin=origin,
         num_rows=len(known),
         rows_digest=known.digest,
@@ -231,7 +231,7 @@ def _expect(past: Reading, cells: Sequence[Cell]) -> tuple[AgeVerdict, ...]:
     return tuple(replace(age, age=age.age - empty) for age in ages[empty:])
 
 
-def _compare_with_champion(history: History, past: Reading, cells: Sequence[Cell]) -> list[Decision]:
+def _compare_with_champion(history: SimulatedStore, past: Reading, cells: Sequence[Cell]) -> list[Decision]:
     champion = history.champion()
     if champion is None:
         return compare_with_champion(past, cells, None, None)
@@ -240,13 +240,15 @@ def _compare_with_champion(history: History, past: Reading, cells: Sequence[Cell
     return compare_with_champion(past, cells, promise.cutoff, lambda: pair)
 
 
-def _served(history: History, window: int) -> tuple[str, int] | None:
+def _served(history: SimulatedStore, window: int) -> tuple[str, int] | None:
     """Version and cutoff of the champion, if it is valid when the window begins."""
     champion = history.champion()
     return (champion[0].version, champion[0].cutoff) if champion and champion[1] > window else None
 
 
-def _run_rival(walk: _Walk, history: History, method: str, cutoffs: Sequence[Replayed]) -> list[Replayed]:
+def _run_rival(
+    walk: _Walk, history: SimulatedStore, method: str, cutoffs: Sequence[ReplayedCutoff]
+) -> list[ReplayedCutoff]:
     """Fit a rival at the origins of what was served, score it on the same windows, and note the seconds."""
     if report_unavailable(method, walk.report):
         return list(cutoffs)

@@ -26,7 +26,7 @@ from trainer.evaluation.calibration import share_covered
 from trainer.evaluation.release_gates import first_failure
 from trainer.methods.gbdt import GBDT
 from trainer.monitoring.outcomes import Outcome
-from trainer.replay.replay import Replay, Replayed
+from trainer.replay.replay import Replay, ReplayedCutoff
 
 NOMINAL = 0.90
 # Methods that a report always names, beside the task's own.
@@ -108,7 +108,7 @@ def served_outcomes(replay: Replay) -> list[Outcome]:
     return [found[place] for place in places if place in found]
 
 
-def errors_on_window(replay: Replay, cutoff: Replayed) -> dict[str, float | None]:
+def errors_on_window(replay: Replay, cutoff: ReplayedCutoff) -> dict[str, float | None]:
     """Method -> error on the window that begins at the cutoff, ours of the version that answered there.
 
     Others are fits of the same origin as that version; of the cutoff where none answered, and ours is then None.
@@ -157,13 +157,13 @@ def as_document(replay: Replay) -> dict[str, Any]:
     }
 
 
-def reason_of(cutoff: Replayed) -> str:
+def reason_of(cutoff: ReplayedCutoff) -> str:
     """`released`, or why not."""
     failure = first_failure(cutoff.decisions)
     return "released" if failure is None else failure.reason or failure.rule
 
 
-def _window(replay: Replay, cutoff: Replayed) -> dict[str, Any]:
+def _window(replay: Replay, cutoff: ReplayedCutoff) -> dict[str, Any]:
     return {
         "origin": format_moment(cutoff.origin),
         "version": cutoff.served[0] if cutoff.served else None,

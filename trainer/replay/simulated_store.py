@@ -19,14 +19,14 @@ from trainer.monitoring.horizon_guard import ACTOR, find_change, find_settled
 from trainer.monitoring.live_scoring import find_stale
 from trainer.monitoring.promises import Promise, read_promise
 
-Place = tuple[int, int, str]
+CellKey = tuple[int, int, str]
 
 
-class History:
+class SimulatedStore:
     """All that is known so far."""
 
     def __init__(self, task: Task) -> None:
-        self.cells: dict[Place, Cell] = {}
+        self.cells: dict[CellKey, Cell] = {}
         self.releases: list[Release] = []
         self.fits: dict[int, Artefact] = {}
         self._task = task

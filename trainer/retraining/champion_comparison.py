@@ -17,7 +17,7 @@ from contracts.task import Task
 from store.cells import Cell
 from store.columns import EventColumns
 from store.releases import read_overlay
-from trainer.data.labels import draw_in_labels
+from trainer.data.labels import clip_labels
 from trainer.data.snapshot import Reading
 from trainer.evaluation.release_gates import Decision, check_overtaken, check_withheld, first_failure
 from trainer.evaluation.scoring import answer, row_errors
@@ -100,7 +100,7 @@ def _rows_to_compare_on(reading: Reading, cutoff: int, valid_until: int, aside: 
     task, known = reading.schema.task, reading.latest
     is_meant = known.withheld & (known.at >= cutoff) & (known.at <= valid_until)
     is_meant &= ~np.isin(task.clock.window_starts(known.at), list(aside))
-    return draw_in_labels(task, known.select(is_meant), known)
+    return clip_labels(task, known.select(is_meant), known)
 
 
 def _errors_on(version: Artefact, task: Task, rows: EventColumns) -> NDArray[np.float64]:

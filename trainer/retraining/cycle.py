@@ -37,7 +37,7 @@ from contracts.manifest import Manifest
 from store.catalog import Schema, list_tasks
 from store.cells import delete_origin
 from store.cycles import Cycle, State
-from trainer.data.labels import draw_in_labels
+from trainer.data.labels import clip_labels
 from trainer.data.snapshot import Reading, read
 from trainer.evaluation.backtest import Report, compare, fill_matrix, judge, report_epoch
 from trainer.evaluation.calibration import calibration_of
@@ -247,7 +247,7 @@ def _verify(attempt: Attempt, reading: Reading, folder: Path) -> Artefact:
     known = reading.latest
     withheld = known.select(known.withheld)
     newest = withheld.select(slice(max(0, len(withheld) - _NUM_CHECKED_ROWS), None))
-    newest = draw_in_labels(task, newest, known)
+    newest = clip_labels(task, newest, known)
     if len(newest):
         outputs = answer(candidate.session, task, newest)
         loss, metric = score(task, candidate.manifest.classes, outputs, newest)

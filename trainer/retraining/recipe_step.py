@@ -22,7 +22,7 @@ from trainer.data.snapshot import Reading
 from trainer.evaluation.fit_store import recipe_folder
 from trainer.retraining.ledger import Attempt, begin, in_store
 from trainer.tuning import search as tune
-from trainer.tuning.origins import known_origins, score_reading
+from trainer.tuning.origins import known_origins, network_scorer
 from trainer.tuning.search import Budget, Trial
 from trainer.tuning.space import PROVEN, space_of
 
@@ -54,13 +54,13 @@ def choose_recipe(attempt: Attempt, reading: Reading, device: torch.device) -> S
     attempt.report("choice.began", num_origins=len(starts), trials=budget.trials, seconds=budget.seconds)
     began = monotonic()
     found = tune.choose(
-        score_reading(reading, starts, device),
+        network_scorer(reading, starts, device),
         plain(task.training),
         space_of(task),
         budget,
         seed=_SEED,
         seconds_now=monotonic,
-        final=score_reading(reading, starts, device, with_cohort=True),
+        final=network_scorer(reading, starts, device, with_cohort=True),
         first=PROVEN,
         report=lambda trial: _follow(attempt, trial),
     )

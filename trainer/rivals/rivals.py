@@ -21,7 +21,7 @@ from contracts.errors import ArtefactRefused, CycleError
 from contracts.task import Task
 from store.cells import Cell, record_cells
 from store.columns import EventColumns
-from trainer.data.labels import draw_in_labels
+from trainer.data.labels import clip_labels
 from trainer.data.snapshot import Reading
 from trainer.data.windows import complete_until, in_window
 from trainer.evaluation.backtest import Report
@@ -132,7 +132,7 @@ def score_rival(reading: Reading, rival: FittedRival, cell: MissingCell) -> Cell
     """The cell of a rival's fit on the window's rows that the reading knows."""
     task = reading.schema.task
     rows = in_window(reading.current, cell.window, task.clock)
-    rows = draw_in_labels(task, rows, reading.fit_rows(cell.origin))
+    rows = clip_labels(task, rows, reading.fit_rows(cell.origin))
     return make_cell(
         task,
         rival.classes,

@@ -17,7 +17,7 @@ from contracts.errors import CycleError
 from contracts.task import Task, Training
 from store.columns import EventColumns
 from trainer.data.encoder import Encoder, class_positions, encode, fit_encoder
-from trainer.data.labels import draw_in_labels
+from trainer.data.labels import clip_labels
 from trainer.data.snapshot import Reading
 from trainer.data.windows import complete_until, in_window
 from trainer.evaluation.calibration import tempered_losses
@@ -27,17 +27,17 @@ from trainer.methods.gbdt import answer_gbdt, fit_gbdt
 from trainer.tuning.trials import (
     MAX_ORIGINS,
     SEED,
+    CheckTime,
     Errors,
-    Later,
+    LaterWindow,
     Origin,
-    Score,
-    Scoring,
-    Shared,
-    Watch,
+    PreparedTrial,
+    Scorer,
+    TrialSetup,
     booster_work,
     pick_evenly,
     score_recipe,
-    spread_bunches,
+    spread_over_groups,
 )
 
 # Share of the origins, the oldest, that are left out where there are enough: their fits know too little to tell recipes
@@ -58,28 +58,32 @@ def known_origins(reading: Reading) -> list[int]:
     return pick_evenly(usable[num_left_out:], MAX_ORIGINS)
 
 
-def score_reading(reading: Reading, starts: Sequence[int], device: torch.device, *, with_cohort: bool = False) -> Score:
+def network_scorer(
+    reading: Reading, starts: Sequence[int], device: torch.device, *, with_cohort: bool = False
+) -> Scorer:
     """How recipes of our methods are scored at these origins of a reading: by one member, or by a cohort."""
-    shared = Shared(reading.schema.task.clock, device, with_cohort=with_cohort)
+    shared = TrialSetup(reading.schema.task.clock, device, with_cohort=with_cohort)
 
-    def score(training: Training, watch: Watch) -> Scoring:
-        return score_recipe(cut_reading(reading, starts, training), training, shared, watch)
+    def score(training: Training, watch: CheckTime) -> PreparedTrial:
+        return score_recipe(encode_origins(reading, starts, training), training, shared, watch)
 
     return score
 
 
-def score_boosting(reading: Reading, starts: Sequence[int], threads: int) -> Score:
+def boosting_scorer(reading: Reading, starts: Sequence[int], threads: int) -> Scorer:
     """How settings of LightGBM are scored at the same origins, on the same windows; `threads` of one fit."""
 
-    def score(training: Training, watch: Watch) -> Scoring:
+    def score(training: Training, watch: CheckTime) -> PreparedTrial:
         recipe = _with_training(reading, training)
         work = sum(booster_work(len(_fit_rows(recipe, start)), training) for start in starts)
-        return Scoring(work, (_boosted_errors(recipe, bunch, threads, watch) for bunch in spread_bunches(starts)))
+        return PreparedTrial(
+            work, (_boosted_errors(recipe, bunch, threads, watch) for bunch in spread_over_groups(starts))
+        )
 
     return score
 
 
-def cut_reading(reading: Reading, starts: Sequence[int], training: Training) -> list[Origin]:
+def encode_origins(reading: Reading, starts: Sequence[int], training: Training) -> list[Origin]:
     """These origins as a recipe sees them: with its history, its calendar and an encoder of their own.
 
     Raises CycleError where its history leaves an origin too few rows, and where `trainer.data.encoder.fit_encoder`
@@ -92,11 +96,13 @@ def cut_reading(reading: Reading, starts: Sequence[int], training: Training) -> 
 def _cut(reading: Reading, start: int) -> Origin:
     task, known = reading.schema.task, _fit_rows(reading, start)
     encoder = fit_encoder(task, known, start)
-    later = [Later(encode(encoder, rows), _errors_on(task, encoder, rows)) for rows in _later(reading, start, known)]
+    later = [
+        LaterWindow(encode(encoder, rows), _errors_on(task, encoder, rows)) for rows in _later(reading, start, known)
+    ]
     return Origin(encode(encoder, known), encoder.vocabulary_sizes, encoder.num_outputs, tuple(later))
 
 
-def _boosted_errors(reading: Reading, starts: Sequence[int], threads: int, watch: Watch) -> list[Errors]:
+def _boosted_errors(reading: Reading, starts: Sequence[int], threads: int, watch: CheckTime) -> list[Errors]:
     task, errors = reading.schema.task, list[Errors]()
     for start in starts:
         watch()
@@ -123,7 +129,7 @@ def _later(reading: Reading, start: int, known: EventColumns) -> Iterator[EventC
     task, labelled = reading.schema.task, reading.current
     for age in range(task.guard.max_age):
         window = start + age * task.clock.window
-        rows = draw_in_labels(task, in_window(labelled, window, task.clock), known)
+        rows = clip_labels(task, in_window(labelled, window, task.clock), known)
         if len(rows) and window < complete_until(task, reading.cutoff):
             yield rows
 

@@ -18,7 +18,7 @@ from contracts.errors import CycleError
 from contracts.task import Training
 from trainer.tuning.sampler import Draws
 from trainer.tuning.space import Space, merge
-from trainer.tuning.trials import Errors, Score, Scoring, Watch, mean_error
+from trainer.tuning.trials import CheckTime, Errors, PreparedTrial, Scorer, mean_error
 
 # Share of the best error. All recipes are tried with the same seeds on the same rows, so that small gains are real: on
 # House, ten neighbours of one recipe erred by 9.77 to 9.82, and another loss by 9.89.
@@ -31,7 +31,7 @@ NUM_FINALISTS, FINAL_SHARE = 4, 1 / 3
 # Most draws for each trial: one that is too dear, cannot be scored or was scored before is none.
 _DRAWS_PER_TRIAL = 3
 
-Outcome = Literal["scored", "pruned", "failed", "out of time"]
+TrialOutcome = Literal["scored", "pruned", "failed", "out of time"]
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Trial:
     """
 
     training: Training
-    outcome: Outcome
+    outcome: TrialOutcome
     error: float | None
     work: float
     seconds: float
@@ -60,7 +60,7 @@ class Trial:
 
 
 @dataclass(frozen=True)
-class Search:
+class SearchResult:
     """What a search found: the recipe that it chose, the one that was there before, and every trial in order."""
 
     training: Training
@@ -108,18 +108,18 @@ class _Timer:
 
 
 def choose(
-    score: Score,
+    score: Scorer,
     base: Training,
     space: Space,
     budget: Budget,
     *,
     seed: int,
     seconds_now: Callable[[], float],
-    final: Score | None = None,
+    final: Scorer | None = None,
     first: Sequence[Mapping[str, Any]] = (),
     report: Callable[[Trial], object] = lambda _trial: None,
-) -> Search:
-    """Search the space for the best recipe; `base` where no trial is carried to its end.
+) -> SearchResult:
+    """SearchResult the space for the best recipe; `base` where no trial is carried to its end.
 
     `first` are settings to try after `base` and before any is drawn, as far as the space names them. `final` is how the
     best are scored once more, by cohorts; where `base` has one member, none is. `seconds_now` is a clock that never
@@ -132,11 +132,11 @@ def choose(
     trials = _search(score, given, space, budget, seed=seed, timer=timer, report=report)
     if final is not None:
         trials += _settle(final, _finalists(trials, base), _Timer(seconds_now, end), report)
-    return Search(pick(trials, base), base, tuple(trials))
+    return SearchResult(pick(trials, base), base, tuple(trials))
 
 
 def _search(
-    score: Score,
+    score: Scorer,
     given: Sequence[Training],
     space: Space,
     budget: Budget,
@@ -178,7 +178,7 @@ def _search(
 
 
 def _settle(
-    final: Score, finalists: Sequence[Training], timer: _Timer, report: Callable[[Trial], object]
+    final: Scorer, finalists: Sequence[Training], timer: _Timer, report: Callable[[Trial], object]
 ) -> list[Trial]:
     """The finals, in order, as far as there is time."""
     finals: list[Trial] = []
@@ -229,7 +229,7 @@ def _within(space: Space, settings: Mapping[str, Any]) -> Mapping[str, Any]:
     return {name: value for name, value in settings.items() if name in space}
 
 
-def _prepare(score: Score, training: Training, watch: Watch) -> Scoring | None:
+def _prepare(score: Scorer, training: Training, watch: CheckTime) -> PreparedTrial | None:
     """The recipe ready to be scored, or None where no fit can be made of an origin's rows."""
     try:
         return score(training, watch)
@@ -238,12 +238,12 @@ def _prepare(score: Score, training: Training, watch: Watch) -> Scoring | None:
 
 
 def _carry_out(
-    scoring: Scoring, gives_up: Callable[[int, float], bool] = lambda _step, _error: False
-) -> tuple[Outcome, float | None]:
-    """Score bunch by bunch, for as long as time, loss and forerunners allow; the mean error so far."""
+    scoring: PreparedTrial, gives_up: Callable[[int, float], bool] = lambda _step, _error: False
+) -> tuple[TrialOutcome, float | None]:
+    """Scorer bunch by bunch, for as long as time, loss and forerunners allow; the mean error so far."""
     errors: list[Errors] = []
     try:
-        for step, found in enumerate(scoring.bunches):
+        for step, found in enumerate(scoring.groups):
             errors += found
             if gives_up(step, mean_error(errors)):
                 return "pruned", mean_error(errors)

@@ -91,10 +91,10 @@ def calendars(known: Sequence[Calendar] = _CALENDARS) -> tuple[tuple[Calendar, .
 
 def space_of(task: Task) -> Space:
     """The space of a task's recipes."""
-    return suited({**NETWORK, "calendar": calendars()}, task)
+    return restrict_space({**NETWORK, "calendar": calendars()}, task)
 
 
-def suited(space: Space, task: Task | None) -> Space:
+def restrict_space(space: Space, task: Task | None) -> Space:
     """The space without what a task's fits do not read: an embedding is of categories, a form of numbers of numbers,
     a regression's loss and the form of its labels of labels that are values.
 

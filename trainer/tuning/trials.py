@@ -25,21 +25,21 @@ from trainer.network.training_loop import Member, draw_network, outputs, train
 
 # Origins of a choice, and how many of them a trial fits before it is asked whether to go on.
 MAX_ORIGINS = 9
-PER_BUNCH = 3
+FITS_PER_GROUP = 3
 SEED = 0
 # What a step and a multiply-add cost on one thread, in seconds; only ratios between recipes count.
 _SECONDS_PER_STEP, _SECONDS_PER_OPERATION = 1e-3, 2.5e-10
 # The same of a row in a round of LightGBM, by the leaves of its tree.
 _SECONDS_PER_BOOSTED_ROW = 2e-9
 
-Watch = Callable[[], object]
+CheckTime = Callable[[], object]
 # The error on one window: its mean log-loss at each of `TEMPERATURES` where labels are classes, else one figure.
 Errors = NDArray[np.float64]
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Later:
+class LaterWindow:
     """A window after an origin: its rows, and the errors on them of a cohort's raw outputs `(E, n, K)`, as one."""
 
     rows: Encoded
@@ -53,11 +53,11 @@ class Origin:
     known: Encoded
     vocabulary_sizes: tuple[int, ...]
     num_outputs: int
-    later: tuple[Later, ...]
+    later: tuple[LaterWindow, ...]
 
 
 @dataclass(frozen=True)
-class Shared:
+class TrialSetup:
     """What the trials of a choice have in common: each is of one member, or of as many as the recipe's cohort has."""
 
     clock: Clock
@@ -71,19 +71,19 @@ class Shared:
 
 
 @dataclass(frozen=True)
-class Scoring:
+class PreparedTrial:
     """A recipe that is about to be scored.
 
     `work` is about how many seconds its fits take one thread, counted and not measured, so that a busy machine changes
-    no choice. `bunches` fits and scores as it is read: the errors of some origins at a time, of every later window.
+    no choice. `groups` fits and scores as it is read: the errors of some origins at a time, of every later window.
     """
 
     work: float
-    bunches: Iterator[Sequence[Errors]]
+    groups: Iterator[Sequence[Errors]]
 
 
 # Makes a recipe ready to be scored. Raises CycleError where it cannot be.
-Score = Callable[[Training, Watch], Scoring]
+Scorer = Callable[[Training, CheckTime], PreparedTrial]
 
 
 def mean_error(windows: Sequence[Errors]) -> float:
@@ -91,20 +91,20 @@ def mean_error(windows: Sequence[Errors]) -> float:
     return float(np.mean(windows, axis=0).min())
 
 
-def score_recipe(origins: Sequence[Origin], training: Training, shared: Shared, watch: Watch) -> Scoring:
+def score_recipe(origins: Sequence[Origin], training: Training, shared: TrialSetup, watch: CheckTime) -> PreparedTrial:
     """Fit and score one recipe at these origins, bunch by bunch; `watch` is called after each epoch and may raise.
 
-    Reading the bunches raises CycleError where a loss is not finite.
+    Reading the groups raises CycleError where a loss is not finite.
     """
     num_seeds = len(shared.seeds(training))
-    ready = [bunch for bunch in spread_bunches(origins, num_seeds) if bunch]
-    bunches = (_errors(bunch, training, shared, watch) for bunch in ready)
-    return Scoring(num_seeds * sum(_work(origin, training) for origin in origins), bunches)
+    ready = [bunch for bunch in spread_over_groups(origins, num_seeds) if bunch]
+    groups = (_errors(bunch, training, shared, watch) for bunch in ready)
+    return PreparedTrial(num_seeds * sum(_work(origin, training) for origin in origins), groups)
 
 
-def spread_bunches(origins: Sequence[T], num_seeds: int = 1) -> list[list[T]]:
-    """The origins dealt out to bunches of about `PER_BUNCH` fits, each of which spans all times."""
-    num_bunches = max(1, len(origins) // max(1, PER_BUNCH // num_seeds))
+def spread_over_groups(origins: Sequence[T], num_seeds: int = 1) -> list[list[T]]:
+    """The origins dealt out to groups of about `FITS_PER_GROUP` fits, each of which spans all times."""
+    num_bunches = max(1, len(origins) // max(1, FITS_PER_GROUP // num_seeds))
     return [list(origins[start::num_bunches]) for start in range(num_bunches)]
 
 
@@ -116,7 +116,7 @@ def pick_evenly(items: Sequence[T], most: int) -> list[T]:
     return [items[place] for place in places]
 
 
-def _errors(origins: Sequence[Origin], training: Training, shared: Shared, watch: Watch) -> list[Errors]:
+def _errors(origins: Sequence[Origin], training: Training, shared: TrialSetup, watch: CheckTime) -> list[Errors]:
     """The errors on each later window of origins, of which those are fitted side by side that share a program.
 
     These have as many classes, and minibatches of one size.

@@ -32,7 +32,7 @@ from benchmarks.paper.splits import Split
 from contracts.errors import CycleError
 from contracts.task import Training
 from trainer.network.losses import Batch, RowLoss, cross_entropy, gaussian
-from trainer.network.minibatches import Stock
+from trainer.network.minibatches import DeviceRows
 from trainer.network.network import CohortNetwork, Network, architecture
 from trainer.network.training_loop import outputs
 
@@ -124,7 +124,7 @@ def play(game: Game, batches: Iterator[Batch], rate: float, weight_decay: float)
 
 def _batches(split: Split, training: Training, seeds: Sequence[int], epochs: int) -> Iterator[Batch]:
     """Minibatches of reshuffled passes over the known rows."""
-    stock = Stock.of([split.known] * len(seeds), torch.device("cpu"), torch.float32)
+    stock = DeviceRows.of([split.known] * len(seeds), torch.device("cpu"), torch.float32)
     num_rows = len(split.known.u)
     batch_size = training.rows_per_minibatch(num_rows)
     num_steps = steps_of(min(num_rows, training.rows_per_epoch), epochs, batch_size)

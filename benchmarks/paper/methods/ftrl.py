@@ -29,7 +29,7 @@ from benchmarks.paper.splits import Split
 from contracts.errors import CycleError
 from contracts.task import Training
 from trainer.network.losses import Batch, RowLoss, cross_entropy, erm, gaussian
-from trainer.network.minibatches import Stock
+from trainer.network.minibatches import DeviceRows
 from trainer.network.network import Network
 from trainer.network.training_loop import draw_network, outputs
 
@@ -41,7 +41,7 @@ def ftrl_method(split: Split, training: Training, seeds: Sequence[int]) -> NDArr
     rows = join([split.known, newest(split.known)])
     mean_rows = len(split.known.u) / len(np.unique(split.known.windows))
     network = draw_network(split.members(seeds), training, False, torch.float32, split.build)
-    stock = Stock.of([rows] * len(seeds), torch.device("cpu"), torch.float32)
+    stock = DeviceRows.of([rows] * len(seeds), torch.device("cpu"), torch.float32)
     loss = cross_entropy if split.is_classification else gaussian
     batch_size = training.rows_per_minibatch(len(rows.u))
     stretches = (

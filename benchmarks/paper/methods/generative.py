@@ -36,7 +36,7 @@ from contracts.task import Training
 from trainer.data.encoder import Encoded
 from trainer.methods.plans import Phase, Plan
 from trainer.network.losses import Batch, RowLoss, cross_entropy, gaussian
-from trainer.network.minibatches import Stock
+from trainer.network.minibatches import DeviceRows
 from trainer.network.network import CohortNetwork, Network, architecture
 from trainer.network.training_loop import Member, draw_network, outputs, train
 
@@ -142,7 +142,7 @@ def transformer_loss(critics: Critics, image: Batch, goals: Float[Tensor, "E n p
 
 def outputs_of(transformer: Network, rows: Encoded, num_numbers: int, step: float) -> NDArray[np.float32]:
     """The numbers `(E, n, p)` of the rows' images."""
-    stock = Stock.of([rows] * transformer.num_members, torch.device("cpu"), torch.float32)
+    stock = DeviceRows.of([rows] * transformer.num_members, torch.device("cpu"), torch.float32)
     everything = torch.arange(len(rows.u)).expand(transformer.num_members, -1)
     with torch.inference_mode():
         image = transform(transformer, stock.batch(everything), num_numbers, step)
@@ -166,7 +166,7 @@ def _transformer(split: Split, classifier: Network, pairs: Pairs, training: Trai
         for network in (transformer, discriminator)
     )
     before, after = (
-        Stock.of([rows] * len(seeds), torch.device("cpu"), torch.float32) for rows in (pairs.before, pairs.after)
+        DeviceRows.of([rows] * len(seeds), torch.device("cpu"), torch.float32) for rows in (pairs.before, pairs.after)
     )
     goals = torch.from_numpy(pairs.images)
     size = training.rows_per_minibatch(len(goals))

@@ -37,7 +37,7 @@ from trainer.data.snapshot import Reading, read
 from trainer.evaluation.backtest import backtest
 from trainer.evaluation.horizon import COUNTED_WINDOWS
 from trainer.evaluation.release_gates import first_failure
-from trainer.replay.replay import RIVALS, Replay, past_of, replay
+from trainer.replay.replay import RIVALS, Replay, reading_as_of, replay
 from trainer.replay.report import (
     as_document,
     closings,
@@ -123,7 +123,7 @@ def test_a_past_cutoff_rebuilds_its_digest_despite_later_corrections(
     told = len(before.cutoffs)
     assert [one.rows_digest for one in after.cutoffs[:told]] == [one.rows_digest for one in before.cutoffs]
     assert [one.decisions for one in after.cutoffs[:told]] == [one.decisions for one in before.cutoffs]
-    uncorrected = past_of(reading, cutoff_after(10)).known(cutoff_after(10))
+    uncorrected = reading_as_of(reading, cutoff_after(10)).known(cutoff_after(10))
     assert uncorrected.digest == reading.known(cutoff_after(10)).digest
     known = reading.events.as_of(cutoff_after(11))
     assert (known.numbers[:, 0] == 9.0).sum() == 40

@@ -13,10 +13,10 @@ from store.columns import EventColumns
 from tests.integration.drifting import cutoff_after, define, drifting_task, now
 from trainer.data.snapshot import Reading, read
 from trainer.evaluation.calibration import TEMPERATURES
-from trainer.tuning.origins import cut_reading, known_origins, score_boosting, score_reading
+from trainer.tuning.origins import boosting_scorer, encode_origins, known_origins, network_scorer
 from trainer.tuning.search import Budget, choose
 from trainer.tuning.space import merge
-from trainer.tuning.trials import Scoring, mean_error
+from trainer.tuning.trials import PreparedTrial, mean_error
 
 CPU = torch.device("cpu")
 
@@ -37,9 +37,9 @@ def poisoned(reading: Reading, cutoff: int) -> Reading:
     return replace(reading, cutoff=cutoff, events=replace(events, numbers=numbers, labels=labels))
 
 
-def errors_of(scoring: Scoring) -> list[list[float]]:
+def errors_of(scoring: PreparedTrial) -> list[list[float]]:
     """The errors of every later window, in order."""
-    return [found.tolist() for bunch in scoring.bunches for found in bunch]
+    return [found.tolist() for bunch in scoring.groups for found in bunch]
 
 
 def test_no_row_after_the_known_end_takes_part_in_a_choice(engine: Engine) -> None:
@@ -50,11 +50,11 @@ def test_no_row_after_the_known_end_takes_part_in_a_choice(engine: Engine) -> No
     assert starts == known_origins(clean)
     assert max(starts) < cutoff
     errors = [
-        errors_of(score_reading(one, starts, CPU)(whole.schema.task.training, lambda: None)) for one in (clean, bad)
+        errors_of(network_scorer(one, starts, CPU)(whole.schema.task.training, lambda: None)) for one in (clean, bad)
     ]
     assert errors[0] == errors[1]
     late = [
-        errors_of(score_reading(one, [cutoff], CPU)(whole.schema.task.training, lambda: None))
+        errors_of(network_scorer(one, [cutoff], CPU)(whole.schema.task.training, lambda: None))
         for one in (whole, replace(bad, cutoff=whole.cutoff))
     ]
     assert late[0] != late[1]
@@ -63,7 +63,7 @@ def test_no_row_after_the_known_end_takes_part_in_a_choice(engine: Engine) -> No
 def test_origins_are_scored_on_complete_later_windows_only(engine: Engine) -> None:
     reading = reading_of(engine, 10)
     starts = known_origins(reading)
-    origins = cut_reading(reading, starts, reading.schema.task.training)
+    origins = encode_origins(reading, starts, reading.schema.task.training)
     assert [(start - cutoff_after(0)) // reading.schema.task.clock.window for start in starts] == [4, 5, 6, 7, 8, 9]
     assert [len(origin.later) for origin in origins] == [2, 2, 2, 2, 2, 1]
     for start, origin in zip(starts, origins, strict=True):
@@ -79,7 +79,7 @@ def test_the_better_of_two_recipes_wins_on_a_drifting_stream(engine: Engine) -> 
     reading = reading_of(engine, 10)
     training = reading.schema.task.training
     found = choose(
-        score_reading(reading, known_origins(reading), CPU),
+        network_scorer(reading, known_origins(reading), CPU),
         training.model_copy(update={"pretrain_rate": 1e-5, "finetune_rate": 1e-6}),
         {"pretrain_rate": (1e-5, 2e-2)},
         Budget(trials=2, seconds=120),
@@ -97,7 +97,7 @@ def test_a_regression_is_chosen_for_by_its_absolute_error(engine: Engine) -> Non
     task = drifting_task(target={"name": "y", "kind": "regression"})
     schema = define(engine, task, 8, as_numbers=True)
     reading = read(engine, schema, cutoff_after(8), now())
-    (*_, newest) = cut_reading(reading, known_origins(reading), task.training)
+    (*_, newest) = encode_origins(reading, known_origins(reading), task.training)
     rows = newest.later[0].rows
     nothing_learned = np.zeros((1, len(rows.u), 2), np.float32)
     labels = reading.events.labels[reading.events.at >= cutoff_after(7)]
@@ -107,7 +107,7 @@ def test_a_regression_is_chosen_for_by_its_absolute_error(engine: Engine) -> Non
 
 def test_a_recipe_that_is_too_sure_of_itself_is_scored_at_the_temperature_of_its_release(engine: Engine) -> None:
     reading = reading_of(engine, 10)
-    (*_, newest) = cut_reading(reading, known_origins(reading), reading.schema.task.training)
+    (*_, newest) = encode_origins(reading, known_origins(reading), reading.schema.task.training)
     (later,) = newest.later
     noise = np.random.default_rng(0).normal(size=(len(later.rows.u), 2))
     logits = (np.eye(2)[later.rows.targets] + noise).astype(np.float32)
@@ -122,7 +122,7 @@ def test_the_settings_of_lightgbm_are_chosen_at_the_same_origins(engine: Engine)
     reading = reading_of(engine, 10)
     starts, training = known_origins(reading), reading.schema.task.training
     found = choose(
-        score_boosting(reading, starts, 1),
+        boosting_scorer(reading, starts, 1),
         merge(training, {"boosting.min_rows": 100_000}),  # no leaf is large enough: it learns nothing
         {"boosting.min_rows": (20, 100_000), "boosting.reads_time": (True,)},
         Budget(trials=2, seconds=120),
@@ -136,7 +136,7 @@ def test_the_settings_of_lightgbm_are_chosen_at_the_same_origins(engine: Engine)
     assert good < 0.7 * np.log(2)
     blind = replace(reading, cutoff=cutoff_after(8))
     poison = poisoned(reading, cutoff_after(8))
-    errors = [errors_of(score_boosting(one, known_origins(one), 1)(training, lambda: None)) for one in (blind, poison)]
+    errors = [errors_of(boosting_scorer(one, known_origins(one), 1)(training, lambda: None)) for one in (blind, poison)]
     assert errors[0] == errors[1]
 
 

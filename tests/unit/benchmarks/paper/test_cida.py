@@ -19,7 +19,7 @@ from contracts.errors import CycleError
 from contracts.task import Training
 from trainer.data.encoder import Encoded
 from trainer.network.losses import Batch
-from trainer.network.minibatches import Stock
+from trainer.network.minibatches import DeviceRows
 from trainer.network.network import CohortNetwork
 
 SEEDS = range(3)
@@ -62,7 +62,7 @@ def constant(game: Game, told: float) -> Game:
 
 
 def batch_of(given: Split, num_rows: int = 400) -> Batch:
-    stock = Stock.of([given.known] * len(SEEDS), torch.device("cpu"), torch.float32)
+    stock = DeviceRows.of([given.known] * len(SEEDS), torch.device("cpu"), torch.float32)
     return stock.batch(torch.arange(num_rows).expand(len(SEEDS), -1))
 
 

@@ -122,7 +122,7 @@ def test_the_gradient_of_the_gi_loss_is_that_of_finite_differences(kind: str) ->
 @pytest.mark.parametrize("num_trelu", [None, 0, 1, 2])
 def test_the_course_gives_value_rate_and_curvature(kind: str, num_trelu: int | None) -> None:
     made, (dense, codes, u) = network(kind, num_trelu=num_trelu), inputs(kind)
-    value, rate, curvature = made.course(dense, codes)(u)
+    value, rate, curvature = made.along_time(dense, codes)(u)
     made.requires_grad_(False)
     for got, expected in zip((value, rate), made.dual(dense, codes, u), strict=True):
         torch.testing.assert_close(got, expected, rtol=0, atol=1e-12)

@@ -13,7 +13,7 @@ from contracts.errors import CycleError
 from contracts.task import Calendar, Task
 from store.columns import NEVER, EventColumns
 from trainer.data.encoder import MIN_SEEN, PERIODS, UNKNOWN_CLASS, UNSEEN, encode, fit_encoder, phase
-from trainer.data.labels import LABEL_LIMIT, draw_in_labels
+from trainer.data.labels import LABEL_LIMIT, clip_labels
 from trainer.data.numbers import DENSE_LIMIT
 
 HOUR = 3_600_000_000
@@ -181,7 +181,7 @@ def test_labels_are_scored_within_what_a_fit_reads_of_them() -> None:
     rows.labels[3], rows.labels[4] = 1e300, -1e300
     task = make_task("regression")
     encoder = fit_encoder(task, rows, ORIGIN)
-    drawn_in = draw_in_labels(task, rows, rows)
+    drawn_in = clip_labels(task, rows, rows)
     np.testing.assert_allclose(
         drawn_in.labels[3:5], encoder.label_unit.mean + encoder.label_unit.scale * np.array([LABEL_LIMIT, -LABEL_LIMIT])
     )

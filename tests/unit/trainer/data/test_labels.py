@@ -21,7 +21,7 @@ from tests.unit.trainer.export.exporting import (
     make_training,
 )
 from trainer.data.encoder import Encoder, encode, fit_encoder
-from trainer.data.labels import LABEL_LIMIT, LOG_LIMIT, draw_in_labels, fit_label_unit, label_bounds
+from trainer.data.labels import LABEL_LIMIT, LOG_LIMIT, clip_labels, fit_label_unit, label_bounds
 from trainer.evaluation.scoring import score
 from trainer.export.artefact import torch_answers
 from trainer.export.onnx_export import build_graph
@@ -112,7 +112,7 @@ def test_losses_are_finite_where_many_labels_are_absurd(absurd: float) -> None:
     rows = replace(ROWS, labels=labels)
     assert fit_label_unit("price", labels, "log").scale < 200
     answers = [np.full(len(rows), value, np.float32) for value in (100, np.finfo(np.float32).tiny)]
-    assert np.isfinite(score(LOGS, (), answers, draw_in_labels(LOGS, rows, rows))).all()
+    assert np.isfinite(score(LOGS, (), answers, clip_labels(LOGS, rows, rows))).all()
 
 
 def test_the_graph_answers_in_the_unit_of_labels_as_torch_does() -> None:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from contracts.task import DeltaMode, Training
-from trainer.network.delta_search import ShiftLoss, Shifts, interpolation, perturbation, worst_delta
+from trainer.network.delta_search import DeltaLoss, DeltaSearch, interpolation, perturbation, worst_delta
 from trainer.network.losses import Batch, RowLoss, cross_entropy, gaussian, interpolated
 from trainer.network.network import CohortNetwork, Network, architecture
 
@@ -33,15 +33,15 @@ def rows(num_outputs: int = 3, num_rows: int = 9, seed: int = 0, is_classified: 
     )
 
 
-def shifts(mode: DeltaMode, steps: int = 3) -> Shifts:
-    return Shifts(mode, maximum=0.2, steps=steps, rate=0.3)
+def shifts(mode: DeltaMode, steps: int = 3) -> DeltaSearch:
+    return DeltaSearch(mode, maximum=0.2, steps=steps, rate=0.3)
 
 
 def search(mode: DeltaMode, last: Tensor, draw: Tensor, steps: int = 3) -> Tensor:
     return worst_delta(interpolated_loss(cohort(), rows()), shifts=shifts(mode, steps), last=last, draw=draw)
 
 
-def interpolated_loss(network: Network, batch: Batch) -> Callable[[], ShiftLoss]:
+def interpolated_loss(network: Network, batch: Batch) -> Callable[[], DeltaLoss]:
     return lambda: interpolation(network, cross_entropy, batch)
 
 
@@ -71,7 +71,7 @@ def by_autograd(loss: Callable[[Tensor], Tensor], delta: Tensor) -> Tensor:
 @pytest.mark.parametrize("shift_loss", [interpolation, perturbation])
 @pytest.mark.parametrize("loss", [cross_entropy, gaussian])
 def test_slope_in_delta_is_that_of_autograd(
-    loss: RowLoss, shift_loss: Callable[[Network, RowLoss, Batch], ShiftLoss], num_trelu: int
+    loss: RowLoss, shift_loss: Callable[[Network, RowLoss, Batch], DeltaLoss], num_trelu: int
 ) -> None:
     is_classified = loss is cross_entropy
     network, batch = cohort(3 if is_classified else 2, num_trelu), rows(is_classified=is_classified)
@@ -124,7 +124,7 @@ def test_grid_takes_each_members_worst_point() -> None:
 
 
 def test_ascent_raises_the_interpolated_loss() -> None:
-    network, batch, small = cohort(), rows(), Shifts("adversarial", maximum=0.2, steps=3, rate=0.05)
+    network, batch, small = cohort(), rows(), DeltaSearch("adversarial", maximum=0.2, steps=3, rate=0.05)
     draw = pair(0.4, -0.4)
     delta = worst_delta(interpolated_loss(network, batch), shifts=small, last=pair(0, 0), draw=draw)
     before, after = (interpolated(network, cross_entropy, batch, d) for d in (draw * 0.2, delta))

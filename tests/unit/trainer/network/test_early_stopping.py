@@ -13,7 +13,7 @@ from contracts.task import Training
 from trainer.data.encoder import Encoded
 from trainer.methods.plans import Phase, Plan, Rows
 from trainer.network.losses import cross_entropy, erm
-from trainer.network.minibatches import Stock
+from trainer.network.minibatches import DeviceRows
 from trainer.network.network import CohortNetwork
 from trainer.network.training_loop import Member, draw_network, train
 
@@ -56,7 +56,7 @@ def weights(network: CohortNetwork, member: int = 0) -> Tensor:
 
 def next_loss(network: CohortNetwork, seed: int = 0) -> float:
     """The plain loss on the newest window."""
-    stock = Stock.of([rows(seed)], torch.device("cpu"), torch.float64)
+    stock = DeviceRows.of([rows(seed)], torch.device("cpu"), torch.float64)
     with torch.no_grad():
         return float(erm(network, cross_entropy, stock.batch(torch.arange(40, 60)[None])))
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from contracts.task import Training
 from trainer.network.losses import (
-    PULLS,
+    OUTPUT_GRADIENTS,
     Batch,
     RowLoss,
     absolute,
@@ -111,7 +111,7 @@ def test_pulls_are_the_gradients_of_the_losses(num_outputs: int) -> None:
         gaussian: torch.randn(2, 9, generator=generator, dtype=torch.float64),
         absolute: torch.randn(2, 9, generator=generator, dtype=torch.float64),
     }
-    for loss, pull in PULLS.items():
+    for loss, pull in OUTPUT_GRADIENTS.items():
         free = outputs[..., : None if loss is cross_entropy else 2].clone().requires_grad_()
         (expected,) = torch.autograd.grad(loss(free, targets[loss]).sum(), free)
         torch.testing.assert_close(pull(free.detach(), targets[loss]), expected, rtol=0, atol=1e-12)

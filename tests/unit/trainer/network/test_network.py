@@ -171,7 +171,7 @@ def test_course_equals_jvp_of_the_dual_pass(num_trelu: int) -> None:
     network = CohortNetwork(shape(training=training), [(4, 6)] * 2, (1, 2), torch.float64)
     dense, codes, u = inputs(2)
     rate, exact = jvp(lambda u: network.dual(dense, codes, u)[1], (u,), (torch.ones_like(u),))
-    found = network.course(dense, codes)(u)
+    found = network.along_time(dense, codes)(u)
     torch.testing.assert_close(found.value, network(dense, codes, u), rtol=0, atol=1e-12)
     assert_rate_is_exact(found.rate, rate)
     assert_rate_is_exact(found.curvature, exact)

@@ -8,10 +8,10 @@ from torch import Tensor, nn
 from contracts.clock import Clock
 from contracts.task import Training
 from trainer.methods.plans import Objective, Phase
-from trainer.network.delta_search import Shifts, interpolation, worst_delta
+from trainer.network.delta_search import DeltaSearch, interpolation, worst_delta
 from trainer.network.losses import Batch, cross_entropy, erm, gradient_interpolation
 from trainer.network.network import CohortNetwork, architecture
-from trainer.network.step import Step, objective, record, tensor_objective
+from trainer.network.step import Step, capture, objective, tensor_objective
 
 RECIPE = Training(width=5, time_width=4, trelu_width=3, calendar=(), delta_rows=6, delta_rate=0.2, gi_weight=0.7)
 CLOCK = Clock(window=1, offset=0, span=10)
@@ -55,7 +55,7 @@ def test_plain_phases_and_a_weight_of_zero_have_the_plain_loss() -> None:
 
 
 def test_gi_looks_for_delta_on_few_rows_and_remembers_it() -> None:
-    network, shifts = cohort(), Shifts("warm", 0.2, RECIPE.delta_steps, RECIPE.delta_rate)
+    network, shifts = cohort(), DeltaSearch("warm", 0.2, RECIPE.delta_steps, RECIPE.delta_rate)
     losses_of, delta = objective(network, cross_entropy, phase("gi"), RECIPE, CLOCK), pair(0, 0)
     for seed, draw in enumerate((pair(0.4, -0.4), pair(0.9, 0.1), pair(-0.3, 0.3))):
         batch = rows(seed)
@@ -87,7 +87,7 @@ def test_what_cannot_be_recorded_stays_as_it_is_and_is_told_of() -> None:
     network = cohort()
     function = tensor_objective(network, cross_entropy, phase("gi"), RECIPE, CLOCK)
     with structlog.testing.capture_logs() as logs:
-        assert record(network, function, columns(rows(), pair(0.4, -0.4), pair(0, 0))) is function
+        assert capture(network, function, columns(rows(), pair(0.4, -0.4), pair(0, 0))) is function
     assert [entry["event"] for entry in logs] == ["fit.not_recorded"]
 
 
@@ -97,11 +97,11 @@ def test_a_recorded_step_equals_the_plain_one(kind: Objective) -> None:
     network = cohort().cuda()
     function = tensor_objective(network, cross_entropy, phase(kind), RECIPE, CLOCK)
     parameters, example = [*network.parameters()], columns(rows(), pair(0.4, -0.4), pair(0.1, 0.05))
-    recorded = record(network, function, tuple(column.cuda() for column in example))
-    assert recorded is not function
+    captured = capture(network, function, tuple(column.cuda() for column in example))
+    assert captured is not function
     for seed in (1, 2):
         given = [column.cuda() for column in columns(rows(seed), pair(0.2, -0.1), pair(0.1, 0.05))]
-        plain, other = function(*given), recorded(*given)
+        plain, other = function(*given), captured(*given)
         torch.testing.assert_close(other, plain)
         for a, b in zip(*(torch.autograd.grad(each[0].sum(), parameters) for each in (other, plain)), strict=True):
             torch.testing.assert_close(a, b)
@@ -113,5 +113,5 @@ def test_only_networks_of_ours_are_recorded() -> None:
 
     function = tensor_objective(cohort(), cross_entropy, phase("erm"), RECIPE, CLOCK)
     with structlog.testing.capture_logs() as logs:
-        assert record(Other(), function, ()) is function  # type: ignore[arg-type]
+        assert capture(Other(), function, ()) is function  # type: ignore[arg-type]
     assert logs == []

@@ -6,13 +6,13 @@ from contracts.errors import CycleError
 from contracts.task import Training
 from tests.unit.trainer.tuning.test_search import BASE, LONG, SPACE, Planted
 from trainer.tuning.search import NUM_FINALISTS, Budget, choose
-from trainer.tuning.trials import Score, Scoring, Watch
+from trainer.tuning.trials import CheckTime, PreparedTrial, Scorer
 
 
-def final(planted: Planted) -> Score:
+def final(planted: Planted) -> Scorer:
     """Cohorts that are best at 32 wide, where members are at 64."""
 
-    def score(training: Training, watch: Watch) -> Scoring:
+    def score(training: Training, watch: CheckTime) -> PreparedTrial:
         stands_for = {32: 64, 64: 32}.get(training.width, training.width)
         return planted(training.model_copy(update={"width": stands_for}), watch)
 
@@ -51,7 +51,7 @@ def test_a_third_of_the_seconds_is_kept_for_cohorts(seconds: float, outcomes: li
 def test_without_time_for_any_cohort_the_members_decide() -> None:
     planted, slow = Planted(seconds_a_bunch=0.1), Planted()
 
-    def never(training: Training, watch: Watch) -> Scoring:
+    def never(training: Training, watch: CheckTime) -> PreparedTrial:
         planted.now += 1e6
         return slow(training, watch)
 
@@ -63,7 +63,7 @@ def test_without_time_for_any_cohort_the_members_decide() -> None:
 def test_a_recipe_that_cannot_be_scored_is_not_scored_by_a_cohort_either() -> None:
     planted = Planted()
 
-    def score(training: Training, watch: Watch) -> Scoring:
+    def score(training: Training, watch: CheckTime) -> PreparedTrial:
         if training == BASE:
             raise CycleError("No delay is positive, so there are no logarithms to learn: its form is plain.")
         return planted(training, watch)

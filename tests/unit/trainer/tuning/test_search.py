@@ -10,8 +10,8 @@ from contracts.errors import CycleError
 from contracts.task import Training
 from tests.unit.store.columns import task
 from trainer.tuning.search import MOST_WORK, SLACK, Budget, Trial, choose, pick
-from trainer.tuning.space import BOOSTING, NETWORK, PROVEN, merge, space_of, suited
-from trainer.tuning.trials import Errors, Scoring, Watch, pick_evenly, spread_bunches
+from trainer.tuning.space import BOOSTING, NETWORK, PROVEN, merge, restrict_space, space_of
+from trainer.tuning.trials import CheckTime, Errors, PreparedTrial, pick_evenly, spread_over_groups
 
 BASE = Training(width=32, weight_decay=0.1)
 SPACE = {"width": (16, 32, 64, 128), "weight_decay": (1e-4, 1e-2, 1e-1, 1.0), "calendar": ((), ("day",), ("year",))}
@@ -26,10 +26,10 @@ class Planted:
         self.num_bunches_scored = 0
         self.seconds_a_bunch, self.num_bunches = seconds_a_bunch, num_bunches
 
-    def __call__(self, training: Training, watch: Watch) -> Scoring:
-        return Scoring(training.width / 32, self.bunches(training, watch))
+    def __call__(self, training: Training, watch: CheckTime) -> PreparedTrial:
+        return PreparedTrial(training.width / 32, self.groups(training, watch))
 
-    def bunches(self, training: Training, watch: Watch) -> Iterator[Sequence[Errors]]:
+    def groups(self, training: Training, watch: CheckTime) -> Iterator[Sequence[Errors]]:
         for _ in range(self.num_bunches):
             self.now += self.seconds_a_bunch
             watch()
@@ -74,7 +74,7 @@ def test_the_recipe_that_is_there_is_the_first_trial() -> None:
 def test_given_settings_are_tried_before_any_draw() -> None:
     planted = Planted()
 
-    def score(training: Training, watch: Watch) -> Scoring:
+    def score(training: Training, watch: CheckTime) -> PreparedTrial:
         return planted(training.model_copy(update={"width": 64}), watch)
 
     given: list[dict[str, object]] = [{"width": 128}, {"width": 48}]
@@ -95,7 +95,7 @@ def test_neighbours_of_the_best_given_recipe_are_tried_next() -> None:
     planted = Planted()
     ladder = {"width": tuple(range(1, 101)), "weight_decay": (1e-4, 1e-2, 1e-1, 1.0)}
 
-    def score(training: Training, watch: Watch) -> Scoring:
+    def score(training: Training, watch: CheckTime) -> PreparedTrial:
         return planted(training.model_copy(update={"width": 64 if training.width == 70 else 128}), watch)
 
     budget, given = Budget(trials=4, seconds=1e9), [{"width": 70}]
@@ -112,7 +112,7 @@ def test_the_best_given_recipe_is_tried_with_its_rows_in_another_form_and_the_se
     planted = Planted()
     space = SPACE | {"number_form": ("plain", "quantile"), "label_form": ("plain", "log")}
 
-    def score(training: Training, watch: Watch) -> Scoring:
+    def score(training: Training, watch: CheckTime) -> PreparedTrial:
         """Best by places; plain, better 16 wide than otherwise."""
         stands_for = 64 if training.number_form == "quantile" else 128 if training.width == 16 else 16
         return planted(training.model_copy(update={"width": stands_for}), watch)
@@ -164,9 +164,9 @@ def test_a_space_that_is_used_up_ends_the_search() -> None:
 def test_a_loss_that_is_not_finite_costs_one_trial() -> None:
     planted = Planted()
 
-    def score(training: Training, watch: Watch) -> Scoring:
+    def score(training: Training, watch: CheckTime) -> PreparedTrial:
         if training.width == 64:
-            return Scoring(1.0, fail())
+            return PreparedTrial(1.0, fail())
         return planted(training, watch)
 
     def fail() -> Iterator[Sequence[Errors]]:
@@ -182,8 +182,8 @@ def test_a_loss_that_is_not_finite_costs_one_trial() -> None:
 def test_dear_recipes_are_tried_only_where_they_take_little_of_the_budget(seconds: float, is_tried: bool) -> None:
     planted = Planted(seconds_a_bunch=0.1)
 
-    def score(training: Training, watch: Watch) -> Scoring:
-        return Scoring(MOST_WORK + 1 if training.width == 64 else 1.0, planted.bunches(training, watch))
+    def score(training: Training, watch: CheckTime) -> PreparedTrial:
+        return PreparedTrial(MOST_WORK + 1 if training.width == 64 else 1.0, planted.groups(training, watch))
 
     choice = choose(score, BASE, SPACE, Budget(24, seconds), seed=0, seconds_now=planted.seconds)
     assert (64 in {trial.training.width for trial in choice.trials}) == is_tried
@@ -192,7 +192,7 @@ def test_dear_recipes_are_tried_only_where_they_take_little_of_the_budget(second
 def test_a_recipe_whose_history_is_too_short_is_no_trial() -> None:
     planted = Planted()
 
-    def score(training: Training, watch: Watch) -> Scoring:
+    def score(training: Training, watch: CheckTime) -> PreparedTrial:
         if training.width == 64:
             raise CycleError("Nothing can be fitted as of 2026-01-01T10:00:00Z: too few rows (12).")
         return planted(training, watch)
@@ -241,15 +241,15 @@ def test_a_space_has_only_what_the_task_s_fits_read() -> None:
     }
     assert "number_form" in space_of(task("classification"))
     assert "number_form" not in space_of(task(features=[{"name": "kind", "kind": "category"}]))
-    assert suited(BOOSTING, task("regression")) == BOOSTING
-    assert BOOSTING.keys() - suited(BOOSTING, None) == {"regression_loss", "label_form"}
+    assert restrict_space(BOOSTING, task("regression")) == BOOSTING
+    assert BOOSTING.keys() - restrict_space(BOOSTING, None) == {"regression_loss", "label_form"}
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 5, 9, 10])
 def test_bunches_hold_every_origin_once(count: int) -> None:
-    bunches = spread_bunches(range(count))
-    assert sorted(itertools.chain(*bunches)) == list(range(count))
-    assert all(len(bunch) <= 5 for bunch in bunches)
+    groups = spread_over_groups(range(count))
+    assert sorted(itertools.chain(*groups)) == list(range(count))
+    assert all(len(bunch) <= 5 for bunch in groups)
 
 
 def test_items_are_picked_evenly_with_the_last() -> None:
