@@ -89,10 +89,10 @@ def choosing_origins(paper_set: PaperSet) -> list[int]:
 def scorer(paper_set: PaperSet, *, with_cohort: bool = False) -> Scorer:
     """How a recipe is scored on a set: fits at each origin, by one member or a cohort, on the domain that follows."""
 
-    def score(training: Training, watch: CheckTime) -> PreparedTrial:
+    def score(training: Training, check_time: CheckTime) -> PreparedTrial:
         splits, allowed = _cuts(paper_set, training)
-        shared = TrialSetup(paper_set.clock, torch.device("cpu"), splits[0].build, with_cohort)
-        return score_recipe([_origin(split) for split in splits], allowed, shared, watch)
+        setup = TrialSetup(paper_set.clock, torch.device("cpu"), splits[0].build, with_cohort)
+        return score_recipe([_origin(split) for split in splits], allowed, setup, check_time)
 
     return score
 
@@ -100,17 +100,17 @@ def scorer(paper_set: PaperSet, *, with_cohort: bool = False) -> Scorer:
 def boosting_scorer(paper_set: PaperSet) -> Scorer:
     """How settings of LightGBM are scored: the same."""
 
-    def errors_at(splits: Sequence[Split], training: Training, watch: CheckTime) -> list[Errors]:
+    def errors_at(splits: Sequence[Split], training: Training, check_time: CheckTime) -> list[Errors]:
         found = []
         for split in splits:
-            watch()
+            check_time()
             found.append(_errors(split, METHODS["gbdt"](split, training, [SEED])))
         return found
 
-    def score(training: Training, watch: CheckTime) -> PreparedTrial:
+    def score(training: Training, check_time: CheckTime) -> PreparedTrial:
         splits, allowed = _cuts(paper_set, training)
         work = sum(booster_work(len(split.known.u), allowed) for split in splits)
-        return PreparedTrial(work, (errors_at(bunch, allowed, watch) for bunch in spread_over_groups(splits)))
+        return PreparedTrial(work, (errors_at(group, allowed, check_time) for group in spread_over_groups(splits)))
 
     return score
 

@@ -1,1 +1,1 @@
-"""A task's past, retrained cutoff by cutoff in simulated time."""
+"""Replay of a task's past: retrained cutoff by cutoff in simulated time, and scored."""

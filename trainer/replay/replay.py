@@ -1,8 +1,8 @@
-"""Walk the past of a task, cutoff by cutoff: what would have been released, served and closed.
+"""Replay the past of a task cutoff by cutoff: which versions would have been released, served and closed.
 
-Every cutoff sees what was known at it, later corrections not yet made, so a rerun stands on the same rows. All origins
-are fitted before the walk, side by side, which costs far less than one by one and gives the same weights. A cycle takes
-no time here: what a cutoff releases answers from the cutoff on. `trainer.replay.report` reads off how right it all was.
+Each cutoff sees what was known at it, without later corrections, so a rerun uses the same rows. All origins are fitted
+first, side by side; that costs far less than one by one and gives the same weights. A cycle takes no time here: a
+version answers from its cutoff on. `trainer.replay.report` measures how right the promises were.
 """
 
 import tempfile
@@ -50,12 +50,12 @@ RIVALS = ("baseline", "last_window", GBDT)
 
 @dataclass(frozen=True)
 class ReplayedCutoff:
-    """One cutoff. Moments in microseconds.
+    """The result at one cutoff. Moments in microseconds.
 
     released   the version that this cutoff released, or None
     served     version and cutoff of the model that answers in the window that begins here, or None
-    expected   what was expected at each age; the window that begins here has age 0
-    seconds    by stage; what is done for many origins at once is shared out evenly
+    expected   the expected error at each age; the window that begins here has age 0
+    seconds    by stage; time spent on many origins at once is divided evenly
     """
 
     origin: int
@@ -72,7 +72,7 @@ class ReplayedCutoff:
 
 @dataclass(frozen=True)
 class Replay:
-    """The whole walk, and the matrix with the rivals' cells as it is known at its end; `releases` newest first."""
+    """The whole replay. `cells` is the matrix at its end, rivals included; `releases` are newest first."""
 
     task: Task
     cutoffs: tuple[ReplayedCutoff, ...]
@@ -81,7 +81,7 @@ class Replay:
 
 
 @dataclass(frozen=True)
-class _Walk:
+class _Run:
     reading: Reading
     settings: TrainerSettings
     device: torch.device
@@ -101,32 +101,32 @@ def replay(
     first: int | None = None,
     rivals: Sequence[str] = RIVALS,
 ) -> Replay:
-    """Walk to the last window that the reading knows, and tell of the origins from `first` on, of all where None.
+    """Replay up to the last window that the reading knows; the result covers origins from `first` on, or all if None.
 
-    The walk begins as many windows before as a matrix counts, as if the task had been retrained all the while. Fits lie
-    in a temporary folder meanwhile. Raises CycleError where nothing can be fitted.
+    The replay starts before `first` by as many windows as a matrix counts, as if the task had always been retrained.
+    Fits are kept in a temporary folder until the end. Raises CycleError if nothing can be fitted.
     """
-    task, origins = reading.schema.task, _plan(reading, first)
+    task, origins = reading.schema.task, _origins(reading, first)
     with tempfile.TemporaryDirectory(prefix="morrow-") as home:
-        walk = _Walk(reading, settings.model_copy(update={"home": Path(home)}), device, report)
+        run = _Run(reading, settings.model_copy(update={"home": Path(home)}), device, report)
         began = time.perf_counter()
-        fits = _fit(walk, origins)
+        fits = _fit(run, origins)
         share = (time.perf_counter() - began) / len(fits)
-        history = SimulatedStore(task)
-        cutoffs = [_step(walk, history, origin, fits.get(origin), share) for origin in origins]
-        history.score(reading)
-        history.enforce(reading.cutoff)
-        told = [cutoff for cutoff in cutoffs if first is None or cutoff.origin >= first]
+        simulated = SimulatedStore(task)
+        cutoffs = [_replay_cutoff(run, simulated, origin, fits.get(origin), share) for origin in origins]
+        simulated.score(reading)
+        simulated.enforce(reading.cutoff)
+        reported = [cutoff for cutoff in cutoffs if first is None or cutoff.origin >= first]
         for method in rivals:
-            told = _run_rival(walk, history, method, told)
-    return Replay(task, tuple(told), history.cells, tuple(history.releases))
+            reported = _run_rival(run, simulated, method, reported)
+    return Replay(task, tuple(reported), simulated.cells, tuple(simulated.releases))
 
 
-def _plan(reading: Reading, first: int | None) -> list[int]:
-    """The boundaries to walk, of which at least one is to be told of.
+def _origins(reading: Reading, first: int | None) -> list[int]:
+    """The window boundaries to replay; at least one of them is not before `first`.
 
-    Left out are those so long after the last event that no matrix and no horizon reaches back to it: one event of a
-    wrong century must not make a walk of centuries.
+    Boundaries so long after an event that neither matrix nor horizon reaches back to it are skipped: one event with a
+    wrong century must not cause a replay of centuries.
     """
     task, rows = reading.schema.task, reading.current
     window = task.clock.window
@@ -146,58 +146,60 @@ def _plan(reading: Reading, first: int | None) -> list[int]:
     return origins
 
 
-def _fit(walk: _Walk, origins: Sequence[int]) -> dict[int, Fit]:
-    """The fits of those origins that know enough."""
-    reading, task = walk.reading, walk.task
+def _fit(run: _Run, origins: Sequence[int]) -> dict[int, Fit]:
+    """The fits of the origins that have enough rows."""
+    reading, task = run.reading, run.task
     known = [origin for origin in origins if reason_to_skip(task, reading.fit_rows(origin)) is None]
     if not known:
         raise CycleError("There is nothing to replay: no cutoff has rows enough for a fit.")
-    walk.report("replay.began", num_origins=len(known))
+    run.report("replay.began", num_origins=len(known))
     fits = fit_origins(
-        reading, known, walk.device, walk.settings.max_members, lambda epoch: report_epoch(walk.report, "fit", epoch)
+        reading, known, run.device, run.settings.max_members, lambda epoch: report_epoch(run.report, "fit", epoch)
     )
     return {fit.origin: fit for fit in fits}
 
 
 def reading_as_of(reading: Reading, cutoff: int) -> Reading:
-    """What a cycle of this cutoff would have read then."""
+    """The rows that a cycle of this cutoff would have read."""
     events = reading.events
     return Reading(reading.schema, cutoff, cutoff, events.select((events.at < cutoff) & (events.known_at <= cutoff)))
 
 
-def _step(walk: _Walk, history: SimulatedStore, origin: int, fit: Fit | None, fit_seconds: float) -> ReplayedCutoff:
-    """One cutoff: labels are scored and the guard looks at them, then the cycle runs."""
-    began, task = time.perf_counter(), walk.task
-    past = reading_as_of(walk.reading, origin)
-    history.score(past)
-    history.enforce(origin)
+def _replay_cutoff(
+    run: _Run, simulated: SimulatedStore, origin: int, fit: Fit | None, fit_seconds: float
+) -> ReplayedCutoff:
+    """One cutoff: score new labels, let the guard act on them, then run the cycle."""
+    began, task = time.perf_counter(), run.task
+    past = reading_as_of(run.reading, origin)
+    simulated.score(past)
+    simulated.enforce(origin)
     scored = time.perf_counter()
     known = past.known(origin)
     decisions = check_rows(task, past.fit_rows(origin))
     horizon, released, calibration = 0, None, UNCALIBRATED
     expected: tuple[AgeVerdict, ...] = ()
     if fit is not None:
-        cells = history.ordered_cells()
-        verdict, expected, calibration = judge(past, cells), _expect(past, cells), calibration_of(task, cells)
+        cells = simulated.ordered_cells()
+        verdict, expected, calibration = judge(past, cells), _expected_errors(past, cells), calibration_of(task, cells)
         horizon = verdict.horizon
-        store = FitStore(walk.settings.home, task)
+        store = FitStore(run.settings.home, task)
         manifest = keep_fit(
             fit,
             past,
             store,
-            device=walk.device,
-            git_sha=walk.settings.git_sha,
+            device=run.device,
+            git_sha=run.settings.git_sha,
             verdict=verdict,
             calibration=calibration,
         )
-        history.add_fit(store.open(origin))
+        simulated.add_fit(store.open(origin))
         decisions += check_horizon(task, verdict)
         if first_failure(decisions) is None:
-            decisions += _compare_with_champion(history, past, cells)
+            decisions += _compare_with_champion(simulated, past, cells)
         if first_failure(decisions) is None:
-            released = history.release(manifest, describe(task, origin, verdict, decisions, []))
+            released = simulated.release(manifest, describe(task, origin, verdict, decisions, []))
     failure = first_failure(decisions)
-    walk.report("replay.walked", origin=origin, released=released, reason=None if failure is None else failure.reason)
+    run.report("replay.walked", origin=origin, released=released, reason=None if failure is None else failure.reason)
     return ReplayedCutoff(
         origin=origin,
         num_rows=len(known),
@@ -205,7 +207,7 @@ def _step(walk: _Walk, history: SimulatedStore, origin: int, fit: Fit | None, fi
         horizon=horizon,
         decisions=tuple(decisions),
         released=released,
-        served=_served(history, origin),
+        served=_served(simulated, origin),
         expected=expected,
         calibration=calibration,
         seconds={
@@ -216,8 +218,8 @@ def _step(walk: _Walk, history: SimulatedStore, origin: int, fit: Fit | None, fi
     )
 
 
-def _expect(past: Reading, cells: Sequence[Cell]) -> tuple[AgeVerdict, ...]:
-    """Every age's figures, counted from the cutoff as `judge` counts them after empty windows."""
+def _expected_errors(past: Reading, cells: Sequence[Cell]) -> tuple[AgeVerdict, ...]:
+    """The figures of each age, counted from the cutoff; like `judge`, it skips ages in empty windows."""
     task = past.schema.task
     ages = judge_ages(
         counted(task, cells),
@@ -231,45 +233,45 @@ def _expect(past: Reading, cells: Sequence[Cell]) -> tuple[AgeVerdict, ...]:
     return tuple(replace(age, age=age.age - empty) for age in ages[empty:])
 
 
-def _compare_with_champion(history: SimulatedStore, past: Reading, cells: Sequence[Cell]) -> list[Decision]:
-    champion = history.champion()
+def _compare_with_champion(simulated: SimulatedStore, past: Reading, cells: Sequence[Cell]) -> list[Decision]:
+    champion = simulated.champion()
     if champion is None:
         return compare_with_champion(past, cells, None, None)
     promise, valid_until = champion
-    pair = Pair(history.fits[past.cutoff], history.fits[promise.cutoff], valid_until)
+    pair = Pair(simulated.fits[past.cutoff], simulated.fits[promise.cutoff], valid_until)
     return compare_with_champion(past, cells, promise.cutoff, lambda: pair)
 
 
-def _served(history: SimulatedStore, window: int) -> tuple[str, int] | None:
+def _served(simulated: SimulatedStore, window: int) -> tuple[str, int] | None:
     """Version and cutoff of the champion, if it is valid when the window begins."""
-    champion = history.champion()
+    champion = simulated.champion()
     return (champion[0].version, champion[0].cutoff) if champion and champion[1] > window else None
 
 
 def _run_rival(
-    walk: _Walk, history: SimulatedStore, method: str, cutoffs: Sequence[ReplayedCutoff]
+    run: _Run, simulated: SimulatedStore, method: str, cutoffs: Sequence[ReplayedCutoff]
 ) -> list[ReplayedCutoff]:
-    """Fit a rival at the origins of what was served, score it on the same windows, and note the seconds."""
-    if report_unavailable(method, walk.report):
+    """Fit a rival at the origins of the served versions, score it on the same windows, and add its seconds."""
+    if report_unavailable(method, run.report):
         return list(cutoffs)
     began = time.perf_counter()
     windows: dict[int, list[int]] = {}
     for cutoff in cutoffs:
         origin = cutoff.served[1] if cutoff.served else cutoff.origin
-        cell = history.cells.get((origin, cutoff.origin, walk.task.training.method))
+        cell = simulated.cells.get((origin, cutoff.origin, run.task.training.method))
         if cell is not None and cell.is_complete:
             windows.setdefault(origin, []).append(cutoff.origin)
-    walk.report("rival.began", method=method, num_origins=len(windows))
-    settings = walk.settings
+    run.report("rival.began", method=method, num_origins=len(windows))
+    settings = run.settings
     if method in PLANS:
-        reading = with_method(walk.reading, method)
+        reading = with_method(run.reading, method)
         store = FitStore(settings.home, reading.schema.task)
-        for fit in fit_origins(reading, sorted(windows), walk.device, settings.max_members, lambda _epoch: None):
-            keep_fit(fit, reading, store, device=walk.device, git_sha=settings.git_sha, verdict=None)
+        for fit in fit_origins(reading, sorted(windows), run.device, settings.max_members, lambda _epoch: None):
+            keep_fit(fit, reading, store, device=run.device, git_sha=settings.git_sha, verdict=None)
     for origin in sorted(windows):
-        rival = open_rival(walk.reading, method, origin, settings, walk.device)
+        rival = open_rival(run.reading, method, origin, settings, run.device)
         for window in windows[origin]:
-            cell = score_rival(walk.reading, rival, MissingCell(method, origin, window, 0))
-            history.cells[origin, window, method] = cell
+            cell = score_rival(run.reading, rival, MissingCell(method, origin, window, 0))
+            simulated.cells[origin, window, method] = cell
     share = (time.perf_counter() - began) / max(1, len(cutoffs))
     return [replace(cutoff, seconds={**cutoff.seconds, method: share}) for cutoff in cutoffs]

@@ -1,13 +1,13 @@
-"""How right a replay's promises were: each window's error beside what every origin expected of it.
+"""How right a replay's promises were: the error on each window compared with the error that each origin expected.
 
-All figures are of windows whose labels were due at the end of the replay, scored on what was known then.
+All figures cover windows whose labels were due at the end of the replay, scored on the labels known then.
 
-    inside_band   share of (age, window) places, one for every origin and age, whose error lay in the 90 % band that
-                  its origin gave
+    inside_band   share of (age, window) pairs, one for each origin and age, whose error was in the 90 % band that its
+                  origin gave
     coverage      share of scored rows whose nonconformity was at most the 90 % quantile that their origin had for their
                   age: rows inside an interval, or classes inside a set
     error_inside_horizon, error_beyond_horizon
-                  mean error of the places before, and from, the end of their origin's horizon, over origins with a
+                  mean error of the pairs before, and from, the end of their origin's horizon, over origins with a
                   horizon shorter than `max_age`
 """
 
@@ -29,12 +29,12 @@ from trainer.monitoring.outcomes import Outcome
 from trainer.replay.replay import Replay, ReplayedCutoff
 
 NOMINAL = 0.90
-# Methods that a report always names, beside the task's own.
+# Methods that every report names, besides the task's own.
 METHODS = ("gi", "baseline", "last_window", NAIVE, GBDT)
 
 
 def find_outcomes(replay: Replay) -> list[Outcome]:
-    """Every origin that had a band at an age, where the window of that age has been labelled since."""
+    """Each origin's promise at each age that had a band, if that window is labelled by now."""
     task = replay.task
     outcomes: list[Outcome] = []
     for cutoff in replay.cutoffs:
@@ -62,19 +62,19 @@ def find_outcomes(replay: Replay) -> list[Outcome]:
 
 
 def inside_band(outcomes: Sequence[Outcome]) -> float | None:
-    """Share of outcomes inside their band; None of none."""
+    """Share of outcomes inside their band; None if there are no outcomes."""
     return fmean(outcome.is_inside_band for outcome in outcomes) if outcomes else None
 
 
 def realised_coverage(outcomes: Sequence[Outcome]) -> float | None:
-    """Share of rows inside what was promised for 90 % of them; None where nothing was."""
+    """Share of rows inside the interval or set that was promised to hold 90 % of them; None without a promise."""
     known = [(outcome.covered, outcome.num_rows) for outcome in outcomes if outcome.covered is not None]
     return fmean([share for share, _ in known], [rows for _, rows in known]) if known else None
 
 
 def errors_by_horizon(replay: Replay, outcomes: Sequence[Outcome]) -> tuple[float | None, float | None]:
-    """Mean error inside and beyond the horizon, over origins that have a horizon which is shorter than `max_age`."""
-    chosen = _with_a_shorter_horizon(replay)
+    """Mean error inside and beyond the horizon, over origins with a horizon shorter than `max_age`."""
+    chosen = _origins_with_shorter_horizon(replay)
     inside, beyond = (
         [one.realised for one in outcomes if one.origin in chosen and one.is_inside_horizon is is_inside]
         for is_inside in (True, False)
@@ -82,16 +82,16 @@ def errors_by_horizon(replay: Replay, outcomes: Sequence[Outcome]) -> tuple[floa
     return (fmean(inside), fmean(beyond)) if inside and beyond else (None, None)
 
 
-def _with_a_shorter_horizon(replay: Replay) -> set[int]:
+def _origins_with_shorter_horizon(replay: Replay) -> set[int]:
     return {cutoff.origin for cutoff in replay.cutoffs if 0 < cutoff.horizon < replay.task.guard.max_age}
 
 
 def paired_difference(replay: Replay, outcomes: Sequence[Outcome]) -> float | None:
-    """How much larger errors beyond a horizon are than those inside one on the same windows; None without such windows.
+    """How much larger errors beyond a horizon are than errors inside one, on the same windows; None if there are none.
 
-    A hard week counts on both sides of it, and so is not taken for ageing. Origins are those of `errors_by_horizon`.
+    A hard week counts on both sides, so it is not mistaken for ageing. Origins are those of `errors_by_horizon`.
     """
-    chosen = _with_a_shorter_horizon(replay)
+    chosen = _origins_with_shorter_horizon(replay)
     sides: dict[int, tuple[list[float], list[float]]] = {}
     for one in outcomes:
         if one.origin in chosen:
@@ -102,16 +102,17 @@ def paired_difference(replay: Replay, outcomes: Sequence[Outcome]) -> float | No
 
 
 def served_outcomes(replay: Replay) -> list[Outcome]:
-    """Of each window that a version answered in, what that version expected of it and what came."""
+    """The expected and the realised error of each window that a version answered in."""
     found = {(outcome.origin, outcome.window): outcome for outcome in find_outcomes(replay)}
-    places = [(cutoff.served[1], cutoff.origin) for cutoff in replay.cutoffs if cutoff.served]
-    return [found[place] for place in places if place in found]
+    keys = [(cutoff.served[1], cutoff.origin) for cutoff in replay.cutoffs if cutoff.served]
+    return [found[key] for key in keys if key in found]
 
 
 def errors_on_window(replay: Replay, cutoff: ReplayedCutoff) -> dict[str, float | None]:
-    """Method -> error on the window that begins at the cutoff, ours of the version that answered there.
+    """Method -> error on the window that begins at the cutoff; ours is that of the version that answered there.
 
-    Others are fits of the same origin as that version; of the cutoff where none answered, and ours is then None.
+    The other methods' fits have the same origin as that version. If none answered, their origin is the cutoff, and our
+    error is None.
     """
     task = replay.task
     origin = cutoff.served[1] if cutoff.served else cutoff.origin
@@ -125,13 +126,13 @@ def errors_on_window(replay: Replay, cutoff: ReplayedCutoff) -> dict[str, float 
 
 
 def closings(replay: Replay) -> list[Release]:
-    """Rows that closed a horizon at the origins that are told of or after them, oldest first."""
+    """Releases that closed a horizon at the first reported origin or later, oldest first."""
     first = from_micros(replay.cutoffs[0].origin)
     return [row for row in reversed(replay.releases) if row.action == "close" and row.at >= first]
 
 
 def as_document(replay: Replay) -> dict[str, Any]:
-    """The replay as JSON, moments in RFC 3339."""
+    """The replay as a JSON document, moments in RFC 3339."""
     outcomes = find_outcomes(replay)
     inside, beyond = errors_by_horizon(replay, outcomes)
     return {
@@ -158,7 +159,7 @@ def as_document(replay: Replay) -> dict[str, Any]:
 
 
 def reason_of(cutoff: ReplayedCutoff) -> str:
-    """`released`, or why not."""
+    """`released`, or the reason why not."""
     failure = first_failure(cutoff.decisions)
     return "released" if failure is None else failure.reason or failure.rule
 

@@ -1,7 +1,7 @@
-"""What a deployment would have known at each cutoff of the past: kept fits, cells, and what was released until when.
+"""The state that a deployment would have had at each past cutoff: kept fits, cells and releases, all in memory.
 
-Replay walks with the very functions of the live job, the guard and the cycle. Only what they keep in tables stands in
-memory here, so that nothing of a replay reaches the matrix or the record of a task that is being served.
+A replay calls the same functions as live scoring, the horizon guard and the cycle. Only their tables are replaced, so a
+replay never changes the matrix or the releases of a task that is being served.
 """
 
 from typing import Any
@@ -23,7 +23,7 @@ CellKey = tuple[int, int, str]
 
 
 class SimulatedStore:
-    """All that is known so far."""
+    """Everything that is known so far."""
 
     def __init__(self, task: Task) -> None:
         self.cells: dict[CellKey, Cell] = {}
@@ -36,13 +36,13 @@ class SimulatedStore:
         self.fits[fit.manifest.cutoff] = fit
 
     def score(self, past: Reading) -> None:
-        """Score what the reading knows and the cells do not, late labels and corrections included."""
+        """Score the labels that the cells lack, late labels and corrections included."""
         task, cutoff = self._task, past.cutoff
         labelled = past.current
         for window, origins in find_stale(task, self.fits, past.fingerprints, self._marks(), cutoff).items():
             rows = in_window(labelled, window, task.clock)
             if len(rows) == 0:
-                self.cells = {place: cell for place, cell in self.cells.items() if cell.window != window}
+                self.cells = {key: cell for key, cell in self.cells.items() if cell.window != window}
                 continue
             for origin in origins:
                 cells = score_fit(
@@ -55,11 +55,11 @@ class SimulatedStore:
                 self.cells.update({(cell.origin, cell.window, cell.method): cell for cell in cells})
 
     def ordered_cells(self) -> list[Cell]:
-        """Oldest window first, as the table is read."""
-        return [self.cells[place] for place in sorted(self.cells, key=lambda place: (place[1], place[0], place[2]))]
+        """All cells, oldest window first, as the table is read."""
+        return [self.cells[key] for key in sorted(self.cells, key=lambda key: (key[1], key[0], key[2]))]
 
     def enforce(self, now: int) -> None:
-        """Close and reopen released versions as the guard does; `now` in microseconds."""
+        """Close and reopen released versions as the horizon guard does; `now` in microseconds."""
         settled = find_settled(self._task, self._marks(), now)
         for version, cutoff in [(promise.version, promise.cutoff) for promise in self._promises()]:
             marks = {mark.window: mark for mark in settled if mark.origin == cutoff}
@@ -74,7 +74,7 @@ class SimulatedStore:
                 )
 
     def release(self, manifest: Manifest, verdict: dict[str, Any]) -> str:
-        """Let the fit of a cutoff be the champion from then on; returns its version."""
+        """Release the fit of a cutoff, which is the champion from then on; returns its version."""
         version = str(1 + len(self._promises()))
         self._append(
             version,
@@ -87,7 +87,7 @@ class SimulatedStore:
         return version
 
     def champion(self) -> tuple[Promise, int] | None:
-        """What the newest release promised, and until when it is valid by now; None where nothing is released."""
+        """The promise of the newest release and its current `valid_until`; None if nothing is released."""
         promises = self._promises()
         return (promises[0], self._rows_of(promises[0].version)[0].valid_until) if promises else None
 
@@ -100,7 +100,7 @@ class SimulatedStore:
     def _append(
         self, version: str, action: Action, *, valid_until: int, verdict: dict[str, Any], now: int, reason: str
     ) -> None:
-        """Newest first, as the table is listed."""
+        """Insert a row in front: newest first, as the table is listed."""
         row = Release(len(self.releases), version, action, valid_until, None, verdict, ACTOR, reason, from_micros(now))
         self.releases.insert(0, row)
 
@@ -115,7 +115,8 @@ class SimulatedStore:
                 metric=cell.metric,
                 num_revisions=cell.num_revisions,
                 is_complete=cell.is_complete,
-                scored_at=cell.window + self._task.clock.window,  # nobody overrides here: the end of it will do
+                scored_at=cell.window
+                + self._task.clock.window,  # nothing is overridden here, so the end of the window will do
             )
             for cell in self.cells.values()
         ]

@@ -1,1 +1,1 @@
-"""Other methods, fitted beside ours while the trainer is idle. They are scored and never served."""
+"""Rivals: other methods, fitted while the trainer is idle. They are scored and never served."""

@@ -1,1 +1,1 @@
-"""The search for a task's recipe: its space, its sampler, its trials."""
+"""The search for a task's recipe: spaces, sampler, trials."""

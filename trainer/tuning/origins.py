@@ -1,7 +1,7 @@
-"""The trials of a service's task: which origins of a reading recipes are tried at, and what each of them knows.
+"""A task's origins for trials of recipes: which origins of a reading to try recipes at, and the rows of each.
 
-No trial sees more than the reading's cutoff does: origins lie before it, and the windows after them count only where
-all of their labels are due.
+No trial sees more than the reading's cutoff allows: origins lie before it, and a window after an origin counts only if
+all of its labels are due.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -40,13 +40,12 @@ from trainer.tuning.trials import (
     spread_over_groups,
 )
 
-# Share of the origins, the oldest, that are left out where there are enough: their fits know too little to tell recipes
-# apart.
+# Share of the origins, the oldest ones, to leave out if enough remain: their fits know too little to compare recipes.
 OLDEST_SHARE = 1 / 3
 
 
 def known_origins(reading: Reading) -> list[int]:
-    """Origins that a choice can be made on at the reading's cutoff, oldest first; moments in microseconds.
+    """Origins (microseconds) at which recipes can be compared as of the reading's cutoff, oldest first.
 
     Each can be fitted, and the window that begins at it is complete: all of its labels are due.
     """
@@ -61,39 +60,39 @@ def known_origins(reading: Reading) -> list[int]:
 def network_scorer(
     reading: Reading, starts: Sequence[int], device: torch.device, *, with_cohort: bool = False
 ) -> Scorer:
-    """How recipes of our methods are scored at these origins of a reading: by one member, or by a cohort."""
-    shared = TrialSetup(reading.schema.task.clock, device, with_cohort=with_cohort)
+    """A scorer of network recipes at these origins of a reading, by one member each or by a cohort."""
+    setup = TrialSetup(reading.schema.task.clock, device, with_cohort=with_cohort)
 
-    def score(training: Training, watch: CheckTime) -> PreparedTrial:
-        return score_recipe(encode_origins(reading, starts, training), training, shared, watch)
+    def score(training: Training, check_time: CheckTime) -> PreparedTrial:
+        return score_recipe(encode_origins(reading, starts, training), training, setup, check_time)
 
     return score
 
 
 def boosting_scorer(reading: Reading, starts: Sequence[int], threads: int) -> Scorer:
-    """How settings of LightGBM are scored at the same origins, on the same windows; `threads` of one fit."""
+    """A scorer of LightGBM's settings at the same origins, on the same windows; `threads` per fit."""
 
-    def score(training: Training, watch: CheckTime) -> PreparedTrial:
+    def score(training: Training, check_time: CheckTime) -> PreparedTrial:
         recipe = _with_training(reading, training)
         work = sum(booster_work(len(_fit_rows(recipe, start)), training) for start in starts)
         return PreparedTrial(
-            work, (_boosted_errors(recipe, bunch, threads, watch) for bunch in spread_over_groups(starts))
+            work, (_boosted_errors(recipe, group, threads, check_time) for group in spread_over_groups(starts))
         )
 
     return score
 
 
 def encode_origins(reading: Reading, starts: Sequence[int], training: Training) -> list[Origin]:
-    """These origins as a recipe sees them: with its history, its calendar and an encoder of their own.
+    """These origins as a recipe sees them: with its history and calendar, and an encoder per origin.
 
-    Raises CycleError where its history leaves an origin too few rows, and where `trainer.data.encoder.fit_encoder`
+    Raises CycleError if the recipe's history leaves an origin too few rows, or if `trainer.data.encoder.fit_encoder`
     does.
     """
     recipe = _with_training(reading, training)
-    return [_cut(recipe, start) for start in starts]
+    return [_encode_origin(recipe, start) for start in starts]
 
 
-def _cut(reading: Reading, start: int) -> Origin:
+def _encode_origin(reading: Reading, start: int) -> Origin:
     task, known = reading.schema.task, _fit_rows(reading, start)
     encoder = fit_encoder(task, known, start)
     later = [
@@ -102,10 +101,10 @@ def _cut(reading: Reading, start: int) -> Origin:
     return Origin(encode(encoder, known), encoder.vocabulary_sizes, encoder.num_outputs, tuple(later))
 
 
-def _boosted_errors(reading: Reading, starts: Sequence[int], threads: int, watch: CheckTime) -> list[Errors]:
+def _boosted_errors(reading: Reading, starts: Sequence[int], threads: int, check_time: CheckTime) -> list[Errors]:
     task, errors = reading.schema.task, list[Errors]()
     for start in starts:
-        watch()
+        check_time()
         known = _fit_rows(reading, start)
         fit = fit_gbdt(task, known, start, seed=SEED, threads=threads)
         for rows in _later(reading, start, known):
@@ -125,7 +124,7 @@ def _fit_rows(reading: Reading, start: int) -> EventColumns:
 
 
 def _later(reading: Reading, start: int, known: EventColumns) -> Iterator[EventColumns]:
-    """The rows of each window after an origin up to the last age, of those that are complete and have any."""
+    """The rows of each complete window after an origin, up to the last age; windows without rows are skipped."""
     task, labelled = reading.schema.task, reading.current
     for age in range(task.guard.max_age):
         window = start + age * task.clock.window
@@ -135,7 +134,7 @@ def _later(reading: Reading, start: int, known: EventColumns) -> Iterator[EventC
 
 
 def _errors_on(task: Task, encoder: Encoder, rows: EventColumns) -> Callable[[NDArray[np.float32]], Errors]:
-    """The errors on these rows of a cohort's raw outputs."""
+    """A function from a cohort's raw outputs on these rows to errors."""
 
     def errors(raw: NDArray[np.float32]) -> Errors:
         if task.is_classification:
@@ -148,9 +147,9 @@ def _errors_on(task: Task, encoder: Encoder, rows: EventColumns) -> Callable[[ND
 
 
 def _errors(task: Task, encoder: Encoder, answer: NDArray[np.float32], rows: EventColumns) -> Errors:
-    """The errors that the task is judged by: of probabilities `(n, C)` or means `(n,)`.
+    """The errors that the task is judged by, of probabilities `(n, C)` or means `(n,)`.
 
-    Raises CycleError where an answer is not finite.
+    Raises CycleError if an answer is not finite.
     """
     untempered = row_errors(task, encoder.classes, [answer], rows)
     if not task.is_classification:

@@ -1,6 +1,6 @@
-"""What a search tries next: recipes that are given, what is like them, and then what Optuna's TPE draws from a space.
+"""Which recipe a search tries next: given recipes first, then their variations, then samples of Optuna's TPE.
 
-Optuna knows a value by its place in the space; nobody else needs to.
+Optuna sees each value as its position in the space. No other module needs to know that.
 """
 
 import random
@@ -13,16 +13,16 @@ from trainer.tuning.space import FORMS, UNORDERED, Space, value_of
 if TYPE_CHECKING:
     import optuna
 
-_NUM_DRAWN_BLINDLY = 10
+_NUM_RANDOM = 10
 _NUM_NEVER_PRUNED = 4
-# Neighbours of a recipe, and in how many settings each differs.
+# How many neighbours a recipe has, and in how many settings each of them differs.
 _NUM_NEIGHBOURS, _NUM_STEPS = 8, 4
 
-Places = dict[str, int]
+Positions = dict[str, int]
 
 
-class Draws:
-    """One search of a space. What is queued is drawn first."""
+class Sampler:
+    """One search of a space. Enqueued recipes come first."""
 
     def __init__(self, space: Space, seed: int) -> None:
         import optuna
@@ -31,71 +31,72 @@ class Draws:
         self.num_other_forms = sum(len(space[name]) - 1 for name in FORMS if name in space)
         self._space, self._seed = space, seed
         self._study = optuna.create_study(
-            sampler=optuna.samplers.TPESampler(seed=seed, n_startup_trials=_NUM_DRAWN_BLINDLY),
+            sampler=optuna.samplers.TPESampler(seed=seed, n_startup_trials=_NUM_RANDOM),
             pruner=optuna.pruners.MedianPruner(n_startup_trials=_NUM_NEVER_PRUNED),
         )
 
-    def queue(self, training: Training) -> None:
-        """The nearest that the space has to a recipe."""
-        self._study.enqueue_trial(self._places(training))
+    def enqueue(self, training: Training) -> None:
+        """Enqueue the point of the space that is nearest to a recipe."""
+        self._study.enqueue_trial(self._positions(training))
 
-    def queue_other_forms(self, training: Training) -> None:
-        """This recipe with rows read otherwise, one form at a time: `num_other_forms` of them."""
-        home = self._places(training)
+    def enqueue_other_forms(self, training: Training) -> None:
+        """Enqueue this recipe with rows read in another form, one form at a time: `num_other_forms` recipes."""
+        home = self._positions(training)
         for name in (name for name in FORMS if name in self._space):
-            for place in range(len(self._space[name])):
-                if place != home[name]:
-                    self._study.enqueue_trial(home | {name: place})
+            for position in range(len(self._space[name])):
+                if position != home[name]:
+                    self._study.enqueue_trial(home | {name: position})
 
-    def queue_neighbours(self, training: Training) -> None:
-        """Recipes that differ from this one by a step in a few settings."""
-        for places in self._neighbours(self._places(training)):
-            self._study.enqueue_trial(places)
+    def enqueue_neighbours(self, training: Training) -> None:
+        """Enqueue recipes that differ from this one by a step in a few settings."""
+        for positions in self._neighbours(self._positions(training)):
+            self._study.enqueue_trial(positions)
 
-    def draw(self) -> tuple["optuna.Trial", Mapping[str, Any]]:
-        """The next draw, and the settings that it stands for."""
-        drawn = self._study.ask()
-        return drawn, {name: values[_suggest(drawn, name, len(values))] for name, values in self._space.items()}
+    def ask(self) -> tuple["optuna.Trial", Mapping[str, Any]]:
+        """The next sample, and its settings."""
+        sample = self._study.ask()
+        return sample, {name: values[_suggest(sample, name, len(values))] for name, values in self._space.items()}
 
-    def falls_behind(self, drawn: "optuna.Trial", step: int, error: float) -> bool:
-        """Note the error at this step of a trial; whether it is worse than the median of its forerunners there."""
-        drawn.report(error, step)
-        return drawn.should_prune()
+    def should_prune(self, sample: "optuna.Trial", step: int, error: float) -> bool:
+        """Note a trial's error at this step; returns whether it is worse than the median of earlier trials there."""
+        sample.report(error, step)
+        return sample.should_prune()
 
-    def tell(self, drawn: "optuna.Trial", error: float | None) -> None:
-        """Let the sampler know what a draw was worth; one without an error is to be kept away from."""
+    def tell(self, sample: "optuna.Trial", error: float | None) -> None:
+        """Report the error of a sample to Optuna. A sample without an error counts as pruned and is avoided."""
         from optuna.trial import TrialState
 
-        self._study.tell(drawn, error, state=TrialState.PRUNED if error is None else TrialState.COMPLETE)
+        self._study.tell(sample, error, state=TrialState.PRUNED if error is None else TrialState.COMPLETE)
 
-    def _neighbours(self, home: Places) -> Iterator[Places]:
+    def _neighbours(self, home: Positions) -> Iterator[Positions]:
         draw = random.Random(self._seed)  # noqa: S311 a search needs no secrets
         for _ in range(_NUM_NEIGHBOURS):
-            places = dict(home)
+            positions = dict(home)
             for name in draw.sample(sorted(self._space), min(_NUM_STEPS, len(self._space))):
                 last, ordered = len(self._space[name]) - 1, name not in UNORDERED
-                places[name] = _step(places[name], last, draw.choice((-1, 1))) if ordered else draw.randint(0, last)
-            yield places
+                here = positions[name]
+                positions[name] = _step(here, last, draw.choice((-1, 1))) if ordered else draw.randint(0, last)
+            yield positions
 
-    def _places(self, training: Training) -> Places:
+    def _positions(self, training: Training) -> Positions:
         return {name: _nearest(values, value_of(training, name)) for name, values in self._space.items()}
 
 
-def _step(place: int, last: int, step: int) -> int:
-    """The next place, or the one on the other side where there is none."""
-    return place + step if 0 <= place + step <= last else max(0, min(last, place - step))
+def _step(position: int, last: int, step: int) -> int:
+    """The next position; at the end of the range, the one on the other side."""
+    return position + step if 0 <= position + step <= last else max(0, min(last, position - step))
 
 
-def _suggest(drawn: "optuna.Trial", name: str, count: int) -> int:
-    """The place of a value among so many."""
+def _suggest(sample: "optuna.Trial", name: str, count: int) -> int:
+    """The position of the sampled value among `count` values."""
     if name in UNORDERED:
-        place: int = drawn.suggest_categorical(name, range(count))
-        return place
-    return drawn.suggest_int(name, 0, count - 1)
+        position: int = sample.suggest_categorical(name, range(count))
+        return position
+    return sample.suggest_int(name, 0, count - 1)
 
 
 def _nearest(values: Sequence[Any], value: Any) -> int:
-    """The place of a value, or of the number nearest to it; the last where there is neither."""
+    """The position of a value, else of the nearest number, else the last position."""
     if value in values:
         return values.index(value)
     numbers = [k for k, each in enumerate(values) if isinstance(each, int | float)]

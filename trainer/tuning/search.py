@@ -1,12 +1,14 @@
-"""The chooser: which recipe errs least on later windows, among those that a budget allows to try.
+"""Choose the recipe with the lowest error on later windows, among those that a budget allows to try.
 
-First the recipe that the task has is scored, then those that won elsewhere, then the best of these with rows read in
-another form, then neighbours of the best so far, and last what Optuna's TPE draws from the space, from a fixed seed:
-most of a space is far from any good recipe. A trial that is worse than the median of its forerunners after a bunch of
-origins ends there. Trials are of one member each, and of many the best owes something to luck, so the best few are
-scored once more as they would be released, by a cohort. Chosen is the recipe that takes the least work among those
-within `SLACK` of the best, which chance alone may part. The same number of trials makes the same choice on any machine:
-seconds bound the search and decide nothing else.
+The search scores the task's own recipe first, then recipes that won elsewhere, then the best of these with rows read in
+another form, then neighbours of the best so far. Only then does Optuna's TPE sample the space, from a fixed seed: most
+of a space is far from any good recipe. After each group of origins, a trial that is worse than the median of earlier
+trials is pruned.
+
+Trials fit one member each, so among many of them the best is partly lucky. The best few are therefore scored once more
+by a whole cohort, as they would be released. The choice is the recipe of least work within `SLACK` of the best, because
+chance alone may separate them. The same number of trials makes the same choice on any machine: seconds only bound the
+search.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -16,27 +18,27 @@ from typing import Any, Literal
 
 from contracts.errors import CycleError
 from contracts.task import Training
-from trainer.tuning.sampler import Draws
+from trainer.tuning.sampler import Sampler
 from trainer.tuning.space import Space, merge
 from trainer.tuning.trials import CheckTime, Errors, PreparedTrial, Scorer, mean_error
 
-# Share of the best error. All recipes are tried with the same seeds on the same rows, so that small gains are real: on
-# House, ten neighbours of one recipe erred by 9.77 to 9.82, and another loss by 9.89.
+# Share of the best error. All recipes are tried with the same seeds on the same rows, so small gains are real: on
+# House, ten neighbours of one recipe had errors of 9.77 to 9.82, and another loss 9.89.
 SLACK = 0.003
-# A recipe that takes so many times the work of the task's own is not tried, unless that is little of the budget: the
-# smaller the rows, the less a default says of what a search can afford.
+# A recipe of this many times the work of the task's own is not tried, unless its work is at most this share of the
+# budget: the smaller the rows, the less a default says about what a search can afford.
 MOST_WORK, LITTLE_SHARE = 16.0, 0.1
-# How many recipes are scored once more beside the task's own, and the share of the seconds that is kept for them.
+# Recipes that are scored once more besides the task's own, and the share of the seconds that is reserved for them.
 NUM_FINALISTS, FINAL_SHARE = 4, 1 / 3
-# Most draws for each trial: one that is too dear, cannot be scored or was scored before is none.
-_DRAWS_PER_TRIAL = 3
+# Most samples per trial: a sample that is too expensive, cannot be scored or was scored before makes no trial.
+_SAMPLES_PER_TRIAL = 3
 
 TrialOutcome = Literal["scored", "pruned", "failed", "out of time"]
 
 
 @dataclass(frozen=True)
 class Budget:
-    """How many recipes may be tried, and how long: no trial goes on beyond these seconds."""
+    """How many recipes a search may try, and for how many seconds: every trial stops at the end of them."""
 
     trials: int
     seconds: float
@@ -44,11 +46,11 @@ class Budget:
 
 @dataclass(frozen=True)
 class Trial:
-    """One recipe and what came of it.
+    """One recipe and the result of trying it.
 
-    `error` is the mean over (origin, age) of the origins that were scored, all of them where it is `scored`; None where
-    there is none. `work` is about how many seconds its fits take one thread, `seconds` how many they took. Trials are
-    of one member each; those `with_cohort` are the finals.
+    `error` is the mean over (origin, age) of the origins that were scored; None if there is none. A trial with the
+    outcome `scored` has scored all of them. `work` is the estimated seconds of one thread for its fits, `seconds` the
+    measured time. Trials have one member each; those `with_cohort` are the finals.
     """
 
     training: Training
@@ -61,7 +63,7 @@ class Trial:
 
 @dataclass(frozen=True)
 class SearchResult:
-    """What a search found: the recipe that it chose, the one that was there before, and every trial in order."""
+    """The chosen recipe, the recipe that the task had before, and every trial in order."""
 
     training: Training
     before: Training
@@ -74,16 +76,16 @@ class SearchResult:
 
     @property
     def error(self) -> float | None:
-        """Of the recipe that was chosen."""
+        """The error of the chosen recipe."""
         return self._error_of(self.training)
 
     @property
     def error_before(self) -> float | None:
-        """Of the recipe that was there, scored in the same way."""
+        """The error of the recipe before, scored in the same way."""
         return self._error_of(self.before)
 
     def _error_of(self, training: Training) -> float | None:
-        return next((error for error, one in _deciding(self.trials) if one.training == training), None)
+        return next((error for error, one in _decisive(self.trials) if one.training == training), None)
 
 
 class _OutOfTime(Exception):
@@ -91,8 +93,8 @@ class _OutOfTime(Exception):
 
 
 @dataclass(frozen=True)
-class _Timer:
-    """A clock that never goes back, and the second at which what it is given to ends."""
+class _Deadline:
+    """A monotonic clock, and the second on it at which the search must end."""
 
     seconds_now: Callable[[], float]
     end: float
@@ -101,8 +103,8 @@ class _Timer:
     def is_over(self) -> bool:
         return self.seconds_now() >= self.end
 
-    def watch(self) -> None:
-        """Raise where the seconds are over."""
+    def check(self) -> None:
+        """Raise if the seconds are over."""
         if self.is_over:
             raise _OutOfTime
 
@@ -119,19 +121,19 @@ def choose(
     first: Sequence[Mapping[str, Any]] = (),
     report: Callable[[Trial], object] = lambda _trial: None,
 ) -> SearchResult:
-    """SearchResult the space for the best recipe; `base` where no trial is carried to its end.
+    """Search the space for the best recipe; the result is `base` if no trial runs to its end.
 
-    `first` are settings to try after `base` and before any is drawn, as far as the space names them. `final` is how the
-    best are scored once more, by cohorts; where `base` has one member, none is. `seconds_now` is a clock that never
-    goes back; `report` hears of every trial.
+    `first` are settings to try after `base` and before any sample; settings that the space does not name are ignored.
+    `final` scores the best recipes once more, by cohorts; it is not used if `base` has one member. `seconds_now` is a
+    monotonic clock. `report` receives every trial.
     """
     final = final if base.num_seeds > 1 else None
     end = seconds_now() + budget.seconds
     given = [base, *(merge(base, _within(space, settings)) for settings in first)]
-    timer = _Timer(seconds_now, end if final is None else end - FINAL_SHARE * budget.seconds)
-    trials = _search(score, given, space, budget, seed=seed, timer=timer, report=report)
+    deadline = _Deadline(seconds_now, end if final is None else end - FINAL_SHARE * budget.seconds)
+    trials = _search(score, given, space, budget, seed=seed, deadline=deadline, report=report)
     if final is not None:
-        trials += _settle(final, _finalists(trials, base), _Timer(seconds_now, end), report)
+        trials += _run_finals(final, _finalists(trials, base), _Deadline(seconds_now, end), report)
     return SearchResult(pick(trials, base), base, tuple(trials))
 
 
@@ -142,69 +144,71 @@ def _search(
     budget: Budget,
     *,
     seed: int,
-    timer: _Timer,
+    deadline: _Deadline,
     report: Callable[[Trial], object],
 ) -> list[Trial]:
-    """The trials of the recipes that were given, whose first is the task's own, and of what follows from them."""
-    draws, base = Draws(space, seed), given[0]
+    """The trials of the given recipes, whose first is the task's own, and of the recipes that follow from them."""
+    sampler, base = Sampler(space, seed), given[0]
     for training in given:
-        draws.queue(training)
+        sampler.enqueue(training)
     trials: list[Trial] = []
     tried: dict[str, float | None] = {}
-    for number in range(len(given) + _DRAWS_PER_TRIAL * budget.trials):
-        if len(trials) >= budget.trials or timer.is_over:
+    for number in range(len(given) + _SAMPLES_PER_TRIAL * budget.trials):
+        if len(trials) >= budget.trials or deadline.is_over:
             break
         if number == len(given):
-            draws.queue_other_forms(pick(trials, base))
-        if number == len(given) + draws.num_other_forms:
-            draws.queue_neighbours(pick(trials, base))
-        drawn, settings = draws.draw()
+            sampler.enqueue_other_forms(pick(trials, base))
+        if number == len(given) + sampler.num_other_forms:
+            sampler.enqueue_neighbours(pick(trials, base))
+        sample, settings = sampler.ask()
         training = given[number] if number < len(given) else merge(base, settings)
         key = training.model_dump_json()
         if key in tried:
-            draws.tell(drawn, tried[key])
+            sampler.tell(sample, tried[key])
             continue
-        began = timer.seconds_now()
-        scoring = _prepare(score, training, timer.watch)
-        if scoring is None or (trials and scoring.work > most_work(trials[0], budget)):
-            draws.tell(drawn, None)
+        began = deadline.seconds_now()
+        prepared = _prepare(score, training, deadline.check)
+        if prepared is None or (trials and prepared.work > most_work(trials[0], budget)):
+            sampler.tell(sample, None)
             continue
-        outcome, error = _carry_out(scoring, partial(draws.falls_behind, drawn))
+        outcome, error = _run_trial(prepared, partial(sampler.should_prune, sample))
         tried[key] = error if outcome == "scored" else None
-        draws.tell(drawn, tried[key])
-        trials.append(Trial(training, outcome, error, scoring.work, timer.seconds_now() - began))
+        sampler.tell(sample, tried[key])
+        trials.append(Trial(training, outcome, error, prepared.work, deadline.seconds_now() - began))
         report(trials[-1])
     return trials
 
 
-def _settle(
-    final: Scorer, finalists: Sequence[Training], timer: _Timer, report: Callable[[Trial], object]
+def _run_finals(
+    final: Scorer, finalists: Sequence[Training], deadline: _Deadline, report: Callable[[Trial], object]
 ) -> list[Trial]:
-    """The finals, in order, as far as there is time."""
+    """The finals in order, until the deadline."""
     finals: list[Trial] = []
     for training in finalists:
-        if timer.is_over:
+        if deadline.is_over:
             break
-        began = timer.seconds_now()
-        scoring = _prepare(final, training, timer.watch)
-        if scoring is None:  # the recipe that was there: it may be one that cannot be scored
+        began = deadline.seconds_now()
+        prepared = _prepare(final, training, deadline.check)
+        if prepared is None:  # possible for the recipe before: it is a finalist even if it cannot be scored
             continue
-        outcome, error = _carry_out(scoring)
-        finals.append(Trial(training, outcome, error, scoring.work, timer.seconds_now() - began, with_cohort=True))
+        outcome, error = _run_trial(prepared)
+        seconds = deadline.seconds_now() - began
+        finals.append(Trial(training, outcome, error, prepared.work, seconds, with_cohort=True))
         report(finals[-1])
     return finals
 
 
 def most_work(first: Trial, budget: Budget) -> float:
-    """Work beyond which a recipe is too dear to be tried, by the budget's seconds and by that of the first trial, which
-    is the task's own recipe unless no fit can be made by it.
+    """Work beyond which a recipe is too expensive to try, by the budget's seconds and the work of the first trial.
+
+    The first trial is the task's own recipe, unless that recipe cannot be fitted.
     """
     return max(MOST_WORK * first.work, LITTLE_SHARE * budget.seconds)
 
 
 def pick(trials: Sequence[Trial], base: Training) -> Training:
-    """The recipe of least work within `SLACK` of the best, the better of equals; `base` where none was scored."""
-    scored = _deciding(trials)
+    """The recipe of least work within `SLACK` of the best, the better of equals; `base` if none was scored."""
+    scored = _decisive(trials)
     if not scored:
         return base
     limit = min(error for error, _ in scored) * (1 + SLACK)
@@ -212,40 +216,40 @@ def pick(trials: Sequence[Trial], base: Training) -> Training:
     return min(close, key=lambda each: each[:2])[2]
 
 
-def _deciding(trials: Sequence[Trial]) -> list[tuple[float, Trial]]:
-    """Those that were carried to their end, with their errors: of a cohort where there are such."""
+def _decisive(trials: Sequence[Trial]) -> list[tuple[float, Trial]]:
+    """The trials that ran to their end, with their errors: only those of cohorts, if there are any."""
     scored = [(trial.error, trial) for trial in trials if trial.outcome == "scored" and trial.error is not None]
     return [each for each in scored if each[1].with_cohort] or scored
 
 
 def _finalists(trials: Sequence[Trial], base: Training) -> list[Training]:
-    """The recipes that are scored once more: the best, the one that was there, the next best; none without a choice."""
-    best = [trial.training for _, trial in sorted(_deciding(trials), key=lambda each: each[0])[:NUM_FINALISTS]]
+    """The recipes to score once more: the best, the one before, the next best; none if there is no choice to make."""
+    best = [trial.training for _, trial in sorted(_decisive(trials), key=lambda each: each[0])[:NUM_FINALISTS]]
     return list(dict.fromkeys([*best[:1], base, *best[1:]])) if len(best) > 1 else []
 
 
 def _within(space: Space, settings: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Settings without those that mean nothing here."""
+    """The settings that the space names."""
     return {name: value for name, value in settings.items() if name in space}
 
 
-def _prepare(score: Scorer, training: Training, watch: CheckTime) -> PreparedTrial | None:
-    """The recipe ready to be scored, or None where no fit can be made of an origin's rows."""
+def _prepare(score: Scorer, training: Training, check_time: CheckTime) -> PreparedTrial | None:
+    """The recipe ready to be scored, or None if an origin's rows allow no fit."""
     try:
-        return score(training, watch)
+        return score(training, check_time)
     except CycleError:
         return None
 
 
-def _carry_out(
-    scoring: PreparedTrial, gives_up: Callable[[int, float], bool] = lambda _step, _error: False
+def _run_trial(
+    prepared: PreparedTrial, should_prune: Callable[[int, float], bool] = lambda _step, _error: False
 ) -> tuple[TrialOutcome, float | None]:
-    """Scorer bunch by bunch, for as long as time, loss and forerunners allow; the mean error so far."""
+    """Score group by group until the trial ends, is pruned, fails or is out of time; returns the mean error so far."""
     errors: list[Errors] = []
     try:
-        for step, found in enumerate(scoring.groups):
+        for step, found in enumerate(prepared.groups):
             errors += found
-            if gives_up(step, mean_error(errors)):
+            if should_prune(step, mean_error(errors)):
                 return "pruned", mean_error(errors)
     except _OutOfTime:
         return "out of time", mean_error(errors) if errors else None

@@ -1,10 +1,10 @@
-"""Where recipes are looked for: the values that each setting may take, in order. `NETWORK` is that of our methods,
-`BOOSTING` that of the rival LightGBM, whose settings stand in a part of the recipe: `boosting.num_leaves`.
+"""The search spaces: the values that each setting of a recipe may take, in order.
 
-What a space does not name stays as the task has it: the method, the number of seeds, how δ is searched. Values stand in
-the order of their size, so that the sampler can tell near from far; those of `UNORDERED` have none. None is the most
-where it means all, and stands before the least minibatch where it means one by the rows: few rows are what a search is
-for most. λ = 0 is not among them: it is another method.
+`NETWORK` is the space of our methods. `BOOSTING` is that of the rival LightGBM, whose settings form a part of the
+recipe, such as `boosting.num_leaves`. A setting that a space does not name stays as the task has it: the method, the
+number of seeds, the search for δ. Values are in order of size, so that the sampler knows near from far; `UNORDERED`
+settings have no order. None comes last if it means all. For `batch_size` it means a size by the number of rows and
+comes first, since small data sets gain most from a search. λ = 0 is not in the space: it would be another method.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,7 +16,7 @@ from contracts.task import Calendar, LabelForm, NumberForm, RegressionLoss, Task
 Space = Mapping[str, Sequence[Any]]
 
 UNORDERED = frozenset({"calendar"})
-# Forms in which rows are read. Which is right depends on the rows more than on the rest of a recipe.
+# Forms in which rows are read. The best form depends on the rows more than on the rest of a recipe.
 FORMS = ("number_form", "label_form")
 _CALENDARS: tuple[Calendar, ...] = ("day", "week", "year")
 _LOSSES: tuple[RegressionLoss, ...] = ("gaussian", "absolute")
@@ -60,8 +60,8 @@ BOOSTING: Space = {
     "boosting.reads_calendar": (False, True),
 }
 
-# Recipes that won elsewhere, tried before any is drawn: a short search then starts from what is known to work. Each was
-# chosen on the first windows of one stream (docs/flights.md, docs/moons.md, benchmarks/tasks).
+# Recipes that won elsewhere, tried before any sample: so a short search starts from recipes that work. Each was chosen
+# on the first windows of one stream (docs/flights.md, docs/moons.md, benchmarks/tasks).
 PROVEN: tuple[Mapping[str, Any], ...] = (
     {
         "width": 32, "num_layers": 2, "num_trelu": 1, "embedding": 8, "time_width": 2, "time_linear": 1,
@@ -85,7 +85,7 @@ PROVEN: tuple[Mapping[str, Any], ...] = (
 
 
 def calendars(known: Sequence[Calendar] = _CALENDARS) -> tuple[tuple[Calendar, ...], ...]:
-    """Every subset of the phases that mean something, the smallest first."""
+    """Every subset of the calendar phases `known`, the smallest first."""
     return tuple(chosen for size in range(len(known) + 1) for chosen in combinations(known, size))
 
 
@@ -95,21 +95,21 @@ def space_of(task: Task) -> Space:
 
 
 def restrict_space(space: Space, task: Task | None) -> Space:
-    """The space without what a task's fits do not read: an embedding is of categories, a form of numbers of numbers,
-    a regression's loss and the form of its labels of labels that are values.
+    """The space without the settings that a task's fits do not read.
 
-    No task is that of images or texts, which have classes.
+    Only categories have an embedding, only numbers a form, and only labels that are values a regression loss and a
+    label form. `task` is None for images and texts, which have classes.
     """
-    idle = {"embedding"} if task is None or not task.categories else set[str]()
-    idle |= {"number_form"} if task is None or not task.numbers else set()
-    idle |= {"regression_loss", "label_form"} if task is None or task.is_classification else set()
-    return {name: values for name, values in space.items() if name not in idle}
+    unread = {"embedding"} if task is None or not task.categories else set[str]()
+    unread |= {"number_form"} if task is None or not task.numbers else set()
+    unread |= {"regression_loss", "label_form"} if task is None or task.is_classification else set()
+    return {name: values for name, values in space.items() if name not in unread}
 
 
-def merge(base: Training, drawn: Mapping[str, Any]) -> Training:
-    """The recipe with drawn settings; a TReLU layer or a linear entry more than there is room for is left out."""
+def merge(base: Training, settings: Mapping[str, Any]) -> Training:
+    """The recipe with these settings; TReLU layers and linear entries beyond the available room are dropped."""
     values = base.model_dump()
-    for name, value in drawn.items():
+    for name, value in settings.items():
         *path, last = name.split(".")
         part = values[path[0]] if path else values
         part[last] = value
@@ -120,7 +120,7 @@ def merge(base: Training, drawn: Mapping[str, Any]) -> Training:
 
 
 def value_of(training: Training, name: str) -> Any:
-    """The recipe's value of a setting of a space."""
+    """The recipe's value of a setting, named as in a space."""
     found: Any = training
     for part in name.split("."):
         found = getattr(found, part)

@@ -1,8 +1,8 @@
-"""What one recipe scores inside known rows: its part of an error matrix, made only to choose by.
+"""Score one recipe inside known rows: a small error matrix, made only to compare recipes.
 
-A few origins are fitted with one member each, side by side, and scored on later windows by labels that are known at the
-end; the best recipes once more with a whole cohort, as they would be released. Whatever can say what each origin knows
-and what came after it can be chosen on: a service's reading, a set of the paper. All recipes are scored at the same
+A trial fits a few origins side by side, with one member each, and scores them on later windows by labels that are known
+at the end. The best recipes are scored once more with a whole cohort, as they would be released. An `Origin` can come
+from any source of encoded rows: a service's reading, or a data set of the paper. All recipes are scored at the same
 origins, on the same windows, from the same seeds.
 """
 
@@ -23,24 +23,25 @@ from trainer.network.network import Build, CohortNetwork, Network
 from trainer.network.schedule import num_steps
 from trainer.network.training_loop import Member, draw_network, outputs, train
 
-# Origins of a choice, and how many of them a trial fits before it is asked whether to go on.
+# Most origins of a search, and how many fits a trial makes before it may be pruned.
 MAX_ORIGINS = 9
 FITS_PER_GROUP = 3
 SEED = 0
-# What a step and a multiply-add cost on one thread, in seconds; only ratios between recipes count.
+# Seconds of one thread for a step and for a multiply-add; only ratios between recipes matter.
 _SECONDS_PER_STEP, _SECONDS_PER_OPERATION = 1e-3, 2.5e-10
-# The same of a row in a round of LightGBM, by the leaves of its tree.
+# Seconds of one thread for a row in a round of LightGBM, per leaf of its tree.
 _SECONDS_PER_BOOSTED_ROW = 2e-9
 
+# Called after each epoch; raises to end a trial that is out of time.
 CheckTime = Callable[[], object]
-# The error on one window: its mean log-loss at each of `TEMPERATURES` where labels are classes, else one figure.
+# The error on one window: the mean log-loss at each of `TEMPERATURES` if labels are classes, else one number.
 Errors = NDArray[np.float64]
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class LaterWindow:
-    """A window after an origin: its rows, and the errors on them of a cohort's raw outputs `(E, n, K)`, as one."""
+    """A window after an origin: its rows, and a function from a cohort's raw outputs `(E, n, K)` on them to errors."""
 
     rows: Encoded
     errors: Callable[[NDArray[np.float32]], Errors]
@@ -58,7 +59,7 @@ class Origin:
 
 @dataclass(frozen=True)
 class TrialSetup:
-    """What the trials of a choice have in common: each is of one member, or of as many as the recipe's cohort has."""
+    """The setup that all trials of a search share: one member per fit, or as many as the recipe's cohort has."""
 
     clock: Clock
     device: torch.device
@@ -72,56 +73,59 @@ class TrialSetup:
 
 @dataclass(frozen=True)
 class PreparedTrial:
-    """A recipe that is about to be scored.
+    """A recipe that is ready to be scored.
 
-    `work` is about how many seconds its fits take one thread, counted and not measured, so that a busy machine changes
-    no choice. `groups` fits and scores as it is read: the errors of some origins at a time, of every later window.
+    `work` estimates the seconds of one thread for its fits. It is computed, not measured, so a busy machine changes no
+    choice. `groups` fits and scores while it is iterated: each item holds the errors of a few origins on every later
+    window.
     """
 
     work: float
     groups: Iterator[Sequence[Errors]]
 
 
-# Makes a recipe ready to be scored. Raises CycleError where it cannot be.
+# Makes a recipe ready to be scored. Raises CycleError if that is impossible.
 Scorer = Callable[[Training, CheckTime], PreparedTrial]
 
 
 def mean_error(windows: Sequence[Errors]) -> float:
-    """The mean over windows, at the temperature that does best on all of them: a version is released with one too."""
+    """The mean over windows at the one temperature that is best for all of them: a released version has one too."""
     return float(np.mean(windows, axis=0).min())
 
 
-def score_recipe(origins: Sequence[Origin], training: Training, shared: TrialSetup, watch: CheckTime) -> PreparedTrial:
-    """Fit and score one recipe at these origins, bunch by bunch; `watch` is called after each epoch and may raise.
+def score_recipe(
+    origins: Sequence[Origin], training: Training, setup: TrialSetup, check_time: CheckTime
+) -> PreparedTrial:
+    """Fit and score one recipe at these origins, group by group.
 
-    Reading the groups raises CycleError where a loss is not finite.
+    Iterating over the groups raises CycleError if a loss is not finite, and whatever `check_time` raises.
     """
-    num_seeds = len(shared.seeds(training))
-    ready = [bunch for bunch in spread_over_groups(origins, num_seeds) if bunch]
-    groups = (_errors(bunch, training, shared, watch) for bunch in ready)
+    num_seeds = len(setup.seeds(training))
+    ready = [group for group in spread_over_groups(origins, num_seeds) if group]
+    groups = (_errors(group, training, setup, check_time) for group in ready)
     return PreparedTrial(num_seeds * sum(_work(origin, training) for origin in origins), groups)
 
 
 def spread_over_groups(origins: Sequence[T], num_seeds: int = 1) -> list[list[T]]:
-    """The origins dealt out to groups of about `FITS_PER_GROUP` fits, each of which spans all times."""
-    num_bunches = max(1, len(origins) // max(1, FITS_PER_GROUP // num_seeds))
-    return [list(origins[start::num_bunches]) for start in range(num_bunches)]
+    """The origins in groups of about `FITS_PER_GROUP` fits, each of which spans the whole time range."""
+    num_groups = max(1, len(origins) // max(1, FITS_PER_GROUP // num_seeds))
+    return [list(origins[start::num_groups]) for start in range(num_groups)]
 
 
 def pick_evenly(items: Sequence[T], most: int) -> list[T]:
-    """At most so many of the items, evenly spread, the last among them."""
+    """At most `most` of the items, evenly spaced, the last one included."""
     if len(items) <= most:
         return list(items)
-    places = np.linspace(0, len(items) - 1, most).round().astype(int)
-    return [items[place] for place in places]
+    positions = np.linspace(0, len(items) - 1, most).round().astype(int)
+    return [items[position] for position in positions]
 
 
-def _errors(origins: Sequence[Origin], training: Training, shared: TrialSetup, watch: CheckTime) -> list[Errors]:
-    """The errors on each later window of origins, of which those are fitted side by side that share a program.
+def _errors(origins: Sequence[Origin], training: Training, setup: TrialSetup, check_time: CheckTime) -> list[Errors]:
+    """The errors on each later window of these origins.
 
-    These have as many classes, and minibatches of one size.
+    Origins with as many classes and minibatches of the same size share a program, so they are fitted side by side.
     """
-    plan, seeds, errors = PLANS[training.method](training), shared.seeds(training), list[Errors]()
+    plan, seeds, errors = PLANS[training.method](training), setup.seeds(training), list[Errors]()
 
     def kind(origin: Origin) -> tuple[int, int]:
         return origin.num_outputs, training.rows_per_minibatch(len(origin.known.u))
@@ -129,9 +133,9 @@ def _errors(origins: Sequence[Origin], training: Training, shared: TrialSetup, w
     for _, alike in groupby(sorted(origins, key=kind), key=kind):
         cohort = list(alike)
         members = [Member(one.known, one.vocabulary_sizes, one.num_outputs, seed) for one in cohort for seed in seeds]
-        network = draw_network(members, training, plan.is_timed, torch.float32, shared.build).to(shared.device)
-        for _epoch in train(network, members, plan, training, shared.clock):
-            watch()
+        network = draw_network(members, training, plan.is_timed, torch.float32, setup.build).to(setup.device)
+        for _epoch in train(network, members, plan, training, setup.clock):
+            check_time()
         for number, origin in enumerate(cohort):
             own = range(number * len(seeds), (number + 1) * len(seeds))
             errors += [later.errors(outputs(network, later.rows, own)) for later in origin.later]
@@ -139,14 +143,14 @@ def _errors(origins: Sequence[Origin], training: Training, shared: TrialSetup, w
 
 
 def _work(origin: Origin, training: Training) -> float:
-    """Seconds of one thread that the fit of an origin takes, by its steps, passes and multiply-adds."""
+    """Estimated seconds of one thread for an origin's fit, by its steps, passes and multiply-adds."""
     num_inputs = origin.known.dense.shape[1] + training.embedding * origin.known.codes.shape[1] + training.time_width
     weights = num_inputs * training.width + (training.num_layers - 1) * training.width**2
     num_products = training.rows_per_minibatch(len(origin.known.u)) * weights
     per_pass: float = _SECONDS_PER_STEP + _SECONDS_PER_OPERATION * 3 * num_products
     num_windows = len(np.unique(origin.known.windows))
     phases = PLANS[training.method](training).phases_of(num_windows)
-    # A bent step passes once plainly, twice for values and rates, and searches δ with as many again an ascent step.
+    # A step of the plain loss takes one pass. Others take two more for values and rates, and two per ascent step of δ.
     passes = {True: 1.0, False: 3.0 + 2.0 * training.delta_steps * (training.delta_mode != "random")}
     return sum(
         num_steps(origin.known, phase, training) * passes[phase.objective == "erm"] * per_pass for phase in phases
@@ -154,6 +158,6 @@ def _work(origin: Origin, training: Training) -> float:
 
 
 def booster_work(num_rows: int, training: Training) -> float:
-    """The same of LightGBM on so many rows: a lower rate takes more rounds."""
+    """Estimated seconds of one thread for a fit of LightGBM: a lower learning rate takes more rounds."""
     boosting = training.boosting
     return _SECONDS_PER_BOOSTED_ROW * num_rows * boosting.num_leaves / boosting.learning_rate
