@@ -20,7 +20,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from trainer.network.layers import Dual, Embedding, Linear, ReLU, Time2Vec, TReLU, bend
+from trainer.network.layers import Dual, Embedding, Linear, ReLU, Time2Vec, TReLU, trelu
 from trainer.network.network import Architecture, CohortNetwork, TimeFunction
 
 # Channels of the first block; each further block doubles them.
@@ -68,7 +68,7 @@ class ChannelTReLU(TReLU):
 
     def forward(self, x: Dual, tau: Dual) -> Dual:
         h, g = (_over_pixels(gate) for gate in self.gates(tau))
-        return bend(x, h, g)
+        return trelu(x, h, g)
 
 
 class Bag(Embedding):

@@ -1,1 +1,1 @@
-"""Events as a fit reads them: the snapshot, the encoder, and the forms of numbers and labels."""
+"""Events as a fit reads them: one reading of the store, the encoder, and the forms of numbers and labels."""

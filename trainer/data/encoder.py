@@ -1,13 +1,13 @@
-"""From events to what a network reads, with constants that come from the rows of one fit alone.
+"""Encode events as a network's inputs, with constants from the rows of one fit alone.
 
 An `Encoder` is fitted on exactly the rows that its fit may use, so nothing that happened or became known later can
-reach a weight. Its numbers are robust to poison: one absurd value in a window neither overflows nor flattens its
-feature. `trainer.export.input_graph` writes the same encoding into the released graph; a change here is a change there.
+reach a weight. Its numbers are robust: one absurd value in a window neither overflows nor flattens its feature.
+`trainer.export.input_graph` writes the same encoding into the released graph, so change both together.
 
 Columns of dense, d = p + o + 2c:
 
-    p   numbers in task order, as `trainer.data.numbers` says, within ±10; the fit's median where missing
-    o   1.0 where an optional number is missing, else 0.0; one column per optional number, in task order
+    p   numbers in task order, as in `trainer.data.numbers`, within ±10; the fit's median if missing
+    o   1.0 if an optional number is missing, else 0.0; one column per optional number, in task order
     2c  sine and cosine of each calendar phase, in the order of `training.calendar`
 """
 
@@ -26,7 +26,7 @@ from store.columns import EventColumns
 from trainer.data.labels import PLAIN, LabelUnit, fit_label_unit
 from trainer.data.numbers import Number, fit_number
 
-# A category value that a fit has seen less often shares the unseen bucket, which is so trained on something.
+# A category value seen less often in a fit falls into the unseen bucket; so that bucket has rows to train on.
 MIN_SEEN = 5
 UNSEEN = 0
 UNKNOWN_CLASS = -1
@@ -40,8 +40,7 @@ PERIODS: dict[Calendar, int] = {"day": DAY, "week": 7 * DAY, "year": 31_556_952_
 class Encoder:
     """The constants of one fit. `cutoff` in microseconds; `classes` is empty for regression.
 
-    A category's code is 1 + its position in its vocabulary, 0 for every other value. The unit of labels is a
-    regression's.
+    A category's code is 1 + its position in its vocabulary, 0 for every other value. `label_unit` is for regression.
     """
 
     cutoff: int
@@ -58,12 +57,12 @@ class Encoder:
 
     @property
     def num_outputs(self) -> int:
-        """Outputs of a network: one logit per class, or (mean, log-scale)."""
+        """Number of a network's outputs: one logit per class, or (mean, log-scale)."""
         return len(self.classes) or 2
 
     @property
     def vocabulary_sizes(self) -> tuple[int, ...]:
-        """Codes of each category feature, the unseen bucket included."""
+        """Number of codes of each category feature, the unseen bucket included."""
         return tuple(1 + len(vocabulary) for vocabulary in self.vocabularies)
 
     @property
@@ -77,7 +76,7 @@ class Encoder:
 
 @dataclass(frozen=True)
 class Encoded:
-    """What a network reads, one row per event in the order of the events, which is that of `at`.
+    """A network's inputs, one row per event in the order of the events, which is that of `at`.
 
     dense    (n, d)  float32  columns as in the module's docstring
     codes    (n, q)  int64    one code per category feature, 0 for unseen
@@ -94,11 +93,11 @@ class Encoded:
 
 
 def fit_encoder(task: Task, rows: EventColumns, cutoff: int, which: NDArray[np.bool_] | None = None) -> Encoder:
-    """Take the constants from these rows, of which `which` names those that this fit may use: all where None.
+    """Fit the constants on these rows; `which` masks the rows that this fit may use, all if None.
 
-    Columns are looked at one by one, so that a fit on nearly all rows of a large reading copies none of them whole.
+    Columns are processed one by one, so a fit on nearly all rows of a large reading never copies all columns at once.
 
-    Raises CycleError where the classes are not listed and the rows show fewer than two, and where
+    Raises CycleError if the classes are not listed and the rows have fewer than two, or if
     `trainer.data.labels.fit_label_unit` does.
     """
 
@@ -125,9 +124,9 @@ def fit_encoder(task: Task, rows: EventColumns, cutoff: int, which: NDArray[np.b
 
 
 def encode(encoder: Encoder, rows: EventColumns, which: NDArray[np.bool_] | None = None) -> Encoded:
-    """Encode rows of any time, of which `which` names those to be encoded: all where None.
+    """Encode rows of any time; `which` masks the rows to encode, all if None.
 
-    Whoever scores them sees to the targets of -1. Beside the result this takes the memory of some thousands of rows.
+    Targets of -1 are left to the caller. Besides the result, this takes the memory of some thousands of rows.
     """
     num_rows = len(rows) if which is None else int(np.count_nonzero(which))
     encoded = Encoded(
@@ -153,13 +152,13 @@ def encode(encoder: Encoder, rows: EventColumns, which: NDArray[np.bool_] | None
 
 
 def phase(at: NDArray[np.int64], name: Calendar) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Sine and cosine `(n,)` of the part of a day, week or year that has passed; the year is the mean Gregorian one."""
+    """Sine and cosine `(n,)` of the elapsed part of a day, week or year; the year is the mean Gregorian one."""
     angle = (at % PERIODS[name]) * (2 * math.pi / PERIODS[name])
     return np.sin(angle), np.cos(angle)
 
 
 def class_positions(classes: Sequence[str], rows: EventColumns) -> NDArray[np.int64]:
-    """Where each row's class stands among those of a fit, `(n,)`; −1 for one that the fit never saw."""
+    """Position `(n,)` of each row's class among those of a fit; −1 for a class that the fit never saw."""
     position = {name: k for k, name in enumerate(classes)}
     return np.array([position.get(name, UNKNOWN_CLASS) for name in rows.classes], np.int64)[rows.labels.astype(np.intp)]
 
@@ -191,7 +190,7 @@ def _fill_dense(dense: NDArray[np.float32], encoder: Encoder, rows: EventColumns
 
 
 def _codes(vocabulary: Sequence[str], known: Sequence[str]) -> NDArray[np.int64]:
-    """The code of each value that some rows know."""
+    """The code of each of the known values."""
     code_of = {value: code for code, value in enumerate(vocabulary, start=1)}
     return np.array([code_of.get(value, UNSEEN) for value in known], np.int64)
 

@@ -1,4 +1,4 @@
-"""Mean and scale of a column that no single value can shape: what lies in its tails is drawn in first."""
+"""Mean and scale of a column after its tails are clipped, so no single value can distort them."""
 
 import math
 from typing import Any
@@ -6,18 +6,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-# Share of the values at each end that may not shape mean and scale, rounded up to whole values.
+# Share of the values at each end that is clipped, rounded up to whole values.
 _TAIL = 0.001
 
 
 def sorted_finite(values: NDArray[Any]) -> NDArray[np.float64]:
-    """The values that are numbers, from the smallest to the largest."""
+    """The finite values in ascending order."""
     numbers = values.astype(np.float64)
     return np.sort(numbers[np.isfinite(numbers)])
 
 
 def tails(ordered: NDArray[np.float64]) -> tuple[float, float]:
-    """The values next to each end's tail, which is at least one value; 0 of none."""
+    """The values next to the tail at each end, which has at least one value; (0, 0) if there are no values."""
     count = len(ordered)
     if count == 0:
         return 0.0, 0.0
@@ -26,16 +26,16 @@ def tails(ordered: NDArray[np.float64]) -> tuple[float, float]:
 
 
 def positions_within_tails(count: int, shares: NDArray[np.float64]) -> NDArray[np.intp]:
-    """Where the values at these shares of so many, at least one, stand in their order; never in a tail."""
+    """Positions, among `count` (at least one) ordered values, of the values at these shares; never in a tail."""
     tail = math.ceil(count * _TAIL)
     first, last = min(tail, (count - 1) // 2), max(count - 1 - tail, count // 2)
     return np.rint(shares * (count - 1)).astype(np.intp).clip(first, last)
 
 
 def robust_centre(ordered: NDArray[np.float64], low: float, high: float) -> tuple[float, float]:
-    """Mean and standard deviation of values drawn in to these bounds; (0, 1) of none, a scale of 1 where all are equal.
+    """Mean and standard deviation of values clipped to these bounds; (0, 1) of none, and a scale of 1 if all are equal.
 
-    Sums are taken of shares of the largest value, so that nothing overflows and equal values have a deviation of
+    Values are divided by the largest before they are summed, so nothing overflows and equal values have a deviation of
     exactly 0.
     """
     if len(ordered) == 0:

@@ -1,11 +1,10 @@
-"""The rival that carries each weight on: a linear model per window, whose coefficients are extrapolated in time.
+"""A rival without a network: one linear model per window, whose coefficients are extrapolated in time.
 
-Each of the newest windows has a model of its own, fitted to its rows alone with a ridge: logistic for classes, least
-squares for numbers. A polynomial in time runs through each coefficient over the newest `reach` windows, each weighing
-as much as it has rows, and is read off at the time of the row that is asked for. Where columns are few, their products
-are inputs too, so that the model is linear in its coefficients only. The order of the products, the degree in time and
-the reach are those that would have answered the newest known windows best, each from the windows before it; nothing
-else is looked at.
+Each of the newest windows has its own model, fitted to its rows alone with a ridge: logistic for classes, least squares
+for numbers. A polynomial in time is fitted to each coefficient over the newest `reach` windows, each weighted by its
+number of rows, and is evaluated at the time of the row to answer. If there are few columns, their products are inputs
+too, so the model is linear in its coefficients only. The order of the products, the degree in time and the reach are
+chosen by one criterion: the best forecasts of the newest known windows, each from the windows before it.
 
 Legend: D inputs: a constant, the columns of dense and their products up to an order, and one for each code of each
         category   K logits, or one mean   C coefficients `(D, K)` of a window   t time in windows, 0 at the cutoff
@@ -36,13 +35,13 @@ from trainer.methods.without_network import LEAST_SCALE, in_units_of_labels, kee
 EXTRAPOLATED_LINEAR = "extrapolated_linear"
 TREND_FILE = "extrapolated_linear.msgpack"
 
-# Weight of ‖C‖² / 2 beside the sum of the rows' losses.
+# Weight of ‖C‖² / 2 relative to the sum of the rows' losses.
 _RIDGE = 1.0
 _DEGREES = (0, 1, 2)
 _REACHES = (1, 2, 3, 4, 6, 9, 13)
-_NUM_JUDGED = 8
+_NUM_FORECAST = 8
 _ORDERS = (1, 2, 3)
-# Orders that make more products are not tried, and a window of more rows is thinned evenly.
+# Orders with more products are not tried; a window with more rows is thinned evenly.
 _MOST_PRODUCTS = 200
 _MOST_ROWS = 20_000
 
@@ -50,9 +49,9 @@ Floats = NDArray[np.float64]
 
 
 class Trend(msgspec.Struct, frozen=True):
-    """Coefficients as polynomials of t: `coefficients[k]` `(D, K)` belongs to t^k. All that an answer depends on.
+    """All that an answer depends on: coefficients as polynomials of t; `coefficients[k]` `(D, K)` belongs to t^k.
 
-    `order` is the highest of products of columns. `scale` is the deviation of a regression's residuals, else 1;
+    `order` is the highest order of products of columns. `scale` is the deviation of a regression's residuals, else 1;
     `windows_per_span` turns model time into t.
     """
 
@@ -70,7 +69,7 @@ class Trend(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class Linear:
-    """A fit that can stand in a matrix."""
+    """A fit whose errors can stand in a matrix."""
 
     encoder: Encoder
     trend: Trend
@@ -87,13 +86,13 @@ class _Window:
 
 
 def fit_linear(task: Task, rows: EventColumns, origin: int) -> Linear:
-    """Fit on the rows of this origin (microseconds). Raises CycleError where they show fewer than two classes."""
+    """Fit on the rows of this origin (microseconds). Raises CycleError if they have fewer than two classes."""
     encoder = fit_encoder(task, rows, origin)
     return Linear(encoder, fit_trend(encode(encoder, rows), encoder.vocabulary_sizes, encoder.num_outputs, task.clock))
 
 
 def answer_linear(fit: Linear, rows: EventColumns) -> list[NDArray[np.float32]]:
-    """What a graph would answer on these rows: [probabilities (n, C)], or [mean (n,), scale (n,)]."""
+    """Answers in the form of a graph's outputs: [probabilities (n, C)], or [mean (n,), scale (n,)]."""
     encoder = fit.encoder
     found = extrapolate(fit.trend, encode(encoder, rows))
     if not encoder.is_classification:
@@ -102,13 +101,13 @@ def answer_linear(fit: Linear, rows: EventColumns) -> list[NDArray[np.float32]]:
 
 
 def keep_linear(folder: Path, fit: Linear, recipe: str) -> None:
-    """Write the trend and what belongs to it into `folder`, which appears whole or not at all."""
+    """Write the trend and its notes into `folder`, which appears whole or not at all."""
     body = msgspec.msgpack.encode(fit.trend)
     keep_body(folder, TREND_FILE, body, recipe=recipe, encoder=fit.encoder, scale=fit.trend.scale)
 
 
 def read_linear(folder: Path, recipe: str) -> Linear:
-    """The fit that is kept in `folder`. Raises ArtefactRefused where it is of another recipe or not sound."""
+    """The fit that is kept in `folder`. Raises ArtefactRefused if it is damaged or of another recipe."""
     notes, body = read_body(folder, TREND_FILE, recipe)
     try:
         return Linear(notes.encoder, msgspec.msgpack.decode(body, type=Trend))
@@ -117,7 +116,7 @@ def read_linear(folder: Path, recipe: str) -> Linear:
 
 
 def fit_trend(rows: Encoded, vocabulary_sizes: tuple[int, ...], num_outputs: int, clock: Clock) -> Trend:
-    """Fit on encoded rows; integer targets are classes, of which there are `num_outputs`."""
+    """Fit on encoded rows; integer targets are `num_outputs` classes."""
     windows_per_span = clock.span / clock.window
     is_classification = np.issubdtype(rows.targets.dtype, np.integer)
     newest = _newest_windows(rows)
@@ -134,7 +133,7 @@ def fit_trend(rows: Encoded, vocabulary_sizes: tuple[int, ...], num_outputs: int
         for order in _ORDERS
         if order == 1 or _num_products(rows.dense.shape[1], order) <= _MOST_PRODUCTS
     }
-    # The simplest first: of equal losses it is taken.
+    # The simplest first: `min` takes the first of equal losses.
     candidates = (choice for choice in itertools.product(by_order, _DEGREES, _REACHES) if choice[2] > choice[1])
     order, degree, reach = min(candidates, key=lambda choice: _loss(by_order[choice[0]], *choice[1:]))
     return Trend(
@@ -156,9 +155,9 @@ def extrapolate(trend: Trend, rows: Encoded) -> Floats:
 
 
 def _newest_windows(rows: Encoded) -> list[Encoded]:
-    """The rows of each of the newest windows that any reach or judgement looks at, oldest first."""
+    """The rows of each window that any reach or forecast needs, oldest first."""
     windows = []
-    for start in np.unique(rows.windows)[-(max(_REACHES) + _NUM_JUDGED) :]:
+    for start in np.unique(rows.windows)[-(max(_REACHES) + _NUM_FORECAST) :]:
         first, end = np.searchsorted(rows.windows, [start, start + 1])
         kept = slice(int(first), int(end), math.ceil((end - first) / _MOST_ROWS))
         windows.append(Encoded(*(column[kept] for column in vars(rows).values())))
@@ -166,12 +165,12 @@ def _newest_windows(rows: Encoded) -> list[Encoded]:
 
 
 def _num_products(num_columns: int, order: int) -> int:
-    """How many products of one to `order` of so many columns there are."""
+    """The number of products of one to `order` columns, out of `num_columns`."""
     return math.comb(num_columns + order, order) - 1
 
 
 def _inputs(rows: Encoded, vocabulary_sizes: Sequence[int], order: int) -> csr_array:
-    """The inputs `(n, D)`: a constant, products of up to `order` columns of dense, a column for each code."""
+    """The inputs `(n, D)`: a constant, products of up to `order` columns of dense, and a column for each code."""
     count, num_columns = rows.dense.shape
     columns = rows.dense.astype(np.float64).T
     products = [
@@ -206,9 +205,9 @@ def _fit_window(
 
 
 def _polynomial(windows: Sequence[_Window], degree: int, reach: int) -> Floats:
-    """Coefficients `(degree + 1, D, K)` by least squares over the newest `reach` windows, or as many as there are.
+    """Coefficients `(degree + 1, D, K)` by least squares over the newest `reach` windows, or over all if fewer exist.
 
-    Fewer windows than a degree needs lower it.
+    If there are fewer windows than the degree needs, the degree is lowered.
     """
     newest = windows[-reach:]
     times = np.array([window.t.mean() for window in newest])
@@ -229,14 +228,14 @@ def _evaluate(polynomial: Floats, inputs: csr_array, t: Floats) -> Floats:
 
 
 def _forecasts(windows: Sequence[_Window], degree: int, reach: int) -> Iterator[tuple[_Window, Floats]]:
-    """The newest windows and what those before each would have said of it; none where there is one window only."""
-    for end in range(max(1, len(windows) - _NUM_JUDGED), len(windows)):
+    """The newest windows, each with its forecast from the windows before it; none if there is only one window."""
+    for end in range(max(1, len(windows) - _NUM_FORECAST), len(windows)):
         window = windows[end]
         yield window, _evaluate(_polynomial(windows[:end], degree, reach), window.inputs, window.t)
 
 
 def _loss(windows: Sequence[_Window], degree: int, reach: int) -> float:
-    """Mean over the judged windows of their log-loss or absolute error; 0 where there is none to judge."""
+    """Mean log-loss or absolute error over the forecast windows; 0 if there are none."""
     return float(np.mean([_errors(window, found).mean() for window, found in _forecasts(windows, degree, reach)] or 0))
 
 
@@ -248,8 +247,8 @@ def _errors(window: _Window, outputs: Floats) -> Floats:
 
 
 def _scale(windows: Sequence[_Window], degree: int, reach: int) -> float:
-    """Deviation of what was forecast, or of the model of the only window on its own rows."""
+    """Deviation of the forecasts, or of the only window's model on its own rows."""
     only = windows[-1]
-    judged = list(_forecasts(windows, degree, reach)) or [(only, only.inputs @ only.coefficients)]
-    squares = np.concatenate([_errors(window, found) ** 2 for window, found in judged])
+    forecast = list(_forecasts(windows, degree, reach)) or [(only, only.inputs @ only.coefficients)]
+    squares = np.concatenate([_errors(window, found) ** 2 for window, found in forecast])
     return max(LEAST_SCALE, float(np.sqrt(squares.mean())))

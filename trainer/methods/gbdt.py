@@ -1,10 +1,9 @@
-"""The rival that users would pick: LightGBM on raw features, model time and the calendar, newer rows weighing more.
+"""The rival that users would pick: LightGBM on raw features, model time and the calendar; newer rows weigh more.
 
-It stands on the same rows as our fit of the same origin, takes its vocabularies and classes from the same encoder, and
-is nothing that a task has to set; `training.boosting` is for whoever tunes it. The number of rounds is found on the
-newest fifth of the rows, which a first booster does not see; the residuals there are also a regression's constant
-scale. A second booster is then fitted on all rows with that many rounds. LightGBM is an extra of the package: it is
-imported only where one is fitted or asked.
+It uses the same rows as our fit of the same origin, and vocabularies and classes from the same encoder. A task need not
+configure it; `training.boosting` holds its settings. A first booster does not see the newest fifth of the rows: on them
+the number of rounds is found, and their residuals give a regression's constant scale. A second booster is then fitted
+on all rows with that many rounds. LightGBM is an extra of the package, so it is imported only where it is used.
 """
 
 from dataclasses import dataclass, replace
@@ -27,11 +26,11 @@ if TYPE_CHECKING:
 GBDT = "gbdt"
 BOOSTER_FILE = "gbdt.txt"
 
-# Most rounds × learning rate, and the rounds without a gain after which a search for their number ends, likewise.
-_LONGEST_WAY, _PATIENT_WAY = 30.0, 2.0
+# Most rounds, and the rounds without a gain after which the search for their number ends; both times the learning rate.
+_MOST_ROUNDS, _PATIENCE = 30.0, 2.0
 _NEWEST_SHARE = 0.2
-# What it minimises where a label is a value. Huber's loss is absolute beyond 0.9 deviations, and errs less absolutely
-# than LightGBM's own absolute loss: by 9.84 against 10.10 on the four years inside House's training range.
+# What a regression minimises. Huber's loss is absolute beyond 0.9 deviations, and its absolute error is below that of
+# LightGBM's own absolute loss: 9.84 against 10.10 on the four years inside House's training range.
 _OBJECTIVES: dict[RegressionLoss, str] = {"gaussian": "regression", "absolute": "huber"}
 
 
@@ -46,9 +45,9 @@ class Gbdt:
 
 @dataclass(frozen=True)
 class Table:
-    """What a booster is fitted to: values `(n, columns)`, targets and weights `(n,)`.
+    """The data of a booster: values `(n, columns)`, targets and weights `(n,)`.
 
-    Columns are categories, numbers, model time, and as many as the calendar has.
+    Columns are categories, numbers, model time, and the calendar's.
     """
 
     num_categories: int
@@ -64,7 +63,7 @@ class Table:
 def fit_gbdt(task: Task, rows: EventColumns, origin: int, *, seed: int, threads: int) -> Gbdt:
     """Fit on the rows of this origin (microseconds): the same rows, seed and version give the same trees.
 
-    Raises CycleError where the rows show fewer than two classes.
+    Raises CycleError if the rows have fewer than two classes.
     """
     encoder = fit_encoder(task, rows, origin)
     encoded = encode(encoder, rows)
@@ -75,7 +74,7 @@ def fit_gbdt(task: Task, rows: EventColumns, origin: int, *, seed: int, threads:
 
 
 def answer_gbdt(fit: Gbdt, rows: EventColumns, threads: int) -> list[NDArray[np.float32]]:
-    """What a graph would answer on these rows: [probabilities (n, C)], or [mean (n,), scale (n,)]."""
+    """Answers in the form of a graph's outputs: [probabilities (n, C)], or [mean (n,), scale (n,)]."""
     encoder = fit.encoder
     found = predict(fit.booster, _values(encoder, rows), len(encoder.classes), threads)
     if not encoder.is_classification:
@@ -84,13 +83,13 @@ def answer_gbdt(fit: Gbdt, rows: EventColumns, threads: int) -> list[NDArray[np.
 
 
 def keep_gbdt(folder: Path, fit: Gbdt, recipe: str) -> None:
-    """Write LightGBM's text and what belongs to it into `folder`, which appears whole or not at all."""
+    """Write LightGBM's text and its notes into `folder`, which appears whole or not at all."""
     text = fit.booster.model_to_string().encode()
     keep_body(folder, BOOSTER_FILE, text, recipe=recipe, encoder=fit.encoder, scale=fit.scale)
 
 
 def read_gbdt(folder: Path, recipe: str) -> Gbdt:
-    """The fit that is kept in `folder`. Raises ArtefactRefused where it is of another recipe or not sound."""
+    """The fit that is kept in `folder`. Raises ArtefactRefused if it is damaged or of another recipe."""
     from lightgbm import Booster
     from lightgbm.basic import LightGBMError
 
@@ -102,7 +101,7 @@ def read_gbdt(folder: Path, recipe: str) -> Gbdt:
 
 
 def recency(rows: Encoded, clock: Clock, half_life: float) -> NDArray[np.float64]:
-    """The weight `(n,)` of each row: it halves with every half-life (windows) before the origin."""
+    """The weight `(n,)` of each row; it halves with every half-life (in windows) before the origin."""
     ages: NDArray[np.float64] = rows.u.astype(np.float64) * (clock.span / clock.window)
     return np.exp2(ages / half_life)
 
@@ -110,12 +109,12 @@ def recency(rows: Encoded, clock: Clock, half_life: float) -> NDArray[np.float64
 def fit_booster(
     table: Table, num_classes: int, training: Training, *, seed: int, threads: int
 ) -> tuple["Booster", float]:
-    """A booster for rows in the order of time, and the deviation of a regression's residuals (no classes), else 1."""
-    table = _blank_unread(table, training.boosting)
+    """A booster for rows in order of time, and the deviation of a regression's residuals (no classes), else 1."""
+    table = _blank_unused(table, training.boosting)
     first = max(1, round(len(table.targets) * (1 - _NEWEST_SHARE)))
     older, newest = table.select(slice(0, first)), table.select(slice(first, None))
     parameters = _parameters(num_classes, training) | {"seed": seed, "num_threads": threads}
-    most = round(_LONGEST_WAY / training.boosting.learning_rate)
+    most = round(_MOST_ROUNDS / training.boosting.learning_rate)
     trial = _boost(parameters, older, most, watched=newest)
     booster = _boost(parameters, table, max(1, trial.best_iteration))
     if num_classes or first == len(table.targets):
@@ -124,8 +123,8 @@ def fit_booster(
     return booster, max(LEAST_SCALE, float(np.sqrt(np.average(residuals**2, weights=newest.weights))))
 
 
-def _blank_unread(table: Table, boosting: Boosting) -> Table:
-    """The table with nothing in the columns that are not to be read: no tree splits on what never differs."""
+def _blank_unused(table: Table, boosting: Boosting) -> Table:
+    """The table with constants in the columns that must not be used: no tree splits on a constant."""
     values, time = table.values.copy(), table.values.shape[1] - table.num_calendar - 1
     if not boosting.reads_time:
         values[:, time] = 0
@@ -135,7 +134,7 @@ def _blank_unread(table: Table, boosting: Boosting) -> Table:
 
 
 def predict(booster: "Booster", values: NDArray[np.float64], num_classes: int, threads: int) -> NDArray[np.float64]:
-    """Probabilities `(n, C)`, or standardised means `(n, 1)` where there are no classes."""
+    """Probabilities `(n, C)`, or standardised means `(n, 1)` if there are no classes."""
     found = np.asarray(booster.predict(values, num_threads=threads), np.float64)
     if found.ndim > 1:
         return found
@@ -143,14 +142,14 @@ def predict(booster: "Booster", values: NDArray[np.float64], num_classes: int, t
 
 
 def _values(encoder: Encoder, rows: EventColumns) -> NDArray[np.float64]:
-    """`(n, q + p + 1 + 2c)`: codes of categories, numbers with NaN where missing, model time, calendar."""
+    """`(n, q + p + 1 + 2c)`: codes of categories, numbers (NaN if missing), model time, calendar."""
     encoded = encode(encoder, rows)
     calendar = [wave for name in encoder.calendar for wave in phase(rows.at, name)]
     return np.column_stack([encoded.codes, rows.numbers, encoded.u, *calendar]).astype(np.float64)
 
 
 def _parameters(num_classes: int, training: Training) -> dict[str, Any]:
-    """What is set of LightGBM, the objective, and whatever makes a fit repeatable."""
+    """LightGBM's parameters: the recipe's settings, the objective, and what makes a fit repeatable."""
     boosting = training.boosting
     parameters = {
         "learning_rate": boosting.learning_rate,
@@ -169,7 +168,7 @@ def _parameters(num_classes: int, training: Training) -> dict[str, Any]:
 
 
 def _boost(parameters: dict[str, Any], table: Table, num_rounds: int, watched: Table | None = None) -> "Booster":
-    """So many rounds, or fewer where the loss of the watched rows stops falling."""
+    """Fit `num_rounds` rounds, or fewer if the loss on the watched rows stops falling."""
     import lightgbm
 
     train = lightgbm.Dataset(
@@ -182,6 +181,6 @@ def _boost(parameters: dict[str, Any], table: Table, num_rounds: int, watched: T
     if watched is None or len(watched.targets) == 0:
         return lightgbm.train(parameters, train, num_rounds)
     newest = lightgbm.Dataset(watched.values, watched.targets, weight=watched.weights, reference=train)
-    patience = round(_PATIENT_WAY / parameters["learning_rate"])
+    patience = round(_PATIENCE / parameters["learning_rate"])
     stop = lightgbm.early_stopping(patience, verbose=False)
     return lightgbm.train(parameters, train, num_rounds, valid_sets=[newest], callbacks=[stop])

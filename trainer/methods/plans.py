@@ -30,7 +30,7 @@ Objective = Literal["erm", "gi", "grad_reg", "time_perturb"]
 class Phase:
     """A stretch of training with one optimiser.
 
-    Rows are drawn from `rows`. An epoch visits as many of them as `budget` has (at most `rows_per_epoch`). Where the
+    Rows are drawn from `rows`. An epoch visits as many of them as `budget` has (at most `rows_per_epoch`). If the
     two differ, a rival spends on other rows what GI spends on `budget`. A phase that `watches_next` keeps the epoch
     with the lowest plain loss on the window after its own, for each member that has such a window.
     """

@@ -1,7 +1,7 @@
-"""AdamW by torch's function for it, which any process can call as it is.
+"""AdamW through torch's functional form, which needs no compiler.
 
-torch's optimiser objects load its compiler before their first step: for a process that trains one small network and
-ends, as ours does, that is a second and more of a core, and 70 MiB, for nothing.
+torch's optimiser objects load its compiler before their first step. For a process that trains one small network and
+ends, as ours does, that wastes more than a second of a core and 70 MiB.
 """
 
 from collections.abc import Sequence
@@ -14,9 +14,9 @@ _MEAN_DECAY, _SQUARE_DECAY, _EPSILON = 0.9, 0.999, 1e-8
 
 
 class AdamW:
-    """What `torch.optim.AdamW(…, fused=True)` does to these parameters, bit by bit; source: Loshchilov, Hutter (2019).
+    """The same as `torch.optim.AdamW(…, fused=True)`, bit for bit (Loshchilov and Hutter, 2019).
 
-    A parameter that a loss does not depend on keeps its value, and so does one that asks for no gradient.
+    A parameter keeps its value if the loss does not depend on it or if it requires no gradient.
     """
 
     def __init__(self, parameters: Sequence[Tensor], *, rate: float, weight_decay: float) -> None:
@@ -29,18 +29,18 @@ class AdamW:
 
     def descend(self, loss: Tensor) -> None:
         """One step down the gradients of a loss, a scalar."""
-        # Backward, not grad: it lays each gradient out as its parameter is, and the function takes no other.
+        # backward, not grad: it gives each gradient its parameter's memory layout, which the function requires.
         torch.autograd.backward(loss)
-        moved = [place for place, parameter in enumerate(self._parameters) if parameter.grad is not None]
+        moved = [index for index, parameter in enumerate(self._parameters) if parameter.grad is not None]
         gradients = [gradient for parameter in self._parameters if (gradient := parameter.grad) is not None]
         with torch.no_grad():
             adamw(
-                [self._parameters[place] for place in moved],
+                [self._parameters[index] for index in moved],
                 gradients,
-                [self._means[place] for place in moved],
-                [self._squares[place] for place in moved],
+                [self._means[index] for index in moved],
+                [self._squares[index] for index in moved],
                 [],
-                [self._steps[place] for place in moved],
+                [self._steps[index] for index in moved],
                 fused=True,
                 amsgrad=False,
                 beta1=_MEAN_DECAY,

@@ -1,4 +1,4 @@
-"""Where a fit runs: CUDA when there is one, else the CPU, with as many threads as the container has cores."""
+"""The device of a fit: CUDA if available, else the CPU with as many threads as the container has cores."""
 
 import ctypes
 import os
@@ -10,26 +10,26 @@ import torch
 from contracts.errors import CycleError
 from trainer.settings import TrainerSettings, count_threads
 
-# Settings of glibc's allocator: by what name the environment may set them, the number by which `mallopt` knows them,
-# and bytes. Up to the first size memory is kept for the next step; whole columns of rows, which are larger, still go.
+# Settings of glibc's allocator: environment variable, `mallopt` number, and bytes. Blocks up to the first size are kept
+# for the next step; whole columns of rows are larger and still go back to the system.
 _ALLOCATOR = (("MALLOC_MMAP_THRESHOLD_", -3, 2**25), ("MALLOC_TRIM_THRESHOLD_", -1, 2**29))
 
 
 def choose_device(settings: TrainerSettings) -> torch.device:
-    """The device to fit on; makes this process ready to fit: torch's threads, and memory that lasts from step to step.
+    """The device to fit on; also sets this process's threads of torch, and keeps memory from step to step.
 
-    Raises CycleError where `cuda` is asked for and there is none.
+    Raises CycleError if `cuda` is required and not available.
     """
     torch.set_num_threads(count_threads(settings))
     _keep_memory()
     has_cuda = torch.cuda.is_available()
     if settings.device == "cuda" and not has_cuda:
-        raise CycleError("The device cuda is asked for, but this trainer sees none.")
+        raise CycleError("The settings require the device cuda, but this trainer sees none.")
     return torch.device("cuda" if has_cuda and settings.device != "cpu" else "cpu")
 
 
 def _keep_memory() -> None:
-    """Let glibc, which else gives the tensors of each step back to the system and fetches new pages, keep them."""
+    """Let glibc keep the memory of each step's tensors instead of returning it and fetching new pages."""
     set_option = getattr(ctypes.CDLL(None), "mallopt", None)
     for variable, option, num_bytes in _ALLOCATOR:
         if set_option is not None and variable not in os.environ:
@@ -37,12 +37,12 @@ def _keep_memory() -> None:
 
 
 def device_name(device: torch.device) -> str:
-    """What runs and manifests say, such as `cpu` or `cuda: NVIDIA H100`."""
+    """The device's name in runs and manifests, such as `cpu` or `cuda: NVIDIA H100`."""
     return f"cuda: {torch.cuda.get_device_name(device)}" if device.type == "cuda" else "cpu"
 
 
 def machine_figures() -> dict[str, float]:
-    """What this process has used up to now, under names that MLflow shows among a run's system metrics."""
+    """The resources that this process has used, under names that MLflow shows among a run's system metrics."""
     usage = resource.getrusage(resource.RUSAGE_SELF)
     per_megabyte = 1024**2 if sys.platform == "darwin" else 1024  # in units of ru_maxrss
     figures = {

@@ -1,9 +1,9 @@
 """The layers of a time-conditioned network, for a whole cohort at once.
 
 Every parameter has a leading axis E, every activation is `(E, n, width)`, and each member computes what it would alone.
-Every layer maps a `Dual`, a value and its rate ∂/∂u, to a `Dual`; where no rate is asked for it is None, and the same
-code computes the value only. Where the search for δ asks, the curvature ∂²/∂u² goes along in the same way. The network
-is put together in `trainer.network.network`, which has the legend.
+Every layer maps a `Dual`, a value and its rate ∂/∂u, to a `Dual`. If the rate is None, the same code computes only the
+value. The search for δ also needs the curvature ∂²/∂u², which is propagated in the same way.
+`trainer.network.network` composes the network and has the legend.
 """
 
 import math
@@ -14,16 +14,16 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-# Slowest and fastest sine of Time2Vec at the start, in radians per span. Faster ones carry a steady drift less far; for
-# cycles there is the calendar.
+# Slowest and fastest initial sine of Time2Vec, in radians per span. Faster sines extrapolate a steady drift less far;
+# cycles are covered by the calendar.
 _FREQUENCIES = (0.5, 3.0)
 _GATE_SCALE = 0.1
-# Columns are few below this: what runs along rows is then some times faster than what runs along columns, on a CPU.
+# Below this number of columns, operations along rows are several times faster on a CPU than operations along columns.
 FEW_COLUMNS = 16
 
 
 class Dual(NamedTuple):
-    """A value `(E, n, c)`, its rate ∂/∂u and its curvature ∂²/∂u²; None is what nobody asks for.
+    """A value `(E, n, c)`, its rate ∂/∂u and its curvature ∂²/∂u²; None if not requested.
 
     A rate with fewer columns than its value belongs to the value's last columns; the columns before them are held. The
     curvature has the rate's columns, and there is none without a rate.
@@ -44,16 +44,16 @@ class Linear(nn.Module):
         self.scale = scale
 
     def draw(self, member: int, generator: torch.Generator) -> None:
-        """Weights uniform in ±scale/√in, biases likewise where scale is 1 and zero where it is smaller."""
+        """Weights uniform in ±scale/√in; biases likewise if scale is 1, and zero if it is smaller."""
         bound = self.scale / math.sqrt(max(1, self.weight.shape[1]))
         self.weight[member].uniform_(-bound, bound, generator=generator)
         if self.scale == 1.0:
             self.bias[member].uniform_(-bound, bound, generator=generator)
 
     def forward(self, x: Dual) -> Dual:
-        return Dual(_product(x.value, self.weight, self.bias[:, None]), *self._moved(x))
+        return Dual(_product(x.value, self.weight, self.bias[:, None]), *self._derivatives(x))
 
-    def _moved(self, x: Dual) -> tuple[Tensor | None, Tensor | None]:
+    def _derivatives(self, x: Dual) -> tuple[Tensor | None, Tensor | None]:
         """Rate and curvature of the outputs."""
         if x.rate is None:
             return None, None
@@ -61,9 +61,9 @@ class Linear(nn.Module):
         return _product(x.rate, weight), None if x.curvature is None else _product(x.curvature, weight)
 
     def held(self, *inputs: Float[Tensor, "E n _"]) -> Float[Tensor, "E n out"]:
-        """What the first columns alone, given in blocks, give to the outputs; the bias among it.
+        """The contribution of the first columns, given in blocks, to the outputs; the bias is included.
 
-        Blocks are not joined, so that nobody pays for slopes in those that are data.
+        Blocks are not joined, so no gradients are computed for blocks that are data.
         """
         sizes = [block.shape[-1] for block in inputs]
         weights = torch.split(self.weight, [*sizes, self.weight.shape[1] - sum(sizes)], dim=1)
@@ -72,14 +72,14 @@ class Linear(nn.Module):
             sums = torch.baddbmm(sums, block, weight)
         return sums
 
-    def beside(self, held: Float[Tensor, "E n out"], x: Dual) -> Dual:
-        """The outputs for the last columns x beside what the columns before them give."""
+    def add_to(self, held: Float[Tensor, "E n out"], x: Dual) -> Dual:
+        """The outputs for the last columns x, given the contribution of the columns before them."""
         value = torch.baddbmm(held, x.value, self.weight[:, self.weight.shape[1] - x.value.shape[-1] :])
-        return Dual(value, *self._moved(x))
+        return Dual(value, *self._derivatives(x))
 
 
 class Embedding(nn.Module):
-    """Numbers that stand for categories. Code 0, the unseen bucket, starts at zero: the middle of all others."""
+    """Embedding vectors of categories. Code 0, the unseen bucket, starts at zero: the middle of all others."""
 
     starts: Tensor
 
@@ -92,7 +92,7 @@ class Embedding(nn.Module):
         self.table = nn.Parameter(torch.zeros(len(vocabulary_sizes), int(ends[-1]), width))
 
     def draw(self, member: int, generator: torch.Generator) -> None:
-        """Standard normal, in the member's own sizes; what pads it to the largest vocabulary stays zero."""
+        """Standard normal, in the member's own sizes; the padding to the largest vocabulary stays zero."""
         for start, size in zip(self.starts.tolist(), self.vocabulary_sizes[member], strict=True):
             rows = torch.randn(size - 1, self.table.shape[2], dtype=self.table.dtype, generator=generator)
             self.table[member, start + 1 : start + size] = rows
@@ -100,7 +100,7 @@ class Embedding(nn.Module):
     def forward(self, codes: Int[Tensor, "E n q"]) -> Float[Tensor, "E n qa"]:
         num_members, num_rows, width = self.table.shape
         first_row = self.starts + num_rows * torch.arange(num_members, device=codes.device)[:, None, None]
-        # Not nn.functional.embedding, whose backward pass takes some times longer on a CPU.
+        # Not nn.functional.embedding, whose backward pass is several times slower on a CPU.
         return self.table.reshape(-1, width)[codes + first_row].flatten(2)
 
 
@@ -114,7 +114,7 @@ class Time2Vec(nn.Module):
         self.phase = nn.Parameter(torch.zeros(num_members, width))
 
     def draw(self, member: int, generator: torch.Generator) -> None:
-        """Linear entries start as about ±u, sines slow (the calendar has the fast cycles) and at any phase."""
+        """Linear entries start at about ±u; sines start slow, at any phase (the calendar covers the fast cycles)."""
         frequency, phase, p = self.frequency[member], self.phase[member], self.num_linear
         slowest, fastest = (math.log(f) for f in _FREQUENCIES)
         frequency.uniform_(slowest, fastest, generator=generator).exp_()
@@ -132,8 +132,8 @@ class Time2Vec(nn.Module):
         rate = torch.cat([torch.ones_like(linear), periodic.cos()], dim=-1) * frequency
         if not with_curvature:
             return Dual(value, rate)
-        bent = torch.cat([torch.zeros_like(linear), value[..., self.num_linear :]], dim=-1)
-        return Dual(value, rate, -bent * frequency * frequency)
+        sines = torch.cat([torch.zeros_like(linear), value[..., self.num_linear :]], dim=-1)
+        return Dual(value, rate, -sines * frequency * frequency)
 
 
 class ReLU(nn.Module):
@@ -160,7 +160,7 @@ class TReLU(nn.Module):
         self.threshold = Linear(num_members, gate_width, width, scale=_GATE_SCALE)
 
     def forward(self, x: Dual, tau: Dual) -> Dual:
-        return bend(x, *self.gates(tau))
+        return trelu(x, *self.gates(tau))
 
     def gates(self, tau: Dual) -> tuple[Dual, Dual]:
         """Slope h(τ) and threshold g(τ)."""
@@ -168,8 +168,8 @@ class TReLU(nn.Module):
         return self.slope(for_slope), self.threshold(for_threshold)
 
 
-def bend(x: Dual, h: Dual, g: Dual) -> Dual:
-    """The TReLU of x for a slope and a threshold that fit its shape; an x without a rate is held.
+def trelu(x: Dual, h: Dual, g: Dual) -> Dual:
+    """The TReLU of x for a slope h and a threshold g of its shape; an x without a rate is held.
 
     Below the threshold, with p = g − x, the value is `x + (1 − h)·p`, and its derivatives follow by the product rule.
     """
@@ -192,8 +192,8 @@ def bend(x: Dual, h: Dual, g: Dual) -> Dual:
 def _product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """`x·W + b` of `(E, n, in)`, `(E, in, out)` and `(E, 1, out)`.
 
-    Few columns are computed as rows, unless somebody wants slopes: those in x would lie the other way round than x, and
-    what is computed from both takes some times longer than is gained here.
+    Few columns are computed as rows, unless gradients are recorded: the gradient in x would have another memory layout
+    than x, and operations on both would cost several times more than is gained here.
     """
     is_few = weight.shape[2] < FEW_COLUMNS and not torch.is_grad_enabled()
     left, right = (weight.mT, x.mT) if is_few else (x, weight)
@@ -202,7 +202,7 @@ def _product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
 
 def _is_positive(x: Tensor) -> Tensor:
-    """1 where x, which is never negative, is positive, else 0: many times faster on a CPU than a comparison."""
+    """1 where x is positive, else 0, for x ≥ 0; many times faster on a CPU than a comparison."""
     return x.detach().sign()
 
 

@@ -1,9 +1,8 @@
-"""What a fit minimises: the plain loss, the Gradient Interpolation loss around it, and the paper's two ablations of it.
+"""The losses of a fit: the plain loss, the Gradient Interpolation loss around it, and the paper's two ablations of it.
 
-The interpolated loss asks that the outputs at u follow from value and rate at u − δ, for the worst δ nearby, and so
-supervises ∂F/∂u with labels. The paper's ablations ask for less: that ∂F/∂u be small, or that the outputs hold at
-u + δ. Everything here is per member: losses leave as `(E,)` and the caller adds them up, so that no member's gradient
-depends on how many others there are.
+The interpolated loss requires that the outputs at u follow from value and rate at u − δ, for the worst δ nearby; so
+labels supervise ∂F/∂u. The paper's ablations require less: that ∂F/∂u be small, or that the outputs hold at u + δ.
+All losses are per member, `(E,)`, and the caller sums them, so no member's gradient depends on the number of members.
 
 Legend: ℓ loss of a row   F(x, u) the network's outputs   δ a shift of model time, one per member and minibatch `(E,)`
         λ = gi_weight
@@ -21,7 +20,7 @@ from contracts.task import RegressionLoss
 from trainer.network.layers import FEW_COLUMNS
 from trainer.network.network import Network
 
-# A standardised label's scale stays within e^±5: neither a single row nor an extrapolated output can make it infinite.
+# A standardised label's scale stays within e^±5, so neither a single row nor an extrapolated output makes it infinite.
 LOG_SCALE_LIMIT = 5.0
 
 RowLoss = Callable[[Tensor, Tensor], Tensor]
@@ -37,7 +36,7 @@ class Batch:
     targets: Tensor
 
     def first(self, num_rows: int) -> "Batch":
-        """The first rows of each member's minibatch; all where it has no more."""
+        """The first `num_rows` rows of each member's minibatch, or all if it has fewer."""
         if num_rows >= self.u.shape[1]:
             return self
         return Batch(*(column[:, :num_rows] for column in (self.dense, self.codes, self.u, self.targets)))
@@ -52,7 +51,7 @@ def cross_entropy(outputs: Float[Tensor, "E n K"], targets: Int[Tensor, "E n"]) 
 
 
 def cross_entropy_gradient(outputs: Float[Tensor, "E n K"], targets: Int[Tensor, "E n"]) -> Float[Tensor, "E n K"]:
-    """∂ of a row's cross entropy in its outputs: softmax(outputs), less 1 at the target."""
+    """Gradient of a row's cross entropy in its outputs: softmax(outputs), minus 1 at the target."""
     shares = outputs.mT.softmax(1).mT if outputs.shape[2] < FEW_COLUMNS else outputs.softmax(2)
     at_target = targets[..., None].long()
     return shares.scatter_add(2, at_target, -torch.ones_like(at_target, dtype=shares.dtype))
@@ -71,7 +70,7 @@ def gaussian(outputs: Float[Tensor, "E n 2"], targets: Float[Tensor, "E n"]) -> 
 
 
 def gaussian_gradient(outputs: Float[Tensor, "E n 2"], targets: Float[Tensor, "E n"]) -> Float[Tensor, "E n 2"]:
-    """∂ of a row's Gaussian loss in its outputs, with e = (target − mean)/scale: −e/scale and (1 − e²)·∂log-scale."""
+    """Gradient of a row's Gaussian loss in its outputs: −e/scale and (1 − e²)·∂log-scale, e = (target − mean)/scale."""
     log_of_scale = log_scale(outputs[..., 1])
     inverse = torch.exp(-log_of_scale)
     errors = (targets - outputs[..., 0]) * inverse
@@ -82,9 +81,9 @@ def gaussian_gradient(outputs: Float[Tensor, "E n 2"], targets: Float[Tensor, "E
 def absolute(outputs: Float[Tensor, "E n 2"], targets: Float[Tensor, "E n"]) -> Float[Tensor, "E n"]:
     """√2·|error| of the mean, plus −log of a Laplace density in the scale alone; outputs as of `gaussian`.
 
-    With the error held, √2·|error|/scale + log-scale + log(2)/2 is least where the scale is the deviation of errors so
-    distributed. Nothing but the error's sign pulls the mean: rows that are hard to tell count as much as others, and a
-    few far labels bend little.
+    With the error held, √2·|error|/scale + log-scale + log(2)/2 is least when the scale is the standard deviation of
+    errors of that distribution. Only the error's sign drives the mean, so noisy rows count as much as others and a few
+    far labels have little influence.
     """
     log_of_scale = log_scale(outputs[..., 1])
     errors = math.sqrt(2) * (targets - outputs[..., 0]).abs()
@@ -92,14 +91,14 @@ def absolute(outputs: Float[Tensor, "E n 2"], targets: Float[Tensor, "E n"]) -> 
 
 
 def absolute_gradient(outputs: Float[Tensor, "E n 2"], targets: Float[Tensor, "E n"]) -> Float[Tensor, "E n 2"]:
-    """∂ of a row's absolute loss in its outputs: −√2·sign(error) and (1 − √2·|error|/scale)·∂log-scale."""
+    """Gradient of a row's absolute loss in its outputs: −√2·sign(error) and (1 − √2·|error|/scale)·∂log-scale."""
     log_of_scale = log_scale(outputs[..., 1])
     errors = math.sqrt(2) * (targets - outputs[..., 0])
     squash = 1 - (log_of_scale / LOG_SCALE_LIMIT).square()
     return torch.stack([-math.sqrt(2) * errors.sign(), (1 - errors.abs() * torch.exp(-log_of_scale)) * squash], dim=-1)
 
 
-# ℓ′, the gradient of a row's loss in its outputs `(E, n, K)`, of each loss.
+# ℓ′ of each loss: the gradient of a row's loss in its outputs `(E, n, K)`.
 OUTPUT_GRADIENTS: dict[RowLoss, Callable[[Tensor, Tensor], Tensor]] = {
     cross_entropy: cross_entropy_gradient,
     gaussian: gaussian_gradient,
@@ -109,7 +108,7 @@ REGRESSION_LOSSES: dict[RegressionLoss, RowLoss] = {"gaussian": gaussian, "absol
 
 
 def erm(network: Network, loss: RowLoss, batch: Batch) -> Float[Tensor, " E"]:
-    """Mean of ℓ(y, F(x, u)) over each member's rows."""
+    """The plain loss, empirical risk minimisation: mean of ℓ(y, F(x, u)) over each member's rows."""
     return loss(network(batch.dense, batch.codes, batch.u), batch.targets).mean(1)
 
 
@@ -134,15 +133,15 @@ def perturbed(network: Network, loss: RowLoss, batch: Batch, delta: Float[Tensor
 def time_perturb(
     network: Network, loss: RowLoss, batch: Batch, delta: Float[Tensor, " E"], weight: float
 ) -> Float[Tensor, " E"]:
-    """The plain loss plus λ times the loss at a time that is off by a given δ (equation 4 of the paper)."""
+    """The plain loss plus λ times the loss at a time shifted by a given δ (equation 4 of the paper)."""
     return erm(network, loss, batch) + weight * perturbed(network, loss, batch, delta)
 
 
 def grad_reg(network: Network, loss: RowLoss, batch: Batch, weight: float, window: float) -> Float[Tensor, " E"]:
     """The plain loss plus λ times the mean of ‖∂F/∂t‖² over each member's rows (equation 3 of the paper).
 
-    t counts windows, `window` in model time each, so that λ means the same for every span: ∂F/∂t = window·∂F/∂u. All
-    outputs count, a regression's log-scale among them.
+    t counts windows of `window` in model time, so λ means the same for every span: ∂F/∂t = window·∂F/∂u. All outputs
+    count, including a regression's log-scale.
     """
     value, rate = network.dual(batch.dense, batch.codes, batch.u)
     slopes = (window * rate).square().sum(2).mean(1)

@@ -1,7 +1,7 @@
-"""Which rows a cohort reads at each step, and those rows on the device.
+"""The minibatches of a cohort: which rows each step reads, and those rows on the device.
 
-A member's rows come from reshuffled passes of its own generator, so the stream of one member is the same whoever trains
-beside it. Every minibatch is full: a pass that ends within one is followed by the next.
+A member's rows come from reshuffled passes of its own generator, so its stream does not depend on the other members.
+Every minibatch is full: if a pass ends within one, the next pass continues it.
 """
 
 import itertools
@@ -14,7 +14,7 @@ from torch import Tensor
 from trainer.data.encoder import Encoded
 from trainer.network.losses import Batch
 
-# Steps whose row numbers travel to the device at once: few transfers, little memory.
+# Steps whose row numbers are sent to the device at once: few transfers, little memory.
 _STEPS_PER_TRANSFER = 64
 
 
@@ -30,29 +30,29 @@ class Columns:
 
 @dataclass(frozen=True)
 class DeviceRows:
-    """All members' rows on the device, each distinct set once: the members of each run, and their columns."""
+    """All members' rows on the device, each distinct set once: runs of members, and the columns of each run."""
 
     runs: tuple[slice, ...]
     columns: tuple[Columns, ...]
 
     @staticmethod
-    def of(rows: Sequence[Encoded], device: torch.device, dtype: torch.dtype) -> "DeviceRows":
-        """Rows per member; neighbours that share one object share a run. On the CPU nothing is copied."""
-        moved: dict[int, Columns] = {}
+    def load(rows: Sequence[Encoded], device: torch.device, dtype: torch.dtype) -> "DeviceRows":
+        """Load the rows of each member; neighbours that share one object share a run. On the CPU nothing is copied."""
+        loaded: dict[int, Columns] = {}
         runs: list[slice] = []
         columns: list[Columns] = []
         start = 0
         for key, run in itertools.groupby(rows, key=id):
             same = list(run)
-            if key not in moved:
-                moved[key] = _moved(same[0], device, dtype)
+            if key not in loaded:
+                loaded[key] = _on_device(same[0], device, dtype)
             runs.append(slice(start, start + len(same)))
-            columns.append(moved[key])
+            columns.append(loaded[key])
             start += len(same)
         return DeviceRows(tuple(runs), tuple(columns))
 
     def batch(self, numbers: Tensor) -> Batch:
-        """The rows of these numbers `(E, B)`, a minibatch `(E, B, …)` per member."""
+        """The rows with these numbers `(E, B)`: a minibatch `(E, B, …)` per member."""
         return Batch(
             dense=self._taken([rows.dense for rows in self.columns], numbers),
             codes=self._taken([rows.codes for rows in self.columns], numbers),
@@ -68,7 +68,7 @@ class DeviceRows:
         return taken[0] if len(taken) == 1 else torch.cat(taken)
 
 
-def _moved(rows: Encoded, device: torch.device, dtype: torch.dtype) -> Columns:
+def _on_device(rows: Encoded, device: torch.device, dtype: torch.dtype) -> Columns:
     targets = torch.from_numpy(rows.targets).to(device)
     return Columns(
         dense=torch.from_numpy(rows.dense).to(device, dtype),
@@ -79,7 +79,7 @@ def _moved(rows: Encoded, device: torch.device, dtype: torch.dtype) -> Columns:
 
 
 def row_numbers(first: int, end: int, batch_size: int, generator: torch.Generator) -> Iterator[Tensor]:
-    """Endless minibatches `(B,)` of reshuffled passes over `[first, end)`; row 0 alone where that range is empty."""
+    """Endless minibatches `(B,)` of reshuffled passes over `[first, end)`; only row 0 if that range is empty."""
     count = end - first
     if count == 0:
         yield from itertools.repeat(torch.zeros(batch_size, dtype=torch.int32))
@@ -94,7 +94,7 @@ def row_numbers(first: int, end: int, batch_size: int, generator: torch.Generato
         num_full = (count - lacking) // batch_size
         yield from drawn[lacking : lacking + num_full * batch_size].view(num_full, batch_size)
         waiting = drawn[lacking + num_full * batch_size :].clone()
-        del drawn  # of many rows, so before the next are drawn
+        del drawn  # large, so free it before the next pass is drawn
 
 
 def steps(
@@ -113,5 +113,5 @@ def steps(
 
 
 def _sent(rows: Tensor, device: torch.device) -> Tensor:
-    """On the device; from pinned memory to CUDA, so that nobody waits for it."""
+    """The rows on the device; to CUDA from pinned memory, so nothing waits for the transfer."""
     return rows.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else rows.to(device)

@@ -1,9 +1,8 @@
 """The time-conditioned network, for a whole cohort at once.
 
-E networks of one shape run side by side, from the layers of `trainer.network.layers`: every parameter has a leading
-axis E and
-each member computes what it would alone. One pass of values and rates gives F and ∂F/∂u in ordinary operations that
-differentiate, export and compile like any others. Features and calendar phases are held: rate 0.
+E networks of one shape run side by side, built from the layers of `trainer.network.layers`: every parameter has a
+leading axis E, and each member computes what it would alone. One pass of values and rates gives F and ∂F/∂u in ordinary
+operations that differentiate, export and compile like any others. Features and calendar phases are held: rate 0.
 
 Legend, and the parameters by name in the order in which the layers are applied (d numbers, q categories, H = width):
 
@@ -18,8 +17,8 @@ Legend, and the parameters by name in the order in which the layers are applied 
     activations.{i}.threshold.weight, .bias  (E, s, H), (E, H)     g(τ)
     head.weight, .bias    (E, H, K), (E, K)
 
-The activations before the last `num_trelu` are plain ReLUs without parameters. A time-oblivious network has no `time`,
-plain ReLUs only, and does not read the last `num_calendar` columns of dense.
+The activations before the last `num_trelu` are plain ReLUs without parameters. A time-oblivious network has no `time`
+and only plain ReLUs, and does not read the last `num_calendar` columns of dense.
 """
 
 import copy
@@ -86,7 +85,7 @@ def architecture(
 
 @runtime_checkable
 class Network(Protocol):
-    """What a fit trains: a cohort of networks F(x, u) and their rates; see `CohortNetwork` for the shapes."""
+    """A cohort of networks F(x, u) with rates, as a fit trains it; see `CohortNetwork` for the shapes."""
 
     def __call__(self, dense: Tensor, codes: Tensor, u: Tensor) -> Tensor: ...
     def dual(self, dense: Tensor, codes: Tensor, u: Tensor) -> tuple[Tensor, Tensor]: ...
@@ -98,13 +97,13 @@ class Network(Protocol):
     def num_members(self) -> int: ...
 
 
-# F(x, ·) of held features: outputs, rates and curvatures `(E, n, K)` at model times `(E, n)`.
+# F(x, ·) for held features: outputs, rates and curvatures `(E, n, K)` at model times `(E, n)`.
 TimeFunction = Callable[[Tensor], Dual]
 
 
 @runtime_checkable
 class HasCurvature(Protocol):
-    """A network that also tells curvatures, which makes the search for δ cheap."""
+    """A network that also computes curvatures, which makes the search for δ cheap."""
 
     def along_time(self, dense: Tensor, codes: Tensor) -> TimeFunction: ...
 
@@ -113,7 +112,7 @@ N_co = TypeVar("N_co", bound=Network, covariant=True)
 
 
 class Build(Protocol[N_co]):
-    """How an untrained network is made: what `CohortNetwork` takes."""
+    """Builds an untrained network, with the arguments of `CohortNetwork`."""
 
     def __call__(
         self,
@@ -127,8 +126,8 @@ class Build(Protocol[N_co]):
 class CohortNetwork(nn.Module):
     """E networks of one architecture; see the module's docstring for the layers and the parameters' names.
 
-    A member's parameters come from its own seed, drawn on the CPU in its own sizes: neither the other members nor
-    their vocabularies change them. `vocabulary_sizes` holds, per member, the codes of each category.
+    A member's parameters are drawn from its own seed, on the CPU and in its own sizes, so neither the other members nor
+    their vocabularies change them. `vocabulary_sizes` holds, per member, the number of codes of each category.
     """
 
     def __init__(
@@ -177,18 +176,18 @@ class CohortNetwork(nn.Module):
         return result.value, torch.zeros_like(result.value) if result.rate is None else result.rate
 
     def along_time(self, dense: Float[Tensor, "E n d"], codes: Int[Tensor, "E n q"]) -> TimeFunction:
-        """F(x, ·) with its rate and curvature, for who asks at many u: what features give is computed once.
+        """F(x, ·) with rate and curvature, to evaluate at many u; the contribution of the features is computed once.
 
         Only for a network that sees time.
         """
         first, time = self.hidden[0], self.time
         assert isinstance(first, Linear)
-        assert time is not None, "a time-oblivious network has no along_time"
+        assert time is not None, "a time-oblivious network does not depend on time"
         held = first.held(*self._features(dense, codes))
 
         def at(u: Tensor) -> Dual:
             tau = time(u, with_rate=True, with_curvature=True)
-            return self._rest(first.beside(held, tau), tau)
+            return self._later_layers(first.add_to(held, tau), tau)
 
         return at
 
@@ -197,17 +196,17 @@ class CohortNetwork(nn.Module):
         assert isinstance(first, Linear)
         held = first.held(*self._features(dense, codes))
         if self.time is None:
-            return self._rest(Dual(held, None), None)
+            return self._later_layers(Dual(held, None), None)
         tau = self.time(u, with_rate)
-        return self._rest(first.beside(held, tau), tau)
+        return self._later_layers(first.add_to(held, tau), tau)
 
     def _features(self, dense: Tensor, codes: Tensor) -> list[Tensor]:
-        """What the first layer reads beside time."""
+        """The inputs of the first layer other than time."""
         numbers = dense[..., : self.architecture.num_numbers]
         return [numbers] if self.embedding is None else [numbers, self.embedding(codes)]
 
-    def _rest(self, x: Dual, tau: Dual | None) -> Dual:
-        """From the first layer's sums to the outputs."""
+    def _later_layers(self, x: Dual, tau: Dual | None) -> Dual:
+        """The outputs, from the first layer's sums."""
         x = self.activations[0](x, tau)
         for linear, activation in zip(self.hidden[1:], self.activations[1:], strict=True):
             x = activation(linear(x), tau)
@@ -215,7 +214,7 @@ class CohortNetwork(nn.Module):
         return result
 
     def select(self, members: Sequence[int]) -> "CohortNetwork":
-        """A copy with these members only, in this order; the table keeps its padding."""
+        """A copy with only these members, in this order; the embedding table keeps its padding."""
         chosen = copy.deepcopy(self)
         index = torch.tensor(list(members), device=self.head.weight.device)
         for parameter in chosen.parameters():

@@ -1,6 +1,7 @@
-"""How a phase is paced: which rows a member draws from, how many steps it takes, and what each step means to it.
+"""The schedule of a phase: which rows a member draws from, how many steps it takes, and what each step is for it.
 
-Members of a cohort have their own numbers of rows and so of steps; a phase lasts until its longest member is done.
+Members of a cohort differ in their numbers of rows, and therefore of steps; a phase lasts until its longest member is
+done.
 
 Legend: E members   S steps of a phase, those of its longest member
 """
@@ -21,13 +22,13 @@ from trainer.methods.plans import Oldest, Phase, Rows
 
 @dataclass(frozen=True)
 class Schedule:
-    """What each step of a phase means to each member; tables are `(S, E)`.
+    """What each step of a phase is for each member; tables are `(S, E)`.
 
-    epoch      the member's own epoch from 0, or the number of epochs where it is past its end
+    epoch      the member's own epoch from 0, or the number of epochs if it is past its end
     is_active  1 up to the member's last step, then 0
-    newest     weight of the newest parameters in the kept ones
-    is_ending  whether the step ends an epoch of the member's own; on the host
-    ends       steps after which the longest member has ended each epoch
+    newest     weight of the newest parameters in the averages
+    is_ending  whether the step ends one of the member's own epochs; on the host
+    ends       the steps after which the longest member has ended each epoch
     """
 
     epoch: Tensor
@@ -38,7 +39,7 @@ class Schedule:
 
 
 def plan_steps(own_steps: Sequence[int], num_epochs: int, averaged: float, like: Tensor) -> Schedule:
-    """Kept parameters are the mean over the last `averaged` share of a member's own steps, at least over its last."""
+    """A schedule in which parameters are averaged over the last `averaged` share of a member's steps, at least one."""
     own, longest = np.array(own_steps), max(own_steps)
     step = np.arange(longest)[:, None]
     is_active = step < own
@@ -54,15 +55,15 @@ def plan_steps(own_steps: Sequence[int], num_epochs: int, averaged: float, like:
 
 
 def num_steps(rows: Encoded, phase: Phase, training: Training) -> int:
-    """Steps of one member in a phase, one an epoch at least; 0 where it lacks the window that the phase spends."""
+    """Steps of one member in a phase, at least one per epoch; 0 if it lacks the window of the phase's budget."""
     first, end = row_range(rows, phase.budget)
     visits = min(end - first, training.rows_per_epoch) * phase.epochs
     return max(phase.epochs, math.ceil(visits / training.rows_per_minibatch(len(rows.u)))) if visits else 0
 
 
 def row_range(rows: Encoded, which: Rows) -> tuple[int, int]:
-    """Half-open range of the row numbers that a phase names; empty where there is no such window."""
-    assert which != "later", "such a phase is carried out window by window"
+    """Half-open range of the row numbers that a phase names; empty if there is no such window."""
+    assert which != "later", "such a phase is run window by window"
     if which == "all":
         return 0, len(rows.u)
     starts = window_starts(rows)
@@ -74,14 +75,14 @@ def row_range(rows: Encoded, which: Rows) -> tuple[int, int]:
 
 
 def window_starts(rows: Encoded) -> NDArray[np.int64]:
-    """The windows that have rows, oldest first; rows are in their order, so nothing is sorted, and no column copied."""
+    """The windows that have rows, oldest first; rows are ordered already, so nothing is sorted or copied."""
     is_first = np.ones(len(rows.windows), np.bool_)
     np.not_equal(rows.windows[1:], rows.windows[:-1], out=is_first[1:])
     return rows.windows[is_first]
 
 
 def following_range(rows: Encoded, which: Rows) -> tuple[int, int]:
-    """The same of the window that follows the one which a phase names; empty where none does."""
+    """Half-open range of the window that follows the one that a phase names; empty if none follows."""
     if isinstance(which, Oldest):
         return row_range(rows, Oldest(which.number + 1))
     return row_range(rows, which - 1) if isinstance(which, int) and which > 1 else (0, 0)

@@ -1,9 +1,9 @@
 """The losses of one step of a phase, as a function of tensors alone, and that function as a CUDA graph.
 
-A small network keeps a GPU waiting for the CPU, which launches hundreds of kernels a step. On CUDA forward and backward
-pass of a step are therefore captured once a phase and launched as one graph from then on; recording takes a few steps'
-time, where compiling takes minutes. On a CPU neither pays: compiled, a GI step costs about half of an eager one and the
-compiler one to four minutes, which is more than most fits last (`python -m benchmarks training --compiled`).
+A small network keeps a GPU waiting for the CPU, which launches hundreds of kernels per step. On CUDA, the forward and
+backward pass of a step are therefore captured once per phase and then launched as one graph. Capturing takes the time
+of a few steps; compiling takes minutes. On a CPU neither pays off: a compiled GI step costs about half of an eager one,
+but the compiler takes one to four minutes, longer than most fits (`python -m benchmarks training --compiled`).
 
 Legend as in `trainer.network.losses`
 """
@@ -23,18 +23,18 @@ from trainer.network.network import HasCurvature, Network
 
 log = structlog.get_logger(__name__)
 
-# Losses and δ, both `(E,)`, of a batch and a draw `(E,)`; what is remembered from step to step is inside.
+# Losses and δ, both `(E,)`, of a batch and a draw `(E,)`; it remembers δ from step to step.
 Objective = Callable[[Batch, Tensor], tuple[Tensor, Tensor]]
-# The same in tensors: (dense, codes, u, targets, draw, the δ of the step before) → (losses, δ).
+# The same without memory: (dense, codes, u, targets, draw, the δ of the step before) → (losses, δ).
 TensorObjective = Callable[..., tuple[Tensor, Tensor]]
-# Objectives with a shift δ: the loss that δ is to make large, and the whole for a given δ.
-_SHIFTED = {"gi": (interpolation, gradient_interpolation), "time_perturb": (perturbation, time_perturb)}
+# Objectives with a shift δ: the loss that δ maximises, and the total loss for a given δ.
+_WITH_DELTA = {"gi": (interpolation, gradient_interpolation), "time_perturb": (perturbation, time_perturb)}
 
 
 def objective(network: Network, loss: RowLoss, phase: Phase, training: Training, clock: Clock) -> Objective:
-    """The phase's losses, and the δ that they were taken at: 0 in a phase without one.
+    """The phase's losses, and the δ at which they were taken: 0 in a phase without δ.
 
-    Between minibatches, which all have one shape, δ is remembered.
+    δ is remembered between minibatches, which all have the same shape.
     """
     function = tensor_objective(network, loss, phase, training, clock)
     captured: TensorObjective | None = None
@@ -62,21 +62,21 @@ def tensor_objective(
         return lambda *columns: (erm(network, loss, Batch(*columns[:4])), columns[5])
     if phase.objective == "grad_reg":
         return lambda *columns: (grad_reg(network, loss, Batch(*columns[:4]), weight, window), columns[5])
-    shift_loss, total = _SHIFTED[phase.objective]
-    shifts = DeltaSearch(training.delta_mode, training.delta_max * window, training.delta_steps, training.delta_rate)
+    shift_loss, total = _WITH_DELTA[phase.objective]
+    search = DeltaSearch(training.delta_mode, training.delta_max * window, training.delta_steps, training.delta_rate)
 
     def losses(*columns: Tensor) -> tuple[Tensor, Tensor]:
         *rows, draw, last = columns
         batch = Batch(*rows)
         searched = batch.first(training.delta_rows)
-        delta = worst_delta(lambda: shift_loss(network, loss, searched), shifts=shifts, last=last, draw=draw)
+        delta = worst_delta(lambda: shift_loss(network, loss, searched), search=search, last=last, draw=draw)
         return total(network, loss, batch, delta, weight), delta
 
     return losses
 
 
 class Step(nn.Module):
-    """A function of tensors as a module that owns the network's parameters, which a recording of gradients asks for."""
+    """A function of tensors as a module that owns the network's parameters, as a capture of gradients requires."""
 
     def __init__(self, network: nn.Module, function: TensorObjective) -> None:
         super().__init__()
@@ -84,13 +84,13 @@ class Step(nn.Module):
 
     def forward(self, *columns: Tensor) -> tuple[Tensor, Tensor]:
         losses, delta = self.function(*columns)
-        return losses, delta.clone()  # not an input itself, which a recording could not tell from its copy
+        return losses, delta.clone()  # not the input itself, which a capture could not tell from its copy
 
 
 def capture(network: Network, function: TensorObjective, example: tuple[Tensor, ...]) -> TensorObjective:
-    """The function as a CUDA graph for inputs like the example; unchanged where it cannot be captured.
+    """The function as a CUDA graph for inputs like the example; unchanged if it cannot be captured.
 
-    Only our own networks are: another one may hold what a recording would freeze.
+    Only our own networks are captured: others may hold state that a capture would freeze.
     """
     if not (isinstance(network, nn.Module) and isinstance(network, HasCurvature)):
         return function

@@ -1,8 +1,8 @@
-"""The fitting loop: a cohort of networks trained side by side, reported epoch by epoch.
+"""The training loop: a cohort of networks trained side by side, reported epoch by epoch.
 
 All members take their steps together, but each draws rows, δ and parameters from its own seed, visits its own number
-of rows and keeps its own weights: a member's result depends on nothing but its own rows, seed and recipe. Nothing
-inside an epoch waits for the device; one transfer at its end brings the losses home.
+of rows and averages its own weights. So a member's result depends only on its own rows, seed and recipe. Nothing inside
+an epoch waits for the device; one transfer at its end fetches the losses.
 
 Legend: E members   S steps of a phase, those of its longest member   n, d, q, K as in `trainer.network.network`
 """
@@ -32,7 +32,7 @@ from trainer.network.network import Build, CohortNetwork, Network, architecture
 from trainer.network.schedule import following_range, num_steps, plan_steps, row_range, window_starts
 from trainer.network.step import objective
 
-# What a seed is used for. Each use has a generator of its own, so that none disturbs another.
+# The uses of a seed. Each use has its own generator, so none affects another.
 _PARAMETERS, _ROWS, _DELTAS = range(3)
 _ROWS_PER_BLOCK = 8192
 
@@ -41,7 +41,7 @@ N = TypeVar("N", bound=Network)
 
 @dataclass(frozen=True)
 class Member:
-    """One fit in a cohort. Seeds of one origin should share the very same `rows` object and stand side by side.
+    """One fit in a cohort. Seeds of one origin should share the same `rows` object and be neighbours.
 
     `vocabulary_sizes` counts the codes of each category feature, the unseen bucket included; `num_outputs` is the
     number of classes, or 2 for (mean, log-scale).
@@ -57,9 +57,9 @@ class Member:
 class EpochReport:
     """One epoch of a phase, counted from 1, and the seconds that it took.
 
-    `losses` holds each member's mean objective over its own steps of the epoch; NaN where it sits the phase out because
-    its rows have fewer windows than the phase asks for. `deltas` holds the mean size of δ likewise, in windows; 0 in a
-    phase without one.
+    `losses` holds each member's mean objective over its own steps of the epoch. It is NaN if the member skips the phase
+    because its rows have too few windows. `deltas` holds the mean size of δ likewise, in windows; 0 in a phase without
+    δ.
     """
 
     phase: str
@@ -71,16 +71,16 @@ class EpochReport:
 
     @property
     def mean_loss(self) -> float:
-        """Over the members that take part; one does in every phase that has steps."""
+        """The mean over the members that take part; in a phase that has steps, at least one does."""
         return fmean(loss for loss in self.losses if math.isfinite(loss))
 
     @property
     def mean_delta(self) -> float:
-        """Likewise, in windows."""
+        """The same mean of δ, in windows."""
         return fmean(delta for delta in self.deltas if math.isfinite(delta))
 
     def of(self, members: Sequence[int]) -> "EpochReport | None":
-        """The same epoch of some members; None where all of them sit it out."""
+        """The same epoch for some members; None if all of them skip it."""
         losses = tuple(self.losses[member] for member in members)
         deltas = tuple(self.deltas[member] for member in members)
         return replace(self, losses=losses, deltas=deltas) if any(map(math.isfinite, losses)) else None
@@ -93,11 +93,11 @@ def fit(
     device: torch.device,
     dtype: torch.dtype = torch.float32,
 ) -> Generator[EpochReport, None, CohortNetwork]:
-    """Train a cohort by the plan of the recipe's method; yields a report an epoch and returns the network.
+    """Train a cohort by the plan of the recipe's method; yields a report per epoch and returns the network.
 
-    All members share the columns of their rows, `num_outputs` and how many rows a minibatch of theirs has; numbers of
-    rows and vocabularies may differ. Integer targets are classes, others standardised labels. Raises CycleError where
-    a member has no rows, or a loss that is not finite.
+    All members share the columns of their rows, `num_outputs` and the size of a minibatch; numbers of rows and
+    vocabularies may differ. Integer targets are classes, others are standardised labels. Raises CycleError if a member
+    has no rows or a loss that is not finite.
     """
     plan = PLANS[training.method](training)
     network = draw_network(members, training, plan.is_timed, dtype, CohortNetwork).to(device)
@@ -112,7 +112,7 @@ def draw_network(
     dtype: torch.dtype,
     build: Build[N],
 ) -> N:
-    """An untrained network for these members, on the CPU: each member's parameters come from its own seed."""
+    """An untrained network for these members, on the CPU; each member's parameters come from its own seed."""
     first = members[0].rows
     shape = architecture(training, first.dense.shape[1], first.codes.shape[1], members[0].num_outputs, is_timed)
     seeds = [_seed(member.seed, _PARAMETERS) for member in members]
@@ -122,7 +122,7 @@ def draw_network(
 def train(
     network: Network, members: Sequence[Member], plan: Plan, training: Training, clock: Clock
 ) -> Iterator[EpochReport]:
-    """Carry out a plan on a network, where it lies; yields a report an epoch. Raises as `fit` does."""
+    """Run a plan on a network, on its device; yields a report per epoch. Raises as `fit` does."""
     for number, member in enumerate(members):
         if len(member.rows.u) == 0:
             raise CycleError(f"member {number} of the cohort has no rows to fit")
@@ -134,17 +134,17 @@ def train(
         if np.issubdtype(members[0].rows.targets.dtype, np.integer)
         else REGRESSION_LOSSES[training.regression_loss]
     )
-    stock = DeviceRows.of([member.rows for member in members], like.device, like.dtype)
+    device_rows = DeviceRows.load([member.rows for member in members], like.device, like.dtype)
     num_windows = max(len(window_starts(member.rows)) for member in members)
     for number, phase in enumerate(plan.phases_of(num_windows)):
-        yield from _run(network, members, stock, loss, phase=phase, number=number, training=training, clock=clock)
+        yield from _run_phase(network, members, device_rows, loss, phase=phase, number=number, training=training, clock=clock)
 
 
 def finish(
     fitting: Generator[EpochReport, None, CohortNetwork],
     on_epoch: Callable[[EpochReport], object] = lambda _report: None,
 ) -> CohortNetwork:
-    """Carry a fit to its end and pass its reports on; returns the network."""
+    """Run a fit to its end and pass its reports on; returns the network."""
     while True:
         try:
             on_epoch(next(fitting))
@@ -154,12 +154,12 @@ def finish(
 
 
 def outputs(network: Network, rows: Encoded, members: Sequence[int] | None = None) -> NDArray[np.float32]:
-    """Raw outputs `(len(members), n, K)` of these members (all where None) on the same encoded rows, block by block."""
+    """Raw outputs `(len(members), n, K)` of these members (all if None) on the same encoded rows, block by block."""
     chosen = network if members is None else network.select(members)
     like, num_members = next(iter(chosen.parameters())), chosen.num_members
     blocks: list[NDArray[np.float32]] = []
     with torch.inference_mode():
-        for start in range(0, max(len(rows.u), 1), _ROWS_PER_BLOCK):  # no rows are an empty block
+        for start in range(0, max(len(rows.u), 1), _ROWS_PER_BLOCK):  # without rows, one empty block
             block = slice(start, start + _ROWS_PER_BLOCK)
             dense = torch.from_numpy(rows.dense[block]).to(like).expand(num_members, -1, -1)
             codes = torch.from_numpy(rows.codes[block]).to(like.device).expand(num_members, -1, -1)
@@ -168,10 +168,10 @@ def outputs(network: Network, rows: Encoded, members: Sequence[int] | None = Non
     return np.concatenate(blocks, axis=1)
 
 
-def _run(
+def _run_phase(
     network: Network,
     members: Sequence[Member],
-    stock: DeviceRows,
+    device_rows: DeviceRows,
     loss: RowLoss,
     *,
     phase: Phase,
@@ -179,27 +179,27 @@ def _run(
     training: Training,
     clock: Clock,
 ) -> Iterator[EpochReport]:
-    """One phase: train until its longest member is done, then load what each member has kept."""
+    """One phase: train until its longest member is done, then load each member's averaged or best parameters."""
     parameters = list(network.parameters())
     like = parameters[0]
     own_steps = [num_steps(member.rows, phase, training) for member in members]
     schedule = plan_steps(own_steps, phase.epochs, training.averaged, like)
     losses_of = objective(network, loss, phase, training, clock)
     optimiser = AdamW(parameters, rate=phase.rate, weight_decay=training.weight_decay)
-    kept = [parameter.detach().clone() for parameter in parameters]
+    averages = [parameter.detach().clone() for parameter in parameters]
     watched = [following_range(member.rows, phase.rows) if phase.watches_next else (0, 0) for member in members]
-    stopping = EarlyStopping(network, loss, stock, watched, kept) if any(end for _, end in watched) else None
+    stopping = EarlyStopping(network, loss, device_rows, watched, averages) if any(end for _, end in watched) else None
     sums = like.new_zeros(2, phase.epochs + 1, len(members))  # of losses and of sizes of δ
     epoch, began = 0, time.perf_counter()
     batch_size = training.rows_per_minibatch(len(members[0].rows.u))
     draws = _draws(members, phase, number, length=max(own_steps), batch_size=batch_size, like=like)
     for step, (rows, draw) in enumerate(draws):
-        losses, delta = losses_of(stock.batch(rows), draw)
-        # A member past its end learns nothing more, so that it cannot diverge on rows beyond its budget.
+        losses, delta = losses_of(device_rows.batch(rows), draw)
+        # A member past its end learns nothing more, so it cannot diverge on rows beyond its budget.
         optimiser.descend((losses * schedule.is_active[step]).sum())
-        _keep(kept, parameters, schedule.newest[step])
+        _update(averages, parameters, schedule.newest[step])
         if stopping is not None and schedule.is_ending[step].any():
-            stopping.offer(kept, torch.from_numpy(schedule.is_ending[step]).to(like.device))
+            stopping.compare(averages, torch.from_numpy(schedule.is_ending[step]).to(like.device))
         found = torch.stack([losses.detach(), delta.detach().abs()])[:, None]
         sums.scatter_add_(1, schedule.epoch[step].expand(2, 1, -1), found)
         if step + 1 == schedule.ends[epoch]:
@@ -210,14 +210,16 @@ def _run(
             yield EpochReport(phase.name, epoch, phase.epochs, tuple(means), deltas, time.perf_counter() - began)
             began = time.perf_counter()
     with torch.no_grad():
-        for parameter, value in zip(parameters, kept if stopping is None else stopping.chosen(kept), strict=True):
+        for parameter, value in zip(
+            parameters, averages if stopping is None else stopping.chosen(averages), strict=True
+        ):
             parameter.copy_(value)
 
 
 def _draws(
     members: Sequence[Member], phase: Phase, number: int, *, length: int, batch_size: int, like: Tensor
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """Row numbers and δ draws of each step; generators are each member's and each phase's own."""
+    """Row numbers and δ draws of each step; every member and phase has its own generators."""
 
     def generator(member: Member, purpose: int) -> torch.Generator:
         return torch.Generator().manual_seed(_seed(member.seed, purpose, number))
@@ -233,10 +235,10 @@ def _seed(seed: int, *purpose: int) -> int:
     return int(high) << 32 | int(low)
 
 
-def _keep(kept: Sequence[Tensor], parameters: Sequence[Tensor], newest: Tensor) -> None:
-    """Move what is kept towards the newest parameters by a weight per member `(E,)`; 0 leaves it as it is."""
+def _update(averages: Sequence[Tensor], parameters: Sequence[Tensor], newest: Tensor) -> None:
+    """Move the averages towards the newest parameters by a weight per member `(E,)`; 0 leaves them unchanged."""
     with torch.no_grad():
-        for value, parameter in zip(kept, parameters, strict=True):
+        for value, parameter in zip(averages, parameters, strict=True):
             value.lerp_(parameter, newest.view(-1, *[1] * (parameter.dim() - 1)))
 
 

@@ -124,7 +124,7 @@ def play(game: Game, batches: Iterator[Batch], rate: float, weight_decay: float)
 
 def _batches(split: Split, training: Training, seeds: Sequence[int], epochs: int) -> Iterator[Batch]:
     """Minibatches of reshuffled passes over the known rows."""
-    stock = DeviceRows.of([split.known] * len(seeds), torch.device("cpu"), torch.float32)
+    stock = DeviceRows.load([split.known] * len(seeds), torch.device("cpu"), torch.float32)
     num_rows = len(split.known.u)
     batch_size = training.rows_per_minibatch(num_rows)
     num_steps = steps_of(min(num_rows, training.rows_per_epoch), epochs, batch_size)

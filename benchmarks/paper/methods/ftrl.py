@@ -41,7 +41,7 @@ def ftrl_method(split: Split, training: Training, seeds: Sequence[int]) -> NDArr
     rows = join([split.known, newest(split.known)])
     mean_rows = len(split.known.u) / len(np.unique(split.known.windows))
     network = draw_network(split.members(seeds), training, False, torch.float32, split.build)
-    stock = DeviceRows.of([rows] * len(seeds), torch.device("cpu"), torch.float32)
+    stock = DeviceRows.load([rows] * len(seeds), torch.device("cpu"), torch.float32)
     loss = cross_entropy if split.is_classification else gaussian
     batch_size = training.rows_per_minibatch(len(rows.u))
     stretches = (

@@ -142,7 +142,7 @@ def transformer_loss(critics: Critics, image: Batch, goals: Float[Tensor, "E n p
 
 def outputs_of(transformer: Network, rows: Encoded, num_numbers: int, step: float) -> NDArray[np.float32]:
     """The numbers `(E, n, p)` of the rows' images."""
-    stock = DeviceRows.of([rows] * transformer.num_members, torch.device("cpu"), torch.float32)
+    stock = DeviceRows.load([rows] * transformer.num_members, torch.device("cpu"), torch.float32)
     everything = torch.arange(len(rows.u)).expand(transformer.num_members, -1)
     with torch.inference_mode():
         image = transform(transformer, stock.batch(everything), num_numbers, step)
@@ -166,7 +166,7 @@ def _transformer(split: Split, classifier: Network, pairs: Pairs, training: Trai
         for network in (transformer, discriminator)
     )
     before, after = (
-        DeviceRows.of([rows] * len(seeds), torch.device("cpu"), torch.float32) for rows in (pairs.before, pairs.after)
+        DeviceRows.load([rows] * len(seeds), torch.device("cpu"), torch.float32) for rows in (pairs.before, pairs.after)
     )
     goals = torch.from_numpy(pairs.images)
     size = training.rows_per_minibatch(len(goals))

@@ -149,7 +149,7 @@ async def test_three_failed_cycles_show_as_stale_and_the_expired_version_no_long
     async with serving(service_settings(database_url, tmp_path / "service", mlflow_url=registry.url)) as client:
         status = await wait_for(client, f"/tasks/{name}", lambda found: found["champion"] is not None)
         assert (status["state"], status["stale"], status["num_failed"]) == ("expired", True, 3)
-        assert "The device cuda is asked for" in status["stale_reason"]
+        assert "The settings require the device cuda" in status["stale_reason"]
         code, problem = await ask(client, None)
         assert (code, problem["type"]) == (503, "/problems/model-expired")
         metrics = (await client.get("/metrics")).text

@@ -164,7 +164,8 @@ def test_without_the_device_that_is_asked_for_the_run_fails_and_says_which_and_t
 ) -> None:
     schema = define(engine, drifting_task(), 10)
     failed = retrain(engine, registry, schema, 10, tmp_path, device="cuda")
-    assert (failed.state, failed.reason) == ("failed", "The device cuda is asked for, but this trainer sees none.")
+    reason = "The settings require the device cuda, but this trainer sees none."
+    assert (failed.state, failed.reason) == ("failed", reason)
     released = retrain(engine, registry, schema, 10, tmp_path, device="auto")
     assert released.state == "released"
     client = MlflowClient(mlflow_url, mlflow_url)

@@ -62,7 +62,7 @@ def constant(game: Game, told: float) -> Game:
 
 
 def batch_of(given: Split, num_rows: int = 400) -> Batch:
-    stock = DeviceRows.of([given.known] * len(SEEDS), torch.device("cpu"), torch.float32)
+    stock = DeviceRows.load([given.known] * len(SEEDS), torch.device("cpu"), torch.float32)
     return stock.batch(torch.arange(num_rows).expand(len(SEEDS), -1))
 
 

@@ -33,12 +33,12 @@ def rows(num_outputs: int = 3, num_rows: int = 9, seed: int = 0, is_classified: 
     )
 
 
-def shifts(mode: DeltaMode, steps: int = 3) -> DeltaSearch:
+def settings(mode: DeltaMode, steps: int = 3) -> DeltaSearch:
     return DeltaSearch(mode, maximum=0.2, steps=steps, rate=0.3)
 
 
 def search(mode: DeltaMode, last: Tensor, draw: Tensor, steps: int = 3) -> Tensor:
-    return worst_delta(interpolated_loss(cohort(), rows()), shifts=shifts(mode, steps), last=last, draw=draw)
+    return worst_delta(interpolated_loss(cohort(), rows()), search=settings(mode, steps), last=last, draw=draw)
 
 
 def interpolated_loss(network: Network, batch: Batch) -> Callable[[], DeltaLoss]:
@@ -97,7 +97,7 @@ def test_delta_is_looked_for_on_the_first_rows() -> None:
     assert batch.first(9) is batch
     draw = pair(0.4, -0.4)
     found, expected = (
-        worst_delta(interpolated_loss(cohort(), each), shifts=shifts("warm"), last=pair(0, 0), draw=draw)
+        worst_delta(interpolated_loss(cohort(), each), search=settings("warm"), last=pair(0, 0), draw=draw)
         for each in (few, Batch(*(column[:, :4].clone() for column in vars(batch).values())))
     )
     assert torch.equal(found, expected)
@@ -126,7 +126,7 @@ def test_grid_takes_each_members_worst_point() -> None:
 def test_ascent_raises_the_interpolated_loss() -> None:
     network, batch, small = cohort(), rows(), DeltaSearch("adversarial", maximum=0.2, steps=3, rate=0.05)
     draw = pair(0.4, -0.4)
-    delta = worst_delta(interpolated_loss(network, batch), shifts=small, last=pair(0, 0), draw=draw)
+    delta = worst_delta(interpolated_loss(network, batch), search=small, last=pair(0, 0), draw=draw)
     before, after = (interpolated(network, cross_entropy, batch, d) for d in (draw * 0.2, delta))
     assert (after > before).all()
 
@@ -145,7 +145,7 @@ def test_warm_leaves_zero_and_the_bound_by_a_fresh_draw(stuck: float) -> None:
 
 def test_search_gives_parameters_no_gradient_and_leaves_them_trainable() -> None:
     network = cohort()
-    worst_delta(interpolated_loss(network, rows()), shifts=shifts("warm"), last=pair(0, 0), draw=pair(0.5, 0.5))
+    worst_delta(interpolated_loss(network, rows()), search=settings("warm"), last=pair(0, 0), draw=pair(0.5, 0.5))
     assert all(parameter.grad is None and parameter.requires_grad for parameter in network.parameters())
 
 
@@ -153,7 +153,7 @@ def test_other_members_rows_do_not_move_a_members_delta() -> None:
     network, batch, other = cohort(), rows(), rows(seed=5)
     mixed = Batch(*(torch.stack([a[0], b[1]]) for a, b in zip(vars(batch).values(), vars(other).values(), strict=True)))
     deltas = [
-        worst_delta(interpolated_loss(network, each), shifts=shifts("warm"), last=pair(0.1, 0.1), draw=pair(0, 0))
+        worst_delta(interpolated_loss(network, each), search=settings("warm"), last=pair(0.1, 0.1), draw=pair(0, 0))
         for each in (batch, mixed)
     ]
     assert deltas[0][0] == deltas[1][0]

@@ -56,7 +56,7 @@ def weights(network: CohortNetwork, member: int = 0) -> Tensor:
 
 def next_loss(network: CohortNetwork, seed: int = 0) -> float:
     """The plain loss on the newest window."""
-    stock = DeviceRows.of([rows(seed)], torch.device("cpu"), torch.float64)
+    stock = DeviceRows.load([rows(seed)], torch.device("cpu"), torch.float64)
     with torch.no_grad():
         return float(erm(network, cross_entropy, stock.batch(torch.arange(40, 60)[None])))
 

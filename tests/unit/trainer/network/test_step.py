@@ -55,12 +55,12 @@ def test_plain_phases_and_a_weight_of_zero_have_the_plain_loss() -> None:
 
 
 def test_gi_looks_for_delta_on_few_rows_and_remembers_it() -> None:
-    network, shifts = cohort(), DeltaSearch("warm", 0.2, RECIPE.delta_steps, RECIPE.delta_rate)
+    network, search = cohort(), DeltaSearch("warm", 0.2, RECIPE.delta_steps, RECIPE.delta_rate)
     losses_of, delta = objective(network, cross_entropy, phase("gi"), RECIPE, CLOCK), pair(0, 0)
     for seed, draw in enumerate((pair(0.4, -0.4), pair(0.9, 0.1), pair(-0.3, 0.3))):
         batch = rows(seed)
         few = batch.first(6)
-        delta = worst_delta(lambda: interpolation(network, cross_entropy, few), shifts=shifts, last=delta, draw=draw)  # noqa: B023
+        delta = worst_delta(lambda: interpolation(network, cross_entropy, few), search=search, last=delta, draw=draw)  # noqa: B023
         expected = gradient_interpolation(network, cross_entropy, batch, delta, 0.7)
         found, at = losses_of(batch, draw)
         assert torch.equal(found, expected)
