@@ -1,8 +1,8 @@
-"""A released model as files: write it whole, and prove on loading that it is what was fitted.
+"""A released model as files: graphs, manifest, and a probe that proves on loading that they are what was fitted.
 
-The probe's answers come from torch, so whoever loads the graph and gets them has shown that graph and network agree on
-rows like the fit's, on values never seen and on values missing. Its rows are made up: a version outlives the events
-that it was trained on, and what is erased of them must not live on in its manifest or in the example that MLflow shows.
+The probe's answers come from torch. If a loaded graph gives the same answers, graph and network agree on rows like the
+fit's, on unseen values and on missing values. The probe's rows are synthetic: a version outlives the events that it was
+trained on, and erased values must not survive in its manifest or in the input example that MLflow shows.
 """
 
 import shutil
@@ -39,14 +39,14 @@ from trainer.network.training_loop import outputs
 NUM_PROBE_ROWS = 16
 _SEED = 0
 _MISSING_SHARE = 0.2
-# Beyond any amount that people count in: even so far out a graph must answer as its network does.
+# Beyond any real amount; even there, a graph must answer as its network does.
 _FARTHEST = 1e300
 
 
 def torch_answers(
     encoder: Encoder, network: CohortNetwork, members: Sequence[int], rows: EventColumns, temperature: float = 1.0
 ) -> NDArray[np.float64]:
-    """What the graph of these members must answer: probabilities `(n, C)`, or mean and scale `(n, 2)`."""
+    """The answers that the graph of these members must give: probabilities `(n, C)`, or mean and scale `(n, 2)`."""
     raw = torch.from_numpy(outputs(network, encode(encoder, rows), members)).double()
     if encoder.is_classification:
         answers: NDArray[np.float64] = (raw.softmax(-1).mean(0).log() / temperature).softmax(-1).numpy()
@@ -65,9 +65,11 @@ def make_probe(
     trained_from: int,
     temperature: float = 1.0,
 ) -> Probe:
-    """Rows that nobody sent, from `trained_from` (microseconds) on; one at the cutoff with unseen categories, and one a
-    window later with all missing."""
-    rows = _made_up(encoder, trained_from)
+    """A probe of synthetic rows from `trained_from` (microseconds) on.
+
+    The last two rows are one at the cutoff with unseen categories, and one a window later with all values missing.
+    """
+    rows = _synthetic_rows(encoder, trained_from)
     return Probe(
         at=rows.at.tolist(),
         numbers=[[None if np.isnan(value) else value for value in row] for row in rows.numbers.tolist()],
@@ -76,8 +78,8 @@ def make_probe(
     )
 
 
-def _made_up(encoder: Encoder, trained_from: int) -> EventColumns:
-    """Each value by itself, drawn by what the encoder knows of its column: mean and scale of a number, a vocabulary."""
+def _synthetic_rows(encoder: Encoder, trained_from: int) -> EventColumns:
+    """Rows of independent values, drawn from the encoder's mean and scale of a number, or from its vocabulary."""
     count, rng = NUM_PROBE_ROWS + 2, np.random.default_rng(_SEED)
     at = np.linspace(trained_from, encoder.cutoff, NUM_PROBE_ROWS, endpoint=False).astype(np.int64)
     numbers = np.empty((count, len(encoder.numbers)))
@@ -103,7 +105,7 @@ def _made_up(encoder: Encoder, trained_from: int) -> EventColumns:
 
 
 def _unseen(vocabulary: Sequence[str]) -> str:
-    """Longer than any value there is."""
+    """A value longer than any in the vocabulary."""
     return "?" * (1 + max(map(len, vocabulary), default=0))
 
 
@@ -126,11 +128,10 @@ def write_artefact(
     device: str,
     git_sha: str,
 ) -> Manifest:
-    """Write graphs and manifest into `folder`, which appears whole or not at all and replaces what a killed try left.
+    """Write graphs and manifest into `folder`, which appears whole or not at all and replaces the rest of a killed try.
 
-    `rows` are those of the fit, at least one; `num_rows` and `rows_digest` are of all rows known at the cutoff, the
-    withheld ones included. Both graphs have the temperature of `calibration`. Moments in microseconds; `horizon` in
-    windows.
+    `rows` are those of the fit, at least one. `num_rows` and `rows_digest` count all rows known at the cutoff, withheld
+    rows included. Both graphs have the temperature of `calibration`. Moments in microseconds; `horizon` in windows.
     """
     temperature = calibration.temperature
     partial = folder.with_name(f"{folder.name}.partial")

@@ -1,16 +1,16 @@
-"""Raw values as what the first layer of an exported network reads: `trainer.data.encoder` once more, operator by
-operator.
+"""The encoder in an exported graph: from raw values to the inputs of the network's first layer.
 
-Features and moments are the same for all members of a cohort, so what is made of them is written once, as columns
-`(n, D)` that every member weighs in its own way; only embeddings differ from member to member. A node of a graph costs
-about the same however little it computes, so a few columns of no weight are cheaper than a node that leaves them out.
+It repeats `trainer.data.encoder` operator by operator. Features and moments are the same for all members of a cohort,
+so they are encoded once, as columns `(n, D)` that every member weighs in its own way; only embeddings differ between
+members. A node costs about the same however little it computes, so a few columns of weight 0 are cheaper than a node
+that drops them.
 
 Columns, D = p + p + K + 1:
 
     p    numbers, standardised and clipped
-    p    1.0 where a number is missing; absent where all must be given
+    p    1.0 if a number is missing; these columns are absent if no number is optional
     K    waves, `sin(rate·lead + phase)`: a constant 1, the calendar's, and those of each member's Time2Vec
-    1    the lead `at − cutoff` in microseconds; it and the waves are absent from a time-oblivious network
+    1    the lead `at − cutoff` in microseconds; a time-oblivious network has neither lead nor waves
 """
 
 import math
@@ -34,7 +34,7 @@ class Waves:
 
 
 def join_waves(encoder: Encoder, frequency: NDArray[np.float64], phase: NDArray[np.float64]) -> Waves:
-    """One that stands still at 1, the calendar's, cosines as sines a quarter ahead, and others `(k,)`, per span."""
+    """A constant 1, the calendar's waves (cosines as sines a quarter ahead), and other waves `(k,)`, per span."""
     periods = np.repeat(np.array([PERIODS[name] for name in encoder.calendar], np.int64), 2)
     quarter = math.pi / 2
     begun = encoder.cutoff % periods * (2 * math.pi / periods) + np.tile([0.0, quarter], len(encoder.calendar))
@@ -46,9 +46,9 @@ def join_waves(encoder: Encoder, frequency: NDArray[np.float64], phase: NDArray[
 
 
 def read_columns(graph: GraphBuilder, encoder: Encoder, waves: Waves | None, with_rate: bool) -> Dual:
-    """The columns `(n, D)`, and the rate `(n, K + 1)` of waves and lead; the value is "" where there is no column.
+    """The columns `(n, D)`, and the rate `(n, K + 1)` of waves and lead; the value is "" if there is no column.
 
-    Without waves there are no columns of time. All is computed in double.
+    Without waves there are no columns of time. All columns are computed in double.
     """
     columns, rate = _numbers(graph, encoder) if encoder.numbers else [], None
     if waves is not None:
@@ -64,7 +64,7 @@ def read_columns(graph: GraphBuilder, encoder: Encoder, waves: Waves | None, wit
 
 
 def _rate(graph: GraphBuilder, encoder: Encoder, waves: Waves, lead: str, angles: str) -> str:
-    """∂/∂u of waves and lead; u is the lead over the span."""
+    """∂/∂u of waves and lead; u is the lead divided by the span."""
     span = encoder.clock.span
     of_angles = np.where(np.arange(len(waves.rates)) < waves.num_held, 0, waves.rates * span)
     of_waves = graph.add("Mul", graph.add("Cos", angles), of_angles)
@@ -73,7 +73,7 @@ def _rate(graph: GraphBuilder, encoder: Encoder, waves: Waves, lead: str, angles
 
 
 def _numbers(graph: GraphBuilder, encoder: Encoder) -> list[str]:
-    """Standardised numbers `(n, p)` and, where there are optional ones, which are missing `(n, p)`."""
+    """Standardised numbers `(n, p)` and, if any are optional, which values are missing `(n, p)`."""
     medians, means, scales = np.array([(number.median, number.mean, number.scale) for number in encoder.numbers]).T
     is_missing = graph.add("IsNaN", "numbers")
     filled = graph.add("Where", is_missing, medians, "numbers")
@@ -87,10 +87,10 @@ def _numbers(graph: GraphBuilder, encoder: Encoder) -> list[str]:
 
 
 def _scores(graph: GraphBuilder, encoder: Encoder, filled: str) -> str:
-    """The scores `(n, p)` of numbers that have knots: that at the begin of a number's stretch, and its share of a gain.
+    """The scores `(n, p)` of numbers that have knots: the score at an interval's start plus a share of the gain in it.
 
-    The stretch is found by halving, so that nothing is larger than the numbers themselves. Tables are those of all
-    numbers, one after the other.
+    The interval is found by bisection, so no tensor is larger than the numbers themselves. Tables hold the entries of
+    all numbers, one number after the other.
     """
     longest = max(len(number.knots) for number in encoder.numbers) - 1
     count = 1 << max(0, longest - 1).bit_length()
@@ -98,25 +98,25 @@ def _scores(graph: GraphBuilder, encoder: Encoder, filled: str) -> str:
         np.array([np.pad(values, (0, count + 1 - len(values)), "edge") for values in lists])
         for lists in zip(*((number.knots, number.scores) for number in encoder.numbers), strict=True)
     )
-    widths = np.diff(knots)  # 0 beyond the last knot, where nothing is gained
-    begins, of_begins = graph.hold(knots[:, :-1].ravel()), graph.hold(scores[:, :-1].ravel())
-    stretch: str | Constant = count * np.arange(len(encoder.numbers))[None]
+    widths = np.diff(knots)  # 0 beyond the last knot, where the score is constant
+    begins, of_begins = graph.constant(knots[:, :-1].ravel()), graph.constant(scores[:, :-1].ravel())
+    interval: str | Constant = count * np.arange(len(encoder.numbers))[None]
     for half in (count >> k for k in range(1, count.bit_length())):
-        later = graph.add("Add", stretch, np.int64(half))
+        later = graph.add("Add", interval, np.int64(half))
         is_there = graph.add("GreaterOrEqual", filled, graph.add("Gather", begins, later))
-        stretch = graph.add("Where", is_there, later, stretch)
-    beyond = graph.add("Sub", filled, graph.add("Gather", begins, stretch))
-    width = graph.add("Gather", np.where(widths > 0, widths, 1).ravel(), stretch)
+        interval = graph.add("Where", is_there, later, interval)
+    beyond = graph.add("Sub", filled, graph.add("Gather", begins, interval))
+    width = graph.add("Gather", np.where(widths > 0, widths, 1).ravel(), interval)
     passed = graph.add("Clip", graph.add("Div", beyond, width), np.float64(0), np.float64(1))
-    gained = graph.add("Mul", passed, graph.add("Gather", np.diff(scores).ravel(), stretch))
-    return graph.add("Add", gained, graph.add("Gather", of_begins, stretch))
+    gained = graph.add("Mul", passed, graph.add("Gather", np.diff(scores).ravel(), interval))
+    return graph.add("Add", gained, graph.add("Gather", of_begins, interval))
 
 
 def look_up_embeddings(graph: GraphBuilder, encoder: Encoder, table: NDArray[np.float32], starts: list[int]) -> str:
     """Embeddings of all categories side by side, `(E, n, q·a)`, from `table (E, V, a)`, where j begins at `starts[j]`.
 
-    One look-up serves every column: a value's number in the union of all vocabularies, 0 for a value in none, leads to
-    its row in the table, column by column.
+    One look-up serves every column: it maps a value to its number in the union of all vocabularies, or to 0 if it is in
+    none. That number selects the value's row in the table, column by column.
     """
     union = sorted({""}.union(*encoder.vocabularies))
     rows = np.empty((1 + len(union), len(encoder.vocabularies)), np.int64)

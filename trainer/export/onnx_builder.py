@@ -1,7 +1,7 @@
-"""An ONNX graph under construction: graph and constants, and values that may have a rate beside them.
+"""A builder of ONNX graphs: nodes, constants, and values that may have a rate.
 
-`trainer.export.input_graph`, `trainer.export.onnx_export` and `trainer.export.output_graph` write the network with
-it as it is written in torch.
+`trainer.export.input_graph`, `trainer.export.onnx_export` and `trainer.export.output_graph` use it to write the network
+in the same form as in torch.
 """
 
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ import onnx
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
-# Old enough for every ONNX Runtime that we allow, new enough for reductions over an axis that is an input.
+# Old enough for every ONNX Runtime that we allow, new enough for reductions whose axis is an input.
 _OPSETS = (helper.make_opsetid("", 18), helper.make_opsetid("ai.onnx.ml", 3))
 _IR_VERSION = 8
 
@@ -22,44 +22,43 @@ Constant = NDArray[Any] | np.generic
 
 
 class Dual(NamedTuple):
-    """Names of a value and of its rate ∂/∂u, which is None where no rate is asked for: as in
-    `trainer.network.layers`."""
+    """Names of a value and of its rate ∂/∂u, which is None if not requested, as in `trainer.network.layers`."""
 
     value: str
     rate: str | None
 
 
 class GraphBuilder:
-    """GraphBuilder and constants in the order in which they are asked for. A value is known by its name."""
+    """Nodes and constants in the order in which they are added. A value is identified by its name."""
 
     def __init__(self) -> None:
         self._nodes: list[onnx.NodeProto] = []
         self._constants: list[onnx.TensorProto] = []
 
     def add(self, operator: str, *inputs: str | Constant, **attributes: Any) -> str:
-        """One node with one output; arrays among its inputs become constants."""
+        """Add a node with one output; arrays among its inputs become constants. Returns the output's name."""
         (output,) = self.add_many(operator, 1, *inputs, **attributes)
         return output
 
     def add_many(self, operator: str, num_outputs: int, *inputs: str | Constant, **attributes: Any) -> list[str]:
-        """One node with several outputs."""
-        names = [value if isinstance(value, str) else self.hold(value) for value in inputs]
+        """Add a node with several outputs; returns their names."""
+        names = [value if isinstance(value, str) else self.constant(value) for value in inputs]
         outputs = [f"{operator}_{len(self._nodes)}_{k}" for k in range(num_outputs)]
         self._nodes.append(helper.make_node(operator, names, outputs, **attributes))
         return outputs
 
-    def hold(self, value: Constant) -> str:
-        """A constant that several graph read."""
+    def constant(self, value: Constant) -> str:
+        """Add a constant, which any number of nodes can read; returns its name."""
         name = f"constant_{len(self._constants)}"
         self._constants.append(numpy_helper.from_array(np.asarray(value), name))
         return name
 
-    def answer(self, value: str, output: str) -> None:
-        """Call a value by the name of an output of the graph."""
-        self._nodes.append(helper.make_node("Identity", [value], [output]))
+    def output(self, value: str, name: str) -> None:
+        """Make a value the graph's output of this name."""
+        self._nodes.append(helper.make_node("Identity", [value], [name]))
 
-    def model(self, inputs: Sequence[onnx.ValueInfoProto], outputs: Sequence[onnx.ValueInfoProto]) -> onnx.ModelProto:
-        """The whole, checked."""
+    def build(self, inputs: Sequence[onnx.ValueInfoProto], outputs: Sequence[onnx.ValueInfoProto]) -> onnx.ModelProto:
+        """The whole graph as a model, checked."""
         body = helper.make_graph(self._nodes, "morrow", inputs, outputs, self._constants)
         model = helper.make_model(body, opset_imports=_OPSETS, ir_version=_IR_VERSION, producer_name="morrow")
         onnx.checker.check_model(model, full_check=True)

@@ -1,12 +1,10 @@
-"""A cohort as ONNX graphs, built by hand from its weights.
+"""A cohort as ONNX graphs, built node by node from its weights.
 
-A graph takes raw values and answers in the target's own terms (`contracts.manifest` names its inputs and outputs), so
-any ONNX runtime gives the same answer and nothing about encoding is written twice for serving. It is
-`trainer.network.layers`
-and `trainer.network.network` once more, with the same legend, over the columns of `trainer.export.input_graph`;
-tests hold them to each
-other. As there, every layer maps a `Dual` to a `Dual`, so the same description gives the graph of values and that of
-their rates. Every activation of the cohort is `(E, n, width)`, as in torch.
+A graph takes raw values and answers in the target's own unit (`contracts.manifest` names its inputs and outputs). So
+any ONNX runtime gives the same answer, and serving needs no encoder of its own. The graph repeats
+`trainer.network.layers` and `trainer.network.network`, with the same legend, over the columns of
+`trainer.export.input_graph`; tests compare both. As there, every layer maps a `Dual` to a `Dual`, so the same code
+builds the graph of values and the graph of their rates. Every activation of the cohort is `(E, n, width)`, as in torch.
 """
 
 from collections.abc import Iterator, Sequence
@@ -25,11 +23,11 @@ from trainer.network.network import CohortNetwork
 def build_graph(
     encoder: Encoder, network: CohortNetwork, members: Sequence[int], temperature: float = 1.0
 ) -> onnx.ModelProto:
-    """The averaged answer of these members, all fitted with this encoder, to raw rows.
+    """The graph of the averaged answer of these members, all fitted with this encoder, to raw rows.
 
-    Classification averages probabilities p and answers with `p^(1/T) / Σ p^(1/T)`. Regression, which has no
-    temperature, answers with the mean and the standard deviation of the members' equal mixture, `scale² = mean over
-    members of (scale_e² + (mean_e − mean)²)`, in the target's own unit.
+    Classification averages the probabilities p and answers `p^(1/T) / Σ p^(1/T)`. Regression has no temperature; it
+    answers the mean and the standard deviation of the members' equal mixture, `scale² = mean over members of
+    (scale_e² + (mean_e − mean)²)`, in the target's own unit.
     """
     return _build(encoder, network, members, temperature, with_rate=False)
 
@@ -37,7 +35,7 @@ def build_graph(
 def build_rate_graph(
     encoder: Encoder, network: CohortNetwork, members: Sequence[int], temperature: float = 1.0
 ) -> onnx.ModelProto:
-    """The same answer and its rate per second, with features and calendar held."""
+    """The graph of the same answer and its rate per second, with features and calendar held."""
     return _build(encoder, network, members, temperature, with_rate=True)
 
 
@@ -57,24 +55,24 @@ def _build(
         inputs.append(rows_of("numbers", DOUBLE, len(encoder.numbers)))
     if encoder.vocabularies:
         inputs.append(rows_of("categories", STRING, len(encoder.vocabularies)))
-    return graph.model(inputs, outputs if with_rate else outputs[: len(outputs) // 2])
+    return graph.build(inputs, outputs if with_rate else outputs[: len(outputs) // 2])
 
 
 def _network(graph: GraphBuilder, weights: Weights, with_rate: bool) -> Dual:
-    """Raw outputs of the cohort, `(E, n, K)`, and their rate where it is asked for."""
+    """Raw outputs of the cohort, `(E, n, K)`, and their rate if requested."""
     columns = read_columns(graph, weights.encoder, weights.waves(), with_rate)
     gates = _gates(graph, columns, weights)
     x = _linear(graph, columns, weights.first(), _embeddings(graph, weights))
     for activation, layer in zip(weights.network.activations, weights.rest(), strict=True):
         x = _trelu(graph, x, next(gates), next(gates)) if is_gated(activation) else _relu(graph, x)
         x = _linear(graph, x, layer)
-    if with_rate and x.rate is None:  # a time-oblivious network stands still
+    if with_rate and x.rate is None:  # a time-oblivious network has rate 0
         return Dual(x.value, graph.add("Mul", x.value, np.float32(0)))
     return x
 
 
 def _embeddings(graph: GraphBuilder, weights: Weights) -> list[str]:
-    """What categories add to the first layer, `(E, n, H)`; nothing where there are none."""
+    """The contribution of categories to the first layer, `(E, n, H)`; empty if there are none."""
     embedding = weights.network.embedding
     if embedding is None:
         return []
@@ -83,11 +81,11 @@ def _embeddings(graph: GraphBuilder, weights: Weights) -> list[str]:
     return [graph.add("MatMul", found, weights.of_embeddings().astype(np.float32))]
 
 
-def _linear(graph: GraphBuilder, x: Dual, layer: Affine, beside: Sequence[str] = ()) -> Dual:
-    """`x·W + b` and what else is `beside` it, held. A rate belongs to the last columns of x."""
-    weight = graph.hold(layer.weight.astype(np.float32))
+def _linear(graph: GraphBuilder, x: Dual, layer: Affine, held: Sequence[str] = ()) -> Dual:
+    """`x·W + b` plus other held terms. A rate belongs to the last columns of x."""
+    weight = graph.constant(layer.weight.astype(np.float32))
     terms: list[str | Constant] = [graph.add("MatMul", x.value, weight)] if x.value else []
-    terms += beside
+    terms += held
     if layer.bias is not None:
         terms.append(layer.bias.astype(np.float32))
     value = graph.add("Sum", *terms) if len(terms) > 1 else str(terms[0])
@@ -97,13 +95,13 @@ def _linear(graph: GraphBuilder, x: Dual, layer: Affine, beside: Sequence[str] =
 
 
 def _gates(graph: GraphBuilder, columns: Dual, weights: Weights) -> Iterator[Dual]:
-    """Slope less one, h(τ) − 1, and threshold g(τ) of one TReLU after the other, each `(E, n, H)`."""
+    """Slope minus one, h(τ) − 1, and threshold g(τ) of each TReLU in turn, each `(E, n, H)`."""
     num_gates = 2 * sum(map(is_gated, weights.network.activations))
     if num_gates == 0:
         return
     inner, outer = weights.gates()
     both = _linear(graph, _tanh(graph, _linear(graph, columns, inner)), outer)
-    sizes = graph.hold(np.full(num_gates, weights.num_members))
+    sizes = graph.constant(np.full(num_gates, weights.num_members))
     values = graph.add_many("Split", num_gates, both.value, sizes, axis=0)
     rates = None if both.rate is None else graph.add_many("Split", num_gates, both.rate, sizes, axis=0)
     for gate, value in enumerate(values):
@@ -115,15 +113,15 @@ def _relu(graph: GraphBuilder, x: Dual) -> Dual:
     return Dual(value, None if x.rate is None else graph.add("Mul", x.rate, graph.add("Sign", value)))
 
 
-def _trelu(graph: GraphBuilder, x: Dual, less_one: Dual, g: Dual) -> Dual:
-    """`x + (h − 1)·short` with `short = min(x − g, 0)`, and `x′ + h′·short + (h − 1)·(x′ − g′)` where it is below 0."""
+def _trelu(graph: GraphBuilder, x: Dual, slope_minus_one: Dual, g: Dual) -> Dual:
+    """`x + (h − 1)·short` with `short = min(x − g, 0)`, and `x′ + h′·short + (h − 1)·(x′ − g′)` where short < 0."""
     short = graph.add("Min", graph.add("Sub", x.value, g.value), np.float32(0))
-    value = graph.add("Add", x.value, graph.add("Mul", less_one.value, short))
-    if x.rate is None or less_one.rate is None or g.rate is None:
+    value = graph.add("Add", x.value, graph.add("Mul", slope_minus_one.value, short))
+    if x.rate is None or slope_minus_one.rate is None or g.rate is None:
         return Dual(value, None)
-    towards = graph.add("Mul", less_one.value, graph.add("Sub", g.rate, x.rate))
+    towards = graph.add("Mul", slope_minus_one.value, graph.add("Sub", g.rate, x.rate))
     of_short = graph.add("Mul", graph.add("Sign", short), towards)
-    of_slope = graph.add("Mul", less_one.rate, short)
+    of_slope = graph.add("Mul", slope_minus_one.rate, short)
     return Dual(value, graph.add("Add", x.rate, graph.add("Add", of_slope, of_short)))
 
 

@@ -1,9 +1,9 @@
-"""From a cohort's raw outputs to one answer in the target's own terms, as graph: average, temper, rescale.
+"""From a cohort's raw outputs to one answer in the target's own unit, as nodes: average, temper, rescale.
 
 Legend: z raw outputs of a member   p_e its probabilities   p their mean over the members   T temperature
         m_e, s_e mean and scale of a member, standardised   ′ ∂/∂u, with features and calendar held
 
-A rate leaves as change per second: `∂/∂u` over the span in seconds.
+Rates are output as change per second: `∂/∂u` divided by the span in seconds.
 """
 
 import numpy as np
@@ -20,10 +20,10 @@ _SECOND = 1_000_000
 
 
 def add_class_outputs(graph: GraphBuilder, encoder: Encoder, raw: Dual, temperature: float) -> None:
-    """`probabilities (n, C)`, in proportion to `p^(1/T)`, and `rate (n, C)` where raw outputs `(E, n, C)` have one."""
+    """`probabilities (n, C)`, proportional to `p^(1/T)`, and `rate (n, C)` if raw outputs `(E, n, C)` have a rate."""
     shares = graph.add("Softmax", raw.value, axis=-1)
     value = _temper(graph, shares, temperature) if temperature != 1 else _average(graph, shares)
-    graph.answer(value, "probabilities")
+    graph.output(value, "probabilities")
     if raw.rate is None:
         return
     rate = _average(graph, _softmax_rate(graph, shares, raw.rate))
@@ -31,7 +31,7 @@ def add_class_outputs(graph: GraphBuilder, encoder: Encoder, raw: Dual, temperat
         # The tempered logits `log p / T` have the rate `p′ / (p·T)`; where p is 0, so is p′.
         of_log = graph.add("Div", rate, graph.add("Max", _average(graph, shares), _TINY))
         rate = _softmax_rate(graph, value, graph.add("Mul", of_log, np.float32(1 / temperature)))
-    graph.answer(graph.add("Mul", rate, np.float32(_SECOND / encoder.clock.span)), "rate")
+    graph.output(graph.add("Mul", rate, np.float32(_SECOND / encoder.clock.span)), "rate")
 
 
 def _average(graph: GraphBuilder, of_members: str) -> str:
@@ -39,7 +39,7 @@ def _average(graph: GraphBuilder, of_members: str) -> str:
 
 
 def _temper(graph: GraphBuilder, shares: str, temperature: float) -> str:
-    """`softmax(log p / T)`. It is that of `log Σ p_e` too: a factor of all classes is none."""
+    """`softmax(log p / T)`, computed from `log Σ p_e`: a common factor of all classes cancels."""
     of_sum = graph.add("ReduceLogSum", shares, _MEMBERS, keepdims=0)
     return graph.add("Softmax", graph.add("Mul", of_sum, np.float32(1 / temperature)), axis=-1)
 
@@ -51,18 +51,18 @@ def _softmax_rate(graph: GraphBuilder, shares: str, rate: str) -> str:
 
 
 def add_regression_outputs(graph: GraphBuilder, encoder: Encoder, raw: Dual) -> None:
-    """`mean (n,)` and `scale (n,)` in the label's unit, and their rates where raw outputs `(E, n, 2)` have theirs.
+    """`mean (n,)` and `scale (n,)` in the label's unit, and their rates if raw outputs `(E, n, 2)` have rates.
 
-    In double, because that unit may be far from 1.
+    They are computed in double, because that unit may be far from 1.
     """
     mean, scale = _in_unit_of_labels(graph, encoder.label_unit, *_mixture(graph, *_means_and_scales(graph, raw)))
-    _answer_column(graph, mean.value, "mean")
-    _answer_column(graph, scale.value, "scale")
+    _output_column(graph, mean.value, "mean")
+    _output_column(graph, scale.value, "scale")
     if mean.rate is None or scale.rate is None:
         return
     per_second = np.float64(_SECOND / encoder.clock.span)
-    _answer_column(graph, graph.add("Mul", mean.rate, per_second), "mean_rate")
-    _answer_column(graph, graph.add("Mul", scale.rate, per_second), "scale_rate")
+    _output_column(graph, graph.add("Mul", mean.rate, per_second), "mean_rate")
+    _output_column(graph, graph.add("Mul", scale.rate, per_second), "scale_rate")
 
 
 def _mixture(graph: GraphBuilder, means: Dual, scales: Dual) -> tuple[Dual, Dual]:
@@ -85,7 +85,7 @@ def _mixture(graph: GraphBuilder, means: Dual, scales: Dual) -> tuple[Dual, Dual
 
 
 def _in_unit_of_labels(graph: GraphBuilder, unit: LabelUnit, mean: Dual, scale: Dual) -> tuple[Dual, Dual]:
-    """Mean and scale as `trainer.data.labels` has them; of a logarithm l with scale s, `e^l` and `s·e^l`.
+    """Mean and scale as in `trainer.data.labels`; for a logarithm l with scale s, `e^l` and `s·e^l`.
 
     Their rates are `l′·e^l` and `(s′ + s·l′)·e^l`.
     """
@@ -132,7 +132,7 @@ def _sum_of_products(graph: GraphBuilder, first: tuple[str, str], second: tuple[
     return graph.add("Add", graph.add("Mul", *first), graph.add("Mul", *second))
 
 
-def _answer_column(graph: GraphBuilder, value: str, output: str) -> None:
+def _output_column(graph: GraphBuilder, value: str, output: str) -> None:
     """A value `(1, n, 1)` in double as an output `(n,)`."""
     flat = graph.add("Reshape", value, np.array([-1]))
-    graph.answer(graph.add("Cast", flat, to=FLOAT), output)
+    graph.output(graph.add("Cast", flat, to=FLOAT), output)

@@ -1,6 +1,6 @@
-"""A kept artefact, opened and proved as the service does it, in bare ONNX Runtime.
+"""Open and verify a kept artefact as the service does, in plain ONNX Runtime.
 
-Nothing here needs torch, so neither do the jobs that only score: the trainer's live job, and replay.
+Nothing here needs torch, so neither do processes that only score, such as live scoring.
 """
 
 from collections.abc import Mapping
@@ -29,37 +29,37 @@ class Artefact:
 
 
 def open_artefact(folder: Path) -> Artefact:
-    """Read an artefact once, check its files, and prove the graph of values by the probe. Raises ArtefactRefused.
+    """Read an artefact once, check its files, and verify the graph of values by the probe. Raises ArtefactRefused.
 
-    The rate graph is checked against its checksum but not opened: nothing in the trainer asks it.
+    The rate graph is checked against its checksum but not opened: nothing in the trainer uses it.
     """
     manifest, files = read_artefact(folder)
     return _open(manifest, files)
 
 
 def verify_artefact(folder: Path) -> Artefact:
-    """The same after asking both graphs the probe, as the service does. Raises ArtefactRefused."""
+    """Read an artefact and verify both graphs by the probe, as the service does. Raises ArtefactRefused."""
     manifest, files = read_artefact(folder)
     artefact = _open(manifest, files)
-    _prove(manifest, RATE_FILE, files[RATE_FILE])
+    _open_verified(manifest, RATE_FILE, files[RATE_FILE])
     return artefact
 
 
 def _open(manifest: Manifest, files: Mapping[str, bytes]) -> Artefact:
-    return Artefact(manifest, manifest.parse_task(), _prove(manifest, GRAPH_FILE, files[GRAPH_FILE]))
+    return Artefact(manifest, manifest.parse_task(), _open_verified(manifest, GRAPH_FILE, files[GRAPH_FILE]))
 
 
-def _prove(manifest: Manifest, name: str, graph: bytes) -> InferenceSession:
+def _open_verified(manifest: Manifest, name: str, graph: bytes) -> InferenceSession:
     try:
         session = open_graph(graph)
-    except Exception as error:  # a runtime's errors have no root in common
+    except Exception as error:  # ONNX Runtime's errors have no common base class
         raise ArtefactRefused(f"{name} cannot be loaded: {error}") from error
     check_probe(manifest, session.run, with_rates=name == RATE_FILE)
     return session
 
 
 def open_graph(graph: bytes) -> InferenceSession:
-    """A session on one thread of its own: small graphs lose more by handing work over than they gain."""
+    """A session on one thread: for small graphs, handing work to other threads costs more than it gains."""
     options = SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     options.log_severity_level = _ERRORS_ONLY
@@ -67,7 +67,7 @@ def open_graph(graph: bytes) -> InferenceSession:
 
 
 def raw_categories(rows: EventColumns) -> NDArray[np.object_]:
-    """Categories as the graph reads them, `(n, q)` of str."""
+    """Categories as the graph reads them: an array `(n, q)` of str."""
     categories = np.empty(rows.categories.shape, object)
     for j, vocabulary in enumerate(rows.vocabularies):
         categories[:, j] = np.array(vocabulary, object)[rows.categories[:, j]]

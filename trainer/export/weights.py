@@ -1,9 +1,8 @@
-"""Weights of a network as its graph multiplies by them, so that what depends on no row is computed once.
+"""The weights of a network in the form that its graph multiplies by, computed once at export.
 
 `trainer.export.input_graph` lays out the columns that all members share. Here the weights on a member's own inputs
-become weights
-on these columns: a bias weighs the constant 1, linear entries of Time2Vec are the lead, weighed, and no member weighs
-the sines of another. Legend and names of parameters are those of `trainer.network.network`.
+become weights on these columns: a bias becomes the weight of the constant 1, linear entries of Time2Vec become weights
+of the lead, and the sines of other members get weight 0. Legend and parameter names as in `trainer.network.network`.
 """
 
 from collections.abc import Sequence
@@ -24,7 +23,7 @@ _LARGE = 20.0  # tanh of it is 1 in 32 bits
 
 @dataclass(frozen=True)
 class Affine:
-    """`x·W + b` of each member: `weight (E, in, out)`, `bias (E, 1, out)` or none. The first inputs are held."""
+    """`x·W + b` of each member: `weight (E, in, out)`, `bias (E, 1, out)` or None. The first inputs are held."""
 
     weight: Array
     bias: Array | None
@@ -33,7 +32,7 @@ class Affine:
 
 @dataclass(frozen=True)
 class Weights:
-    """Parameters of chosen members by name, `(E, …)`, in double; and how the network reads what the encoder gives."""
+    """Parameters of chosen members by name, `(E, …)`, in double, with the encoder whose columns the network reads."""
 
     encoder: Encoder
     network: CohortNetwork
@@ -44,7 +43,7 @@ class Weights:
         return len(self.parameters["head.bias"])
 
     def waves(self) -> Waves | None:
-        """The sines of one member after the other, beside the calendar's; None where the network sees no time."""
+        """The calendar's waves and each member's sines in turn; None if the network sees no time."""
         if self.network.time is None:
             return None
         frequency, phase = self._time(slice(self.network.time.num_linear, None))
@@ -56,7 +55,7 @@ class Weights:
         return self._on_columns(weight[:, : shape.num_numbers], weight[:, shape.num_inputs - shape.time_width :], bias)
 
     def of_embeddings(self) -> Array:
-        """What the first layer makes of embeddings, `(E, q·a, H)`."""
+        """The first layer's weights on embeddings, `(E, q·a, H)`."""
         shape = self.network.architecture
         start = shape.num_numbers
         return self.parameters["hidden.0.weight"][:, start : start + shape.num_categories * shape.embedding]
@@ -64,7 +63,7 @@ class Weights:
     def rest(self) -> list[Affine]:
         """The layers after the first, the head last.
 
-        The TReLU of x + b is b plus that of x, with b less for a threshold: so a bias before one moves behind it.
+        The TReLU of x + b is b plus the TReLU of x with a threshold lower by b: a bias before a TReLU moves behind it.
         """
         layers = [self._layer(name)[0] for name in self._names[1:]]
         gated = [*map(is_gated, self.network.activations[1:]), False]
@@ -72,9 +71,10 @@ class Weights:
         return [Affine(weight, None if has_moved else bias) for weight, bias, has_moved in rows]
 
     def gates(self) -> tuple[Affine, Affine]:
-        """What leads to tanh and what follows it, of all gates as one cohort of 2L·E, without biases.
+        """The maps before and after tanh of all gates, as one cohort of 2L·E members, without biases.
 
-        That is of each of L TReLUs all members' slope less 1, and then their threshold. What tanh gives last is 1.
+        The cohort holds, for each of L TReLUs, all members' slope minus 1 and then their threshold. The last output of
+        tanh is 1 and carries the bias.
         """
         shape, biases = self.network.architecture, self._biases()
         dense = np.zeros((self.num_members, shape.num_numbers, shape.trelu_width + 1))
@@ -102,7 +102,7 @@ class Weights:
         return self.parameters["time.frequency"][:, part], self.parameters["time.phase"][:, part]
 
     def _biases(self) -> list[Array]:
-        """Of each layer its bias with what moves into it."""
+        """Each layer's bias, plus the bias that moves into it from the layer before."""
         found, moved = [], None
         for name, activation in zip(self._names, [*self.network.activations, None], strict=True):
             weight, bias = self._layer(name)
@@ -111,7 +111,7 @@ class Weights:
         return found
 
     def _on_columns(self, dense: Array, tau: Array, bias: Array) -> Affine:
-        """The map that weighs dense `(E, d, out)` and τ `(E, m, out)` so, as one of the columns."""
+        """A map with weights on dense `(E, d, out)` and on τ `(E, m, out)`, rewritten as a map of the columns."""
         num_members, _, num_outputs = bias.shape
         num_numbers = len(self.encoder.numbers)
         optional = np.flatnonzero([number.is_optional for number in self.encoder.numbers])
@@ -133,7 +133,7 @@ class Weights:
 
 
 def read_weights(encoder: Encoder, network: CohortNetwork, members: Sequence[int]) -> Weights:
-    """Of these members of a cohort."""
+    """The weights of these members of a cohort."""
     chosen = list(members)
     parameters = {name: one.detach()[chosen].double().cpu().numpy() for name, one in network.named_parameters()}
     return Weights(encoder, network, parameters)
@@ -145,5 +145,5 @@ def is_gated(activation: object) -> bool:
 
 
 def _append(columns: Array, value: float) -> Array:
-    """One more last column of one value, `(E, in, out + 1)`."""
+    """The columns with a constant column appended, `(E, in, out + 1)`."""
     return np.pad(columns, ((0, 0), (0, 0), (0, 1)), constant_values=value)

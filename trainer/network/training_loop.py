@@ -137,7 +137,9 @@ def train(
     device_rows = DeviceRows.load([member.rows for member in members], like.device, like.dtype)
     num_windows = max(len(window_starts(member.rows)) for member in members)
     for number, phase in enumerate(plan.phases_of(num_windows)):
-        yield from _run_phase(network, members, device_rows, loss, phase=phase, number=number, training=training, clock=clock)
+        yield from _run_phase(
+            network, members, device_rows, loss, phase=phase, number=number, training=training, clock=clock
+        )
 
 
 def finish(

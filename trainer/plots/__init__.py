@@ -1,1 +1,1 @@
-"""Pictures of the error matrix and of a model."""
+"""Pictures of the error matrix and of a model's answers."""

@@ -1,4 +1,4 @@
-"""What all pictures of runs and replays have in common: paper, colours and file, drawn without a screen."""
+"""The common parts of all pictures of runs and replays: figure, colours and file, drawn without a screen."""
 
 from pathlib import Path
 
@@ -17,8 +17,8 @@ def new_figure(
 ) -> tuple[Figure, Axes]:
     """An empty figure of this width and height in inches, and its axes under a title of one or two lines.
 
-    `left` and `bottom` are the room in inches for labels and what they name. matplotlib can find that room, and the
-    height of the title, by itself, but sets every text three times for it: a third of what a picture costs.
+    `left` and `bottom` are the margins in inches for axis labels and tick labels. matplotlib can compute these margins
+    and the title's height itself, but lays out every text three times for it: a third of a picture's cost.
     """
     width, height = size
     figure = Figure(figsize=size)
@@ -29,6 +29,6 @@ def new_figure(
 
 
 def save_figure(figure: Figure, file: Path) -> None:
-    """Write an SVG, whose letters the viewer draws, where the file's name says so, else a PNG at twice the cost."""
+    """Write an SVG with text as text if the file's name ends so, else a PNG at twice the cost."""
     with rc_context({"svg.fonttype": "none"}):
         figure.savefig(file, format="svg" if file.suffix.lower() == ".svg" else "png", dpi=_DOTS_PER_INCH)

@@ -1,4 +1,4 @@
-"""Pictures that runs and replays keep: errors by age, the whole matrix, and what was expected beside what came."""
+"""Pictures of runs and replays: errors by age, the whole matrix, and expected compared with realised errors."""
 
 import math
 from collections.abc import Collection, Sequence
@@ -17,7 +17,7 @@ from trainer.plots.canvas import CLOSED, HORIZON, OURS, YARDSTICK, new_figure, s
 
 
 def save_error_by_age(task: Task, cutoff: int, verdict: Verdict, file: Path) -> None:
-    """Write a picture: mean error and band by age, naive beside it, the validated ages shaded."""
+    """Write a picture: mean error and band by age, the naive error, and the validated ages shaded."""
     ending = verdict.reason or next((age.reason for age in verdict.ages if age.reason), "")
     figure, axes = new_figure((8, 4.5), f"{task.name}, cutoff {format_moment(cutoff)}\n{ending}".rstrip())
     shown = [age for age in verdict.ages if math.isfinite(age.mean)]
@@ -40,7 +40,7 @@ def save_error_by_age(task: Task, cutoff: int, verdict: Verdict, file: Path) -> 
         axes.axvspan(-0.5, verdict.horizon - 0.5, color=HORIZON, alpha=0.10, label=label)
     axes.set_xlim(-0.5, max(task.guard.max_age, 1) - 0.5)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    axes.set_xlabel("age in windows: how long after its origin a fit is asked")
+    axes.set_xlabel("age in windows: time from a fit's origin to the window it answers")
     axes.set_ylabel(task.error_name.replace("_", " "))
     if axes.has_data():
         axes.legend(loc="best", fontsize=8)
@@ -49,18 +49,18 @@ def save_error_by_age(task: Task, cutoff: int, verdict: Verdict, file: Path) -> 
 
 def save_matrix(task: Task, cells: Sequence[Cell], file: Path) -> None:
     """Write a picture: our method's complete cells as a heat map, origins against target windows."""
-    found = {
+    errors = {
         (cell.origin, cell.window): error_of(cell, task.error_name)
         for cell in cells
         if cell.method == task.training.method and cell.is_complete
     }
-    origins, windows = (sorted({place[side] for place in found}) for side in (0, 1))
+    origins, windows = (sorted({key[side] for key in errors}) for side in (0, 1))
     table = np.full((len(origins), len(windows)), np.nan)
-    for (origin, window), error in found.items():
+    for (origin, window), error in errors.items():
         table[origins.index(origin), windows.index(window)] = error
     title = f"{task.name}: the error matrix of {task.training.method}"
     figure, axes = new_figure((8, 7), title, left=1.6, bottom=1.45)
-    if found:
+    if errors:
         picture = axes.imshow(table, cmap="viridis", aspect="auto", interpolation="nearest")
         figure.colorbar(picture, ax=axes, label=task.error_name.replace("_", " "))
         for axis, moments in ((axes.xaxis, windows), (axes.yaxis, origins)):
@@ -73,10 +73,10 @@ def save_matrix(task: Task, cells: Sequence[Cell], file: Path) -> None:
     save_figure(figure, file)
 
 
-def save_expected_and_realised(task: Task, shown: Sequence[Outcome], shut: Collection[int], file: Path) -> None:
-    """Write a picture: each window's realised error in the band that the answering version gave for it.
+def save_expected_and_realised(task: Task, shown: Sequence[Outcome], closed: Collection[int], file: Path) -> None:
+    """Write a picture: each window's realised error and the band that the answering version gave for it.
 
-    `shut` are the starts (microseconds) of windows whose error closed a horizon.
+    `closed` are the starts (microseconds) of windows whose error closed a horizon.
     """
     figure, axes = new_figure((10, 4.5), f"{task.name}: error on each window, of the version that answers")
     if shown:
@@ -85,8 +85,11 @@ def save_expected_and_realised(task: Task, shown: Sequence[Outcome], shut: Colle
         low, high = [outcome.low for outcome in shown], [outcome.high for outcome in shown]
         axes.fill_between(moments, low, high, color=OURS, alpha=0.15, label="90 % band")
         axes.plot(moments, [outcome.expected for outcome in shown], "-", color=OURS, label="expected")
-        is_shut = np.isin([outcome.window for outcome in shown], list(shut))
-        for chosen, color, label in ((~is_shut, OURS, "realised"), (is_shut, CLOSED, "realised: closed a horizon")):
+        is_closing = np.isin([outcome.window for outcome in shown], list(closed))
+        for chosen, color, label in (
+            (~is_closing, OURS, "realised"),
+            (is_closing, CLOSED, "realised: closed a horizon"),
+        ):
             axes.plot(moments[chosen], realised[chosen], "o", color=color, markersize=4, label=label)
         formatter = ConciseDateFormatter(axes.xaxis.get_major_locator())  # type: ignore[no-untyped-call]
         axes.xaxis.set_major_formatter(formatter)

@@ -1,6 +1,6 @@
-"""Pictures of what a version answers on rows that no fit has used: how sure it is, where it errs, how answers move.
+"""Pictures of one version's answers on rows that no fit has used: reliability, confusion, residuals, paths over time.
 
-`trainer.plots.matrix` draws what the error matrix says of a recipe; here it is the one version that a run is about.
+`trainer.plots.matrix` draws the error matrix of a recipe; these pictures show the one version of a run.
 """
 
 from collections.abc import Callable, Sequence
@@ -21,7 +21,7 @@ from trainer.plots.canvas import HORIZON, OURS, YARDSTICK, new_figure, save_figu
 Outputs = Sequence[NDArray[np.float32]]
 
 _NUM_BINS = 10
-# Most classes that are named in a picture, and most whose names stand side by side, not upright.
+# Most classes that a picture names, and most whose names are written horizontally.
 _MAX_CLASSES_SHOWN, _MAX_CLASSES_LEVEL = 30, 4
 _NUM_PATHS = 6
 _NUM_POINTS = 80
@@ -29,31 +29,31 @@ _BEFORE_WINDOWS = 2
 
 
 def save_reliability(task: Task, classes: Sequence[str], outputs: Outputs, rows: EventColumns, file: Path) -> None:
-    """Write a picture of one class against all: how often it came, by how likely it was said to be.
+    """Write a picture of each class against all others: observed frequency by predicted probability.
 
-    Every row counts once for each of its classes, in bins of equal width; a dot's area grows with its rows.
+    Every row counts once for each class, in bins of equal width; a dot's area grows with its number of rows.
     """
-    said = outputs[0].astype(np.float64)
-    came = class_positions(classes, rows)[:, None] == np.arange(len(classes))
-    place = np.minimum((said * _NUM_BINS).astype(np.int64), _NUM_BINS - 1)
-    counts = np.bincount(place.ravel(), minlength=_NUM_BINS)
+    predicted = outputs[0].astype(np.float64)
+    observed = class_positions(classes, rows)[:, None] == np.arange(len(classes))
+    bins = np.minimum((predicted * _NUM_BINS).astype(np.int64), _NUM_BINS - 1)
+    counts = np.bincount(bins.ravel(), minlength=_NUM_BINS)
     shown = counts > 0
     means, shares = (
-        np.bincount(place.ravel(), values.ravel().astype(np.float64), _NUM_BINS)[shown] / counts[shown]
-        for values in (said, came)
+        np.bincount(bins.ravel(), values.ravel().astype(np.float64), _NUM_BINS)[shown] / counts[shown]
+        for values in (predicted, observed)
     )
     figure, axes = new_figure((5.5, 5.5), f"{task.name}: reliability on {len(rows)} withheld rows")
-    axes.plot([0, 1], [0, 1], "--", color=YARDSTICK, label="what is said is what comes")
+    axes.plot([0, 1], [0, 1], "--", color=YARDSTICK, label="perfectly calibrated")
     axes.plot(means, shares, "-", color=OURS, alpha=0.6)
-    axes.scatter(means, shares, s=20 + 200 * counts[shown] / counts.max(), color=OURS, label="classes of rows, binned")
-    axes.set_xlabel("probability that was said")
-    axes.set_ylabel("share that came")
+    axes.scatter(means, shares, s=20 + 200 * counts[shown] / counts.max(), color=OURS, label="rows by class, binned")
+    axes.set_xlabel("predicted probability")
+    axes.set_ylabel("observed frequency")
     axes.legend(loc="upper left", fontsize=8)
     save_figure(figure, file)
 
 
 def save_confusion(task: Task, classes: Sequence[str], outputs: Outputs, rows: EventColumns, file: Path) -> None:
-    """Write a picture: which class was likeliest, by which came; classes that the fit never saw are left out."""
+    """Write a picture: predicted against observed class, without classes that the fit never saw."""
     truth, likeliest = class_positions(classes, rows), outputs[0].argmax(axis=1)
     is_known = truth >= 0
     table = np.zeros((len(classes), len(classes)), np.int64)
@@ -71,21 +71,21 @@ def save_confusion(task: Task, classes: Sequence[str], outputs: Outputs, rows: E
         for (row, column), count in np.ndenumerate(table):
             color = "white" if count > table.max() / 2 else "black"
             axes.text(column, row, str(count), ha="center", va="center", color=color, fontsize=8)
-    axes.set_xlabel("likeliest by the answer")
-    axes.set_ylabel("what came")
+    axes.set_xlabel("predicted class")
+    axes.set_ylabel("observed class")
     save_figure(figure, file)
 
 
 def save_residuals(task: Task, outputs: Outputs, rows: EventColumns, file: Path) -> None:
-    """Write a picture: what came less what was said, over what was said, with one promised scale to either side."""
+    """Write a picture: residuals (observed minus predicted) by prediction, with a band of ± the predicted scale."""
     mean, scale = (output.astype(np.float64) for output in outputs)
     order = np.argsort(mean)
     figure, axes = new_figure((7, 4.5), f"{task.name}: residuals on {len(rows)} withheld rows")
-    axes.fill_between(mean[order], -scale[order], scale[order], color=OURS, alpha=0.15, label="± the promised scale")
+    axes.fill_between(mean[order], -scale[order], scale[order], color=OURS, alpha=0.15, label="± the predicted scale")
     axes.plot(mean, rows.labels - mean, "o", color=OURS, markersize=3, label="withheld rows")
     axes.axhline(0, color=YARDSTICK, linestyle="--")
-    axes.set_xlabel(f"{task.target.name} as it was said")
-    axes.set_ylabel("what came less what was said")
+    axes.set_xlabel(f"predicted {task.target.name}")
+    axes.set_ylabel("observed minus predicted")
     axes.legend(loc="best", fontsize=8)
     save_figure(figure, file)
 
@@ -93,7 +93,7 @@ def save_residuals(task: Task, outputs: Outputs, rows: EventColumns, file: Path)
 def save_paths(
     task: Task, manifest: Manifest, ask: Callable[[EventColumns], Outputs], rows: EventColumns, file: Path
 ) -> None:
-    """Write a picture: answers to a few rows as time moves on and their features stay, into and past the horizon."""
+    """Write a picture: answers to a few rows as time passes and features stay, into and past the horizon."""
     chosen = np.unique(np.linspace(0, len(rows) - 1, _NUM_PATHS).round().astype(np.intp))
     start = manifest.cutoff - _BEFORE_WINDOWS * manifest.window
     end = manifest.valid_until + manifest.window
@@ -102,7 +102,7 @@ def save_paths(
     answers = ask(asked)[0].astype(np.float64)
     name = "mean"
     if manifest.classes:
-        # Of two classes the second, as a probability is usually read; of more the one that is likeliest at the start.
+        # Of two classes the second, as is usual for a probability; of more the most likely class at the start.
         first = answers[::_NUM_POINTS].argmax(axis=1) if len(manifest.classes) > 2 else np.ones(len(chosen), np.intp)
         answers = answers[np.arange(len(answers)), np.repeat(first, _NUM_POINTS)]
         name = f"probability of {manifest.classes[1]}" if len(manifest.classes) == 2 else "probability of a class"
