@@ -40,7 +40,7 @@ def save_error_by_age(task: Task, cutoff: int, verdict: Verdict, file: Path) -> 
         axes.axvspan(-0.5, verdict.horizon - 0.5, color=HORIZON, alpha=0.10, label=label)
     axes.set_xlim(-0.5, max(task.guard.max_age, 1) - 0.5)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    axes.set_xlabel("age in windows: time from a fit's origin to the window it answers")
+    axes.set_xlabel("age in windows: how long after its origin a fit is asked")
     axes.set_ylabel(task.error_name.replace("_", " "))
     if axes.has_data():
         axes.legend(loc="best", fontsize=8)
