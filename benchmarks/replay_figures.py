@@ -8,7 +8,7 @@ from benchmarks.result_files import Figure, Label
 from contracts.clock import format_moment
 from trainer.evaluation.release_gates import first_failure
 from trainer.monitoring.outcomes import Outcome
-from trainer.replay.replay import Replay, Replayed
+from trainer.replay.replay import Replay, ReplayedCutoff
 from trainer.replay.report import (
     closings,
     errors_by_horizon,
@@ -85,7 +85,7 @@ def _means(name: str, walked: Replay) -> list[Figure]:
     ]
 
 
-def _window(name: str, walked: Replay, cutoff: Replayed) -> list[Figure]:
+def _window(name: str, walked: Replay, cutoff: ReplayedCutoff) -> list[Figure]:
     moment = format_moment(cutoff.origin)
     window = moment[:10] if walked.task.window >= timedelta(days=1) else moment[:16]
     shut = {row.valid_until for row in closings(walked)}
