@@ -1,7 +1,7 @@
-"""The bodies that the paths below /tasks, /livez and /readyz answer.
+"""The answers of the paths below /tasks, of /livez and of /readyz.
 
-Each is one struct. It encodes the answer and it describes the answer in the OpenAPI document, so the two cannot differ.
-Docstrings and descriptions are the document's words.
+One struct encodes an answer and describes it in the OpenAPI document, so that the two cannot differ. Its docstring and
+the descriptions of its fields are the words of the document.
 """
 
 from typing import Annotated, Any, Literal

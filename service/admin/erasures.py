@@ -1,4 +1,4 @@
-"""Erasure on request over HTTP: what events said goes for ever, and who asked for it and why is written down."""
+"""Erasure on request over HTTP: the values of events are deleted for good, and actor and reason are recorded."""
 
 from datetime import UTC, datetime
 
@@ -27,10 +27,11 @@ def erasures_router(store: Store, settings: ServiceSettings) -> APIRouter:
 
     @router.post("/tasks/{task}/erasures", summary="Erase events", response_description="What was erased")
     async def post_erasure(name: TaskInPath, request: Request) -> Response:
-        """Erase all revisions of these events, and what was kept of refused rows with their ids. It cannot be undone.
+        """Erase all revisions of these events, and the stored refused rows with their ids. This cannot be undone.
 
-        A tombstone keeps each id from being stored again. `versions` are those that were trained on any of the events:
-        they answer as before. A cycle that is running has read its rows already. An id that is not stored is `unknown`.
+        A tombstone keeps each id from being stored again. `versions` lists the versions that were trained on any of
+        the events; they answer as before. A running cycle has already read its rows. An id that is not stored is
+        `unknown`.
         """
         laws: dict[str, Law] = {"event_ids": json_ids, "reason": json_reason, "actor": json_actor}
         given = read_fields(await read_body(request, settings), laws, required=("event_ids", "reason"))
@@ -49,7 +50,7 @@ def erasures_router(store: Store, settings: ServiceSettings) -> APIRouter:
 
     @router.get("/tasks/{task}/erasures", summary="History of erasures", response_description="The erasures")
     async def get_erasures(name: TaskInPath) -> Response:
-        """Newest first; at most 1000. No id is told."""
+        """Newest first; at most 1000. Ids are not shown."""
         rows = await store.run(lambda connection: list_erasures(connection, find_task(connection, name).task_id))
         return answer_json(answers.Erasures([describe_erasure(row) for row in rows]))
 

@@ -1,4 +1,4 @@
-"""Health for machines: alive, ready, and Prometheus metrics."""
+"""Health for machines: liveness, readiness and Prometheus metrics."""
 
 from fastapi import APIRouter
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
@@ -14,16 +14,16 @@ def health_router(follower: Follower, metrics: Metrics) -> APIRouter:
     """The routes /livez, /readyz and /metrics."""
     router = APIRouter(tags=["health"])
 
-    @router.get("/livez", summary="Alive", response_description="It is alive")
+    @router.get("/livez", summary="Alive", response_description="The process is alive")
     async def get_livez() -> Response:
-        """200 while the event loop turns; says nothing of stores or models."""
+        """200 while the event loop turns; stores and models do not matter."""
         return answer_json(answers.Liveness())
 
     @router.get("/readyz", summary="Ready", response_description="ready", responses={503: {"description": "not ready"}})
     async def get_readyz() -> Response:
-        """200 where every task with a champion has a version that answers here, and where there is a model or, as on
-        a fresh deployment, the database answers, so that events can be taken. Stores that are down do not matter to a
-        process that has models: /predict goes on."""
+        """200 if every task with a champion has a version that answers here, and if there is a model. On a fresh
+        deployment without models, the database must answer instead, so that events can be stored. A process that has
+        models stays ready while stores are down: /predict goes on."""
         is_ready, forecasters = follower.is_ready, follower.forecasters
         readiness = answers.Readiness(
             "ok" if is_ready else "not ready",
@@ -39,7 +39,7 @@ def health_router(follower: Follower, metrics: Metrics) -> APIRouter:
         "/metrics",
         summary="Prometheus metrics",
         response_class=Response,
-        responses={200: {"description": "In the text format", "content": {"text/plain": {}}}},
+        responses={200: {"description": "In Prometheus' text format", "content": {"text/plain": {}}}},
     )
     async def get_metrics() -> Response:
         return Response(generate_latest(metrics.registry), media_type=CONTENT_TYPE_LATEST)

@@ -1,7 +1,6 @@
-"""The error matrix as a table that people read: a row for each origin, a column for each target window,
-the newest of both first.
+"""The error matrix as a table for people: a row for each origin, a column for each target window, newest first.
 
-The shade of a cell only repeats its number, for the eye: seven levels between the least and the largest error shown.
+The shade of a cell repeats its number in seven levels between the least and the largest error of the table.
 """
 
 import math
@@ -17,7 +16,7 @@ MAX_ORIGINS, MAX_WINDOWS = 12, 16
 
 @dataclass(frozen=True)
 class Heat:
-    """One cell: its error, how warm it is (0 to 6), and whether all labels of its window were due."""
+    """One cell: its error, its level of shade (0 to 6), and whether all labels of its window were due."""
 
     error: float
     level: int
@@ -28,7 +27,7 @@ class Heat:
 
 @dataclass(frozen=True)
 class HeatTable:
-    """Target windows (starts) and origins, newest first; each origin with a cell or None for each window."""
+    """Starts of target windows, and origins, newest first; each origin has a cell or None for each window."""
 
     windows: tuple[str, ...]
     rows: tuple[tuple[str, tuple[Heat | None, ...]], ...]
@@ -37,7 +36,7 @@ class HeatTable:
 
 
 def tabulate(marks: Sequence[Mark], method: str, error_name: str, clock: Clock) -> HeatTable | None:
-    """The newest origins and windows of one method's finite errors; None where there are none."""
+    """The newest origins and windows with finite errors of one method; None if there are none."""
     found = [mark for mark in marks if mark.method == method and math.isfinite(error_of(mark, error_name))]
     windows = sorted({mark.window for mark in found}, reverse=True)[:MAX_WINDOWS]
     origins = sorted({mark.origin for mark in found if mark.window in windows}, reverse=True)[:MAX_ORIGINS]

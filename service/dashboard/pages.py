@@ -1,8 +1,12 @@
-"""The pages that people open: `/`, every task and how it stands; `/pages/{task}`, one task with its pictures, a form to
-ask it and the buttons that steer it; `/docs`, what may be asked; and `/problems/…`, what a type of problem means.
+"""The pages for people.
 
-A page says all it knows in words and tables; scripts add pictures, renew what has changed and send the forms, all
-through the API that programs use.
+`/`              every task and its state
+`/pages/{task}`  one task: its state, pictures, a form to ask it, and buttons to steer it
+`/docs`          the operations of the API
+`/problems/…`    the meaning of a type of problem
+
+Words and tables say everything. Scripts add pictures, renew parts of a page and send its forms, through the same API
+that programs use.
 """
 
 import hashlib
@@ -58,7 +62,7 @@ def pages_router(store: Store, follower: Follower, settings: ServiceSettings, me
         return answer_page("tasks.html", request.url.path, tasks=shown, database=None, requests=counts)
 
     async def describe_board(name: str) -> dict[str, Any]:
-        """What both the whole page of a task and the part of it that is renewed show. Raises NotFound."""
+        """The content of a task's page, and of the part of it that is renewed. Raises NotFound."""
         now, forecaster = datetime.now(UTC), follower.forecasters.get(name)
         try:
             board = await store.run(lambda connection: read_board(connection, name, forecaster, now))
@@ -111,7 +115,8 @@ def pages_router(store: Store, follower: Follower, settings: ServiceSettings, me
 def _describe(
     follower: Follower, name: str, found: Overview | None, now: datetime, cycle_limit: timedelta
 ) -> dict[str, Any]:
-    """A task in words, with what answers; `found` is None while no database answers, and the last look is told then."""
+    """A task in words, with the version that answers. While no database answers, `found` is None and the follower's
+    last look counts."""
     forecaster, registry = follower.forecasters.get(name), follower.registries.get(name, RegistryState())
     standing: Standing | None = follower.standings.get(name) if found is None else found.standing
     task: Task | None = forecaster.task if forecaster else None
@@ -131,7 +136,7 @@ def _describe(
 
 
 def _describe_history(board: Board | None, forecaster: Forecaster | None, now: datetime) -> dict[str, Any]:
-    """Pictures and tables of one task; without a database only what the version itself promises."""
+    """Pictures and tables of one task; without a database, only the promises of the version itself."""
     spans = [] if board is None else list_spans(board.releases)
     if forecaster is not None and forecaster.version not in {span.version for span in spans}:
         spans.insert(0, _span(forecaster))
@@ -159,7 +164,7 @@ def _describe_history(board: Board | None, forecaster: Forecaster | None, now: d
 
 
 def find_overrulable(cycles: Sequence[Cycle]) -> list[Cycle]:
-    """Those whose candidate an override may release: held, but by no gate, and no newer cutoff is released."""
+    """Cycles that an override may release: held, but not by a gate, and without a newer released cutoff."""
     released = [cycle.cutoff for cycle in cycles if cycle.state == "released"]
     return [
         cycle
@@ -174,7 +179,7 @@ def _span(forecaster: Forecaster) -> Span:
 
 
 def _mark(board: Board | None, forecaster: Forecaster | None) -> str:
-    """Changes whenever pictures and tables would show something new."""
+    """A digest that changes if pictures and tables would show something new."""
     seen: list[object] = [None if forecaster is None else (forecaster.version, forecaster.valid_until)]
     if board is not None:
         seen += [(cycle.cycle_id, cycle.state, cycle.step, cycle.override_reason) for cycle in board.cycles]

@@ -1,6 +1,6 @@
-"""What the dashboard reads: of every task in a few small queries, of one task its history, errors and rows.
+"""The dashboard's queries: a few small ones for every task; history, errors and rows for one task.
 
-Nothing here asks the registry or a model, and what may be slow with many rows (counting them) is a read of its own.
+None of them asks the registry or a model. Counting rows may be slow, so it is a read of its own.
 """
 
 from collections import Counter
@@ -34,7 +34,7 @@ _COUNTED_ROUTES = ("/predict", "/events", "/events/{event_id}")
 
 @dataclass(frozen=True)
 class Overview:
-    """One task of the list; `has_events` is None where a version answers, for which nobody needs it."""
+    """One task of the list; `has_events` is None if a version answers, because only a task without one needs it."""
 
     schema: Schema
     standing: Standing
@@ -44,7 +44,8 @@ class Overview:
 
 @dataclass(frozen=True)
 class Board(Overview):
-    """One task by itself. `marks` are of the recipe that answers, else of the task's own; releases newest first."""
+    """One task by itself, releases newest first. `marks` belong to the recipe of the version that answers, else to
+    the task's own."""
 
     recipe: str
     cycles: Sequence[Cycle]
@@ -63,7 +64,7 @@ class WindowCount:
 
 @dataclass(frozen=True)
 class RefusedRow:
-    """When a row was refused and why; the beginning of its id where one could be read."""
+    """When a row was refused and why; the beginning of its id if it had one."""
 
     received: str
     event_id: str | None
@@ -72,7 +73,7 @@ class RefusedRow:
 
 @dataclass(frozen=True)
 class Intake:
-    """Rows of a task by window, oldest first; how many were refused in the last day, and the newest of these."""
+    """Rows of a task by window, oldest first; the number of rows refused in the last day, and the newest of them."""
 
     windows: Sequence[WindowCount]
     num_refused: int
@@ -81,7 +82,7 @@ class Intake:
 
 @dataclass(frozen=True)
 class RequestCount:
-    """Answers of one route: accepted 2xx, refused 4xx, failed 5xx."""
+    """Answers of one route by status: accepted 2xx, refused 4xx, failed 5xx."""
 
     route: str
     accepted: int
@@ -120,7 +121,7 @@ def read_board(connection: Connection, name: str, forecaster: Forecaster | None,
 
 
 def read_intake(connection: Connection, name: str, now: datetime) -> Intake:
-    """How many rows came in. Raises NotFound."""
+    """The rows that came in. Raises NotFound."""
     schema = find_task(connection, name)
     clock, at = schema.task.clock, to_micros(now)
     newest = find_newest(connection, schema.task_id, before=at + clock.window)
@@ -140,7 +141,7 @@ def read_intake(connection: Connection, name: str, now: datetime) -> Intake:
 
 
 def count_requests(metrics: Metrics) -> list[RequestCount]:
-    """What this API, all of its workers, has answered since it started, where a task is asked or told something."""
+    """Answers of /predict and /events, by all workers of this API since it started."""
     counts: Counter[tuple[str, str]] = Counter()
     for family in metrics.registry.collect():
         for sample in family.samples:
@@ -163,7 +164,7 @@ def _read_marks(connection: Connection, schema: Schema, recipe: str, newest: int
 
 
 def _count_windows(connection: Connection, schema: Schema, start: int, end: int) -> dict[int, int]:
-    """Start of a window -> its events, of windows from `start` until `end` that hold some (microseconds)."""
+    """The number of events by start of window, for windows from `start` to `end` that hold any (microseconds)."""
     clock = schema.task.clock
     earliest = clock.window_start(_YEAR_ONE) + clock.window
     rows = connection.execute(
@@ -185,7 +186,7 @@ def _count_refused(connection: Connection, schema: Schema, since: datetime) -> i
 
 def _list_refused(connection: Connection, schema: Schema, since: datetime) -> list[RefusedRow]:
     columns = rejected_events.c
-    # An id that is refused for its length may be as long as a body.
+    # A refused id may be as long as a body.
     event_id = func.left(columns.event_id, MAX_TEXT)
     newest = select(columns.received_at, event_id, columns.reason).where(*_refused_since(schema, since))
     rows = connection.execute(newest.order_by(columns.received_at.desc(), columns.id.desc()).limit(NUM_REFUSED))

@@ -70,7 +70,7 @@ class FeatureLayout:
 
 
 def compile_features(task: Task) -> FeatureLayout:
-    """The layout of a task's features. Fields are numbered, for a feature may have a name that Python reserves."""
+    """The layout of a task's features. Fields are numbered, because Python may reserve the name of a feature."""
     ordered = [*task.numbers, *task.categories]
     struct = msgspec.defstruct(
         "Features",
@@ -91,7 +91,7 @@ def _field(name: str, feature: Feature) -> tuple[str, Any] | tuple[str, Any, Any
 
 
 def lay_out_moments(given: Sequence[str | UnsetType | None]) -> tuple[NDArray[np.int64], NDArray[np.bool_], int]:
-    """Moments `(n,)`, 0 where none is given, which of them are given, and how many names and texts they had in JSON."""
+    """Moments `(n,)` with 0 where missing, which of them are given, and the number of their names and texts in JSON."""
     num_absent = given.count(UNSET)
     if num_absent == len(given):
         return np.zeros(len(given), np.int64), np.zeros(len(given), np.bool_), 0
@@ -112,6 +112,6 @@ def require_printable(texts: _Texts) -> _Texts:
 
 
 def require_strings(bodies: Sequence[bytes], num_strings: int) -> None:
-    """Raise ValueError unless JSON bodies hold so many names and texts: they hold more if a name is given twice."""
+    """Raise ValueError unless JSON bodies hold this many names and texts; they hold more if a name is given twice."""
     if count_character(without_escapes(b"\n".join(bodies)), '"') != 2 * num_strings:
         raise ValueError

@@ -1,6 +1,6 @@
 """Bodies and lines of events: decoded into structs that are compiled from a task, and laid out as columns.
 
-What is accepted here is accepted nowhere else. A refused row gets its words from `service.validation.explainer`.
+Nothing else accepts events. `service.validation.explainer` says what is wrong with a refused row.
 """
 
 from collections.abc import Callable, Sequence
@@ -39,7 +39,7 @@ class EventDecoder:
     correction: msgspec.json.Decoder[Any]
 
     def decode(self, body: bytes) -> EventBatch | None:
-        """The events of an object or an array; None if one of them breaks a rule, or if there is none."""
+        """The events of an object or an array; None if one breaks a rule, or if there is none."""
         if body.lstrip()[:1] == b"[":
             return self._accept([body], lambda: self.many.decode(body))
         return self.decode_lines([body])
@@ -49,7 +49,7 @@ class EventDecoder:
         return self._accept(lines, lambda: [self.one.decode(line) for line in lines])
 
     def try_each(self, lines: Sequence[bytes]) -> list[bool]:
-        """Whether each line decodes; one that does may still break a rule, and one that does not breaks one."""
+        """Whether each line decodes. A line that does may still break a rule; one that does not breaks one."""
         return [self._is_decoded(line) for line in lines]
 
     def decode_correction(self, body: bytes, event_id: str) -> EventBatch | None:
@@ -82,7 +82,7 @@ class EventDecoder:
         return batch
 
     def _lay_out(self, given: Sequence[Any]) -> tuple[EventBatch, int]:
-        """The columns of one row or more, and how many names and texts they had in JSON."""
+        """The columns of one row or more, and the number of their names and texts in JSON."""
         if not given:
             raise ValueError
         event_ids = require_printable([one.event_id for one in given])

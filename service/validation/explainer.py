@@ -1,8 +1,8 @@
-"""What is wrong with a row: every fault at once, each with its field.
+"""Finds what is wrong with a refused row: every fault at once, each with its field.
 
-Rows are accepted by the decoders (`event_decoder`, `question_decoder`, `query_decoder`) and by nothing else. A row that
-they refuse comes here, and at least one fault is found. A feature's field is `features.<name>` in every entrance; rows
-of a batch carry their place: `rows[3].features.distance`.
+Only the decoders accept rows (`event_decoder`, `question_decoder`, `query_decoder`). A row that they refuse has at least
+one fault here. The field of a feature is `features.<name>` in every query and body; a row of a batch adds its place:
+`rows[3].features.distance`.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -24,7 +24,7 @@ _EVENT_FIELDS = ("event_id", "at", "features", "label")
 
 @dataclass(frozen=True)
 class Explainer:
-    """Finds the faults of one task's rows; JSON comes as `lossless_json` decodes it."""
+    """Finds the faults of one task's rows, given as `lossless_json` decodes them."""
 
     task: Task
     kinds: Mapping[str, Literal["number", "category"]]
@@ -51,7 +51,7 @@ class Explainer:
         return faults
 
     def explain_event(self, given: Any) -> list[Fault]:
-        """The faults of an event, the first `MAX_FAULTS_PER_ROW` and how many more."""
+        """The faults of an event: the first `MAX_FAULTS_PER_ROW`, and the number of the others."""
         if not isinstance(given, JsonObject):
             return [Fault("event", "is not a JSON object")]
         faults = explain_names(given, _EVENT_FIELDS, ("known_at",), "the fields of an event")

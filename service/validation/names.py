@@ -14,7 +14,7 @@ MAX_SHOWN = 100
 def explain_names(
     given: JsonObject, required: Sequence[str], optional: Collection[str], of: str, prefix: str = ""
 ) -> list[Fault]:
-    """The names that are unknown, given twice or missing; of the first two kinds the first few."""
+    """Faults of names that are unknown, given twice or missing; at most 25 of each of the first two kinds."""
     unknown = (name for name in given if name not in required and name not in optional)
     return [
         *(Fault(prefix + printable(name), f"is not one of {of}") for name in islice(unknown, MAX_FAULTS_PER_ROW // 2)),
@@ -42,7 +42,7 @@ def only_task(names: tuple[str, ...]) -> str:
         return names[0]
     if not names:
         raise NotFound("There is no task yet: define one with PUT /tasks/{task}.")
-    raise InvalidInput([Fault("task", f"is required, for there is more than one: {', '.join(names[:20])}")])
+    raise InvalidInput([Fault("task", f"is required, because there is more than one task: {', '.join(names[:20])}")])
 
 
 def printable(text: str) -> str:

@@ -1,4 +1,4 @@
-"""What a question of /predict may ask for beside the plain answer, as parameters of the query string for both verbs."""
+"""Options of a question: parameters in the query string of GET and POST /predict."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ _TRUTHS = {"true": True, "false": False}
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """`coverage` asks for a set or an interval that holds the truth so often; `rate` for ∂/∂t and the next flip."""
+    """`coverage` is how often the interval or set must hold the truth; `rate` asks for ∂/∂t and the next change."""
 
     coverage: float | None = None
     rate: bool = False
@@ -24,7 +24,7 @@ PLAIN = Options()
 def take_options(
     pairs: Iterable[tuple[str, str]], faults: list[Fault]
 ) -> tuple[str | None, Options, list[tuple[str, str]]]:
-    """The task that is asked, the options, and the other parameters; where faults are added, options are of no use."""
+    """The task, the options and the other parameters. Faults are added to `faults`; the options are then useless."""
     taken: dict[str, str] = {}
     others: list[tuple[str, str]] = []
     repeated: dict[str, None] = {}

@@ -1,8 +1,8 @@
 """The query of GET /predict: decoded by a struct that is compiled from a task.
 
-A plain query is turned into JSON and decoded at once, which is the fast path of the service. Any other is split into
-pairs first. Both decode into the same struct, and what they accept is accepted nowhere else. A refused query gets its
-words from `service.validation.explainer`.
+A plain query is turned into JSON and decoded at once: this is the fast path. Any other query is split into pairs first.
+Both decode into the same struct, and nothing else accepts queries. `service.validation.explainer` says what is wrong
+with a refused query.
 """
 
 import math
@@ -91,7 +91,7 @@ def compile_query_decoder(task: Task) -> QueryDecoder:
 def read_plain(query: bytes) -> str | None:
     """A query string without its escapes; None if a name or value holds & or =, or what JSON would escape."""
     try:
-        text = query.decode("ascii").replace("+", " ").replace("%3A", ":")  # in every moment, where clients escape it
+        text = query.decode("ascii").replace("+", " ").replace("%3A", ":")  # most clients escape the colons of a moment
         if "%" in text:
             plain = unquote(text, errors="strict")
             if text.count("&") != plain.count("&") or text.count("=") != plain.count("=") or BAD_ESCAPE.search(text):

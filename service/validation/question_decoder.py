@@ -1,6 +1,6 @@
 """Bodies of POST /predict: decoded into structs that are compiled from a task, and laid out as columns.
 
-What is accepted here is accepted nowhere else. A refused body gets its words from `service.validation.explainer`.
+Nothing else accepts questions of a body. `service.validation.explainer` says what is wrong with a refused body.
 """
 
 from collections.abc import Sequence
@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 from contracts.task import Task
 from service.validation.columns import REFUSALS, FeatureLayout, compile_features, lay_out_moments, require_strings
 
-# Where a request states the moment of a row: in its query, in the row, or in the list that goes with one row.
+# The field of a row's moment: in a query, in a row of many, or in the list beside one row.
 AT_OF_QUERY, AT_OF_ROW, AT_OF_MANY = "at", "rows[{}].at", "at[{}]"
 
 
 class Row(msgspec.Struct, frozen=True, gc=False):
-    """The input of a graph: numbers with NaN and categories with "" where missing; `at` is None for now."""
+    """The input of a graph. A missing number is NaN, a missing category is ""; `at` is None for now."""
 
     at: int | None
     numbers: tuple[float, ...]
@@ -31,7 +31,7 @@ class Row(msgspec.Struct, frozen=True, gc=False):
 class Questions:
     """Rows as columns: `at` `(n,)`, valid where `has_at`, numbers `(n, p)` and categories `(n, q)`.
 
-    `at_field` is the place of a row's moment in the request: one of the three above.
+    `at_field` is the field of a row's moment in the request: one of the three above.
     """
 
     at: NDArray[np.int64]
@@ -72,7 +72,7 @@ class QuestionDecoder:
         return questions
 
     def _lay_out(self, given: Any) -> tuple[Questions, int]:
-        """The columns of a body, and how many names and texts it had in JSON."""
+        """The columns of a body, and the number of its names and texts in JSON."""
         if given.rows is UNSET and given.features is not UNSET and given.at is not UNSET:
             return self._lay_out_one_row(given.features, given.at)
         if given.rows is not UNSET and given.features is UNSET and given.at is UNSET:

@@ -1,4 +1,4 @@
-"""Moments of many rows: read at once where they are written alike, as one producer writes them, else one by one."""
+"""Moments of many rows: read at once if all have one format, as those of one producer do, else one by one."""
 
 import re
 from collections.abc import Sequence
@@ -13,20 +13,20 @@ from service.validation.values import FIRST_MICRO, LAST_MICRO
 _SHAPE = re.compile(r"0000-00-00T00:00(:00(\.0{1,6})?)?(Z|[+-]00:00)")
 _AS_ZERO = str.maketrans("123456789", "000000000")
 _MINUTE = 60_000_000
-_FEW = 32  # are read one by one in the time that NumPy's calls take
+_FEW = 32  # so many are read one by one in the time that NumPy's calls take
 
 
 def parse_moments(texts: Sequence[str]) -> NDArray[np.int64]:
     """`parse_moment` of each, `(n,)`. Raises ValueError."""
     written = _lay_out(texts) if len(texts) > _FEW else None
     if written is not None:
-        with suppress(ValueError):  # whose words are not for producers
+        with suppress(ValueError):  # one by one, the words of the error are for producers
             return _read(written)
     return np.array([parse_moment(text) for text in texts], np.int64)
 
 
 def _lay_out(texts: Sequence[str]) -> NDArray[np.uint8] | None:
-    """The characters of texts that all have one shape, `(n, width)`; None where they have not."""
+    """The characters of texts of one format, `(n, width)`; None if their formats differ."""
     joined = "".join(texts)
     shape = joined[: len(joined) // max(len(texts), 1)].translate(_AS_ZERO)
     if not _SHAPE.fullmatch(shape) or joined.translate(_AS_ZERO) != shape * len(texts):
@@ -37,7 +37,7 @@ def _lay_out(texts: Sequence[str]) -> NDArray[np.uint8] | None:
 
 
 def _read(written: NDArray[np.uint8]) -> NDArray[np.int64]:
-    """Moments of one shape. Raises ValueError where one is not in the calendar."""
+    """Moments of one format. Raises ValueError if one is not in the calendar."""
     in_utc = written[0, -1] == ord("Z")
     local = np.ascontiguousarray(written[:, : -1 if in_utc else -6])
     micros = local.view(f"S{local.shape[1]}")[:, 0].astype("datetime64[us]").astype(np.int64)

@@ -1,8 +1,7 @@
-"""The rules of single values: what is a number, a text and a moment, in every query and body.
+"""The rules of single values: what is a number, a text and a moment in a query or body.
 
-Each rule of a number and a text stands here twice: as a type, by which msgspec accepts values in its own code, and as a
-function that says what is wrong with a value. The functions get a number as it was written (`NumberLiteral`), so that a
-query and a body are told the same.
+Numbers and texts have each rule twice. A type lets msgspec accept values in its own code; a function says what is wrong
+with a value. Functions get a number as it was written (`NumberLiteral`), so a query and a body get the same words.
 """
 
 import math
@@ -58,12 +57,12 @@ def _why_not_a_number(literal: str) -> str:
     if not literal:
         return "is empty"
     if " " in literal:
-        return "holds a space, which is no part of a number (a + in a query string arrives as a space)"
+        return "holds a space, which a number cannot hold (a + in a query string arrives as a space)"
     return "is not a finite decimal number, such as -1.5 or 2e3"
 
 
 def json_number(value: object) -> float:
-    """The number of a JSON value. Raises ValueError."""
+    """A number from a JSON value. Raises ValueError."""
     if isinstance(value, NumberLiteral):
         return parse_number(value)
     raise ValueError(f"is {_kind(value)}, not a number")
@@ -95,7 +94,7 @@ def json_moment(value: object) -> int:
 
 
 def is_in_calendar(micros: int) -> bool:
-    """Whether a count of microseconds has a date in UTC, as every parsed moment does."""
+    """Whether microseconds since the epoch are a date in UTC, as every parsed moment is."""
     return FIRST_MICRO <= micros <= LAST_MICRO
 
 
