@@ -1,8 +1,8 @@
 """Finds what is wrong with a refused row: every fault at once, each with its field.
 
-Only the decoders accept rows (`event_decoder`, `question_decoder`, `query_decoder`). A row that they refuse has at least
-one fault here. The field of a feature is `features.<name>` in every query and body; a row of a batch adds its place:
-`rows[3].features.distance`.
+Only the decoders accept rows (`event_decoder`, `question_decoder`, `query_decoder`). A row that they refuse has at
+least one fault here. The field of a feature is `features.<name>` in every query and body; a row of a batch adds its
+place: `rows[3].features.distance`.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
