@@ -1,4 +1,4 @@
-"""`morrow keys`: who may ask. They write to the database, so whoever can reach it can make the first key."""
+"""`morrow keys`: make, list and revoke API keys, in the database: access to it is what the first key needs."""
 
 import os
 from datetime import UTC, datetime
@@ -13,18 +13,22 @@ from cli.client.output import print_json
 if TYPE_CHECKING:
     from store.keys import Key
 
-app = typer.Typer(no_args_is_help=True, help="Say who may ask: once there is a key, every request needs one.")
+app = typer.Typer(
+    no_args_is_help=True, help="Make, list and revoke API keys. As soon as there is a key, every request needs one."
+)
 
-_NO_KEY = "There is no key: on the loopback anyone may ask, elsewhere nobody."
+_NO_KEY = "There is no key. The API answers requests on the loopback only, and those of anyone."
 
 
 @app.command()
 def add(
     name: str,
-    scope: Annotated[list[str], typer.Option(help="ingest, predict or admin, which holds all; may be repeated.")],
+    scope: Annotated[list[str], typer.Option(help="ingest, predict, or admin for all three; may be repeated.")],
     *,
-    rate: Annotated[float | None, typer.Option(min=0.001, help="Most requests in a second; any number.")] = None,
-    unless_any: Annotated[bool, typer.Option("--unless-any", help="Only where there is no key yet.")] = False,
+    rate: Annotated[
+        float | None, typer.Option(min=0.001, help="Largest number of requests per second. Default: no limit.")
+    ] = None,
+    unless_any: Annotated[bool, typer.Option("--unless-any", help="Only if there is no key yet.")] = False,
     file: Annotated[Path | None, typer.Option(help="Write the key to this file instead.")] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -39,33 +43,33 @@ def add(
     scopes = [one for one in SCOPES if one in scope]
     with open_store(SharedSettings()) as database_url, transaction(database_url) as connection:
         if unless_any and list_keys(connection):
-            typer.echo("There are keys already: none was made.", err=True)
+            typer.echo("There are keys already, so none was made.", err=True)
             if as_json:
                 print_json(None)
             return
         token = add_key(connection, name, scopes, rate, datetime.now(UTC))
         if file is not None:
             _write(file, token)
-        nobody_steers = not any("admin" in key.scopes for key in list_keys(connection))
+        lacks_admin = not any("admin" in key.scopes for key in list_keys(connection))
     if as_json:
         made = {"key": token} if file is None else {"file": str(file)}
         print_json({"name": name, "scopes": scopes, "rate": rate, **made})
     elif file is None:
         typer.echo(token)
-        typer.echo("This is the key: send it as `Authorization: Bearer KEY`. Nobody can show it again.", err=True)
+        typer.echo("This is the key: send it as `Authorization: Bearer KEY`. It cannot be shown again.", err=True)
     else:
         typer.echo(f"The key is in {file}.", err=True)
-    if nobody_steers:
-        _say("No key holds admin, so nobody can define a task: `morrow keys add NAME --scope admin` makes one.")
+    if lacks_admin:
+        _say("No key has the scope admin, so no task can be defined: run `morrow keys add NAME --scope admin`.")
 
 
 @app.command("list")
 def show(
     *,
-    revoked: Annotated[bool, typer.Option("--revoked", help="Also those that have been revoked.")] = False,
+    revoked: Annotated[bool, typer.Option("--revoked", help="Include revoked keys.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show the keys, of which nobody can see more than the names."""
+    """Show the names, scopes and dates of the keys. The keys themselves cannot be shown."""
     from rich.console import Console
     from rich.table import Table
 
@@ -81,7 +85,7 @@ def show(
     if not keys:
         typer.echo(_NO_KEY)
         return
-    table = Table("name", "scopes", "a second", "made (UTC)", *(["revoked (UTC)"] if revoked else []))
+    table = Table("name", "scopes", "per second", "made (UTC)", *(["revoked (UTC)"] if revoked else []))
     for key in keys:
         row = [key.name, ", ".join(key.scopes), "any" if key.rate is None else f"{key.rate:g}", _date(key.created_at)]
         table.add_row(*row, *([_date(key.revoked_at)] if revoked else []))
@@ -90,7 +94,7 @@ def show(
 
 @app.command()
 def revoke(name: str, *, as_json: AsJson = False) -> None:
-    """End a key; every process of the API obeys at its next look."""
+    """Revoke a key. Every process of the API refuses it from its next poll."""
     from cli.local.database import open_known_store, transaction
     from contracts.runtime.settings import SharedSettings
     from store.keys import list_keys, revoke_key
@@ -111,7 +115,7 @@ def _say(sentence: str) -> None:
 
 
 def _write(file: Path, token: str) -> None:
-    """Only its owner may read it."""
+    """Write the key to a file that only its owner can read."""
     handle = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(handle, "w") as opened:
         opened.write(token + "\n")

@@ -1,4 +1,4 @@
-"""What `morrow runs` does: thin out the runs that cycles leave in MLflow."""
+"""`morrow runs`: delete runs of old cycles from MLflow."""
 
 from typing import Annotated
 
@@ -8,29 +8,31 @@ from cli.client.options import AsJson
 from cli.client.output import print_json
 from cli.local.stack_file import read_stack_file
 
-app = typer.Typer(no_args_is_help=True, help="Look after the runs that cycles leave in MLflow.")
+app = typer.Typer(no_args_is_help=True, help="Clean up the runs of cycles in MLflow.")
 
 
 @app.callback()
 def _runs() -> None:
-    """A group even while it has one command."""
+    """Make this a group although it has one command."""
 
 
 @app.command()
 def prune(
-    task: Annotated[str | None, typer.Argument(help="The task; every task where not given.")] = None,
+    task: Annotated[str | None, typer.Argument(help="The task. Default: every task.")] = None,
     *,
-    keep: Annotated[int, typer.Option(min=1, help="Newest cycles of a task whose runs stay.")] = 100,
-    yes: Annotated[bool, typer.Option("--yes", help="Delete; without it only what would go is counted.")] = False,
+    keep: Annotated[int, typer.Option(min=1, help="Number of newest cycles of a task whose runs stay.")] = 100,
+    yes: Annotated[bool, typer.Option("--yes", help="Delete the runs. Default: only count them.")] = False,
     as_json: AsJson = False,
     url: Annotated[
         str | None,
-        typer.Option("--mlflow", envvar="MORROW_MLFLOW_URL", help="Address of MLflow; this home's where not given."),
+        typer.Option(
+            "--mlflow", envvar="MORROW_MLFLOW_URL", help="Address of MLflow. Default: that of this home's stack."
+        ),
     ] = None,
 ) -> None:
-    """Delete the runs of old cycles, their files and the fits below them.
+    """Delete the runs of old cycles, with their files and child runs.
 
-    Runs that registered versions came from stay, and so do the versions.
+    Registered versions stay, and so do the runs that they come from.
     """
     from rich.console import Console
     from rich.table import Table
@@ -58,16 +60,16 @@ def prune(
     if not any(fact["num_runs_to_delete"] for fact in facts):
         console.print("There is nothing to delete.")
     elif yes:
-        console.print("Deleted. `mlflow gc` on the server frees what its database still holds of them.")
+        console.print("Deleted. Run `mlflow gc` on the server to remove them from its database too.")
     else:
         console.print("Nothing is deleted without --yes.")
 
 
 def _find_mlflow() -> str:
-    """Where the MLflow of this home's `morrow up` answers. Raises BadParameter where none runs."""
+    """The address of MLflow in this home's running stack. Raises BadParameter if none runs."""
     from service.settings import ServiceSettings
 
     stack = read_stack_file(ServiceSettings().home.expanduser())
     if stack is None:
-        raise typer.BadParameter("is required where no `morrow up` runs in this home", param_hint="'--mlflow'")
+        raise typer.BadParameter("is required, because no `morrow up` runs in this home", param_hint="'--mlflow'")
     return stack.mlflow

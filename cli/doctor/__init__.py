@@ -1,1 +1,1 @@
-"""`morrow doctor`: what this machine and its settings lack."""
+"""The checks of `morrow doctor`: machine, database, MLflow and API."""

@@ -1,4 +1,4 @@
-"""What `morrow doctor` finds in the database: an answer, its revision, its clock, its connections and the keys."""
+"""The checks of the database: its answer, its revision, its clock, its connections, and the keys in it."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -21,7 +21,7 @@ from store.keys import list_keys
 from store.outages import FULL, name_outage
 
 _MORE_CONNECTIONS = "raise max_connections of PostgreSQL, or lower MORROW_POOL_SIZE or MORROW_WORKERS"
-# The trainer, and the process that fits for it.
+# The trainer and its training process.
 _NUM_TRAINERS = 2
 # Background processes belong to no database.
 _CONNECTIONS = """
@@ -32,13 +32,18 @@ _CONNECTIONS = """
 """
 
 
-def examine_store(settings: ServiceSettings, tell_task: Callable[[str], object]) -> Iterator[Finding]:
-    """All of it; each task's name is told to `tell_task`. The embedded server is joined, or started meanwhile; nothing
-    is migrated.
+def examine_store(settings: ServiceSettings, on_task: Callable[[str], object]) -> Iterator[Finding]:
+    """Run all checks of this module; `on_task` gets the name of each task.
+
+    The embedded server is joined, or started for the checks. Nothing is migrated.
     """
     home = settings.home.expanduser()
     if not settings.database_url and not has_cluster(home / "postgres"):
-        yield warn("database", f"there is none below {home} yet", "`morrow up` makes one; or set MORROW_DATABASE_URL")
+        yield warn(
+            "database",
+            f"there is none below {home} yet",
+            "run `morrow up`, which makes one; or set MORROW_DATABASE_URL",
+        )
         return
     with ExitStack() as cleanup:
         try:
@@ -47,22 +52,20 @@ def examine_store(settings: ServiceSettings, tell_task: Callable[[str], object])
             cleanup.callback(engine.dispose)
             connection = cleanup.enter_context(engine.connect())
         except PostgresError as error:
-            yield fail("database", str(error), "see the end of postgres.log below MORROW_HOME")
+            yield fail("database", str(error), "read the end of postgres.log below MORROW_HOME")
             return
         except SQLAlchemyError as error:
             place = make_url(str(settings.database_url)).render_as_string()
             reason = str(getattr(error, "orig", error)).strip().splitlines()[0]
             if name_outage(error) == FULL:
-                yield fail("database", f"{place} takes nobody more: {reason}", _MORE_CONNECTIONS)
+                yield fail("database", f"{place} takes no more connections: {reason}", _MORE_CONNECTIONS)
             else:
-                yield fail("database", f"{place} does not answer: {reason}", "start it, or mend MORROW_DATABASE_URL")
+                yield fail("database", f"{place} does not answer: {reason}", "start it, or correct MORROW_DATABASE_URL")
             return
-        yield from _examine(connection, settings, tell_task)
+        yield from _examine(connection, settings, on_task)
 
 
-def _examine(
-    connection: Connection, settings: ServiceSettings, tell_task: Callable[[str], object]
-) -> Iterator[Finding]:
+def _examine(connection: Connection, settings: ServiceSettings, on_task: Callable[[str], object]) -> Iterator[Finding]:
     version = connection.execute(text("SHOW server_version")).scalar_one()
     yield ok("database", f"PostgreSQL {version} answers" + ("" if settings.database_url else ", Morrow's own"))
     before = datetime.now(UTC)
@@ -77,16 +80,16 @@ def _examine(
         yield fail("migrations", str(error), "run the newer Morrow, or restore the backup")
         return
     if not is_current:
-        yield fail("migrations", "the database has not got the tables of this version", "morrow migrate")
+        yield fail("migrations", "the database lacks the tables of this version", "morrow migrate")
         return
     yield ok("migrations", "the database has the tables of this version")
     yield judge_keys(len(list_keys(connection)), settings)
     for schema in list_tasks(connection):
-        tell_task(schema.task.name)
+        on_task(schema.task.name)
 
 
 def judge_connections(most: int, used: int, settings: ServiceSettings) -> Finding:
-    """Whether a server of which ordinary users get `most` connections, and others hold `used`, has enough for us."""
+    """Whether a server has enough connections for us: it grants `most` to ordinary users, and others hold `used`."""
     wanted = settings.workers * settings.pool_size + _NUM_TRAINERS * POOL_SIZE
     words = f"it takes {most}; others hold {used}, and Morrow may ask for {wanted}"
     if used + wanted <= most:
@@ -95,12 +98,12 @@ def judge_connections(most: int, used: int, settings: ServiceSettings) -> Findin
 
 
 def judge_keys(num_keys: int, settings: ServiceSettings) -> Finding:
-    """Who may ask, as the settings of the API stand here."""
+    """Who may call the API, by its settings on this machine."""
     if num_keys:
         return ok("keys", f"{num_keys} valid: every request needs one")
     remedy = "morrow keys add NAME --scope admin"
     if settings.allow_anonymous:
-        return warn("keys", f"there is none: anyone who reaches {settings.host} may do anything", remedy)
+        return warn("keys", f"there is none: anyone with access to {settings.host} may do anything", remedy)
     if not is_loopback(settings.host):
-        return fail("keys", f"there is none, and the API listens on {settings.host}: nobody is answered", remedy)
-    return ok("keys", "there is none: anyone on this machine may ask, and nobody else")
+        return fail("keys", f"there is none, and the API listens on {settings.host}: no request is answered", remedy)
+    return ok("keys", "there is none: anyone on this machine may call the API, and nobody else")

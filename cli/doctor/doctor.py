@@ -1,4 +1,4 @@
-"""`morrow doctor`: look at every part that Morrow needs, and say what is wrong and what to do about it."""
+"""All checks of `morrow doctor`, one after the other, and how their findings are printed."""
 
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -22,7 +22,7 @@ COLOURS: dict[Level, str] = {"ok": "green", "warn": "yellow", "fail": "red"}
 
 
 def print_findings(url: str | None, *, as_json: bool) -> bool:
-    """Print each finding as it comes; whether nothing fails. `url` is the API's address, the local one where None."""
+    """Print each finding as it comes; returns whether none fails. `url` None is the local API."""
     console, findings = Console(highlight=False, soft_wrap=True), []
     for finding in examine(url):
         findings.append(finding)
@@ -35,7 +35,7 @@ def print_findings(url: str | None, *, as_json: bool) -> bool:
 
 
 def examine(url: str | None) -> Iterator[Finding]:
-    """Machine, database, MLflow and API, as the settings of the environment and a running `morrow up` name them."""
+    """Check machine, database, MLflow and API, as the environment and a running `morrow up` name them."""
     service, trainer = ServiceSettings(), TrainerSettings()
     stack = read_stack_file(service.home.expanduser())
     tasks: list[str] = []
@@ -46,15 +46,15 @@ def examine(url: str | None) -> Iterator[Finding]:
 
 
 def examine_api(url: str) -> Finding:
-    """Whether the API answers, and with a model."""
+    """Whether the API answers, and has a model for every task."""
     try:
         with open_api(url) as api:
             answer = api.get("/readyz")
     except (httpx.TransportError, Unreachable):
-        return warn("API", f"{url} does not answer", "`morrow up`, or `morrow serve`; or set MORROW_URL")
+        return warn("API", f"{url} does not answer", "run `morrow up` or `morrow serve`; or set MORROW_URL")
     if answer.is_success:
         return ok("API", f"{url} is ready")
-    return warn("API", f"{url} answers, but not every task: {answer.text.strip()[:300]}", "see `morrow task show`")
+    return warn("API", f"{url} answers, but not for every task: {answer.text.strip()[:300]}", "see `morrow task show`")
 
 
 def _print(console: Console, finding: Finding) -> None:

@@ -1,4 +1,4 @@
-"""What `morrow doctor` finds on this machine: the home folder, its copies of versions, the GPU and the trainer."""
+"""The checks of this machine: the home folder, its copies of versions, the GPU and the trainer."""
 
 import importlib.util
 import os
@@ -21,20 +21,24 @@ TOO_LITTLE_SPACE = GIB // 2
 
 
 def examine_machine(settings: TrainerSettings, now: datetime) -> Iterator[Finding]:
-    """All of it, in the order of the docstring above."""
+    """Run all checks of this module."""
     home = settings.home.expanduser()
     if home.is_dir():
         yield examine_permissions(home)
         yield judge_space(home, shutil.disk_usage(home).free)
         yield from examine_copies(home / "models")
     else:
-        yield warn("home", f"there is no folder {home} yet", "`morrow up` makes it; or set MORROW_HOME to another")
+        yield warn(
+            "home",
+            f"there is no folder {home} yet",
+            "run `morrow up`, which makes it; or set MORROW_HOME to another folder",
+        )
     yield examine_device(settings)
     yield examine_trainer(settings, now)
 
 
 def examine_permissions(home: Path) -> Finding:
-    """Keys' digests, models and the database lie there: others must not be able to write, and had better not read."""
+    """Whether others can write to the home folder, which holds digests of keys, models and the database."""
     if not os.access(home, os.R_OK | os.W_OK | os.X_OK):
         return fail("home", f"{home} cannot be written to by user id {os.geteuid()}", "run as its owner, or chown it")
     mode = stat.S_IMODE(home.stat().st_mode)
@@ -44,16 +48,16 @@ def examine_permissions(home: Path) -> Finding:
 
 
 def judge_space(home: Path, free: int) -> Finding:
-    """Bytes that are free where the home folder lies."""
+    """Judge the free bytes on the home folder's file system."""
     words = f"{free / GIB:.1f} GiB free at {home}"
-    remedy = "free some, or move MORROW_HOME; `morrow runs prune` thins out the runs of old cycles"
+    remedy = "free some space, or move MORROW_HOME; `morrow runs prune` thins out the runs of old cycles"
     if free < TOO_LITTLE_SPACE:
         return fail("disk", words, remedy)
     return warn("disk", words, remedy) if free < LITTLE_SPACE else ok("disk", words)
 
 
 def examine_copies(models: Path) -> Iterator[Finding]:
-    """The version of each task that this machine's API answers with: every file against its checksum."""
+    """Compare every file of each version that this machine's API serves with its checksum."""
     for task, current in list_copies(models).items():
         folder, subject = models / task / current.version, f"copy {task}"
         try:
@@ -62,11 +66,11 @@ def examine_copies(models: Path) -> Iterator[Finding]:
             remedy = f"remove {folder} and restart the API, which downloads it again"
             yield fail(subject, f"version {current.version}: {error}", remedy)
         else:
-            yield ok(subject, f"version {current.version} is as its manifest says")
+            yield ok(subject, f"version {current.version} matches its manifest")
 
 
 def examine_device(settings: TrainerSettings) -> Finding:
-    """Whether fits run on a GPU, and whether they should."""
+    """Whether fits run on a GPU, and whether they could."""
     if importlib.util.find_spec("torch") is None:
         return ok("GPU", "torch is not installed: no trainer runs here")
     import torch
@@ -84,8 +88,8 @@ def examine_device(settings: TrainerSettings) -> Finding:
 
 
 def examine_trainer(settings: TrainerSettings, now: datetime) -> Finding:
-    """Whether a trainer of this home is alive; one on another machine leaves no sign here."""
+    """Whether a trainer of this home is alive; one on another machine cannot be seen from here."""
     if is_alive(settings, now):
         return ok("trainer", "alive")
     seen = "has stopped" if heartbeat(settings).exists() else "has never run with this home"
-    return warn("trainer", f"it {seen}: nothing is retrained from here", "`morrow up`, or `morrow trainer`")
+    return warn("trainer", f"it {seen}: nothing is retrained from here", "run `morrow up` or `morrow trainer`")

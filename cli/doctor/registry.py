@@ -1,4 +1,4 @@
-"""What `morrow doctor` finds in MLflow: that it answers, its version, its clock, and each champion's files."""
+"""The checks of MLflow: its answer, its version, its clock, and the files of each champion."""
 
 import tempfile
 import threading
@@ -18,10 +18,10 @@ from service.models.registry import download_version, find_champion_version, mak
 
 
 def examine_registry(mlflow_url: str | None, tasks: Sequence[str]) -> Iterator[Finding]:
-    """All of it, for the champions of these tasks."""
+    """Run all checks of this module, for the champions of these tasks."""
     if mlflow_url is None:
-        remedy = "`morrow up` starts one; or set MORROW_MLFLOW_URL"
-        yield warn("MLflow", "no server is named: nothing can be released or followed", remedy)
+        remedy = "run `morrow up`, which starts one; or set MORROW_MLFLOW_URL"
+        yield warn("MLflow", "no server is named, so no version can be released or loaded", remedy)
         return
     place, _ = split_credentials(mlflow_url)
     with make_client(mlflow_url) as client:
@@ -30,19 +30,19 @@ def examine_registry(mlflow_url: str | None, tasks: Sequence[str]) -> Iterator[F
             answered_at = datetime.now(UTC)
             answer.raise_for_status()
         except httpx.HTTPError as error:
-            remedy = "start it, or mend MORROW_MLFLOW_URL; 403 means that its --allowed-hosts lacks this name"
+            remedy = "start it, or correct MORROW_MLFLOW_URL; 403 means that its --allowed-hosts lacks this name"
             yield fail("MLflow", f"{place} does not answer: {error}", remedy)
             return
         yield judge_version(str(place), answer.text.strip(), _wanted_version())
         if "date" in answer.headers:
-            # HTTP tells whole seconds: on average the clock showed half a second more.
+            # HTTP dates are whole seconds, on average half a second behind the clock.
             yield judge_skew("MLflow's clock", parsedate_to_datetime(answer.headers["date"]) - answered_at)
         for task in tasks:
             yield _examine_champion(client, task)
 
 
 def judge_version(place: str, found: str, wanted: str | None) -> Finding:
-    """The server's version beside the one that this Morrow is tested with."""
+    """Compare the server's version with the one that this Morrow is tested with."""
     if wanted is None or found == wanted:
         return ok("MLflow", f"{place}, version {found}")
     words = f"{place}, version {found}; this Morrow is tested with {wanted}"
@@ -72,4 +72,4 @@ def _examine_champion(client: httpx.Client, task: str) -> Finding:
         return fail(subject, str(error), "look at MLflow's log")
     except ArtefactRefused as error:
         return fail(subject, f"version {version}: {error}", f'morrow rollback {task} --reason "its files are damaged"')
-    return ok(subject, f"version {version}: every file is as its manifest says")
+    return ok(subject, f"version {version}: every file matches its manifest")

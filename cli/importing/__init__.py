@@ -1,1 +1,1 @@
-"""Rows of CSV, JSON and Parquet files on their way to POST /events."""
+"""The import of CSV, NDJSON and Parquet files through POST /events."""

@@ -1,4 +1,4 @@
-"""The formats of files that `morrow events import` reads."""
+"""The file formats that `morrow events import` reads; the command line needs them without the readers."""
 
 from pathlib import Path
 from typing import Literal
@@ -16,9 +16,9 @@ SUFFIXES: dict[str, Format] = {
 
 
 def choose_format(file: Path, given: Format | None) -> Format:
-    """The format as given, else by the suffix. Raises InvalidInput where that says nothing."""
+    """The given format, else the one of the suffix. Raises InvalidInput if the suffix is unknown."""
     if given is not None:
         return given
     if (found := SUFFIXES.get(file.suffix.lower())) is None:
-        raise InvalidInput([Fault(str(file), f"ends in none of {', '.join(SUFFIXES)}: say its --format")])
+        raise InvalidInput([Fault(str(file), f"ends in none of {', '.join(SUFFIXES)}: name its --format")])
     return found

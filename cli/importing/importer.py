@@ -1,7 +1,7 @@
-"""Events from files to the API: in batches, over a few connections at once, counted by what became of them.
+"""The import of a file: events go to the API in batches, over a few connections at once, and outcomes are counted.
 
-Answers are taken in the order of the file, so that one number says how far an import has come
-(`cli.importing.checkpoint`), and what was refused stands in the order of the file too (`cli.importing.rejects`).
+Answers are processed in the order of the file. So one number says how far an import has come
+(`cli.importing.bookmark`), and refused rows keep the order of the file (`cli.importing.rejects`).
 """
 
 import time
@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from cli.client.api import ask, open_api
-from cli.importing.checkpoint import Bookmark, describe_source, name_bookmark, read_bookmark, write_bookmark
+from cli.importing.bookmark import Bookmark, describe_source, name_bookmark, read_bookmark, write_bookmark
 from cli.importing.formats import Format
 from cli.importing.parquet import open_parquet, read_parquet
 from cli.importing.rejects import append_rejects, cut_rejects, name_rejects
@@ -32,7 +32,7 @@ ROWS_PER_BATCH = 1000
 NUM_CONNECTIONS = 3
 NUM_FAULTS_SHOWN = 10
 OUTCOMES = ("created", "duplicates", "conflicts", "rejected")
-# Told only where there were any.
+# Reported only if there were any.
 ERASED = "erased"
 NDJSON = {"content-type": "application/x-ndjson"}
 
@@ -41,7 +41,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class RowFile:
-    """An open file: its rows, and how far they have been read in a unit of its own, up to `length`."""
+    """An open file. `position` turns a number of rows into the progress through the file, up to `length`."""
 
     rows: Iterator[Row]
     length: int
@@ -50,7 +50,7 @@ class RowFile:
 
 @dataclass(frozen=True)
 class Imported:
-    """What became of a file. `num_before` rows were answered for by an import that had not come to its end."""
+    """The outcome of an import. An earlier, broken import had sent the first `num_before` rows."""
 
     num_rows: int
     num_before: int
@@ -61,13 +61,14 @@ class Imported:
 
     @property
     def rate(self) -> float:
-        """Rows a second of what was sent now."""
+        """Rows per second of this import alone."""
         return (self.num_rows - self.num_before) / self.seconds
 
 
 def import_events(url: str, task_name: str, file: Path, format: Format, folder: Path) -> Imported:
-    """Post a file from where a former import of it ended; rejected rows and, until the end, the bookmark go to
-    `folder`. A bar on standard error shows how it goes. Raises InvalidInput, Refused, Unreachable and Unavailable.
+    """Post a file, from where an earlier import of it broke off. Rejected rows and the bookmark go to `folder`.
+
+    A progress bar is shown on standard error. Raises InvalidInput, Refused, Unreachable and Unavailable.
     """
     place, rejects = name_bookmark(file, folder), name_rejects(file, folder, is_csv=format == "csv")
     mark = first = read_bookmark(place, describe_source(url, task_name, file))
@@ -80,7 +81,7 @@ def import_events(url: str, task_name: str, file: Path, format: Format, folder: 
         with open_rows(file, format, task) as opened, _bar() as progress:
             bar = progress.add_task(file.name, total=opened.length, rows=mark.num_rows, rate=0.0)
             if mark.num_rows:
-                progress.console.print(f"Going on after {mark.num_rows:,} rows.", highlight=False)
+                progress.console.print(f"Resuming after {mark.num_rows:,} rows.", highlight=False)
             rows = islice(opened.rows, mark.num_rows, None)
             try:
                 for batch, answer in post_rows(api, task_name, rows):
@@ -93,7 +94,7 @@ def import_events(url: str, task_name: str, file: Path, format: Format, folder: 
                     progress.update(bar, completed=at, rows=mark.num_rows, rate=rate)
             except (MorrowError, KeyboardInterrupt):
                 if mark.num_rows:
-                    sentence = f"{mark.num_rows:,} rows are through; the same command goes on from there."
+                    sentence = f"{mark.num_rows:,} rows are sent. Run the same command to resume."
                     progress.console.print(sentence, highlight=False)
                 else:
                     place.unlink()
@@ -112,8 +113,9 @@ def import_events(url: str, task_name: str, file: Path, format: Format, folder: 
 
 @contextmanager
 def open_rows(file: Path, format: Format, task: Task) -> Iterator[RowFile]:
-    """A file of rows, which are read as they are asked for. Raises as the readers of `cli.importing.rows` and
-    `cli.importing.parquet`."""
+    """A file of rows, which are read lazily. Raises as the readers of `cli.importing.rows` and
+    `cli.importing.parquet` do.
+    """
     if format == "parquet":
         with open_parquet(file) as opened:
             yield RowFile(read_parquet(opened, task), opened.metadata.num_rows, lambda num_rows: num_rows)
@@ -124,7 +126,7 @@ def open_rows(file: Path, format: Format, task: Task) -> Iterator[RowFile]:
 
 
 def post_rows(api: httpx.Client, task: str, rows: Iterable[Row]) -> Iterator[tuple[list[Row], dict[str, Any]]]:
-    """Batches with the answers of POST /events to them, in order. Raises Refused and Unreachable."""
+    """Each batch with its answer of POST /events, in order. Raises Refused and Unreachable."""
     with ThreadPoolExecutor(NUM_CONNECTIONS) as connections:
         waiting: deque[tuple[list[Row], Future[dict[str, Any]]]] = deque()
         for batch in batches(rows, ROWS_PER_BATCH):
@@ -139,20 +141,20 @@ def post_rows(api: httpx.Client, task: str, rows: Iterable[Row]) -> Iterator[tup
 
 
 def post_events(api: httpx.Client, task: str, events: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """The answers to batches of POST /events, whose results are those of events that were not created."""
+    """The answers of POST /events to batches of events. Their results name the events that were not created."""
     for _, answer in post_rows(api, task, map(encode_row, events)):
         yield answer
 
 
 def batches(rows: Iterable[T], size: int) -> Iterator[list[T]]:
-    """Lists of `size` rows; the last one may be shorter."""
+    """Lists of `size` items; the last one may be shorter."""
     iterator = iter(rows)
     while batch := list(islice(iterator, size)):
         yield batch
 
 
 def find_refused(batch: Sequence[Row], answer: dict[str, Any]) -> list[tuple[Row, str]]:
-    """The rows of a batch that are not stored as they stand, and why."""
+    """The refused rows of a batch, each with its reason."""
     return [
         (batch[result["line"] - 1], _describe(result))
         for result in answer["results"]

@@ -1,6 +1,6 @@
-"""Rows of a Parquet file as events, for `morrow events import`. Its columns have types, which JSON has fewer of.
+"""Rows of a Parquet file as events, for `morrow events import`: its types are turned into the fewer ones of JSON.
 
-pyarrow comes with MLflow, hence with the trainer; an installation of the API alone has none.
+pyarrow comes with MLflow, and so with the trainer; an installation of the API alone lacks it.
 """
 
 import math
@@ -21,7 +21,7 @@ ROWS_PER_PIECE = 1000
 
 
 def open_parquet(file: Path) -> "pq.ParquetFile":
-    """The file, opened. Raises NotFound where pyarrow is not installed, InvalidInput where it is no Parquet."""
+    """The opened file. Raises NotFound if pyarrow is not installed, InvalidInput if the file is not Parquet."""
     try:
         import pyarrow as pa
         import pyarrow.parquet as pq
@@ -34,8 +34,10 @@ def open_parquet(file: Path) -> "pq.ParquetFile":
 
 
 def read_parquet(opened: "pq.ParquetFile", task: Task) -> Iterator[Row]:
-    """Rows of the columns that CSV has too. Null and NaN are missing values; in a category or a class, whole numbers
-    and truth values are read as CSV would spell them. Raises InvalidInput where a needed column is not there.
+    """Rows of the same columns as in CSV. Null and NaN are missing values.
+
+    In a category or a class, integers and booleans are read as CSV spells them. Raises InvalidInput if a needed column
+    is missing.
     """
     require_columns(opened.schema_arrow.names)
     numbers = {feature.name for feature in task.numbers}
@@ -58,7 +60,7 @@ def _event(cells: Mapping[str, Any], numbers: set[str], is_classification: bool)
 
 
 def _json_value(cell: Any) -> Any:
-    """As JSON says it; what it cannot say as text, which the API refuses where a number is asked for."""
+    """The cell in JSON's types. A value that JSON cannot express becomes text, which the API refuses for a number."""
     match cell:
         case None | bool() | int() | str():
             return cell

@@ -1,6 +1,6 @@
-"""The rows that the API did not store, with the reason of each, in a file that can be mended and imported again.
+"""The file of rows that the API refused, each with its reason, to be corrected and imported in turn.
 
-A CSV file leaves a CSV file. NDJSON leaves NDJSON, and so does Parquet, which nobody can mend in an editor.
+It is CSV for a CSV file, and NDJSON for NDJSON and for Parquet, which an editor cannot correct.
 """
 
 import csv
@@ -15,12 +15,12 @@ UNREADABLE = "_line"
 
 
 def name_rejects(file: Path, folder: Path, *, is_csv: bool) -> Path:
-    """Where the rejected rows of a file go."""
+    """The path for the rejected rows of a file."""
     return folder / f"{file.stem}.rejected.{'csv' if is_csv else 'ndjson'}"
 
 
 def cut_rejects(path: Path, num_bytes: int) -> None:
-    """Keep this much of what was written: what came after it is sent again. Nothing leaves no file."""
+    """Keep this many bytes, because later rows are sent again; with 0 remove the file."""
     if num_bytes == 0:
         path.unlink(missing_ok=True)
     elif path.exists():
@@ -28,9 +28,9 @@ def cut_rejects(path: Path, num_bytes: int) -> None:
 
 
 def append_rejects(path: Path, refused: Sequence[tuple[Row, str]]) -> int:
-    """Append rows, each with its reason; returns the size of the file, 0 where there is none."""
+    """Append rows, each with its reason; returns the size of the file, 0 if there is none."""
     if refused:
-        # What UTF-8 cannot hold, a lone surrogate, is written with a backslash, as JSON spells it.
+        # UTF-8 cannot hold a lone surrogate, which is written with JSON's backslash escape.
         with path.open("a", encoding="utf-8", errors="backslashreplace", newline="") as stream:
             is_new = stream.tell() == 0
             writer = csv.writer(stream, lineterminator="\n")

@@ -1,7 +1,7 @@
-"""Rows of a file as events, for `morrow events import`: CSV, newline-delimited JSON and Parquet.
+"""Rows of CSV and NDJSON files as events, for `morrow events import`.
 
-Nothing is judged here: what does not look like a number, a time or a feature goes to the API as it stands, so
-that the one validation there refuses it with its own words. Every row becomes one line of NDJSON, as it is sent.
+Nothing is validated here. A cell that does not look like a number or a time goes to the API unchanged, whose validation
+refuses it in its own words. Every row becomes the line of NDJSON that is sent.
 """
 
 import csv
@@ -16,34 +16,34 @@ from typing import Any, BinaryIO
 from contracts.errors import Fault, InvalidInput
 from contracts.task import Task
 
-# Where `cli.importing.rejects` says why a row was refused. No feature can be called so: their names begin with a
-# letter.
+# The column in which `cli.importing.rejects` writes why a row was refused. No feature can have this name, because names
+# of features begin with a letter.
 REASON = "_reason"
 OWN_COLUMNS = ("event_id", "at", "known_at", "label")
 
 _NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?", re.ASCII)
 _INTEGER = re.compile(r"[-+]?\d+", re.ASCII)
-_LONGEST_INTEGER = 300  # longer ones no float64 can hold
+_LONGEST_INTEGER = 300  # no float64 holds a longer one
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One event as a line of JSON, and the cells of the CSV line that it came from."""
+    """One event as a line of JSON, with the cells of its CSV line if it came from one."""
 
     line: bytes
     cells: Mapping[str, str] | None = None
 
 
 def encode_row(event: Mapping[str, Any], cells: Mapping[str, str] | None = None) -> Row:
-    """The row of an event. Raises ValueError for a number that JSON cannot say."""
+    """The row of an event. Raises ValueError for a number that JSON cannot express."""
     return Row(json.dumps(event, ensure_ascii=False, allow_nan=False).encode(), cells)
 
 
 def read_csv(stream: BinaryIO, task: Task) -> Iterator[Row]:
-    """Rows of a CSV file with a header: event_id, at, label, known_at where given, and a column for each feature.
+    """Rows of a CSV file with a header: event_id, at, label, perhaps known_at, and a column for each feature.
 
-    An empty cell is a missing value. Raises InvalidInput for a file that is not CSV in UTF-8, lacks a needed column
-    or has a ragged line.
+    An empty cell is a missing value. Raises InvalidInput if the file is not CSV in UTF-8, lacks a needed column or has
+    a line with another number of cells.
     """
     text = io.TextIOWrapper(stream, "utf-8-sig", newline="")
     try:
@@ -51,11 +51,11 @@ def read_csv(stream: BinaryIO, task: Task) -> Iterator[Row]:
     except (UnicodeDecodeError, csv.Error) as error:
         raise InvalidInput([Fault("file", f"is not CSV in UTF-8: {error}")]) from error
     finally:
-        text.detach()  # the stream is its owner's to close
+        text.detach()  # the caller closes the stream
 
 
 def read_ndjson(stream: BinaryIO) -> Iterator[Row]:
-    """Rows of a file with one event as JSON a line, each as it stands; empty lines are passed over."""
+    """Rows of a file with one event as JSON on each line. Lines are sent unchanged; empty ones are skipped."""
     for line in stream:
         event = line.removeprefix(b"\xef\xbb\xbf").strip()
         if event:
@@ -63,7 +63,7 @@ def read_ndjson(stream: BinaryIO) -> Iterator[Row]:
 
 
 def require_columns(names: Iterable[str]) -> None:
-    """Raises InvalidInput where a file lacks a column that every event needs."""
+    """Raises InvalidInput if the file lacks a column that every event needs."""
     if missing := {"event_id", "at", "label"} - set(names):
         raise InvalidInput([Fault(name, "is not a column of the file") for name in sorted(missing)])
 
@@ -95,7 +95,7 @@ def _event(cells: Mapping[str, str], numbers: set[str], is_classification: bool)
 
 
 def _number(cell: str) -> int | float | str:
-    """A number that JSON can say, else the cell as it stands."""
+    """A number that JSON can express, else the unchanged cell."""
     if not _NUMBER.fullmatch(cell):
         return cell
     if len(cell) <= _LONGEST_INTEGER and _INTEGER.fullmatch(cell):
@@ -105,7 +105,7 @@ def _number(cell: str) -> int | float | str:
 
 
 def _without_reason(line: bytes) -> bytes:
-    """The event without what we once said of it; anything else as it stands."""
+    """The event without the reason that we wrote into an earlier file of rejects; any other line unchanged."""
     if REASON.encode() not in line:
         return line
     try:
@@ -115,4 +115,4 @@ def _without_reason(line: bytes) -> bytes:
     if not isinstance(event, dict) or REASON not in event:
         return line
     event.pop(REASON)
-    return json.dumps(event, ensure_ascii=False).encode(errors="backslashreplace")  # as JSON spells a lone surrogate
+    return json.dumps(event, ensure_ascii=False).encode(errors="backslashreplace")  # JSON's escape of a lone surrogate

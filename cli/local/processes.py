@@ -97,7 +97,7 @@ def start_guarded(
 
 @dataclass(frozen=True)
 class Child:
-    """A running part of the stack; `watchdog` is our end of the pipe, closed by the system if we are killed."""
+    """A running part of the stack. `watchdog` is our end of its pipe, which the system closes if we are killed."""
 
     name: str
     process: subprocess.Popen[bytes]
@@ -105,13 +105,13 @@ class Child:
     watchdog: int
 
     def check(self) -> None:
-        """Raises ChildDied, with its last words, where the child has ended."""
+        """Raises ChildDied, with the last line of its log, if the child has ended."""
         if (status := self.process.poll()) is not None:
-            said = find_last_words(self.log)
-            raise ChildDied(f"{self.name} ended with status {status}{said and f': {said}'}\nIts log is {self.log}")
+            last = last_line(self.log)
+            raise ChildDied(f"{self.name} ended with status {status}{last and f': {last}'}\nIts log is {self.log}")
 
     def stop(self, grace_seconds: float = GRACE_SECONDS) -> None:
-        """Ask the group to end, and kill what is left of it after the grace."""
+        """Ask the group to end, and kill the rest of it after the grace."""
         self._signal(signal.SIGTERM)
         try:
             with suppress(subprocess.TimeoutExpired):
@@ -122,7 +122,7 @@ class Child:
             os.close(self.watchdog)
 
     def _signal(self, number: signal.Signals) -> None:
-        with suppress(ProcessLookupError):  # where somebody killed the watchdog and nothing of the group is left
+        with suppress(ProcessLookupError):  # the watchdog was killed too, and the group is empty
             os.killpg(self.process.pid, number)
 
 
@@ -134,8 +134,8 @@ def start_child(name: str, command: Sequence[str], environment: Mapping[str, str
     return Child(name, process, log, watchdog)
 
 
-def find_last_words(log: Path) -> str:
-    """The last line of a log in short: of one of ours the event and its reason, of another, or a traceback, itself."""
+def last_line(log: Path) -> str:
+    """The last line of a log in short: for our records the event with its reason, else the line itself."""
     lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
     line = lines[-1] if lines else ""
     try:

@@ -1,4 +1,4 @@
-"""How a command ends: a signal that asks it to stop is Ctrl-C by another name, and stopping is not interrupted."""
+"""How signals end a command: each one that asks it to stop acts like Ctrl-C, and none interrupts the stopping."""
 
 import signal
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 def stop_signals() -> Iterator[None]:
     """Let SIGTERM and SIGHUP end the block as Ctrl-C does: by KeyboardInterrupt.
 
-    SIGINT too, because a shell starts what it puts in the background with SIGINT ignored.
+    SIGINT gets the same handler, because a shell starts background commands with SIGINT ignored.
     """
 
     def interrupt(_number: int, _frame: FrameType | None) -> None:
@@ -28,7 +28,7 @@ def stop_signals() -> Iterator[None]:
 
 @contextmanager
 def ignored_signals() -> Iterator[None]:
-    """Nothing may interrupt the stopping, which is bounded anyhow."""
+    """Ignore these signals during the stopping, which has time limits of its own."""
     former = {number: signal.signal(number, signal.SIG_IGN) for number in STOP_SIGNALS}
     try:
         yield

@@ -1,7 +1,7 @@
-"""The whole of Morrow on one machine, for `morrow up` and `morrow demo`: PostgreSQL, MLflow, API and trainer.
+"""All of Morrow on one machine, for `morrow up` and `morrow demo`: PostgreSQL, MLflow, API and trainer.
 
-What the settings name already (a database, an MLflow server) is used; the rest is started below the home folder.
-MLflow needs tens of seconds to come up, so it starts first and everything else meanwhile.
+A database or an MLflow server that the settings name is used; the rest is started below the home folder. MLflow needs
+tens of seconds to start, so it starts first, and the others start meanwhile.
 """
 
 import fcntl
@@ -38,7 +38,7 @@ PORT_LIMIT_SECONDS = 5.0
 
 @dataclass(frozen=True)
 class Addresses:
-    """Where the running parts answer."""
+    """Addresses of the running parts."""
 
     api: str
     mlflow: str
@@ -46,9 +46,9 @@ class Addresses:
 
 
 class EmbeddedStack:
-    """Starts everything on entry, in parallel where it can; stops it on exit, the trainer first.
+    """Starts everything on entry, in parallel if possible; stops it on exit, the trainer first.
 
-    Raises StackError when the port or the home folder is taken or a part does not get ready, ChildDied when one ends.
+    Raises StackError if the port or the home folder is taken or a part is not ready in time, ChildDied if one ends.
     """
 
     def __init__(self, settings: SharedSettings, port: int, console: Console) -> None:
@@ -75,13 +75,13 @@ class EmbeddedStack:
         self._stop()
 
     def check(self) -> None:
-        """Raises ChildDied, or PostgresError, where a part has ended by itself."""
+        """Raises ChildDied or PostgresError if a part has ended by itself."""
         self._postgres.check()
         for child in self._children:
             child.check()
 
     def wait(self) -> None:
-        """Watch until a part ends by itself, which raises as `check` does."""
+        """Call `check` until it raises, because a part has ended by itself."""
         while True:
             self.check()
             time.sleep(0.5)
@@ -148,7 +148,7 @@ class EmbeddedStack:
         while not is_ready():
             self.check()
             if time.monotonic() > deadline:
-                raise StackError(f"{name} did not get ready within {READY_LIMIT_SECONDS:.0f} s.")
+                raise StackError(f"{name} was not ready within {READY_LIMIT_SECONDS:.0f} s.")
             time.sleep(0.1)
         self.check()
 
@@ -161,25 +161,25 @@ def _sole_stack(home: Path) -> Iterator[None]:
         yield
     except BlockingIOError as error:
         raise StackError(
-            f"Another Morrow runs in {home} already: stop it, or choose another folder by MORROW_HOME."
+            f"Another Morrow runs in {home} already: stop it, or choose another folder with MORROW_HOME."
         ) from error
     finally:
         os.close(lock)
 
 
 def _await_free_port(port: int) -> None:
-    """A stack that was killed a moment ago may still be letting go of its port. Raises StackError."""
+    """Wait for a stack that was killed a moment ago to release the port. Raises StackError if it stays taken."""
     deadline = time.monotonic() + PORT_LIMIT_SECONDS
     while not _is_free(port):
         if time.monotonic() > deadline:
-            raise StackError(f"Port {port} is taken: choose another by MORROW_PORT.")
+            raise StackError(f"Port {port} is taken: choose another with MORROW_PORT.")
         time.sleep(0.2)
 
 
 def kept_port(file: Path, reserved: int) -> int:
-    """The port that the file tells of, so that a bookmark lasts; another one where that is taken or `reserved`.
+    """The port that the file holds, so that a bookmark lasts; another one if that is taken or `reserved`.
 
-    A file that cannot be read or written stops nobody: the port is then not kept.
+    A file that cannot be read or written is no error: the port is then not kept.
     """
     port = _read_port(file)
     while port in (0, reserved) or not _is_free(port):
@@ -190,7 +190,7 @@ def kept_port(file: Path, reserved: int) -> int:
 
 
 def _read_port(file: Path) -> int:
-    """0 where the file tells of none."""
+    """0 if the file holds none."""
     try:
         words = file.read_text("ascii", "ignore").strip()[:5]
     except OSError:
@@ -209,14 +209,14 @@ def _is_free(port: int) -> bool:
 
 
 def child_environment(home: Path) -> dict[str, str]:
-    """Our environment, but what libraries leave lying in temporary folders stays below the home folder."""
+    """Our environment, with a temporary folder below the home folder, because libraries leave files there."""
     folder = home / "tmp"
     folder.mkdir(exist_ok=True)
     return os.environ | {"TMPDIR": str(folder)}
 
 
 def free_port() -> int:
-    """A port of this machine that nobody listens on now."""
+    """A port of this machine that is free now."""
     with socket.socket() as probe:
         probe.bind((HOST, 0))
         port: int = probe.getsockname()[1]

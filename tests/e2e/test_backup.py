@@ -103,7 +103,7 @@ def test_a_stack_that_was_dropped_and_restored_answers_as_before(tmp_path: Path)
     with stack(elsewhere) as api:
         restored = say(api, "doctor", "--json", home=elsewhere)
         assert restored.code == 0, restored.out
-        assert f"version {answer['version']}: every file is as its manifest says" in restored.out
+        assert f"version {answer['version']}: every file matches its manifest" in restored.out
         for name in ("num_events", "champion", "cycles", "spec"):
             assert httpx.get(f"{api}/tasks/demand").json()[name] == status[name]
         assert httpx.get(f"{api}/predict", params=QUESTION).raise_for_status().json() == answer

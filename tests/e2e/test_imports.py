@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from cli.importing.checkpoint import Bookmark
+from cli.importing.bookmark import Bookmark
 from cli.importing.importer import NUM_CONNECTIONS, ROWS_PER_BATCH
 from tests.e2e.commanding import MORROW, say
 
@@ -107,7 +107,7 @@ def test_a_file_without_a_needed_column_leaves_nothing_behind(demand: str, tmp_p
     file.write_text("event_id,at\n")
     said = say(demand, "events", "import", "demand", str(file))
     assert (said.code, "label: is not a column of the file" in said.err) == (1, True)
-    assert "goes on from there" not in said.err
+    assert "to resume" not in said.err
     assert list(file.parent.iterdir()) == [file]
 
 

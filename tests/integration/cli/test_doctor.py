@@ -93,7 +93,7 @@ def test_a_database_that_takes_nobody_more_is_told_from_one_that_is_away(
         monkeypatch.setenv("MORROW_DATABASE_URL", url.render_as_string(hide_password=False))
         code, found = examine()
     assert (code, found["database"]["level"]) == (1, "fail")
-    assert "takes nobody more" in found["database"]["words"]
+    assert "takes no more connections" in found["database"]["words"]
     assert "max_connections" in found["database"]["remedy"]
 
 
@@ -115,7 +115,7 @@ def test_a_champion_is_read_back_and_a_damaged_one_fails(
     code, found = examine()
     assert code == 0
     assert (found["MLflow"]["level"], found["MLflow's clock"]["level"]) == ("ok", "ok")
-    assert found[f"champion {name}"]["words"] == f"version {version}: every file is as its manifest says"
+    assert found[f"champion {name}"]["words"] == f"version {version}: every file matches its manifest"
     damaged = Path(shutil.copytree(folder, tmp_path / "damaged"))
     (damaged / "model.onnx").write_bytes((damaged / "model.onnx").read_bytes()[:-100])
     version = publish(mlflow_url, name, damaged)

@@ -266,9 +266,11 @@ def test_a_name_is_listed_letter_by_letter(database_url: str, monkeypatch: pytes
 def test_keys_of_which_none_holds_admin_are_warned_of(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MORROW_DATABASE_URL", database_url)
     assert "There is no key" in CliRunner().invoke(app, ["keys", "list"]).stdout
-    assert "No key holds admin" in CliRunner().invoke(app, ["keys", "add", "shop", "--scope", "predict"]).stderr
-    assert "No key holds admin" not in CliRunner().invoke(app, ["keys", "add", "me", "--scope", "admin"]).stderr
-    assert "No key holds admin" not in CliRunner().invoke(app, ["keys", "add", "till", "--scope", "ingest"]).stderr
+    assert "No key has the scope admin" in CliRunner().invoke(app, ["keys", "add", "shop", "--scope", "predict"]).stderr
+    assert "No key has the scope admin" not in CliRunner().invoke(app, ["keys", "add", "me", "--scope", "admin"]).stderr
+    assert (
+        "No key has the scope admin" not in CliRunner().invoke(app, ["keys", "add", "till", "--scope", "ingest"]).stderr
+    )
     left = [CliRunner().invoke(app, ["keys", "revoke", name]).stderr for name in ("shop", "me", "till")]
     assert ["There is no key" in told for told in left] == [False, False, True]
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from cli.importing.checkpoint import Bookmark, describe_source, read_bookmark, write_bookmark
+from cli.importing.bookmark import Bookmark, describe_source, read_bookmark, write_bookmark
 from cli.importing.formats import choose_format
 from cli.importing.importer import find_refused
 from cli.importing.parquet import open_parquet, read_parquet

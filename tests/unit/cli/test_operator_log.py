@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from cli.local.processes import find_last_words
+from cli.local.processes import last_line
 from contracts.runtime.settings import SharedSettings
 from trainer.scheduling.worker import report_to
 
@@ -43,7 +43,7 @@ def test_a_cycle_tells_of_moments_in_words_and_of_epochs_only_at_debug() -> None
 def test_a_part_that_ended_is_told_of_by_its_last_words(lines: list[str], words: str, tmp_path: Path) -> None:
     log = tmp_path / "part.log"
     log.write_text("\n".join(lines))
-    assert find_last_words(log) == words
+    assert last_line(log) == words
 
 
 def test_a_setting_of_nothing_is_unset(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,6 @@
-"""How far an import has come, so that a broken one goes on where it ended instead of sending a million rows again.
+"""How far an import has come, so that the same command resumes a broken one instead of sending a million rows again.
 
-Forgetting it does no harm: events are known by their `event_id`, and those that are stored already count as duplicates.
+Losing a bookmark does no harm: an event that is stored already, by its `event_id`, counts as a duplicate.
 """
 
 from pathlib import Path
@@ -11,7 +11,7 @@ from contracts.errors import Unavailable
 
 
 class Source(msgspec.Struct, frozen=True):
-    """What is imported where to: with any other file, task or API an import begins anew."""
+    """The file, task and API of an import. A bookmark of any other source is not used."""
 
     url: str
     task: str
@@ -20,7 +20,7 @@ class Source(msgspec.Struct, frozen=True):
 
 
 class Bookmark(msgspec.Struct, frozen=True):
-    """The first `num_rows` rows are answered for; so many bytes of the rejects tell of them."""
+    """The first `num_rows` rows are sent and answered; the first `rejects_bytes` of the rejects belong to them."""
 
     source: Source
     num_rows: int = 0
@@ -29,18 +29,18 @@ class Bookmark(msgspec.Struct, frozen=True):
 
 
 def describe_source(url: str, task: str, file: Path) -> Source:
-    """A file as it is now."""
+    """The source with the file's present size and time."""
     status = file.stat()
     return Source(url, task, status.st_size, status.st_mtime_ns)
 
 
 def name_bookmark(file: Path, folder: Path) -> Path:
-    """Where the bookmark of a file lies while its import has not come to the end."""
+    """The path of a file's bookmark, which exists until its import has ended."""
     return folder / f"{file.name}.bookmark"
 
 
 def read_bookmark(path: Path, source: Source) -> Bookmark:
-    """Where a former import of the very same ended, else the beginning."""
+    """The bookmark of an earlier import of the same source, else one at the beginning."""
     try:
         found = msgspec.json.decode(path.read_bytes(), type=Bookmark)
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
@@ -49,12 +49,12 @@ def read_bookmark(path: Path, source: Source) -> Bookmark:
 
 
 def write_bookmark(path: Path, bookmark: Bookmark) -> None:
-    """Replace it in one step. Raises Unavailable where the folder cannot be written to."""
-    beside = path.with_name(path.name + ".new")
+    """Replace the bookmark in one step. Raises Unavailable if the folder cannot be written to."""
+    new = path.with_name(path.name + ".new")
     try:
-        beside.write_bytes(msgspec.json.encode(bookmark))
-        beside.replace(path)
+        new.write_bytes(msgspec.json.encode(bookmark))
+        new.replace(path)
     except OSError as error:
         raise Unavailable(
-            f"{path.parent} cannot be written to ({error.strerror}): name another by --folder."
+            f"{path.parent} cannot be written to ({error.strerror}): choose another folder with --folder."
         ) from error
