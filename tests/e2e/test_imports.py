@@ -97,7 +97,7 @@ def test_parquet_is_imported_by_its_suffix_or_by_name(demand: str, tmp_path: Pat
     assert "features.temperature" in json.loads(reject)["_reason"]
     (tmp_path / "demand.parquet").rename(tmp_path / "demand.data")
     unnamed = say(demand, "events", "import", "demand", str(tmp_path / "demand.data"))
-    assert (unnamed.code, "say its --format" in unnamed.err) == (1, True)
+    assert (unnamed.code, "name its --format" in unnamed.err) == (1, True)
     assert counts(imported(demand, tmp_path / "demand.data", "--format", "parquet", code=3)) == (0, 1, 0, 1)
 
 

@@ -55,7 +55,7 @@ def test_what_is_only_not_running_is_a_warning(home: Path) -> None:
 def test_people_read_a_line_each_with_the_remedy_below(home: Path) -> None:
     lines = CliRunner().invoke(app, ["doctor"]).stdout.splitlines()
     place = lines.index(f"warn API: {NOWHERE} does not answer")
-    assert lines[place + 1].strip().startswith("→ `morrow up`")
+    assert lines[place + 1].strip().startswith("→ run `morrow up`")
 
 
 def test_a_database_without_our_tables_fails(home: Path, engine: Engine) -> None:

@@ -29,7 +29,7 @@ def test_a_suffix_says_the_format_unless_it_is_given() -> None:
     assert choose_format(Path("x.CSV"), None) == "csv"
     assert choose_format(Path("x.jsonl"), None) == "ndjson"
     assert choose_format(Path("x.txt"), "parquet") == "parquet"
-    with pytest.raises(InvalidInput, match=r"x\.txt: ends in none of \.csv, .*say its --format"):
+    with pytest.raises(InvalidInput, match=r"x\.txt: ends in none of \.csv, .*name its --format"):
         choose_format(Path("x.txt"), None)
 
 
