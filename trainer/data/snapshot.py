@@ -4,7 +4,7 @@ All origins of a cycle are cut from the same read, so a backtest and its candida
 happened or became known after an origin can reach its fit.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cached_property
 
@@ -12,6 +12,7 @@ import numpy as np
 from sqlalchemy import Engine
 
 from contracts.clock import to_micros
+from contracts.task import Training
 from store.catalog import Schema
 from store.columns import EventColumns, read_events
 
@@ -64,6 +65,10 @@ class Reading:
     def num_fit_rows(self, origin: int) -> int:
         """The number of `fit_rows`, without copying them."""
         return int(np.count_nonzero(~self.known(origin).withheld))
+
+    def with_training(self, training: Training) -> "Reading":
+        """The same rows for a task that differs in its recipe alone."""
+        return replace(self, schema=replace(self.schema, task=self.schema.task.with_training(training)))
 
 
 def read(engine: Engine, schema: Schema, cutoff: int, now: datetime) -> Reading:

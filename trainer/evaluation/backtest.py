@@ -6,6 +6,7 @@ steady cycle finds all origins among the kept fits and so fits none here.
 
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
+from functools import partial
 from typing import Protocol
 
 import torch
@@ -18,21 +19,23 @@ from contracts.task import Task
 from store.catalog import Schema
 from store.cells import Cell, read_cells, record_cells
 from trainer.data.snapshot import Reading, read
-from trainer.data.windows import complete_until, in_window, num_empty_windows
+from trainer.data.windows import complete_until, in_window, needed_pairs, num_empty_windows, target_windows
 from trainer.evaluation.fit_store import FitStore, score_fit
 from trainer.evaluation.horizon import Comparison, Verdict, after_empty_windows, compare_rivals, judge_horizon
 from trainer.evaluation.origin_fits import Fit, fit_origins, keep_fit
 from trainer.evaluation.release_gates import reason_to_skip
-from trainer.evaluation.scoring import needed_pairs, target_windows
 from trainer.evaluation.suspect_windows import counted
 from trainer.export.session import Artefact
 from trainer.network.device import choose_device
 from trainer.network.training_loop import EpochReport
 from trainer.settings import TrainerSettings
 
+# Windows that kept fits outlive the oldest origin that a cycle can still need.
+_MARGIN_WINDOWS = 2
+
 
 class Report(Protocol):
-    """Whoever follows a cycle or a backtest: called with a stable event name and facts, as a logger is."""
+    """Receives the progress of a cycle or a backtest: a stable event name and facts, as a logger does."""
 
     def __call__(self, event: str, /, **facts: object) -> object: ...
 
@@ -54,7 +57,15 @@ def backtest(
     if reason := reason_to_skip(schema.task, reading.fit_rows(cutoff)):
         raise CycleError(f"Nothing can be fitted as of this cutoff: {reason}.")
     store = FitStore(settings.home, schema.task)
-    cells = fill_matrix(engine, reading, store, settings, choose_device(settings), report=report)
+    cells = fill_matrix(
+        engine,
+        reading,
+        store,
+        settings,
+        choose_device(settings),
+        report=report,
+        on_epoch=partial(report_epoch, report, "score"),
+    )
     return cells, judge(reading, cells)
 
 
@@ -93,7 +104,7 @@ def fill_matrix(
     device: torch.device,
     *,
     report: Report,
-    on_epoch: Callable[[EpochReport], None] | None = None,
+    on_epoch: Callable[[EpochReport], None],
     on_fit: Callable[[Fit, Manifest, Sequence[Cell]], None] | None = None,
 ) -> list[Cell]:
     """The matrix as of the reading's cutoff, after adding what was missing; its newest windows may be incomplete.
@@ -112,11 +123,6 @@ def fill_matrix(
         absent += _soon_needed(reading, store)
     report("matrix.missing", num_kept=len(kept), num_to_fit=len(absent))
 
-    def follow(epoch: EpochReport) -> None:
-        report_epoch(report, "score", epoch)
-        if on_epoch is not None:
-            on_epoch(epoch)
-
     def add(cells: Iterable[Cell]) -> None:
         matrix.update({(cell.origin, cell.window, cell.method): cell for cell in cells})
 
@@ -131,7 +137,7 @@ def fill_matrix(
 
     for found in kept:
         add_scores(found)
-    for made in fit_origins(reading, absent, device, settings.max_members, follow):
+    for made in fit_origins(reading, absent, device, settings.max_members, on_epoch):
         manifest = keep_fit(made, reading, store, device=device, git_sha=settings.git_sha, verdict=None)
         cells = add_scores(store.open(made.origin))
         if on_fit is not None:
@@ -159,14 +165,24 @@ def missing_pairs(reading: Reading, cells: Iterable[Cell]) -> dict[int, list[int
         and cell.is_complete
         and (cell.num_rows, cell.num_revisions) == reading.fingerprints.get(cell.window)
     }
-    windows = target_windows(task, reading.current, reading.cutoff)
     wanted: dict[int, list[int]] = {}
-    for origin, window in needed_pairs(windows, task.clock, task.guard):
+    for origin, window in _needed_pairs(reading):
         if (origin, window) not in there:
             wanted.setdefault(origin, []).append(window)
     return {
         origin: wanted[origin] for origin in sorted(wanted) if reason_to_skip(task, reading.fit_rows(origin)) is None
     }
+
+
+def delete_unneeded(reading: Reading, store: FitStore) -> None:
+    """Delete kept fits older than any origin that this cutoff looks back on, with a margin for replays."""
+    if pairs := _needed_pairs(reading):
+        store.delete_older(min(origin for origin, _ in pairs) - _MARGIN_WINDOWS * reading.schema.task.clock.window)
+
+
+def _needed_pairs(reading: Reading) -> list[tuple[int, int]]:
+    task = reading.schema.task
+    return needed_pairs(target_windows(task, reading.current, reading.cutoff), task.clock, task.guard)
 
 
 def _first_looks(reading: Reading, cells: Iterable[Cell]) -> list[tuple[int, int]]:

@@ -45,6 +45,11 @@ def seeds_of(task: Task) -> list[int]:
     return [int.from_bytes(digest[:4], "big") for digest in digests]
 
 
+def is_fit_of(kept: Manifest, reading: Reading) -> bool:
+    """Whether a kept fit was made of the very rows that the reading knows at its cutoff, from the same seeds."""
+    return (kept.rows_digest, kept.seeds) == (reading.latest.digest, seeds_of(reading.schema.task))
+
+
 def fit_origins(
     reading: Reading,
     origins: Sequence[int],

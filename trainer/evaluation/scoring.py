@@ -1,8 +1,8 @@
-"""Fill the error matrix: which cells a cycle needs, and the error of one fit on one target window.
+"""One cell of the error matrix: the error of one fit on one target window.
 
-Every fit is scored through its exported graph in ONNX Runtime, as the service will answer with it, so the figures that
-a horizon rests on belong to the very program that serves; none of it needs torch. Rows whose class a fit never saw stay
-in: they cost what a probability of 0 costs, because that is what they cost whoever asks.
+Every fit is scored through its exported graph in ONNX Runtime, as the service will answer with it. So the errors behind
+a horizon belong to the very program that serves, and none of this needs torch. Rows whose class a fit never saw count:
+they cost what a probability of 0 costs, because a client pays that for them.
 """
 
 import math
@@ -12,35 +12,17 @@ import numpy as np
 from numpy.typing import NDArray
 from onnxruntime import InferenceSession
 
-from contracts.clock import Clock, format_moment
+from contracts.clock import format_moment
 from contracts.errors import CycleError
 from contracts.manifest import graph_feed
-from contracts.task import Guard, Task
+from contracts.task import Task
 from store.cells import NAIVE, Cell
 from store.columns import EventColumns
 from trainer.data.encoder import class_positions
-from trainer.data.windows import complete_until
 from trainer.evaluation.calibration import LEAST_PROBABILITY, LEAST_SCALE, nonconformity, sketch, tempered_losses
 from trainer.export.session import raw_categories
 
-# Target windows beyond `guard.min_pairs` that a cycle looks back on, so that one odd window does not stand for a third.
-EXTRA_WINDOWS = 1
 _ROWS_PER_BLOCK = 8192
-
-
-def target_windows(task: Task, rows: EventColumns, cutoff: int) -> list[int]:
-    """Starts of the newest complete windows that have rows, oldest first: those that every age is compared on.
-
-    `rows` are those known at the cutoff.
-    """
-    starts = np.unique(task.clock.window_starts(rows.at))
-    complete = starts[starts < complete_until(task, cutoff)]
-    return [int(start) for start in complete[-(task.guard.min_pairs + EXTRA_WINDOWS) :]]
-
-
-def needed_pairs(windows: Sequence[int], clock: Clock, guard: Guard) -> list[tuple[int, int]]:
-    """(origin, target window) of every age up to `max_age` on these windows."""
-    return [(window - age * clock.window, window) for window in windows for age in range(guard.max_age)]
 
 
 def answer(session: InferenceSession, task: Task, rows: EventColumns) -> list[NDArray[np.float32]]:

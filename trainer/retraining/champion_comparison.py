@@ -19,12 +19,11 @@ from store.columns import EventColumns
 from store.releases import read_overlay
 from trainer.data.labels import clip_labels
 from trainer.data.snapshot import Reading
-from trainer.evaluation.release_gates import Decision, check_overtaken, check_withheld, first_failure
+from trainer.evaluation.release_gates import Decision, check_withheld, first_failure
 from trainer.evaluation.scoring import answer, row_errors
 from trainer.evaluation.suspect_windows import check_newest_window, set_aside
 from trainer.export.session import Artefact, open_artefact
 from trainer.retraining.ledger import Attempt
-from trainer.retraining.release import newest_released
 from trainer.tracking.registry import Champion
 
 
@@ -44,9 +43,9 @@ def judge_with_champion(
 
     An override replaces the last two: it never lets an older cutoff take the alias.
     """
-    champion = attempt.run.registry.champion(attempt.schema.task.name)
+    champion = attempt.registry.champion(attempt.task)
     with attempt.engine.connect() as connection:
-        decision = check_overtaken(newest_released(attempt, connection, champion), attempt.cycle.cutoff)
+        decision = attempt.check_newest_cutoff(connection, champion)
     if not decision.passed:
         return [decision]
     if (actor := attempt.cycle.override_actor) is not None:
@@ -79,16 +78,15 @@ def compare_with_champion(
 
 
 def _open_pair(attempt: Attempt, candidate: Artefact, champion: Champion) -> Pair | str:
-    task = attempt.schema.task
     if champion.cutoff is None:
         return "the champion does not say of which cutoff it is"
     with tempfile.TemporaryDirectory(prefix="morrow-") as temporary:
         try:
-            attempt.run.registry.download(task.name, champion.version, Path(temporary))
+            attempt.registry.download(attempt.task, champion.version, Path(temporary))
             fetched = open_artefact(Path(temporary))
         except CycleError as error:
             return f"the champion cannot be asked: {error}"
-    if fetched.task.row_schema != task.row_schema:
+    if fetched.task.row_schema != candidate.task.row_schema:
         return "the champion answers rows of another schema"
     with attempt.engine.connect() as connection:
         overlay = read_overlay(connection, attempt.cycle.task_id, champion.version)

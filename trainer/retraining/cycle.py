@@ -20,9 +20,9 @@ MLflow may be away all the while: the fit goes on, the finished fit is kept, and
 that makes the scheduler ask for the cutoff again once MLflow answers; that attempt registers without fitting.
 """
 
-from collections.abc import Callable
-from dataclasses import replace
-from datetime import datetime
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
 
 import structlog
@@ -33,45 +33,44 @@ from contracts.calibration import Calibration
 from contracts.clock import format_moment, from_micros
 from contracts.errors import LeaseLost, MorrowError, NotFound
 from contracts.failure import STOPPED
-from contracts.manifest import Manifest
 from store.catalog import Schema, list_tasks
 from store.cells import delete_origin
 from store.cycles import Cycle, State
+from store.releases import list_releases
 from trainer.data.labels import clip_labels
 from trainer.data.snapshot import Reading, read
-from trainer.evaluation.backtest import Report, compare, fill_matrix, judge, report_epoch
+from trainer.evaluation.backtest import Report, compare, delete_unneeded, fill_matrix, judge
 from trainer.evaluation.calibration import calibration_of
-from trainer.evaluation.fit_store import FitStore, candidate_folder
+from trainer.evaluation.fit_store import FitStore
 from trainer.evaluation.horizon import Verdict
-from trainer.evaluation.origin_fits import fit_origins, keep_fit, seeds_of
+from trainer.evaluation.origin_fits import fit_origins, is_fit_of, keep_fit
 from trainer.evaluation.release_gates import (
+    Decision,
     check_horizon,
     check_rows,
     describe,
     describe_decisions,
     first_failure,
 )
-from trainer.evaluation.scoring import answer, needed_pairs, score, target_windows
+from trainer.evaluation.scoring import answer, score
 from trainer.export.session import Artefact, verify_artefact
 from trainer.network.device import choose_device
-from trainer.network.training_loop import EpochReport
 from trainer.retraining.champion_comparison import judge_with_champion
 from trainer.retraining.failures import name_failure
-from trainer.retraining.ledger import Attempt, begin, end, fail, in_store
-from trainer.retraining.recipe_step import choose_recipe
-from trainer.retraining.release import move_alias, release
+from trainer.retraining.ledger import Attempt
+from trainer.retraining.recipe_step import choose_recipe, record_choice
 from trainer.retraining.run_log import (
     first_tags,
-    measure_epochs,
-    note_answers,
-    note_fit,
-    note_recipe,
-    note_rows,
-    note_start,
-    note_verdict,
+    follow_epochs,
+    log_answers,
+    log_fit,
+    log_rows,
+    log_scored_fits,
+    log_start,
+    log_verdict,
     version_tags,
 )
-from trainer.settings import TrainerSettings
+from trainer.settings import TrainerSettings, count_threads
 from trainer.tracking.descriptions import describe_version
 from trainer.tracking.registry import Registry
 from trainer.tracking.run_buffer import Run
@@ -79,8 +78,6 @@ from trainer.tracking.tags import NOTE_TAG
 
 log = structlog.get_logger(__name__)
 
-# Windows that kept fits outlive the oldest origin that a cycle can still need.
-_MARGIN_WINDOWS = 2
 _NUM_CHECKED_ROWS = 1000
 
 
@@ -93,93 +90,109 @@ def run_cycle(
     now: Callable[[], datetime],
     report: Report,
 ) -> State | None:
-    """Carry a claimed cycle to its end; returns the state it ended in, None where its lease was lost.
+    """Carry a claimed cycle to its end; returns the state it ended in, None if its lease was lost.
 
-    Whatever fails ends the cycle and its run with the reason, leaves the champion as it was, and is not raised again.
-    KeyboardInterrupt, which is how the process hears that it should stop, is.
+    An error ends the cycle and its run with a reason and leaves the champion as it was; it is not raised again.
+    KeyboardInterrupt, by which the process is told to stop, is.
     """
     schema = _find_schema(engine, cycle.task_id)
     name = f"{format_moment(cycle.cutoff)} attempt {cycle.attempt}"
     run = Run(registry, schema.task.name, name, first_tags(schema.task, cycle, settings), now)
-    attempt = Attempt(engine, settings, cycle, schema, run, now, report)
+    lease_time = timedelta(seconds=settings.lease_seconds)
+    attempt = Attempt(engine, registry, run, cycle, schema.task.name, lease_time, now, report)
     try:
-        return _retrain(attempt)
+        return _retrain(attempt, engine=engine, schema=schema, cutoff=cycle.cutoff, settings=settings, now=now)
     except LeaseLost as error:
         report("cycle.lease_lost", cycle_id=cycle.cycle_id)
-        attempt.run.end("FAILED", str(error))
+        run.end("FAILED", str(error))
         return None
     except KeyboardInterrupt:
-        fail(attempt, "KILLED", STOPPED)
+        attempt.fail("KILLED", STOPPED)
         raise
     except MorrowError as error:
         failure = name_failure(error)
         log.warning("cycle.failed", cycle_id=cycle.cycle_id, reason=failure.reason)
-        return fail(attempt, "FAILED", failure)
+        return attempt.fail("FAILED", failure)
     except Exception as error:
         log.exception("cycle.failed", cycle_id=cycle.cycle_id)
-        return fail(attempt, "FAILED", name_failure(error))
+        return attempt.fail("FAILED", name_failure(error))
 
 
-def _retrain(attempt: Attempt) -> State:
-    task, cutoff, run = attempt.schema.task, attempt.cycle.cutoff, attempt.run
-    # There is a run from here on, so that a device that is not there fails in it.
-    run.deliver()
-    device = choose_device(attempt.settings)
-    note_start(attempt, device)
+def _retrain(
+    attempt: Attempt,
+    *,
+    engine: Engine,
+    schema: Schema,
+    cutoff: int,
+    settings: TrainerSettings,
+    now: Callable[[], datetime],
+) -> State:
+    """Retrain a task as of a cutoff (microseconds). `attempt` records every step and the end, and nothing else."""
+    run = attempt.run
+    # The run begins here, so that a missing device fails in it.
+    run.flush_if_due()
+    device = choose_device(settings)
+    log_start(run, schema.task, device, count_threads(settings))
 
-    begin(attempt, "read")
-    reading = read(attempt.engine, attempt.schema, cutoff, attempt.now())
-    schema = choose_recipe(attempt, reading, device)
-    attempt, reading, task = replace(attempt, schema=schema), replace(reading, schema=schema), schema.task
-    note_recipe(attempt)
-    note_rows(attempt, reading)
+    attempt.begin("read")
+    reading = read(engine, schema, cutoff, now())
+    found = choose_recipe(
+        reading,
+        device,
+        settings.cycle_limit_seconds,
+        report=attempt.report,
+        on_start=partial(attempt.begin, "score"),
+        on_trial=run.flush_if_due,
+    )
+    if found is not None:
+        record_choice(attempt, schema.task, found, settings.home)
+        reading = reading.with_training(found.search.training)
+    task, store = reading.schema.task, FitStore(settings.home, reading.schema.task)
+    log_rows(run, reading)
     decisions = check_rows(task, reading.fit_rows(cutoff))
     if first_failure(decisions):
-        return end(attempt, "skipped", describe_decisions(decisions), **_rows(reading))
+        return attempt.end("skipped", describe_decisions(decisions), **_rows(reading))
 
-    begin(attempt, "score", **_rows(reading))
-    follow = measure_epochs(attempt, "backtest_")
-    store = FitStore(attempt.settings.home, task)
+    attempt.begin("score", **_rows(reading))
     cells = fill_matrix(
-        attempt.engine,
+        engine,
         reading,
         store,
-        attempt.settings,
+        settings,
         device,
         report=attempt.report,
-        on_epoch=follow,
-        on_fit=note_fit(attempt),
+        on_epoch=follow_epochs(attempt.report, run, "score", prefix="backtest_"),
+        on_fit=log_scored_fits(run, task.clock),
     )
     verdict = judge(reading, cells)
 
-    begin(attempt, "fit")
-    manifest = _fit_or_reuse(attempt, reading, store, device, verdict=verdict, calibration=calibration_of(task, cells))
+    attempt.begin("fit")
+    _fit_or_reuse(attempt, reading, store, settings, device, verdict=verdict, calibration=calibration_of(task, cells))
 
-    begin(attempt, "verify")
-    candidate = _verify(attempt, reading, store.folder(cutoff))
+    attempt.begin("verify")
+    candidate = _verify(run, reading, store.folder(cutoff))
 
-    begin(attempt, "judge")
-    note_verdict(attempt, manifest, cells, verdict)
-    _delete_unneeded(reading, store)
+    attempt.begin("judge")
+    with engine.connect() as connection:
+        past = list_releases(connection, schema.task_id, actions=["release", "close"], with_calibration=False)
+    log_verdict(run, store.folder(cutoff), candidate, cells, verdict, past=past)
+    delete_unneeded(reading, store)
     decisions += check_horizon(task, verdict)
     if first_failure(decisions) is None:
         decisions += judge_with_champion(attempt, reading, cells, candidate)
     described = describe(task, cutoff, verdict, decisions, compare(task, cells, verdict))
     if first_failure(decisions):
-        return end(attempt, "held", described)
+        return attempt.end("held", described)
 
-    begin(attempt, "register", verdict=described)
-    folder = candidate_folder(attempt.settings.home, task, cutoff)
-    words = describe_version(manifest, decisions)
-    run.note(tags={NOTE_TAG: words})
-    version = run.registry.register(folder, manifest, run.insist(), version_tags(attempt, manifest), words)
+    attempt.begin("register", verdict=described)
+    version = _register(attempt, store.folder(cutoff), candidate, decisions)
 
-    begin(attempt, "alias", version=version)
-    if (overtaken := move_alias(attempt, version)) is not None:
-        return end(attempt, "held", described | describe_decisions([*decisions, overtaken]))
+    attempt.begin("alias", version=version)
+    if (overtaken := attempt.move_alias(version)) is not None:
+        return attempt.end("held", described | describe_decisions([*decisions, overtaken]))
 
-    begin(attempt, "release")
-    return release(attempt, manifest, version, described)
+    attempt.begin("release")
+    return attempt.release(candidate.manifest, version, described)
 
 
 def _find_schema(engine: Engine, task_id: int) -> Schema:
@@ -199,68 +212,54 @@ def _fit_or_reuse(
     attempt: Attempt,
     reading: Reading,
     store: FitStore,
+    settings: TrainerSettings,
     device: torch.device,
     *,
     verdict: Verdict,
     calibration: Calibration,
-) -> Manifest:
-    """The candidate's artefact: fitted and exported, or the kept one if it was fitted to the very same rows."""
-    task, settings = attempt.schema.task, attempt.settings
-    kept = store.find(reading.cutoff)
-    identity = reading.latest.digest, seeds_of(task)
-    if kept is not None and (kept.manifest.rows_digest, kept.manifest.seeds) == identity:
-        attempt.report("fit.reused", cutoff=reading.cutoff)
-        begin(attempt, "export")
-        return store.renew(kept.manifest, reading.schema, verdict, calibration)
+) -> None:
+    """Fit and export the candidate, or renew the kept fit if it was fitted to the very same rows."""
+    task, cutoff = reading.schema.task, reading.cutoff
+    kept = store.find(cutoff)
+    if kept is not None and is_fit_of(kept.manifest, reading):
+        attempt.report("fit.reused", cutoff=cutoff)
+        attempt.begin("export")
+        store.renew(kept.manifest, reading.schema, verdict, calibration)
+        return
     # First the folder: the live job scores what it finds there.
-    store.discard(reading.cutoff)
-    attempt.report("fit.began", cutoff=reading.cutoff)
-    measure = measure_epochs(attempt)
-
-    def follow(epoch: EpochReport) -> None:
-        report_epoch(attempt.report, "fit", epoch)
-        measure(epoch)
-
-    (candidate,) = fit_origins(reading, [reading.cutoff], device, settings.max_members, follow)
-    begin(attempt, "export")
-    in_store(
-        attempt,
-        lambda connection: delete_origin(connection, attempt.cycle.task_id, task.recipe, reading.cutoff),
-    )
+    store.discard(cutoff)
+    attempt.report("fit.began", cutoff=cutoff)
+    follow = follow_epochs(attempt.report, attempt.run, "fit")
+    (fit,) = fit_origins(reading, [cutoff], device, settings.max_members, follow)
+    attempt.begin("export")
+    attempt.write(lambda connection: delete_origin(connection, attempt.cycle.task_id, task.recipe, cutoff))
     manifest = keep_fit(
-        candidate,
-        reading,
-        store,
-        device=device,
-        git_sha=settings.git_sha,
-        verdict=verdict,
-        calibration=calibration,
+        fit, reading, store, device=device, git_sha=settings.git_sha, verdict=verdict, calibration=calibration
     )
-    note_fit(attempt)(candidate, manifest, [])
-    return manifest
+    log_fit(attempt.run, fit, manifest)
 
 
-def _verify(attempt: Attempt, reading: Reading, folder: Path) -> Artefact:
+def _verify(run: Run, reading: Reading, folder: Path) -> Artefact:
     """Load the artefact as a service would, and check that its answers on the newest withheld rows are finite."""
-    task = attempt.schema.task
     candidate = verify_artefact(folder)
     known = reading.latest
     withheld = known.select(known.withheld)
     newest = withheld.select(slice(max(0, len(withheld) - _NUM_CHECKED_ROWS), None))
-    newest = clip_labels(task, newest, known)
+    newest = clip_labels(candidate.task, newest, known)
     if len(newest):
-        outputs = answer(candidate.session, task, newest)
-        loss, metric = score(task, candidate.manifest.classes, outputs, newest)
-        attempt.run.measure("withheld_loss", loss, 0)
-        attempt.run.measure("withheld_metric", metric, 0)
-        note_answers(attempt, candidate.manifest, candidate.session, outputs, newest)
+        outputs = answer(candidate.session, candidate.task, newest)
+        loss, metric = score(candidate.task, candidate.manifest.classes, outputs, newest)
+        run.log_metric("withheld_loss", loss, 0)
+        run.log_metric("withheld_metric", metric, 0)
+        log_answers(run, folder, candidate, outputs, newest)
     return candidate
 
 
-def _delete_unneeded(reading: Reading, store: FitStore) -> None:
-    """Kept fits older than any origin that this cycle looked back on, with a margin for replays."""
-    task = reading.schema.task
-    windows = target_windows(task, reading.current, reading.cutoff)
-    origins = [origin for origin, _ in needed_pairs(windows, task.clock, task.guard)]
-    if origins:
-        store.delete_older(min(origins) - _MARGIN_WINDOWS * task.clock.window)
+def _register(attempt: Attempt, folder: Path, candidate: Artefact, decisions: Sequence[Decision]) -> str:
+    """Register the candidate with what its run and its page say of it; returns the version. Raises Unavailable."""
+    description = describe_version(candidate.manifest, decisions)
+    attempt.run.set_tags({NOTE_TAG: description})
+    run_id = attempt.run.flush()
+    return attempt.registry.register(
+        folder, candidate.manifest, run_id, version_tags(attempt.cycle, candidate), description
+    )

@@ -1,7 +1,7 @@
-"""One claimed cycle at work: what it works with, and the only ways in which it writes to the ledger.
+"""A claimed cycle at work: its row in the ledger, its MLflow run, and the reports of its progress.
 
-Steps, ends and failures go through here, so that each is one short transaction under the lease, outlives a restart of
-PostgreSQL, and takes the MLflow run along.
+Steps, ends and releases go through here. Each is one short transaction under the lease, is retried while PostgreSQL is
+away, and updates the MLflow run as well.
 """
 
 import time
@@ -11,20 +11,23 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import structlog
-from sqlalchemy import Connection, Engine
+from sqlalchemy import Connection, Engine, text
 from sqlalchemy.exc import SQLAlchemyError
 
+from contracts.clock import format_moment
 from contracts.errors import LeaseLost
 from contracts.failure import Failure, FailureCode
-from store.catalog import Schema
-from store.cycles import Cycle, State, Step, begin_step, end_cycle
+from contracts.manifest import Manifest
+from store.catalog import lock_task
+from store.cycles import Cycle, State, Step, begin_step, end_cycle, list_cycles, renew_lease
 from store.errors import StoreOutage
 from store.outages import name_outage
+from store.releases import record_release
 from trainer.evaluation.backtest import Report
+from trainer.evaluation.release_gates import Decision, check_overtaken
 from trainer.network.device import machine_figures
-from trainer.settings import TrainerSettings
 from trainer.tracking.descriptions import describe_cycle
-from trainer.tracking.registry import RunStatus
+from trainer.tracking.registry import Champion, Registry, RunStatus
 from trainer.tracking.run_buffer import Run
 from trainer.tracking.tags import NOTE_TAG, STATE_TAG, VERDICT_TAG
 
@@ -33,96 +36,134 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True)
 class Attempt:
-    """One claimed cycle and what it works with."""
+    """One claimed cycle, and where it is recorded: PostgreSQL, MLflow, and the log."""
 
     engine: Engine
-    settings: TrainerSettings
-    cycle: Cycle
-    schema: Schema
+    registry: Registry
     run: Run
+    cycle: Cycle
+    task: str
+    lease_time: timedelta
     now: Callable[[], datetime]
     report: Report
 
-    @property
-    def lease_time(self) -> timedelta:
-        return timedelta(seconds=self.settings.lease_seconds)
+    def begin(self, step: Step, **found: Any) -> None:
+        """Record the step before its work begins, and renew the lease. Raises LeaseLost.
 
+        The run gets what the process has used so far; its step is the seconds since the cycle was claimed.
+        """
+        self.run.flush_if_due()
+        self.write(
+            lambda connection: begin_step(
+                connection, self.cycle, step, self.now(), self.lease_time, **self._run_id(), **found
+            )
+        )
+        self.report("cycle.step", step=step, cycle_id=self.cycle.cycle_id)
+        began = self.cycle.started_at or self.cycle.requested_at
+        for key, value in machine_figures().items():
+            self.run.log_metric(key, value, round((self.now() - began).total_seconds()))
 
-def begin(attempt: Attempt, step: Step, **found: Any) -> None:
-    """Name the step in a transaction of its own before its work begins. Raises LeaseLost.
+    def end(self, state: State, verdict: dict[str, Any], **found: Any) -> State:
+        """End a cycle that rightly releases nothing, for the verdict's reason. Raises LeaseLost."""
+        reason = str(verdict["reason"])
+        broken = {decision["rule"] for decision in verdict["decisions"] if not decision["passed"]}
+        failure = Failure(FailureCode.OVERTAKEN if "newest_cutoff" in broken else FailureCode.RULE_BROKEN, reason)
+        self.write(
+            lambda connection: end_cycle(
+                connection, self.cycle, state, failure, self.now(), verdict=verdict, **self._run_id(), **found
+            )
+        )
+        self.report("cycle.ended", state=state, reason=reason)
+        self._end_run("FINISHED", state, f"{state}: {reason}", reason)
+        return state
 
-    The run gets what the process has used by then, with the seconds since the cycle was claimed as step.
-    """
-    attempt.run.deliver()
-    in_store(
-        attempt,
-        lambda connection: begin_step(
-            connection, attempt.cycle, step, attempt.now(), attempt.lease_time, **run_id(attempt), **found
-        ),
-    )
-    attempt.report("cycle.step", step=step, cycle_id=attempt.cycle.cycle_id)
-    began = attempt.cycle.started_at or attempt.cycle.requested_at
-    for key, value in machine_figures().items():
-        attempt.run.measure(key, value, round((attempt.now() - began).total_seconds()))
-
-
-def end(attempt: Attempt, state: State, verdict: dict[str, Any], **found: Any) -> State:
-    """End a cycle that rightly releases nothing, for the verdict's reason."""
-    reason = str(verdict["reason"])
-    broken = {decision["rule"] for decision in verdict["decisions"] if not decision["passed"]}
-    failure = Failure(FailureCode.OVERTAKEN if "newest_cutoff" in broken else FailureCode.RULE_BROKEN, reason)
-    in_store(
-        attempt,
-        lambda connection: end_cycle(
-            connection, attempt.cycle, state, failure, attempt.now(), verdict=verdict, **run_id(attempt), **found
-        ),
-    )
-    attempt.report("cycle.ended", state=state, reason=reason)
-    _note_end(attempt, state, f"{state}: {reason}", reason)
-    attempt.run.end("FINISHED", reason)
-    return state
-
-
-def fail(attempt: Attempt, status: RunStatus, failure: Failure) -> State | None:
-    """End cycle and run as failed, as far as their stores answer; leases and the scheduler see to the rest."""
-    state: State | None = "failed"
-    try:
-        with attempt.engine.begin() as connection:
-            end_cycle(connection, attempt.cycle, "failed", failure, attempt.now(), **run_id(attempt))
-        attempt.report("cycle.ended", state="failed", reason=failure.reason)
-    except (LeaseLost, SQLAlchemyError) as error:
-        if isinstance(error, SQLAlchemyError) and name_outage(error) is None:
-            raise
-        log.warning("cycle.not_ended", cycle_id=attempt.cycle.cycle_id, error=type(error).__name__)
-        state = None
-    _note_end(attempt, "failed", "failed", failure.reason)
-    attempt.run.end(status, failure.reason)
-    return state
-
-
-def in_store(attempt: Attempt, work: Callable[[Connection], None]) -> None:
-    """Do short work in a transaction; while PostgreSQL is away, try again for as long as the lease can last."""
-    deadline = time.monotonic() + attempt.settings.lease_seconds
-    while True:
+    def fail(self, status: RunStatus, failure: Failure) -> State | None:
+        """End cycle and run as failed, if their stores answer; else the lease runs out and the scheduler ends them."""
+        state: State | None = "failed"
         try:
-            with attempt.engine.begin() as connection:
-                return work(connection)
-        except SQLAlchemyError as error:
-            if (outage := name_outage(error)) is None:
+            with self.engine.begin() as connection:
+                end_cycle(connection, self.cycle, "failed", failure, self.now(), **self._run_id())
+            self.report("cycle.ended", state="failed", reason=failure.reason)
+        except (LeaseLost, SQLAlchemyError) as error:
+            if isinstance(error, SQLAlchemyError) and name_outage(error) is None:
                 raise
-            if time.monotonic() >= deadline:
-                raise StoreOutage(outage) from error
-            time.sleep(1)
+            log.warning("cycle.not_ended", cycle_id=self.cycle.cycle_id, error=type(error).__name__)
+            state = None
+        self._end_run(status, "failed", "failed", failure.reason)
+        return state
 
+    def check_newest_cutoff(self, connection: Connection, champion: Champion | None) -> Decision:
+        """Whether the ledger has released a newer cutoff, or the alias names one: after a kill either may be ahead."""
+        known = list_cycles(connection, self.cycle.task_id)
+        released = [cycle.cutoff for cycle in known if cycle.state == "released"]
+        if champion is not None and champion.cutoff is not None:
+            released.append(champion.cutoff)
+        return check_overtaken(max(released, default=None), self.cycle.cutoff)
 
-def run_id(attempt: Attempt) -> dict[str, str]:
-    """The run's id for the ledger, as soon as MLflow has given one."""
-    return {} if attempt.run.run_id is None else {"run_id": attempt.run.run_id}
+    def move_alias(self, version: str) -> Decision | None:
+        """Let the alias name the version while this cycle is provably ours; returns the rule that a newer cutoff broke.
 
+        The task's row keeps cycles of other cutoffs out. The cycle's row keeps the lease from running out unseen.
+        PostgreSQL ends the transaction of a trainer that stops half-way.
+        """
+        with self.engine.begin() as connection:
+            connection.execute(text("SET LOCAL idle_in_transaction_session_timeout = '60s'"))
+            lock_task(connection, self.cycle.task_id)
+            renew_lease(connection, self.cycle, self.now(), self.lease_time)
+            decision = self.check_newest_cutoff(connection, self.registry.champion(self.task))
+            if not decision.passed:
+                return decision
+            self.registry.move_alias(self.task, version)
+        return None
 
-def _note_end(attempt: Attempt, state: State, verdict: str, reason: str) -> None:
-    words = describe_cycle(attempt.schema.task, attempt.cycle.cutoff, f"It was {_ENDINGS[state]}: {reason}")
-    attempt.run.note(tags={STATE_TAG: state, VERDICT_TAG: verdict, NOTE_TAG: words})
+    def release(self, manifest: Manifest, version: str, verdict: dict[str, Any]) -> State:
+        """Record the release and the verdict it rests on, and end the cycle: both or neither. Raises LeaseLost."""
+
+        def work(connection: Connection) -> None:
+            now = self.now()
+            record_release(
+                connection,
+                self.cycle.task_id,
+                version,
+                action="release",
+                valid_until=manifest.valid_until,
+                actor=self.cycle.override_actor or "trainer",
+                reason=self.cycle.override_reason or f"cycle {self.cycle.cycle_id}",
+                now=now,
+                calibration=manifest.calibration,
+                verdict=verdict,
+            )
+            end_cycle(connection, self.cycle, "released", None, now, version=version, **self._run_id())
+
+        self.write(work)
+        valid_until = format_moment(manifest.valid_until)
+        self.report("cycle.ended", state="released", version=version, valid_until=valid_until)
+        self.run.set_tags({STATE_TAG: "released", VERDICT_TAG: "released", "morrow.version": version})
+        self.run.end("FINISHED", None)
+        return "released"
+
+    def write(self, work: Callable[[Connection], None]) -> None:
+        """Do short work in a transaction; while PostgreSQL is away, retry for as long as the lease can last."""
+        deadline = time.monotonic() + self.lease_time.total_seconds()
+        while True:
+            try:
+                with self.engine.begin() as connection:
+                    return work(connection)
+            except SQLAlchemyError as error:
+                if (outage := name_outage(error)) is None:
+                    raise
+                if time.monotonic() >= deadline:
+                    raise StoreOutage(outage) from error
+                time.sleep(1)
+
+    def _run_id(self) -> dict[str, str]:
+        """The run's id for the ledger, once MLflow has given one."""
+        return {} if self.run.run_id is None else {"run_id": self.run.run_id}
+
+    def _end_run(self, status: RunStatus, state: State, verdict: str, reason: str) -> None:
+        description = describe_cycle(self.task, self.cycle.cutoff, f"It was {_ENDINGS[state]}: {reason}")
+        self.run.set_tags({STATE_TAG: state, VERDICT_TAG: verdict, NOTE_TAG: description})
+        self.run.end(status, reason)
 
 
 _ENDINGS = {"held": "held", "skipped": "skipped", "failed": "ended by a failure"}

@@ -1,12 +1,13 @@
-"""A cycle's part in `training.tune`: choose a recipe once, inside the rows that it may read, and write it down.
+"""The step of a cycle that `training.tune` asks for: choose a recipe once, on the rows that the cutoff allows.
 
-The choice is stored under the cycle's lease, so of two trainers one chooses, and a trainer that is killed meanwhile
-leaves nothing: the next attempt begins again. From then on whoever reads the task finds the chosen recipe in it, and a
-cycle is one fit as before.
+The choice is stored under the cycle's lease, so of two trainers only one chooses. A trainer that is killed before that
+leaves nothing, and the next attempt starts again. From then on the task holds the chosen recipe, and a cycle is one fit
+as before.
 """
 
-from collections.abc import Sequence
-from datetime import timedelta
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from time import monotonic
 
 import msgspec
@@ -15,45 +16,72 @@ import torch
 from sqlalchemy import Connection
 
 from contracts.task import Task, Training
-from store.catalog import Schema
-from store.choices import Choice, record_choice
+from store import choices
+from store.choices import Choice
 from store.cycles import renew_lease
 from trainer.data.snapshot import Reading
+from trainer.evaluation.backtest import Report
 from trainer.evaluation.fit_store import recipe_folder
-from trainer.retraining.ledger import Attempt, begin, in_store
+from trainer.retraining.ledger import Attempt
+from trainer.tracking.run_buffer import Run
 from trainer.tuning import search as tune
 from trainer.tuning.origins import known_origins, network_scorer
-from trainer.tuning.search import Budget, Trial
+from trainer.tuning.search import Budget, SearchResult, Trial
 from trainer.tuning.space import PROVEN, space_of
 
 log = structlog.get_logger(__name__)
 
 TRIALS_FILE = "trials.json"
-# Longest share of a cycle's time limit that is spent on choosing.
+# The largest share of a cycle's time limit that choosing may take.
 LONGEST_SHARE = 0.5
 _SEED = 0
 _UNASKED = {name: Training.model_fields[name].default for name in ("tune", "tune_seconds", "tune_trials")}
 
 
-def choose_recipe(attempt: Attempt, reading: Reading, device: torch.device) -> Schema:
-    """The schema with a recipe chosen as of the reading's cutoff, or as it is where none is asked for or possible yet.
+@dataclass(frozen=True)
+class ChosenRecipe:
+    """What a search for a recipe found, and the seconds that it took."""
 
-    Without as many origins as the horizon rule asks target windows, nothing is chosen: nothing could be released
-    either.
+    search: SearchResult
+    seconds: float
+
+
+def choose_recipe(
+    reading: Reading,
+    device: torch.device,
+    cycle_limit_seconds: float,
+    *,
+    report: Report,
+    on_start: Callable[[], None],
+    on_trial: Callable[[], None],
+) -> ChosenRecipe | None:
+    """The best recipe as of the reading's cutoff; None if none is asked for or possible yet.
+
+    With fewer origins than the horizon rule needs target windows nothing is chosen: nothing could be released either.
     """
-    schema = attempt.schema
-    task = schema.task
+    task = reading.schema.task
     if not task.training.tune:
-        return schema
+        return None
     starts = known_origins(reading)
     if len(starts) < task.guard.min_pairs:
-        attempt.report("choice.postponed", num_origins=len(starts), needed=task.guard.min_pairs)
-        return schema
-    begin(attempt, "score")
-    budget = budget_of(task, attempt.settings.cycle_limit_seconds)
-    attempt.report("choice.began", num_origins=len(starts), trials=budget.trials, seconds=budget.seconds)
+        report("choice.postponed", num_origins=len(starts), needed=task.guard.min_pairs)
+        return None
+    on_start()
+    budget = budget_of(task, cycle_limit_seconds)
+    report("choice.began", num_origins=len(starts), trials=budget.trials, seconds=budget.seconds)
     began = monotonic()
-    found = tune.choose(
+
+    def follow(trial: Trial) -> None:
+        report(
+            "recipe.tried",
+            outcome=trial.outcome,
+            error=trial.error,
+            seconds=round(trial.seconds, 2),
+            with_cohort=trial.with_cohort,
+        )
+        on_trial()
+
+    search = tune.choose(
         network_scorer(reading, starts, device),
         plain(task.training),
         space_of(task),
@@ -62,28 +90,41 @@ def choose_recipe(attempt: Attempt, reading: Reading, device: torch.device) -> S
         seconds_now=monotonic,
         final=network_scorer(reading, starts, device, with_cohort=True),
         first=PROVEN,
-        report=lambda trial: _follow(attempt, trial),
+        report=follow,
     )
+    return ChosenRecipe(search, monotonic() - began)
+
+
+def record_choice(attempt: Attempt, task: Task, found: ChosenRecipe, home: Path) -> None:
+    """Record the choice of a task's recipe in the run, then under the lease in the store. Raises LeaseLost.
+
+    The run comes first: once the choice is stored, no attempt makes these trials again.
+    """
+    search = found.search
+    recipe = task.with_training(search.training).recipe
     choice = Choice(
         asked=task.training,
-        training=found.training,
-        cutoff=reading.cutoff,
-        error=found.error,
-        error_before=found.error_before,
-        num_trials=found.num_tried,
-        seconds=monotonic() - began,
+        training=search.training,
+        cutoff=attempt.cycle.cutoff,
+        error=search.error,
+        error_before=search.error_before,
+        num_trials=search.num_tried,
+        seconds=found.seconds,
         run_id=attempt.run.run_id,
         chosen_at=attempt.now(),
     )
-    # First the run: once the choice is stored, no attempt makes these trials again.
-    _note(attempt, task.with_training(choice.training), choice, found.trials)
-    _store(attempt, task, choice)
-    attempt.report("recipe.chosen", trials=found.num_tried, error=choice.error, error_before=choice.error_before)
-    return schema.chosen(choice)
+    _log_choice(attempt.run, recipe_folder(home, task.name, recipe) / TRIALS_FILE, recipe, choice, search.trials)
+
+    def store(connection: Connection) -> None:
+        renew_lease(connection, attempt.cycle, attempt.now(), attempt.lease_time)
+        choices.record_choice(connection, attempt.cycle.task_id, task.recipe, choice)
+
+    attempt.write(store)
+    attempt.report("recipe.chosen", trials=choice.num_trials, error=choice.error, error_before=choice.error_before)
 
 
 def budget_of(task: Task, cycle_limit_seconds: float) -> Budget:
-    """What the task asks for, but no more than half of what a cycle may take."""
+    """The budget that the task asks for, cut to half of the time that a cycle may take."""
     asked, longest = task.training.tune_seconds, LONGEST_SHARE * cycle_limit_seconds
     if asked > longest:
         log.warning("choice.cut", asked_seconds=asked, seconds=longest)
@@ -91,46 +132,23 @@ def budget_of(task: Task, cycle_limit_seconds: float) -> Budget:
 
 
 def plain(training: Training) -> Training:
-    """The recipe without the wish to choose one: what a person would have written to get it."""
+    """The recipe without the wish to choose one, as a person would have written it."""
     return training.model_copy(update=_UNASKED)
 
 
-def _store(attempt: Attempt, task: Task, choice: Choice) -> None:
-    def store(connection: Connection) -> None:
-        lease_time = timedelta(seconds=attempt.settings.lease_seconds)
-        renew_lease(connection, attempt.cycle, attempt.now(), lease_time)
-        record_choice(connection, attempt.cycle.task_id, task.recipe, choice)
-
-    in_store(attempt, store)
-
-
-def _follow(attempt: Attempt, trial: Trial) -> None:
-    attempt.report(
-        "recipe.tried",
-        outcome=trial.outcome,
-        error=trial.error,
-        seconds=round(trial.seconds, 2),
-        with_cohort=trial.with_cohort,
-    )
-    attempt.run.deliver()
-
-
-def _note(attempt: Attempt, task: Task, choice: Choice, trials: Sequence[Trial]) -> None:
-    """The trials as a table and as figures, and what won."""
-    file = recipe_folder(attempt.settings.home, task.name, task.recipe) / TRIALS_FILE
+def _log_choice(run: Run, file: Path, recipe: str, choice: Choice, trials: Sequence[Trial]) -> None:
+    """Log the trials as a table and as metrics, and the recipe that won."""
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_bytes(msgspec.json.format(msgspec.json.encode([describe_trial(trial) for trial in trials])))
-    attempt.run.attach(file)
+    run.log_file(file)
     for number, trial in enumerate(trials):
         if trial.error is not None:
-            attempt.run.measure("final_error" if trial.with_cohort else "trial_error", trial.error, number)
+            run.log_metric("final_error" if trial.with_cohort else "trial_error", trial.error, number)
     figures = {"trials": choice.num_trials, "error": choice.error, "error_before": choice.error_before}
-    attempt.run.note(
-        params={f"choice.{key}": value for key, value in figures.items()}
-        | {"choice.seconds": round(choice.seconds, 1)},
-        tags={"morrow.recipe": task.recipe},
-    )
-    attempt.run.deliver()
+    run.log_params({f"choice.{key}": value for key, value in figures.items()})
+    run.log_params({"choice.seconds": round(choice.seconds, 1)})
+    run.set_tags({"morrow.recipe": recipe})
+    run.flush_if_due()
 
 
 def describe_trial(trial: Trial) -> dict[str, object]:

@@ -1,39 +1,40 @@
-"""What a cycle writes down in its MLflow run: parameters, rows, losses by epoch, errors by age, pictures and verdict.
+"""What a cycle logs in its MLflow run: parameters, rows, losses by epoch, errors by age, pictures and verdict.
 
-Fits of single origins are runs below it. Everything goes through `trainer.tracking.run_buffer`, so none of it waits
+Fits of single origins are runs below it. Everything goes through `trainer.tracking.run_buffer`, so nothing here waits
 for MLflow.
 """
 
 import math
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import msgspec
 import numpy as np
 import torch
-from onnxruntime import InferenceSession
 
-from contracts.clock import format_moment
+from contracts.clock import Clock, format_moment
 from contracts.manifest import MANIFEST_FILE, Manifest
 from contracts.task import Task
 from store.catalog import Schema
 from store.cells import Cell
 from store.columns import EventColumns
 from store.cycles import Cycle
-from store.releases import list_releases
+from store.releases import Release
 from trainer.data.snapshot import Reading
-from trainer.evaluation.fit_store import candidate_folder
+from trainer.evaluation.backtest import Report, report_epoch
 from trainer.evaluation.horizon import Verdict
 from trainer.evaluation.origin_fits import Fit
 from trainer.evaluation.release_gates import age_metrics
 from trainer.evaluation.scoring import answer
+from trainer.export.session import Artefact
 from trainer.monitoring.outcomes import released_outcomes
 from trainer.network.device import device_name
 from trainer.network.training_loop import EpochReport
 from trainer.plots.matrix import save_error_by_age, save_expected_and_realised, save_matrix
 from trainer.plots.model import Outputs, save_confusion, save_paths, save_reliability, save_residuals
-from trainer.retraining.ledger import Attempt
-from trainer.settings import TrainerSettings, count_threads
+from trainer.settings import TrainerSettings
 from trainer.tracking.lineage import Lineage
+from trainer.tracking.run_buffer import Run
 from trainer.tracking.tags import CUTOFF_TAG, CYCLE_TAG, LEASE_TAG, ORIGIN_TAG
 
 PICTURE_FILE = "error_by_age.svg"
@@ -47,9 +48,9 @@ PATHS_FILE = "paths.svg"
 
 
 def first_tags(task: Task, cycle: Cycle, settings: TrainerSettings) -> dict[str, str]:
-    """What a run is known by from its first moment on; cycle and lease say whose it is if its trainer goes away.
+    """The tags of a run from its start. Cycle and lease say whose it is if its trainer goes away.
 
-    The device is the one that is asked for, until there is one.
+    The device is the requested one until the trainer has found one.
     """
     return {
         "morrow.task": task.name,
@@ -62,95 +63,74 @@ def first_tags(task: Task, cycle: Cycle, settings: TrainerSettings) -> dict[str,
     }
 
 
-def note_start(attempt: Attempt, device: torch.device) -> None:
-    """Windows and guard as parameters, and where it runs."""
-    task = attempt.schema.task
-    plain = task.model_dump(mode="json", include={"window", "offset", "label_delay", "span"})
+def log_start(run: Run, task: Task, device: torch.device, num_threads: int) -> None:
+    """Log windows, guard and machine. Creates the run if MLflow answers."""
+    windows = task.model_dump(mode="json", include={"window", "offset", "label_delay", "span"})
     guard = {f"guard.{key}": value for key, value in task.guard.model_dump(mode="json").items()}
-    machine = {"device": device.type, "threads": count_threads(attempt.settings)}
-    attempt.run.note(params={**plain, **guard, **machine}, tags={"morrow.device": device_name(device)})
-    attempt.run.deliver()
+    run.log_params({**windows, **guard, "device": device.type, "threads": num_threads})
+    run.set_tags({"morrow.device": device_name(device)})
+    run.flush_if_due()
 
 
-def note_recipe(attempt: Attempt) -> None:
-    """The whole recipe as parameters: they are written once, so not before it is known."""
-    training = attempt.schema.task.training.model_dump(mode="json")
-    attempt.run.note(params={f"training.{key}": value for key, value in training.items()})
+def log_rows(run: Run, reading: Reading) -> None:
+    """Log the recipe, and the rows that the cutoff allows: their number, digest and origin.
 
-
-def note_rows(attempt: Attempt, reading: Reading) -> None:
-    """How many rows the cutoff allows and a minibatch has, and their digest; and for MLflow's list of data sets how to
-    find them again."""
-    known, task = reading.latest, attempt.schema.task
+    The recipe is logged only here, because a parameter is written once and the cycle may have chosen it just now.
+    """
+    task, known = reading.schema.task, reading.latest
+    recipe = task.training.model_dump(mode="json")
     batch_size = task.training.rows_per_minibatch(reading.num_fit_rows(reading.cutoff))
-    params = {"rows": len(known), "batch_size": batch_size}
-    attempt.run.note(params=params, tags={"morrow.rows_digest": known.digest})
-    attempt.run.note_lineage(
-        Lineage(
-            name=task.name,
-            digest=known.digest,
-            source={
-                "task": task.name,
-                "revision": attempt.schema.revision,
-                "read_at": format_moment(reading.read_at),
-                "query": _describe_reading(attempt.schema, reading.cutoff),
-            },
-            columns=[
-                {"name": "at", "type": "datetime", "required": True},
-                *(
-                    {"name": one.name, "type": _COLUMN_TYPES[one.kind], "required": not one.optional}
-                    for one in task.features
-                ),
-                {"name": task.target.name, "type": _COLUMN_TYPES[task.target.kind], "required": True},
-            ],
-            counts={
-                "num_rows": len(known),
-                "num_withheld": int(known.withheld.sum()),
-                "num_windows": len(np.unique(task.clock.window_starts(known.at))),
-            },
-        )
-    )
+    run.log_params({f"training.{key}": value for key, value in recipe.items()})
+    run.log_params({"rows": len(known), "batch_size": batch_size})
+    run.set_tags({"morrow.rows_digest": known.digest})
+    run.log_lineage(_describe_rows(reading))
 
 
-def measure_epochs(attempt: Attempt, prefix: str = "") -> Callable[[EpochReport], None]:
-    """A follower that keeps each epoch's mean loss and size of δ, one figure a phase with the epoch as its step."""
+def follow_epochs(report: Report, run: Run, step: str, prefix: str = "") -> Callable[[EpochReport], None]:
+    """A callback that reports each epoch, and logs its mean loss and size of δ under one metric per phase."""
 
     def follow(epoch: EpochReport) -> None:
-        for key, value, step in _epoch_figures(epoch):
-            attempt.run.measure(prefix + key, value, step)
-        attempt.run.deliver()
+        report_epoch(report, step, epoch)
+        for key, value, number in _epoch_metrics(epoch):
+            run.log_metric(prefix + key, value, number)
+        run.flush_if_due()
 
     return follow
 
 
-def note_verdict(attempt: Attempt, manifest: Manifest, cells: Sequence[Cell], verdict: Verdict) -> None:
-    """Errors by age as figures and as a picture, the matrix they are read off, the horizon, and the manifest."""
-    task = attempt.schema.task
-    folder = candidate_folder(attempt.settings.home, task, manifest.cutoff)
-    with attempt.engine.connect() as connection:
-        released = list_releases(connection, attempt.cycle.task_id, actions=["release"], with_calibration=False)
-        closed = list_releases(connection, attempt.cycle.task_id, actions=["close"], with_calibration=False)
-    for key, value, age in age_metrics(verdict.ages):
-        attempt.run.measure(key, value, age)
-    attempt.run.measure("horizon", verdict.horizon, 0)
-    attempt.run.measure("temperature", manifest.calibration.temperature, 0)
-    save_error_by_age(task, manifest.cutoff, verdict, folder / PICTURE_FILE)
-    (folder / MATRIX_FILE).write_bytes(msgspec.json.format(msgspec.json.encode(cells)))
-    save_matrix(task, cells, folder / MATRIX_PICTURE_FILE)
-    files = [MATRIX_FILE, MATRIX_PICTURE_FILE, PICTURE_FILE, MANIFEST_FILE]
-    if met := released_outcomes(task, released, cells):
-        save_expected_and_realised(task, met, {row.valid_until for row in closed}, folder / OUTCOMES_FILE)
-        files.append(OUTCOMES_FILE)
-    for name in files:
-        attempt.run.attach(folder / name)
+def log_fit(run: Run, fit: Fit, manifest: Manifest, metrics: Sequence[tuple[str, float, int]] = ()) -> None:
+    """Log an origin's fit as a run below the cycle's: its losses by epoch, and its errors by age if it was scored."""
+    origin = format_moment(manifest.cutoff)
+    params = {
+        "origin": origin,
+        "rows": str(manifest.num_rows),
+        "batch_size": str(manifest.batch_size),
+        "seeds": ", ".join(map(str, manifest.seeds)),
+    }
+    tags = {ORIGIN_TAG: origin, "morrow.rows_digest": manifest.rows_digest, "morrow.device": manifest.device}
+    losses = [metric for epoch in fit.epochs for metric in _epoch_metrics(epoch)]
+    run.add_child(f"origin {origin}", [*losses, *metrics], params, tags)
+    run.flush_if_due()
 
 
-def note_answers(
-    attempt: Attempt, manifest: Manifest, session: InferenceSession, outputs: Outputs, rows: EventColumns
-) -> None:
-    """Pictures of what the version answers on its newest withheld rows, at least one."""
-    task = attempt.schema.task
-    folder = candidate_folder(attempt.settings.home, task, manifest.cutoff)
+def log_scored_fits(run: Run, clock: Clock) -> Callable[[Fit, Manifest, Sequence[Cell]], None]:
+    """A callback that logs each origin's fit with the errors of its cells."""
+
+    def log_scored(fit: Fit, manifest: Manifest, cells: Sequence[Cell]) -> None:
+        errors = [
+            (f"{cell.method}.{name}", value, clock.age(cell.origin, cell.window))
+            for cell in cells
+            for name, value in (("loss", cell.loss), ("metric", cell.metric))
+            if math.isfinite(value)
+        ]
+        log_fit(run, fit, manifest, errors)
+
+    return log_scored
+
+
+def log_answers(run: Run, folder: Path, candidate: Artefact, outputs: Outputs, rows: EventColumns) -> None:
+    """Log pictures of the candidate's answers to its newest withheld rows, at least one."""
+    task, manifest = candidate.task, candidate.manifest
     if task.is_classification:
         save_reliability(task, manifest.classes, outputs, rows, folder / RELIABILITY_FILE)
         save_confusion(task, manifest.classes, outputs, rows, folder / CONFUSION_FILE)
@@ -158,65 +138,83 @@ def note_answers(
     else:
         save_residuals(task, outputs, rows, folder / RESIDUALS_FILE)
         files = [RESIDUALS_FILE]
-    save_paths(task, manifest, lambda asked: answer(session, task, asked), rows, folder / PATHS_FILE)
+    save_paths(task, manifest, lambda asked: answer(candidate.session, task, asked), rows, folder / PATHS_FILE)
     for name in (*files, PATHS_FILE):
-        attempt.run.attach(folder / name)
+        run.log_file(folder / name)
 
 
-def note_fit(attempt: Attempt) -> Callable[[Fit, Manifest, Sequence[Cell]], None]:
-    """A follower that makes a run of each origin that was fitted: its losses by epoch, its errors by age if scored."""
-    task = attempt.schema.task
-
-    def follow(fit: Fit, manifest: Manifest, cells: Sequence[Cell]) -> None:
-        figures = [figure for epoch in fit.epochs for figure in _epoch_figures(epoch)]
-        figures += [
-            (f"{cell.method}.{name}", value, task.clock.age(cell.origin, cell.window))
-            for cell in cells
-            for name, value in (("loss", cell.loss), ("metric", cell.metric))
-            if math.isfinite(value)
-        ]
-        origin = format_moment(manifest.cutoff)
-        params = {
-            "origin": origin,
-            "rows": str(manifest.num_rows),
-            "batch_size": str(manifest.batch_size),
-            "seeds": ", ".join(map(str, manifest.seeds)),
-        }
-        tags = {
-            ORIGIN_TAG: origin,
-            "morrow.rows_digest": manifest.rows_digest,
-            "morrow.device": manifest.device,
-        }
-        attempt.run.add_child(f"origin {origin}", figures, params, tags)
-        attempt.run.deliver()
-
-    return follow
+def log_verdict(
+    run: Run, folder: Path, candidate: Artefact, cells: Sequence[Cell], verdict: Verdict, *, past: Sequence[Release]
+) -> None:
+    """Log errors by age, the matrix they come from, the horizon and the manifest; `past` releases show what came."""
+    task, manifest = candidate.task, candidate.manifest
+    for key, value, age in age_metrics(verdict.ages):
+        run.log_metric(key, value, age)
+    run.log_metric("horizon", verdict.horizon, 0)
+    run.log_metric("temperature", manifest.calibration.temperature, 0)
+    save_error_by_age(task, manifest.cutoff, verdict, folder / PICTURE_FILE)
+    (folder / MATRIX_FILE).write_bytes(msgspec.json.format(msgspec.json.encode(cells)))
+    save_matrix(task, cells, folder / MATRIX_PICTURE_FILE)
+    files = [MATRIX_FILE, MATRIX_PICTURE_FILE, PICTURE_FILE, MANIFEST_FILE]
+    released = [row for row in past if row.action == "release"]
+    closed = {row.valid_until for row in past if row.action == "close"}
+    if outcomes := released_outcomes(task, released, cells):
+        save_expected_and_realised(task, outcomes, closed, folder / OUTCOMES_FILE)
+        files.append(OUTCOMES_FILE)
+    for name in files:
+        run.log_file(folder / name)
 
 
-def version_tags(attempt: Attempt, manifest: Manifest) -> dict[str, str]:
-    """What the registered version says of itself beside its cutoff."""
+def version_tags(cycle: Cycle, candidate: Artefact) -> dict[str, str]:
+    """The tags of a registered version, apart from its cutoff."""
+    task, manifest = candidate.task, candidate.manifest
     return {
-        "morrow.task": attempt.schema.task.name,
+        "morrow.task": task.name,
         "morrow.recipe": manifest.recipe,
         "morrow.rows_digest": manifest.rows_digest,
         "morrow.git_sha": manifest.git_sha,
-        "morrow.method": attempt.schema.task.training.method,
+        "morrow.method": task.training.method,
         "morrow.horizon": str(manifest.horizon),
         "morrow.valid_until": format_moment(manifest.valid_until),
-        CYCLE_TAG: str(attempt.cycle.cycle_id),
+        CYCLE_TAG: str(cycle.cycle_id),
     }
 
 
-def _epoch_figures(epoch: EpochReport) -> list[tuple[str, float, int]]:
-    figures = [(f"loss.{epoch.phase}", epoch.mean_loss, epoch.epoch)]
-    return [*figures, (f"delta.{epoch.phase}", epoch.mean_delta, epoch.epoch)] if epoch.mean_delta else figures
+def _epoch_metrics(epoch: EpochReport) -> list[tuple[str, float, int]]:
+    loss = (f"loss.{epoch.phase}", epoch.mean_loss, epoch.epoch)
+    return [loss, (f"delta.{epoch.phase}", epoch.mean_delta, epoch.epoch)] if epoch.mean_delta else [loss]
 
 
 _COLUMN_TYPES = {"number": "double", "category": "string", "classification": "string", "regression": "double"}
 
 
-def _describe_reading(schema: Schema, cutoff: int) -> str:
-    """The rows of a cutoff as SQL over the event store, for people who want to see them: nothing here runs it."""
+def _describe_rows(reading: Reading) -> Lineage:
+    """The rows of a reading as MLflow's list of data sets shows them."""
+    task, known = reading.schema.task, reading.latest
+    features = [(one.name, one.kind, not one.optional) for one in task.features]
+    columns = [("at", "datetime", True)]
+    columns += [(name, _COLUMN_TYPES[kind], required) for name, kind, required in features]
+    columns += [(task.target.name, _COLUMN_TYPES[task.target.kind], True)]
+    return Lineage(
+        name=task.name,
+        digest=known.digest,
+        source={
+            "task": task.name,
+            "revision": reading.schema.revision,
+            "read_at": format_moment(reading.read_at),
+            "query": _describe_query(reading.schema, reading.cutoff),
+        },
+        columns=[{"name": name, "type": kind, "required": required} for name, kind, required in columns],
+        counts={
+            "num_rows": len(known),
+            "num_withheld": int(known.withheld.sum()),
+            "num_windows": len(np.unique(task.clock.window_starts(known.at))),
+        },
+    )
+
+
+def _describe_query(schema: Schema, cutoff: int) -> str:
+    """The rows of a cutoff as SQL over the event store, for people to run: nothing here runs it."""
     task, moment = schema.task, format_moment(cutoff)
     history = task.training.history
     since = "" if history is None else f" AND at >= '{format_moment(cutoff - history * task.clock.window)}'"

@@ -11,7 +11,7 @@ from sqlalchemy import Connection, select
 from contracts.clock import from_micros, to_micros
 from store.catalog import Schema
 from store.database import error_cells
-from trainer.evaluation.scoring import EXTRA_WINDOWS
+from trainer.data.windows import EXTRA_WINDOWS
 
 
 @dataclass(frozen=True, order=True)

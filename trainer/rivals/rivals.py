@@ -5,7 +5,7 @@ beside ours under a recipe of its own. Its cells stand in our matrix under the r
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from importlib.util import find_spec
 from itertools import groupby
 from pathlib import Path
@@ -98,9 +98,8 @@ def fill_rivals(
 
 def with_method(reading: Reading, method: str) -> Reading:
     """The same rows for a task whose recipe differs in its method alone."""
-    task = reading.schema.task
-    training = task.training.model_validate(task.training.model_dump() | {"method": method})
-    return replace(reading, schema=replace(reading.schema, task=task.model_copy(update={"training": training})))
+    training = reading.schema.task.training
+    return reading.with_training(training.model_validate(training.model_dump() | {"method": method}))
 
 
 def rival_folder(home: Path, reading: Reading, method: str, origin: int) -> Path:

@@ -26,10 +26,10 @@ def describe_version(manifest: Manifest, decisions: Sequence[Decision]) -> str:
     return "\n\n".join((_what(task, manifest), _how_long(task, manifest), _why(decisions), _how_to_ask(task)))
 
 
-def describe_cycle(task: Task, cutoff: int, verdict: str) -> str:
+def describe_cycle(task: str, cutoff: int, verdict: str) -> str:
     """The words above a run: which cycle it is, and how it ended."""
     return (
-        f"One cycle of **{task.name}**: everything that was known by {format_moment(cutoff)}. "
+        f"One cycle of **{task}**: everything that was known by {format_moment(cutoff)}. "
         f"Runs below it are fits of single origins.\n\n{verdict}"
     )
 

@@ -1,7 +1,7 @@
-"""The MLflow run of one cycle, as a story that survives MLflow's absence.
+"""The MLflow run of one cycle, buffered so that it survives MLflow's absence.
 
-What is noted while the server is away is kept and delivered when it is back: a fit of hours must not fail because a
-tracking server restarts. Only ending and registering insist on an answer.
+What is logged while the server is away is kept and sent once it is back: a fit of hours must not fail because a
+tracking server restarts. Only ending and registering wait for an answer.
 """
 
 import time
@@ -21,39 +21,42 @@ log = structlog.get_logger(__name__)
 
 _PAUSE_SECONDS = 2.0
 _PAUSE_SECONDS_WHEN_AWAY = 15.0
-_MAX_MEASURES = 5000
+_MAX_METRICS = 5000
 
 
 class Run:
-    """Notes of one cycle on their way to MLflow; `run_id` is None until the server has given one."""
+    """What one cycle logs, on its way to MLflow. `run_id` is None until the server has given one."""
 
     def __init__(self, registry: Registry, task: str, name: str, tags: Mapping[str, str], now: Callable[[], datetime]):
-        self.registry = registry
         self.run_id: str | None = None
+        self.registry = registry
         self._task, self._name, self._first_tags = task, name, dict(tags)
         self._now = now
-        self._measures: list[tuple[str, float, int, int]] = []
+        self._metrics: list[tuple[str, float, int, int]] = []
         self._params: dict[str, str] = {}
         self._tags: dict[str, str] = {}
-        # What is no parameter, tag or figure of the run itself, in order; each is told the run's id.
+        # What is no parameter, tag or metric of the run itself, in order; each is sent with the run's id.
         self._parcels: list[Callable[[str], None]] = []
-        self._num_measures = 0
+        self._num_metrics = 0
         self._quiet_until = 0.0
         self._is_away = False
 
-    def note(self, *, params: Mapping[str, object] | None = None, tags: Mapping[str, object] | None = None) -> None:
-        """Keep parameters and tags for the next delivery."""
-        self._params |= {key: str(value) for key, value in (params or {}).items()}
-        self._tags |= {key: str(value) for key, value in (tags or {}).items()}
+    def log_params(self, params: Mapping[str, object]) -> None:
+        """Keep parameters for the next flush."""
+        self._params |= {key: str(value) for key, value in params.items()}
 
-    def measure(self, key: str, value: float, step: int) -> None:
-        """Keep one figure; beyond a bound they are dropped, because a run is no place for every step."""
-        if self._num_measures < _MAX_MEASURES:
-            self._num_measures += 1
-            self._measures.append((key, value, step, self._milliseconds()))
+    def set_tags(self, tags: Mapping[str, object]) -> None:
+        """Keep tags for the next flush."""
+        self._tags |= {key: str(value) for key, value in tags.items()}
 
-    def attach(self, file: Path) -> None:
-        """Keep a file for the next delivery; where it cannot be read any more by then, the run goes without it."""
+    def log_metric(self, key: str, value: float, step: int) -> None:
+        """Keep one value for the next flush. Values beyond a bound are dropped: a run cannot hold every step."""
+        if self._num_metrics < _MAX_METRICS:
+            self._num_metrics += 1
+            self._metrics.append((key, value, step, self._milliseconds()))
+
+    def log_file(self, file: Path) -> None:
+        """Keep a file for the next flush. If it cannot be read by then, the run goes without it."""
 
         def send(run_id: str) -> None:
             try:
@@ -63,30 +66,30 @@ class Run:
 
         self._parcels.append(send)
 
-    def note_lineage(self, lineage: Lineage) -> None:
-        """Keep the description of the rows that the run stands on for the next delivery."""
+    def log_lineage(self, lineage: Lineage) -> None:
+        """Keep the description of the rows that the run uses for the next flush."""
         self._parcels.append(lambda run_id: self.registry.log_lineage(run_id, lineage))
 
     def add_child(
-        self, name: str, figures: Iterable[tuple[str, float, int]], params: Mapping[str, str], tags: Mapping[str, str]
+        self, name: str, metrics: Iterable[tuple[str, float, int]], params: Mapping[str, str], tags: Mapping[str, str]
     ) -> None:
-        """Keep a finished part of the cycle as a run below this one: its figures are (key, value, step)."""
+        """Keep a finished part of the cycle as a run below this one; its metrics are (key, value, step)."""
         at = self._milliseconds()
-        measures = [(key, value, step, at) for key, value, step in islice(figures, _MAX_MEASURES)]
+        stamped = [(key, value, step, at) for key, value, step in islice(metrics, _MAX_METRICS)]
 
         def send(run_id: str) -> None:
             child = self.registry.start_run(self._task, name, {**self._first_tags, **tags, PARENT_TAG: run_id})
-            self.registry.log(child, measures, params, {})
+            self.registry.log(child, stamped, params, {})
             self.registry.end_run(child, "FINISHED", None)
 
         self._parcels.append(send)
 
-    def deliver(self) -> None:
-        """Send what is kept, now and then; while the server is away, say so once and keep everything."""
+    def flush_if_due(self) -> None:
+        """Send what is kept, once in a while. While the server is away, warn once and keep everything."""
         if time.monotonic() < self._quiet_until:
             return
         try:
-            self.insist()
+            self.flush()
         except Unavailable:
             if not self._is_away:
                 log.warning("registry.unreachable", task=self._task)
@@ -95,13 +98,13 @@ class Run:
         else:
             self._quiet_until = time.monotonic() + _PAUSE_SECONDS
 
-    def insist(self) -> str:
+    def flush(self) -> str:
         """Send everything now; returns the run's id. Raises Unavailable."""
         if self.run_id is None:
             self.run_id = self.registry.start_run(self._task, self._name, self._first_tags)
-        if self._measures or self._params or self._tags:
-            self.registry.log(self.run_id, self._measures, self._params, self._tags)
-            self._measures, self._params, self._tags = [], {}, {}
+        if self._metrics or self._params or self._tags:
+            self.registry.log(self.run_id, self._metrics, self._params, self._tags)
+            self._metrics, self._params, self._tags = [], {}, {}
         while self._parcels:
             self._parcels[0](self.run_id)
             self._parcels.pop(0)
@@ -111,9 +114,9 @@ class Run:
         return self.run_id
 
     def end(self, status: RunStatus, reason: str | None) -> None:
-        """Send what is left and close the run. Where the server stays away, the scheduler closes it later."""
+        """Send what is left and close the run. If the server stays away, the scheduler closes it later."""
         try:
-            run_id = self.insist()
+            run_id = self.flush()
             self.registry.end_run(run_id, status, reason)
         except (Unavailable, CycleError) as error:
             log.warning("run.not_ended", task=self._task, run_id=self.run_id, status=status, error=str(error))

@@ -5,7 +5,6 @@ all of its labels are due.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 
 import numpy as np
 import torch
@@ -73,7 +72,7 @@ def boosting_scorer(reading: Reading, starts: Sequence[int], threads: int) -> Sc
     """A scorer of LightGBM's settings at the same origins, on the same windows; `threads` per fit."""
 
     def score(training: Training, check_time: CheckTime) -> PreparedTrial:
-        recipe = _with_training(reading, training)
+        recipe = reading.with_training(training)
         work = sum(booster_work(len(_fit_rows(recipe, start)), training) for start in starts)
         return PreparedTrial(
             work, (_boosted_errors(recipe, group, threads, check_time) for group in spread_over_groups(starts))
@@ -88,7 +87,7 @@ def encode_origins(reading: Reading, starts: Sequence[int], training: Training) 
     Raises CycleError if the recipe's history leaves an origin too few rows, or if `trainer.data.encoder.fit_encoder`
     does.
     """
-    recipe = _with_training(reading, training)
+    recipe = reading.with_training(training)
     return [_encode_origin(recipe, start) for start in starts]
 
 
@@ -110,10 +109,6 @@ def _boosted_errors(reading: Reading, starts: Sequence[int], threads: int, check
         for rows in _later(reading, start, known):
             errors.append(_errors(task, fit.encoder, answer_gbdt(fit, rows, threads)[0], rows))
     return errors
-
-
-def _with_training(reading: Reading, training: Training) -> Reading:
-    return replace(reading, schema=replace(reading.schema, task=reading.schema.task.with_training(training)))
 
 
 def _fit_rows(reading: Reading, start: int) -> EventColumns:

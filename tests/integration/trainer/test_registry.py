@@ -220,12 +220,13 @@ def test_what_is_noted_while_the_server_is_away_is_delivered_once_it_is_back(
 ) -> None:
     name = new_name()
     run = Run(Registry(f"http://127.0.0.1:{free_port()}"), name, "a cycle", {}, lambda: datetime.now(UTC))
-    run.note(params={"width": 8}, tags={"morrow.device": "cpu"})
-    run.measure("loss", 0.5, 1)
-    run.deliver()
+    run.log_params({"width": 8})
+    run.set_tags({"morrow.device": "cpu"})
+    run.log_metric("loss", 0.5, 1)
+    run.flush_if_due()
     assert run.run_id is None
     run.registry = registry
-    run.measure("loss", 0.25, 2)
+    run.log_metric("loss", 0.25, 2)
     run.end("FINISHED", None)
     assert run.run_id is not None
     client = MlflowClient(mlflow_url, mlflow_url)
@@ -236,12 +237,12 @@ def test_what_is_noted_while_the_server_is_away_is_delivered_once_it_is_back(
 
 def test_a_file_that_is_gone_keeps_no_run_from_its_end(registry: Registry, mlflow_url: str, tmp_path: Path) -> None:
     run = Run(registry, new_name(), "a cycle", {}, lambda: datetime.now(UTC))
-    run_id = run.insist()
+    run_id = run.flush()
     kept, gone = tmp_path / "kept.txt", tmp_path / "gone.txt"
     kept.write_text("kept")
-    run.attach(gone)
-    run.attach(kept)
-    run.measure("loss", 0.5, 1)
+    run.log_file(gone)
+    run.log_file(kept)
+    run.log_metric("loss", 0.5, 1)
     run.end("FAILED", "no room")
     client = MlflowClient(mlflow_url, mlflow_url)
     assert client.get_run(run_id).info.status == "FAILED"
@@ -251,7 +252,7 @@ def test_a_file_that_is_gone_keeps_no_run_from_its_end(registry: Registry, mlflo
 def test_a_run_keeps_a_bounded_number_of_figures(registry: Registry, mlflow_url: str) -> None:
     run = Run(registry, new_name(), "a cycle", {}, lambda: datetime.now(UTC))
     for step in range(6000):
-        run.measure("loss", 0.0, step)
-    run_id = run.insist()
+        run.log_metric("loss", 0.0, step)
+    run_id = run.flush()
     history = MlflowClient(mlflow_url, mlflow_url).get_metric_history(run_id, "loss")
     assert max(point.step for point in history) == 4999

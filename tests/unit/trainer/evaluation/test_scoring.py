@@ -9,16 +9,13 @@ import pytest
 from contracts.errors import CycleError
 from store.cells import NAIVE
 from tests.unit.store.columns import HOUR, rows, task
-from trainer.data.windows import complete_until, in_window
+from trainer.data.windows import EXTRA_WINDOWS, complete_until, in_window, needed_pairs, target_windows
 from trainer.evaluation.calibration import LEAST_PROBABILITY, TEMPERATURES, nonconformity, sketch
 from trainer.evaluation.scoring import (
-    EXTRA_WINDOWS,
     make_cell,
-    needed_pairs,
     row_errors,
     score,
     score_naive,
-    target_windows,
 )
 from trainer.methods.naive_answer import naive_answer
 
