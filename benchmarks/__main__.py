@@ -1,26 +1,26 @@
-"""`python -m benchmarks NAME …`: measured figures, each beside its yardstick."""
+"""`python -m benchmarks NAME …`: measured figures, each with its yardstick."""
 
 import importlib
 import sys
 
 BENCHMARKS = {
-    "paper": "every cell of the paper's tables, ours beside what was published",
+    "paper": "every cell of the paper's tables, ours and the published one",
     "moons": "the paper's 2-Moons: error on the first unseen domain",
-    "replay": "what real streams would have been served, and how right it was",
+    "replay": "what would have been served on real streams, and how right it was",
     "recipes": "choose a stream's hyper-parameters, and LightGBM's, on its first windows",
     "demo": "the flights demo: six weeks, each predicted by a version fitted at its start",
-    "flights": "the flights recipe beside its rivals, on the 26 weeks that it was chosen on",
-    "training": "a step of the GI loss beside a plain one, and a cohort beside one member",
-    "cycles": "a whole cycle beside one fit of the same network, on the flights task",
-    "mixed": "events, answers, corrections, cycles and swaps at once: nothing lost, twice or wrong",
-    "ingest": "taking events beside routes that write through SQLAlchemy, and pgbench",
-    "reading": "reading events for training beside pandas.read_sql, and the memory of an epoch",
-    "serving": "an answer beside a FastAPI no-op, a bare constant, and MLflow's server of the same version",
+    "flights": "the flights recipe and its rivals, on the 26 weeks that chose it",
+    "training": "a step of the GI loss compared with a plain one, and a cohort with one member",
+    "cycles": "a whole cycle compared with one fit of the same network, on the flights task",
+    "mixed": "events, answers, corrections, cycles and swaps at once: nothing lost, doubled or wrong",
+    "ingest": "taking events, compared with routes that write through SQLAlchemy, and pgbench",
+    "reading": "reading events for training, compared with pandas.read_sql, and the memory of an epoch",
+    "serving": "an answer, compared with a FastAPI no-op, a bare constant, and MLflow's server",
 }
 
 
 def main(arguments: list[str]) -> None:
-    """Hand over to the named benchmark's `main`."""
+    """Run the named benchmark's `main`."""
     if not arguments or arguments[0] not in BENCHMARKS:
         names = "\n".join(f"  {name:10} {purpose}" for name, purpose in BENCHMARKS.items())
         sys.exit(f"usage: python -m benchmarks NAME [options]\n\n{names}")

@@ -1,12 +1,13 @@
-"""`python -m benchmarks cycles`: what a whole cycle costs beside one fit of the same network, on the flights task.
+"""`python -m benchmarks cycles`: what a whole cycle costs compared with one fit of the same network.
 
-The first cycle fills the matrix by a backtest; a steady one fits its candidate only, scores the newest window, judges,
-exports, verifies and registers in a real MLflow. Before each cycle the same origin is fitted alone, its rows read from
-the store included, so fit and cycle meet the same machine. Only the start of the training process is left out of both.
+It runs on the flights task. The first cycle fills the matrix by a backtest. A steady one fits only its candidate,
+scores the newest window, judges, exports, verifies and registers in a real MLflow. Before each cycle the same origin is
+fitted alone, its rows read from the store included, so that fit and cycle meet the same machine. Only the start of the
+training process is left out of both.
 
 On a CPU, with one thread for each fit, this process's own CPU time counts, which other work on the machine disturbs
-least: what PostgreSQL and MLflow do meanwhile is theirs. With CUDA the clock on the wall counts. Below each cycle
-stands what each of its steps took.
+least; that of PostgreSQL and MLflow does not count. With CUDA the wall clock counts. Below each cycle the command
+prints what each of its steps took.
 """
 
 import argparse
@@ -98,32 +99,32 @@ def main(arguments: list[str]) -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks cycles", description=__doc__)
     parser.add_argument("--steady", type=int, default=5, help="steady cycles after the first")
     parser.add_argument(
-        "--default-recipe", action="store_true", help="that of a task which says nothing, for the quick one of the demo"
+        "--default-recipe", action="store_true", help="a task's default recipe, in place of the demo's quick one"
     )
-    parser.add_argument("--every", type=int, default=1, metavar="K", help="every K-th flight only: a task of few rows")
+    parser.add_argument("--every", type=int, default=1, metavar="K", help="only every K-th flight: a task of few rows")
     add_output_options(parser)
     given = parser.parse_args(arguments)
     found = measure(Console(), given.steady, default_recipe=given.default_recipe, every=given.every)
     if given.json:
         write_ratios(given.json, found.ratios)
     if given.results:
-        title = "What a whole cycle costs beside one fit of the same network"
+        title = "What a whole cycle costs compared with one fit of the same network"
         record_run(given.results, title, ["cycles", *arguments], found.figures(), ran_on=hardware(found.device))
 
 
 def measure(console: Console, num_steady: int = 5, *, default_recipe: bool = False, every: int = 1) -> "Cycles":
-    """Both ratios, printed as they are found: the first cycle, then the median of so many steady ones."""
+    """Both ratios, printed as they are found: the first cycle, then the median of the steady ones."""
     with tempfile.TemporaryDirectory(prefix="morrow-") as folder:
         shared = SharedSettings(home=Path(folder), database_url=None, mlflow_url=None)
         with EmbeddedStack(shared, free_port(), console) as stack:
             engine = make_engine(stack.addresses.database)
             registry = Registry(stack.addresses.mlflow)
-            # A home of its own, so that the stack's live job does not score beforehand what the cycle is to pay for.
+            # A home of its own, so that the stack's live job does not score beforehand what the cycle must pay for.
             settings = TrainerSettings(home=Path(folder) / "measured", lease_seconds=600, threads=1)
             device = choose_device(settings)
             num_weeks = NUM_KNOWN_WEEKS + num_steady
             schema = _import_flights(engine, num_weeks, default_recipe=default_recipe, every=every)
-            _fit(engine, schema, settings, NUM_KNOWN_WEEKS)  # what only the first fit of a process pays for
+            _fit(engine, schema, settings, NUM_KNOWN_WEEKS)  # a cost of the first fit of a process
             weeks = range(NUM_KNOWN_WEEKS, NUM_KNOWN_WEEKS + num_steady + 1)
             spent = [
                 _measure(engine, registry, schema, settings=settings, week=week, console=console) for week in weeks

@@ -1,7 +1,7 @@
 """Real streams for replays, each as a task and its events: Elec2, House, Appliance and the flights of the demo.
 
 The files come from a folder that the user names (`--data`, else `MORROW_PAPER_DATA`, else `../shared/data`), because
-not all of their licences allow handing them on. Features are those known at `at`, moments are read as UTC:
+not all of their licences allow handing them on. Features are those known at `at`; timestamps are read as UTC.
 
     elec2              half-hours from 11 May 1997 on, the first without missing values. Stated dates are partly
                        swapped, so the calendar is counted from the first row. The features are the published ones
@@ -55,12 +55,12 @@ class Dataset:
 
 
 def default_folder() -> Path:
-    """Where the files lie if nothing is said."""
+    """The folder of the files if the user names none."""
     return Path(os.environ.get("MORROW_PAPER_DATA", Path(__file__).parents[2] / "shared" / "data"))
 
 
 def load(name: str, folder: Path) -> Dataset:
-    """One of `DATASETS`. Raises NotFound where its file is not in the folder."""
+    """One of `DATASETS`. Raises NotFound if its file is not in the folder."""
     task, read_frame = read_task(name), DATASETS[name]
     return Dataset(task, to_events(task, read_frame(folder)))
 
@@ -152,7 +152,7 @@ DATASETS: dict[str, Callable[[Path], "pd.DataFrame"]] = {
 }
 
 
-# Windows at the beginning of each stream that its recipe was chosen on; replays tell of the origins after them.
+# First windows of each stream that chose its recipe; replays report the origins after them.
 CHOSEN_ON = {"elec2": 13, "house_yearly": 6, "house_half_yearly": 12, "appliance": 8, "flights": 26}
 
 

@@ -1,9 +1,8 @@
-"""What the recipe of the flights task is worth beside its rivals, on the 26 weeks that it was chosen on.
+"""What the recipe of the flights task is worth compared with its rivals, on the 26 weeks that chose it.
 
 It is fitted as of several origins within those weeks, with one member each, and scored on the week that begins at each:
-the error matrix's age 0. No row of a later week is ever loaded, so the demo's weeks choose nothing. The recipe was
-chosen on these very weeks; `docs/flights.md` keeps the log, and `python -m benchmarks recipes --sets flights` chooses
-another by the same rows.
+the error matrix's age 0. No row of a later week is ever loaded, so the demo's weeks choose nothing. `docs/flights.md`
+says how the recipe was chosen; `python -m benchmarks recipes --sets flights` chooses another by the same rows.
 """
 
 import argparse
@@ -45,7 +44,7 @@ class Origin:
 
 
 def main(arguments: list[str]) -> None:
-    """Print the recipe's loss beside those of the rivals with the same budget."""
+    """Print the recipe's loss and those of the rivals with the same budget."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks flights", description=__doc__)
     add_output_options(parser)
     options = parser.parse_args(arguments)
@@ -59,7 +58,7 @@ def main(arguments: list[str]) -> None:
         yardsticks[method] = float(np.mean(losses))
         print(f"{method:12} {yardsticks[method]:.4f}  by week {np.round(losses, 4).tolist()}", flush=True)
     if options.results:
-        title = "The flights recipe beside its rivals, on the weeks that chose it"
+        title = "The flights recipe and its rivals, on the weeks that chose it"
         figures = [
             Figure(of={"weeks": "0 to 25"}, measure="events", unit="", value=len(columns)),
             *(_loss_figure({"method": method}, loss) for method, loss in yardsticks.items()),
@@ -80,9 +79,9 @@ def _loss_figure(of: dict[str, Label], loss: float) -> Figure:
 
 
 def _beside(method: str, ours: float, loss: float) -> Ratio:
-    """GI's mean log-loss beside a rival's: we commit to no more than it, and aim at 2 % less."""
+    """GI's mean log-loss compared with a rival's: we commit to no more than it, and aim at 2 % less."""
     return smaller_is_better(
-        f"flights, choosing weeks, GI beside {method}", ours, loss, commit=loss, goal=0.98 * loss, unit="nats"
+        f"flights, choosing weeks, GI and {method}", ours, loss, commit=loss, goal=0.98 * loss, unit="nats"
     )
 
 

@@ -1,9 +1,9 @@
 """The paper's 2-Moons: two half moons that turn by 18° from each domain to the next.
 
 The network is the paper's (two hidden layers of 50, a TReLU after each, Time2Vec with m = 8 and m_p = 2), the batch is
-64. The recipe was chosen by training on domains 0–7 and scoring domain 8 (`docs/moons.md` keeps the log). It trains on
-domains 0–8 and answers domain 9, beside the same recipe without the interpolated loss and the time-oblivious rivals
-with the same budget. `python -m benchmarks paper` has the other methods, and other choices.
+64. The recipe was chosen by training on domains 0–7 and scoring domain 8 (`docs/moons.md`). It trains on domains 0–8
+and predicts domain 9, compared with the same recipe without the interpolated loss and with the time-oblivious rivals of
+the same budget. `python -m benchmarks paper` has the other methods, and other choices.
 """
 
 import argparse
@@ -67,7 +67,7 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--seeds", type=int, default=5, help="networks that are trained and averaged over")
     add_output_options(parser)
     options = parser.parse_args(arguments)
-    torch.set_num_threads(1)  # networks this small only wait for a second thread
+    torch.set_num_threads(1)  # a second thread only slows networks this small
     x, y = load(options.data)
     cases: dict[str, Mapping[str, Any]] = {
         "gi": {},
@@ -87,7 +87,7 @@ def main(arguments: list[str]) -> None:
 
 
 def load(folder: Path) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """Points `(11, 200, 2)` and classes `(11, 200)` by domain. Exits with a sentence where the file is absent."""
+    """Points `(11, 200, 2)` and classes `(11, 200)` by domain. Exits with a sentence if the file is absent."""
     path = folder / FILE
     if not path.is_file():
         sys.exit(f"{path} is not there: name the folder that holds {FILE} with --data or MORROW_PAPER_DATA")
@@ -141,7 +141,7 @@ def show(
 
 
 def figures_of(name: str, errors: NDArray[np.float64], losses: NDArray[np.float64]) -> list[Figure]:
-    """A method's errors and log-losses as data, the published error beside it."""
+    """A method's errors and log-losses as data, with the published error."""
     of: dict[str, Label] = {"method": "gi", "gi_weight": 0.0} if name == WITHOUT_TERM else {"method": name}
     of["seeds"] = len(errors)
     published = PUBLISHED_FIGURES.get(("main", "moons", name))
@@ -160,7 +160,7 @@ def figures_of(name: str, errors: NDArray[np.float64], losses: NDArray[np.float6
 
 
 def result(error: float) -> Ratio:
-    """The error beside the published one."""
+    """The error and the published one."""
     return smaller_is_better(
         "2-Moons, GI, domain 9, mean over seeds",
         error,

@@ -1,6 +1,6 @@
-"""A step of the GI loss as the paper's authors take it, as a yardstick: nested autograd, class by class.
+"""A step of the GI loss as the paper's authors take it: nested autograd, class by class, as a yardstick.
 
-∂F/∂t is asked for one class after the other by a backward pass whose graph is kept, and the gradient in δ by another
+∂F/∂t is computed one class after the other by a backward pass whose graph is kept, and the gradient in δ by another
 backward pass through all of them. For more than two classes the last ∂F/∂t is held, so that the step trains less than
 ours does; the yardstick does so too, which makes it cheaper. Written from the paper's description.
 
@@ -22,7 +22,7 @@ _MOST_TRAINED = 2
 def nested_step(
     network: CohortNetwork, batch: Batch, *, maximum: float, num_steps: int, weight: float
 ) -> Callable[[], None]:
-    """One step of training a single member, ready to be taken again and again; δ goes on from the step before."""
+    """One step of training a single member, ready to be repeated; δ continues from the step before."""
     optimiser = torch.optim.AdamW(network.parameters(), fused=True)
     delta = torch.full((1,), maximum / 2, device=batch.u.device)
 

@@ -1,9 +1,9 @@
-"""`python -m benchmarks reading`: reading events for training beside pandas.read_sql, and what an epoch on them takes.
+"""`python -m benchmarks reading`: reading events for training, compared with pandas.read_sql.
 
-A million events of eight numbers lie in our own PostgreSQL. Each way of reading them runs in a process of its own, by
-turns: the trainer's read, and pandas.read_sql of the same columns. What counts is the client's CPU time, and how far
-its memory rose above what it held when it began to read. `--epoch` reads and trains one epoch as a cycle does, and
-compares the peak of the whole process, libraries included, with the size of the tensors that the fit reads.
+A million events of eight numbers are in our own PostgreSQL. Each way of reading them runs in a process of its own, by
+turns: the trainer's read, and pandas.read_sql of the same columns. The client's CPU time counts, and how far its memory
+rises above what it held when it began to read. `--epoch` reads and trains one epoch as a cycle does, and compares the
+peak of the whole process, libraries included, with the size of the tensors that the fit reads.
 """
 
 import argparse
@@ -40,7 +40,7 @@ from trainer.evaluation.origin_fits import fit_origins
 FIRST = datetime(2020, 1, 1, tzinfo=UTC)
 SPAN = timedelta(days=700)
 CUTOFF = FIRST + SPAN + timedelta(days=7)
-# One member of the recipe that a task has by itself, one epoch over all rows.
+# One member of a task's default recipe, one epoch over all rows.
 _TRAINING = Training(num_seeds=1, pretrain_epochs=1, rows_per_epoch=10**9, finetune_windows=0)
 _TASK = TASK.model_copy(update={"training": _TRAINING})
 _MIB = 2**20
@@ -79,12 +79,12 @@ def main(arguments: list[str]) -> None:
     if given.json:
         write_ratios(given.json, ratios)
     if given.results:
-        title = "Reading events for training beside pandas.read_sql, and the memory of an epoch"
+        title = "Reading events for training, compared with pandas.read_sql, and the memory of an epoch"
         record_run(given.results, title, ["reading", *arguments], ratio_figures(ratios))
 
 
 def fill(url: str, num_rows: int) -> None:
-    """Events spread evenly over `SPAN`, made by the server: how they come in is another benchmark's."""
+    """Events spread evenly over `SPAN`, made by the server: another benchmark measures ingest."""
     engine = make_engine(url)
     with engine.begin() as connection:
         schema, _ = define_task(connection, _TASK, FIRST)
@@ -109,7 +109,7 @@ _FILL = text("""
 
 
 def compare(url: str, num_rows: int, num_rounds: int, console: Console) -> list[Ratio]:
-    """Ours beside pandas by turns; the medians count."""
+    """Ours and pandas by turns; the medians count."""
     found: dict[str, list[Measures]] = {name: [] for name in ("ours", "pandas")}
     for _ in range(num_rounds):
         for name, rounds in found.items():
@@ -181,8 +181,8 @@ def read_ours(url: str) -> Measures:
 
 
 def read_pandas(url: str) -> Measures:
-    """The same columns as most would read them, at pandas' best: every number a column of its own."""
-    import pandas as pd  # what reads without it holds none of its memory
+    """The same columns as most would read them, in pandas' best case: every number a column of its own."""
+    import pandas as pd  # a process that reads without it holds none of its memory
 
     numbers = ", ".join(f"numbers[{place}] AS {name}" for place, name in enumerate((f.name for f in TASK.numbers), 1))
     with create_engine(url).connect() as connection:
@@ -222,7 +222,7 @@ def run_epoch(url: str) -> Measures:
 
 
 def _forget_peak() -> int:
-    """Let the peak of this process begin at what it holds now, which is returned."""
+    """Reset the peak of this process to what it holds now, which is returned."""
     Path("/proc/self/clear_refs").write_text("5")
     return _peak_bytes()
 

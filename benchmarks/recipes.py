@@ -1,8 +1,8 @@
-"""Chooses a stream's hyper-parameters on its first windows, which no replay tells of.
+"""Chooses a stream's hyper-parameters on its first windows, which no replay reports.
 
-No event after those windows is loaded. What chooses is what a task with `training.tune` is chosen by, at the origins of
-those windows: our recipe, starting from the one that the task has, and with the same budget the settings of LightGBM,
-the rival that users would pick.
+No event after those windows is loaded. The chooser is that of `training.tune`, at the origins of those windows. It
+chooses our recipe, starting from the task's own, and with the same budget the settings of LightGBM, the rival that
+users would pick.
 """
 
 import argparse
@@ -28,13 +28,13 @@ OURS = "gi"
 
 
 def main(arguments: list[str]) -> None:
-    """Print a line a trial, then what was chosen."""
+    """Print a line for each trial, then the choice."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks recipes", description=__doc__)
     parser.add_argument("--data", type=Path, default=default_folder(), help="folder of the data sets")
     parser.add_argument("--sets", default=",".join(DATASETS), help="names of data sets, separated by commas")
     parser.add_argument("--methods", default=f"{OURS},{GBDT}", help=f"{OURS}, {GBDT} or both, separated by a comma")
-    parser.add_argument("--trials", type=int, default=24, help="most recipes that are tried for a stream and method")
-    parser.add_argument("--seconds", type=float, default=600, help="and most seconds that it takes")
+    parser.add_argument("--trials", type=int, default=24, help="most recipes tried for a stream and method")
+    parser.add_argument("--seconds", type=float, default=600, help="most seconds for a stream and method")
     parser.add_argument("--seed", type=int, default=0, help="seed of the draws")
     options = parser.parse_args(arguments)
     torch.set_num_threads(1)
@@ -49,7 +49,7 @@ def main(arguments: list[str]) -> None:
 
 
 def known_reading(dataset: Dataset, num_windows: int) -> Reading:
-    """The events of the first windows, read back from a store that holds no others, as of their end."""
+    """The events of the first windows, read back as of their end from a store that holds no others."""
     clock = dataset.task.clock
     end = clock.window_start(dataset.events[0].at) + num_windows * clock.window
     early = replace(dataset, events=[event for event in dataset.events if event.at < end])
@@ -58,7 +58,7 @@ def known_reading(dataset: Dataset, num_windows: int) -> Reading:
 
 
 def choose_for(reading: Reading, method: str, budget: Budget, seed: int) -> SearchResult:
-    """Choose our recipe, or LightGBM's settings, for the task of a reading; a line is printed for each trial."""
+    """Choose our recipe, or LightGBM's settings, for the task of a reading; prints a line for each trial."""
     task, starts = reading.schema.task, known_origins(reading)
     choose_in = partial(
         choose,

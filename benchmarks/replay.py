@@ -1,8 +1,8 @@
-"""Replays real streams: whether bands, intervals and horizons keep their word, and GI beside its rivals.
+"""Replays real streams: whether bands, intervals and horizons keep their word, and how GI compares with its rivals.
 
 Each stream is imported into a PostgreSQL of its own and walked as if its task had been retrained from the first event
-on. Recipes were chosen on the first windows alone (`python -m benchmarks recipes`); what is printed is of the origins
-after them. No constant of Morrow differs between the streams.
+on. Recipes were chosen on the first windows alone (`python -m benchmarks recipes`); only the origins after them are
+printed. No constant of Morrow differs between the streams.
 """
 
 import argparse
@@ -11,7 +11,6 @@ import time
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from statistics import fmean
 
 import torch
 from rich import box
@@ -20,7 +19,7 @@ from rich.table import Table
 
 from benchmarks.datasets import CHOSEN_ON, DATASETS, default_folder, load, split_names
 from benchmarks.output import add_output_options, record_run
-from benchmarks.replay_figures import pooled_figures, replay_figures
+from benchmarks.replay_figures import count_windows, mean_errors, pooled_figures, replay_figures
 from benchmarks.streams import import_dataset, temporary_store
 from cli.commands.replay import held_cutoffs, method_heading, save_pictures, summary, windows_table
 from contracts.clock import format_moment
@@ -31,7 +30,6 @@ from trainer.replay.replay import RIVALS, Replay, replay
 from trainer.replay.report import (
     as_document,
     errors_by_horizon,
-    errors_on_window,
     find_outcomes,
     inside_band,
     paired_difference,
@@ -39,7 +37,7 @@ from trainer.replay.report import (
 )
 from trainer.settings import TrainerSettings, count_threads
 
-# Networks side by side: what a small machine's memory holds with the rows of the longest stream.
+# Networks side by side that a small machine's memory holds with the rows of the longest stream.
 _MAX_MEMBERS = 32
 _ERRORS = {"log_loss": "log-loss", "mean_absolute_error": "absolute"}
 
@@ -83,12 +81,13 @@ def main(arguments: list[str]) -> None:
 
 
 def walk(reading: Reading, num_windows: int, rivals: Sequence[str], console: Console) -> Replay:
-    """Replay a stream from the origin after so many windows on, saying now and then how far it is."""
+    """Replay a stream from the origin after this many windows, and report progress now and then."""
     settings, clock = TrainerSettings(max_members=_MAX_MEMBERS), reading.schema.task.clock
     torch.set_num_threads(count_threads(settings))
     first = clock.window_start(int(reading.events.at[0])) + num_windows * clock.window
     console.print(
-        f"{reading.schema.task.name}: {len(reading.events)} events, told from {format_moment(first)}", highlight=False
+        f"{reading.schema.task.name}: {len(reading.events)} events, replayed from {format_moment(first)}",
+        highlight=False,
     )
 
     def report(event: str, /, **facts: object) -> None:
@@ -100,7 +99,7 @@ def walk(reading: Reading, num_windows: int, rivals: Sequence[str], console: Con
 
 def promises_table(replays: Mapping[str, Replay]) -> Table:
     """Bands, intervals and horizons by stream, and of all together."""
-    table = Table(title="Promises beside what came", title_justify="left", box=box.SIMPLE_HEAD, collapse_padding=True)
+    table = Table(title="Promises and what came", title_justify="left", box=box.SIMPLE_HEAD, collapse_padding=True)
     table.add_column("stream")
     for heading in ("cells", "windows", "in band", "coverage", "inside", "beyond", "paired"):
         table.add_column(heading, justify="right")
@@ -109,18 +108,13 @@ def promises_table(replays: Mapping[str, Replay]) -> Table:
     for name, walked in replays.items():
         outcomes = find_outcomes(walked)
         pooled += outcomes
-        num_windows += _count_windows(outcomes)
+        num_windows += count_windows(outcomes)
         inside, beyond = errors_by_horizon(walked, outcomes)
         paired = paired_difference(walked, outcomes)
-        kept = _kept(outcomes, _count_windows(outcomes))
+        kept = _kept(outcomes, count_windows(outcomes))
         table.add_row(name, *kept, _figure(inside), _figure(beyond), _figure(paired, "+.3f"))
     table.add_row("all", *_kept(pooled, num_windows), "", "", "")
     return table
-
-
-def _count_windows(outcomes: Sequence[Outcome]) -> int:
-    """How many windows of one stream; those of another stream that begin at the same moments are others."""
-    return len({outcome.window for outcome in outcomes})
 
 
 def _kept(outcomes: Sequence[Outcome], num_windows: int) -> tuple[str, ...]:
@@ -130,17 +124,15 @@ def _kept(outcomes: Sequence[Outcome], num_windows: int) -> tuple[str, ...]:
 
 def methods_table(replays: Mapping[str, Replay]) -> Table:
     """Mean error over the windows that were answered and that every method was scored on."""
-    table = Table(title="GI beside its rivals", title_justify="left", box=box.SIMPLE_HEAD, collapse_padding=True)
+    table = Table(title="GI and its rivals", title_justify="left", box=box.SIMPLE_HEAD, collapse_padding=True)
     for heading in ("stream", "error", "windows"):
         table.add_column(heading, justify="right" if heading == "windows" else "left", no_wrap=True)
     names: list[str] = []
     rows: list[tuple[str, ...]] = []
     for name, walked in replays.items():
-        found = [errors_on_window(walked, cutoff) for cutoff in walked.cutoffs]
-        names = [method for method in found[0] if any(errors[method] is not None for errors in found)]
-        shared = [errors for errors in found if all(errors[method] is not None for method in names)]
-        means = [fmean(error for errors in shared if (error := errors[method]) is not None) for method in names]
-        rows.append((name, _ERRORS[walked.task.error_name], str(len(shared)), *map(_figure, means)))
+        num_windows, means = mean_errors(walked)
+        names = list(means)
+        rows.append((name, _ERRORS[walked.task.error_name], str(num_windows), *map(_figure, means.values())))
     for method in names:
         table.add_column(method_heading(method), justify="right", no_wrap=True)
     for row in rows:

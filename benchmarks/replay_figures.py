@@ -41,26 +41,36 @@ def pooled_figures(replays: Sequence[Replay]) -> list[Figure]:
     """The promises of all streams together. Windows of two streams that begin at the same moment are two."""
     found = [find_outcomes(walked) for walked in replays]
     pooled = [outcome for outcomes in found for outcome in outcomes]
-    num_windows = sum(_count_windows(outcomes) for outcomes in found)
+    num_windows = sum(count_windows(outcomes) for outcomes in found)
     windows = Figure(of={"stream": "all"}, measure="windows", unit="", value=num_windows)
     return [windows, *(figure for figure in _promises("all", pooled) if figure.measure != "windows")]
+
+
+def count_windows(outcomes: Sequence[Outcome]) -> int:
+    """The number of windows of one stream."""
+    return len({outcome.window for outcome in outcomes})
+
+
+def mean_errors(walked: Replay) -> tuple[int, dict[str, float]]:
+    """Mean error by method over the windows that were answered and that every method was scored on; their number."""
+    found = [errors_on_window(walked, cutoff) for cutoff in walked.cutoffs]
+    methods = [method for method in found[0] if any(errors[method] is not None for errors in found)]
+    shared = [errors for errors in found if all(errors[method] is not None for method in methods)]
+    means = {method: fmean(error for errors in shared if (error := errors[method]) is not None) for method in methods}
+    return len(shared), means
 
 
 def _promises(name: str, outcomes: Sequence[Outcome]) -> list[Figure]:
     shares = {"in_band": inside_band(outcomes), "coverage": realised_coverage(outcomes)}
     return [
         Figure(of={"stream": name}, measure="cells", unit="", value=len(outcomes)),
-        Figure(of={"stream": name}, measure="windows", unit="", value=_count_windows(outcomes)),
+        Figure(of={"stream": name}, measure="windows", unit="", value=count_windows(outcomes)),
         *(
             Figure(of={"stream": name}, measure=measure, unit="%", value=100 * share)
             for measure, share in shares.items()
             if share is not None
         ),
     ]
-
-
-def _count_windows(outcomes: Sequence[Outcome]) -> int:
-    return len({outcome.window for outcome in outcomes})
 
 
 def _by_horizon(name: str, walked: Replay, outcomes: Sequence[Outcome]) -> list[Figure]:
@@ -74,13 +84,9 @@ def _by_horizon(name: str, walked: Replay, outcomes: Sequence[Outcome]) -> list[
 
 
 def _means(name: str, walked: Replay) -> list[Figure]:
-    """Means over the windows that were answered and that every method was scored on."""
-    found = [errors_on_window(walked, cutoff) for cutoff in walked.cutoffs]
-    methods = [method for method in found[0] if any(errors[method] is not None for errors in found)]
-    shared = [errors for errors in found if all(errors[method] is not None for method in methods)]
-    means = {method: fmean(error for errors in shared if (error := errors[method]) is not None) for method in methods}
+    num_windows, means = mean_errors(walked)
     return [
-        Figure(of={"stream": name}, measure="shared_windows", unit="", value=len(shared)),
+        Figure(of={"stream": name}, measure="shared_windows", unit="", value=num_windows),
         *(_error(name, walked, mean, method=method) for method, mean in means.items()),
     ]
 

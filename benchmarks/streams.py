@@ -1,4 +1,4 @@
-"""Data sets in an event store of their own, read back as a cycle reads them."""
+"""Data sets in a temporary event store, read back as a cycle reads them."""
 
 import tempfile
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ _ROWS_PER_COMMIT = 20_000
 
 @contextmanager
 def temporary_store() -> Iterator[Engine]:
-    """A PostgreSQL with our tables, in a folder that goes away."""
+    """A PostgreSQL with our tables, in a temporary folder."""
     with (
         tempfile.TemporaryDirectory(prefix="morrow-") as folder,
         embedded_postgres(Path(folder) / "postgres", durable=False) as url,
@@ -36,7 +36,7 @@ def temporary_store() -> Iterator[Engine]:
 
 
 def import_dataset(engine: Engine, dataset: Dataset, now: datetime, end: int | None = None) -> Reading:
-    """Define the task, append its events, and read what is known at `end` (microseconds): all where None."""
+    """Define the task, append its events, and read what is known at `end` (microseconds); all if None."""
     with engine.begin() as connection:
         schema, _ = define_task(connection, dataset.task, now)
     for start in range(0, len(dataset.events), _ROWS_PER_COMMIT):

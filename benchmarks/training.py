@@ -1,14 +1,15 @@
-"""`python -m benchmarks training`: what a step of the GI loss costs beside a plain one, and a cohort beside one member.
+"""`python -m benchmarks training`: what a step of the GI loss and a cohort of eight cost.
 
 One network of 8 numbers and time, 2 × 128 units, as in a fit: minibatch on the device, losses, gradients, AdamW. Ours
 and its yardstick take turns, so both meet the same machine, and the medians of the rounds are compared. On a CPU, with
-one thread, the process's own CPU time counts, which other work on the machine disturbs least; on CUDA the wall clock,
-once the device is done. The yardstick beside the plain step is the paper's way of taking a GI step, see
-`benchmarks.nested`.
+one thread, the process's own CPU time counts, which other work on the machine disturbs least. On CUDA the wall clock
+counts, once the device is done. A GI step is compared with a plain one, and with the paper's way of taking a GI step
+(`benchmarks.nested`).
 
-A cohort is cheap as long as a step is bound by what starts its operations, which eight members share, and not by the
-products of their matrices, of which each has its own. So its ratio is taken at several batches, and beside it stands
-what the step's products would take by themselves, at the rate of a bare product of its hidden layer.
+A cohort is cheap while a step is bound by the start of its operations, which eight members share. It is not while the
+step is bound by the products of their matrices, of which each member has its own. So its ratio is taken at several
+batches. With it the command prints what the step's products alone would take, at the rate of a bare product of the
+hidden layer.
 
 `--cycles` adds the two ratios of a whole cycle, which start a real stack (`benchmarks.cycles`).
 """
@@ -56,8 +57,8 @@ def main(arguments: list[str]) -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks training", description=__doc__)
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--rounds", type=int, default=9, help="turns of ours and its yardstick, at least 5")
-    parser.add_argument("--compiled", action="store_true", help="compile the losses of both, which takes minutes")
-    parser.add_argument("--cycles", action="store_true", help="also a first and a steady cycle beside one fit")
+    parser.add_argument("--compiled", action="store_true", help="compile the losses of both; takes minutes")
+    parser.add_argument("--cycles", action="store_true", help="also compare a first and a steady cycle with one fit")
     add_output_options(parser)
     given = parser.parse_args(arguments)
     if given.rounds < 5:
@@ -90,7 +91,7 @@ def measure(
     seconds: float = 0.1,
     report: Callable[[str], object],
 ) -> list[Ratio]:
-    """Every ratio of steps, reported as it is found; times in ms a step, `seconds` those of a step in a round."""
+    """Every ratio of steps, reported as it is found: ms a step. A round repeats each step for about `seconds`."""
     how = "compiled" if is_compiled else "eager"
 
     def compare(name: str, ours: Step, yardstick: Step, *, commit: float, goal: float, of: dict[str, Label]) -> None:
@@ -134,7 +135,7 @@ def cohort(num_classes: int, num_members: int, device: torch.device) -> CohortNe
 
 
 def minibatch(num_classes: int, num_rows: int, num_members: int, device: torch.device) -> Batch:
-    """Rows without meaning."""
+    """Random rows."""
     generator = torch.Generator().manual_seed(0)
     size = (num_members, num_rows)
     return Batch(
@@ -154,7 +155,7 @@ def step(
     device: torch.device,
     is_compiled: bool = False,
 ) -> Step:
-    """One step of training as a fit takes it, ready to be taken again and again."""
+    """One step of training as a fit takes it, ready to be repeated."""
     network = cohort(num_classes, num_members, device)
     batch = minibatch(num_classes, num_rows, num_members, device)
     optimiser = AdamW(list(network.parameters()), rate=RATE, weight_decay=RECIPE.weight_decay)
@@ -178,7 +179,7 @@ def step(
 
 
 def products_alone(take: Step, num_members: int, num_rows: int, device: torch.device) -> float:
-    """Ms that the matrix products of a step would take at the rate of a bare product of its hidden layer."""
+    """Milliseconds of a step's matrix products at the rate of a bare product of its hidden layer."""
     with FlopCounterMode(display=False) as counter:
         take()
     size = num_members, RECIPE.width, RECIPE.width
@@ -189,7 +190,7 @@ def products_alone(take: Step, num_members: int, num_rows: int, device: torch.de
 
 
 def products_figure(batch: int, device: torch.device) -> Figure:
-    """The products alone of a cohort of eight, beside those of one member."""
+    """The products alone of a cohort of eight, and of one member."""
     eight, one = (
         products_alone(step("gi", 10, batch, num_members=number, device=device), number, batch, device)
         for number in (8, 1)
@@ -199,7 +200,7 @@ def products_figure(batch: int, device: torch.device) -> Figure:
 
 
 def take_turns(steps: Sequence[Step], device: torch.device, num_rounds: int, seconds: float) -> list[float]:
-    """Median ms of each step; a round repeats a step for about so many seconds."""
+    """Median milliseconds of each step; a round repeats a step for about `seconds`."""
     now = time.process_time if device.type == "cpu" else time.perf_counter
 
     def spent(take: Step, repeats: int) -> float:
@@ -211,7 +212,7 @@ def take_turns(steps: Sequence[Step], device: torch.device, num_rounds: int, sec
         return (now() - began) / repeats
 
     for take in steps:
-        spent(take, 3)  # what only the first steps pay for
+        spent(take, 3)  # a cost of the first steps
     repeats = [max(1, round(seconds / spent(take, 1))) for take in steps]
     rounds = [[spent(take, number) for take, number in zip(steps, repeats, strict=True)] for _ in range(num_rounds)]
     return [1000 * median(times) for times in zip(*rounds, strict=True)]

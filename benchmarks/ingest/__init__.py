@@ -1,4 +1,4 @@
-"""Ingest beside its yardsticks: routes that write through SQLAlchemy as most would, and pgbench."""
+"""Ingest compared with plain routes that write through SQLAlchemy, and with pgbench."""
 
 
 def main(arguments: list[str]) -> None:

@@ -1,10 +1,9 @@
-"""`python -m benchmarks ingest`: what it costs to take events, beside the way most would build it, all in one run.
+"""`python -m benchmarks ingest`: what taking events costs, compared with the way most would build it.
 
-The service is the real process with a key; the database is our own PostgreSQL with fsync, as users have it. Every body
-holds events that were never sent before. Servers take turns, and every ratio is the median of ratios taken within a
-round. Rates of single events are those at 32 connections; a batch is measured by the server's own CPU time. What
-PostgreSQL took meanwhile is printed beside it, and counts in the ratios that name both. pgbench stands beside them as
-what the database could do by itself.
+The service is the real process with a key. The database is our own PostgreSQL with fsync, as users have it. Every body
+holds new events. Servers take turns, and every ratio is the median of ratios taken within a round. Single events are
+measured at 32 connections, and batches by the server's own CPU time. The CPU time of PostgreSQL is printed too, and
+counts in the ratios that name both. pgbench shows what the database could do by itself.
 """
 
 import argparse
@@ -40,10 +39,10 @@ from store.keys import add_key
 
 CONNECTIONS = 32
 ROWS_PER_BATCH = 1000
-# More than any server here takes in a second, so that none is sent an event twice.
+# More than any server here takes in a second, so that no event is sent twice.
 _MOST_EVENTS_PER_SECOND = 6000
 _MOST_BATCHES_PER_SECOND = 60
-# Ratios to commit to and to aim at, of figures that are told beside those that count.
+# No bound and no goal, for figures that are only reported.
 _UNPROMISED = (0, 1)
 
 
@@ -61,7 +60,7 @@ QUICK = Plan(num_rounds=5, seconds=1)
 
 @dataclass(frozen=True)
 class Way:
-    """One way of taking events: a server and the path of its route, with a key where it asks for one."""
+    """One way of taking events: a server and the path of its route, with a key if it asks for one."""
 
     server: Server
     path: str
@@ -101,7 +100,7 @@ def main(arguments: list[str]) -> None:
     if given.json:
         write_ratios(given.json, ratios)
     if given.results:
-        title = "Taking events beside routes that write through SQLAlchemy"
+        title = "Taking events, compared with routes that write through SQLAlchemy"
         record_run(given.results, title, ["ingest", *arguments], ratio_figures(ratios))
 
 
@@ -122,7 +121,7 @@ def _measure(folder: Path, plan: Plan, console: Console) -> list[Ratio]:
         single, inserts = _run(folder, plan, singles, events, database, pgbench=pgbench, database_url=database_url)
         _show(console, f"POST of one event, {CONNECTIONS} connections", single)
         if pgbench is None:
-            console.print("pgbench is not installed, so the database by itself was not measured")
+            console.print("pgbench is not installed, so the database alone was not measured")
         else:
             console.print(f"pgbench, one row and its commit, {CONNECTIONS} connections: {median(inserts):,.0f} rows/s")
         batch, _ = _run(folder, plan, batches, events, database, num_rows=ROWS_PER_BATCH)
@@ -131,7 +130,7 @@ def _measure(folder: Path, plan: Plan, console: Console) -> list[Ratio]:
 
 
 def _prepare(database_url: str) -> str:
-    """The task, the yardstick's table, and a key, which is returned."""
+    """Make the task, the yardstick's table and a key, which is returned."""
     engine = make_engine(database_url)
     now = datetime.now(UTC)
     with engine.begin() as connection:
@@ -143,7 +142,7 @@ def _prepare(database_url: str) -> str:
 
 
 def _find_postmaster(database_url: str) -> int:
-    """The process above those that serve connections, on this machine."""
+    """PostgreSQL's parent process on this machine."""
     engine = make_engine(database_url)
     with engine.connect() as connection:
         backend = psutil.Process(connection.execute(text("SELECT pg_backend_pid()")).scalar_one())
@@ -163,7 +162,7 @@ def _run(
     pgbench: str | None = None,
     database_url: str = "",
 ) -> tuple[dict[str, list[Taken]], list[float]]:
-    """So many rounds after one that does not count, and the rates of pgbench in between. Raises LoadFailed."""
+    """The rounds after one that does not count, and the rates of pgbench in between. Raises LoadFailed."""
     per_second = _MOST_EVENTS_PER_SECOND if num_rows is None else _MOST_BATCHES_PER_SECOND
     connections = CONNECTIONS if num_rows is None else 1
     found: dict[str, list[Taken]] = {name: [] for name in ways}

@@ -1,4 +1,4 @@
-"""Events that nobody has sent before, as JSON: eight numbers and a label of two classes, a second apart."""
+"""New events as JSON: eight numbers and a label of two classes, a second apart."""
 
 import json
 import random
@@ -25,7 +25,7 @@ TASK = Task.model_validate(
 
 
 def make_events() -> Iterator[dict[str, Any]]:
-    """Endless, each with an id of its own."""
+    """Endless events, each with its own id."""
     draw = random.Random(0)  # noqa: S311 nothing is kept secret
     for number in count():
         yield {
@@ -37,7 +37,7 @@ def make_events() -> Iterator[dict[str, Any]]:
 
 
 def take_bodies(events: Iterator[dict[str, Any]], num_bodies: int, num_rows: int | None = None) -> list[str]:
-    """So many bodies of one event, or of an array of `num_rows`."""
+    """Bodies of one event each, or of an array of `num_rows`."""
     if num_rows is None:
         return [json.dumps(next(events)) for _ in range(num_bodies)]
     return [json.dumps([next(events) for _ in range(num_rows)]) for _ in range(num_bodies)]

@@ -85,7 +85,7 @@ def make_app(database_url: str) -> FastAPI:
 
 
 def find_pgbench() -> str | None:
-    """The program, where it is installed."""
+    """The program, if it is installed."""
     return shutil.which("pgbench")
 
 
@@ -104,7 +104,7 @@ def run_pgbench(program: str, database_url: str, *, connections: int, seconds: f
 
 
 def main(port: int, database_url: str) -> None:
-    """Serve until told to end."""
+    """Serve until stopped."""
     uvicorn.run(make_app(database_url), host=HOST, port=port, access_log=False, log_level="error")
 
 

@@ -1,8 +1,8 @@
-"""Everything at once on the real processes: who asks and posts, what they hear, and whether all of it was right.
+"""Everything at once on the real processes: clients post and ask, and every answer is checked.
 
-`clients` ask and post; `ledger` holds what they sent to what the store has; `answers` holds what they heard to the
-graphs of the versions that said it; `story` retrains, closes, corrects and rolls back meanwhile. `tests/e2e` let the
-same clients go on while they break the processes.
+`clients` post and ask. `ledger` compares what they sent with what the store holds. `answers` compares what they were
+heard with the graphs of the versions that answered. Meanwhile `story` retrains, closes horizons, corrects and rolls
+back. The end-to-end tests run the same clients while they break the processes.
 """
 
 

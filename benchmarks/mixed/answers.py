@@ -1,8 +1,8 @@
-"""What /predict said, held to the graphs of the versions that it named and to what was released when.
+"""Checks the answers of /predict against the graphs of the versions that they name, and against what was released when.
 
-The graphs are read from the registry and asked by ONNX Runtime alone, with nothing of the service in between. A state
-is a champion with its bound; it lasts from one row of `releases` to the next. A process may be late in following, and
-how late an answer was is told; but a state that never was must not be answered from.
+The graphs are read from the registry and run by ONNX Runtime alone, without the service. A state is a champion with its
+bound; it lasts from one row of `releases` to the next. A process may follow late, and how late an answer was is
+reported. An answer from a state that never existed is a fault.
 """
 
 import math
@@ -34,7 +34,7 @@ State = tuple[str, int]
 
 @dataclass(frozen=True)
 class Version:
-    """A released version as it lies in the registry."""
+    """A released version, read from the registry."""
 
     manifest: Manifest
     session: onnxruntime.InferenceSession
@@ -53,7 +53,7 @@ class Version:
 
 @dataclass
 class Verdict:
-    """How many answers and refusals there were, of which versions, and what was wrong with them."""
+    """Counts of answers and refusals, by version, and what was wrong with them."""
 
     num_answers: int = 0
     num_refusals: int = 0
@@ -66,12 +66,12 @@ class Verdict:
         return (
             f"{self.num_answers} answers of {len(self.answers_of)} versions and {self.num_refusals} refusals: "
             f"{len(self.faults)} wrong, largest difference from the graph {self.largest_difference:.1e}, "
-            f"latest {self.latest_seconds:.1f} s after the next state was written down"
+            f"the latest came {self.latest_seconds:.1f} s after the next state was recorded"
         )
 
 
 def hold(heard: Sequence[Heard], engine: Engine, schema: Schema, mlflow_url: str, folder: Path) -> Verdict:
-    """Judge everything heard; the versions' files are copied into `folder`."""
+    """Judge every reply. The versions' files are copied into `folder`."""
     states = read_states(engine, schema.task_id)
     versions = {
         version: _load(mlflow_url, schema.task.name, version, folder) for version in {name for name, _ in states}
@@ -102,7 +102,7 @@ def hold(heard: Sequence[Heard], engine: Engine, schema: Schema, mlflow_url: str
 
 
 def read_states(engine: Engine, task_id: int) -> Mapping[State, list[tuple[float, float]]]:
-    """Every state there was, with the spans of time (seconds since the epoch) in which it was the newest."""
+    """Every state, with the spans of time (seconds since the epoch) in which it was the newest."""
     with engine.connect() as connection:
         rows = list_releases(connection, task_id, limit=100_000, with_calibration=False)[::-1]
     bounds: dict[str, int] = {}
@@ -123,7 +123,7 @@ def read_states(engine: Engine, task_id: int) -> Mapping[State, list[tuple[float
 
 
 def _claims(one: Heard) -> Iterator[tuple[State, Sequence[Row], list[dict[str, Any]] | None]]:
-    """(state, rows, answers) of everything that a reply says; no answers where it refuses."""
+    """(state, rows, answers) of everything that a reply says; a refusal has no answers."""
     if one.status == 200:
         bodies: list[dict[str, Any]] = one.body.get("answers", [one.body])
         for body, row in zip(bodies, one.asked, strict=True):

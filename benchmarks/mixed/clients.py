@@ -1,7 +1,7 @@
-"""Producers and askers of one task, each in a thread: they note what they send and hear, and try again as told to.
+"""Producers and askers of one task, each in a thread. They record what they send and hear, and retry.
 
-A producer that gets 503 or no answer at all sends the same again until it is acknowledged, also after it was told to
-stop: so at the end nothing is left between sent and acknowledged, unless the service stays away.
+A producer that gets 503 or no answer sends the same again until it is acknowledged, even after it was told to stop. So
+at the end nothing is left between sent and acknowledged, unless the service stays away.
 """
 
 import json
@@ -33,7 +33,7 @@ _NDJSON = {"Content-Type": "application/x-ndjson"}
 
 @dataclass(frozen=True)
 class Heard:
-    """One answer of /predict: the rows asked, when (wall clock, seconds), and what was said."""
+    """One reply of /predict: the rows asked, when (wall clock, seconds), and what was said."""
 
     asked: Sequence[Row]
     sent: float
@@ -44,7 +44,7 @@ class Heard:
 
 @dataclass
 class Record:
-    """What all clients of a run have heard; `faults` says what no client may hear."""
+    """What all clients of a run have heard. `faults` are replies that no client may get."""
 
     counts: Counter[tuple[Verb, int]] = field(default_factory=Counter)
     heard: list[Heard] = field(default_factory=list)
@@ -52,7 +52,7 @@ class Record:
     slowest_seconds: float = 0.0
 
     def statuses(self, verbs: Sequence[Verb]) -> Counter[int]:
-        """How often each status came for these verbs; 0 is no answer."""
+        """How often each status came for these verbs; 0 means no answer."""
         found: Counter[int] = Counter()
         for (verb, status), count in self.counts.items():
             if verb in verbs:
@@ -86,7 +86,7 @@ class Client:
         self._http.close()
 
     def produce(self, present: Present, stopping: threading.Event) -> None:
-        """Single events, and now and then a correction of the last one."""
+        """Post single events, and now and then a correction of the last one."""
         for k in _until(stopping, self._pause):
             row = make_row(self._rng, f"{self._name}-{k}", self._moment(present.window, 1))
             self._deliver([row], "POST event")
@@ -94,7 +94,7 @@ class Client:
                 self._deliver([make_row(self._rng, row.event_id, row.at)], "PUT event")
 
     def produce_many(self, present: Present, stopping: threading.Event) -> None:
-        """Arrays and lines by turns."""
+        """Post arrays and lines by turns."""
         for k in _until(stopping, 20 * self._pause):
             rows = [
                 make_row(self._rng, f"{self._name}-{k}-{place}", self._moment(present.window, 1)) for place in range(10)
@@ -102,17 +102,17 @@ class Client:
             self._deliver(rows, "POST lines" if k % 2 else "POST events")
 
     def ask(self, present: Present, stopping: threading.Event) -> None:
-        """One row by GET, about moments from the oldest row to beyond every horizon; by POST some of the past."""
+        """Ask for one row by GET, from the oldest row to beyond every horizon; for some of the past by POST."""
         for k in _until(stopping, self._pause):
             num_rows, num_windows = (1, present.window + 4) if k % 4 else (2 + k % 31, present.window)
             self._ask([make_row(self._rng, "", self._moment(0, num_windows)) for _ in range(num_rows)])
 
     def correct(self, row: Row) -> None:
-        """Put another content in the place of an acknowledged event."""
+        """Replace the content of an acknowledged event."""
         self._deliver([row], "PUT event")
 
     def deliver(self, rows: Sequence[Row]) -> None:
-        """Post new events until they are acknowledged. Raises AssertionError where the service stays away."""
+        """Post new events until they are acknowledged. Raises AssertionError if the service stays away."""
         self._deliver(rows, "POST events")
 
     def _moment(self, first: int, num_windows: int) -> int:
@@ -132,7 +132,7 @@ class Client:
                     self._ledger.acknowledge(row)
                 return
             if found is not None and found.status_code not in (429, 503):
-                return  # `_request` has noted the fault
+                return  # `_request` has recorded the fault
             time.sleep(_RETRY_SECONDS)
         self._record.faults.append(f"{verb} was not acknowledged within {_PATIENCE_SECONDS:g} s")
 
@@ -143,7 +143,7 @@ class Client:
             self._record.heard.append(Heard(rows, sent, time.time(), found.status_code, found.json()))
 
     def _request(self, verb: Verb, rows: Sequence[Row]) -> httpx.Response | None:
-        """The answer, noted; None where there was none."""
+        """The answer, recorded; None if there was none."""
         began = time.monotonic()
         try:
             found = self._send(verb, rows)
@@ -195,9 +195,9 @@ def _until(stopping: threading.Event, pause: float) -> Iterator[int]:
 def traffic(
     url: str, task: str, present: Present, ledger: Ledger, record: Record, *, pause: float = PAUSE_SECONDS
 ) -> Iterator[None]:
-    """While the block runs, two producers of single events, one of many and two askers; then all are done.
+    """Run two producers of single events, one of many and two askers while the block runs; then let all finish.
 
-    `pause`, in seconds, is what each takes between two requests. Raises what a client raised.
+    `pause`, in seconds, is what each waits between two requests. Raises what a client raised.
     """
     stopping = threading.Event()
     clients = [Client(url, task, ledger, record, seed=seed, pause=pause) for seed in range(5)]
@@ -218,6 +218,6 @@ def traffic(
 
 
 def fill_history(client: Client, prefix: str) -> None:
-    """The windows before the first cutoff."""
+    """Post the windows before the first cutoff."""
     for window in range(NUM_KNOWN_WINDOWS):
         client.deliver(list(make_rows(window, prefix, seed=window)))

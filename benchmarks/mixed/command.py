@@ -1,8 +1,8 @@
 """`python -m benchmarks mixed`: events, predictions, corrections, cycles, closings, rollbacks and swaps, all at once.
 
-The real stack of `morrow up` runs in a folder that goes away. At the end every acknowledged event is looked up in the
-store, every answer is held to the graph of the version that it named, and the memory of the API, sampled every few
-seconds, must not have grown after the first minute. Exits with 1 where anything was lost, duplicated or wrong.
+The real stack of `morrow up` runs in a temporary folder. At the end every acknowledged event is looked up in the store,
+and every answer is compared with the graph of the version that it named. The memory of the API is sampled every few
+seconds and must not have grown after the first minute. Exits with 1 if anything was lost, duplicated or wrong.
 """
 
 import argparse
@@ -46,7 +46,7 @@ MOST_GROWTH = 0.05
 
 @dataclass(frozen=True)
 class Memory:
-    """Samples of what the API takes: seconds since the load began, and bytes; `warm_seconds` are left out."""
+    """Samples of the API's memory: seconds since the load began, and bytes; the first `warm_seconds` do not count."""
 
     samples: Sequence[tuple[float, int]]
     warm_seconds: float
@@ -59,7 +59,7 @@ class Memory:
 
     @property
     def growth(self) -> float:
-        """Median of the last quarter over that of the first, less one."""
+        """Median of the last quarter over the median of the first, less one."""
         sizes = [size for _, size in self._counted]
         quarter = max(len(sizes) // 4, 1)
         return median(sizes[-quarter:]) / median(sizes[:quarter]) - 1
@@ -78,18 +78,18 @@ class Memory:
 
 @dataclass(frozen=True)
 class Outcome:
-    """A run and what came of it."""
+    """A run and its findings."""
 
     seconds: float
     record: Record
-    told: dict[str, int]
+    acts: dict[str, int]
     audit: Audit
     verdict: Verdict
     memory: Memory
 
     @property
     def is_clean(self) -> bool:
-        """Nothing lost, duplicated or wrong, and no answer that a client may not hear."""
+        """Nothing was lost, duplicated or wrong, and no client got a reply that it may not get."""
         return self.audit.is_clean and not self.verdict.faults and not self.record.faults
 
     @property
@@ -110,12 +110,12 @@ class Outcome:
         ]
 
     def document(self) -> dict[str, Any]:
-        """Everything but the answers themselves, for JSON."""
+        """Everything except the answers themselves, for JSON."""
         return {
             "seconds": self.seconds,
             "requests": {f"{verb} {status}": count for (verb, status), count in sorted(self.record.counts.items())},
             "slowest_seconds": self.record.slowest_seconds,
-            "story": self.told,
+            "story": self.acts,
             "audit": asdict(self.audit),
             "answers_of": dict(self.verdict.answers_of),
             "num_refusals": self.verdict.num_refusals,
@@ -137,7 +137,7 @@ def main(arguments: list[str]) -> None:
     outcome = measure(60 * given.minutes, console)
     console.print(hardware())
     console.print(f"{outcome.seconds:.0f} s: {outcome.record.describe()}")
-    console.print(", ".join(f"{count} {act}" for act, count in sorted(outcome.told.items())))
+    console.print(", ".join(f"{count} {act}" for act, count in sorted(outcome.acts.items())))
     for line in (outcome.audit, outcome.verdict, outcome.memory):
         console.print(str(line))
     for fault in [*outcome.record.faults, *outcome.verdict.faults][:20]:
@@ -151,7 +151,7 @@ def main(arguments: list[str]) -> None:
 
 
 def measure(seconds: float, console: Console) -> Outcome:
-    """Load for at least so long; an act that has begun is brought to an end."""
+    """Put on load for at least this long. An act that has begun is finished."""
     ledger, record, present = Ledger(), Record(), Present()
     with tempfile.TemporaryDirectory(prefix="morrow-") as folder:
         shared = SharedSettings(home=Path(folder) / "home", database_url=None, mlflow_url=None)
@@ -177,12 +177,12 @@ def measure(seconds: float, console: Console) -> Outcome:
             audit = ledger.audit(engine, schema.task_id)
             verdict = hold(record.heard, engine, schema, stack.addresses.mlflow, Path(folder) / "versions")
             engine.dispose()
-    return Outcome(seconds, record, dict(stage.told), audit, verdict, Memory(samples, min(60.0, seconds / 3)))
+    return Outcome(seconds, record, dict(stage.acts), audit, verdict, Memory(samples, min(60.0, seconds / 3)))
 
 
 @contextmanager
 def _sampled() -> Iterator[list[tuple[float, int]]]:
-    """What the API process and its workers take together, every few seconds while the block runs."""
+    """Memory of the API process and its workers together, every few seconds while the block runs."""
     (api,) = (child for child in psutil.Process().children() if "serve" in child.cmdline())
     samples: list[tuple[float, int]] = []
     ended, began = threading.Event(), time.monotonic()

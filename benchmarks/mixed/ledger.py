@@ -1,7 +1,7 @@
-"""What producers have sent and what was acknowledged of it, held to what the store has in the end.
+"""What producers have sent, and what was acknowledged of it, compared with what the store holds in the end.
 
-A client sends the contents of one event one after the other, and the next only once the former is acknowledged: the
-revisions in the store must be those contents, in order, all that were acknowledged and at most the one that was not.
+A client sends the contents of one event one after the other, each only once the one before is acknowledged. So the
+revisions in the store must be those contents, in order: all that were acknowledged, and at most the one that was not.
 """
 
 import threading
@@ -17,7 +17,7 @@ from store.database import events
 
 @dataclass
 class Account:
-    """One event: every content that was sent for it, and how many of them were acknowledged."""
+    """One event: every content that was sent for it, and how many were acknowledged."""
 
     sent: list[Row] = field(default_factory=list)
     num_acknowledged: int = 0
@@ -25,7 +25,7 @@ class Account:
 
 @dataclass(frozen=True)
 class Audit:
-    """What came of it; ids of the events with which something is wrong."""
+    """Counts, and the ids of events that are wrong."""
 
     num_events: int
     num_corrections: int
@@ -45,7 +45,7 @@ class Audit:
 
 
 class Ledger:
-    """The accounts of all producers of one task; an event belongs to one producer."""
+    """The accounts of all producers of one task. An event belongs to one producer."""
 
     def __init__(self) -> None:
         self._accounts: dict[str, Account] = {}
@@ -53,12 +53,12 @@ class Ledger:
         self._lock = threading.Lock()
 
     def send(self, row: Row) -> None:
-        """Note a content before it is sent for the first time."""
+        """Record a content before it is sent for the first time."""
         with self._lock:
             self._accounts.setdefault(row.event_id, Account()).sent.append(row)
 
     def acknowledge(self, row: Row) -> None:
-        """Note that everything sent for the row's event has been acknowledged."""
+        """Record that everything sent for the row's event has been acknowledged."""
         with self._lock:
             account = self._accounts[row.event_id]
             account.num_acknowledged = len(account.sent)
@@ -71,7 +71,7 @@ class Ledger:
             return self._num_in_window[start // WINDOW]
 
     def audit(self, engine: Engine, task_id: int) -> Audit:
-        """Hold every account to the store. Nobody sends meanwhile."""
+        """Compare every account with the store. Nobody sends meanwhile."""
         lost, duplicated, wrong = list[str](), list[str](), list[str]()
         stored = _read_revisions(engine, task_id)
         for event_id, account in self._accounts.items():
@@ -85,7 +85,7 @@ class Ledger:
             if [content for content, _ in found] != expected or is_current != _only_last(len(found)):
                 wrong.append(event_id)
         counts = [account.num_acknowledged for account in self._accounts.values()]
-        # What nobody has sent can only be somebody's event twice.
+        # An event that nobody has sent can only be somebody's event twice.
         return Audit(
             sum(count > 0 for count in counts),
             sum(max(count - 1, 0) for count in counts),

@@ -1,7 +1,7 @@
-"""What happens to a deployment while clients go on: windows end, versions come and go, a bad window closes a horizon.
+"""What happens to a deployment while clients go on: windows end, versions change, a bad window closes a horizon.
 
-Everything is asked for by the API, as an operator or a scheduler would; each act ends when the API says that it has
-come about.
+Everything is requested by the API, as an operator or a scheduler would. Each act ends when the API reports that it has
+happened.
 """
 
 import time
@@ -26,7 +26,7 @@ _WAITING = ("requested", "running")
 
 @dataclass
 class Stage:
-    """The deployment as whoever tells the story has it; `check` raises where a process has ended."""
+    """The deployment as the story sees it; `check` raises if a process has ended."""
 
     api: httpx.Client
     task: str
@@ -34,7 +34,7 @@ class Stage:
     ledger: Ledger
     client: Client
     check: Callable[[], object] = lambda: None
-    told: Counter[str] = field(default_factory=Counter)
+    acts: Counter[str] = field(default_factory=Counter)
 
     def get(self, path: str = "") -> Any:
         return self.api.get(f"/tasks/{self.task}{path}").raise_for_status().json()
@@ -43,17 +43,17 @@ class Stage:
         return self.api.post(f"/tasks/{self.task}{path}", json=body).raise_for_status().json()
 
     def await_that(self, what: str, find: Callable[[], T | None]) -> T:
-        """What is found once it is there. Raises Stuck."""
+        """What `find` returns once it is not None. Raises Stuck."""
         deadline = time.monotonic() + _LIMIT_SECONDS
         while time.monotonic() < deadline:
             self.check()
             if (found := find()) is not None:
                 return found
             time.sleep(0.2)
-        raise Stuck(f"{what} did not come about within {_LIMIT_SECONDS:g} s")
+        raise Stuck(f"{what} did not happen within {_LIMIT_SECONDS:g} s")
 
     def await_champion(self, version: str, but_not_until: str | None = None) -> str:
-        """Until when a version is valid, once it answers, with another bound than the one given."""
+        """The bound of a version once it answers with another bound than the one given."""
 
         def find() -> str | None:
             champion = self.get()["champion"]
@@ -64,7 +64,7 @@ class Stage:
 
 
 def retrain(stage: Stage) -> None:
-    """Have the cycle of the last boundary run; what is released then answers."""
+    """Run the cycle of the last boundary, and wait until its version answers."""
     cycle_id = stage.post("/cycles", {"as_of": format_moment(window_start(stage.present.window))})["id"]
 
     def find() -> Any:
@@ -72,7 +72,7 @@ def retrain(stage: Stage) -> None:
         return None if cycle["state"] in _WAITING else cycle
 
     cycle = stage.await_that("the end of the cycle", find)
-    stage.told[f"cycles {cycle['state']}"] += 1
+    stage.acts[f"cycles {cycle['state']}"] += 1
     if cycle["state"] == "released":
         stage.await_champion(cycle["version"])
 
@@ -86,30 +86,30 @@ def end_window(stage: Stage) -> None:
 
 
 def spoil_and_mend(stage: Stage) -> None:
-    """Post a window with every label wrong, which closes the horizon; then correct each of them, which reopens it."""
+    """Post a window with every label wrong, which closes the horizon; correct each, which reopens it."""
     champion = stage.get()["champion"]
     version, promised, window = champion["version"], champion["valid_until"], stage.present.window + 1
     if window_start(window + 1) > parse_moment(promised):
-        stage.told["bad windows beyond the horizon"] += 1
+        stage.acts["bad windows beyond the horizon"] += 1
         return
-    right = list(make_rows(window, f"bad-{stage.told['closings']}", seed=window))
+    right = list(make_rows(window, f"bad-{stage.acts['closings']}", seed=window))
     stage.client.deliver([row.with_other_label() for row in right])
     closed = stage.await_champion(version, but_not_until=promised)
-    stage.told["closings"] += 1
+    stage.acts["closings"] += 1
     for row in right:
         stage.client.correct(row)
     stage.await_champion(version, but_not_until=closed)
-    stage.told["reopenings"] += 1
+    stage.acts["reopenings"] += 1
 
 
 def roll_back(stage: Stage) -> None:
-    """Have the former champion answer, where there is one."""
+    """Let the former champion answer, if there is one."""
     version = stage.get()["champion"]["version"]
     answer = stage.api.post(f"/tasks/{stage.task}/rollback", json={"reason": "mixed load"})
     if answer.status_code == 409:
         return
     stage.await_champion(answer.raise_for_status().json()["version"])
-    stage.told["rollbacks"] += 1
+    stage.acts["rollbacks"] += 1
     assert stage.get()["champion"]["version"] != version
 
 

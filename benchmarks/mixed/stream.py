@@ -1,4 +1,4 @@
-"""A small drifting stream in windows of an hour: what producers post, and where in it they are."""
+"""A small drifting stream in windows of an hour, and the window that producers are at."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -63,12 +63,12 @@ def make_task(name: str) -> Task:
 
 
 def window_start(window: int) -> int:
-    """The boundary that many windows after the start, microseconds."""
+    """The boundary this many windows after the start, in microseconds."""
     return START + window * WINDOW
 
 
 def make_row(rng: np.random.Generator, event_id: str, at: int) -> Row:
-    """An event of that moment, labelled by the law of the stream."""
+    """An event of that moment, labelled by the stream's law."""
     x, kind = float(rng.normal()), "ab"[int(rng.integers(2))]
     boundary = _TURN * (at - START) / WINDOW * (1 if kind == "a" else -1)
     return Row(event_id, at, x, kind, LABELS[x > boundary])
@@ -83,6 +83,6 @@ def make_rows(window: int, prefix: str, seed: int) -> Iterator[Row]:
 
 @dataclass
 class Present:
-    """The window that producers post events of; whoever tells the story moves it."""
+    """The window that producers post events of. The story moves it."""
 
     window: int = NUM_KNOWN_WINDOWS

@@ -1,4 +1,4 @@
-"""The paper's experiments: its data sets, every method it compares, and its tables beside ours."""
+"""The paper's experiments: its data sets, every method that it compares, and its tables with our figures."""
 
 
 def main(arguments: list[str]) -> None:

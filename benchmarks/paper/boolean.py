@@ -4,12 +4,12 @@ A row's class y is 0 or 1 with even chances and feature j equals y with the chan
 
     p_1(t) = 0.6 + 0.1·t     p_2(t) = 0.6     p_j(t) = 0.5 + 0.49·[t = j − 3] for j = 3, 4, 5
 
-Snapshots are known at t = 0, 1, 2; t = 3 is asked for. The classifier is F(x, t) = Σ_j w_j(t)·x_j + w_0(t), a small
+Snapshots are known at t = 0, 1, 2; t = 3 is predicted. The classifier is F(x, t) = Σ_j w_j(t)·x_j + w_0(t), a small
 network of time for each weight. With 32 inputs every accuracy and log-loss here is exact: no rows are drawn to score.
 
 `python -m benchmarks.paper.boolean` prints what rules reach that know the chances, then every method and setting over
-fresh draws: its score at t = 3 and, for the choice, at t = 2 after the same training on t = 0, 1. What t = 3 would have
-chosen is printed too, and called so.
+fresh draws. Each is scored at t = 3 and, for the choice, at t = 2 after the same training on t = 0, 1. The best setting
+at t = 3 is printed too, as a choice in hindsight.
 """
 
 import argparse
@@ -38,7 +38,7 @@ NUM_ROWS = 1000
 # One snapshot a day, and model time is the paper's t itself.
 DAY = 86_400_000_000
 CLOCK = Clock(window=DAY, offset=0, span=DAY)
-# λ beside which the plain loss no longer counts: the optimiser does not see a loss's unit.
+# A λ so large that the plain loss no longer counts: the optimiser does not see a loss's unit.
 ONLY_INTERPOLATED = 1e6
 # Accuracy in percent at t = 3 that the paper prints.
 PUBLISHED = {"ERM": 49.5, "GradReg": 47.4, "CIDA": 50.5, "GI": 70.9}
@@ -73,7 +73,7 @@ def draw(seed: int, times: Sequence[int] = KNOWN, num_rows: int = NUM_ROWS) -> E
 
 
 def split(seed: int, origin: int = TARGET) -> Split:
-    """A draw as every method of the paper gets it: snapshots before `origin` known, as many rows of it unseen."""
+    """A draw in the form of every set of the paper: snapshots before `origin` known, as many rows of it unseen."""
     unseen = draw(seed, (origin,))
     return Split(
         origin=origin,
@@ -94,7 +94,7 @@ def scores(weights: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def accuracy(weights: NDArray[np.float64], t: int) -> NDArray[np.float64]:
-    """Percent of rows at time t whose class these weights tell, exactly; a score of 0 is right half the time."""
+    """Exact percentage of rows at time t that these weights classify rightly; a score of 0 counts half."""
     f, both = scores(weights), joint(t)
     right = np.where(f > 0, both[:, 1], np.where(f < 0, both[:, 0], both.mean(1)))
     return np.asarray(100 * right.sum(-1))
@@ -127,7 +127,7 @@ def at(coefficients: NDArray[np.float64], t: float) -> NDArray[np.float64]:
 
 
 def naive_bayes(p: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The weights `(6,)` that are right where feature j equals the class with the chance p_j, all on their own."""
+    """The weights `(6,)` that are right if each feature j equals the class with the chance p_j, independently."""
     return _unsigned(np.append(np.log(p / (1 - p)), 0.0))
 
 
@@ -158,7 +158,7 @@ def learned(network: WeightsNetwork, times: Sequence[float]) -> NDArray[np.float
 
 @dataclass(frozen=True)
 class Setting:
-    """A method with all that the paper leaves open."""
+    """A method with everything that the paper leaves open."""
 
     method: str
     activation: Activation
@@ -181,7 +181,7 @@ class Setting:
 class Result:
     """A setting's scores: accuracy in percent of each draw `(E,)`, and mean log-loss on the choosing snapshot.
 
-    `still` is the accuracy at t = 3 of the weights of t = 0: where it equals that of their own, time did not help.
+    `still` is the accuracy at t = 3 of the weights of t = 0: if it equals that of their own, time did not help.
     """
 
     setting: Setting
@@ -246,7 +246,7 @@ def chosen(results: Sequence[Result]) -> Result:
 
 
 def show_rules() -> None:
-    """Print what rules reach at t = 3 that were made from the chances themselves."""
+    """Print what rules reach at t = 3 that are made from the chances themselves."""
     pooled = np.mean([chances(t) for t in KNOWN], axis=0)
     drifted = np.append(chances(TARGET)[0], pooled[1:])
     rules = {
@@ -280,7 +280,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--activations", nargs="+", choices=("relu", "tanh"), default=("relu", "tanh"))
     parser.add_argument("--epochs", nargs="+", type=int, default=(5, 30), help="lengths of a fit that are compared")
     options = parser.parse_args(arguments)
-    torch.set_num_threads(1)  # networks this small only wait for a second thread
+    torch.set_num_threads(1)  # a second thread only slows networks this small
     show_rules()
     results = []
     for setting in settings(options.activations, options.epochs):

@@ -1,7 +1,7 @@
 """What a cell spends: rows that its plan visits, and about how long that takes on one thread.
 
-Every rival of a table trains with the same recipe, so a budget is printed beside each: methods of a network by their
-own plan, the others by that of `gi`, whose epochs they take. Seconds are a guess for choosing what to run; the JSON
+Every rival of a table trains with the same recipe, so each has its budget printed. Methods of a network have that of
+their own plan, the others that of `gi`, whose epochs they take. Seconds are a guess for choosing what to run; the JSON
 holds measured ones.
 """
 
@@ -43,7 +43,7 @@ def budget(split: Split, training: Training, entry: Entry) -> str:
 
 
 def expected_seconds(split: Split, training: Training, entry: Entry, num_models: int) -> float:
-    """About how long a cell takes on one thread."""
+    """Roughly how long a cell takes on one thread."""
     if entry.config == "rule" or entry.method in ("gbdt", "extrapolated_linear"):
         return 1.0
     is_released = entry.config == "released" and entry.method in PLANS

@@ -1,6 +1,6 @@
-"""A cell of a table in machine-readable form, and the file that keeps cells while a long run goes on.
+"""A cell of a table in machine-readable form, and the file that keeps cells during a long run.
 
-The file is written anew, whole or not at all, after every cell: a run that is killed goes on where it was.
+The file is rewritten after every cell, whole or not at all: a run that is killed continues where it was.
 """
 
 import json
@@ -15,10 +15,10 @@ from benchmarks.result_files import Figure, Label
 
 
 class Cell(TypedDict):
-    """Mean and standard deviation over `seeds` independent models, beside what was published.
+    """Mean and standard deviation over `seeds` independent models, and the published figure.
 
-    `seconds` is the wall clock of all of them together. `mean` is None where a file is missing, which `missing` names,
-    or where no model came to be, which `failed` explains; `std` is None for a single figure.
+    `seconds` is the wall clock of all of them together. `mean` is None if a file is missing, which `missing` names, or
+    if no model came to be, which `failed` explains. `std` is None for a single figure.
     """
 
     table: str
@@ -58,7 +58,7 @@ def moved(cell: Cell, entry: Entry) -> Cell:
 
 
 def missing(entry: Entry, seeds: int, file: str) -> Cell:
-    """The cell of an entry whose data are not here."""
+    """The cell of an entry whose data are missing."""
     return {**_blank(entry, seeds), "missing": file}
 
 
@@ -104,7 +104,7 @@ def figure_of(entry: Entry, cell: Cell) -> Figure | None:
 
 
 class Kept:
-    """The cells of all runs so far, in a file where one is named. Another process must not write the same file."""
+    """The cells of all runs so far, in a file if one is named. No other process may write the same file."""
 
     def __init__(self, file: Path | None) -> None:
         self._file = file
@@ -112,18 +112,18 @@ class Kept:
         self._cells = {(cell["table"], cell["set"], cell["method"], cell["config"]): cell for cell in found}
 
     def find(self, entry: Entry) -> Cell | None:
-        """The cell of an entry; None where it was never run."""
+        """The cell of an entry; None if it was never run."""
         return self._cells.get(_place(entry))
 
     def answers(self, entry: Entry, seeds: int) -> bool:
-        """Whether an entry has a figure over so many seeds, of settings that the same things chose."""
+        """Whether an entry has a figure over this many seeds, with the same settings."""
         cell = self.find(entry)
         if cell is None or cell["mean"] is None:
             return False
         return cell["chosen_by"] == entry.recipe.chosen_by and (entry.config == "rule" or cell["seeds"] == seeds)
 
     def keep(self, cells: Mapping[Entry, Cell]) -> None:
-        """Put cells in the place of what was kept for their entries."""
+        """Put cells in place of those that were kept for their entries."""
         self._cells |= {_place(entry): cell for entry, cell in cells.items()}
         if self._file is not None:
             self._file.parent.mkdir(parents=True, exist_ok=True)

@@ -1,9 +1,9 @@
-"""What chooses the settings that the paper tuned without telling: the last origin before the test's.
+"""Chooses the settings that the paper tuned without giving them, at the last origin before the test's.
 
-The paper takes its last training domain for this, and so do we: fit on the domains before it, score on it. Equal
-errors, as on the 26 rows of Shuttle's, are told apart by log-loss. The test
-domain is in no split that is fitted or scored. `chosen.toml` keeps each choice with the errors that made it, and
-`released.toml` those of `benchmarks.paper.choose_released`.
+The paper takes its last training domain for this, and so do we: fit on the domains before it, score on it. Between
+equal errors, as on the 26 rows of Shuttle's, log-loss decides. The test domain is in no split that is fitted or scored.
+`chosen.toml` keeps each choice with the errors that made it, and `released.toml` those of
+`benchmarks.paper.choose_released`.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,7 +20,7 @@ from contracts.task import Training
 def choose(
     paper_set: PaperSet, methods: Sequence[str], num_models: int, report: Callable[[str], object]
 ) -> dict[str, Choice]:
-    """Choose for one set: what the text leaves open first, then λ for each of these methods that has one."""
+    """Choose for one set: first what the text leaves open, then λ for each of these methods that has one."""
     training, choices = PAPER[paper_set.name], {}
     searches: list[tuple[str, Sequence[Changes]]] = [(method, WEIGHTS) for method in WEIGHTED if method in methods]
     if paper_set.name in OPEN:

@@ -1,8 +1,8 @@
-"""What the service would train on a set: the chooser of `training.tune`, on origins inside the training range.
+"""Chooses what the service would train on a set, by the search of `training.tune` inside the training range.
 
-The figure of a recipe is the error matrix's, as for a task that tunes itself: log-loss at the temperature that does
-best, or the mean absolute error, of the window that follows each origin. The newest of these windows is the last before
-the test's. A budget bounds the search, which goes on from what an earlier one chose, and the choice says how much of it
+A recipe's figure is the error matrix's, as for a task that tunes itself: log-loss at the temperature that does best, or
+the mean absolute error, of the window that follows each origin. The newest of these windows is the last before the
+test's. A budget bounds the search, which goes on from what an earlier one chose, and the choice records how much of it
 was spent. LightGBM, the rival that users would pick, is chosen with the same budget by the same figure at the same
 origins.
 """
@@ -48,7 +48,7 @@ SEED = 0
 
 
 def choose_released(paper_set: PaperSet, method: Chosen, budget: Budget, report: Callable[[str], object]) -> Choice:
-    """Choose our recipe or LightGBM's settings for one set within a budget; `report` hears a line a trial."""
+    """Choose our recipe or LightGBM's settings for one set within a budget; `report` gets a line a trial."""
     began = time.monotonic()
 
     def tell(trial: Trial) -> None:
@@ -81,13 +81,13 @@ def choose_released(paper_set: PaperSet, method: Chosen, budget: Budget, report:
 
 
 def choosing_origins(paper_set: PaperSet) -> list[int]:
-    """Origins that a recipe is scored at: inside the training range, the last of them one domain before the test's."""
+    """Origins that a recipe is scored at, inside the training range; the last is one domain before the test's."""
     first = max(1, math.ceil(paper_set.test_origin * OLDEST_SHARE))
     return pick_evenly(range(first, paper_set.test_origin), MAX_ORIGINS)
 
 
 def scorer(paper_set: PaperSet, *, with_cohort: bool = False) -> Scorer:
-    """How a recipe is scored on a set: fits at each origin, by one member or a cohort, on the domain that follows."""
+    """Scores a recipe on a set: fits at each origin, by one member or a cohort, on the domain that follows."""
 
     def score(training: Training, check_time: CheckTime) -> PreparedTrial:
         splits, allowed = _cuts(paper_set, training)
@@ -98,7 +98,7 @@ def scorer(paper_set: PaperSet, *, with_cohort: bool = False) -> Scorer:
 
 
 def boosting_scorer(paper_set: PaperSet) -> Scorer:
-    """How settings of LightGBM are scored: the same."""
+    """Scores LightGBM's settings in the same way."""
 
     def errors_at(splits: Sequence[Split], training: Training, check_time: CheckTime) -> list[Errors]:
         found = []
@@ -116,7 +116,7 @@ def boosting_scorer(paper_set: PaperSet) -> Scorer:
 
 
 def space(paper_set: PaperSet) -> Space:
-    """The service's space, with the phases and the categories that the set has, and with values of its own."""
+    """The service's space, with the set's phases and categories, and with values of its own."""
     return restrict_space({**NETWORK, "calendar": calendars(paper_set.calendars), **paper_set.space}, paper_set.task)
 
 
@@ -158,7 +158,7 @@ def _errors(split: Split, outputs: NDArray[np.float32]) -> Errors:
 
 
 def _former(paper_set: PaperSet, method: Chosen) -> list[Mapping[str, Any]]:
-    """What an earlier choice for this set found: the search goes on from there."""
+    """What an earlier choice for this set found, where the search starts."""
     choice = read_choices(RELEASED).get(paper_set.name, {}).get(method)
     if choice is None:
         return []
@@ -167,7 +167,7 @@ def _former(paper_set: PaperSet, method: Chosen) -> list[Mapping[str, Any]]:
 
 
 def _start(paper_set: PaperSet, method: Chosen) -> str:
-    """What a search goes on from, in words."""
+    """What a search starts from, in words."""
     choice = read_choices(RELEASED).get(paper_set.name, {}).get(method)
     return "" if choice is None else f"an earlier choice of {choice.trials} in {choice.seconds} s"
 

@@ -1,9 +1,9 @@
-"""`python -m benchmarks paper`: every cell of the paper's tables, ours beside what was published.
+"""`python -m benchmarks paper`: every cell of the paper's tables, ours and the published one.
 
-Cells run from the cheapest to the dearest, and each is kept in the file of `--json` as soon as it is there: a run that
-is stopped goes on where it was, and the same fit in two tables is trained once. `--list` tells what a table costs
-before it is run. `--choose` chooses what the paper leaves open, or what is released, inside the training range, and
-scores no test domain.
+Cells run from the cheapest to the dearest, and each is kept in the file of `--json` as soon as it is there. So a run
+that is stopped continues where it was, and the same fit in two tables is trained once. `--list` shows what a table
+costs before it is run. `--choose` chooses what the paper leaves open, or what is released, inside the training range,
+and scores no test domain.
 """
 
 import argparse
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 def main(arguments: list[str]) -> None:
-    """Run the cells that are asked for. Exits with 1 where a method broke."""
+    """Run the requested cells. Exits with 1 if a method broke."""
     options = _parse(arguments)
     torch.set_num_threads(options.threads)
     console = Console(soft_wrap=True, highlight=False, markup=False)
@@ -56,7 +56,7 @@ def main(arguments: list[str]) -> None:
     for each in drawn:
         draw(console, each)
     if options.results:
-        title = "The paper's tables: every method on every set, beside the published figure"
+        title = "The paper's tables: every method on every set, with the published figure"
         cells = [(entry, cell) for entry in entries if (cell := kept.find(entry)) is not None]
         figures = [figure for entry, cell in cells if (figure := figure_of(entry, cell)) is not None]
         record_run(options.results, title, ["paper", *arguments], figures, seeds=bench.num_models)
@@ -72,29 +72,27 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks paper", description=__doc__)
     parser.add_argument("--data", type=Path, default=default_folder(), help="folder with the paper's data sets")
     known = sorted({entry.set for table in TABLES.values() for entry in table.entries})
-    _names(parser, "--sets", known, "sets, all of them if nothing is said")
+    _names(parser, "--sets", known, "sets; all of them if none is named")
     methods = sorted({entry.method for table in TABLES.values() for entry in table.entries})
-    _names(parser, "--methods", methods, "methods, likewise")
-    _names(parser, "--tables", sorted(TABLES), "tables, likewise")
+    _names(parser, "--methods", methods, "methods; all of them if none is named")
+    _names(parser, "--tables", sorted(TABLES), "tables; all of them if none is named")
     parser.add_argument("--seeds", type=int, default=5, help="independent models of a cell")
-    parser.add_argument("--quick", action="store_true", help="two models a cell, on the small sets")
+    parser.add_argument("--quick", action="store_true", help="two models a cell, small sets only")
+    parser.add_argument("--threads", type=int, default=1, help="threads of a fit; a second one slows small networks")
     parser.add_argument(
-        "--threads", type=int, default=1, help="threads of a fit; small networks only wait for a second"
-    )
-    parser.add_argument(
-        "--minutes", type=float, default=math.inf, help="begin no fit after so many; 0 prints what --json holds"
+        "--minutes", type=float, default=math.inf, help="begin no fit after this many; 0 prints what --json holds"
     )
     instead = parser.add_mutually_exclusive_group()
-    instead.add_argument("--list", action="store_true", help="tell what each table would cost, and run nothing")
+    instead.add_argument("--list", action="store_true", help="show what each table would cost, and run nothing")
     instead.add_argument("--choose", choices=("paper", "released"), help="choose recipes' settings, and run no table")
-    parser.add_argument("--trials", type=int, default=40, help="most recipes that a choice for `released` tries a set")
-    parser.add_argument("--trial-seconds", type=float, default=900.0, help="and most seconds that it takes")
-    parser.add_argument("--choices", type=Path, metavar="FILE", help="where choices are written, not beside the code")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="keep cells here; those that it holds are not rerun")
+    parser.add_argument("--trials", type=int, default=40, help="most recipes that `--choose released` tries on a set")
+    parser.add_argument("--trial-seconds", type=float, default=900.0, help="most seconds that it takes on a set")
+    parser.add_argument("--choices", type=Path, metavar="FILE", help="write choices here, not into the checkout")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="keep cells here; cells that it holds are not rerun")
     parser.add_argument("--results", metavar="NAME", help="add these cells to benchmarks/results/NAME.json")
-    parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the tables here too")
-    parser.add_argument("--pictures", type=Path, metavar="FOLDER", help="keep the paper's pictures here too")
-    parser.add_argument("--mlflow", metavar="WHERE", help="address of a server, or a folder for MLflow's own files")
+    parser.add_argument("--markdown", type=Path, metavar="FILE", help="also write the tables here")
+    parser.add_argument("--pictures", type=Path, metavar="FOLDER", help="also keep the paper's pictures here")
+    parser.add_argument("--mlflow", metavar="WHERE", help="address of a server, or a folder for MLflow's files")
     parser.add_argument("--no-mlflow", action="store_true", help="log no runs")
     return parser.parse_args(arguments)
 

@@ -1,7 +1,7 @@
-"""Which pictures a run of the tables draws, and of what: the paper's figures, from the same fits and cells.
+"""The pictures that a run of the tables draws: the paper's figures, from the same fits and cells.
 
-Boundaries and weights are fitted for the picture, in seconds. The two curves show cells of the tables; one that was not
-run yet, or whose data are missing, leaves its curve out.
+Boundaries and weights are fitted for the picture, in seconds. The two curves show cells of the tables. A curve is left
+out if one of its cells was not run yet, or if its data are missing.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,7 +23,7 @@ from contracts.task import Training
 
 _DOMAINS = (6, 7, 8, 9, 10)
 _MOONS = {"baseline": "plain loss, no time", "inc_finetune": "incremental", "grad_reg": "GradReg", "gi": "GI"}
-# The Boolean set's recipe: the paper tells none. Times are snapshots, and GI's δ reaches over all of them.
+# The Boolean set's recipe: the paper gives none. Times are snapshots, and GI's δ reaches over all of them.
 _BOOLEAN = Training(
     calendar=(),
     batch_size=300,
@@ -48,7 +48,7 @@ _CURVE_POINTS = 61
 
 
 def boundaries(moons: PaperSet, num_models: int) -> Figure:
-    """What each method says everywhere on 2-Moons, on the last known domains and the unseen ones."""
+    """What each method predicts everywhere on 2-Moons, on the last known domains and the unseen ones."""
     asked = {
         title: Asked(METHODS[name], find_recipe("moons", name, "paper").training) for name, title in _MOONS.items()
     }
@@ -70,7 +70,7 @@ def weights(num_models: int) -> Figure:
 
 
 def curves(kept: Kept) -> dict[str, Figure]:
-    """Error against TReLU layers and against training snapshots, by table and set, as far as cells are there."""
+    """Error against TReLU layers and against training snapshots, by table and set, for the cells that are there."""
     return {
         f"{table}_{name}": draw(counts, errors, unit)
         for table, draw in (("trelu", error_by_trelu), ("snapshots", error_by_snapshots))
@@ -95,7 +95,7 @@ def _read(table: str, kept: Kept) -> dict[str, tuple[list[int], dict[str, NDArra
 
 
 def _errors(cells: Sequence[Cell | None]) -> list[tuple[float, float]]:
-    """Two values for each cell that have its mean and its deviation; nothing where a cell has no figure."""
+    """Two values for each cell, mean less and plus deviation; nothing if a cell has no figure."""
     both = []
     for cell in cells:
         if cell is None or cell["mean"] is None:

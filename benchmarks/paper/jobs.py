@@ -1,4 +1,4 @@
-"""Carrying out a list of cells: each fit once, the cheapest first, every cell kept as soon as it is there."""
+"""Runs a list of cells: each fit once, the cheapest first, every cell kept as soon as it is there."""
 
 import math
 import time
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Bench:
-    """What a run of the tables stands on: the folder of the files, how a set is loaded, and where lines go."""
+    """What a run needs: the folder of the files, the loader of a set, the models of a cell, and where lines go."""
 
     folder: Path
     load: Callable[[str], PaperSet]
@@ -34,7 +34,7 @@ class Bench:
 
 @dataclass(frozen=True)
 class Job:
-    """One fit, the cells that show it, what each of its models spends, and about how many seconds it takes."""
+    """One fit, the cells that show it, what each of its models spends, and roughly how many seconds it takes."""
 
     entries: tuple[Entry, ...]
     budget: str
@@ -42,7 +42,7 @@ class Job:
 
 
 def list_costs(bench: Bench, entries: Sequence[Entry]) -> None:
-    """Print each table's cells and about how long they take; a fit that several tables share counts in each."""
+    """Print each table's cells and roughly how long they take; a fit that several tables share counts in each."""
     for name in dict.fromkeys(entry.table for entry in entries):
         jobs = plan_jobs(bench, [entry for entry in entries if entry.table == name and _has_data(bench, entry)])
         minutes = sum(job.seconds for job in jobs) / 60
@@ -54,7 +54,7 @@ def list_costs(bench: Bench, entries: Sequence[Entry]) -> None:
 
 
 def plan_jobs(bench: Bench, entries: Sequence[Entry]) -> list[Job]:
-    """Entries that are one fit together, the cheapest fit first. Their sets' files are there."""
+    """Group entries by the fit that they share, the cheapest fit first. Their sets' files are there."""
     works: dict[tuple[str | bool, ...], list[Entry]] = {}
     for entry in entries:
         works.setdefault(entry.work, []).append(entry)
@@ -64,10 +64,10 @@ def plan_jobs(bench: Bench, entries: Sequence[Entry]) -> list[Job]:
 def run_jobs(
     bench: Bench, entries: Sequence[Entry], kept: Kept, registry: "Registry | None", seconds: float = math.inf
 ) -> bool:
-    """Run what is not kept yet, but begin no fit after so many seconds; returns whether no method broke.
+    """Run what is not kept yet, but begin no fit after this many seconds; returns whether no method broke.
 
     A method that refuses, or whose loss is not finite, leaves a cell that says so. One that breaks leaves its traceback
-    in print and no cell, and the run goes on: it is hours long.
+    in print and no cell, and the run continues: it is hours long.
     """
     _keep_without_fits(bench, entries, kept)
     waiting = [entry for entry in entries if _has_data(bench, entry) and not kept.answers(entry, bench.num_models)]
@@ -94,7 +94,7 @@ def run_jobs(
 
 
 def _keep_without_fits(bench: Bench, entries: Sequence[Entry], kept: Kept) -> None:
-    """Keep the cells whose data are missing, and those whose fit stands in another table."""
+    """Keep the cells whose data are missing, and those whose fit is in another table."""
     found = {}
     for entry in entries:
         if kept.answers(entry, bench.num_models):

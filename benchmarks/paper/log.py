@@ -1,6 +1,6 @@
-"""Runs of the paper's tables in MLflow: one run a cell, all in one experiment, pictures beside them.
+"""Runs of the paper's tables in MLflow: one run a cell, all in one experiment, and one run for pictures.
 
-Written through `trainer.tracking.registry` like a cycle's. Where a folder is named in place of a server, MLflow
+They are written through `trainer.tracking.registry` like a cycle's. If a folder is named in place of a server, MLflow
 keeps its database and files there and no server is needed.
 """
 
@@ -23,7 +23,7 @@ _DATABASE = "mlflow.db"
 
 
 def open_registry(where: str) -> "Registry":
-    """The server at an address, or the files in a folder, which appear where there are none."""
+    """The server at an address, or the files in a folder, which are created if missing."""
     from trainer.tracking.registry import Registry  # isort: skip  it bounds MLflow's patience before it imports it
 
     from mlflow import MlflowClient

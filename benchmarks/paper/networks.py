@@ -3,7 +3,7 @@
 `ConvNetwork` is the paper's for Rot-MNIST: blocks of a convolution and a TReLU whose slope and threshold all pixels of
 a channel share, then a fully connected layer with a TReLU, then the head. It reads an image from dense. `BagNetwork` is
 the paper's for Reuters: the mean of a text's word vectors, then the layers of `CohortNetwork`. It reads words from
-codes. Both take what `CohortNetwork` takes, hold the same promises and are trained by the same
+codes. Both take what `CohortNetwork` takes, keep the same promises and are trained by the same
 `trainer.network.training_loop.train`.
 
 Legend: E members   n rows   C channels   r side of an image   q words of the longest text   K outputs   as in
@@ -112,7 +112,7 @@ class ConvNetwork(nn.Module):
     Of `num_layers` layers with an activation the last is fully connected, of `width` units, and those before it are
     convolutions of 16, 32, 64, … channels; the paper's are 5 and 256. `num_trelu` counts from the last, so the plain
     ones come first. τ(u) joins the last convolution's pixels; before, time works through the TReLUs alone. Raises
-    ValueError where the numbers of a row are no square image, and for a single layer.
+    ValueError if the numbers of a row are no square image, and for a single layer.
     """
 
     def __init__(
@@ -160,7 +160,7 @@ class ConvNetwork(nn.Module):
         return self.head.weight.shape[0]
 
     def convolution(self, num_members: int, num_in: int, num_out: int) -> nn.Module:
-        """What stands before an activation."""
+        """The layer before an activation."""
         return Conv(num_members, num_in, num_out)
 
     def forward(
@@ -183,7 +183,7 @@ class ConvNetwork(nn.Module):
         return result.value, torch.zeros_like(result.value) if result.rate is None else result.rate
 
     def along_time(self, dense: Float[Tensor, "E n d"], codes: Int[Tensor, "E n q"]) -> TimeFunction:  # noqa: ARG002
-        """F(x, ·) with its rate and curvature, for who asks at many u: the first convolution is computed once.
+        """F(x, ·) with its rate and curvature, to be evaluated at many u: the first convolution is computed once.
 
         Only for a network that sees time.
         """
@@ -238,13 +238,13 @@ def _each(x: Dual, moved: Callable[[Tensor], Tensor]) -> Dual:
 
 
 def _joined(x: Dual, tau: Dual) -> Dual:
-    """All columns beside each other."""
+    """The columns of both, side by side."""
     value = torch.cat([x.value, tau.value], dim=-1)
     return Dual(value, _beside(x.rate, tau.rate), _beside(x.curvature, tau.curvature))
 
 
 def _beside(held_or_moving: Tensor | None, moving: Tensor | None) -> Tensor | None:
-    """Rates beside each other; those of the last columns alone where the others are held."""
+    """Rates side by side; those of the last columns alone if the others are held."""
     if held_or_moving is None or moving is None:
         return moving
     return torch.cat([held_or_moving, moving], dim=-1)

@@ -1,7 +1,7 @@
 """The convolutional network with a batch norm after each convolution, as residual networks have; the paper is silent.
 
 Rot-MNIST's text gives a "ResNet like" network by its blocks and channels; its authors' public code normalises every
-convolution. Whether that is what the published errors need, the set `mnist_normed` shows beside `mnist`.
+convolution. The sets `mnist` and `mnist_normed` show whether the published errors need that.
 
 Legend: E members   n rows   C channels   r side of an image
 """
@@ -18,8 +18,8 @@ _MOMENTUM, _EPSILON = 0.1, 1e-5
 class Norm(nn.Module):
     """The batch norm of images `(n, E·C, r, r)`. Statistics are held: the rate is that of what they scale.
 
-    While gradients are asked for, mean and variance are the minibatch's, and those that the norm remembers follow them
-    by a tenth; otherwise they are those. Nothing learns them, but they are parameters: what keeps a fit's best epoch
+    While gradients are computed, mean and variance are the minibatch's, and the remembered ones follow them by a tenth.
+    Otherwise the remembered ones count. Nothing learns them, but they are parameters: whatever keeps a fit's best epoch
     keeps them too.
     """
 

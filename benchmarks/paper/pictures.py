@@ -1,6 +1,6 @@
-"""The paper's pictures, from arrays: who draws them has trained and scored before.
+"""The paper's pictures, drawn from arrays; training and scoring happen before.
 
-    decision_boundaries   2-Moons: what each method says everywhere, domain by domain
+    decision_boundaries   2-Moons: what each method predicts everywhere, domain by domain
     weights_over_time     the Boolean set: each weight as a curve of time
     error_by_snapshots    error against how many snapshots were known
     error_by_trelu        error against how many layers are time-dependent
@@ -29,11 +29,11 @@ _CHANCE = LinearSegmentedColormap.from_list("chance", ["#b9d0ea", "#fafafa", "#f
 
 @dataclass(frozen=True)
 class Plane:
-    """What methods say everywhere on a plane, and the points that are there.
+    """What methods predict everywhere on a plane, and the points that are there.
 
     `x` and `y` `(r,)` are the axes. By method, `chances` is the chance of class 1 `(D, r, r)`, y before x, and `errors`
-    is percent of the domain's points `(D,)`. `points` are `(D, n, 2)`, `classes` `(D, n)`. Methods know the
-    domains before `origin`.
+    is percent of the domain's points `(D,)`. `points` are `(D, n, 2)`, `classes` `(D, n)`. Methods know the domains
+    before `origin`.
     """
 
     domains: tuple[int, ...]
@@ -47,7 +47,7 @@ class Plane:
 
 
 def decision_boundaries(plane: Plane, title: str) -> Figure:
-    """A row a method, a column a domain: its points, the chance of class 1 around them, and where that is a half."""
+    """A row a method, a column a domain: its points, the chance of class 1, and the line at one half."""
     methods = list(plane.chances)
     figure = _figure(2.3 * len(plane.domains) + 0.5, 2.3 * len(methods) + 0.8)
     grid = figure.subplots(len(methods), len(plane.domains), squeeze=False, sharex=True, sharey=True)
@@ -146,7 +146,7 @@ def _figure(width: float, height: float) -> Figure:
 
 
 def _quiet(axes: Axes) -> None:
-    """Nothing but the axes that are read, and a faint grid."""
+    """Only the axes that are read, and a faint grid."""
     axes.spines[["top", "right"]].set_visible(False)
     axes.spines[["left", "bottom"]].set_color(_FAINT)
     axes.tick_params(color=_FAINT, labelcolor=_INK, labelsize=9)

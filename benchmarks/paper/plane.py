@@ -1,7 +1,7 @@
-"""What methods say of 2-Moons everywhere, at each domain: the arrays behind the picture of decision boundaries.
+"""What methods predict everywhere on 2-Moons, at each domain: the arrays of the picture of decision boundaries.
 
-A method answers rows and does not know why it is asked. So a grid of points is put in place of the unseen rows, once at
-each domain's moment, known and later ones alike; the domains' own points stand beside it for the errors.
+A method answers rows and does not know what they are for. So a grid of points takes the place of the unseen rows, once
+at the time of each domain, known or later. The domains' own points are added for the errors.
 """
 
 from collections.abc import Mapping, Sequence
@@ -39,7 +39,7 @@ def survey(
 ) -> Plane:
     """Fit each method on the paper's split of a set with two numbers, and ask it at each domain.
 
-    Chances are means over the seeds, and so are errors.
+    Chances and errors are means over the seeds.
     """
     split = paper_set.split(paper_set.test_origin)
     points, classes = domain_points(paper_set, domains)
@@ -70,7 +70,7 @@ def domain_points(paper_set: PaperSet, domains: Sequence[int]) -> tuple[NDArray[
 
 
 def _encoded(paper_set: PaperSet, split: Split, rows: NDArray[np.float64], moments: NDArray[np.int64]) -> Encoded:
-    """Rows of these domains as the split encodes numbers: the straight line that its known rows show."""
+    """Rows of these domains encoded as the split encodes numbers: by the straight line that its known rows show."""
     numbers, _ = domain_points(paper_set, range(split.origin))
     dense = np.empty(rows.shape, np.float32)
     for column, known in enumerate(numbers.reshape(-1, 2).T):

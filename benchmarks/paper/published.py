@@ -1,9 +1,8 @@
 """Every number that the paper's tables print, those of its successors, and the goals that we set ourselves.
 
-Ours are printed beside them, so they stand here as they were published, one block a table: a row a method, a column a
-set, `mean±std`, `-` where nothing was published and DNC where the method did not converge. Errors are percent of wrong
-classes, or mean absolute errors (House and Appliance in ten thousands of dollars and tens of Wh; of what M5's are, the
-paper does not say).
+They stand here as they were published, one block a table: a row a method, a column a set, `mean±std`, `-` if nothing
+was published and DNC if the method did not converge. Errors are percent of wrong classes, or mean absolute errors
+(House and Appliance in ten thousands of dollars and tens of Wh; the paper gives no unit for M5's).
 
     main        comparison of methods
     ablation    what the network and the loss each bring
@@ -12,7 +11,7 @@ paper does not say).
     other       the appendix's augmentation methods
     online      online learning (appendix C). Its GI on Shuttle, 0.21, is not the 0.29 of the other tables
     seconds     training time
-    boolean     the Boolean set of §3.2, where the text tells accuracies: errors are 100 minus them
+    boolean     the Boolean set of §3.2, where the text gives accuracies: errors are 100 minus them
     successors  DRAIN (2023) and Koodos (2024), and what they print for others on Appliance, which the paper lacks
     goal        for `gi` as it is released
 
@@ -26,16 +25,16 @@ if TYPE_CHECKING:
 
 
 class Published(NamedTuple):
-    """A cell: mean and standard deviation over five runs, None where no deviation is given.
+    """A cell: mean and standard deviation over five runs, None if no deviation is given.
 
-    A mean of None says that the method did not converge.
+    A mean of None means that the method did not converge.
     """
 
     mean: float | None
     std: float | None
 
 
-# Every set of the tables, also those whose files we lack.
+# Every set of the tables, including those whose files we lack.
 METRICS: "dict[str, Metric]" = {
     "moons": "error_percent",
     "mnist": "error_percent",
@@ -141,12 +140,12 @@ def _cell(text: str) -> Published:
     return Published(float(mean), float(std) if std else None)
 
 
-# (table, set, method) -> what was published. A cell that is absent was not.
+# (table, set, method) -> what was published. An absent cell was not published.
 PUBLISHED: dict[tuple[str, str, str], Published] = {
     key: cell for table, block in _BLOCKS.items() for key, cell in _cells(table, block).items()
 }
 
-# The set of `PUBLISHED` that a set's figures stand beside, where its name is another.
+# The set of `PUBLISHED` that a set is compared with, if its name is another.
 PUBLISHED_AS = {
     "moons_fresh": "moons",
     "mnist_normed": "mnist",

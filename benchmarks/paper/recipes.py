@@ -1,14 +1,14 @@
 """The recipe of every set in both configurations, and what chose each of its settings.
 
-`paper` is the appendix after our errata: Adam without weight decay or averaging, early stopping where it is said, one
+`paper` is the appendix after our errata: Adam without weight decay or averaging, early stopping where it is named, one
 network per seed. Its Δ is a length in the authors' own unit of time, which differs from set to set; here it is in
 windows. An ascent step is as long as a gradient of one would make it there: the published rate as a share of Δ, at most
-all of it. What the text leaves open is listed in `OPEN` and chosen by `benchmarks.paper.choose` inside the training
-range; so is λ, which the paper tuned too but does not tell. The choices stand in `chosen.toml`.
+all of it. `OPEN` lists what the text leaves open; `benchmarks.paper.choose` chooses it inside the training range. The
+same holds for λ, which the paper tuned but does not give. The choices are in `chosen.toml`.
 
 `released` is what the service trains: the recipe that `benchmarks.paper.choose_released` found inside the training
-range, kept in `released.toml` with its budget as it differs from a task's default, or that default where nothing was
-chosen yet. LightGBM has a choice of its own; networks beside ours have our recipe.
+range. `released.toml` keeps it with its budget, as it differs from a task's default. A set without a choice has that
+default. LightGBM has a choice of its own; the other networks have our recipe.
 """
 
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ from contracts.task import Training
 
 Config = Literal["paper", "released", "rule"]
 
-# δ is looked for on the whole minibatch.
+# δ is searched for on the whole minibatch.
 _PAPER: Changes = {
     "calendar": (), "finetune_windows": 2, "weight_decay": 0.0, "averaged": 0.0, "delta_mode": "warm",
     "delta_rows": 1024,
@@ -33,7 +33,7 @@ def _published(
     *, delta: float, unit: float, ascent: float, steps: int, epochs: tuple[int, int], rates: tuple[float, float],
     **others: Any,
 ) -> Training:  # fmt: skip
-    """A recipe of the appendix: its Δ and ascent rate in a unit of time that holds so many windows."""
+    """A recipe of the appendix: its Δ and ascent rate in a unit of time that holds this many windows."""
     return Training(
         **_PAPER,
         **others,
@@ -105,7 +105,7 @@ PAPER: dict[str, Training] = {
 WEIGHTED = ("gi", "grad_reg", "time_perturb")
 WEIGHTS: Sequence[Changes] = tuple({"gi_weight": weight} for weight in (0.01, 0.1, 0.5, 1.0))
 
-# What else the text leaves open where it moves errors, chosen once per set by the plain loss and then used by every
+# What else the text leaves open and moves errors, chosen once per set by the plain loss and then used by every
 # method: Moons' batch, and the learning rates of Reuters, whose published 2.0 and 1.0 no Adam survives.
 OPEN_METHOD = "base_time"
 OPEN: dict[str, Sequence[Changes]] = {
@@ -117,7 +117,7 @@ OPEN: dict[str, Sequence[Changes]] = {
 
 @dataclass(frozen=True)
 class Recipe:
-    """The settings of one cell, and in words what chose them."""
+    """The settings of one cell, and what chose them, in words."""
 
     training: Training
     chosen_by: str

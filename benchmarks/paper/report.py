@@ -1,6 +1,6 @@
-"""The tables in print: one row a method, one column a set, ours above what was published.
+"""The tables in print: one row a method, one column a set, ours above the published figure.
 
-The same grid is drawn in a terminal and written as Markdown, so that `docs/results.md` shows what the command printed.
+The same grid is drawn in a terminal and written as Markdown. The tables of the docs come from `handbook.results`.
 """
 
 from collections.abc import Sequence
@@ -20,11 +20,11 @@ EXPLAINED = (
     "Errors on the first unseen domain, in percent of wrong classes or as mean absolute errors; mean ± standard "
     "deviation over independent models, above the published figure in brackets. `paper` is the recipe of the paper's "
     "appendix, one network a model; `released` is what the service trains, a cohort that answers as one model; `rule` "
-    "costs no fit. A blank cell has not been run; `no FILE` stands where the set's file was not there, `DNC` where a "
+    "costs no fit. A blank cell has not been run. `no FILE` means that the set's file was missing, `DNC` that the "
     "method did not converge."
 )
 _NAMES_WIDTH, _COLUMN_WIDTH = 30, 17
-# Rows of later papers and of our goals, under the table of what is released.
+# Rows of later papers and of our goals, below the tables of all methods and of what is released.
 _BESIDE = (("successors", "drain", "DRAIN 2023"), ("successors", "koodos", "Koodos 2024"), ("goal", "gi", "our goal"))
 
 
@@ -46,7 +46,7 @@ def figure(mean: float | None, std: float | None) -> str:
 
 
 def line(cell: Cell) -> str:
-    """One cell as a sentence, for whoever follows a run."""
+    """One cell as a sentence, for people who follow a run."""
     name = f"{cell['table']}, {cell['set']}, {cell['method']} ({cell['config']})"
     if "missing" in cell:
         return f"{name}: {cell['missing']} is missing, from {ORIGINS[cell['missing']]}"
@@ -90,8 +90,8 @@ def draw(console: Console, drawn: Grid) -> None:
 
 
 def write_markdown(file: Path, drawn: Sequence[Grid], notes: Sequence[str]) -> None:
-    """Write grids, and under them what chose the settings of each cell."""
-    parts = ["# The paper's tables, ours beside them", "", EXPLAINED, ""]
+    """Write grids, and below them what chose the settings of each cell."""
+    parts = ["# The paper's tables, with ours", "", EXPLAINED, ""]
     for each in drawn:
         rows = [" | ".join(text.replace("\n", "<br>") for text in row) for row in (each.header, *each.rows)]
         rule = " | ".join("---" for _ in each.header)

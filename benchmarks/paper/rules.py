@@ -1,8 +1,8 @@
-"""What costs no fit, beside every fit: a method that does not beat these has learned nothing of the future.
+"""Rules that cost no fit: a method that does not beat them has learned nothing about the future.
 
-`naive` says for every row what the newest known window says on average, `constant` what all known rows do.
-`previous_label` answers each row with the true label of the row before it, which no forecast of a window has: on Elec2
-and Appliance labels repeat so often that this rule beats every published method of the paper.
+`naive` predicts for every row what the newest known window gives on average, `constant` what all known rows give.
+`previous_label` predicts the true label of the row before, which no forecast of a window has. On Elec2 and Appliance
+labels repeat so often that this rule beats every published method of the paper.
 """
 
 from collections.abc import Callable
@@ -28,7 +28,7 @@ def constant(split: Split) -> float:
 
 
 def previous_label(split: Split) -> float:
-    """Error of the label of the row before, in the order of time; the first row is told the last known one."""
+    """Error of the label of the row before, in the order of time; the first row gets the last known one."""
     return _error(split, np.concatenate([_labels(split)[-1:], split.answers[:-1]]))
 
 

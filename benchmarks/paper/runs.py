@@ -1,4 +1,4 @@
-"""From a cell's entry to its figure: fit the models that it asks for on the paper's split, and score each.
+"""From a cell's entry to its figure: fit the models that it needs on the paper's split, and score each.
 
 A model of `paper` is one network; one of `released` is what ships, a cohort of the recipe's `num_seeds` networks whose
 answers are averaged. Every model has seeds of its own.
@@ -31,7 +31,7 @@ _LEAST_SHARE = 1e-30
 class Score:
     """What each independent model of a cell scored, and the wall clock of them all.
 
-    `losses` are mean log-losses of classes in nats, or the errors again where a label is a value.
+    `losses` are mean log-losses of classes in nats, or the errors again if a label is a value.
     """
 
     errors: tuple[float, ...]
@@ -45,7 +45,7 @@ def missing_file(folder: Path, set_name: str) -> str | None:
 
 
 def loader(folder: Path) -> Callable[[str], PaperSet]:
-    """How sets are loaded from a folder, each once. The loader raises NotFound where a file is missing."""
+    """Loads sets from a folder, each once. The loader raises NotFound if a file is missing."""
 
     @cache
     def load(name: str) -> PaperSet:
@@ -56,14 +56,14 @@ def loader(folder: Path) -> Callable[[str], PaperSet]:
 
 
 def cut(paper_set: PaperSet, origin: int, training: Training) -> tuple[Split, Training]:
-    """The split that a recipe reads, and the recipe as the set allows it: its calendar, its newest windows."""
+    """The split that a recipe reads, and the recipe restricted to the set: its calendar, its newest windows."""
     calendar = tuple(phase for phase in training.calendar if phase in paper_set.calendars)
     training = training.model_copy(update={"calendar": calendar})
     return recent(paper_set.split(origin, training), training.history), training
 
 
 def recent(split: Split, history: int | None) -> Split:
-    """The split with its newest known windows only; all of them where None. Encoded by all known rows."""
+    """The split with its newest known windows only; all of them if None. Encoded by all known rows."""
     if history is None:
         return split
     known = split.known
@@ -79,7 +79,7 @@ def origins_of(entry: Entry, paper_set: PaperSet) -> range:
 
 
 def score(entry: Entry, paper_set: PaperSet, num_models: int) -> Score:
-    """Fit and score a cell's models: means over its origins. Raises MorrowError where the method refuses."""
+    """Fit and score a cell's models: means over its origins. Raises MorrowError if the method refuses."""
     training = entry.recipe.training
     scores = [score_at(paper_set, at, entry, training, num_models) for at in origins_of(entry, paper_set)]
     return Score(
@@ -106,7 +106,7 @@ def score_at(paper_set: PaperSet, origin: int, entry: Entry, training: Training,
 
 
 def losses(split: Split, outputs: NDArray[np.float32]) -> NDArray[np.float64]:
-    """Mean −log softmax(outputs)[answer] of each model `(E,)`, or its mean absolute error where labels are values."""
+    """Mean −log softmax(outputs)[answer] of each model `(E,)`, or its mean absolute error if labels are values."""
     if not split.is_classification:
         return errors(split, outputs)
     logits = outputs.astype(np.float64)

@@ -1,8 +1,8 @@
-"""What every method of the paper gets: the rows known at an origin, and the inputs of the domain that follows.
+"""The input of every method of the paper: the rows known at an origin, and the inputs of the domain that follows.
 
-A domain is a window. Origins count domains: a split at origin k knows domains 0 to k − 1 and is scored on domain k, so
-the test of the paper is the split at the last origin, and what is chosen inside the training range is chosen on earlier
-ones. A split's encoding comes from its known rows alone, and no method sees the targets of the scored rows.
+A domain is a window. Origins count domains: a split at origin k knows domains 0 to k − 1 and is scored on domain k. So
+the test of the paper is the split at the last origin, and choices inside the training range are made at earlier ones. A
+split's encoding comes from its known rows alone, and no method sees the targets of the scored rows.
 """
 
 from collections.abc import Callable, Sequence
@@ -26,10 +26,10 @@ Metric = Literal["error_percent", "mae"]
 class Split:
     """One origin of a set.
 
-    `known` and `unseen` are encoded alike; the targets of `unseen` are withheld (−1, or NaN), the true ones stand in
+    `known` and `unseen` are encoded alike. The targets of `unseen` are withheld (−1, or NaN); the true ones are in
     `answers` `(n,)`, in class positions or in the target's own unit, for the scorer alone. `vocabulary_sizes` and
     `num_outputs` are those of `trainer.network.training_loop.Member`. `label_unit` is how a regression's targets are
-    made of labels. `build` makes the network that the set asks for: rows of features, images, or texts.
+    made of labels. `build` makes the network that the set needs: for rows of features, images, or texts.
     """
 
     origin: int
@@ -48,12 +48,12 @@ class Split:
         return self.metric == "error_percent"
 
     def members(self, seeds: Sequence[int]) -> list[Member]:
-        """A cohort of this split's seeds."""
+        """A cohort with these seeds."""
         return [Member(self.known, self.vocabulary_sizes, self.num_outputs, seed) for seed in seeds]
 
 
 def withheld_targets(rows: Encoded) -> Encoded:
-    """The same rows with targets that tell nothing."""
+    """The same rows with blank targets."""
     blank = -1 if np.issubdtype(rows.targets.dtype, np.integer) else np.nan
     return replace(rows, targets=np.full_like(rows.targets, blank))
 

@@ -1,7 +1,7 @@
 """The paper's tables as lists of what to run: a set, a method, a configuration, and what a table changes of a recipe.
 
-A row that differs from the recipe says so in its name: `gi[finetune_windows=1]`. Where the change is what the recipe
-has already, the row is the same fit as the plain one and is trained once (`Entry.work`).
+A row that differs from the recipe says so in its name: `gi[finetune_windows=1]`. If the change is what the recipe has
+already, the row is the same fit as the plain one and is trained once (`Entry.work`).
 """
 
 from collections.abc import Sequence
@@ -14,17 +14,17 @@ from benchmarks.paper.recipes import Config, Recipe, find_recipe
 # An error on the first unseen domain, the mean of those on every domain from it on, or what a model takes to train.
 Measure = Literal["error", "later_error", "seconds"]
 
-# The sets of each published table, then those that stand in it without a published figure.
+# The sets of each published table, then those without a published figure.
 CLASSIFICATION = ("moons", "mnist", "onp", "shuttle", "reuters", "elec2")
 MAIN = (*CLASSIFICATION, "house", "m5_hobbies", "m5_household")
 BESIDE = ("moons_fresh", "shuttle_raw", "elec2_40", "appliance")
-# The same sets as the service reads them: Elec2 by its dated rows, and by the published arrays beside them.
+# The same sets as the service reads them: Elec2 both by its dated rows and by the published arrays.
 SERVED = (
     "moons", "moons_fresh", "onp", "shuttle", "shuttle_raw", "elec2", "elec2_40", "elec2_rows", "elec2_rows_40",
     "house", "appliance",
 )  # fmt: skip
-# Images and texts, which the service has no rows for: only its networks read them. Of the two for images it is the one
-# that errs less often on a known domain.
+# Images and texts, which the service has no rows for: only its networks read them. Of the two sets of images this is
+# the one with fewer errors on a known domain.
 UNSERVED = ("mnist_normed", "reuters")
 # The small ones, for a first look.
 QUICK = ("moons", "moons_fresh", "shuttle")
@@ -66,13 +66,13 @@ class Entry:
 
     @property
     def work(self) -> tuple[str, str, Config, str, bool]:
-        """What two entries share that are the same fits: set, method, configuration, recipe and origins."""
+        """What two entries share if they are the same fits: set, method, configuration, recipe and origins."""
         recipe = self.recipe.training.model_dump_json()
         return self.set, self.method, self.config, recipe, self.measure == "later_error"
 
     @property
     def published(self) -> Published | None:
-        """The figure of the paper's own table, else of its main one or of a later paper; None where there is none."""
+        """The figure of the paper's own table, else of its main one or of a later paper; None if there is none."""
         name = PUBLISHED_AS.get(self.set, self.set)
         own = PUBLISHED.get((self.table, name, self.published_as or self.method))
         if own is not None or self.changes or self.measure != "error":
@@ -167,14 +167,16 @@ def _seconds() -> tuple[Entry, ...]:
 TABLES: dict[str, Table] = {
     "main": Table("Comparison of methods, and what rules without a fit score", _main()),
     "released": Table(
-        "What the service releases, beside what users would pick",
+        "What the service releases, and what users would pick",
         (
             *_grid("released", SERVED, RELEASED, "released"),
             *_grid("released", UNSERVED, RELEASED[:3], "released"),
             *(Entry("released", name, "gi", "released", (("num_seeds", 1),)) for name in (*SERVED, *UNSERVED)),
         ),
     ),
-    "later": Table("The same recipes on every domain from the test's on, each told all that came before", _later()),
+    "later": Table(
+        "The same recipes on every domain from the test's on, each fitted on all that came before", _later()
+    ),
     "ablation": Table("What the network and the loss each bring", _ablation()),
     "delta": Table(
         "How δ is selected",
@@ -196,7 +198,7 @@ TABLES: dict[str, Table] = {
 
 
 def select(tables: Sequence[str], sets: Sequence[str], methods: Sequence[str]) -> list[Entry]:
-    """The entries of these tables on these sets with these methods; an empty list leaves nothing out."""
+    """The entries of these tables on these sets with these methods; an empty list selects all."""
     return [
         entry
         for name in tables or TABLES

@@ -1,7 +1,7 @@
 """A linear classifier whose weights are networks of time: the paper's picture of what its loss does (§3.2).
 
-F(x, t) = Σ_j w_j(t)·x_j + w_0(t), with a small network of its own for each weight, for a whole cohort at once. What was
-learned can so be read off as curves.
+F(x, t) = Σ_j w_j(t)·x_j + w_0(t), with a small network of its own for each weight, for a whole cohort at once. So what
+was learned can be read off as curves.
 """
 
 import copy
@@ -31,9 +31,9 @@ class Tanh(nn.Module):
 
 
 class WeightsNetwork(nn.Module):
-    """The paper's classifier for a cohort: outputs (0, F), each weight a network of t with hidden layers of 50 and 20.
+    """The paper's classifier for a cohort: outputs (0, F), each weight a network of t with layers of 50 and 20.
 
-    A time-oblivious one reads t = 0 whatever the time, so that its weights are constants.
+    A time-oblivious one reads t = 0 at any time, so that its weights are constants.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Serving beside its yardsticks: a FastAPI no-op, a bare constant, `mlflow models serve` of the same version."""
+"""Serving compared with a FastAPI no-op, a bare constant, and `mlflow models serve` of the same version."""
 
 
 def main(arguments: list[str]) -> None:

@@ -1,7 +1,7 @@
-"""A version's graph as MLflow's own ONNX flavour serves it: the yardstick that is as fast as MLflow can be.
+"""A version's graph as MLflow's own ONNX flavour serves it: the fastest yardstick that MLflow offers.
 
-What a registered version gives to `pyfunc` reads frames of features and checks them, in Python of ours: served so,
-MLflow would be slower than it has to be.
+A registered version comes with a `pyfunc` that reads and checks frames of features in our Python. Served so, MLflow
+would be slower than it has to be.
 """
 
 import shutil
@@ -20,7 +20,7 @@ from trainer.tracking.registry import Registry
 
 
 def save_bare_graph(mlflow_url: str, released: Released, folder: Path) -> Path:
-    """The very graph of a version with tensors for a signature; returns the model's folder."""
+    """Save a version's graph with tensors for a signature; returns the model's folder."""
     files, model = folder / "version", folder / "bare"
     for old in (files, model):
         shutil.rmtree(old, ignore_errors=True)

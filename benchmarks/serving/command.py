@@ -1,8 +1,8 @@
-"""`python -m benchmarks serving`: what an answer costs beside its yardsticks, all in one run and by turns.
+"""`python -m benchmarks serving`: what an answer costs compared with its yardsticks, all in one run and by turns.
 
-The model is the flights task's, as a real cycle has released it, cohort, TReLU and encoder included; the service is the
-real process with key, metrics, guard and full answers. `--folder` keeps the stack with the released versions and
-`--mlflow-env` the environment of `mlflow models serve`, so that a rerun begins with the measuring. Every ratio is the
+The model is the flights task's, as a real cycle has released it, with cohort, TReLU and encoder. The service is the
+real process with key, metrics, guard and full answers. `--folder` keeps the stack with the released versions, and
+`--mlflow-env` the environment of `mlflow models serve`, so that a rerun starts measuring at once. Every ratio is the
 median of ratios taken within a round.
 """
 
@@ -77,8 +77,13 @@ def main(arguments: list[str]) -> None:
     """Parse the arguments, measure, print."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks serving", description=__doc__)
     cache = Path(tempfile.gettempdir()) / "morrow-benchmark-serving"
-    parser.add_argument("--folder", type=Path, default=cache / "stack", help="keeps the released versions")
-    parser.add_argument("--mlflow-env", type=Path, default=cache / "mlflow", help="made where there is none")
+    parser.add_argument("--folder", type=Path, default=cache / "stack", help="folder that keeps the released versions")
+    parser.add_argument(
+        "--mlflow-env",
+        type=Path,
+        default=cache / "mlflow",
+        help="environment of MLflow's server; made if it is missing",
+    )
     parser.add_argument("--quick", action="store_true", help="short rounds, one start, one swap")
     add_output_options(parser)
     given = parser.parse_args(arguments)
@@ -99,13 +104,13 @@ def main(arguments: list[str]) -> None:
     if given.json:
         write_ratios(given.json, ratios)
     if given.results:
-        title = "An answer beside a FastAPI no-op and MLflow's server of the same version"
+        title = "An answer compared with a FastAPI no-op and MLflow's server of the same version"
         record_run(given.results, title, ["serving", *arguments], ratio_figures(ratios))
 
 
 def _measure(place: Place, released: Sequence[Released], plan: Plan, report: Report) -> list[Ratio]:
     cohort, plain = released
-    report(f"Starting the servers; {plan.num_starts} times those whose start is compared …")
+    report(f"Starting the servers; {plan.num_starts} times the two whose start is compared …")
     starts = [_start_both(place, cohort) for _ in range(plan.num_starts - 1)]
     with ExitStack() as cleanup:
         ours, mlflow = (cleanup.enter_context(server) for server in _both(place, cohort))
@@ -144,7 +149,7 @@ def _measure(place: Place, released: Sequence[Released], plan: Plan, report: Rep
 
 
 def _both(place: Place, released: Released) -> Iterator[AbstractContextManager[Server]]:
-    """Ours, with a home of its own and so without a copy of any version, and MLflow's."""
+    """Ours with an empty home, and so without a local copy of any version, and MLflow's."""
     addresses = place.stack.addresses
     home = Path(tempfile.mkdtemp(dir=place.folder))
     path = get_paths(released.task.name, complete_rows(released, 1))[0]
@@ -153,7 +158,7 @@ def _both(place: Place, released: Released) -> Iterator[AbstractContextManager[S
 
 
 def _start_both(place: Place, released: Released) -> tuple[float, float]:
-    """CPU seconds from nothing to the first answer, ours and MLflow's."""
+    """CPU seconds from start to the first answer, ours and MLflow's."""
     found = []
     for starting in _both(place, released):
         with starting as server:
@@ -178,7 +183,7 @@ def _ask_mlflow(server: Server, bodies: Sequence[str], num_rows: int = 1) -> Ask
 def _rounds(
     place: Place, plan: Plan, report: Report, title: str, *, asked: dict[str, Asked], connections: int
 ) -> Rounds:
-    """Run the rounds, print medians and the least disturbed CPU time. Raises LoadFailed where an answer is an error."""
+    """Run the rounds; print medians and the least disturbed CPU time. Raises LoadFailed if an answer is an error."""
     found = run_rounds(
         asked, num_rounds=plan.num_rounds, connections=connections, seconds=plan.seconds, folder=place.folder
     )
@@ -257,7 +262,7 @@ def _costs(memory: tuple[int, int], starts: Sequence[tuple[float, float]]) -> li
 
 
 def _floor(name: str, modules: Sequence[str], memory: int, starts: Sequence[tuple[float, float]]) -> Iterator[Ratio]:
-    """What the service takes beside an interpreter that imports these libraries and does nothing."""
+    """What the service takes compared with an interpreter that only imports these libraries."""
     found = [measure_imports(modules) for _ in range(NUM_IMPORTS)]
     seconds, size = (median(values) for values in zip(*found, strict=True))
     start = median(ours for ours, _ in starts)
@@ -281,7 +286,7 @@ def _tail(swaps: Swaps) -> Ratio:
 
 
 def _table(ratios: Sequence[Ratio]) -> Table:
-    """Every ratio as MEASURES states it: if less is better, ours over the yardstick."""
+    """Every ratio with its levels: ours over the yardstick if less is better."""
     table = Table("ratio", "in", "ours", "yardstick", "ratio", "commit", "goal", "met")
     for one in ratios:
         is_less_better = one["better"] == "lower"

@@ -1,7 +1,7 @@
-"""What no service that is built of these libraries can go below: an interpreter that imports them and does nothing.
+"""The floor of any service built of these libraries: an interpreter that imports them and does nothing.
 
-`CORE` are those without which there would be no answer. `DESIGN` are all that the design names, so the store too, the
-server, settings, logs, metrics, the registry's client, the command.
+`CORE` are those without which there is no answer. `DESIGN` are all that the design names: also the store, the server,
+settings, logs, metrics, the registry's client and the command line.
 """
 
 import subprocess
@@ -19,7 +19,7 @@ DESIGN = (
 
 
 def measure_imports(modules: Sequence[str]) -> tuple[float, int]:
-    """CPU seconds and proportional set size in bytes of an interpreter that has imported these."""
+    """CPU seconds, and proportional set size in bytes, of an interpreter that has imported these."""
     program = f"import sys, {', '.join(modules)}; print(flush=True); sys.stdin.read()"
     with subprocess.Popen(python_command("-c", program), stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None

@@ -1,6 +1,6 @@
-"""Load on a server by `wrk`, or by a small client of our own where wrk is not installed; the report names which.
+"""Load on a server by `wrk`, or by a small client of our own if wrk is not installed. The report names which.
 
-Both keep a number of connections busy with one request each, in a closed loop, and cycle through prepared requests, so
+Both keep a number of connections busy with one request each, in a closed loop. They cycle through prepared requests, so
 that no two in a row are alike.
 """
 
@@ -24,7 +24,7 @@ FALLBACK = "asyncio client"
 
 @dataclass(frozen=True)
 class Requests:
-    """Requests to one server, all of one verb; `bodies` are empty for GET, else one per path or one for all."""
+    """Requests to one server, all of one verb. `bodies` is empty for GET, else one per path or one for all."""
 
     url: str
     paths: Sequence[str]
@@ -43,7 +43,7 @@ class Requests:
 
 @dataclass(frozen=True)
 class Load:
-    """What was answered: `num_errors` counts answers that are not 2xx, and connections that broke."""
+    """One load: `num_errors` counts answers that are not 2xx, and connections that broke."""
 
     num_requests: int
     num_errors: int
@@ -57,12 +57,12 @@ class Load:
 
 
 def name_tool() -> str:
-    """What will make the load."""
+    """The tool that will make the load."""
     return WRK if shutil.which(WRK) else FALLBACK
 
 
 def put_load(requests: Requests, *, connections: int, seconds: float, folder: Path) -> Load:
-    """Keep so many connections busy for so long; `folder` takes the prepared requests. Raises LoadFailed."""
+    """Keep this many connections busy for this long; `folder` takes the prepared requests. Raises LoadFailed."""
     if name_tool() == FALLBACK:
         return asyncio.run(ask_all(requests, connections, seconds))
     return _run_wrk(requests, connections, seconds, folder)
@@ -84,7 +84,7 @@ def _run_wrk(requests: Requests, connections: int, seconds: float, folder: Path)
 
 
 async def ask_all(requests: Requests, connections: int, seconds: float) -> Load:
-    """The load of our own client. Raises LoadFailed where nothing is answered in time."""
+    """The load of our own client. Raises LoadFailed if nothing is answered in time."""
     began = time.perf_counter()
     done = await asyncio.gather(*(_ask(requests, place, began + seconds) for place in range(connections)))
     took = time.perf_counter() - began
@@ -96,7 +96,7 @@ async def ask_all(requests: Requests, connections: int, seconds: float) -> Load:
 
 
 async def _ask(requests: Requests, place: int, until: float) -> tuple[list[float], int]:
-    """Latencies in seconds and the number of errors of one connection, which begins with the request at `place`."""
+    """Latencies in seconds and number of errors of one connection, which begins with the request at `place`."""
     address = urlsplit(requests.url)
     host, port = address.hostname or "", address.port or 80
     reader, writer = await asyncio.open_connection(host, port)
@@ -116,7 +116,7 @@ async def _ask(requests: Requests, place: int, until: float) -> tuple[list[float
 
 
 def _format(requests: Requests, place: int, host: str) -> bytes:
-    """A whole request of HTTP/1.1."""
+    """A whole HTTP/1.1 request."""
     body = requests.bodies[place % len(requests.bodies)].encode() if requests.bodies else b""
     headers = {"Host": host, **requests.headers, "Content-Length": str(len(body))}
     lines = [f"{requests.verb} {requests.paths[place % len(requests.paths)]} HTTP/1.1"]
@@ -125,7 +125,7 @@ def _format(requests: Requests, place: int, host: str) -> bytes:
 
 
 def _length(head: bytes) -> int:
-    """The length of the body that follows; every server measured here tells it."""
+    """The length of the body that follows. Every server measured here sends it."""
     for line in head.lower().split(b"\r\n"):
         if line.startswith(b"content-length:"):
             return int(line.partition(b":")[2])

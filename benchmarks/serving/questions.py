@@ -1,4 +1,4 @@
-"""The same rows as each server is asked them: a query string, a batch for POST /predict, MLflow's two JSON forms."""
+"""The same rows in the form of each server: a query string, a batch for POST /predict, MLflow's two JSON forms."""
 
 import json
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ ROWS_PER_BATCH = 1000
 
 
 def complete_rows(released: Released, count: int) -> list[dict[str, Any]]:
-    """So many rows, spread over the week, none with a missing value, which MLflow's JSON could not carry."""
+    """Rows spread over the week, none with a missing value, which MLflow's JSON cannot carry."""
     complete = [event for event in released.events if None not in event["features"].values()]
     spread = complete[:: max(1, len(complete) // count)]
     return [spread[place % len(spread)] for place in range(count)]

@@ -1,6 +1,6 @@
-"""What the serving benchmark asks: the flights task as a real cycle has released it, and the same with a plain network.
+"""The models that the serving benchmark asks: the flights task as a real cycle has released it, and one plain network.
 
-Both are trained once by the real stack and stay in its folder, so that a rerun begins with the measuring. A version can
+Both are trained once by the real stack and stay in its folder, so that a rerun starts measuring at once. A version can
 be registered again under a new number, which every service downloads, verifies and swaps in like any other.
 """
 
@@ -44,14 +44,14 @@ class Released:
 
 
 def read_tasks() -> tuple[Task, Task]:
-    """The flights task as it is, and with one network without TReLU in the place of its cohort."""
+    """The flights task as it is, and with one network without TReLU in place of its cohort."""
     task = Task.model_validate(tomllib.loads(read_task_file()))
     training = task.training.model_copy(update=PLAIN)
     return task, task.model_copy(update={"name": "flights_plain", "training": training})
 
 
 def release(stack: EmbeddedStack, tasks: tuple[Task, ...], console: Console) -> list[Released]:
-    """The champion of each task, trained where there is none yet. Raises NotReleased."""
+    """The champion of each task, trained if there is none yet. Raises NotReleased."""
     flights = load_flights()
     events = to_json_events(flights[flights["week"] == NUM_KNOWN_WEEKS])
     registry = Registry(stack.addresses.mlflow)
@@ -73,7 +73,7 @@ def release(stack: EmbeddedStack, tasks: tuple[Task, ...], console: Console) -> 
 
 
 def make_key(database_url: str) -> str:
-    """A key that may do anything, by a name of its own."""
+    """A key with every scope, by a name of its own."""
     engine = make_engine(database_url)
     now = datetime.now(UTC)
     try:
@@ -84,12 +84,12 @@ def make_key(database_url: str) -> str:
 
 
 def register_again(mlflow_url: str, released: Released) -> str:
-    """The same files under the next number, and the alias on it; returns the number."""
+    """Register the same files under the next number and move the alias there; returns the number."""
     client = MlflowClient(mlflow_url, mlflow_url)
     name = released.task.name
     first = client.get_model_version(name, released.version)
     assert first.source is not None, "MLflow gives every version a source"
-    model_id = first.source.removeprefix("models:/")  # MLflow tells it nowhere else
+    model_id = first.source.removeprefix("models:/")  # MLflow reports it nowhere else
     again = client.create_model_version(
         name, source=first.source, run_id=first.run_id, model_id=model_id, tags=first.tags
     )
@@ -98,7 +98,7 @@ def register_again(mlflow_url: str, released: Released) -> str:
 
 
 def give_back(mlflow_url: str, released: Released) -> None:
-    """The alias on the version that a cycle has released: a rerun measures that, and a service has no move to note."""
+    """Move the alias back to the version that a cycle released: a rerun measures that one."""
     MlflowClient(mlflow_url, mlflow_url).set_registered_model_alias(released.task.name, ALIAS, released.version)
 
 
@@ -111,7 +111,7 @@ def _define(engine: Engine, task: Task, events: list[Any]) -> Schema:
 
 
 def _train(engine: Engine, stack: EmbeddedStack, schema: Schema) -> str:
-    """Ask the stack's trainer for a cycle and wait for its end."""
+    """Request a cycle from the stack's trainer and wait for its end."""
     cutoff = to_micros(week_start(NUM_KNOWN_WEEKS))
     with engine.begin() as connection:
         asked = request_cycle(connection, schema.task_id, cutoff, datetime.now(UTC))

@@ -1,8 +1,8 @@
 """Rounds of load: in each, every server is asked the same way one after the other, so that all meet the same machine.
 
-Every other round goes backwards, so that no server is always the first, or always comes after the busiest.
-A ratio is taken within a round, and the median of the rounds counts. Beside requests per second stand requests per
-second of the server's own CPU time, which other work on the machine disturbs least.
+Every other round goes backwards, so that no server is always first, or always after the busiest. A ratio is taken
+within a round, and the median over rounds counts. Requests are counted per second, and per second of the server's own
+CPU time, which other work on the machine disturbs least.
 """
 
 import time
@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Asked:
-    """A server and what it is asked; `rows` are answered by each request."""
+    """A server and its requests; each request answers `rows` rows."""
 
     server: Server
     requests: Requests
@@ -62,7 +62,7 @@ class Compared:
 def run_rounds(
     asked: Mapping[str, Asked], *, num_rounds: int, connections: int, seconds: float, folder: Path
 ) -> dict[str, list[Measured]]:
-    """So many rounds, after one of a second that does not count."""
+    """Run the rounds, after one of a second that does not count."""
     for one in asked.values():
         put_load(one.requests, connections=connections, seconds=WARM_UP_SECONDS, folder=folder)
         await_rest(one.server)
@@ -77,7 +77,7 @@ def run_rounds(
 
 
 def measure(asked: Asked, *, connections: int, seconds: float, folder: Path) -> Measured:
-    """One load, and the CPU time that the server took for it. Raises LoadFailed where nothing was answered."""
+    """One load, and the CPU time that the server took for it. Raises LoadFailed if nothing was answered."""
     before = asked.server.cpu_seconds()
     load = put_load(asked.requests, connections=connections, seconds=seconds, folder=folder)
     if load.num_requests == 0:
@@ -98,13 +98,13 @@ def await_rest(server: Server) -> None:
 
 
 def compare(ours: Sequence[T], yardstick: Sequence[T], value: Callable[[T], float]) -> Compared:
-    """Ours beside the yardstick by one of their figures."""
+    """Ours and the yardstick by one of their figures."""
     mine, other = [value(one) for one in ours], [value(one) for one in yardstick]
     return Compared(median(mine), median(other), median(a / b for a, b in zip(mine, other, strict=True)))
 
 
 def require_no_errors(found: Mapping[str, Sequence[Measured]]) -> None:
-    """Raises LoadFailed where an answer was an error: nothing is compared with a server that fails."""
+    """Raises LoadFailed if an answer was an error: nothing is compared with a server that fails."""
     for name, rounds in found.items():
         if errors := sum(one.load.num_errors for one in rounds):
             raise LoadFailed(f"{name}: {errors} answers were errors")

@@ -1,7 +1,7 @@
-"""Servers under measure: each in processes of its own, with the CPU time and the memory of all of them.
+"""Servers under measurement: each in processes of its own, with the CPU time and the memory of all of them.
 
-CPU time is that of the system's accounts (user and system), so it counts what a server does and not what else goes on
-on the machine; memory is the proportional set size, which counts a page that several processes share once.
+CPU time is the system's account (user and system), so it counts what a server does and not the rest of the machine.
+Memory is the proportional set size, which counts a page that several processes share once.
 """
 
 import compileall
@@ -30,7 +30,7 @@ _ROOT = Path(__file__).parents[2]
 
 @dataclass(frozen=True)
 class Server:
-    """A server that answers. `start_cpu_seconds` went by until its first answer."""
+    """A server that answers. `start_cpu_seconds` is the CPU time until its first answer."""
 
     name: str
     url: str
@@ -55,7 +55,7 @@ def cpu_seconds(pid: int) -> float:
     """CPU time of a process, those below it, and those of them that have ended."""
     total = 0.0
     for process in reversed(_tree(pid)):
-        with suppress(psutil.NoSuchProcess):  # it has just ended: its parent, which comes later, tells its time
+        with suppress(psutil.NoSuchProcess):  # it has just ended: its parent, which comes later, counts its time
             times = process.cpu_times()
             total += times.user + times.system + times.children_user + times.children_system
     return total
@@ -68,7 +68,7 @@ def _tree(pid: int) -> list[psutil.Process]:
 
 @contextmanager
 def morrow(home: Path, database_url: str, mlflow_url: str, *, key: str, path: str) -> Iterator[Server]:
-    """`morrow serve` with its defaults: keys, metrics, guard; ready once it answers `path`."""
+    """`morrow serve` with its defaults (keys, metrics, guard); ready once it answers `path`."""
     port = free_port()
     given = {
         "MORROW_HOME": str(home),
@@ -95,7 +95,7 @@ def yardstick(name: str, folder: Path) -> Iterator[Server]:
 
 @contextmanager
 def mlflow_serve(venv: Path, model: Path, folder: Path) -> Iterator[Server]:
-    """`mlflow models serve` of a model's folder, one worker, from an environment of its own."""
+    """`mlflow models serve` of a model's folder, one worker, in its own environment."""
     port = free_port()
     given = {
         "MLFLOW_DISABLE_TELEMETRY": "true",
@@ -109,13 +109,13 @@ def mlflow_serve(venv: Path, model: Path, folder: Path) -> Iterator[Server]:
 
 
 def compile_ours() -> None:
-    """Bytecode of what the service imports: an image has it, and so has the environment of `mlflow models serve`."""
+    """Compile what the service imports: an image holds bytecode, and so does MLflow's environment."""
     for package in ("cli", "contracts", "migrations", "service"):
         compileall.compile_dir(_ROOT / package, quiet=2)
 
 
 def make_mlflow_environment(venv: Path) -> None:
-    """An environment that holds MLflow and ONNX Runtime in the versions of our lock, where there is none yet."""
+    """Make an environment with MLflow and ONNX Runtime in the versions of our lock, if there is none."""
     if (venv / "bin" / "mlflow").exists():
         return
     uv = python_command("-m", "uv")

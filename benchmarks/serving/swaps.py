@@ -1,6 +1,6 @@
-"""GET /predict under load while a new version is swapped in, beside the same load without a swap.
+"""GET /predict under load while a new version is swapped in, compared with the same load without a swap.
 
-The new version is the same artefact under the next number, so that the service downloads it, holds it to its probe and
+The new version is the same artefact under the next number. So the service downloads it, checks it against its probe and
 swaps it in, and answers to the same rows stay comparable.
 """
 
@@ -18,7 +18,7 @@ from benchmarks.serving.release import Released, give_back, register_again
 from benchmarks.serving.rounds import Asked
 
 CONNECTIONS = 32
-# The service looks every two seconds, and the download and the probe take part of another.
+# The service polls every two seconds, and the download and the probe take part of another.
 SECONDS = 6.0
 _DELAY_SECONDS = 1.0
 
@@ -36,7 +36,7 @@ class Swaps:
 
 
 def measure_swaps(asked: Asked, released: Released, mlflow_url: str, *, num_rounds: int, folder: Path) -> Swaps:
-    """So many turns. Raises NotSwapped."""
+    """Take this many turns. Raises NotSwapped."""
     quiet, swapped = [], []
     try:
         for _ in range(num_rounds):

@@ -1,7 +1,7 @@
-"""The two yardsticks that are servers of our own: `python -m benchmarks.serving.yardsticks NAME PORT`.
+"""Two yardsticks that are servers of our own: `python -m benchmarks.serving.yardsticks NAME PORT`.
 
-`noop` is what FastAPI takes for itself: a decorated route that checks eight floats and answers their sum. `bare` is
-the floor of the server: a constant without any framework. Both run as the service does, on uvicorn with its defaults.
+`noop` is the cost of FastAPI itself: a decorated route that checks eight floats and answers their sum. `bare` is the
+floor of the server: a constant without any framework. Both run as the service does, on uvicorn with its defaults.
 """
 
 import sys
@@ -37,7 +37,7 @@ async def bare(scope: Any, _receive: Any, send: Any) -> None:
 
 
 def main(name: str, port: int) -> None:
-    """Serve one of them until it is told to end."""
+    """Serve one of them until stopped."""
     uvicorn.run(
         make_noop() if name == "noop" else bare,
         host=HOST,

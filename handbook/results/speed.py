@@ -21,10 +21,10 @@ def ingest() -> str:
     """What it costs to take events beside plain routes."""
     rows = []
     ratios = [figure for figure in load("ingest").figures if figure.measure == "ratio"]
-    for figure in sorted(ratios, key=lambda each: "beside" in each.of):
+    for figure in sorted(ratios, key=lambda each: "also_at_work" in each.of):
         ours, _, other = str(figure.of["what"]).partition(" / ")
-        beside = str(figure.of.get("beside", "nothing"))
-        rows.append((ours, other, str(figure.of["by"]), beside, shortest(figure), highest(figure)))
+        others = str(figure.of.get("also_at_work", "nothing"))
+        rows.append((ours, other, str(figure.of["by"]), others, shortest(figure), highest(figure)))
     return table(
         ("what", "compared with", "counted by", "also at work", f"ratio, ×, {HIGHER}", "highest of several runs, ×"),
         rows,

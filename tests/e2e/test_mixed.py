@@ -14,7 +14,7 @@ SECONDS = 25.0
 
 def test_nothing_is_lost_twice_or_wrong_under_mixed_load() -> None:
     outcome = measure(SECONDS, Console(quiet=True))
-    for line in (outcome.record.describe(), outcome.told, outcome.audit, outcome.verdict, outcome.memory):
+    for line in (outcome.record.describe(), outcome.acts, outcome.audit, outcome.verdict, outcome.memory):
         tell(str(line))
     assert outcome.audit.is_clean, outcome.audit
     assert outcome.verdict.faults == []

@@ -1,6 +1,6 @@
-"""Every system of the paper by name, and the rivals beyond it: what turns a split, a recipe and seeds into outputs.
+"""Every method of the paper by name, and the rivals beyond it: each turns a split, a recipe and seeds into outputs.
 
-What needs a library of the laboratory imports it where it is run.
+A method that needs a library of its own imports it when it runs.
 """
 
 from benchmarks.paper.methods.adagraph import adagraph_method

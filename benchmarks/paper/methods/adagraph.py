@@ -1,8 +1,8 @@
 """AdaGraph: batch norm whose statistics, scales and shifts belong to a domain and are smoothed over time by a kernel.
 
 The paper's definition (appendix A.2): the domain of a row decides which batch-norm parameters it meets, and an RBF
-kernel says how alike two domains are. A domain without rows, as the future one, has what the kernel makes of the
-others: what it extrapolates is close to the newest domains' own.
+kernel says how alike two domains are. A domain without rows, such as the future one, has what the kernel makes of the
+others: its extrapolation is close to the newest domains' own.
 
 Every layer with an activation gets such a norm before it, per unit, or per channel of an image; the rest is the set's
 own time-oblivious network, trained by the plan of `baseline`. With D known domains, a row of domain q has
@@ -53,7 +53,7 @@ def adagraph_method(split: Split, training: Training, seeds: Sequence[int]) -> N
     """Train the split's network with a norm of each domain, settle the norms on the known rows, and answer."""
     plan, members = PLANS["baseline"](training), split.members(seeds)
     starts, first = np.unique(split.known.windows, return_index=True)
-    # The domain of a row is told by u: that of the last domain which has begun. The future's begins at the cutoff.
+    # u gives the domain of a row: the last domain that has begun. The future's begins at the cutoff.
     begins = torch.from_numpy(np.append(split.known.u[first], np.float32(0)))
     times = torch.from_numpy(np.append(starts / split.clock.window, split.origin).astype(np.float32))
     build = functools.partial(GraphNetwork, build=split.build, begins=begins, times=times)
@@ -75,8 +75,8 @@ def shares(times: Tensor, bandwidth: float) -> Tensor:
 class DomainNorm(nn.Module):
     """The norm of each row's domain and then the ReLU, of `(E, n, C)` or, for images, `(n, E·C, r, r)`.
 
-    `place` `(E, n, D + 1)` is 1 at each row's domain, and is set before rows come. The totals are the minibatch's until
-    `settled` are given.
+    `place` `(E, n, D + 1)` is 1 at each row's domain, and is set before rows are read. The totals are the minibatch's
+    until `settled` are given.
     """
 
     kernel: Tensor
@@ -124,9 +124,9 @@ class DomainNorm(nn.Module):
 
 
 class GraphNetwork(nn.Module):
-    """A set's time-oblivious network with a `DomainNorm` in the place of each activation.
+    """A set's time-oblivious network with a `DomainNorm` in place of each activation.
 
-    `begins` `(D + 1,)` are the model times from which on a row belongs to each domain, `times` their places in windows;
+    `begins` `(D + 1,)` are the model times from which a row belongs to each domain, `times` their places in windows;
     the last of both is the future's.
     """
 
@@ -164,7 +164,7 @@ class GraphNetwork(nn.Module):
         return [layer for layer in self.inner.activations if isinstance(layer, DomainNorm)]
 
     def forward(self, dense: Tensor, codes: Tensor, u: Tensor) -> Tensor:
-        """F of rows as their domains say: `(E, n, K)`."""
+        """F of rows by their domains: `(E, n, K)`."""
         numbers = torch.bucketize(u.contiguous(), self.begins, right=True) - 1
         place = nn.functional.one_hot(numbers.clamp(min=0), len(self.begins)).to(u.dtype)
         for norm in self.norms:
@@ -179,7 +179,7 @@ class GraphNetwork(nn.Module):
 
     @torch.no_grad()
     def settle(self, known: Encoded) -> None:
-        """Give every norm the totals of these rows, each after those before it have theirs."""
+        """Give every norm the totals of these rows, layer after layer."""
         for norm in self.norms:
             found: list[Totals] = []
             hook = norm.register_forward_pre_hook(functools.partial(_note_totals, found))

@@ -3,17 +3,17 @@
 The paper's definition (appendix A.2): couplings of entropic optimal transport between successive domains, regularised
 to be smooth along time; between domains whose labels are known, two rows of different classes have a coupling of 0; the
 rows of the last k domains are moved to the future and a classifier is trained on their images. The last coupling reads
-the future's inputs, without targets: this method has to.
+the future's inputs, without targets, as this method must.
 
 With n rows X of a domain, m rows X' of the next and row i's image X̂_i = Σ_j γ_ij·X'_j / Σ_j γ_ij, a coupling is
 
     argmin_γ ⟨γ, C⟩ − ε·H(γ) + η·mean_i ‖X̂_i − (X_i + v_i)‖²     C_ij = ‖X_i − X'_j‖², in units of its largest
 
-where v_i is how far row i came in the step before: maps are smooth where a row goes on as it came. A row that came from
-nowhere, as all of the first domain, has no v and does not count in the mean's sum. Classes are coupled
-one by one with uniform weights, so that a class which becomes rarer is moved whole. Rows whose class the next domain
-lacks wait where they are and are coupled with a later one. What goes from domain to domain is the composition of the
-couplings. The moved rows are trained on by the plan of `baseline`, each with the weight of one row.
+where v_i is how far row i came in the step before: maps are smooth if a row continues in its direction. A row without a
+step before, such as all of the first domain, has no v and does not count in the mean's sum. Classes are coupled one by
+one with uniform weights, so that a class which becomes rarer is moved whole. Rows whose class the next domain lacks
+wait and are coupled with a later one. From domain to domain the couplings are composed. The moved rows are trained on
+by the plan of `baseline`, each with the weight of one row.
 
 Legend: n, m rows   d columns of numbers   γ coupling `(n, m)`   ε _ENTROPY   η _SMOOTHNESS
 """
@@ -31,7 +31,7 @@ from contracts.errors import CycleError
 from contracts.task import Training
 from trainer.data.encoder import Encoded
 
-# The paper moves all domains but for the 29 of Elec2, of which the last 15 do best.
+# The paper moves all domains, except on Elec2, where the last 15 of 29 do best.
 _MOST_DOMAINS = 15
 # Rows of a domain that are moved, evenly spread over it: a coupling costs the square of their number.
 _MOST_ROWS = 1000
@@ -57,7 +57,7 @@ class Domain:
 
 
 def cdot_method(split: Split, training: Training, seeds: Sequence[int]) -> NDArray[np.float32]:
-    """Move the known rows to the unseen ones and train on them. Raises CycleError where rows are no classified numbers.
+    """Move the known rows to the unseen ones and train on them. Raises CycleError if rows are no classified numbers.
 
     Nothing is drawn in the transport, so all seeds train on the same rows.
     """
@@ -71,7 +71,7 @@ def cdot_method(split: Split, training: Training, seeds: Sequence[int]) -> NDArr
 
 
 def transported(known: Encoded, unseen: Encoded, num_numbers: int) -> Encoded:
-    """Some of the known rows, their first `num_numbers` columns moved to where `unseen` is; targets are not read there.
+    """Some of the known rows, their first `num_numbers` columns moved to where `unseen` is. Its targets are not read.
 
     At most `_MOST_ROWS` of each of the last `_MOST_DOMAINS` domains, in their order.
     """
@@ -142,7 +142,7 @@ def couple(before: Points, after: Points, came: Points) -> Coupling:
 
 
 def _step(before: Domain, after: Domain, came: Points) -> tuple[Domain, NDArray[np.float64], Points]:
-    """The next domain with the rows that wait in it, the shares by which rows move into it, and how far each came."""
+    """The next domain with its waiting rows, the shares by which rows move into it, and how far each came."""
     coupling = couple_classes(before, after, came)
     waits = coupling.sum(1) == 0
     num_waiting = int(waits.sum())

@@ -1,13 +1,13 @@
-"""CIDA: an encoder that sees time makes features which do not tell it, and one predictor reads them for all times.
+"""CIDA: an encoder that sees time makes features which do not reveal it, and one predictor reads them for all times.
 
 The paper's definition (appendix A.2): three networks, an encoder E(x, u), a predictor P of the target and a
 discriminator D of the time, both given E's features z = E(x, u) alone. With s the standardised u, they play
 
     D:     min  L_d = mean (D(z) − s)²                    P, E:     min  mean ℓ(y, P(z)) − λ·L_d
 
-in turn, a step each. Where the game ends, z tells no more of the time than its mean does. Regression has the Gaussian
-loss of our own networks in the place of the cross-entropy. The original also shows D the future's inputs; the paper
-assumes that there are none, so here all three see known rows only, and what E learned of time carries it to the
+in turn, a step each. At the end of the game z says no more about the time than its mean does. Regression has the
+Gaussian loss of our own networks in place of the cross-entropy. The original also shows D the future's inputs. The
+paper assumes that there are none, so here all three see known rows only, and what E learned of time carries it to the
 future's u.
 
 E is the set's own network with plain ReLUs, time among its inputs and the recipe's width of features; P has one hidden
@@ -42,7 +42,7 @@ _ENCODER, _PREDICTOR, _DISCRIMINATOR, _FIRST, _THEN = range(5)
 
 @dataclass(frozen=True)
 class Game:
-    """The players of every member, the loss of a row, and what standardises u to s."""
+    """The players of every member, the loss of a row, and the constants that standardise u to s."""
 
     encoder: Network
     predictor: Network
@@ -69,7 +69,7 @@ class Game:
 def cida_method(split: Split, training: Training, seeds: Sequence[int]) -> NDArray[np.float32]:
     """Play the game on the known rows, then predict from the unseen rows' features.
 
-    Raises CycleError where the game does not converge.
+    Raises CycleError if the game does not converge.
     """
     game = draw_game(split, training, seeds)
     for purpose, rate, epochs in (
@@ -108,7 +108,7 @@ def draw_game(split: Split, training: Training, seeds: Sequence[int]) -> Game:
 
 
 def play(game: Game, batches: Iterator[Batch], rate: float, weight_decay: float) -> None:
-    """A step of the discriminator and one of the others on each batch."""
+    """Take a step of the discriminator and one of the others on each batch."""
     tells, erases = (
         torch.optim.AdamW(list(parameters), lr=rate, weight_decay=weight_decay, fused=True)
         for parameters in (

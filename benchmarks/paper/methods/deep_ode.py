@@ -7,10 +7,10 @@ The paper's definition (its appendix of other methods, after Chen and others): t
 with a network v of tanh layers. φ minimises the mean of ‖x_i(s + 1) − x_{i, s+1}‖² over all points i and successive
 domains, x_i(s + 1) being the solution that starts from x_{i, s}. The newest domain's points are carried one domain on,
 keep their targets, and are joined to the known rows; the time-conditioned classifier is trained on them all by the plan
-of `base_time`. v does not read time: a law that holds for all known domains is what can be carried beyond them.
+of `base_time`. v does not read time: only a law that holds for all known domains can be carried beyond them.
 
-The same point must be there in every domain, so the i-th rows of all domains have to be the same point. As in the
-paper that is so for 2-Moons alone; rows that differ in number or target from domain to domain are refused.
+The same point must be there in every domain, so the i-th rows of all domains must be the same point. As in the
+paper, that holds for 2-Moons alone; rows that differ in number or target from domain to domain are refused.
 
 Legend: E members   n points   p numbers of a row   φ weights of v
 """
@@ -64,7 +64,7 @@ class Field(nn.Module):
 def deep_ode_method(split: Split, training: Training, seeds: Sequence[int]) -> NDArray[np.float32]:
     """Learn the motion, carry the newest domain on, and train on all rows.
 
-    Raises CycleError where the domains do not hold the same points, or where a point is carried out of all bounds.
+    Raises CycleError if the domains do not hold the same points, or if a point is carried out of all bounds.
     """
     num_numbers = split.known.dense.shape[1] - 2 * len(training.calendar)
     paths = paths_of(split.known, num_numbers)
@@ -86,7 +86,7 @@ def deep_ode_method(split: Split, training: Training, seeds: Sequence[int]) -> N
 
 
 def paths_of(known: Encoded, num_numbers: int) -> Tensor:
-    """The numbers of each point in every domain `(domains, n, p)`. Raises CycleError where points do not correspond."""
+    """The numbers of each point in every domain `(domains, n, p)`. Raises CycleError if points do not correspond."""
     starts, counts = np.unique(known.windows, return_counts=True)
     if known.codes.shape[1] or num_numbers == 0:
         raise CycleError("A differential equation moves numbers: categories and texts cannot be moved.")

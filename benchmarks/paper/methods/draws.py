@@ -1,4 +1,4 @@
-"""Which rows a cohort of the laboratory reads, step by step, and which seeds its several networks are drawn from."""
+"""Which rows a cohort reads, step by step, and which seeds its several networks are drawn from."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -23,5 +23,5 @@ def minibatches(num_rows: int, num_steps: int, batch_size: int, seeds: Sequence[
 
 
 def steps_of(num_rows: int, epochs: int, batch_size: int) -> int:
-    """Steps of so many epochs; one an epoch at least."""
+    """Steps of this many epochs, at least one an epoch."""
     return max(epochs, math.ceil(num_rows * epochs / batch_size))

@@ -8,12 +8,12 @@ weights θ of a network of features only, here
     θ = argmin_θ  Σ_{i ≤ T} f_i(θ) + f_T(θ) + σ(θ)        f_i(θ) = Σ_{rows of domain i} ℓ(y, F_θ(x))
                                                           σ(θ) = Σ_{rows of domain T} ℓ(y, F_θ(x + s·ξ)),  ξ ~ N(0, 1)
 
-so a domain of more rows weighs more. The source takes σ off where the paper's words leave its sign open; taken off, a
+so a domain of more rows weighs more. The source subtracts σ, and the paper's words leave its sign open. Subtracted, a
 loss would reward mistakes without bound, so it is added. As all terms are sums over rows, their sum is the plain loss
 on known rows, the newest domain's again, and the same ones perturbed: a fit by the plan of `baseline` minimises it. The
 answer of an earlier round is not in it, so no earlier round is played.
 
-The paper does not tell s. Of 0.03 to 1 deviation, the largest erred least on Elec2 and 2-Moons at earlier origins.
+The paper does not give s. Of 0.03 to 1 deviation, the largest erred least on Elec2 and 2-Moons at earlier origins.
 
 Legend: T known domains   θ weights   ξ noise, drawn once for each member   s = _NOISE, in standard deviations of the
 known rows' numbers: the root of the mean variance of a number, one for all of them
@@ -38,7 +38,7 @@ _NOISE = 1.0
 
 
 def ftpl_method(split: Split, training: Training, seeds: Sequence[int]) -> NDArray[np.float32]:
-    """Fit each seed on its own perturbed rows. Raises CycleError where no number could be perturbed."""
+    """Fit each seed on its own perturbed rows. Raises CycleError if no number could be perturbed."""
     num_numbers = split.known.dense.shape[1] - 2 * len(training.calendar)
     if num_numbers == 0:
         raise CycleError("FTPL perturbs the numbers of a row: words and categories take no noise.")

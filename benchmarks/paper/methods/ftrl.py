@@ -1,13 +1,13 @@
 """FTRL: the regularised leader of online learning, made optimistic, as the paper's appendix C takes it from its source.
 
-As `ftpl`, with a strongly convex regulariser R in the place of the random loss. What the learner plays in round T + 1
+As `ftpl`, with a strongly convex regulariser R in place of the random loss. What the learner plays in round T + 1
 are the weights θ of a network of features only, here
 
     θ = argmin_θ  Σ_{i ≤ T} f_i(θ) + f_T(θ) + R(θ)        f_i(θ) = (1/n̄)·Σ_{rows of domain i} ℓ(y, F_θ(x))
                                                           R(θ) = ‖θ‖² / 2η
 
 The second f_T is the guess g of the loss to come. A domain's loss is in units of n̄, the rows of a mean domain, so that
-η means the same for small and large sets. All weights and biases count in R. The paper tells neither R nor η; of 1 to
+η means the same for small and large sets. All weights and biases count in R. The paper gives neither R nor η; of 1 to
 1,000, an η of 100 erred least on average over Elec2, 2-Moons and Shuttle at earlier origins. Adam minimises the sum
 itself, with R among the gradients, by the epochs and rates of `baseline`; the recipe's own weight decay and averaging
 have no part in it.
@@ -37,7 +37,7 @@ _REACH = 100.0
 
 
 def ftrl_method(split: Split, training: Training, seeds: Sequence[int]) -> NDArray[np.float32]:
-    """Minimise the sum for every seed, each from its own draw. Raises CycleError where a loss is not finite."""
+    """Minimise the sum for every seed, each from its own draw. Raises CycleError if a loss is not finite."""
     rows = join([split.known, newest(split.known)])
     mean_rows = len(split.known.u) / len(np.unique(split.known.windows))
     network = draw_network(split.members(seeds), training, False, torch.float32, split.build)
@@ -62,7 +62,7 @@ def ftrl_method(split: Split, training: Training, seeds: Sequence[int]) -> NDArr
 
 
 def leader_loss(network: Network, loss: RowLoss, batch: Batch, share: float) -> Float[Tensor, " E"]:
-    """The sum of each member, per row that is summed over, as a batch tells it; `share` is n̄ by all such rows."""
+    """The sum of each member, per row that is summed over, estimated by a batch; `share` is n̄ by all such rows."""
     return erm(network, loss, batch) + share * regulariser(network)
 
 

@@ -7,11 +7,11 @@ tells rows of a domain from images, and a classifier C(x, t) that was trained on
     L_G = −E log D(G(z, i−1, i), i) + λ₁·E‖I(z) − G(z, i−1, i)‖² + λ₂·E ℓ(y, C(G(z, i−1, i), i))
 
 are minimised in turn, over all successive domains at once. I(z) is where an optimal transport map carries z: for the
-plan P of least squared distance between two domains, the mean Σ_j P_zj·x_j / Σ_j P_zj. At last C is fine-tuned on the
-images of the newest domain's rows in the one to come, with the rows' own targets.
+plan P of least squared distance between two domains, the mean Σ_j P_zj·x_j / Σ_j P_zj. Finally C is fine-tuned on
+the images of the newest domain's rows in the next one, with the rows' own targets.
 
 G adds to x what a network gives, D gives the logit of a row being real; both have the recipe's width and layers, and
-see time as C does. Images are rows one window later. Categories and the calendar go along as they are.
+see time as C does. Images are rows one window later. Categories and the calendar stay as they are.
 
 Legend: E members   n rows   p numbers of a row   λ₁ = _NEARNESS   λ₂ = _FAITHFULNESS
 """
@@ -60,7 +60,7 @@ class Pairs:
 
 
 class Critics(NamedTuple):
-    """Whom a transformer is to convince: the discriminator, the classifier, and the loss of the classifier's rows."""
+    """What a transformer must convince: the discriminator, the classifier, and the loss of the classifier's rows."""
 
     discriminator: Network
     classifier: Network

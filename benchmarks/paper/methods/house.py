@@ -1,8 +1,8 @@
 """The methods that a service can run too, on a split of the paper: every plan of a network, and the three without one.
 
-What is fitted is what the service fits: the same plans, engine, booster and linear models, on the same encoded rows.
-LightGBM reads a split's dense columns, which are standardised; its trees would be the same with raw ones, but for
-missing numbers, which are told by their own columns here.
+They fit what the service fits: the same plans, engine, booster and linear models, on the same encoded rows. LightGBM
+reads a split's dense columns, which are standardised. Its trees would be the same with raw ones, except for missing
+numbers, which have their own columns here.
 """
 
 from collections.abc import Sequence
@@ -39,7 +39,7 @@ def network_method(name: NetworkMethod) -> Method:
 
 
 def naive_method(split: Split, _training: Training, seeds: Sequence[int]) -> NDArray[np.float32]:
-    """What the newest known window says on average; the same for every row and seed."""
+    """What the newest known window gives on average; the same for every row and seed."""
     found = naive(split.known, split.num_outputs, split.is_classification)
     if not split.is_classification:
         found = np.array([found[0], np.log(found[1])], np.float32)

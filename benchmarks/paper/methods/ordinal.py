@@ -1,16 +1,16 @@
 """Ordinal (DPerturb): known rows are pushed to look like the next domain, and a classifier is fine-tuned on them.
 
-The paper's definition (its appendix of other methods): a classifier F(x, t) is pre-trained on all known rows; beside it
-an ordinal classifier G(x₁, x₂) learns from pairs of rows of any two domains how far they are apart in time; rows are
-perturbed along the gradient of G in its inputs, so that they look like rows of the domain to come; F is fine-tuned on
-them. Here G tells how many windows x₂ is later than x₁,
+The paper's definition (its appendix of other methods): a classifier F(x, t) is pre-trained on all known rows. An
+ordinal classifier G(x₁, x₂) learns from pairs of rows of any two domains how far they are apart in time. Rows are
+perturbed along the gradient of G in its inputs, so that they look like rows of the next domain, and F is fine-tuned on
+them. Here G predicts how many windows x₂ is later than x₁,
 
     L_G = mean (G(x₁, x₂) − (t₂ − t₁))²     x' ← x' + _STEP·g / ‖g‖   with g = ∇_{x'} G(x, x'), until G(x, x') ≥ 1
 
-from x' = x on, for the rows of the newest domain and in at most `_MOST_STEPS` steps. What they become is taken for rows
-one window later with the same targets, as F is told by its time. So that a push keeps the class, the two rows of a pair
-are of one class and G is told which; without that, what looks later is often another class. F is the set's own timed
-network; G reads numbers only, and categories and the calendar go along as they are.
+from x' = x on, for the rows of the newest domain and in at most `_MOST_STEPS` steps. The results count as rows one
+window later with the same targets, which F gets by its time. So that a push keeps the class, the two rows of a pair are
+of one class and G gets it; otherwise a row that looks later is often one of another class. F is the set's own timed
+network. G reads numbers only, and categories and the calendar stay as they are.
 
 Legend: E members   n rows   p numbers of a row   B rows of a minibatch   t in windows
 """
@@ -41,9 +41,9 @@ _ORDINAL, _FIRST, _SECOND = range(3)
 
 
 def ordinal_method(split: Split, training: Training, seeds: Sequence[int]) -> NDArray[np.float32]:
-    """Train F and G on the known rows, push the newest ones on, and fine-tune F on what they became.
+    """Train F and G on the known rows, push the newest ones on, and fine-tune F on the results.
 
-    Raises CycleError where rows have no numbers, or where they are of one domain.
+    Raises CycleError if rows have no numbers, or if they are of one domain.
     """
     num_numbers = split.known.dense.shape[1] - 2 * len(training.calendar)
     if num_numbers == 0:
@@ -66,7 +66,7 @@ def ordinal_method(split: Split, training: Training, seeds: Sequence[int]) -> ND
 
 @dataclass(frozen=True)
 class Rows:
-    """What G reads: numbers `(n, p)`, classes `(n,)`, which are all 0 in a regression, and times `(n,)` in windows."""
+    """What G reads: numbers `(n, p)`, classes `(n,)`, all 0 in a regression, and times `(n,)` in windows."""
 
     numbers: Tensor
     classes: Tensor

@@ -21,13 +21,13 @@ def newest(rows: Encoded) -> Encoded:
 
 
 def join(parts: Sequence[Encoded]) -> Encoded:
-    """All rows of these parts, one part after the other; a fit wants them in the order of their windows."""
+    """All rows of these parts, one part after the other; a fit needs them in the order of their windows."""
     columns = (np.concatenate([getattr(part, field.name) for part in parts]) for field in fields(Encoded))
     return Encoded(*columns)
 
 
 def spread(rows: NDArray[np.intp], most: int) -> NDArray[np.intp]:
-    """At most so many of these positions, evenly spread over them."""
+    """At most this many of these positions, evenly spread over them."""
     if len(rows) <= most:
         return rows
     return rows[np.linspace(0, len(rows) - 1, most).astype(np.intp)]

@@ -32,7 +32,7 @@ from benchmarks.paper.sets.texts import load_reuters
 
 __all__ = ["SETS", "PaperSet"]
 
-# Each raises NotFound where a file is missing.
+# Each raises NotFound if a file is missing.
 SETS: dict[str, Callable[[Path], PaperSet]] = {
     "moons": load_moons,
     "moons_fresh": draw_moons,

@@ -1,7 +1,7 @@
-"""A set of the paper, cut into domains: what every kind of rows has in common.
+"""A set of the paper, cut into domains: what all kinds of rows have in common.
 
 Domains follow each other in time and need not be equally long: years are not. Their edges are fixed here and are never
-taken from rows. Model time goes by each row's own moment, while windows are numbered by domain.
+taken from rows. Model time goes by each row's own time, while windows are numbered by domain.
 """
 
 from dataclasses import dataclass, field
@@ -26,8 +26,8 @@ _WITHOUT_CALENDAR = Training(calendar=())
 class Encoding:
     """What a network reads of known rows and, after them, unseen ones, with constants of the known ones alone.
 
-    dense, codes and targets as in `trainer.data.encoder.Encoded`; answers and the other fields as in `Split`.
-    Whoever hands them on withholds the targets of the unseen.
+    dense, codes and targets as in `trainer.data.encoder.Encoded`; answers and the other fields as in `Split`. The
+    caller that hands them on withholds the targets of the unseen.
     """
 
     dense: NDArray[np.float32]
@@ -48,19 +48,19 @@ class Contents(Protocol):
 
     @property
     def task(self) -> Task | None:
-        """What the service would call this set; None for rows that it cannot hold."""
+        """The service's task for this set; None for rows that it cannot hold."""
 
     @property
     def metric(self) -> Metric: ...
 
     @property
     def build(self) -> Build[Network]:
-        """The network that such rows are read by."""
+        """The network that reads such rows."""
 
     def encode(self, known: slice, unseen: slice, training: Training, /) -> Encoding:
-        """Encode `unseen`, which begins where `known` ends, as what is learned from `known` says.
+        """Encode `unseen`, which begins where `known` ends, by what is learned from `known`.
 
-        Of the recipe count the calendar and the forms of numbers and labels, where the rows have any.
+        Of the recipe, only the calendar and the forms of numbers and labels count, if the rows have any.
         """
 
 
@@ -68,8 +68,8 @@ class Contents(Protocol):
 class PaperSet:
     """A set's rows, and the edges of its domains in microseconds, one more than there are domains.
 
-    The paper tests on the domain `test_origin`. `calendars` are the phases that mean something where moments are real,
-    `space` the values of settings that a recipe is chosen from where the service's own do not suit.
+    The paper tests on the domain `test_origin`. `calendars` are the phases that mean something because times are real.
+    `space` holds the values of settings that a recipe is chosen from, if the service's own do not suit.
     """
 
     name: str

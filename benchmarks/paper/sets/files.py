@@ -25,7 +25,7 @@ ORIGINS = {
     "m5/sales_train_evaluation.csv": _M5,
 }
 
-# Set -> what it is read from. A set that no file is needed for draws its rows.
+# Set -> the files that it is read from. A set without files draws its rows.
 FILES: dict[str, tuple[str, ...]] = {
     "moons": ("moons/moons_paper_processed.npz",),
     "moons_fresh": (),

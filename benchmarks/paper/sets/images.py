@@ -1,7 +1,7 @@
 """Rot-MNIST: handwritten digits that turn counter-clockwise by 15° from each domain to the next.
 
 The paper draws 1,000 images a domain from MNIST; ours come from its 10,000 test images, no image twice. They are
-turned about their centre with linear interpolation, what comes in from outside being black.
+turned about their centre with linear interpolation; the outside is black.
 """
 
 import gzip
@@ -21,7 +21,7 @@ from trainer.tuning.space import Space
 
 NUM_DOMAINS, IMAGES, TURN, SIDE = 5, 1000, 15, 28
 _NUM_DIGITS = 10
-# Four domains are known; a network of images is deeper and wider than one of rows, and each of its steps much dearer.
+# Four domains are known. A network of images is deeper and wider than one of rows, and each of its steps costs more.
 _SPACE: Space = {
     "history": (2, None),
     "num_layers": (3, 4, 5),

@@ -1,10 +1,10 @@
 """M5: how many of an item does a Californian store sell in a day? Three calendar years, and January 2016 as the test.
 
-The files are not among ours: what stands here follows Kaggle's format and has read none of their rows. A series is an
-item in a store, of those that sell at least one a day over the three known years. The paper has 78 features and names a
-few of them; ours are of the kinds that it names, and of all series' sales until the day before: the last day, the days
-one and two weeks ago, mean, deviation and extremes of the past 15 days, holidays, food stamps, weekday, item and store.
-Nor does the paper tell the unit of its errors, which are far below one item; ours is an item.
+The files are not among ours: this code follows Kaggle's format and has read none of their rows. A series is an item in
+a store, of those that sell at least one a day over the three known years. The paper has 78 features and names a few of
+them. Ours are of the kinds that it names, and of all series' sales until the day before: the last day, the days one and
+two weeks ago, mean, deviation and extremes of the past 15 days, holidays, food stamps, weekday, item and store. The
+paper does not give the unit of its errors, which are far below one item; ours is an item.
 """
 
 from collections.abc import Sequence

@@ -25,7 +25,7 @@ def load_moons(folder: Path) -> PaperSet:
 
 
 def draw_moons(_folder: Path, seed: int = 0) -> PaperSet:
-    """Other points in every domain, of the same law; nothing is read."""
+    """Fresh points in every domain, of the same law; nothing is read."""
     points, classes = zip(*(fresh_domain(number, seed) for number in range(NUM_DOMAINS)), strict=True)
     title = "2-Moons, fresh points in every domain"
     return _paper_set("moons_fresh", title, np.concatenate(points), np.concatenate(classes))

@@ -1,7 +1,7 @@
 """Online News Popularity: is an article shared more than 1,400 times? Six domains of four months.
 
-The file tells an article's age in days at its own making, on 8 January 2015. It is not among our files: what stands
-here follows the published cut and has read no row of it.
+The file gives an article's age in days on the day the file was made, 8 January 2015. It is not among our files: this
+code follows the published cut and has read no row of it.
 """
 
 from pathlib import Path
@@ -14,7 +14,7 @@ from benchmarks.paper.sets.tabular import Tabular, event_rows, numbers_task
 from contracts.clock import parse_moment
 
 _MADE = parse_moment("2015-01-08T00:00:00Z")
-# Ages in days at which domains begin and end, old to new: the first holds all that is older than 600 days.
+# Ages in days at which domains begin and end, old to new; the first domain holds everything older than 600 days.
 _AGES = (732, 600, 480, 360, 240, 120, 0)
 _WINDOW = 120 * DAY
 _MANY = 1400

@@ -1,9 +1,9 @@
-"""Shuttle: states of a space shuttle's radiators by nine numbers, of which the first is time: it is a feature, as the
-text counts nine, and model time as well.
+"""Shuttle: states of a space shuttle's radiators by nine numbers.
 
-The text trains on times 30 to 70 and tests on 70 to 80. Read as shares of the whole time in percent it gives 3,704 and
-793 rows, where answering class 5 is wrong for 0.25 % of the test; read as they stand in the file 54,670 and 720, which
-contradicts the published errors. A domain is ten of them. The text's own eight domains are not told.
+The first number is time. It is a feature, as the text counts nine, and model time as well. The text trains on times 30
+to 70 and tests on 70 to 80. Read as shares of the whole time in percent, that gives 3,704 and 793 rows, and answering
+class 5 is wrong for 0.25 % of the test. Read as they are in the file, it gives 54,670 and 720, which contradicts the
+published errors. A domain is ten units of time. The text does not say how its own eight domains are cut.
 """
 
 import gzip
@@ -17,7 +17,7 @@ from benchmarks.paper.sets.cut import DAY, PaperSet, even_edges
 from benchmarks.paper.sets.files import FILES, find_files
 from benchmarks.paper.sets.tabular import Tabular, event_rows, numbers_task
 
-# The file's first and last time: part of the published cut, so that rows beyond it move nothing.
+# The file's first and last time: part of the published cut, so that rows beyond it change nothing.
 _FIRST, _LAST = 27, 126
 _START, _STEP, _NUM_DOMAINS = 30, 10, 5
 _FEATURES = ("time", "f2", "f3", "f4", "f5", "f6", "f7", "f8", "f9")
@@ -34,7 +34,7 @@ def load_shuttle_raw(folder: Path) -> PaperSet:
 
 
 def _load(folder: Path, name: str, title: str, *, numerator: int, denominator: int, zero: int) -> PaperSet:
-    """A day is a domain; moments are counted in integers, so that no row falls on the wrong side of an edge."""
+    """Load a set; a day is a domain. Times are integers, so that no row falls on the wrong side of an edge."""
     import pandas as pd
 
     (path,) = find_files(folder, name)

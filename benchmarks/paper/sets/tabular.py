@@ -1,4 +1,4 @@
-"""Sets whose rows are events of a task: they are encoded as the service does.
+"""Sets whose rows are events of a task, encoded as the service encodes them.
 
 So a split holds what the service would train on: numbers standardised within their tails, categories with an unseen
 bucket, calendar phases of the recipe.
@@ -43,7 +43,7 @@ class Tabular:
 
     def encode(self, known: slice, unseen: slice, training: Training, /) -> Encoding:
         task = self.task.with_training(training)
-        # Moments are counted from nowhere: whoever cuts the rows knows the domain's edge and gives them model time.
+        # Times are counted from no cutoff: the code that cuts the rows knows the edge and gives them model time.
         encoder = fit_encoder(task, self.rows.select(known), cutoff=0)
         rows = self.rows.select(slice(known.start, unseen.stop))
         encoded = encode(encoder, rows)

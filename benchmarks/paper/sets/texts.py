@@ -24,7 +24,7 @@ from contracts.task import Training
 from trainer.network.network import Build, Network
 
 NUM_WORDS = 200
-# A word of a single text tells nothing of another one.
+# A word of a single text says nothing about another one.
 MIN_TEXTS = 2
 TOPICS = ("acq", "crude", "earn", "grain", "interest", "money-fx", "ship", "trade")
 _EDGES = ("1987-02-26", "1987-03-12", "1987-03-26", "1987-04-08", "1987-04-24")

@@ -1,4 +1,4 @@
-"""The real streams are cut as their provenance says; without their folder only the flights can be tried."""
+"""The real streams are cut as their provenance says. Without their folder only the flights are tested."""
 
 from collections import Counter
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""On a stream whose boundary turns steadily, GI answers the next window better than networks that know no time."""
+"""On a stream whose boundary turns steadily, GI predicts the next window better than networks without time."""
 
 import math
 from collections.abc import Iterator
@@ -41,7 +41,7 @@ def one_thread() -> Iterator[None]:
 
 
 def stream(first: int, end: int) -> Encoded:
-    """Rows of the windows `[first, end)`, counted from the cutoff, with labels of the boundary at their moment."""
+    """Rows of the windows `[first, end)`, counted from the cutoff, with labels of the boundary at their time."""
     generator = np.random.default_rng(100 + first)
     at = np.sort(generator.integers(first * CLOCK.window, end * CLOCK.window, (end - first) * ROWS_PER_WINDOW))
     x = generator.normal(size=(len(at), 2))

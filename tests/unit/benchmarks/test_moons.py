@@ -1,4 +1,4 @@
-"""The 2-Moons benchmark cuts its domains without a look ahead."""
+"""The 2-Moons benchmark cuts its domains without looking ahead."""
 
 import math
 import os

@@ -1,4 +1,4 @@
-"""The published figures are those of the paper's own source, if that is in the folder of the data."""
+"""The published figures are those of the paper's own source, if that file is in the data folder's parent."""
 
 import re
 from collections import Counter

@@ -1,4 +1,4 @@
-"""What the rules of the matrix do on streams whose truth is known: 200 runs of each, seeds fixed.
+"""How the rules of the matrix act on streams whose truth is known: 200 runs of each, seeds fixed.
 
 A fit's error on a target window is `FRESH · (1 + weekly + own + ageing · age)`: `weekly` is common to all fits on that
 window, `own` is one fit's on one window. All are shares of the fresh error.
@@ -66,7 +66,7 @@ def test_the_horizon_of_an_ageing_stream_is_never_longer_than_the_true_one(
 
 
 def walk(seed: int, warm_up: int, num_windows: int, jump: float = 0.0) -> Iterator[tuple[float, float]]:
-    """(error, limit) of each window's champion, window by window: the limit is what its cutoff knew.
+    """(error, limit) of each window's champion, window by window. The limit is what its cutoff knew.
 
     Every window has a fresh champion. `jump` is added to the error of all windows after the warm-up.
     """
@@ -82,7 +82,7 @@ def share_closed(seed: int, warm_up: int, num_windows: int, jump: float = 0.0) -
 
 
 def test_a_stationary_stream_is_hardly_ever_closed() -> None:
-    """1.1 % of windows where at most 2 % may be; 1 % is what the bound promises."""
+    """It closes 1.1 % of windows, where 2 % are allowed and the bound promises 1 %."""
     assert share_closed(3, warm_up=26, num_windows=26) <= 0.02
 
 
@@ -91,7 +91,7 @@ def test_a_jump_of_three_widths_closes_at_the_next_complete_window() -> None:
 
     At 3 σ no rule that sees one window can do both: with Gaussian noise, known to the last digit, the best test (Neyman
     and Pearson) that closes 2 % of healthy windows finds a jump of 3 σ in Φ(3 − 2.054) = 82.8 %. Ours closes 1 % of
-    them and has to estimate the noise: 67.6 % after 26 windows. After 4, 8 and 13 windows three widths are found in 57,
+    them and must estimate the noise: 67.6 % after 26 windows. After 4, 8 and 13 windows three widths are found in 57,
     92 and 97 %, and 3 σ in 24, 48 and 59 %.
     """
     assert share_closed(4, warm_up=26, num_windows=1, jump=3 * WIDTH) >= 0.95
@@ -101,12 +101,12 @@ def test_a_jump_of_three_widths_closes_at_the_next_complete_window() -> None:
 
 
 def power(jump: float, num_windows: int) -> float:
-    """The chance that a jump of `jump` σ exceeds the one-sided 99 % bound of `num_windows` Gaussian windows."""
+    """The chance to find a jump of `jump` σ beyond the one-sided 99 % bound from `num_windows` Gaussian windows."""
     return float(nct.sf(t.ppf(0.99, num_windows - 1), num_windows - 1, jump / math.sqrt(1 + 1 / num_windows)))
 
 
 def share_inside(rng: np.random.Generator, warm_up: int, num_windows: int, growth: float) -> float:
-    """The share of windows whose error lies in the band that its cutoff knew, where weeks' noise grows by a share."""
+    """The share of windows whose error lies in the band that its cutoff knew, if weeks' noise grows by a share."""
     inside = []
     for _ in range(NUM_RUNS // 4):
         found = errors(rng, warm_up + num_windows, 1)
@@ -125,7 +125,7 @@ def test_nine_of_ten_windows_lie_in_their_band_and_nearly_as_many_where_noise_gr
 
 
 def find_better(seed: int, num_windows: int, gain: float) -> list[Comparison | None]:
-    """Our errors compared with those of three rivals, as noisy as a week, one of which is better by this share."""
+    """Our errors and those of three rivals as noisy as a week, one of which is better by this share."""
     rng, guard = np.random.default_rng(seed), Guard()
     found = []
     for _ in range(NUM_RUNS):

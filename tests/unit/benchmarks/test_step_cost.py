@@ -44,7 +44,7 @@ def test_the_products_of_a_step_are_those_of_its_layers() -> None:
     with FlopCounterMode(display=False) as counter:
         one()
     # Forward: 16 and 128 inputs of hidden layers, their gates and the head; backward: as much for weights, and less
-    # for inputs, since nobody asks for slopes of data.
+    # for inputs, since no slopes of data are computed.
     forward = 16 * 128 + 128 * 128 + 2 * (8 * 16 + 2 * 8 * 128) + 128 * 2
     assert 2 * 64 * 2 * forward < counter.get_total_flops() < 2 * 64 * 3 * forward
     assert products_alone(one, 1, 64, CPU) > 0

@@ -1,4 +1,4 @@
-"""Bands on streams whose errors drift, follow each other, jump or are skewed, of which no constant knows."""
+"""Bands on streams whose errors drift, follow each other, jump or are skewed, which no constant knows."""
 
 import math
 from collections.abc import Callable

@@ -1,6 +1,6 @@
 """Copies of the paper's files in which everything from the test domain on is poison, and the same of loaded rows.
 
-Only what tells a row's place is left: its moment, or its position in the file.
+Only a row's place is left: its time, or its position in the file.
 """
 
 import gzip

@@ -47,7 +47,7 @@ def place(*domains: int) -> Tensor:
 
 
 def split(kind: str) -> Split:
-    """Two known domains of 20 rows, and one to come: rows with categories, texts of two words, or images of 4 × 4."""
+    """Two known domains of 20 rows, and the next: rows with categories, texts of two words, or images of 4 × 4."""
     generator, windows = np.random.default_rng(0), np.repeat([0, 10, 20], 20)
     rows = Encoded(
         dense=generator.normal(size=(60, 0 if kind == "texts" else 16)).astype(np.float32),

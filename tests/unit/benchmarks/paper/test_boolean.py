@@ -1,4 +1,4 @@
-"""The Boolean set is the paper's, its scores are exact, and what is said of it in docs/boolean.md holds."""
+"""The Boolean set is the paper's, its scores are exact, and what docs/boolean.md says of it holds."""
 
 import functools
 

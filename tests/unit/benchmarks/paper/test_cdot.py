@@ -1,4 +1,4 @@
-"""CDOT couples what belongs together: by hand in the smallest case, never across classes, and onwards as rows came."""
+"""CDOT couples what belongs together: by hand in the smallest case, never across classes, and in a row's direction."""
 
 from dataclasses import replace
 
@@ -35,7 +35,7 @@ def test_two_rows_are_coupled_as_by_hand(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_rows_go_on_as_they_came() -> None:
-    """Two rows halfway between two places: where they came from says which of them goes where."""
+    """Two rows halfway between two places: each goes on in the direction it came from."""
     before, after = np.array([[0.0], [0.1]]), np.array([[-1.0], [1.1]])
     came = np.array([[1.0], [-1.0]])
     still, onwards = (couple(before, after, steps) for steps in (np.full((2, 1), np.nan), came))
@@ -44,7 +44,7 @@ def test_rows_go_on_as_they_came() -> None:
 
 
 def test_classes_never_mix() -> None:
-    """Even where the nearest rows are of another class; uniform weights in each class."""
+    """They do not even if the nearest rows are of another class; weights are uniform in each class."""
     generator = np.random.default_rng(0)
     classes, later = np.repeat([0, 1], (10, 30)), np.repeat([0, 1], (25, 5))
     before = Domain(generator.normal(size=(40, 2)) + 3 * classes[:, None], classes)

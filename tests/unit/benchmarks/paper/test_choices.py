@@ -1,4 +1,4 @@
-"""What chooses a recipe for the paper's sets: never the test domain."""
+"""A recipe for the paper's sets is never chosen by the test domain."""
 
 from dataclasses import replace
 from pathlib import Path

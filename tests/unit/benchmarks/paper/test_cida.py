@@ -1,4 +1,4 @@
-"""CIDA's game: its loss by hand, the encoder pulled against the discriminator, and features that do not tell time."""
+"""CIDA's game: its loss by hand, the encoder pulled against the discriminator, and features that hide the time."""
 
 from dataclasses import replace
 
@@ -27,7 +27,7 @@ RECIPE = Training(width=8, calendar=(), batch_size=50, pretrain_epochs=2, finetu
 
 
 def split(is_classified: bool = True) -> Split:
-    """Four known domains of 100 rows, and one to come. The first number tells the class, the second the domain."""
+    """Four known domains of 100 rows, and the next. The first number gives the class, the second the domain."""
     generator, windows = np.random.default_rng(0), np.repeat(np.arange(5) * 10, 100)
     classes = generator.integers(0, 2, 500)
     dense = np.stack([2.0 * classes - 1, (windows - 15) / 11], axis=1) + 0.3 * generator.normal(size=(500, 2))
@@ -52,7 +52,7 @@ def split(is_classified: bool = True) -> Split:
 
 
 def constant(game: Game, told: float) -> Game:
-    """The same with a discriminator that always tells this."""
+    """The same with a discriminator that always answers this."""
     with torch.no_grad():
         for parameter in game.discriminator.parameters():
             parameter.zero_()
@@ -67,7 +67,7 @@ def batch_of(given: Split, num_rows: int = 400) -> Batch:
 
 
 def test_the_discriminators_loss_is_that_by_hand() -> None:
-    """u is −.8, −.6, −.4, −.2 in equal parts: s is ±1.342, ±.447; who tells ½ misses by 1 + ¼ in the square."""
+    """u is −.8, −.6, −.4, −.2 in equal parts: s is ±1.342, ±.447; answering ½ misses by 1 + ¼ in the square."""
     given = split()
     game, batch = constant(draw_game(given, RECIPE, SEEDS), 0.5), batch_of(given)
     torch.testing.assert_close(game.discriminator_loss(game.features(batch), batch.u), torch.full((3,), 1.25))
@@ -78,7 +78,7 @@ def test_the_discriminators_loss_is_that_by_hand() -> None:
 
 
 def test_the_encoder_is_pulled_against_the_discriminator() -> None:
-    """By λ times the discriminator's own gradient, turned round, in addition to that of the predictor."""
+    """By λ times the discriminator's own gradient, reversed, added to that of the predictor."""
     given = split()
     game, batch = draw_game(given, RECIPE, SEEDS), batch_of(given, 7)
     z = game.features(batch).detach().requires_grad_()
@@ -93,7 +93,7 @@ def test_the_encoder_is_pulled_against_the_discriminator() -> None:
 
 
 def test_features_lose_the_time_and_keep_the_class(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A discriminator that is told nothing misses by 1 in the square; one that the encoder helps misses by little."""
+    """A discriminator without information misses by 1 in the square; one that the encoder helps misses by little."""
     given = split()
     misses: dict[float, Tensor] = {}
     for erasure in (-0.5, 0.5):
@@ -128,9 +128,9 @@ def test_a_game_that_diverges_is_told() -> None:
 
 
 def test_it_beats_the_time_oblivious_network_on_a_slice_of_moons() -> None:
-    """Every seed of it, and on average by more than 3 % of the rows.
+    """Every seed of it does, and on average by more than 3 % of the rows.
 
-    Which seed does best is the processor's: what it rounds otherwise, two players against each other make large.
+    Which seed does best depends on the processor: two players against each other amplify what it rounds differently.
     """
     if missing_file(default_folder(), "moons"):
         pytest.skip("the file of 2-Moons is not there")

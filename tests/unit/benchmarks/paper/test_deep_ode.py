@@ -1,4 +1,4 @@
-"""A differential equation that was learned from known domains carries points on, where they are the same points."""
+"""A differential equation that was learned from known domains carries points on, if they are the same points."""
 
 from dataclasses import replace
 

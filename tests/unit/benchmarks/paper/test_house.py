@@ -1,4 +1,4 @@
-"""On a split the house's methods are what a service fits, and no answer depends on a target that is withheld."""
+"""On a split the service's methods are what a service fits, and no answer depends on a withheld target."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -32,7 +32,7 @@ HOUSE: dict[str, Method] = {
 
 
 def split(is_classified: bool, seed: int = 0) -> Split:
-    """Five known domains of 100 rows and one to come; the target is 5 + 2 times what the first feature says."""
+    """Five known domains of 100 rows and the next; the target is 5 + 2 times the first feature."""
     generator = np.random.default_rng(seed)
     at = np.sort(generator.integers(0, 60, 600))
     dense = generator.normal(size=(600, 2)).astype(np.float32)

@@ -1,4 +1,4 @@
-"""Test domains choose nothing: whatever stands in them, what is learned from the known rows is the same to the bit."""
+"""Test domains choose nothing: whatever they hold, what is learned from the known rows is the same to the bit."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The norms of Rot-MNIST's second network: batch norms of each member's own, whose statistics time does not move."""
+"""The norms of Rot-MNIST's second network: batch norms per member, whose statistics time does not move."""
 
 import math
 

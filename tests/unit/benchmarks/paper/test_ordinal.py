@@ -1,4 +1,4 @@
-"""The ordinal classifier tells later rows from earlier ones, and pushes rows to where their class goes."""
+"""The ordinal classifier orders rows in time, and pushes rows to where their class goes."""
 
 import numpy as np
 import pytest
@@ -22,7 +22,7 @@ RECIPE = Training(width=16, calendar=(), batch_size=100, pretrain_epochs=30, pre
 
 
 def shifting() -> Rows:
-    """Deviation ½: in the first number class 0 goes on by 0.4 a domain, class 1 back; the second is still."""
+    """Deviation ½: in the first number class 0 moves forward by 0.4 a domain, class 1 back; the second is still."""
     generator, times = np.random.default_rng(0), np.repeat(np.arange(NUM_DOMAINS), NUM_ROWS)
     classes = generator.integers(0, 2, len(times))
     numbers = 0.5 * generator.normal(size=(len(times), 2))

@@ -1,4 +1,4 @@
-"""The pictures show what they are given, and the plane behind the boundaries is asked in the split's own units."""
+"""The pictures show what they are given, and the boundaries are computed in the split's own units."""
 
 import io
 from collections.abc import Callable, Mapping, Sequence
@@ -40,13 +40,13 @@ def words(panels: Sequence[Axes]) -> set[str]:
 
 
 def halves(split: Split, _training: Training, seeds: Sequence[int]) -> NDArray[np.float32]:
-    """Class 1 where the first encoded number is positive, at every moment."""
+    """Class 1 if the first encoded number is positive, at every time."""
     margin = split.unseen.dense[:, 0]
     return np.tile(np.stack([0 * margin, margin], axis=-1), (len(seeds), 1, 1))
 
 
 def clock_hand(split: Split, _training: Training, seeds: Sequence[int]) -> NDArray[np.float32]:
-    """Class 1 everywhere at the moment of the unseen domain and later, class 0 before."""
+    """Class 1 everywhere at the time of the unseen domain and later, class 0 before."""
     margin = np.where(split.unseen.u >= 0, 1, -1).astype(np.float32)
     return np.tile(np.stack([0 * margin, margin], axis=-1), (len(seeds), 1, 1))
 

@@ -193,7 +193,7 @@ def test_rules_of_classes_by_hand() -> None:
     split = small_split([0, 0, 1, 0], [1, 1, 0, 2], is_classification=True)
     assert constant(split) == 75  # always 0
     assert naive(split) == 75  # a draw of 0 and 1 in the newest domain, which argmax gives to 0
-    assert previous_label(split) == 75  # told 0, 1, 1, 0: right on the second alone
+    assert previous_label(split) == 75  # it gets 0, 1, 1, 0: right on the second alone
 
 
 def test_rules_of_values_by_hand() -> None:

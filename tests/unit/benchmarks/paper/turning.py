@@ -16,21 +16,21 @@ TURN = np.deg2rad(30.0)
 
 
 def moons(origin: int) -> Split:
-    """2-Moons at an origin; the test that asks is skipped where the file is not there."""
+    """2-Moons at an origin; a test that uses it is skipped if the file is missing."""
     if missing_file(default_folder(), "moons"):
         pytest.skip("the file of 2-Moons is not there")
     return SETS["moons"](default_folder()).split(origin)
 
 
 def turn(points: NDArray[np.float32], number: int) -> NDArray[np.float32]:
-    """Points `(n, 2)` turned counter-clockwise `number` times."""
+    """Points `(n, 2)` turned counter-clockwise this many times."""
     angle = TURN * number
     matrix = np.array([[np.cos(angle), np.sin(angle)], [-np.sin(angle), np.cos(angle)]])
     return np.asarray(points @ matrix, np.float32)
 
 
 def turning_split(num_known: int, num_points: int = 40, seed: int = 0) -> Split:
-    """The same points in `num_known` domains and the one to come; class 1 lies on the right in the first."""
+    """The same points in `num_known` domains and the next; class 1 lies on the right in the first."""
     generator = np.random.default_rng(seed)
     classes = np.arange(num_points) % 2
     points = generator.normal(size=(num_points, 2), scale=0.3) + np.stack([2.0 * classes - 1, 0 * classes], axis=1)
