@@ -14,6 +14,11 @@
     ├── Unavailable                 a store we depend on does not answer
     │   ├── StoreOutage             PostgreSQL, and why                             (store)
     │   └── RegistryUnreachable     MLflow                                          (trainer.tracking)
+    ├── UnreadableRequest           a request that cannot be taken as it was sent   (service)
+    │   ├── Malformed
+    │   ├── TooSlow
+    │   ├── TooLarge
+    │   └── UnsupportedContent
     ├── Overloaded                  more is asked than can be answered              (service)
     ├── RateRefused                 a version that cannot give rates                (service)
     ├── AnswerNotFinite             a graph that answers NaN or infinity            (service)

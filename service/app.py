@@ -1,10 +1,10 @@
 """Wires the service: settings in, a FastAPI app out."""
 
-import asyncio
 import gc
 import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 
 import anyio
@@ -21,23 +21,22 @@ from service.admin.releases import releases_router
 from service.admin.tasks import tasks_router
 from service.dashboard.pages import pages_router
 from service.database import Store
-from service.ingest.endpoint import events_router
-from service.ingest.fast_path import ShortIngest
-from service.ingest.group_commit import Writer
+from service.ingest.endpoint import EventsEndpoint
+from service.ingest.group_commit import GroupCommit
 from service.ingest.schema_versions import find_schemas
 from service.metrics import CountRequests, Metrics
 from service.models.follower import Follower
 from service.models.registry import make_client
 from service.openapi.document import describe
-from service.predict.endpoint import Predict, send_answer
-from service.predict.fast_path import ShortPredict, Then
+from service.predict.endpoint import PredictEndpoint, Reply
 from service.server.gauges import StateGauges
 from service.server.worker_heartbeats import WorkerHeartbeats
 from service.settings import ServiceSettings
 from service.web.api_keys import ApiKeys
-from service.web.auth import Authenticate
-from service.web.error_responses import handle_problems
+from service.web.auth import AuthenticationMiddleware, Authenticator
+from service.web.error_responses import handle_errors
 from service.web.html import StaticPages
+from service.web.raw_endpoint import RawEndpoint
 from store.database import make_engine
 
 VERSION = "0.1.0"
@@ -50,37 +49,37 @@ log = structlog.get_logger(__name__)
 
 
 class App(FastAPI):
-    """FastAPI's, with the short ways in front of it."""
+    """FastAPI for most paths; /predict and /events are applications of their own (`service.web.raw_endpoint`)."""
 
-    short_predict: ShortPredict | None = None
-    short_ingest: ShortIngest | None = None
+    predict: PredictEndpoint
+    events: RawEndpoint
+    event: RawEndpoint
 
-    def take(self, scope: Scope, then: Then) -> None:
-        """Give `then` the body of a 200 in JSON, or None for a request that is to be judged; it is called once.
+    def try_fast_path(self, scope: Scope, reply: Reply) -> None:
+        """Give `reply` the application that answers a request, once; a response is one too.
 
-        `service.server.connection` asks so before all else, and saves a task for each request.
+        `service.server.connection` calls this before it makes a task, and a GET of /predict mostly needs none.
         """
-        if self.short_predict is None:
-            then(None)
+        if scope["path"] == "/predict" and scope["method"] == "GET":
+            self.predict.try_fast_path(scope, reply)
         else:
-            self.short_predict.take(scope, then)
+            reply(self)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        taken: asyncio.Future[bytes | None] = asyncio.get_running_loop().create_future()
-        self.take(scope, lambda body: None if taken.done() else taken.set_result(body))
-        body = await taken
-        if body is None:
-            await self.judge(scope, receive, send)
-        else:
-            await send_answer(send, body)
-
-    async def judge(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """The way of every request that `take` has not answered. HEAD is GET, whose body the server leaves out."""
-        if scope["type"] == "http" and scope["method"] == "HEAD":
+        if scope["type"] != "http":
+            await super().__call__(scope, receive, send)
+            return
+        if scope["method"] == "HEAD":  # answered as GET; the server leaves the body out
             scope = {**scope, "method": "GET"}
-        rest = receive if self.short_ingest is None else await self.short_ingest.take(scope, receive, send)
-        if rest is not None:
-            await super().__call__(scope, rest, send)
+        path = scope["path"]
+        if path == "/predict":
+            await self.predict(scope, receive, send)
+        elif path == "/events":
+            await self.events(scope, receive, send)
+        elif path.startswith("/events/"):
+            await self.event(scope, receive, send)
+        else:
+            await super().__call__(scope, receive, send)
 
 
 def make_app(settings: ServiceSettings, workers: Path | None = None, stop: Callable[[], None] = lambda: None) -> App:
@@ -130,15 +129,17 @@ def make_app(settings: ServiceSettings, workers: Path | None = None, stop: Calla
     app = App(
         title="Morrow", version=VERSION, description=DESCRIPTION, lifespan=lifespan, docs_url=None, redoc_url=None
     )
-    app.add_middleware(Authenticate, api_keys=api_keys, settings=settings)
+    authenticator = Authenticator(api_keys, settings)
+    app.add_middleware(AuthenticationMiddleware, authenticator=authenticator, settings=settings)
     app.add_middleware(CountRequests, metrics=metrics)
-    # uvicorn would put this in front of the short ways, which do not ask where a request came through.
+    # uvicorn would put this in front of the hot paths too, which do not use the client's address.
     app.add_middleware(ProxyHeadersMiddleware, trusted_hosts=os.environ.get("FORWARDED_ALLOW_IPS", "127.0.0.1"))
-    handle_problems(app, metrics)
-    predict = Predict(follower, settings)
-    app.router.routes.insert(0, predict.route())
-    writer = Writer(store, settings.queue_size, lambda connection, task: find_schemas(connection, follower, task))
-    app.include_router(events_router(store, follower, writer, settings, metrics))
+    handle_errors(app, metrics)
+    group_commit = GroupCommit(store, settings.queue_size, partial(find_schemas, follower))
+    events = EventsEndpoint(store, follower, group_commit, settings, metrics)
+    app.predict = PredictEndpoint(follower, authenticator, metrics, settings)
+    app.events = RawEndpoint("/events", {"POST": events.post}, authenticator, metrics)
+    app.event = RawEndpoint("/events/{event_id}", {"PUT": events.put}, authenticator, metrics)
     app.include_router(tasks_router(store, follower, heartbeats, settings))
     app.include_router(cycles_router(store, settings))
     app.include_router(releases_router(store, registry, settings))
@@ -147,6 +148,4 @@ def make_app(settings: ServiceSettings, workers: Path | None = None, stop: Calla
     app.include_router(pages_router(store, follower, settings, metrics))
     app.mount("/static", StaticPages())
     describe(app)
-    app.short_predict = ShortPredict(predict, api_keys, metrics, settings)
-    app.short_ingest = ShortIngest(writer, api_keys, metrics, settings)
     return app

@@ -26,6 +26,33 @@ class NoKeys(NotReady):
     """No key exists yet: `morrow keys add NAME --scope admin` makes one."""
 
 
+class UnreadableRequest(MorrowError):
+    """The request cannot be taken as it was sent.
+
+    With `has_rest`, a part of its body is unread, so nothing else can follow on its connection.
+    """
+
+    def __init__(self, message: str, *, has_rest: bool = False) -> None:
+        self.has_rest = has_rest
+        super().__init__(message)
+
+
+class Malformed(UnreadableRequest):
+    """The query string or the body is not what it says it is."""
+
+
+class TooSlow(UnreadableRequest):
+    """The rest of the body did not come in time."""
+
+
+class TooLarge(UnreadableRequest):
+    """The body holds more bytes, rows or values than are taken at once."""
+
+
+class UnsupportedContent(UnreadableRequest):
+    """The body has a content type or encoding that is not taken."""
+
+
 class Overloaded(MorrowError):
     """Too many batches, or questions for rates, wait to be answered."""
 

@@ -12,6 +12,8 @@ from prometheus_client.multiprocess import MultiProcessCollector
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 METHODS = ("DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT")
+# The route of answers given before the route is known, such as 401 and 404.
+NO_ROUTE = "none"
 _PREDICT_SECONDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5)
 
 
@@ -23,6 +25,7 @@ class Metrics:
         counted = self.registry if folder is None else CollectorRegistry()
         if folder is not None:
             MultiProcessCollector(self.registry, str(folder))  # type: ignore[no-untyped-call]
+        self._answers: dict[tuple[str, str, str], Counter] = {}
         self.requests = Counter("morrow_requests", "Answered requests", ["method", "route", "status"], registry=counted)
         self.predict_seconds = Histogram(
             "morrow_predict_seconds",
@@ -43,9 +46,20 @@ class Metrics:
             "morrow_stale_workers", "Workers that ended because they fell behind another", registry=counted
         )
 
+    def count_answer(self, method: str, route: str, status: int, seconds: float) -> None:
+        """Count an answer by method, route template and status; of /predict, also the seconds it took."""
+        # prometheus_client takes longer to find a series than to count.
+        labels = method if method in METHODS else "other", route, str(status)
+        counter = self._answers.get(labels)
+        if counter is None:
+            counter = self._answers[labels] = self.requests.labels(*labels)
+        counter.inc()
+        if route == "/predict":
+            self.predict_seconds.labels(labels[0]).observe(seconds)
+
 
 class CountRequests:
-    """ASGI middleware: counts answers by method, route template and status, and times /predict."""
+    """ASGI middleware: counts the framework's answers."""
 
     def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
         self._app = app
@@ -67,8 +81,5 @@ class CountRequests:
         try:
             await self._app(scope, receive, note_status)
         finally:
-            route = getattr(scope.get("route"), "path_format", "none")
-            method = scope["method"] if scope["method"] in METHODS else "other"
-            self._metrics.requests.labels(method, route, str(status)).inc()
-            if route == "/predict":
-                self._metrics.predict_seconds.labels(method).observe(time.perf_counter() - started)
+            route = getattr(scope.get("route"), "path_format", NO_ROUTE)
+            self._metrics.count_answer(scope["method"], route, status, time.perf_counter() - started)

@@ -9,7 +9,6 @@ from fastapi import APIRouter, Depends, Path
 from msgspec.structs import asdict
 from pydantic import ValidationError
 from sqlalchemy import Connection, func, select
-from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -29,6 +28,7 @@ from service.admin.status import (
     warn_all,
 )
 from service.database import Store
+from service.errors import Malformed
 from service.models.follower import Follower
 from service.models.following import RegistryState
 from service.models.model import Forecaster
@@ -132,7 +132,7 @@ def tasks_router(
 def parse_task(name: str, body: bytes) -> Task:
     """The task of a JSON body, whose `name` may be left out; each value has its type as it is, `"4"` is no number.
 
-    Raises InvalidInput, HTTPException 400 or 413.
+    Raises InvalidInput, Malformed, TooLarge.
     """
     limit_values(body, MAX_VALUES)
     try:
@@ -143,7 +143,7 @@ def parse_task(name: str, body: bytes) -> Task:
             object_pairs_hook=_refuse_repeated,
         )
     except (ValueError, RecursionError) as error:
-        raise HTTPException(400, f"The body is not JSON: {printable(str(error))}.") from None
+        raise Malformed(f"The body is not JSON: {printable(str(error))}.") from None
     if not isinstance(spec, dict):
         raise InvalidInput([Fault("body", "is not a JSON object")])
     if spec.setdefault("name", name) != name:

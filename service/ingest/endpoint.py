@@ -1,37 +1,37 @@
 """POST /events and PUT /events/{event_id}: labelled rows in, one transaction, acknowledged only after commit.
 
-Every row gets its result. A refused row is kept with its reason and payload, so that its producer can mend and
-resend it; the valid rows beside it are stored, unless `atomic` asks for all or nothing. A correction is judged like any
-other row. While a version of an earlier schema answers, rows may come in its form too
+Every row gets its result. A refused row is kept with its reason and payload, so that its producer can correct and
+resend it. The valid rows of the same request are stored, unless `atomic` asks for all or nothing. A correction is
+validated like any other row. While a version of an earlier schema answers, rows may come in its form too
 (`service.ingest.schema_versions`).
 """
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
-from functools import partial
-from typing import Annotated, Literal, get_args
+from functools import lru_cache
+from typing import Literal, get_args
 
 import msgspec
-from fastapi import APIRouter, Depends, Path, Query
 from msgspec import UNSET, UnsetType
 from sqlalchemy import Connection
+from starlette.datastructures import QueryParams
 from starlette.requests import Request
 from starlette.responses import Response
 
 from contracts.errors import Conflict, Fault, InvalidInput, Unavailable
 from service.database import Store
-from service.ingest.group_commit import Waiting, Writer, rejection_of
-from service.ingest.schema_versions import Judged, append, find_schemas, judge, judge_one
+from service.ingest.group_commit import GroupCommit, QueuedEvent, rejection_of
+from service.ingest.schema_versions import ValidatedRows, append, find_schemas, validate, validate_one
 from service.metrics import Metrics
 from service.models.follower import Follower
 from service.settings import ServiceSettings
 from service.validation.names import printable
 from service.validation.rules import Refusal
-from service.web.bodies import NDJSON, content_type, read_body, read_chunks
+from service.web.bodies import NDJSON, RequestBody, read_body
 from service.web.error_responses import problem_of
-from service.web.json_schema import text
-from service.web.parameters import takes_only
+from service.web.json_answer import JsonAnswer
+from service.web.parameters import check_parameters, read_flag
 from store.catalog import Schema
 from store.events import Correction, correct_event, record_rejections
 
@@ -70,83 +70,82 @@ class CorrectionResult(msgspec.Struct, frozen=True):
     status: Correction
 
 
-TaskName = Annotated[str | None, Query(description="may be left out while there is one task")]
+class EventsEndpoint:
+    """The handlers behind /events and /events/{event_id}."""
 
+    def __init__(
+        self, store: Store, follower: Follower, group_commit: GroupCommit, settings: ServiceSettings, metrics: Metrics
+    ) -> None:
+        self._store = store
+        self._follower = follower
+        self._group_commit = group_commit
+        self._settings = settings
+        self._metrics = metrics
+        self._counters = {status: metrics.events.labels(status) for status in STATUSES}
 
-def events_router(
-    store: Store, follower: Follower, writer: Writer, settings: ServiceSettings, metrics: Metrics
-) -> APIRouter:
-    """The routes of POST /events and PUT /events/{event_id}."""
-    router = APIRouter(tags=["events"])
-
-    def find(connection: Connection, task: str | None) -> list[Schema]:
-        return find_schemas(connection, follower, task)
-
-    @router.post(
-        "/events",
-        summary="Store labelled events",
-        response_class=Response,
-        dependencies=[Depends(takes_only("task", "atomic"))],
-        responses={
-            200: {"description": "A result for each row", "content": {"application/json": {}}},
-            409: {"description": "The one event, or with atomic any, contradicts what is stored, or is erased"},
-            422: {"description": "The one event, or with atomic any, breaks a rule"},
-            503: {"description": "The database does not answer: nothing was stored, send it again"},
-        },
-    )
-    async def post_events(
-        request: Request,
-        task: TaskName = None,
-        atomic: Annotated[bool, Query(description="store all rows or none")] = False,
-    ) -> Response:
-        """One event object, or an array of them, which is answered 200 with a result for each row. A body of
-        `application/x-ndjson` holds one event a line and may be of any length: it is stored piece by piece, and
-        answered with counts and the results of lines that were not created, the first thousand. Any body may come
-        with `Content-Encoding: gzip`."""
-        if content_type(request) == NDJSON:
-            if atomic:
+    async def post(self, request: Request) -> Response:
+        """Store one event, an array of events, or lines of them; answer after the commit."""
+        task, is_atomic = read_options(request.scope["query_string"])
+        sent = RequestBody(request, self._settings)
+        if sent.media_type == NDJSON:
+            if is_atomic:
                 raise InvalidInput([Fault("atomic", "does not go with NDJSON, which is stored piece by piece")])
-            results, answer = await _ingest_lines(store, partial(find, task=task), request, settings)
+            counts, response = await self._store_lines(sent, task)
         else:
-            body = await read_body(request, settings)
+            body = await sent.read()
             if body.lstrip()[:1] == b"[":
-                results, answer = await store.run(
-                    _ingest(partial(find, task=task), body, settings.max_rows, atomic, datetime.now(UTC))
-                )
+                work = _store_array(self._find(task), body, self._settings.max_rows, is_atomic, datetime.now(UTC))
+                counts, response = await self._store.run(work)
             else:
-                results, answer = answer_one(await writer.write(task, body))
-        for status in STATUSES:
-            metrics.events.labels(status).inc(results.get(status, 0))
-        return answer
+                counts, response = answer_one(await self._group_commit.write(task, body))
+        for status, count in counts.items():
+            self._counters[status].inc(count)
+        return response
 
-    @router.put(
-        "/events/{event_id:path}",
-        summary="Correct an event",
-        response_class=Response,
-        dependencies=[Depends(takes_only("task"))],
-        responses={
-            200: {"description": "The correction is stored, or says what is stored already"},
-            404: {"description": "There is no such event"},
-            409: {"description": "The event is erased"},
-            422: {"description": "The correction breaks a rule"},
-            503: {"description": "The database does not answer: nothing was stored, send it again"},
-        },
-    )
-    async def put_event(
-        event_id: Annotated[str, Path(description="id of an event that is stored", json_schema_extra=text())],
-        request: Request,
-        task: TaskName = None,
-    ) -> Response:
-        """The whole event as it should be; `event_id` may be left out. It becomes a new revision, and counts from the
-        moment on at which it is received, whatever its `known_at`: what was trained before can still be rebuilt. One
-        that breaks a rule is kept beside its reason, unless it is of another id than the path: that is nobody's row."""
-        body = await read_body(request, settings)
-        received_at = datetime.now(UTC)
-        status, answer = await store.run(_correct(partial(find, task=task), event_id, body, received_at))
-        metrics.events.labels(status).inc()
-        return answer
+    async def put(self, request: Request) -> Response:
+        """Store a correction of one event."""
+        task = read_task(request.scope["query_string"])
+        event_id = request.scope["path"].removeprefix("/events/")
+        body = await read_body(request, self._settings)
+        work = _correct(self._find(task), event_id, body, datetime.now(UTC))
+        status, response = await self._store.run(work)
+        self._metrics.events.labels(status).inc()
+        return response
 
-    return router
+    async def _store_lines(self, sent: RequestBody, task: str | None) -> tuple[Counts, Response]:
+        """Store each chunk of a stream in a transaction of its own.
+
+        Raises Unavailable, which says how much is stored.
+        """
+        counts: Counter[Status] = Counter()
+        shown: list[RowResult] = []
+        async for chunk in sent.read_chunks():
+            try:
+                results = await self._store.run(_append_lines(self._find(task), chunk, datetime.now(UTC)))
+            except Unavailable as error:
+                reason = f"{error} {counts.total()} lines before line {chunk[0][0]} are stored: send all of them again."
+                raise Unavailable(reason) from error
+            counts.update(result.status for result in results)
+            shown += [result for result in results if result.status != "created"][: MAX_RESULTS - len(shown)]
+        return counts, _answer(counts, shown)
+
+    def _find(self, task: str | None) -> Find:
+        return lambda connection: find_schemas(self._follower, connection, task)
+
+
+@lru_cache(maxsize=64)
+def read_options(query: bytes) -> tuple[str | None, bool]:
+    """The task of a POST and whether it is atomic. Producers repeat their query. Raises InvalidInput."""
+    given = QueryParams(query)
+    check_parameters(given, ("task", "atomic"))
+    return given.get("task"), read_flag(given, "atomic")
+
+
+def read_task(query: bytes) -> str | None:
+    """The task of a PUT. Raises InvalidInput."""
+    given = QueryParams(query)
+    check_parameters(given, ("task",))
+    return given.get("task")
 
 
 def _correct(
@@ -155,18 +154,18 @@ def _correct(
     """The work of one correction inside its transaction; the rejection it keeps outlives the refusal."""
 
     def work(connection: Connection) -> tuple[Correction | Literal["rejected"], Response]:
-        schema, row = judge_one(find(connection), lambda rules: [rules.read_correction(body, event_id)])
+        schema, row = validate_one(find(connection), lambda rules: [rules.read_correction(body, event_id)])
         if isinstance(row, Refusal):
             record_rejections(connection, schema.task_id, [rejection_of(row)], received_at)
             return "rejected", problem_of(InvalidInput(row.faults))
         outcome = correct_event(connection, schema, row, received_at)
         answer = msgspec.json.encode(CorrectionResult(row.event_id, outcome))
-        return outcome, Response(answer, media_type="application/json")
+        return outcome, JsonAnswer(answer)
 
     return work
 
 
-def answer_one(one: Waiting) -> tuple[Counts, Response]:
+def answer_one(one: QueuedEvent) -> tuple[Counts, Response]:
     """The answer to a body of one event that was written, and what to count."""
     match one.outcome:
         case Refusal(faults=faults):
@@ -180,14 +179,14 @@ def answer_one(one: Waiting) -> tuple[Counts, Response]:
             return {outcome: 1}, _answer({outcome: 1}, [RowResult(one.event_id, outcome)])
 
 
-def _ingest(
+def _store_array(
     find: Find, body: bytes, max_rows: int, atomic: bool, received_at: datetime
 ) -> Callable[[Connection], tuple[Counts, Response]]:
     """The work of one array inside its transaction; the rejections it keeps outlive a refusal."""
 
     def work(connection: Connection) -> tuple[Counts, Response]:
         schemas = find(connection)
-        judged = judge(schemas, lambda rules: rules.read_events(body, max_rows))
+        judged = validate(schemas, lambda rules: rules.read_events(body, max_rows))
         refused = judged.refused
         record_rejections(connection, schemas[0].task_id, [*map(rejection_of, refused.values())], received_at)
         if atomic and refused:
@@ -203,29 +202,12 @@ def _ingest(
     return work
 
 
-async def _ingest_lines(
-    store: Store, find: Find, request: Request, settings: ServiceSettings
-) -> tuple[Counts, Response]:
-    """Each piece of a stream in a transaction of its own. Raises Unavailable, which says how much is stored."""
-    counts: Counter[Status] = Counter()
-    shown: list[RowResult] = []
-    async for chunk in read_chunks(request, settings):
-        try:
-            results = await store.run(_append_lines(find, chunk, datetime.now(UTC)))
-        except Unavailable as error:
-            reason = f"{error} {counts.total()} lines before line {chunk[0][0]} are stored: send all of them again."
-            raise Unavailable(reason) from error
-        counts.update(result.status for result in results)
-        shown += [result for result in results if result.status != "created"][: MAX_RESULTS - len(shown)]
-    return counts, _answer(counts, shown)
-
-
 def _append_lines(
     find: Find, chunk: Sequence[tuple[int, bytes]], received_at: datetime
 ) -> Callable[[Connection], list[RowResult]]:
     def work(connection: Connection) -> list[RowResult]:
         schemas = find(connection)
-        judged = judge(schemas, lambda rules: rules.read_lines([line for _, line in chunk]))
+        judged = validate(schemas, lambda rules: rules.read_lines([line for _, line in chunk]))
         record_rejections(connection, schemas[0].task_id, [*map(rejection_of, judged.refused.values())], received_at)
         results = _append(connection, judged, received_at, False)
         return [
@@ -235,7 +217,7 @@ def _append_lines(
     return work
 
 
-def _append(connection: Connection, judged: Judged, received_at: datetime, whole: bool) -> list[RowResult]:
+def _append(connection: Connection, judged: ValidatedRows, received_at: datetime, whole: bool) -> list[RowResult]:
     """Store the valid rows; where `whole` and any is in conflict or erased, none of them."""
     savepoint = connection.begin_nested() if whole else None
     stored = append(connection, judged, received_at)
@@ -274,4 +256,4 @@ def _locate(refused: Mapping[int, Refusal]) -> list[Fault]:
 def _answer(counts: Counts, results: list[RowResult]) -> Response:
     created, duplicates, conflicts, rejected, erased = (counts.get(status, 0) for status in STATUSES)
     answer = IngestResult(created, duplicates, conflicts, rejected, results, erased or UNSET)
-    return Response(msgspec.json.encode(answer), media_type="application/json")
+    return JsonAnswer(msgspec.json.encode(answer))

@@ -12,11 +12,10 @@ from functools import partial
 
 import anyio
 from sqlalchemy import Connection
-from starlette.exceptions import HTTPException
 
 from contracts.errors import MorrowError, Unavailable
 from service.database import Store
-from service.ingest.schema_versions import append, arrange, judge_one
+from service.ingest.schema_versions import append, group_by_schema, validate_one
 from service.validation.rules import Refusal, RowRules, compile_rules
 from store.batches import Event, EventBatch
 from store.catalog import Schema
@@ -29,7 +28,7 @@ _Found = tuple[str, Outcome | Refusal | Exception | None]
 
 
 @dataclass
-class Waiting:
+class QueuedEvent:
     """One body that should be one event, and what became of it; None until it is known."""
 
     task: str | None
@@ -38,7 +37,7 @@ class Waiting:
     event_id: str = ""
 
 
-class Writer:
+class GroupCommit:
     """The queue of one process; `find_schemas` reads inside the transaction which schemas a task takes rows of."""
 
     def __init__(
@@ -52,14 +51,14 @@ class Writer:
         self._queue_size = queue_size
         self._find_schemas = find_schemas
         self._clock = clock
-        self._queue: list[Waiting] = []
+        self._queue: list[QueuedEvent] = []
         self._turn = asyncio.Lock()  # half the price of anyio's, and every event passes it
 
-    async def write(self, task: str | None, body: bytes) -> Waiting:
+    async def write(self, task: str | None, body: bytes) -> QueuedEvent:
         """The event with its outcome, after the commit. Raises Unavailable, and what its body or task asks for."""
         if len(self._queue) >= self._queue_size:
             raise Unavailable("Too many events wait to be written.")
-        one = Waiting(task, body)
+        one = QueuedEvent(task, body)
         self._queue.append(one)
         async with self._turn:
             if one.outcome is None:
@@ -70,7 +69,7 @@ class Writer:
             raise one.outcome
         return one
 
-    async def _write(self, group: Sequence[Waiting]) -> None:
+    async def _write(self, group: Sequence[QueuedEvent]) -> None:
         """What breaks a statement must not break the events beside it: then each is written alone."""
         found: Sequence[_Found]
         try:
@@ -85,7 +84,7 @@ class Writer:
         for one, (event_id, outcome) in zip(group, found, strict=True):
             one.event_id, one.outcome = event_id, outcome
 
-    def _append(self, connection: Connection, group: Sequence[Waiting]) -> list[_Found]:
+    def _append(self, connection: Connection, group: Sequence[QueuedEvent]) -> list[_Found]:
         """The id and the outcome of each of a group."""
         now = self._clock()
         known: dict[str | None, Sequence[Schema]] = {}
@@ -116,10 +115,10 @@ def _append_bodies(
     rows: dict[int, tuple[Schema, Event | Refusal]] = {}
     for place, body in enumerate(bodies):
         try:
-            rows[place] = judge_one(schemas, partial(_read_event, body))
-        except (MorrowError, HTTPException) as error:
+            rows[place] = validate_one(schemas, partial(_read_event, body))
+        except MorrowError as error:
             found[place] = ("", error)
-    judged = arrange([*rows.values()])
+    judged = group_by_schema([*rows.values()])
     record_rejections(connection, schemas[0].task_id, [*map(rejection_of, judged.refused.values())], received_at)
     for place, one in zip(rows, append(connection, judged, received_at), strict=True):
         found[place] = ("", one) if isinstance(one, Refusal) else one

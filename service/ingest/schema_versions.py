@@ -23,14 +23,14 @@ Read = Callable[[RowRules], EventBatch | Sequence[Event | Refusal]]
 
 
 @dataclass(frozen=True)
-class Judged:
+class ValidatedRows:
     """Rows by their places in a request: those that a schema takes, for each schema that takes any, and the others."""
 
     taken: Sequence[tuple[Schema, Sequence[int], EventBatch]]
     refused: Mapping[int, Refusal]
 
 
-def find_schemas(connection: Connection, follower: Follower, task: str | None) -> list[Schema]:
+def find_schemas(follower: Follower, connection: Connection, task: str | None) -> list[Schema]:
     """The schemas whose rows are taken, the newest first. Raises InvalidInput, NotFound."""
     if task is not None:
         newest = find_task(connection, task)
@@ -44,21 +44,21 @@ def find_schemas(connection: Connection, follower: Follower, task: str | None) -
     return [newest] if older is None else [newest, older]
 
 
-def judge(schemas: Sequence[Schema], read: Read) -> Judged:
+def validate(schemas: Sequence[Schema], read: Read) -> ValidatedRows:
     """Each row with the first schema that takes it; a refusal has the faults that the newest finds."""
     rows = read(compile_rules(schemas[0].task))
     if isinstance(rows, EventBatch):
-        return Judged([(schemas[0], range(len(rows)), rows)], {})
-    return arrange(_judge_again(schemas, rows, read))
+        return ValidatedRows([(schemas[0], range(len(rows)), rows)], {})
+    return group_by_schema(_validate_again(schemas, rows, read))
 
 
-def judge_one(schemas: Sequence[Schema], read: Read) -> tuple[Schema, Event | Refusal]:
+def validate_one(schemas: Sequence[Schema], read: Read) -> tuple[Schema, Event | Refusal]:
     """The one row that there is, with the first schema that takes it, else the newest."""
-    ((schema, row),) = _judge_again(schemas, list_rows(read(compile_rules(schemas[0].task))), read)
+    ((schema, row),) = _validate_again(schemas, list_rows(read(compile_rules(schemas[0].task))), read)
     return schema, row
 
 
-def _judge_again(
+def _validate_again(
     schemas: Sequence[Schema], rows: Sequence[Event | Refusal], read: Read
 ) -> list[tuple[Schema, Event | Refusal]]:
     """What the newest has refused is judged by the others."""
@@ -74,7 +74,7 @@ def _judge_again(
     return judged
 
 
-def arrange(rows: Sequence[tuple[Schema, Event | Refusal]]) -> Judged:
+def group_by_schema(rows: Sequence[tuple[Schema, Event | Refusal]]) -> ValidatedRows:
     """Rows in their order, as columns of each schema."""
     taken: dict[int, tuple[Schema, list[int], list[Event]]] = {}
     refused: dict[int, Refusal] = {}
@@ -87,10 +87,10 @@ def arrange(rows: Sequence[tuple[Schema, Event | Refusal]]) -> Judged:
             events.append(row)
     # Schemas in one order, so that two transactions wait for each other but never cross.
     parts = [(schema, places, EventBatch.of(events)) for _, (schema, places, events) in sorted(taken.items())]
-    return Judged(parts, refused)
+    return ValidatedRows(parts, refused)
 
 
-def append(connection: Connection, judged: Judged, received_at: datetime) -> list[tuple[str, Outcome] | Refusal]:
+def append(connection: Connection, judged: ValidatedRows, received_at: datetime) -> list[tuple[str, Outcome] | Refusal]:
     """Store what is taken; in the order of the rows, the id of each and what became of it, or why it is refused."""
     found: dict[int, tuple[str, Outcome] | Refusal] = {**judged.refused}
     for schema, places, batch in judged.taken:

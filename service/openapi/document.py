@@ -1,4 +1,4 @@
-"""The OpenAPI document, completed by what raw routes, bodies read by hand and middleware cannot tell FastAPI.
+"""The OpenAPI document, completed by what raw paths, bodies read by hand and middleware cannot tell FastAPI.
 
 What each operation takes and answers stands here in one table, from `service.openapi.schemas`; which problems it
 may meet follows from what it is: whether it needs a key, takes a body, names a task.
@@ -18,7 +18,7 @@ from service.models.answer import Answer, Answers
 from service.openapi.schemas import describe_components
 from service.web.auth import HEALTH, PUBLIC, needed_scope
 from service.web.bodies import JSON, NDJSON
-from service.web.json_schema import GIVEN_MOMENT, Shape, many, ref
+from service.web.json_schema import GIVEN_MOMENT, Shape, many, ref, text
 from service.web.problems import HTTP_KINDS, MEDIA_TYPE, Problem
 
 
@@ -122,7 +122,7 @@ def describe(app: FastAPI) -> None:
 def write_document(app: FastAPI) -> dict[str, Any]:
     """The document of an app's routes."""
     document = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
-    document["paths"]["/predict"] = _predict_path_item()
+    document["paths"] = {"/predict": _predict_path_item(), **_events_path_items(), **document["paths"]}
     bodies = [body for operation in OPERATIONS.values() for body in operation.answers.values()]
     document["components"] = {"schemas": describe_components([*bodies, Problem]), "securitySchemes": _KEYS}
     for path, verbs in document["paths"].items():
@@ -172,8 +172,52 @@ def _problems_of(told: Mapping[str, Any], verb: str, path: str) -> dict[int, str
     return reasons
 
 
+def _events_path_items() -> dict[str, Any]:
+    """The paths of events, which are no routes of FastAPI's either."""
+    unavailable = {"description": "The database does not answer: nothing was stored, send it again"}
+    event_id = {
+        "name": "event_id",
+        "in": "path",
+        "required": True,
+        "schema": text(),
+        "description": "id of an event that is stored",
+    }
+    post = {
+        "tags": ["events"],
+        "summary": "Store labelled events",
+        "description": "One event object, or an array of them, which is answered 200 with a result for each row. A "
+        "body of `application/x-ndjson` holds one event a line and may be of any length: it is stored piece by piece, "
+        "and answered with counts and the results of lines that were not created, the first thousand. Any body may "
+        "come with `Content-Encoding: gzip`.",
+        "parameters": [_TASK, _ATOMIC],
+        "responses": {
+            "200": {"description": "A result for each row"},
+            "409": {"description": "The one event, or with atomic any, contradicts what is stored, or is erased"},
+            "422": {"description": "The one event, or with atomic any, breaks a rule"},
+            "503": unavailable,
+        },
+    }
+    put = {
+        "tags": ["events"],
+        "summary": "Correct an event",
+        "description": "The whole event as it should be; `event_id` may be left out. It becomes a new revision that "
+        "counts from the moment at which it is received, whatever its `known_at`: what was trained before can still be "
+        "rebuilt. A correction that breaks a rule is kept with its reason, unless its id is not that of the path: it "
+        "is then nobody's row.",
+        "parameters": [event_id, _TASK],
+        "responses": {
+            "200": {"description": "The correction is stored, or says what is stored already"},
+            "404": {"description": "There is no such event"},
+            "409": {"description": "The event is erased"},
+            "422": {"description": "The correction breaks a rule"},
+            "503": unavailable,
+        },
+    }
+    return {"/events": {"post": post}, "/events/{event_id}": {"put": put}}
+
+
 def _predict_path_item() -> dict[str, Any]:
-    """The raw route, of which FastAPI knows nothing."""
+    """The path of questions, which is no route of FastAPI's."""
     problems = {
         "422": {
             "description": "A parameter or the body breaks a rule, `at` is outside the horizon (`side` says whether "
@@ -214,13 +258,20 @@ def _predict_path_item() -> dict[str, Any]:
     }
 
 
+_TASK: Shape = {
+    "name": "task",
+    "in": "query",
+    "schema": {"type": "string"},
+    "description": "may be left out while there is one task",
+}
+_ATOMIC: Shape = {
+    "name": "atomic",
+    "in": "query",
+    "schema": {"type": "boolean", "default": False},
+    "description": "store all rows or none",
+}
 _OPTIONS: list[Shape] = [
-    {
-        "name": "task",
-        "in": "query",
-        "schema": {"type": "string"},
-        "description": "may be left out while there is one task",
-    },
+    _TASK,
     {
         "name": "coverage",
         "in": "query",

@@ -19,6 +19,7 @@ from typing import Any
 from starlette.types import Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
+from service.web.json_answer import JsonAnswer
 from service.web.problems import HTTP_KINDS, write_problem
 
 MAX_HEAD_BYTES = 65_536
@@ -113,22 +114,23 @@ class Connection(HttpToolsProtocol):
         """Nothing to log: who offers another protocol is answered in this one, as HTTP has it."""
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
-        """Have the application take the request where it can, else start a task that judges it.
+        """Try the application's fast path, which needs no task, for a request that has just been read.
 
-        It takes only what has just been read: answers to requests that have queued up would be calls within calls.
+        A request that has queued up gets a task: its answer would be a call within the call of the one before.
         """
         self._running = cycle
-        take = getattr(app, "take", None)
-        if take is None or not self._num_fed or self.flow.write_paused:
+        try_fast_path = getattr(app, "try_fast_path", None)
+        if try_fast_path is None or not self._num_fed or self.flow.write_paused:
             super()._start_asgi_task(cycle, app)
         else:
-            take(cycle.scope, partial(self._answer, cycle, app))
+            try_fast_path(cycle.scope, partial(self._reply, cycle))
 
-    def _answer(self, cycle: RequestResponseCycle, app: Any, body: bytes | None) -> None:
-        if body is None:
-            super()._start_asgi_task(cycle, app.judge)
+    def _reply(self, cycle: RequestResponseCycle, app: Any) -> None:
+        """Send an answer that is complete, or start a task for the application that will have one."""
+        if isinstance(app, JsonAnswer):
+            self._write_whole(cycle, app.body)
         else:
-            self._write_whole(cycle, body)
+            super()._start_asgi_task(cycle, app)
 
     def _write_whole(self, cycle: RequestResponseCycle, body: bytes) -> None:
         """A 200 in JSON by one call of the system: uvicorn takes two, for head and body, as an application does."""

@@ -10,8 +10,8 @@ from collections import Counter
 from typing import Any
 
 import numpy as np
-from starlette.exceptions import HTTPException
 
+from service.errors import Malformed, TooLarge
 from service.validation.values import NumberLiteral
 
 _SPACE = re.compile(r"[ \t\n\r]*")
@@ -37,12 +37,12 @@ _DECODER = json.JSONDecoder(
 
 
 def limit_values(body: bytes, max_values: int) -> None:
-    """Refuse a body that holds too many values. Raises HTTPException 413.
+    """Refuse a body that holds too many values. Raises TooLarge.
 
     Decoded, a value of two bytes takes a hundred: without this a body within its limit of size could fill the memory.
     """
     if len(body) > max_values and count_character(body, ",") > max_values and _count_commas(body) > max_values:
-        raise HTTPException(413, f"The body holds more than {max_values} values.")
+        raise TooLarge(f"The body holds more than {max_values} values.")
 
 
 def count_character(body: bytes, character: str) -> int:
@@ -66,25 +66,25 @@ def without_escapes(body: bytes) -> bytes:
 
 
 def decode_text(body: bytes) -> str:
-    """UTF-8 without a byte order mark. Raises HTTPException 400."""
+    """UTF-8 without a byte order mark. Raises Malformed."""
     try:
         text = body.decode()
     except UnicodeDecodeError:
-        raise HTTPException(400, "The body is not UTF-8.") from None
+        raise Malformed("The body is not UTF-8.") from None
     if text.startswith("\ufeff"):
-        raise HTTPException(400, "The body begins with a byte order mark.")
+        raise Malformed("The body begins with a byte order mark.")
     return text
 
 
 def decode_json(text: str) -> Any:
-    """One JSON value; objects are `JsonObject`, numbers `NumberLiteral`. Raises HTTPException 400."""
+    """One JSON value; objects are `JsonObject`, numbers `NumberLiteral`. Raises Malformed."""
     value, end = _decode_at(text, _skip(text, 0))
     _expect_end(text, end)
     return value
 
 
 def cut_rows(text: str) -> list[str]:
-    """The source text of each row of an array, or of the one value that is there. Raises HTTPException 400."""
+    """The source text of each row of an array, or of the one value that is there. Raises Malformed."""
     at = _skip(text, 0)
     if text[at : at + 1] != "[":
         end = _decode_at(text, at)[1]
@@ -111,7 +111,7 @@ def _decode_at(text: str, at: int) -> tuple[Any, int]:
     except json.JSONDecodeError as error:
         raise _malformed(error.pos, error.msg) from None
     except RecursionError:
-        raise HTTPException(400, "The JSON is nested too deeply.") from None
+        raise Malformed("The JSON is nested too deeply.") from None
 
 
 def _skip(text: str, at: int) -> int:
@@ -124,5 +124,5 @@ def _expect_end(text: str, at: int) -> None:
         raise _malformed(at, "there is more after its end")
 
 
-def _malformed(at: int, reason: str) -> HTTPException:
-    return HTTPException(400, f"The body is not JSON: {reason} (at character {at}).")
+def _malformed(at: int, reason: str) -> Malformed:
+    return Malformed(f"The body is not JSON: {reason} (at character {at}).")

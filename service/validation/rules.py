@@ -9,10 +9,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from starlette.exceptions import HTTPException
-
 from contracts.errors import Fault, InvalidInput
 from contracts.task import Task
+from service.errors import TooLarge, UnreadableRequest
 from service.validation.event_decoder import EventDecoder, compile_event_decoder
 from service.validation.explainer import Explainer
 from service.validation.lossless_json import JsonObject, cut_rows, decode_json, decode_text, limit_values
@@ -57,7 +56,7 @@ class RowRules:
     def read_questions(self, body: bytes, max_rows: int, found: Sequence[Fault] = ()) -> Questions:
         """The questions of a body of /predict: `{"rows": [{"at", "features"}]}`, or one row and many `at`.
 
-        Raises InvalidInput with every fault, those found before included, HTTPException as `read_events`.
+        Raises InvalidInput with every fault, those found before included, Malformed and TooLarge.
         """
         self._limit_values(body, max_rows)
         questions = self.questions.decode(body)
@@ -74,7 +73,7 @@ class RowRules:
     def read_events(self, body: bytes, max_rows: int) -> EventBatch | list[Event | Refusal]:
         """The events of an object or an array: columns if all are accepted, else each row in its order.
 
-        Raises HTTPException: 400 if the body is not JSON at all, 413 for more than `max_rows` or their values.
+        Raises Malformed if the body is not JSON at all, TooLarge for more than `max_rows` or their values.
         """
         self._limit_values(body, max_rows)
         batch = self.events.decode(body)
@@ -93,7 +92,7 @@ class RowRules:
     def read_correction(self, body: bytes, event_id: str) -> Event | Refusal:
         """One event, as `read_events` reads it; its `event_id` may be left out, or is this one.
 
-        Raises HTTPException as `read_events`, and InvalidInput if the body has another id: it is then unknown which
+        Raises as `read_events`, and InvalidInput if the body has another id: it is then unknown which
         of the two events it corrects, so it is kept as a row of neither.
         """
         self._limit_values(body, 1)
@@ -133,8 +132,8 @@ class RowRules:
         try:
             self._limit_values(line, 1)
             given = decode_json(decode_text(line))
-        except HTTPException as error:
-            return Refusal(None, (Fault("event", error.detail),), payload)
+        except UnreadableRequest as error:
+            return Refusal(None, (Fault("event", str(error)),), payload)
         event_id = given.get("event_id") if isinstance(given, JsonObject) else None
         faults = tuple(self.explainer.explain_event(given))
         return Refusal(event_id if isinstance(event_id, str) else None, faults, payload)
@@ -173,4 +172,4 @@ def _raise_any(faults: Sequence[Fault]) -> None:
 
 def _limit_rows(num_rows: int, max_rows: int) -> None:
     if num_rows > max_rows:
-        raise HTTPException(413, f"The body holds {num_rows} rows; at most {max_rows} are taken at once.")
+        raise TooLarge(f"The body holds {num_rows} rows; at most {max_rows} are taken at once.")

@@ -1,6 +1,7 @@
-"""Exceptions to responses: our errors, FastAPI's and Starlette's, and bugs, each as a problem document."""
+"""Exceptions to responses: errors of ours, of FastAPI and Starlette, and bugs, each as a problem document."""
 
 import math
+from collections.abc import Sequence
 from http import HTTPStatus
 from typing import Any
 
@@ -14,7 +15,7 @@ from starlette.routing import Match
 
 from contracts.clock import format_moment
 from contracts.errors import Fault, InvalidInput, MorrowError, OutsideHorizon
-from service.errors import AnswerNotFinite, Throttled
+from service.errors import AnswerNotFinite, Throttled, UnreadableRequest
 from service.metrics import METHODS, Metrics
 from service.web.problems import HTTP_KINDS, KINDS, Kind, write_problem
 
@@ -27,6 +28,7 @@ def problem_of(error: MorrowError) -> Response:
     """The problem document of one of our errors."""
     kind = next(KINDS[cls] for cls in type(error).__mro__ if cls in KINDS)
     more: dict[str, Any] = {}
+    headers: dict[str, str] = {}
     detail = str(error)
     if isinstance(error, InvalidInput):
         more |= {"errors": error.faults[:MAX_FAULTS], "num_errors": len(error.faults)}
@@ -38,60 +40,61 @@ def problem_of(error: MorrowError) -> Response:
             "valid_until": format_moment(error.valid_until),
             "version": error.version,
         }
-    headers = {"Retry-After": str(math.ceil(error.seconds))} if isinstance(error, Throttled) else None
+    if isinstance(error, Throttled):
+        headers["Retry-After"] = str(math.ceil(error.seconds))
+    if isinstance(error, UnreadableRequest) and error.has_rest:
+        headers["Connection"] = "close"
     return write_problem(kind, detail, headers, **more)
 
 
-def handle_problems(app: FastAPI, metrics: Metrics) -> None:
-    """Answer every exception of the app with a problem document."""
+def refuse_method(allowed: Sequence[str]) -> Response:
+    """The problem document of a method that a path does not take; HEAD is taken wherever GET is."""
+    methods = [method for method in METHODS if ("GET" if method == "HEAD" else method) in allowed]
+    return write_problem(HTTP_KINDS[405], HTTPStatus(405).phrase, {"Allow": ", ".join(methods)})
 
-    async def on_answer_not_finite(_request: Request, error: Exception) -> Response:
-        assert isinstance(error, AnswerNotFinite)
+
+def respond_to(error: Exception, method: str, path: str, metrics: Metrics) -> Response:
+    """The problem document of any exception; it is counted or logged if it is a fault of ours."""
+    if isinstance(error, AnswerNotFinite):
         metrics.not_finite.labels(error.task).inc()
         log.error("answer.not_finite", task=error.task, version=error.version)
+    if isinstance(error, MorrowError):
         return problem_of(error)
-
-    app.add_exception_handler(AnswerNotFinite, on_answer_not_finite)
-    app.add_exception_handler(MorrowError, _on_morrow_error)
-    app.add_exception_handler(RequestValidationError, _on_validation_error)
-    app.add_exception_handler(HTTPException, _on_http_exception)
-    app.add_exception_handler(Exception, _on_bug)
-
-
-async def _on_morrow_error(_request: Request, error: Exception) -> Response:
-    assert isinstance(error, MorrowError)
-    return problem_of(error)
+    if isinstance(error, RequestValidationError):
+        return problem_of(InvalidInput(_list_invalid_parameters(error)))
+    if isinstance(error, HTTPException):
+        return write_problem(_kind_of_status(error.status_code), error.detail, dict(error.headers or {}))
+    log.error("request.failed", method=method, path=path, exc_info=error)
+    return write_problem(HTTP_KINDS[500], "The error is in the log.")
 
 
-async def _on_validation_error(_request: Request, error: Exception) -> Response:
-    """Only place, and reason: the input itself may hold what JSON cannot (NaN, lone surrogates)."""
-    assert isinstance(error, RequestValidationError)
-    faults = [Fault(".".join(map(str, fault["loc"][1:])), fault["msg"]) for fault in error.errors()[:MAX_FAULTS]]
-    return problem_of(InvalidInput(faults))
+def handle_errors(app: FastAPI, metrics: Metrics) -> None:
+    """Answer every exception of the framework's routes with a problem document."""
+
+    async def handle(request: Request, error: Exception) -> Response:
+        if isinstance(error, HTTPException) and error.status_code == 405:
+            return refuse_method(_allowed_methods(request))
+        return respond_to(error, request.method, request.url.path, metrics)
+
+    for kind in (MorrowError, RequestValidationError, HTTPException, Exception):
+        app.add_exception_handler(kind, handle)
 
 
-async def _on_http_exception(request: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)
-    phrase = HTTPStatus(error.status_code).phrase
-    kind = HTTP_KINDS.get(error.status_code)
-    kind = kind or Kind(error.status_code, phrase.lower().replace(" ", "-"), phrase)
-    headers = dict(error.headers or {})
-    if error.status_code == 405:
-        headers["Allow"] = ", ".join(_allowed_methods(request))
-    return write_problem(kind, error.detail, headers)
+def _list_invalid_parameters(error: RequestValidationError) -> list[Fault]:
+    """Place and reason only: the input itself may hold what JSON cannot (NaN, lone surrogates)."""
+    return [Fault(".".join(map(str, fault["loc"][1:])), fault["msg"]) for fault in error.errors()[:MAX_FAULTS]]
+
+
+def _kind_of_status(status: int) -> Kind:
+    phrase = HTTPStatus(status).phrase
+    return HTTP_KINDS.get(status) or Kind(status, phrase.lower().replace(" ", "-"), phrase)
 
 
 def _allowed_methods(request: Request) -> list[str]:
-    """What all routes of a path take together: each verb has a route of its own, which knows of no other."""
+    """What all routes of a path take together: each verb has a route of its own that knows of no other."""
 
     def is_taken(method: str) -> bool:
         scope = {**request.scope, "method": method}
         return any(route.matches(scope)[0] is Match.FULL for route in request.app.routes)
 
-    # The app answers HEAD as GET, and no route knows of it.
-    return [method for method in METHODS if is_taken("GET" if method == "HEAD" else method)]
-
-
-async def _on_bug(request: Request, error: Exception) -> Response:
-    log.error("request.failed", method=request.method, path=request.url.path, exc_info=error)
-    return write_problem(HTTP_KINDS[500], "The error is in the log.")
+    return [method for method in METHODS if is_taken(method)]

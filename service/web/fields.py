@@ -20,7 +20,7 @@ Law = Callable[[object], Any]
 def read_fields(body: bytes, laws: Mapping[str, Law], required: Collection[str] = ()) -> dict[str, Any]:
     """The fields of a JSON object, judged by `laws`; null means absent. An empty body is an empty object.
 
-    Raises InvalidInput with every fault, HTTPException where the body is not JSON or too large.
+    Raises InvalidInput with every fault, Malformed if the body is not JSON, TooLarge if it holds too much.
     """
     limit_values(body, MAX_VALUES)
     given = decode_json(decode_text(body)) if body.strip() else JsonObject()

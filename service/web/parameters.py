@@ -1,10 +1,11 @@
-"""Parameters of the endpoints that are not hot: in a query, unknown and repeated ones are refused, never ignored."""
+"""Parameters of paths and queries: unknown and repeated parameters of a query are refused, never ignored."""
 
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from typing import Annotated
 
 from fastapi import Path
+from starlette.datastructures import QueryParams
 from starlette.requests import Request
 
 from contracts.errors import Fault, InvalidInput
@@ -17,16 +18,36 @@ TaskInPath = Annotated[
 
 
 def takes_only(*names: str) -> Callable[[Request], Awaitable[None]]:
-    """A dependency that refuses every parameter but these, and each that is given twice. Raises InvalidInput."""
+    """A dependency that refuses every parameter but these, and each that is given twice."""
 
-    async def check(request: Request) -> None:  # what does not wait needs no thread
-        counts = Counter(name for name, _ in request.query_params.multi_items())
-        faults = [
-            Fault(printable(name), "is given more than once" if name in names else "is not a parameter of this path")
-            for name, count in counts.items()
-            if count > 1 or name not in names
-        ]
-        if faults:
-            raise InvalidInput(faults)
+    async def check(request: Request) -> None:  # a coroutine: it does not wait, so it needs no thread
+        check_parameters(request.query_params, names)
 
     return check
+
+
+def check_parameters(given: QueryParams, names: Collection[str]) -> None:
+    """Raise InvalidInput for every parameter that is unknown or given twice."""
+    counts = Counter(name for name, _ in given.multi_items())
+    faults = [
+        Fault(printable(name), "is given more than once" if name in names else "is not a parameter of this path")
+        for name, count in counts.items()
+        if count > 1 or name not in names
+    ]
+    if faults:
+        raise InvalidInput(faults)
+
+
+def read_flag(given: QueryParams, name: str) -> bool:
+    """A parameter that is true or false, and false if absent; in the spellings that FastAPI takes.
+
+    Raises InvalidInput.
+    """
+    text = given.get(name, "false").lower()
+    if text not in _FLAGS:
+        raise InvalidInput([Fault(name, "Input should be a valid boolean, unable to interpret input")])
+    return _FLAGS[text]
+
+
+_TRUE, _FALSE = ("1", "on", "t", "true", "y", "yes"), ("0", "off", "f", "false", "n", "no")
+_FLAGS = dict.fromkeys(_TRUE, True) | dict.fromkeys(_FALSE, False)

@@ -29,10 +29,14 @@ from service.errors import (
     AnswerNotFinite,
     CoverageUnsupported,
     Forbidden,
+    Malformed,
     Overloaded,
     RateRefused,
     Throttled,
+    TooLarge,
+    TooSlow,
     Unauthenticated,
+    UnsupportedContent,
 )
 from service.validation.json_types import Count, Moment
 
@@ -48,6 +52,17 @@ class Kind:
     title: str
     retry_after: int | None = None
 
+
+HTTP_KINDS = {
+    400: Kind(400, "malformed", "The request cannot be read"),
+    404: Kind(404, "no-such-path", "There is nothing at this path"),
+    405: Kind(405, "method-not-allowed", "The path does not take this method"),
+    408: Kind(408, "too-slow", "The request came too slowly"),
+    413: Kind(413, "too-large", "The request is too large"),
+    415: Kind(415, "unsupported-content", "The content cannot be taken"),
+    431: Kind(431, "head-too-large", "The head of the request is too large"),
+    500: Kind(500, "internal", "Morrow made a mistake"),
+}
 
 KINDS: dict[type[MorrowError], Kind] = {
     InvalidInput: Kind(422, "invalid-input", "The input breaks a rule"),
@@ -65,18 +80,11 @@ KINDS: dict[type[MorrowError], Kind] = {
     Unauthenticated: Kind(401, "unauthenticated", "The request needs a valid key"),
     Forbidden: Kind(403, "forbidden", "The key does not allow this"),
     Throttled: Kind(429, "throttled", "The key asks too often"),
+    Malformed: HTTP_KINDS[400],
+    TooSlow: HTTP_KINDS[408],
+    TooLarge: HTTP_KINDS[413],
+    UnsupportedContent: HTTP_KINDS[415],
     AnswerNotFinite: Kind(500, "answer-not-finite", "The model gave no finite answer"),
-}
-
-HTTP_KINDS = {
-    400: Kind(400, "malformed", "The request cannot be read"),
-    404: Kind(404, "no-such-path", "There is nothing at this path"),
-    405: Kind(405, "method-not-allowed", "The path does not take this method"),
-    408: Kind(408, "too-slow", "The request came too slowly"),
-    413: Kind(413, "too-large", "The request is too large"),
-    415: Kind(415, "unsupported-content", "The content cannot be taken"),
-    431: Kind(431, "head-too-large", "The head of the request is too large"),
-    500: Kind(500, "internal", "Morrow made a mistake"),
 }
 
 

@@ -1,11 +1,13 @@
 """The service's app in this process, with its lifespan, behind an httpx client; and a small task to speak of."""
 
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import httpx
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from service.app import App, make_app
 from service.settings import ServiceSettings
@@ -69,7 +71,7 @@ async def serving(settings: ServiceSettings) -> AsyncIterator[httpx.AsyncClient]
 @asynccontextmanager
 async def running(app: App) -> AsyncIterator[httpx.AsyncClient]:
     """A client of this app while it runs."""
-    transport = httpx.ASGITransport(app, raise_app_exceptions=False)
+    transport = httpx.ASGITransport(as_served(app), raise_app_exceptions=False)
     async with (
         app.router.lifespan_context(app),
         httpx.AsyncClient(transport=transport, base_url="http://morrow") as client,
@@ -77,12 +79,12 @@ async def running(app: App) -> AsyncIterator[httpx.AsyncClient]:
         yield client
 
 
-@contextmanager
-def long_way(app: App) -> Iterator[None]:
-    """Everything goes through the framework."""
-    short = app.short_predict, app.short_ingest
-    app.short_predict = app.short_ingest = None
-    try:
-        yield
-    finally:
-        app.short_predict, app.short_ingest = short
+def as_served(app: App) -> ASGIApp:
+    """The app as `service.server.connection` asks it: by its fast path first."""
+
+    async def serve(scope: Scope, receive: Receive, send: Send) -> None:
+        chosen: asyncio.Future[ASGIApp] = asyncio.get_running_loop().create_future()
+        app.try_fast_path(scope, lambda found: None if chosen.done() else chosen.set_result(found))
+        await (await chosen)(scope, receive, send)
+
+    return serve

@@ -12,7 +12,7 @@ from sqlalchemy import Connection, Engine, event, func, select
 from contracts.errors import Unavailable
 from contracts.task import Task
 from service.database import Store
-from service.ingest.group_commit import Writer
+from service.ingest.group_commit import GroupCommit
 from store.catalog import Schema, define_task, find_task
 from store.database import events
 from tests.integration.serving import TASK, an_event
@@ -42,7 +42,7 @@ async def test_what_a_late_thread_takes_back_is_acknowledged_to_nobody(engine: E
         define_task(connection, Task.model_validate(TASK | {"name": "flights"}), NOW)
     turns, taken_back = _Turns(), threading.Event()
     store = Store(engine, places=2, seconds=1.0)
-    writer = Writer(store, 10, turns.find_schemas)
+    writer = GroupCommit(store, 10, turns.find_schemas)
 
     async def write(event_id: str) -> str:
         one = await writer.write("flights", msgspec.json.encode(an_event(event_id)))

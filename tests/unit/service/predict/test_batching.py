@@ -10,7 +10,7 @@ import pytest
 from contracts.errors import OutsideHorizon
 from service.models.answer import Answer
 from service.models.model import Forecaster, Question, load_forecaster
-from service.predict.batching import Batches
+from service.predict.batching import MicroBatches
 from service.validation.options import Options
 from service.validation.question_decoder import Row
 from tests.integration.artefacts import CUTOFF, WEEK, write_version
@@ -51,7 +51,7 @@ def question(place: int, at: int = CUTOFF + WEEK, coverage: float | None = None)
     return Question(Row(at, (float(place), 0.0), ("UA",)), at, Options(coverage))
 
 
-async def ask(batches: Batches, forecaster: Forecaster, questions: list[Question]) -> list[Answer | BaseException]:
+async def ask(batches: MicroBatches, forecaster: Forecaster, questions: list[Question]) -> list[Answer | BaseException]:
     return await asyncio.gather(*(batches.answer(forecaster, one) for one in questions), return_exceptions=True)
 
 
@@ -59,7 +59,7 @@ def test_a_busy_turn_is_one_run_and_answers_as_alone(forecaster: Forecaster) -> 
     questions = [question(place) for place in range(NUM_QUESTIONS)]
 
     async def main() -> list[Answer | BaseException]:
-        batches = Batches()
+        batches = MicroBatches()
         await ask(batches, forecaster, questions)  # shows that turns are shared
         forecaster.session.sizes.clear()
         return await ask(batches, forecaster, questions)
@@ -75,7 +75,7 @@ def test_a_busy_turn_is_one_run_and_answers_as_alone(forecaster: Forecaster) -> 
 
 def test_a_lonely_question_is_answered_within_its_turn(forecaster: Forecaster) -> None:
     async def main() -> None:
-        batches = Batches()
+        batches = MicroBatches()
         for place in range(5):
             await batches.answer(forecaster, question(place))
             await asyncio.sleep(0)
@@ -92,7 +92,7 @@ def test_the_loop_stays_awake_for_a_moment_after_a_question_alone(
     selector = Watched()
 
     async def main() -> list[int]:
-        batches = Batches()
+        batches = MicroBatches()
         for turn in range(2):
             await ask(batches, forecaster, [question(turn)] * num_questions)
             await asyncio.sleep(0)  # the turn of the questions has ended
@@ -113,7 +113,7 @@ def test_one_refusal_refuses_no_other(forecaster: Forecaster) -> None:
     questions = [question(0), question(1, at=CUTOFF + 50 * WEEK), question(2, at=1), question(3)]
 
     async def main() -> list[Answer | BaseException]:
-        batches = Batches()
+        batches = MicroBatches()
         await ask(batches, forecaster, questions)
         return await ask(batches, forecaster, questions)
 
@@ -124,7 +124,7 @@ def test_one_refusal_refuses_no_other(forecaster: Forecaster) -> None:
 
 def test_a_client_that_leaves_takes_no_answer_along(forecaster: Forecaster) -> None:
     async def main() -> Answer:
-        batches = Batches()
+        batches = MicroBatches()
         await ask(batches, forecaster, [question(0), question(1)])
         left = asyncio.create_task(batches.answer(forecaster, question(2)))
         stays = asyncio.create_task(batches.answer(forecaster, question(3)))
@@ -141,7 +141,7 @@ def test_a_graph_that_fails_fails_all_that_wait(forecaster: Forecaster) -> None:
             raise RuntimeError("out of memory")
 
     async def main() -> list[Answer | BaseException]:
-        batches = Batches()
+        batches = MicroBatches()
         await ask(batches, forecaster, [question(0), question(1)])
         object.__setattr__(forecaster, "session", Broken())
         return await asyncio.wait_for(ask(batches, forecaster, [question(0), question(1)]), 10)
@@ -152,7 +152,7 @@ def test_a_graph_that_fails_fails_all_that_wait(forecaster: Forecaster) -> None:
 def test_a_question_stands_alone_where_it_is_the_first_of_its_turn_after_a_turn_of_one(forecaster: Forecaster) -> None:
     told: list[Answer | Exception] = []
 
-    def ask_at_once(batches: Batches, count: int) -> int:
+    def ask_at_once(batches: MicroBatches, count: int) -> int:
         """How many of these questions are answered where they stand."""
         told.clear()
         for place in range(count):
@@ -160,7 +160,7 @@ def test_a_question_stands_alone_where_it_is_the_first_of_its_turn_after_a_turn_
         return len(told)
 
     async def main() -> None:
-        batches = Batches()
+        batches = MicroBatches()
         for count, num_at_once in ((2, 1), (1, 0), (1, 1), (3, 1), (3, 0), (1, 0)):
             assert ask_at_once(batches, count) == num_at_once
             await asyncio.sleep(0.01)
@@ -181,7 +181,7 @@ def test_who_fails_to_take_an_answer_keeps_none_from_the_others(forecaster: Fore
         asyncio.get_running_loop().set_exception_handler(
             lambda _loop, context: failed.append(str(context["exception"]))
         )
-        batches = Batches()
+        batches = MicroBatches()
         for take in (told.append, fail, told.append):
             batches.ask(forecaster, question(0), take)
         await asyncio.sleep(0.01)

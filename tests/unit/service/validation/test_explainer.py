@@ -9,10 +9,10 @@ from urllib.parse import quote
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from starlette.exceptions import HTTPException
 
 from contracts.clock import parse_moment
 from contracts.errors import Fault, InvalidInput
+from service.errors import UnreadableRequest
 from service.predict.endpoint import parse_query
 from service.validation.lossless_json import decode_json, decode_text
 from service.validation.rules import Refusal, RowRules, compile_rules, list_rows
@@ -155,19 +155,19 @@ def test_a_body_with_anything_in_any_place_is_accepted_or_explained(
     sound = json.dumps(an_event()).encode()
     place %= len(sound)
     broken = sound[:place] + piece + sound[place + num_cut :]
-    with suppress(HTTPException):
+    with suppress(UnreadableRequest):
         rows = list_rows(RULES.read_events(b"[" + sound + b"," + broken + b"]" if in_array else broken, 10))
         assert all(row.faults for row in rows if isinstance(row, Refusal))
     (row,) = list_rows(RULES.read_lines([broken]))
     assert isinstance(row, Event) or row.faults
-    with suppress(HTTPException, InvalidInput):
+    with suppress(UnreadableRequest, InvalidInput):
         corrected = RULES.read_correction(broken, "e")
         assert isinstance(corrected, Event) or corrected.faults
 
 
 def is_json(body: bytes) -> bool:
     """Whether a body is JSON in Python's sense, in which NaN is a number and half of a pair a character."""
-    with suppress(HTTPException):
+    with suppress(UnreadableRequest):
         decode_json(decode_text(body))
         return True
     return False
@@ -180,7 +180,7 @@ def test_a_question_with_anything_in_any_place_is_accepted_or_explained(piece: b
     place %= len(sound)
     body = sound[:place] + piece + sound[place + num_cut :]
     if RULES.questions.decode(body) is None:
-        with pytest.raises(InvalidInput, match=": ") if is_json(body) else pytest.raises(HTTPException):
+        with pytest.raises(InvalidInput, match=": ") if is_json(body) else pytest.raises(UnreadableRequest):
             RULES.read_questions(body, 10)
 
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from starlette.exceptions import HTTPException
 
 from contracts.errors import Fault, InvalidInput
+from service.errors import Malformed, TooLarge
 from service.predict.endpoint import parse_query
 from service.validation.lossless_json import limit_values
 from service.validation.rules import Refusal, list_rows
@@ -66,9 +66,8 @@ def test_a_body_of_another_shape_is_refused(body: str) -> None:
 @pytest.mark.parametrize("body", ['{"rows": [%s0]}', "[%s0]", '{"at": [%s0]}', '{"features": {"x": [%s0]}}'])
 def test_a_body_of_more_values_than_rows_could_hold_is_refused_undecoded(body: str) -> None:
     for read in (RULES.read_questions, RULES.read_events):
-        with pytest.raises(HTTPException) as caught:
+        with pytest.raises(TooLarge):
             read((body % ("0," * 10_001)).encode(), 10)
-        assert caught.value.status_code == 413
 
 
 def test_commas_inside_of_texts_are_no_values() -> None:
@@ -79,7 +78,7 @@ def test_commas_inside_of_texts_are_no_values() -> None:
     (row,) = rows_of(questions)
     assert row.categories[0] == json.loads(text)
     limit_values(json.dumps(["," * 100] * 3).encode(), 2)
-    with pytest.raises(HTTPException):
+    with pytest.raises(TooLarge):
         limit_values(json.dumps(["," * 100] * 4).encode(), 2)
 
 
@@ -87,11 +86,10 @@ def test_a_body_of_far_too_many_sound_events_is_refused_undecoded() -> None:
     event = {"event_id": "e1", "at": AT, "features": {"distance": 1, "carrier": "UA"}, "label": "late"}
     body = json.dumps([event] * 50_000).encode()
     tracemalloc.start()
-    with pytest.raises(HTTPException) as caught:
+    with pytest.raises(TooLarge):
         RULES.read_events(body, 10)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert caught.value.status_code == 413
     assert peak < 4 * len(body)
 
 
@@ -100,14 +98,14 @@ def test_only_commas_that_part_values_are_counted(texts: list[str]) -> None:
     body = json.dumps(texts, ensure_ascii=False).encode()
     limit_values(body, max(0, len(texts) - 1))
     if len(texts) > 1:
-        with pytest.raises(HTTPException):
+        with pytest.raises(TooLarge):
             limit_values(body, len(texts) - 2)
 
 
 @pytest.mark.parametrize("body", [b'"' + b'\\"' * 2**20 + b",,", b"\\" * 2**20 + b",,", b'"\\,,' * 2**18])
 def test_counting_values_takes_a_moment_whatever_the_body(body: bytes) -> None:
     began = time.process_time()
-    with suppress(HTTPException):
+    with suppress(TooLarge):
         limit_values(body, 1)
     assert time.process_time() - began < 2
 
@@ -121,6 +119,5 @@ def test_a_fault_in_a_batch_names_its_row() -> None:
 
 @pytest.mark.parametrize("query", [b"x=%zz", b"x=%ff", b"x", b"x=1&", "x=é".encode(), b"&".join([b"x=1"] * 2000)])
 def test_a_query_that_cannot_be_read_is_malformed(query: bytes) -> None:
-    with pytest.raises(HTTPException) as caught:
+    with pytest.raises(Malformed):
         parse_query(query)
-    assert caught.value.status_code == 400

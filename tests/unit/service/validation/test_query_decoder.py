@@ -5,10 +5,10 @@ from urllib.parse import quote
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from starlette.exceptions import HTTPException
 
 from contracts.errors import Fault, InvalidInput
 from contracts.task import Task
+from service.errors import UnreadableRequest
 from service.predict.endpoint import parse_query
 from service.validation.options import PLAIN as PLAIN_OPTIONS
 from service.validation.options import take_options
@@ -48,7 +48,7 @@ def decode_pairs(query: bytes) -> Row | None:
     try:
         _, options, pairs = take_options(parse_query(query), faults)
         row = RULES.read_query(pairs, faults)
-    except (InvalidInput, HTTPException):
+    except (InvalidInput, UnreadableRequest):
         return None
     return row if options == PLAIN_OPTIONS else None
 

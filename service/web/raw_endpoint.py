@@ -1,0 +1,66 @@
+"""A path that is an ASGI application of its own: authentication, counting and problems around one handler per method.
+
+The framework takes longer over a request than the hot paths take over their answers, so they do without it.
+"""
+
+import time
+from collections.abc import Awaitable, Callable, Mapping
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from contracts.errors import MorrowError
+from service.metrics import NO_ROUTE, Metrics
+from service.web.auth import Authenticator, refuse
+from service.web.error_responses import refuse_method, respond_to
+
+# Answers an admitted request; whatever it raises becomes a problem.
+Handler = Callable[[Request], Awaitable[Response]]
+
+
+class RawEndpoint:
+    """The application behind one route template, such as `/events/{event_id}`."""
+
+    def __init__(
+        self, route: str, handlers: Mapping[str, Handler], authenticator: Authenticator, metrics: Metrics
+    ) -> None:
+        self._route = route
+        self._handlers = handlers
+        self._authenticator = authenticator
+        self._metrics = metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        started = time.perf_counter()
+        try:
+            await self._authenticator.admit(scope)
+        except Exception as error:  # noqa: BLE001 it becomes a problem
+            response = refuse(error, scope) if isinstance(error, MorrowError) else self.respond_to(error, scope)
+            self._metrics.count_answer(scope["method"], NO_ROUTE, response.status_code, 0.0)
+            await response(scope, receive, send)
+            return
+        handler = self._handlers.get(scope["method"], self._refuse_method)
+        await self.answer_admitted(handler, started, scope, receive, send)
+
+    async def answer_admitted(
+        self, handler: Handler, started: float, scope: Scope, receive: Receive, send: Send
+    ) -> None:
+        """Answer an admitted request that came at `started`, in seconds of the performance counter."""
+        try:
+            response = await handler(Request(scope, receive))
+        except Exception as error:  # noqa: BLE001 it becomes a problem
+            response = self.respond_to(error, scope)
+        await self.count(response, scope, started)(scope, receive, send)
+
+    def respond_to(self, error: Exception, scope: Scope) -> Response:
+        """The problem that an exception is."""
+        return respond_to(error, scope["method"], scope["path"], self._metrics)
+
+    def count(self, response: Response, scope: Scope, started: float) -> Response:
+        """The same response, counted before it is sent: no client has an answer that a killed worker never counted."""
+        seconds = time.perf_counter() - started
+        self._metrics.count_answer(scope["method"], self._route, response.status_code, seconds)
+        return response
+
+    async def _refuse_method(self, _request: Request) -> Response:
+        return refuse_method([*self._handlers])
