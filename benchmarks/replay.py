@@ -21,7 +21,7 @@ from benchmarks.datasets import CHOSEN_ON, DATASETS, default_folder, load, split
 from benchmarks.output import add_output_options, record_run
 from benchmarks.replay_figures import count_windows, mean_errors, pooled_figures, replay_figures
 from benchmarks.streams import import_dataset, temporary_store
-from cli.commands.replay import held_cutoffs, method_heading, save_pictures, summary, windows_table
+from cli.reports.replay import held_cutoffs, method_heading, save_pictures, summary, windows_table
 from contracts.clock import format_moment
 from trainer.data.snapshot import Reading
 from trainer.monitoring.outcomes import Outcome

@@ -1,16 +1,43 @@
-"""How commands wait until the API serves what they changed: its processes poll the releases every few seconds."""
+"""How commands wait: for the end of a cycle, and until the API serves a change, which it polls for."""
 
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from cli.client.api import ask
+from contracts.errors import NotFound
 
 if TYPE_CHECKING:
     import httpx
 
 WAIT_SECONDS = 15.0
+CYCLE_ENDS = ("released", "held", "skipped", "failed")
 _POLL_SECONDS = 0.2
+_CYCLE_POLL_SECONDS = 0.5
+
+
+def request_cycle(api: "httpx.Client", task: str, as_of: str | None) -> dict[str, Any]:
+    """Ask for a cycle as of a moment (RFC 3339), None for now; returns the requested cycle."""
+    cycle: dict[str, Any] = ask(api, "POST", f"/tasks/{task}/cycles", json={"as_of": as_of} if as_of else {})
+    return cycle
+
+
+def follow_cycle(
+    api: "httpx.Client", task: str, cycle: dict[str, Any], on_step: Callable[[str], object]
+) -> dict[str, Any]:
+    """Poll until this attempt at this cutoff has ended; `on_step` gets each step in words.
+
+    Raises NotFound if the API lists newer cutoffs only.
+    """
+    while True:
+        listed = ask(api, "GET", f"/tasks/{task}/cycles")["cycles"]
+        found: dict[str, Any] | None = next((one for one in listed if one["id"] == cycle["id"]), None)
+        if found is None:
+            raise NotFound(f"The cycle of {cycle['cutoff']} is requested, but the API lists newer ones only.")
+        if found["state"] in CYCLE_ENDS:
+            return found
+        on_step(found["step"] or "waiting for the trainer")
+        time.sleep(_CYCLE_POLL_SECONDS)
 
 
 def await_version(

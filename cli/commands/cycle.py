@@ -1,59 +1,58 @@
-"""What `morrow cycle` does and prints: ask the API for a retraining, follow its steps, say how it ended.
+"""`morrow cycle`: retrain a task now. `morrow override --cycle` follows its cycle in the same way."""
 
-`morrow override --cycle` follows what it has asked for in the same way.
-"""
+from typing import TYPE_CHECKING, Annotated, Any
 
-import time
-from collections.abc import Callable
-from typing import Any
+import typer
 
-import httpx
-from rich.console import Console
+from cli.client.api import open_api
+from cli.client.options import LOCAL_URL, AsJson, Url
+from cli.client.output import print_facts, print_json
+from cli.client.wait import await_version, describe_wait, follow_cycle, request_cycle
 
-from cli.client.api import ask, open_api
-from cli.client.output import print_json
-from cli.client.wait import await_version, describe_wait
-from contracts.errors import NotFound
-
-POLL_SECONDS = 0.5
-ENDED = ("released", "held", "skipped", "failed")
+if TYPE_CHECKING:
+    import httpx
 
 
-def run_cycle(url: str, task: str, as_of: str | None, *, wait: bool, as_json: bool) -> bool:
-    """Ask for a cycle and, where wanted, follow it to its end; whether it is released, or only asked for."""
+def cycle(
+    task: str,
+    as_of: Annotated[str | None, typer.Option(help="Train as of this moment (RFC 3339). Default: now.")] = None,
+    *,
+    wait: Annotated[bool, typer.Option(help="Wait for the end; exit code 1 unless it is released.")] = True,
+    as_json: AsJson = False,
+    url: Url = LOCAL_URL,
+) -> None:
+    """Retrain a task."""
     with open_api(url) as api:
-        cycle = request_cycle(api, task, as_of)
-        if wait:
-            return tell_end(*see_to_end(api, task, cycle), as_json=as_json)
-    if as_json:
-        print_json(cycle)
-    else:
-        Console().print(f"Cycle as of {cycle['cutoff']}: {cycle['state']}.")
-    return True
+        requested = request_cycle(api, task, as_of)
+        if not wait:
+            print_facts(requested, f"Cycle as of {requested['cutoff']}: {requested['state']}.", as_json=as_json)
+        elif not finish_cycle(api, task, requested, as_json=as_json):
+            raise typer.Exit(1)
 
 
-def see_to_end(api: httpx.Client, task: str, cycle: dict[str, Any]) -> tuple[dict[str, Any], bool]:
-    """Follow a cycle to its end, and wait until the API answers with what it released: the cycle, and whether it does
-    where there is something to answer with.
+def finish_cycle(api: "httpx.Client", task: str, cycle: dict[str, Any], *, as_json: bool) -> bool:
+    """Follow a cycle to its end, wait until the API serves what it released, and print the outcome.
+
+    Returns whether it is released.
     """
-    with Console(stderr=True).status(f"Cycle as of {cycle['cutoff']} …") as status:
-        ended = follow_cycle(api, task, cycle, lambda step: status.update(f"Cycle as of {cycle['cutoff']}: {step} …"))
-        return ended, ended["state"] != "released" or await_version(api, task, ended["version"])
+    from rich.console import Console
 
-
-def tell_end(ended: dict[str, Any], is_answering: bool, *, as_json: bool) -> bool:
-    """Print how a cycle ended; whether it is released."""
-    first, *ages = describe_end(ended)
+    title = f"Cycle as of {cycle['cutoff']}"
+    with Console(stderr=True).status(f"{title} …") as status:
+        ended = follow_cycle(api, task, cycle, lambda step: status.update(f"{title}: {step} …"))
+        is_released = bool(ended["state"] == "released")
+        waited = describe_wait(await_version(api, task, ended["version"])) if is_released else ""
     if as_json:
         print_json(ended)
     else:
-        for line in (first + describe_wait(is_answering), *ages):
+        first, *ages = describe_end(ended)
+        for line in (first + waited, *ages):
             Console().print(line, markup=False, highlight=False)
-    return bool(ended["state"] == "released")
+    return is_released
 
 
 def describe_end(cycle: dict[str, Any]) -> list[str]:
-    """How a cycle ended, and a line for each age that was judged: none where it ended before that."""
+    """How a cycle ended, with a line for each judged age; there is none if it ended before that."""
     verdict = cycle["verdict"] or {}
     judged = [age for age in verdict.get("ages", []) if age["mean"] is not None]
     return [
@@ -63,35 +62,6 @@ def describe_end(cycle: dict[str, Any]) -> list[str]:
             for age in judged
         ),
     ]
-
-
-def request_cycle(api: httpx.Client, task: str, as_of: str | None) -> dict[str, Any]:
-    """Ask for a cycle; returns it as it stands."""
-    cycle: dict[str, Any] = ask(api, "POST", f"/tasks/{task}/cycles", json={"as_of": as_of} if as_of else {})
-    return cycle
-
-
-def follow_cycle(
-    api: httpx.Client, task: str, cycle: dict[str, Any], on_step: Callable[[str], object]
-) -> dict[str, Any]:
-    """Poll until this attempt at this cutoff has ended; says each step that is seen.
-
-    Raises NotFound where the API lists newer cutoffs only.
-    """
-    while True:
-        found = next((one for one in list_cycles(api, task) if one["id"] == cycle["id"]), None)
-        if found is None:
-            raise NotFound(f"The cycle of {cycle['cutoff']} is requested, but the API lists newer ones only.")
-        if found["state"] in ENDED:
-            return found
-        on_step(found["step"] or "waiting for the trainer")
-        time.sleep(POLL_SECONDS)
-
-
-def list_cycles(api: httpx.Client, task: str) -> list[dict[str, Any]]:
-    """A task's cycles, newest first."""
-    cycles: list[dict[str, Any]] = ask(api, "GET", f"/tasks/{task}/cycles")["cycles"]
-    return cycles
 
 
 def _outcome(cycle: dict[str, Any]) -> str:

@@ -8,7 +8,7 @@ from cli.client.api import ask, open_api
 from cli.client.options import LOCAL_URL, Actor, AsJson, Reason, Url
 from cli.client.output import print_facts
 from cli.client.wait import await_bound, await_version, describe_wait
-from cli.commands.cycle import see_to_end, tell_end
+from cli.commands.cycle import finish_cycle
 
 
 def rollback(
@@ -59,7 +59,7 @@ def override(
         if not wait or not as_json:
             sentence = f"The cutoff {answer['cutoff']} is tried again as cycle {answer['id']}, to be released."
             print_facts(answer, sentence, as_json=as_json)
-        if wait and not tell_end(*see_to_end(api, task, answer), as_json=as_json):
+        if wait and not finish_cycle(api, task, answer, as_json=as_json):
             raise typer.Exit(1)
 
 

@@ -22,8 +22,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.status import Status
 
 from cli.client.api import ask, open_api
-from cli.client.wait import await_version
-from cli.commands.cycle import follow_cycle, request_cycle
+from cli.client.wait import await_version, follow_cycle, request_cycle
 from cli.demo.flights import WEEK, load_flights, read_task_file, to_events, week_start
 from cli.demo.questions import Score, ask_and_score, ask_one
 from cli.demo.report import LEGEND, WeekReport, budget, comparison, print_refusal, week_document, week_line, weeks_table

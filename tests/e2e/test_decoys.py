@@ -9,8 +9,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from cli.client.wait import await_version
-from cli.commands.cycle import follow_cycle, request_cycle
+from cli.client.wait import await_version, follow_cycle, request_cycle
 from cli.local.stack import HOST, free_port
 from contracts.clock import format_moment
 from store.batches import Event

@@ -14,7 +14,7 @@ from sqlalchemy import Engine, func, select
 
 from benchmarks.replay_figures import pooled_figures, replay_figures
 from benchmarks.result_files import Figure, Label
-from cli.commands.replay import held_cutoffs, save_pictures, summary, windows_table
+from cli.reports.replay import held_cutoffs, save_pictures, summary, windows_table
 from contracts.clock import format_moment
 from contracts.errors import CycleError
 from store.catalog import Schema

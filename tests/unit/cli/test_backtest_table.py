@@ -3,7 +3,7 @@
 import pytest
 from rich.console import Console
 
-from cli.commands.backtest import ages_table
+from cli.reports.backtest import ages_table
 from tests.unit.service.validation.row_rules import a_task
 from trainer.evaluation.horizon import AgeVerdict
 

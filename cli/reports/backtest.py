@@ -1,0 +1,215 @@
+"""What `morrow backtest` prints: the error matrix by age, and what the horizon rule makes of it."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.table import Table
+from sqlalchemy import Connection
+
+from cli.client.options import parse_moment_option
+from cli.client.output import print_json
+from contracts.clock import MICROSECOND, format_moment, to_micros
+from contracts.errors import Fault, InvalidInput
+from contracts.task import Task
+from service.web.html import four_figures
+from store.catalog import Schema, find_task
+from store.cells import Cell, error_of
+from store.columns import find_newest
+from store.database import make_engine
+from trainer.evaluation.backtest import Report, backtest
+from trainer.evaluation.horizon import AgeVerdict, Verdict, judge_ages
+from trainer.evaluation.suspect_windows import counted
+from trainer.plots.matrix import save_matrix
+from trainer.settings import TrainerSettings
+
+# Columns of the matrix that fit 80 characters beside the target windows.
+_MOST_AGES = 8
+
+
+def print_backtest(
+    settings: TrainerSettings,
+    database_url: str,
+    task_name: str,
+    now: Callable[[], datetime],
+    *,
+    as_of: str | None,
+    picture: Path | None,
+    as_json: bool,
+) -> None:
+    """Fit and score what the task's matrix lacks, then print it, its ages and the verdict.
+
+    Raises CycleError, InvalidInput.
+
+    `as_of` (RFC 3339) is rounded down to a boundary; where it is not given, the newest boundary counts before which a
+    window holds events, so that a stream of the past can be looked at too. `picture` is a file for the matrix as a heat
+    map.
+    """
+    console = Console()
+    engine = make_engine(database_url)
+    try:
+        with engine.connect() as connection:
+            schema = find_task(connection, task_name)
+            cutoff = find_cutoff(connection, schema, to_micros(now()), as_of)
+        columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+        with Progress(*columns, console=console, transient=True) as progress:
+            cells, verdict = backtest(engine, schema, cutoff, settings=settings, now=now, report=_follow(progress))
+    finally:
+        engine.dispose()
+    if picture is not None:
+        save_matrix(schema.task, cells, picture)
+    if as_json:
+        print_json(_document(schema.task, cutoff, cells, verdict))
+        return
+    console.print(f"{len(cells)} cells as of {format_moment(cutoff)}{'' if as_of else ', after the newest events'}")
+    if cells:
+        console.print(_matrix(schema.task, cells))
+    ages = verdict.ages or _judge_ages(schema.task, cells)
+    console.print(ages_table(schema.task, ages))
+    for age in ages:
+        if age.reason:
+            console.print(f"Age {age.age} is not valid: {age.reason}.", markup=False, highlight=False)
+    console.print(_sentence(schema.task, verdict))
+
+
+def find_cutoff(connection: Connection, schema: Schema, now: int, as_of: str | None) -> int:
+    """The boundary to look back from, microseconds. Raises InvalidInput."""
+    clock = schema.task.clock
+    moment = now if as_of is None else parse_moment_option("--as-of", as_of)
+    if moment > now:
+        raise InvalidInput([Fault("--as-of", "lies in the future")])
+    cutoff = clock.window_start(moment)
+    newest = None if as_of else find_newest(connection, schema.task_id, before=cutoff)
+    return cutoff if newest is None else clock.window_start(newest) + clock.window
+
+
+def _judge_ages(task: Task, cells: Sequence[Cell]) -> tuple[AgeVerdict, ...]:
+    """What is there of each age where too few windows allow no verdict."""
+    return judge_ages(
+        counted(task, cells),
+        method=task.training.method,
+        error_name=task.error_name,
+        clock=task.clock,
+        guard=task.guard,
+        label_delay=task.label_delay // MICROSECOND,
+    )
+
+
+def _follow(progress: Progress) -> Report:
+    line = progress.add_task("Reading events …", total=None)
+
+    def report(event: str, /, **facts: Any) -> None:
+        match event:
+            case "matrix.missing":
+                words = f"{facts['num_to_fit']} origins to fit, {facts['num_kept']} kept fits to score …"
+            case "epoch.ended":
+                words = f"{facts['phase']}: epoch {facts['epoch']} of {facts['num_epochs']}, loss {facts['loss']:.4f} …"
+            case "origin.scored":
+                words = f"Scored the fit of {format_moment(facts['origin'])} …"
+            case _:
+                return
+        progress.update(line, description=words)
+
+    return report
+
+
+def _document(task: Task, cutoff: int, cells: Sequence[Cell], verdict: Verdict) -> dict[str, Any]:
+    """The matrix, the verdict on each age and the horizon; a figure that there is not is null."""
+    return {
+        "task": task.name,
+        "as_of": format_moment(cutoff),
+        "error_name": task.error_name,
+        "horizon": verdict.horizon,
+        "reason": verdict.reason,
+        "missing_windows": verdict.missing_windows,
+        "cells": [
+            {
+                "method": cell.method,
+                "origin": format_moment(cell.origin),
+                "window": format_moment(cell.window),
+                "age": task.clock.age(cell.origin, cell.window),
+                "num_rows": cell.num_rows,
+                "error": error_of(cell, task.error_name),
+            }
+            for cell in cells
+        ],
+        "ages": [
+            {name: _json_value(value) for name, value in asdict(age).items()}
+            for age in verdict.ages or _judge_ages(task, cells)
+        ],
+    }
+
+
+def _json_value(value: Any) -> Any:
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _matrix(task: Task, cells: Sequence[Cell]) -> Table:
+    """Target windows against origins: the fit of each age stands in its column, so a row holds one window's errors."""
+    found = {
+        (cell.window, task.clock.age(cell.origin, cell.window)): cell
+        for cell in cells
+        if cell.method == task.training.method
+    }
+    ages = sorted({age for _, age in found})[:_MOST_AGES]
+    title = f"{task.name}: {task.error_name} by target window and age of the fit"
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, collapse_padding=True)
+    table.add_column("window", no_wrap=True)
+    for heading in ("rows", *(f"age {age}" for age in ages)):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for window in sorted({window for window, _ in found}):
+        row = [found.get((window, age)) for age in ages]
+        known = [cell for cell in row if cell is not None]
+        mark = "" if all(cell.is_complete for cell in known) else "…"
+        count = str(known[0].num_rows) + mark if known else "–"
+        figures = ("–" if cell is None else _figure(error_of(cell, task.error_name)) for cell in row)
+        table.add_row(format_moment(window)[:16], count, *figures)
+    return table
+
+
+def ages_table(task: Task, ages: Sequence[AgeVerdict]) -> Table:
+    """One line an age at 80 columns; what is wrong with an age is a sentence and follows below.
+
+    `growth` over age 0 on the same windows is a mean, `bound` its upper 95 % bound, which is held to what is `allowed`.
+    """
+    title = f"{task.name}: {task.error_name} by age"
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, collapse_padding=True)
+    for heading in ("age", "mean", "band", "naive", "pairs", "growth", "bound", "allowed", "valid"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for age in ages:
+        table.add_row(*_cells(age))
+    return table
+
+
+def _cells(age: AgeVerdict) -> tuple[str, ...]:
+    return (
+        str(age.age),
+        _figure(age.mean),
+        f"{_figure(age.low)} … {_figure(age.high)}",
+        _figure(age.naive),
+        str(age.num_pairs),
+        _figure(age.growth),
+        _figure(age.increase),
+        _figure(age.allowed),
+        "yes" if age.is_valid else "no",
+    )
+
+
+def _figure(value: float | None) -> str:
+    """Six characters for all that is usual, whatever the unit: a table's columns fit their line."""
+    if value is None or math.isnan(value):
+        return "–"
+    return f"{value:.4f}" if abs(value) < 1 else four_figures(value)
+
+
+def _sentence(task: Task, verdict: Verdict) -> str:
+    rule = f"Tolerance {task.guard.tolerance:.0%} of the fresh error, at least {task.guard.min_pairs} pairs."
+    if verdict.horizon == 0:
+        return f"No horizon: {verdict.reason}. {rule}"
+    return f"Horizon: {verdict.horizon} of at most {task.guard.max_age} windows. {rule}"
