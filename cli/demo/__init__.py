@@ -1,1 +1,1 @@
-"""`morrow demo`: six weeks of real flights, our method and its rivals."""
+"""`morrow demo`: weeks of real flights, answered by GI and compared with its rivals."""

@@ -1,7 +1,7 @@
-"""Half a year of real flights, then week after week: retrain, serve, ask, compare with rivals, learn the labels.
+"""Run the demo: post half a year of real flights, then week by week retrain, predict, compare with rivals, post labels.
 
-Everything goes through the doors that users have: the HTTP API of the embedded stack. Only the rivals are fitted
-apart (`cli.demo.rival_worker`), on rows of the same store.
+Everything goes through the HTTP API of the embedded stack, as for any user. Only the rivals are fitted in a separate
+process (`cli.demo.rival_worker`), on rows of the same store.
 """
 
 import json
@@ -24,7 +24,7 @@ from rich.status import Status
 from cli.client.api import ask, open_api
 from cli.client.wait import await_version, follow_cycle, request_cycle
 from cli.demo.flights import WEEK, load_flights, read_task_file, to_events, week_start
-from cli.demo.questions import Score, ask_and_score, ask_one
+from cli.demo.predictions import Score, ask_and_score, ask_one
 from cli.demo.report import LEGEND, WeekReport, budget, comparison, print_refusal, week_document, week_line, weeks_table
 from cli.demo.rival_client import RivalProcess
 from cli.errors import NotServed, NotStored, Refused
@@ -45,7 +45,7 @@ SWAP_LIMIT_SECONDS = 30.0
 
 @dataclass(frozen=True)
 class Demo:
-    """What every part of the demo needs."""
+    """The parts that every step of the demo needs."""
 
     console: Console
     api: httpx.Client
@@ -71,7 +71,7 @@ def run_demo(num_weeks: int, json_file: Path | None, *, keep: bool) -> None:
             demo = Demo(console, api, stack, rivals, task, flights)
             console.print(f"API     {stack.addresses.api}/docs\nMLflow  {stack.addresses.mlflow}")
             console.print(budget(task.training), highlight=False)
-            document = _play(demo, num_weeks)
+            document = _run_weeks(demo, num_weeks)
             document["seconds"]["install_free_total"] = round(time.monotonic() - began, 1)
             document["peak_rss_mb"] = round(memory.peak_bytes / 2**20)
             console.print(_cost(document), highlight=False)
@@ -87,7 +87,7 @@ def run_demo(num_weeks: int, json_file: Path | None, *, keep: bool) -> None:
                 stack.wait()
 
 
-def _play(demo: Demo, num_weeks: int) -> dict[str, Any]:
+def _run_weeks(demo: Demo, num_weeks: int) -> dict[str, Any]:
     ask(demo.api, "PUT", f"/tasks/{demo.task.name}", json=demo.task.model_dump(mode="json"))
     ingest_seconds = _post_known_weeks(demo)
     reports: list[WeekReport] = []
@@ -95,7 +95,7 @@ def _play(demo: Demo, num_weeks: int) -> dict[str, Any]:
         for week in range(NUM_KNOWN_WEEKS, NUM_KNOWN_WEEKS + num_weeks):
             reports.append(_serve_week(demo, week, status))
             demo.console.print(week_line(reports[-1]), highlight=False)
-        refused = _ask_too_late(demo, reports)
+        refused = _ask_past_valid_until(demo, reports)
     demo.console.print(weeks_table(reports))
     demo.console.print(LEGEND, highlight=False)
     for sentence in comparison(reports):
@@ -111,7 +111,7 @@ def _play(demo: Demo, num_weeks: int) -> dict[str, Any]:
 
 
 def _post_known_weeks(demo: Demo) -> float:
-    """Post the first 26 weeks; returns the seconds it took, the making of the rows included."""
+    """Post the first 26 weeks; returns the seconds that it took, including building the rows."""
     known = demo.flights[demo.flights["week"] < NUM_KNOWN_WEEKS]
     columns = (TextColumn("Posting {task.completed:,.0f} flights"), BarColumn(), TimeElapsedColumn())
     began = time.monotonic()
@@ -124,7 +124,7 @@ def _post_known_weeks(demo: Demo) -> float:
 
 
 def _post(demo: Demo, events: Iterable[dict[str, Any]]) -> Iterator[int]:
-    """How many events of each batch are stored: all of them. Raises NotStored."""
+    """Post all events; yields the number stored in each batch. Raises NotStored if any event is not stored."""
     for answer in post_events(demo.api, demo.task.name, events):
         if others := [result for result in answer["results"] if result["status"] != "created"]:
             raise NotStored(f"A flight was not stored: {others[0]}")
@@ -132,13 +132,13 @@ def _post(demo: Demo, events: Iterable[dict[str, Any]]) -> Iterator[int]:
 
 
 def _serve_week(demo: Demo, week: int, status: Status) -> WeekReport:
-    """Retrain as of the week's start, ask about its flights, post their labels, score the rivals."""
+    """Retrain as of the week's start, predict its flights, post their labels, score the rivals."""
     start, name = week_start(week), demo.task.name
     begins = to_micros(start)
     events = to_events(demo.flights[demo.flights["week"] == week])
     title = f"Week {week - NUM_KNOWN_WEEKS + 1} of {start:%d %B}"
     began = time.monotonic()
-    status.update(f"{title}: asking for a cycle …")
+    status.update(f"{title}: requesting a cycle …")
     cycle = request_cycle(demo.api, name, format_moment(begins))
     cycle = follow_cycle(demo.api, name, cycle, lambda step: _show(demo, status, f"{title}: {step} …"))
     cycle_seconds = time.monotonic() - began
@@ -147,8 +147,8 @@ def _serve_week(demo: Demo, week: int, status: Status) -> WeekReport:
         _await_version(demo, cycle["version"])
     else:
         note = f"The cycle is {cycle['state']}: {cycle['reason']}"
-    status.update(f"{title}: asking about {len(events):,} flights …")
-    score, refusal = _try_to_ask(demo, events)
+    status.update(f"{title}: predicting {len(events):,} flights …")
+    score, refusal = _try_to_predict(demo, events)
     champion = ask(demo.api, "GET", f"/tasks/{name}")["champion"] or {}
     status.update(f"{title}: posting the labels and fitting the rivals …")
     num_flights = sum(_post(demo, events))
@@ -174,8 +174,8 @@ def _show(demo: Demo, status: Status, words: str) -> None:
     status.update(words)
 
 
-def _try_to_ask(demo: Demo, events: Sequence[dict[str, Any]]) -> tuple[Score | None, str | None]:
-    """The score, or why no version would answer about this week."""
+def _try_to_predict(demo: Demo, events: Sequence[dict[str, Any]]) -> tuple[Score | None, str | None]:
+    """The score, or the reason why no version answered for this week."""
     try:
         return ask_and_score(demo.api, demo.task.name, events), None
     except Refused as refused:
@@ -183,12 +183,12 @@ def _try_to_ask(demo: Demo, events: Sequence[dict[str, Any]]) -> tuple[Score | N
 
 
 def _await_version(demo: Demo, version: str) -> None:
-    """Until the API itself says that it serves the version. Raises NotServed."""
+    """Wait until the API reports that it serves the version. Raises NotServed."""
     if not await_version(demo.api, demo.task.name, version, limit_seconds=SWAP_LIMIT_SECONDS, on_poll=demo.stack.check):
         raise NotServed(f"Version {version} is released, but the API did not serve it in {SWAP_LIMIT_SECONDS} s.")
 
 
-def _ask_too_late(demo: Demo, reports: Sequence[WeekReport]) -> dict[str, Any] | None:
+def _ask_past_valid_until(demo: Demo, reports: Sequence[WeekReport]) -> dict[str, Any] | None:
     """Ask at valid_until, which is answered, and a microsecond past it, which is refused with both bounds."""
     valid_until = reports[-1].valid_until
     if valid_until is None:
@@ -218,7 +218,7 @@ def _cost(document: dict[str, Any]) -> str:
 
 @contextmanager
 def _fresh_home(*, keep: bool) -> Iterator[Path]:
-    """A new folder for all state, removed at the end unless it is kept."""
+    """A new folder for all state; it is removed at the end unless `keep` is set."""
     home = Path(tempfile.mkdtemp(prefix="morrow-demo-"))
     try:
         yield home

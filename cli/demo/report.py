@@ -1,4 +1,4 @@
-"""What the demo prints and writes: a row a week, the means, and plainly who won."""
+"""The demo's output: a row per week, the means, and a plain statement of which method won."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,14 +13,14 @@ from contracts.task import Training
 
 METHODS = ("gi", "baseline", "last_window", "naive")
 LEGEND = (
-    "baseline: the same network and budget without time, on all the past;\n"
-    "last_window: that on the newest window; naive: the shares of the classes there."
+    "baseline: the same network and budget without time, on all past weeks;\n"
+    "last_window: the same on the newest week only; naive: its class shares."
 )
 
 
 @dataclass(frozen=True)
 class WeekReport:
-    """One served week. Figures by method; gi has none in a week that no version could answer, and `note` says why."""
+    """One week. Figures by method; gi has none in a week that no version could answer, and `note` says why."""
 
     start: str
     version: str | None
@@ -34,7 +34,7 @@ class WeekReport:
 
 
 def week_document(week: WeekReport) -> dict[str, Any]:
-    """A week as `--json` writes it; figures that are missing are null."""
+    """A week as `--json` writes it; missing figures are null."""
     return {
         "start": week.start,
         "version": week.version,
@@ -49,7 +49,7 @@ def week_document(week: WeekReport) -> dict[str, Any]:
 
 
 def weeks_table(weeks: Sequence[WeekReport]) -> Table:
-    """A row a week and a row of means over the weeks that all methods answered; fits 80 columns."""
+    """A row per week, and a row of means over the weeks that all methods answered; fits 80 columns."""
     title = "Late flights, week by week: log-loss and error rate"
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, collapse_padding=True)
     table.add_column("week of", no_wrap=True)
@@ -75,7 +75,7 @@ def weeks_table(weeks: Sequence[WeekReport]) -> Table:
 
 
 def week_line(week: WeekReport) -> str:
-    """One week in words, printed as soon as it is known."""
+    """One week as text, printed as soon as it is known."""
     losses = ", ".join(f"{method} {_figure(week.log_loss.get(method))}" for method in METHODS)
     served = f"version {week.version}, valid until {week.valid_until}" if week.version else "no version"
     line = f"{week.start[:10]}: {served}; cycle {week.cycle_seconds:.0f} s\n  log-loss: {losses}"
@@ -83,12 +83,12 @@ def week_line(week: WeekReport) -> str:
 
 
 def answered_by_all(weeks: Sequence[WeekReport]) -> list[WeekReport]:
-    """Weeks that means may be taken over."""
+    """The weeks that all methods answered: those that means are taken over."""
     return [week for week in weeks if all(method in week.log_loss for method in METHODS)]
 
 
 def mean_figures(weeks: Sequence[WeekReport]) -> tuple[dict[str, float], dict[str, float]]:
-    """Mean log-loss and mean error rate by method; each week counts the same."""
+    """Mean log-loss and mean error rate by method; every week has the same weight."""
     return (
         {method: fmean(week.log_loss[method] for week in weeks) for method in METHODS},
         {method: fmean(week.error[method] for week in weeks) for method in METHODS},
@@ -96,7 +96,7 @@ def mean_figures(weeks: Sequence[WeekReport]) -> tuple[dict[str, float], dict[st
 
 
 def comparison(weeks: Sequence[WeekReport]) -> list[str]:
-    """One plain sentence for each rival: whether gi's mean log-loss is below its."""
+    """One sentence per rival: whether gi's mean log-loss is lower."""
     answered = answered_by_all(weeks)
     if not answered:
         return ["gi answered in no week, so nothing can be compared."]
@@ -109,7 +109,7 @@ def comparison(weeks: Sequence[WeekReport]) -> list[str]:
 
 
 def budget(training: Training) -> str:
-    """The settings that bound a fit, the same for gi and the rival networks."""
+    """The settings that limit a fit, the same for gi and the rival networks."""
     history = "all past weeks" if training.history is None else f"the newest {training.history} weeks"
     return (
         f"Budget of every network: {training.num_seeds} seeds; {training.pretrain_epochs} epochs of at most "
@@ -119,7 +119,7 @@ def budget(training: Training) -> str:
 
 
 def print_refusal(console: Console, status: int, problem: Mapping[str, Any]) -> None:
-    """A refused request's problem document, as it came."""
+    """Print a refused request's problem document as received."""
     console.print(f"One microsecond past valid_until is refused with {status}:")
     console.print_json(data=dict(problem))
 

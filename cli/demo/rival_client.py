@@ -1,4 +1,4 @@
-"""The demo's side of `cli.demo.rival_worker`: one child process that fits rivals, asked by lines of JSON."""
+"""The client of `cli.demo.rival_worker`: one child process that fits rivals and is controlled by lines of JSON."""
 
 import json
 import subprocess
@@ -16,7 +16,7 @@ Figures = dict[str, dict[str, float]]
 
 
 class RivalProcess:
-    """Loads torch on entry, in the background; ends on exit, or by itself when the demo is gone."""
+    """Starts loading torch on entry, in the background; ends on exit, or by itself once the demo has ended."""
 
     def __init__(self, addresses: Addresses, home: Path) -> None:
         own = {"MORROW_HOME": str(home), "MORROW_DATABASE_URL": addresses.database}
@@ -32,7 +32,7 @@ class RivalProcess:
                 stdout=subprocess.PIPE,
                 stderr=log,
                 text=True,
-                start_new_session=True,  # Ctrl-C is for the demo, which then closes our input
+                start_new_session=True,  # Ctrl-C stops the demo, which then closes this process's input
             )
         return self
 
@@ -50,12 +50,12 @@ class RivalProcess:
         self._process.stdout.close()
 
     def score(self, task: str, cutoff: int, known_by: int) -> Figures:
-        """rival -> {"log_loss", "error"} of the window that begins at the cutoff, microseconds. Raises RivalsFailed."""
+        """Method -> {"log_loss", "error"} on the window that begins at `cutoff` (microseconds). Raises RivalsFailed."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        question = json.dumps({"task": task, "cutoff": cutoff, "known_by": known_by})
+        request = json.dumps({"task": task, "cutoff": cutoff, "known_by": known_by})
         try:
-            self._process.stdin.write(question + "\n")
+            self._process.stdin.write(request + "\n")
             self._process.stdin.flush()
         except BrokenPipeError:
             line = ""

@@ -33,7 +33,7 @@ NETWORKS = ("baseline", "last_window")
 
 
 @dataclass(frozen=True)
-class Question:
+class ScoreRequest:
     """Score rivals fitted as of `cutoff` on the window that begins there, with the labels known at `known_by`."""
 
     task: str
@@ -42,11 +42,11 @@ class Question:
 
 
 def score_rivals(
-    engine: Engine, schema: Schema, question: Question, settings: TrainerSettings, now: datetime
+    engine: Engine, schema: Schema, request: ScoreRequest, settings: TrainerSettings, now: datetime
 ) -> dict[str, Cell]:
     """Method -> the cell of the window that begins at the cutoff. Moments in microseconds."""
-    reading = read(engine, schema, question.known_by, now)
-    start = question.cutoff
+    reading = read(engine, schema, request.known_by, now)
+    start = request.cutoff
     rows = reading.events.in_window(start, start + schema.task.clock.window)
     device = choose_device(settings)
     cells: dict[str, Cell] = {}
@@ -63,11 +63,11 @@ def score_rivals(
 
 
 def _ignore(_epoch: object) -> None:
-    """Nobody follows the rivals' epochs."""
+    """The rivals' epochs are not reported."""
 
 
 def main(now: Callable[[], datetime]) -> None:
-    """Answer questions from standard input; when it ends, the process ends in the midst of whatever it does."""
+    """Answer requests from standard input; when the input ends, the process exits at once, even during a fit."""
     settings = TrainerSettings()
     if settings.database_url is None:
         raise SystemExit("MORROW_DATABASE_URL is needed.")
@@ -75,17 +75,17 @@ def main(now: Callable[[], datetime]) -> None:
     lines: SimpleQueue[str] = SimpleQueue()
     threading.Thread(target=_listen, args=(lines,), daemon=True).start()
     while True:
-        question = Question(**json.loads(lines.get()))
+        request = ScoreRequest(**json.loads(lines.get()))
         with engine.connect() as connection:
-            schema = find_task(connection, question.task)
-        cells = score_rivals(engine, schema, question, settings, now())
+            schema = find_task(connection, request.task)
+        cells = score_rivals(engine, schema, request, settings, now())
         answer = {method: {"log_loss": cell.loss, "error": cell.metric} for method, cell in cells.items()}
         sys.stdout.write(json.dumps(answer) + "\n")
         sys.stdout.flush()
 
 
 def _listen(lines: SimpleQueue[str]) -> None:
-    """Through a stream of its own: a thread that waits in `sys.stdin` would hold up the interpreter's end."""
+    """Read from a duplicate of standard input: a thread blocked in `sys.stdin` would delay the interpreter's exit."""
     with os.fdopen(os.dup(sys.stdin.fileno())) as stream:
         for line in stream:
             lines.put(line)

@@ -1,4 +1,4 @@
-"""What `morrow backtest` prints: the error matrix by age, and what the horizon rule makes of it."""
+"""The output of `morrow backtest`: the error matrix by age, and the verdict of the horizon rule."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -29,7 +29,7 @@ from trainer.evaluation.suspect_windows import counted
 from trainer.plots.matrix import save_matrix
 from trainer.settings import TrainerSettings
 
-# Columns of the matrix that fit 80 characters beside the target windows.
+# Most ages that fit next to the target windows in 80 columns.
 _MOST_AGES = 8
 
 
@@ -43,13 +43,11 @@ def print_backtest(
     picture: Path | None,
     as_json: bool,
 ) -> None:
-    """Fit and score what the task's matrix lacks, then print it, its ages and the verdict.
+    """Fit and score the cells that the task's matrix lacks, then print the matrix, its ages and the verdict.
 
+    `as_of` (RFC 3339) is rounded down to a window boundary. If it is not given, the boundary after the newest window
+    with events is used, so streams that ended in the past work too. `picture` is a file for the matrix as a heat map.
     Raises CycleError, InvalidInput.
-
-    `as_of` (RFC 3339) is rounded down to a boundary; where it is not given, the newest boundary counts before which a
-    window holds events, so that a stream of the past can be looked at too. `picture` is a file for the matrix as a heat
-    map.
     """
     console = Console()
     engine = make_engine(database_url)
@@ -79,7 +77,7 @@ def print_backtest(
 
 
 def find_cutoff(connection: Connection, schema: Schema, now: int, as_of: str | None) -> int:
-    """The boundary to look back from, microseconds. Raises InvalidInput."""
+    """The boundary to backtest from, microseconds. Raises InvalidInput."""
     clock = schema.task.clock
     moment = now if as_of is None else parse_moment_option("--as-of", as_of)
     if moment > now:
@@ -90,7 +88,7 @@ def find_cutoff(connection: Connection, schema: Schema, now: int, as_of: str | N
 
 
 def _judge_ages(task: Task, cells: Sequence[Cell]) -> tuple[AgeVerdict, ...]:
-    """What is there of each age where too few windows allow no verdict."""
+    """The figures of each age that exist already, if too few windows allow no verdict."""
     return judge_ages(
         counted(task, cells),
         method=task.training.method,
@@ -120,7 +118,7 @@ def _follow(progress: Progress) -> Report:
 
 
 def _document(task: Task, cutoff: int, cells: Sequence[Cell], verdict: Verdict) -> dict[str, Any]:
-    """The matrix, the verdict on each age and the horizon; a figure that there is not is null."""
+    """The matrix, the verdict on each age and the horizon; missing figures are null."""
     return {
         "task": task.name,
         "as_of": format_moment(cutoff),
@@ -151,7 +149,7 @@ def _json_value(value: Any) -> Any:
 
 
 def _matrix(task: Task, cells: Sequence[Cell]) -> Table:
-    """Target windows against origins: the fit of each age stands in its column, so a row holds one window's errors."""
+    """A row per target window and a column per age of the fit, so a row holds one window's errors."""
     found = {
         (cell.window, task.clock.age(cell.origin, cell.window)): cell
         for cell in cells
@@ -174,9 +172,9 @@ def _matrix(task: Task, cells: Sequence[Cell]) -> Table:
 
 
 def ages_table(task: Task, ages: Sequence[AgeVerdict]) -> Table:
-    """One line an age at 80 columns; what is wrong with an age is a sentence and follows below.
+    """One line per age, at most 80 columns; the reason why an age is not valid follows below as a sentence.
 
-    `growth` over age 0 on the same windows is a mean, `bound` its upper 95 % bound, which is held to what is `allowed`.
+    `growth` is the mean increase over age 0 on the same windows. Its upper 95 % bound `bound` must be within `allowed`.
     """
     title = f"{task.name}: {task.error_name} by age"
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, collapse_padding=True)
@@ -202,7 +200,7 @@ def _cells(age: AgeVerdict) -> tuple[str, ...]:
 
 
 def _figure(value: float | None) -> str:
-    """Six characters for all that is usual, whatever the unit: a table's columns fit their line."""
+    """A figure of six characters for all usual values, whatever the unit, so that a table fits its line."""
     if value is None or math.isnan(value):
         return "–"
     return f"{value:.4f}" if abs(value) < 1 else four_figures(value)

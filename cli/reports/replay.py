@@ -1,4 +1,4 @@
-"""What `morrow replay` prints: window by window what would have been served, and how right the promises were."""
+"""The output of `morrow replay`: which version each window would have had, and how right the promises were."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -37,7 +37,7 @@ from trainer.replay.report import (
 )
 from trainer.settings import TrainerSettings
 
-# Rules that come before a fit.
+# Rules that are checked before a fit.
 SKIPPING_RULES = ("min_rows", "classes")
 MATRIX_PICTURE, BAND_PICTURE = "matrix.png", "expected_and_realised.png"
 
@@ -54,7 +54,7 @@ def print_replay(
     with_rivals: bool,
     now: Callable[[], datetime],
 ) -> None:
-    """Replay a task between two moments (RFC 3339), as known at the last of them. Raises CycleError, InvalidInput."""
+    """Replay a task between two moments (RFC 3339), as known at the later one. Raises CycleError, InvalidInput."""
     console = Console()
     began = now()
     origin = None if first is None else parse_moment_option("--from", first)
@@ -70,7 +70,7 @@ def print_replay(
         engine.dispose()
     columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True) as progress:
-        walked = replay(
+        replayed = replay(
             reading,
             settings=settings,
             device=choose_device(settings),
@@ -78,21 +78,21 @@ def print_replay(
             first=origin,
             rivals=RIVALS if with_rivals else (),
         )
-    console.print(windows_table(walked))
-    for sentence in [*held_cutoffs(walked), *summary(walked)]:
+    console.print(windows_table(replayed))
+    for sentence in [*held_cutoffs(replayed), *summary(replayed)]:
         console.print(sentence, highlight=False, markup=False)
     if json_file is not None:
-        json_file.write_text(json.dumps(as_document(walked), indent=2, allow_nan=False) + "\n")
+        json_file.write_text(json.dumps(as_document(replayed), indent=2, allow_nan=False) + "\n")
     if pictures is not None:
-        save_pictures(walked, pictures)
+        save_pictures(replayed, pictures)
 
 
-def save_pictures(walked: Replay, folder: Path) -> None:
-    """The matrix as a heat map, and expected beside realised errors."""
+def save_pictures(replayed: Replay, folder: Path) -> None:
+    """Save the matrix as a heat map, and a picture of expected and realised errors."""
     folder.mkdir(parents=True, exist_ok=True)
-    save_matrix(walked.task, list(walked.cells.values()), folder / MATRIX_PICTURE)
-    shut = [row.valid_until for row in closings(walked)]
-    save_expected_and_realised(walked.task, served_outcomes(walked), shut, folder / BAND_PICTURE)
+    save_matrix(replayed.task, list(replayed.cells.values()), folder / MATRIX_PICTURE)
+    closed = [row.valid_until for row in closings(replayed)]
+    save_expected_and_realised(replayed.task, served_outcomes(replayed), closed, folder / BAND_PICTURE)
 
 
 def _follow(progress: Progress) -> Report:
@@ -105,7 +105,7 @@ def _follow(progress: Progress) -> Report:
             case "epoch.ended":
                 words = f"{facts['phase']}: epoch {facts['epoch']} of {facts['num_epochs']}, loss {facts['loss']:.4f} …"
             case "replay.walked":
-                words = f"Walked past {format_moment(facts['origin'])} …"
+                words = f"Replayed {format_moment(facts['origin'])} …"
             case "rival.began":
                 words = f"Fitting {facts['method']} at {facts['num_origins']} origins …"
             case _:
@@ -115,22 +115,22 @@ def _follow(progress: Progress) -> Report:
     return report
 
 
-def windows_table(walked: Replay) -> Table:
-    """One line a window at 80 columns: who answers, how many ages its cutoff validates, errors, and what became of it.
+def windows_table(replayed: Replay) -> Table:
+    """One line per window in 80 columns: the version that answers, the ages that its cutoff validates, errors, state.
 
-    `closed` is a window whose error closed a horizon, most often of the version that had just been released. Methods
-    that were scored nowhere have no column.
+    `closed` marks a window whose error closed a horizon, usually that of the version just released. A method without
+    any score has no column.
     """
-    title = f"{walked.task.name}: {walked.task.error_name} on each window"
+    title = f"{replayed.task.name}: {replayed.task.error_name} on each window"
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, collapse_padding=True)
-    errors = [errors_on_window(walked, cutoff) for cutoff in walked.cutoffs]
+    errors = [errors_on_window(replayed, cutoff) for cutoff in replayed.cutoffs]
     methods = [method for method in errors[0] if any(error[method] is not None for error in errors)]
     for heading in ("window", "model", "ages", *map(method_heading, methods)):
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("cycle", no_wrap=True)
-    shut = {row.valid_until for row in closings(walked)}
-    for cutoff, error in zip(walked.cutoffs, errors, strict=True):
-        table.add_row(*_row(walked, cutoff, [error[method] for method in methods], shut))
+    closed = {row.valid_until for row in closings(replayed)}
+    for cutoff, error in zip(replayed.cutoffs, errors, strict=True):
+        table.add_row(*_row(replayed, cutoff, [error[method] for method in methods], closed))
     return table
 
 
@@ -139,14 +139,14 @@ def method_heading(method: str) -> str:
     return method.replace("_", "_\n")
 
 
-def _row(walked: Replay, cutoff: ReplayedCutoff, errors: Sequence[float | None], shut: set[int]) -> tuple[str, ...]:
+def _row(replayed: Replay, cutoff: ReplayedCutoff, errors: Sequence[float | None], closed: set[int]) -> tuple[str, ...]:
     moment = format_moment(cutoff.origin)
     failure = first_failure(cutoff.decisions)
     state = "released" if failure is None else "skipped" if failure.rule in SKIPPING_RULES else "held"
-    if cutoff.origin in shut:
+    if cutoff.origin in closed:
         state = "closed" if failure is None else f"{state}, closed"
     return (
-        moment[:10] if walked.task.window >= timedelta(days=1) else moment[:16],
+        moment[:10] if replayed.task.window >= timedelta(days=1) else moment[:16],
         cutoff.served[0] if cutoff.served else "–",
         str(cutoff.horizon),
         *map(four_figures, errors),
@@ -154,42 +154,40 @@ def _row(walked: Replay, cutoff: ReplayedCutoff, errors: Sequence[float | None],
     )
 
 
-def held_cutoffs(walked: Replay) -> list[str]:
-    """A sentence for each cutoff that released nothing though it had windows enough."""
+def held_cutoffs(replayed: Replay) -> list[str]:
+    """A sentence for each cutoff that released nothing although it had enough windows."""
     return [
         f"{format_moment(cutoff.origin)[:16]}: {failure.reason}."
-        for cutoff in walked.cutoffs
+        for cutoff in replayed.cutoffs
         if (failure := first_failure(cutoff.decisions)) and failure.rule not in (*SKIPPING_RULES, "min_pairs")
     ]
 
 
-def summary(walked: Replay) -> list[str]:
-    """The figures of the whole replay, a sentence each."""
-    outcomes = find_outcomes(walked)
-    rows = closings(walked)
+def summary(replayed: Replay) -> list[str]:
+    """The figures of the whole replay, one sentence each."""
+    outcomes = find_outcomes(replayed)
+    rows = closings(replayed)
     windows = {row.valid_until for row in rows}
     return [
         f"Inside the 90 % band: {_share(inside_band(outcomes))} of {len(outcomes)} errors by age and window.",
         f"Inside 90 % intervals or sets: {_share(realised_coverage(outcomes))} of the scored rows.",
-        _before_and_after(walked, outcomes),
+        _before_and_after(replayed, outcomes),
         f"Horizons closed: {len(rows)}, by the errors of {len(windows)} windows.",
-        f"Seconds: {_seconds([cutoff.seconds for cutoff in walked.cutoffs])}.",
+        f"Seconds: {_seconds([cutoff.seconds for cutoff in replayed.cutoffs])}.",
     ]
 
 
-def _before_and_after(walked: Replay, outcomes: Sequence[Outcome]) -> str:
-    """What a horizon that ended before `max_age` was worth: the error before its end beside that after it."""
-    before, after = errors_by_horizon(walked, outcomes)
+def _before_and_after(replayed: Replay, outcomes: Sequence[Outcome]) -> str:
+    """The error before the end of a horizon shorter than `max_age`, compared with the error after it."""
+    before, after = errors_by_horizon(replayed, outcomes)
     if before is None or after is None:
         return "No model was scored both before and after the end of its horizon."
-    difference = paired_difference(walked, outcomes)
+    difference = paired_difference(replayed, outcomes)
     same = ""
     if difference is not None:
-        compared = "more" if difference > 0 else "less"
-        same = f"; on the same windows older models erred by {four_figures(abs(difference))} {compared}"
-    return (
-        f"Models erred {four_figures(before)} before the end of their horizon and {four_figures(after)} after it{same}."
-    )
+        compared = "larger" if difference > 0 else "smaller"
+        same = f"; on the same windows older models had errors {compared} by {four_figures(abs(difference))}"
+    return f"Mean error before the end of a horizon: {four_figures(before)}, after it: {four_figures(after)}{same}."
 
 
 def _seconds(stages: Sequence[Mapping[str, float]]) -> str:

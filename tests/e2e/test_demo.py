@@ -1,4 +1,4 @@
-"""`morrow demo` as a user runs it, shortened to one week: what others read from `--json`, and that it ends clean."""
+"""`morrow demo` as a user runs it, shortened to one week: the JSON document, and a clean end."""
 
 import json
 import math
@@ -22,7 +22,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def printed(folder: Path) -> str:
-    """What one week prints. Its whole environment is a folder for temporary files."""
+    """The output of one week. Its whole environment is a folder for temporary files."""
     done = subprocess.run(
         [sys.executable, "-m", "cli.main", "demo", "--weeks", "1", "--json", str(folder / "demo.json")],
         env={name: value for name, value in os.environ.items() if not name.startswith("MORROW_")}
@@ -77,7 +77,7 @@ def test_nothing_is_left_running_or_lying_about(printed: str, folder: Path) -> N
 
 
 def _writes_to(process: psutil.Process, folder: Path) -> bool:
-    """Whether a process was started below the demo: its folder for temporary files lies in the demo's."""
+    """Whether the demo started this process: its folder for temporary files lies in the demo's."""
     try:
         return process.environ().get("TMPDIR", "").startswith(str(folder))
     except psutil.Error:

@@ -46,7 +46,7 @@ def score(
 ) -> tuple[float, float]:
     """(loss, metric) of outputs on rows: mean log-loss and error rate, or mean Gaussian NLL and absolute error.
 
-    Raises CycleError where an output is not finite.
+    Raises CycleError if an output is not finite.
     """
     errors = row_errors(task, classes, outputs, rows)
     if task.is_classification:
@@ -60,9 +60,9 @@ def score(
 def row_errors(
     task: Task, classes: Sequence[str], outputs: Sequence[NDArray[np.float32]], rows: EventColumns
 ) -> NDArray[np.float64]:
-    """What the task's error is the mean of, `(n,)`: log-losses, or absolute errors.
+    """The errors `(n,)` whose mean is the task's error: log-losses, or absolute errors.
 
-    Raises CycleError where an output is not finite.
+    Raises CycleError if an output is not finite.
     """
     if not all(np.isfinite(output).all() for output in outputs):
         raise CycleError("The model gives answers that are not finite.")
@@ -87,9 +87,9 @@ def make_cell(
     is_complete: bool = True,
     temperature: float = 1.0,
 ) -> Cell:
-    """What outputs on the rows of a target window cost, and the sketches that calibration needs (naive has none).
+    """The cell of outputs on the rows of a target window, with the sketches that calibration needs (naive has none).
 
-    `temperature` is the graph's own. Raises CycleError where an output is not finite.
+    `temperature` is the graph's own. Raises CycleError if an output is not finite.
     """
     loss, metric = score(task, classes, outputs, rows)
     scores: tuple[float, ...] = ()
@@ -113,7 +113,7 @@ def score_cell(
     is_complete: bool = True,
     temperature: float = 1.0,
 ) -> Cell:
-    """The cell of the fit of `origin`, by its graph, which has this temperature, on the rows of a target window."""
+    """The cell of the fit of `origin` on the rows of a target window; `temperature` is that of its graph."""
     try:
         return make_cell(
             task,
@@ -142,7 +142,7 @@ def score_naive(
     num_revisions: int = 0,
     is_complete: bool = True,
 ) -> Cell:
-    """The same cell for giving the naive answer of that origin (`trainer.methods.naive_answer`) to every row."""
+    """The cell of the naive answer of that origin (`trainer.methods.naive_answer`), given to every row."""
     return make_cell(
         task,
         classes,
@@ -157,7 +157,7 @@ def score_naive(
 
 
 def _repeat(task: Task, given: Sequence[float], count: int) -> list[NDArray[np.float32]]:
-    """One answer as a graph's outputs on that many rows: [probabilities (n, C)], or [mean (n,), scale (n,)]."""
+    """One answer repeated for `count` rows in the form of a graph's outputs: [probabilities], or [mean, scale]."""
     if task.is_classification:
         return [np.tile(np.array(given, np.float32), (count, 1))]
     return [np.full(count, value, np.float32) for value in given]

@@ -19,7 +19,7 @@ LEAST_SCALE = 0.01
 
 
 class Notes(msgspec.Struct, frozen=True):
-    """The notes beside a body: all else that its answers depend on. `scale` is in standardised labels."""
+    """The notes on a body: all else that its answers depend on. `scale` is in standardised labels."""
 
     recipe: str
     encoder: Encoder

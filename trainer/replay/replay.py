@@ -125,8 +125,8 @@ def replay(
 def _origins(reading: Reading, first: int | None) -> list[int]:
     """The window boundaries to replay; at least one of them is not before `first`.
 
-    Boundaries so long after an event that neither matrix nor horizon reaches back to it are skipped: one event with a
-    wrong century must not cause a replay of centuries.
+    Boundaries are skipped if neither matrix nor horizon reaches back from them to an event: one event with a wrong
+    century must not cause a replay of centuries.
     """
     task, rows = reading.schema.task, reading.current
     window = task.clock.window

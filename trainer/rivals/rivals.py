@@ -1,7 +1,7 @@
 """The rivals' part of the error matrix: other methods, fitted at our origins on the same rows and scored like ours.
 
 No cycle fits rivals, so a steady cycle costs one fit; the trainer fits them while it is idle. A rival's fit is kept
-beside ours under a recipe of its own. Its cells stand in our matrix under the rival's name. It is never served.
+next to ours under a recipe of its own. Its cells stand in our matrix under the rival's name. It is never served.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -103,7 +103,7 @@ def with_method(reading: Reading, method: str) -> Reading:
 
 
 def rival_folder(home: Path, reading: Reading, method: str, origin: int) -> Path:
-    """The folder of a rival without a network: beside our own fit of that origin, whose recipe it shares."""
+    """The folder of a rival without a network: next to our own fit of that origin, whose recipe it shares."""
     ours = candidate_folder(home, reading.schema.task, origin)
     return ours.parent.with_name(f"{ours.parent.name}.{method}") / ours.name
 

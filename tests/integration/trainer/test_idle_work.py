@@ -1,4 +1,4 @@
-"""Rivals are fitted while nothing is asked for, make way at once, and are taken up where they were left."""
+"""Rivals are fitted while the trainer is idle, make way at once, and are continued later."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""A task that asks for it gets its recipe chosen once, inside the rows that its first cycle may read."""
+"""A task with `tune` gets its recipe chosen once, from the rows that its first cycle may read."""
 
 import json
 from pathlib import Path
@@ -50,7 +50,7 @@ def count_choices(engine: Engine, schema: Schema) -> int:
 
 
 def tried_with_cohort(story: Story) -> list[object]:
-    """Of each trial, whether a cohort made it."""
+    """For each trial, whether it was made with a cohort."""
     return [tried["with_cohort"] for tried in story.of("recipe.tried")]
 
 
@@ -135,7 +135,7 @@ def test_nothing_is_chosen_before_a_horizon_can_be_judged(engine: Engine, regist
 
 
 class Killed(Story):
-    """Ends the process, as far as the cycle can tell, in the middle of a search."""
+    """Ends the process in the middle of a search, as far as the cycle can tell."""
 
     def __call__(self, event: str, /, **facts: object) -> None:
         super().__call__(event, **facts)

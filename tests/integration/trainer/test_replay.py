@@ -1,4 +1,4 @@
-"""Replays of the drifting task: what each cutoff knew, what it would have served, and how the figures are taken."""
+"""Replays of the drifting task: what each cutoff knew, what it would have served, and how figures are computed."""
 
 import json
 from collections.abc import Sequence

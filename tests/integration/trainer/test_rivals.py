@@ -1,4 +1,4 @@
-"""Rivals stand in our matrix: fitted at our origins, scored on our windows, kept, and taken up where they were left."""
+"""Rivals have cells in our matrix: they are fitted at our origins, scored on our windows, kept and continued."""
 
 import sys
 from dataclasses import replace
@@ -41,7 +41,7 @@ CPU = torch.device("cpu")
 
 
 def define_with_matrix(engine: Engine, home: Path, num_windows: int = 8, **changes: Any) -> Schema:
-    """A task with rivals whose matrix holds our method's and naive's cells."""
+    """A task with rivals whose matrix has the cells of our method and of naive."""
     schema = define(engine, drifting_task(guard=GUARD | changes.pop("guard", {}), **changes), num_windows)
     fill_ours(engine, schema, home, num_windows)
     return schema

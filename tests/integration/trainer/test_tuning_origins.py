@@ -1,4 +1,4 @@
-"""Trials see what is known at their origins and are scored on complete later windows, whatever is chosen for."""
+"""Trials see only what is known at their origins, and are scored on complete later windows, for every kind of task."""
 
 from dataclasses import replace
 from typing import Any
@@ -22,13 +22,13 @@ CPU = torch.device("cpu")
 
 
 def reading_of(engine: Engine, num_windows: int, **how: Any) -> Reading:
-    """The drifting task with its recipe, read at the end of some of its windows."""
+    """The drifting task with its recipe, read at the end of one of its windows."""
     schema = define(engine, drifting_task(), 10, **how)
     return read(engine, schema, cutoff_after(num_windows), now())
 
 
 def poisoned(reading: Reading, cutoff: int) -> Reading:
-    """The reading with every row that happened at or after the cutoff, or became known later, turned to nonsense."""
+    """The reading with every row that happened at or after the cutoff, or became known later, replaced by nonsense."""
     events: EventColumns = reading.events
     is_late = (events.at >= cutoff) | (events.known_at > cutoff)
     assert is_late.any()

@@ -1,4 +1,4 @@
-"""What `morrow backtest` prints fits a terminal, whatever the unit of the errors."""
+"""The output of `morrow backtest` fits a terminal, whatever the unit of the errors."""
 
 import pytest
 from rich.console import Console

@@ -1,4 +1,4 @@
-"""What a network reads depends on the rows of its fit alone, and no absurd value can break or flatten it."""
+"""The encoding depends only on the rows of its fit, and no absurd value can break or flatten it."""
 
 import math
 from dataclasses import replace
@@ -44,7 +44,7 @@ def make_rows(
     *,
     more_values: tuple[str, ...] = (),
 ) -> EventColumns:
-    """Rows as the store gives them; `more_values` are in its vocabularies though no row holds them."""
+    """Rows as the store gives them; `more_values` are in the vocabularies although no row has them."""
     vocabulary = tuple(sorted({*categories, *more_values}))
     is_classification = not labels or isinstance(labels[0], str)
     classes = tuple(sorted({*map(str, labels), *more_values})) if is_classification else ()
@@ -66,7 +66,7 @@ def make_rows(
 
 
 def weeks_of_rows(num_rows: int, start: int, seed: int, values: list[str], labels: list[str]) -> EventColumns:
-    """One row an hour from `start`."""
+    """One row per hour from `start`."""
     random = np.random.default_rng(seed)
     numbers = random.normal(seed, 1 + seed, (num_rows, 2))
     numbers[::5, 1] = np.nan
@@ -79,7 +79,7 @@ def weeks_of_rows(num_rows: int, start: int, seed: int, values: list[str], label
 
 
 def joined(first: EventColumns, second: EventColumns) -> EventColumns:
-    """Both as one read of the store would give them: with shared vocabularies."""
+    """Both as one reading of the store would give them: with shared vocabularies."""
     vocabulary = tuple(sorted({*first.vocabularies[0], *second.vocabularies[0]}))
     classes = tuple(sorted({*first.classes, *second.classes}))
 

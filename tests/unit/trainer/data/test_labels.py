@@ -1,4 +1,4 @@
-"""A regression learns labels as they are or their logarithms, and answers in the label's unit either way."""
+"""A regression learns labels or their logarithms, and answers in the label's unit either way."""
 
 from dataclasses import replace
 
@@ -78,7 +78,7 @@ def test_labels_without_a_logarithm_are_refused_in_words() -> None:
 
 
 def test_a_fit_on_logarithms_answers_with_the_median_and_a_scale_in_proportion() -> None:
-    """Labels are 100·e^(0.3·z), and features say nothing: the median is 100, the deviation about 30."""
+    """Labels are 100·e^(0.3·z) and features are uninformative: the median is 100, the deviation about 30."""
     changes = {
         "method": "baseline",
         "pretrain_epochs": 20,
@@ -106,7 +106,7 @@ def test_what_is_scored_does_not_depend_on_the_form() -> None:
 
 @pytest.mark.parametrize("absurd", [1e60, 1e200, 1e308])
 def test_losses_are_finite_where_many_labels_are_absurd(absurd: float) -> None:
-    """Their logarithms are not so far from the others', and a fit on them goes on."""
+    """Their logarithms are not so far from the others', so a fit on them continues."""
     labels = ROWS.labels.copy()
     labels[: len(labels) // 50] = absurd
     rows = replace(ROWS, labels=labels)
@@ -124,7 +124,7 @@ def test_the_graph_answers_in_the_unit_of_labels_as_torch_does() -> None:
 
 
 def in_half_logarithms(encoder: Encoder) -> Encoder:
-    """A learned 0 is 50, and each 2 more are one more in the logarithm."""
+    """A learned 0 is 50, and each 2 more add one to the logarithm."""
     return replace(encoder, label_unit=replace(encoder.label_unit, mean=np.log(50.0), scale=0.5))
 
 

@@ -1,4 +1,4 @@
-"""Numbers are standardised or read by their place, by network and graph alike, whatever else is in a column."""
+"""Network and graph alike standardise numbers or read them by rank, whatever else is in a column."""
 
 import math
 
@@ -71,7 +71,7 @@ def test_any_values_are_read_within_the_limit_and_in_their_order(column: list[fl
 
 @pytest.mark.parametrize("least", [0.0, 2.3e-308, 1e-290])
 def test_what_lies_between_values_that_hardly_differ_is_finite(least: float) -> None:
-    """Likelihoods that underflow are such values: a score over so small a difference would be infinite."""
+    """Likelihoods that underflow are such values: a score divided by such a small difference would be infinite."""
     column = least + np.spacing(least) * np.arange(0, 400, 7)
     asked = least + np.spacing(least) * np.arange(400)
     found = places(column, asked)
@@ -84,7 +84,7 @@ def test_one_absurd_value_moves_no_other_from_its_place(poison: float) -> None:
     column = np.random.default_rng(0).normal(0, 1, 2000)
     asked, clean = column[1:].copy(), places(column, column[1:])
     column[0] = poison
-    np.testing.assert_allclose(places(column, asked), clean, atol=0.2)  # the outermost stretch is the widest
+    np.testing.assert_allclose(places(column, asked), clean, atol=0.2)  # the outermost interval is the widest
 
 
 def test_the_graph_reads_places_as_torch_does() -> None:
@@ -96,7 +96,7 @@ def test_the_graph_reads_places_as_torch_does() -> None:
 
 
 def test_the_graph_computes_nothing_larger_for_places_than_for_amounts() -> None:
-    """Else a few thousand rows of many numbers take gigabytes, which ONNX Runtime keeps."""
+    """Otherwise a few thousand rows of many numbers take gigabytes, which ONNX Runtime keeps."""
     rows = make_rows(make_task(), 900)
     largest = []
     for form in ("plain", "quantile"):

@@ -1,4 +1,4 @@
-"""Small tasks, rows and cohorts to export, and the law that a graph answers as the cohort does."""
+"""Small tasks, rows and cohorts to export, and the check that a graph answers as its cohort does."""
 
 from pathlib import Path
 
@@ -26,7 +26,7 @@ TEMPERATURE = 1.7
 
 
 def make_training(**changes: object) -> Training:
-    """The recipe of these tests with some settings of another's."""
+    """The recipe of these tests with some settings replaced."""
     return Training.model_validate(TRAINING.model_dump() | changes)
 
 
@@ -67,7 +67,7 @@ def make_rows(task: Task, num_rows: int, seed: int = 0, end: int = CUTOFF) -> Ev
 def make_network(
     encoder: Encoder, training: Training, num_members: int, *, is_timed: bool = True, other: tuple[int, ...] = ()
 ) -> CohortNetwork:
-    """A cohort, every parameter moved from its start; `other` are the vocabulary sizes of one more, the first."""
+    """A cohort with every parameter moved from its start; `other`: vocabulary sizes of one more member, the first."""
     sizes = ([other] if other else []) + [encoder.vocabulary_sizes] * num_members
     shape = architecture(training, encoder.num_dense, len(encoder.vocabularies), encoder.num_outputs, is_timed)
     network = CohortNetwork(shape, sizes, range(len(sizes)))

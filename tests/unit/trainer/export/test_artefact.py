@@ -1,4 +1,4 @@
-"""An artefact on disk is refused unless it is what its manifest says."""
+"""An artefact on disk is refused unless it matches its manifest."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,7 +32,7 @@ from trainer.network.network import CohortNetwork
 
 @dataclass(frozen=True)
 class Written:
-    """An artefact on disk, and what it was written from."""
+    """An artefact on disk, and the parts that it was written from."""
 
     folder: Path
     manifest: Manifest
@@ -91,7 +91,7 @@ def test_the_probe_holds_unseen_and_missing_values_and_moments_after_the_cutoff(
 
 
 def test_the_probe_holds_no_row_of_the_fit(written: Written) -> None:
-    """`write` fits nothing but these rows; a moment and a category are known of the manifest and the graph anyhow."""
+    """`write` fits only these rows; the manifest and the graph contain a moment and a category anyway."""
     probe, fitted = written.manifest.probe, make_rows(written.task, 900)
     drawn = np.array(probe.numbers, np.float64)
     assert np.isfinite(drawn[:-1]).any(0).all()

@@ -1,4 +1,4 @@
-"""The graph is the encoder and the cohort: it answers as they do."""
+"""The graph contains encoder and cohort, and answers as they do."""
 
 import numpy as np
 import pytest

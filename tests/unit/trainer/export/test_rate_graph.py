@@ -1,4 +1,4 @@
-"""The rate graph is the dual pass of torch carried through average, temperature and mixture; temperature is p^(1/T)."""
+"""The rate graph carries torch's dual pass through average, temperature and mixture; temperature gives p^(1/T)."""
 
 from dataclasses import replace
 
@@ -28,7 +28,7 @@ from trainer.export.session import open_graph, raw_categories
 from trainer.network.losses import LOG_SCALE_LIMIT
 from trainer.network.network import CohortNetwork
 
-# torch.func.jvp itself calls what torch deprecates.
+# torch.func.jvp itself calls deprecated functions of torch.
 pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")
 
 KINDS = ["classification", "regression"]
@@ -128,7 +128,7 @@ def test_rates_are_central_differences_of_the_value_graph_where_there_is_no_cale
     task, encoder, network = fitted(kind, calendar=())
     encoder = replace(
         encoder, label_unit=replace(encoder.label_unit, mean=0.0)
-    )  # so that 32 bits hold small differences
+    )  # so that float32 resolves small differences
     rows = make_rows(task, 400, seed=2, end=CUTOFF + 60 * DAY)
     step = encoder.clock.span // 1000
     values = build_graph(encoder, network, range(3), temperature)
@@ -139,7 +139,7 @@ def test_rates_are_central_differences_of_the_value_graph_where_there_is_no_cale
     for k in range(len(after)):
         scale = np.abs(rate[k]).max()
         difference = (after[k] - before[k]) / (2 * step / 1e6)
-        # Where a row meets a kink of a TReLU between the two moments, a difference spans two slopes.
+        # If a row crosses a kink of a TReLU between the two moments, a difference spans two slopes.
         is_smooth = (np.abs(rate_after[k] - rate_before[k]) < 2e-3 * scale).all(axis=1)
         assert is_smooth.mean() > 0.6
         assert (np.abs(rate[k] - difference)[is_smooth] < 1e-3 * scale).all()

@@ -1,4 +1,4 @@
-"""Coefficients that move are carried on, those that rest stay, and what chose the trend is the past alone."""
+"""Moving coefficients are extrapolated, constant ones stay, and the trend is chosen by past windows alone."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -139,7 +139,7 @@ def test_few_windows_are_enough(num_windows: int, is_classified: bool) -> None:
 
 
 def drifting(kind: str, num_rows: int = 3000) -> EventColumns:
-    """Twenty hours in which the sign of x stands for more and more."""
+    """Twenty hours in which the sign of x matters more and more."""
     generator = np.random.default_rng(4)
     at = np.sort(generator.integers(0, 20 * HOUR, num_rows))
     x = generator.normal(size=num_rows)

@@ -1,4 +1,4 @@
-"""LightGBM as a rival: what it learns, what it must not see, and that it comes back from disk as it was."""
+"""LightGBM as a rival: what it learns, what it must not see, and that it is read back from disk unchanged."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +17,7 @@ FEATURES = [{"name": "x", "kind": "number"}, {"name": "kind", "kind": "category"
 
 
 def steps(kind: str = "classification", num_rows: int = 2000, seed: int = 0) -> EventColumns:
-    """Labels that say whether x is above 0, or 3 above 0 and −1 below; x is missing now and then."""
+    """Labels: whether x is above 0, or 3 if it is above 0 and −1 if below; x is sometimes missing."""
     rng = np.random.default_rng(seed)
     at = np.sort(rng.integers(0, ORIGIN, num_rows))
     x = rng.normal(size=(num_rows, 1))
@@ -53,13 +53,13 @@ def test_it_learns_a_step_of_a_number_and_the_scale_of_its_noise() -> None:
     known = steps("regression")
     mean, scale = answer_gbdt(fit(task("regression"), known), at_x(known, -1.0, 1.0), 1)
     np.testing.assert_allclose(mean, [-1, 3], atol=0.2)
-    # Of 20 rows, one has no x, and is off by 2.
+    # One of 20 rows has no x, and its error is 2.
     expected = np.sqrt(0.95 * 0.1**2 + 0.05 * 2.0**2)
     np.testing.assert_allclose(scale, expected, rtol=0.3)
 
 
 def test_far_labels_bend_an_absolute_loss_less() -> None:
-    """Of twenty labels one is 40 and all others are 0: their mean is 2."""
+    """Twenty labels: one is 40 and all others are 0, so their mean is 2."""
     known = steps("regression")
     skewed = replace(known, labels=np.where(np.arange(len(known)) % 20 == 0, 40.0, 0.0))
     means = [
@@ -150,7 +150,7 @@ def test_a_kept_fit_of_another_recipe_or_with_changed_bytes_is_refused(tmp_path:
 
 
 def drifting(num_rows: int = 4000) -> EventColumns:
-    """A label that says only whether half of the time has passed."""
+    """A label that depends only on whether half of the time has passed."""
     known = steps(num_rows=num_rows)
     return replace(known, labels=(known.at > ORIGIN // 2).astype(np.int32))
 

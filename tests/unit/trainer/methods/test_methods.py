@@ -1,4 +1,4 @@
-"""A plan says what the paper's algorithm does, and a rival gets the same budget."""
+"""Plans follow the paper's algorithm, and rivals get the same budget."""
 
 from dataclasses import replace
 from typing import Literal, get_args
@@ -89,7 +89,7 @@ def test_the_next_window_is_that_of_the_following_snapshot() -> None:
 
 
 def encoded(targets: NDArray[np.int64] | NDArray[np.float32]) -> Encoded:
-    """Rows of two windows, the last four of them in the newest."""
+    """Rows of two windows; the last four are in the newest."""
     n = len(targets)
     windows = np.array([0] * (n - 4) + [7] * 4)
     return Encoded(np.zeros((n, 1), np.float32), np.zeros((n, 0), np.int64), np.zeros(n, np.float32), targets, windows)

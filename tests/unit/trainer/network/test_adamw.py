@@ -1,4 +1,4 @@
-"""Our AdamW is torch's, without what torch loads for it."""
+"""Our AdamW gives torch's results without loading torch's compiler."""
 
 import subprocess
 import sys
@@ -13,7 +13,7 @@ RATE, DECAY = 0.01, 0.1
 
 
 def drawn(dtype: torch.dtype) -> list[Tensor]:
-    """Four parameters, of which the last asks for no gradient."""
+    """Four parameters; the last requires no gradient."""
     generator = torch.Generator().manual_seed(0)
     parameters = [torch.randn(shape, generator=generator, dtype=dtype) for shape in ((4, 5), (5,), (3,), (5,))]
     return [parameter.requires_grad_(place < 3) for place, parameter in enumerate(parameters)]
@@ -23,7 +23,7 @@ def loss(parameters: list[Tensor], step: int) -> Tensor:
     """Nothing depends on the third parameter."""
     weights, bias, _, scale = parameters
     rows = torch.randn((8, 4), generator=torch.Generator().manual_seed(step), dtype=weights.dtype)
-    turned = weights.t().contiguous()  # so that the gradient comes in another order in memory than the parameter
+    turned = weights.t().contiguous()  # so that the gradient has another memory layout than the parameter
     return torch.tanh(scale * (rows @ turned.t()) + bias).square().mean()
 
 

@@ -1,4 +1,4 @@
-"""δ stays where it may be, its slopes are exact, and the search climbs by them."""
+"""δ stays within its bounds, its slopes are exact, and the search ascends by them."""
 
 from collections.abc import Callable
 
@@ -50,7 +50,7 @@ def pair(first: float, second: float) -> Tensor:
 
 
 class Uncurved:
-    """A network that tells value and rate only."""
+    """A network that computes only value and rate."""
 
     def __init__(self, network: CohortNetwork) -> None:
         self.forward, self.dual, self.requires_grad_ = network.forward, network.dual, network.requires_grad_

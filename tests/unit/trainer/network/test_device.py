@@ -1,4 +1,4 @@
-"""What a process is made ready for before it fits."""
+"""A process is prepared before it fits: its device, threads and memory."""
 
 import os
 import platform
@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-# Eight tensors of 12 MiB are made and given back, as at a step of a large cohort: how many bytes stay with the process.
+# Eight tensors of 12 MiB are allocated and freed, as in a step of a large cohort: how many bytes the process keeps.
 _STEP = """
 import sys, psutil, torch
 from trainer.network.device import choose_device

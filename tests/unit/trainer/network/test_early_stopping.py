@@ -1,4 +1,4 @@
-"""A fine-tuned member keeps its best epoch on the window that follows, and nothing of later ones."""
+"""A fine-tuned member keeps its best epoch on the window that follows, and nothing of later epochs."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -25,7 +25,7 @@ RECIPE = Training(
 
 
 def rows(seed: int) -> Encoded:
-    """Twenty rows of each of three windows; labels of the newest depend on the feature the other way round."""
+    """Twenty rows in each of three windows; in the newest, labels depend on the feature with the opposite sign."""
     generator = np.random.default_rng(seed)
     windows = np.repeat([-21, -14, -7], 20)
     dense = generator.normal(size=(60, 2)).astype(np.float32)
@@ -85,7 +85,7 @@ def test_each_member_keeps_its_own_best_epoch() -> None:
 
 
 def test_an_average_is_judged_as_it_would_be_kept() -> None:
-    """Averaging begins in the second half; up to there an epoch's own parameters are what is judged."""
+    """Averaging begins in the second half; before that, an epoch's own parameters are compared."""
     best = best_epoch(0)
     assert best <= NUM_EPOCHS // 2
     stopped = tuned(NUM_EPOCHS, watches_next=True, averaged=0.5)

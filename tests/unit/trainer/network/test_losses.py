@@ -28,7 +28,7 @@ from trainer.network.network import CohortNetwork, architecture
 RECIPE = Training(width=5, num_layers=2, embedding=2, time_width=4, time_linear=1, trelu_width=3, calendar=("week",))
 SHIFT = torch.tensor([0.13, -0.07], dtype=torch.float64)
 
-# Losses (E,) of a cohort on rows for a weight λ, δ fixed.
+# Losses (E,) of a cohort on rows for a weight λ, with δ fixed.
 Objective = Callable[[CohortNetwork, RowLoss, Batch, float], Tensor]
 OBJECTIVES: list[Objective] = [
     lambda network, loss, batch, weight: gradient_interpolation(network, loss, batch, SHIFT, weight),
@@ -58,7 +58,7 @@ def pair(first: float, second: float) -> Tensor:
 
 
 def sine() -> CohortNetwork:
-    """F(x, u) = (sin u, 0), through one sine, a hidden unit that is always on, and a head that takes its bias back."""
+    """F(x, u) = (sin u, 0): one sine, a hidden unit that is always on, and a head that subtracts its bias again."""
     recipe = Training(width=1, num_layers=1, num_trelu=0, time_width=1, time_linear=0, calendar=())
     network = CohortNetwork(architecture(recipe, 1, 0, 2, is_timed=True), [()], [0], torch.float64)
     with torch.no_grad():
@@ -92,7 +92,7 @@ def test_absolute_loss_by_hand() -> None:
 
 
 def test_an_absolute_loss_pulls_every_mean_as_hard_and_the_scale_to_the_deviation() -> None:
-    """Errors of mean size s/√2, as a Laplace density of deviation s has them, leave the scale where it is."""
+    """Errors of mean size s/√2, as of a Laplace density with deviation s, leave the scale unchanged."""
     errors = 2 * torch.tensor([[0.5, -1.5, 1.0, -1.0]], dtype=torch.float64) / math.sqrt(2)
     raw = torch.tensor([0.0, 5 * math.atanh(math.log(2.0) / 5)], dtype=torch.float64)
     outputs = raw.expand(1, 4, 2).clone().requires_grad_()
@@ -142,7 +142,7 @@ def test_gi_loss_by_hand() -> None:
 
 
 def moment(u: float, target: float) -> Batch:
-    """One row of one member, whose features say nothing."""
+    """One row of one member, with uninformative features."""
     times, targets = (torch.tensor([[number]], dtype=torch.float64) for number in (u, target))
     return Batch(torch.zeros_like(times)[..., None], torch.zeros(1, 1, 0, dtype=torch.int64), times, targets)
 
@@ -153,7 +153,7 @@ def squared_loss(target: float, output: float) -> float:
 
 
 def test_grad_reg_by_hand() -> None:
-    """Of F = sin u at u = −0.4 the slope per window of 0.25 is 0.25·cos(−0.4); the log-scale has none."""
+    """The slope of F = sin u at u = −0.4 per window of 0.25 is 0.25·cos(−0.4); the log-scale has slope 0."""
     found = grad_reg(sine(), gaussian, moment(-0.4, 0.5), weight=2.0, window=0.25)
     expected = squared_loss(0.5, math.sin(-0.4)) + 2 * (0.25 * math.cos(-0.4)) ** 2
     torch.testing.assert_close(found, torch.tensor([expected], dtype=torch.float64))
@@ -188,7 +188,7 @@ def test_weight_zero_is_erm_bit_for_bit(objective: Objective) -> None:
 
 
 def assert_gradient_is_exact(objective: Objective, loss: RowLoss, batch: Batch, num_outputs: int) -> None:
-    """Central differences of every single parameter, δ fixed; the members' at once, for their losses are summed."""
+    """Central differences of every parameter with δ fixed; all members at once, because their losses are summed."""
     network, step = cohort(num_outputs), 1e-6
 
     def losses() -> Tensor:

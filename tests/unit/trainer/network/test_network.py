@@ -11,7 +11,7 @@ from contracts.task import Training
 from trainer.network.layers import Dual, Embedding, Linear, ReLU, Time2Vec, TReLU
 from trainer.network.network import Architecture, CohortNetwork, architecture
 
-# torch.func.jvp itself calls what torch deprecates.
+# torch.func.jvp itself calls deprecated functions of torch.
 pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")
 
 Layer = TypeVar("Layer", Linear, Time2Vec, TReLU)
@@ -71,7 +71,7 @@ def test_slopes_in_the_inputs_of_few_columns_lie_as_the_inputs_do() -> None:
     layer, x = drawn(Linear(2, 6, 3)), numbers(2, 9, 6, seed=1).requires_grad_()
     given = numbers(2, 9, 3, seed=2)
     (slope,) = torch.autograd.grad(layer(Dual(x, None)).value, x, given)
-    assert slope.stride() == x.stride()  # else whatever meets both takes some times longer
+    assert slope.stride() == x.stride()  # else operations on both take several times longer
     torch.testing.assert_close(slope, given @ layer.weight.mT)
 
 

@@ -1,4 +1,4 @@
-"""A member's fit depends on its own rows, seed and recipe, and on nothing else."""
+"""A member's fit depends only on its own rows, seed and recipe."""
 
 import itertools
 from collections.abc import Iterator
@@ -191,14 +191,14 @@ def test_capped_epochs_go_on_where_the_last_one_ended() -> None:
 
 
 def test_last_weights_are_kept_where_nothing_is_averaged() -> None:
-    """Averaging over one step only is the same as none, and over more is not."""
+    """Averaging over one step equals no averaging; averaging over more steps does not."""
     last, one, half = (train([member()], recipe(averaged=share))[0] for share in (0.0, 0.01, 0.5))
     assert_same(weights(last), weights(one))
     assert not torch.equal(weights(last)["head.weight"], weights(half)["head.weight"])
 
 
 def test_kept_weights_are_the_mean_of_the_last_steps() -> None:
-    """One phase of n steps stops after any of its steps, because its rows and draws do not depend on its length."""
+    """A phase can stop after any of its steps, because its rows and draws do not depend on its length."""
 
     def after(num_steps: int, averaged: float) -> Tensor:
         training = recipe(
@@ -219,7 +219,7 @@ def test_training_lowers_the_loss_of_both_kinds_of_target() -> None:
 
 @pytest.mark.parametrize(("loss", "expected"), [("gaussian", 2.0), ("absolute", 0.0)])
 def test_a_network_answers_a_mean_or_a_median_as_its_loss_says(loss: str, expected: float) -> None:
-    """Of five labels four are 0 and one is 10, whatever the features are."""
+    """Five labels: four are 0 and one is 10, whatever the features are."""
     data = rows(num_rows=400, is_classified=False)
     targets = np.where(np.arange(400) % 5 == 0, 10.0, 0.0).astype(np.float32)
     skewed = Encoded(np.zeros_like(data.dense), np.zeros_like(data.codes), data.u, targets, data.windows)

@@ -1,4 +1,4 @@
-"""Pictures come as the file's name says, and in that very file."""
+"""A picture is written to the named file, in the format of its ending."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The best recipes of a search are scored once more by cohorts, which decide, as far as there is time for them."""
+"""Cohorts score the best recipes of a search once more and decide, if there is time for them."""
 
 import pytest
 
@@ -10,7 +10,7 @@ from trainer.tuning.trials import CheckTime, PreparedTrial, Scorer
 
 
 def final(planted: Planted) -> Scorer:
-    """Cohorts that are best at 32 wide, where members are at 64."""
+    """Cohorts are best at width 32, members at width 64."""
 
     def score(training: Training, watch: CheckTime) -> PreparedTrial:
         stands_for = {32: 64, 64: 32}.get(training.width, training.width)

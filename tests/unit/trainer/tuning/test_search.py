@@ -19,7 +19,7 @@ LONG = Budget(trials=24, seconds=1e9)
 
 
 class Planted:
-    """Errors that are known beforehand: the best recipe is 64 wide, decays by 0.01 and knows the day."""
+    """Errors that are known in advance: the best recipe has width 64, weight decay 0.01 and the phase of the day."""
 
     def __init__(self, seconds_a_bunch: float = 1.0, num_bunches: int = 3) -> None:
         self.now = 0.0
@@ -113,7 +113,7 @@ def test_the_best_given_recipe_is_tried_with_its_rows_in_another_form_and_the_se
     space = SPACE | {"number_form": ("plain", "quantile"), "label_form": ("plain", "log")}
 
     def score(training: Training, watch: CheckTime) -> PreparedTrial:
-        """Best by places; plain, better 16 wide than otherwise."""
+        """Best by quantiles; with plain numbers, best at width 16."""
         stands_for = 64 if training.number_form == "quantile" else 128 if training.width == 16 else 16
         return planted(training.model_copy(update={"width": stands_for}), watch)
 
@@ -246,7 +246,7 @@ def test_a_space_has_only_what_the_task_s_fits_read() -> None:
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 5, 9, 10])
-def test_bunches_hold_every_origin_once(count: int) -> None:
+def test_groups_hold_every_origin_once(count: int) -> None:
     groups = spread_over_groups(range(count))
     assert sorted(itertools.chain(*groups)) == list(range(count))
     assert all(len(bunch) <= 5 for bunch in groups)
