@@ -9,6 +9,7 @@ small, and a new worker replies to it at once.
 import gc
 import os
 import signal
+import sys
 import tempfile
 import threading
 from functools import partial
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 
 DRAIN_SECONDS = 10
 REPLY_SECONDS = 15
+# The folder of the counters: prometheus_client keeps them in memory if it is not set when a worker imports it.
+COUNTERS_VARIABLE = "PROMETHEUS_MULTIPROC_DIR"
 # More than all series of one worker take.
 COUNTERS_BYTES = 2**18
 
@@ -57,8 +60,7 @@ def serve(settings: ServiceSettings) -> None:
     gc.enable()  # the supervisor has started
     protect_imports_of_children()
     with tempfile.TemporaryDirectory(prefix="morrow-workers-") as folder:
-        # prometheus_client keeps counters in files there if it finds this when a worker imports it.
-        os.environ["PROMETHEUS_MULTIPROC_DIR"] = folder
+        os.environ[COUNTERS_VARIABLE] = folder
         make = partial(make_worker, settings, Path(folder))
         config = uvicorn.Config(
             make, factory=True, workers=settings.workers, timeout_worker_healthcheck=REPLY_SECONDS, **_options(settings)
@@ -76,10 +78,11 @@ def make_worker(settings: ServiceSettings, folder: Path) -> "FastAPI":
 
 
 def _reserve_counters(folder: Path) -> None:
-    """Take the room of this worker's counters beforehand: to write to a mapped page that finds none kills a process.
+    """Reserve disk space for this worker's counters: writing to a mapped page without any kills the process.
 
-    Where there is no room now, this worker answers all the same, and what it answers is not counted.
+    If there is no space now, the worker answers all the same, and its answers are not counted.
     """
+    assert "prometheus_client" not in sys.modules, "it has chosen where to keep counters when it was imported"
     files = [folder / f"{kind}_{os.getpid()}.db" for kind in ("counter", "histogram")]
     try:
         for file in files:
@@ -88,10 +91,7 @@ def _reserve_counters(folder: Path) -> None:
         log.error("metrics.not_counted", reason=error.strerror)
         for file in files:
             file.unlink(missing_ok=True)
-        # It has chosen files when it was imported.
-        from prometheus_client import values
-
-        values.ValueClass = values.MutexValue
+        del os.environ[COUNTERS_VARIABLE]
 
 
 def _make(settings: ServiceSettings, folder: Path | None = None) -> "FastAPI":

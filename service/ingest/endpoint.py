@@ -29,8 +29,8 @@ from service.settings import ServiceSettings
 from service.validation.names import printable
 from service.validation.rules import Refusal
 from service.web.bodies import NDJSON, RequestBody, read_body
+from service.web.encoded_answer import EncodedAnswer
 from service.web.error_responses import problem_of
-from service.web.json_answer import JsonAnswer
 from service.web.parameters import check_parameters, read_flag
 from store.catalog import Schema
 from store.events import Correction, correct_event, record_rejections
@@ -160,7 +160,7 @@ def _correct(
             return "rejected", problem_of(InvalidInput(row.faults))
         outcome = correct_event(connection, schema, row, received_at)
         answer = msgspec.json.encode(CorrectionResult(row.event_id, outcome))
-        return outcome, JsonAnswer(answer)
+        return outcome, EncodedAnswer(answer)
 
     return work
 
@@ -256,4 +256,4 @@ def _locate(refused: Mapping[int, Refusal]) -> list[Fault]:
 def _answer(counts: Counts, results: list[RowResult]) -> Response:
     created, duplicates, conflicts, rejected, erased = (counts.get(status, 0) for status in STATUSES)
     answer = IngestResult(created, duplicates, conflicts, rejected, results, erased or UNSET)
-    return JsonAnswer(msgspec.json.encode(answer))
+    return EncodedAnswer(msgspec.json.encode(answer))

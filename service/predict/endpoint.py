@@ -32,7 +32,7 @@ from service.validation.options import Options, take_options
 from service.validation.query_decoder import BAD_ESCAPE, find_task, read_plain
 from service.web.auth import Authenticator
 from service.web.bodies import read_body
-from service.web.json_answer import JsonAnswer
+from service.web.encoded_answer import EncodedAnswer
 from service.web.raw_endpoint import RawEndpoint
 
 MAX_PARAMETERS = 1024
@@ -91,7 +91,7 @@ class PredictEndpoint:
 
     def _finish(self, reply: Reply, scope: Scope, started: float, outcome: Answer | Exception) -> None:
         if isinstance(outcome, Answer):
-            response: Response = JsonAnswer(self._encode(outcome))
+            response: Response = EncodedAnswer(self._encode(outcome))
         else:
             response = self._endpoint.respond_to(outcome, scope)
         reply(self._endpoint.count(response, scope, started))
@@ -100,7 +100,7 @@ class PredictEndpoint:
         asked = self._read_plain(request.scope["query_string"])
         if asked is None:
             return await self._get_any(request)
-        return JsonAnswer(self._encode(await self._batches.answer(*asked)))
+        return EncodedAnswer(self._encode(await self._batches.answer(*asked)))
 
     def _read_plain(self, query: bytes) -> tuple[Forecaster, Question] | None:
         """The question of a plain query, and the version that answers it; None if the query must be read by pairs."""
@@ -123,8 +123,8 @@ class PredictEndpoint:
         row = forecaster.rules.read_query(pairs, faults)
         question = make_question(row, now, options)
         if options.rate:
-            return JsonAnswer(self._encode(await self._in_thread(forecaster.answer, question)))
-        return JsonAnswer(self._encode(await self._batches.answer(forecaster, question)))
+            return EncodedAnswer(self._encode(await self._in_thread(forecaster.answer, question)))
+        return EncodedAnswer(self._encode(await self._batches.answer(forecaster, question)))
 
     async def _post(self, request: Request) -> Response:
         faults: list[Fault] = []
@@ -133,7 +133,7 @@ class PredictEndpoint:
         body = await read_body(request, self._settings)
         now = self._now()
         forecaster = await self._find(task, faults)
-        return JsonAnswer(await self._in_thread(self._answer_body, forecaster, body, now, options, faults))
+        return EncodedAnswer(await self._in_thread(self._answer_body, forecaster, body, now, options, faults))
 
     def _answer_body(
         self, forecaster: Forecaster, body: bytes, now: int, options: Options, faults: list[Fault]

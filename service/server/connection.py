@@ -19,7 +19,7 @@ from typing import Any
 from starlette.types import Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
-from service.web.json_answer import JsonAnswer
+from service.web.encoded_answer import EncodedAnswer
 from service.web.problems import HTTP_KINDS, write_problem
 
 MAX_HEAD_BYTES = 65_536
@@ -116,7 +116,8 @@ class Connection(HttpToolsProtocol):
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         """Try the application's fast path, which needs no task, for a request that has just been read.
 
-        A request that has queued up gets a task: its answer would be a call within the call of the one before.
+        A request that has queued up gets a task: its answer would be a call within the call of the one before. This
+        method is uvicorn's own, so uvicorn is pinned to the version for which `test_pinned_uvicorn.py` knows it.
         """
         self._running = cycle
         try_fast_path = getattr(app, "try_fast_path", None)
@@ -127,7 +128,7 @@ class Connection(HttpToolsProtocol):
 
     def _reply(self, cycle: RequestResponseCycle, app: Any) -> None:
         """Send an answer that is complete, or start a task for the application that will have one."""
-        if isinstance(app, JsonAnswer):
+        if isinstance(app, EncodedAnswer):
             self._write_whole(cycle, app.body)
         else:
             super()._start_asgi_task(cycle, app)

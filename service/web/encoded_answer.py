@@ -3,7 +3,7 @@
 from starlette.responses import Response
 
 
-class JsonAnswer(Response):
+class EncodedAnswer(Response):
     """Starlette's response with its headers written here: theirs cost more than the encoding of a small answer."""
 
     body: bytes
