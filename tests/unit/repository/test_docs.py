@@ -20,6 +20,7 @@ FENCE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 SPAN = re.compile(r"`([^`\n]+)`")
 FILE = re.compile(r"[\w.*-]+(?:/[\w.*-]+)*/?")
 NAME = re.compile(r"[a-z]\w*(?:\.\w+)+")
+WORD_OF = re.compile(r"\[`(\w+)`\]\(([\w./-]+\.py)\)")
 CODE = re.compile(r"`(tests/[\w/.]+\.py)`")
 TEST = re.compile(r"`(test_[a-z0-9_]+)`")
 COMMAND = re.compile(r"^\$ (?:\w+=\S+ )?(morrow [a-z]+(?: [a-z]+)?)", re.MULTILINE)
@@ -60,6 +61,18 @@ def test_a_path_of_the_code_that_a_page_names_exists(page: Path) -> None:
 def test_a_dotted_name_of_the_code_that_a_page_names_exists(page: Path) -> None:
     names = [span for span in spans(page) if NAME.fullmatch(span) and span.split(".")[0] in FOLDERS]
     assert [name for name in names if not is_defined(name)] == []
+
+
+@each_page
+def test_a_name_that_links_to_a_module_is_defined_there(page: Path) -> None:
+    links = WORD_OF.findall(page.read_text("utf-8"))
+    assert [
+        (name, file)
+        for name, file in links
+        if not re.search(
+            rf"^\s*(?:def|async def|class) {name}\b|^{name}\b", (page.parent / file).read_text(), re.MULTILINE
+        )
+    ] == []
 
 
 def is_defined(name: str) -> bool:
