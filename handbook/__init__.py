@@ -1,5 +1,5 @@
-"""What writes `docs/reference/`: pages of facts that the code knows already, so that no page can tell another story.
+"""The writer of `docs/reference/`: its pages come from the code, so that no page contradicts it.
 
-Knows everyone, as `benchmarks` does, and nobody knows it. `python -m handbook` writes the pages anew; a test holds the
-committed ones to what it would write.
+It may import every other package, and none imports it. `python -m handbook` writes the pages; a test compares the
+committed ones with the output.
 """

@@ -15,7 +15,7 @@ PICTURE_FOLDER = DOCS / "pictures"
 
 
 def main(arguments: list[str]) -> None:
-    """Write what differs, or draw."""
+    """Write the pages that differ, or draw the pictures."""
     if arguments == ["pictures"]:
         from handbook.pictures import draw  # torch and matplotlib, which no page needs
 
@@ -31,7 +31,7 @@ def main(arguments: list[str]) -> None:
 
 
 def _write(file: Path, page: str) -> None:
-    """Write a page that differs from what stands, and say so."""
+    """Write a page if it differs from its file, and print its name."""
     if not file.exists() or file.read_text("utf-8") != page:
         file.write_text(page, "utf-8")
         print(file.relative_to(FOLDER.parents[1]))

@@ -1,4 +1,4 @@
-"""The pages of commands: `morrow`, and the benchmarks."""
+"""The reference pages of the command line and of the benchmarks."""
 
 import ast
 from collections.abc import Iterator
@@ -17,23 +17,23 @@ from handbook.tables import code, table
 def commands_page() -> str:
     """Every command with its arguments and options."""
     root = typer.main.get_command(app)
-    told = "\n".join(_tell(name, command, context) for name, command, context in _walk("morrow", root, None))
+    sections = "\n".join(_section(name, command, context) for name, command, context in _walk("morrow", root, None))
     return (
-        "# The command line\n\nEvery command says as much with `--help`. It ends with exit code 0 when it did what was "
-        "asked, 1 with a sentence when it could not, 2 when it was asked wrongly, and 3 when some rows of an import "
-        "were refused, or some ids of an erasure are not stored.\n\n"
-        f"{told}"
+        "# The command line\n\nEvery command prints its part of this page with `--help`. Exit codes: 0, it succeeded; "
+        "1, it failed, with a sentence that says why; 2, its arguments are wrong; 3, some rows of an import were "
+        "refused, or some ids of an erasure are not stored.\n\n"
+        f"{sections}"
     )
 
 
 def benchmarks_page() -> str:
-    """What `python -m benchmarks` can measure."""
+    """Every benchmark of `python -m benchmarks`."""
     rows = [(f"[{name}](#{name})", purpose) for name, purpose in BENCHMARKS.items()]
-    told = "\n".join(f"## {name}\n\n{_docstring(name)}\n" for name in BENCHMARKS)
+    sections = "\n".join(f"## {name}\n\n{_docstring(name)}\n" for name in BENCHMARKS)
     return (
-        "# Benchmarks\n\n`python -m benchmarks NAME --help` tells the options of each. Figures of two runs compare "
-        "only where both ran side by side.\n\n"
-        f"{table(('name', 'what'), rows)}\n{told}"
+        "# Benchmarks\n\n`python -m benchmarks NAME --help` lists the options of each. Compare the figures of two runs "
+        "only if both ran at the same time on the same machine.\n\n"
+        f"{table(('name', 'what it measures'), rows)}\n{sections}"
     )
 
 
@@ -46,7 +46,7 @@ def _walk(name: str, command: Any, parent: Any) -> Iterator[tuple[str, Any, Any]
         yield from _walk(f"{name} {each}", command.get_command(context, each), context)
 
 
-def _tell(name: str, command: Any, context: Any) -> str:
+def _section(name: str, command: Any, context: Any) -> str:
     usage = " ".join([name, *command.collect_usage_pieces(context)])
     records = [record for parameter in command.get_params(context) if (record := parameter.get_help_record(context))]
     rows = [(code(term), meaning) for term, meaning in records if term != "--help"]
@@ -57,7 +57,7 @@ def _tell(name: str, command: Any, context: Any) -> str:
 
 
 def _docstring(name: str) -> str:
-    """Read without importing: a benchmark brings heavy libraries along."""
+    """The docstring of a benchmark, read without importing it, because it imports heavy libraries."""
     folder = Path(benchmarks.__path__[0])
     file = folder / name / "command.py"
     tree = ast.parse((file if file.exists() else folder / f"{name}.py").read_text("utf-8"))

@@ -1,7 +1,7 @@
-"""The world that the pictures of the explanation show: bicycle rentals, whose meaning of "warm enough" moves.
+"""The stream behind the pictures of the explanation: bicycle rentals, in which "warm enough" changes from day to day.
 
-What can be known of it is known: the temperature from which a bicycle goes out falls by 0.3 degrees a day, one label in
-twenty is noise, and on one day everything jumps. No store is needed; the rows stand in memory as a cycle reads them.
+Its law is known: the temperature above which bicycles are rented falls by 0.3 degrees a day, one label in twenty is
+noise, and on one day the temperature jumps. The rows are in memory, in the form in which a cycle reads them.
 """
 
 from datetime import UTC, datetime
@@ -37,13 +37,13 @@ DAYS = ("free", "work")
 
 
 def threshold(at: NDArray[np.int64]) -> NDArray[np.float64]:
-    """The temperature from which a working day is busy, by moment (microseconds)."""
+    """The temperature above which a working day is busy, for each moment (microseconds)."""
     day = (at - START) // DAY
     return np.asarray(18.0 - FALL * day + JUMP * (day >= JUMP_DAY), np.float64)
 
 
 def reading(num_days: int = NUM_DAYS) -> Reading:
-    """Everything that is known after so many days."""
+    """All rows that are known after `num_days`."""
     rng = np.random.default_rng(_SEED)
     count = num_days * _ROWS_PER_DAY
     at = START + np.arange(count) * (DAY // _ROWS_PER_DAY)
@@ -59,7 +59,7 @@ def reading(num_days: int = NUM_DAYS) -> Reading:
 
 
 def grid(at: NDArray[np.int64], temperature: NDArray[np.float64]) -> EventColumns:
-    """Questions of working days, one for each moment and temperature."""
+    """Rows of working days without labels, one for each moment and temperature."""
     none = np.zeros(len(at), np.bool_)
     return _columns(at, temperature, np.ones(len(at), np.int64), none, none)
 

@@ -10,24 +10,24 @@ from service.app import make_app
 from service.settings import ServiceSettings
 
 _ORDER = ("predict", "events", "tasks", "livez", "readyz", "metrics")
-_NO_DATABASE = "postgresql+psycopg://nobody@127.0.0.1:9/none"  # the app of a document asks none
+_NO_DATABASE = "postgresql+psycopg://nobody@127.0.0.1:9/none"  # no query is sent
 
 
 def interface_page() -> str:
-    """Every operation: parameters, body, answers; then every shape that they speak of."""
+    """Every operation with its parameters, body and answers; then every shape in them."""
     settings = ServiceSettings(database_url=_NO_DATABASE, home=Path("/nonexistent"))
     document = make_app(settings).openapi()
     paths = sorted(document["paths"], key=_place)
-    operations = [(path, verb, told) for path in paths for verb, told in sorted(document["paths"][path].items())]
-    index = [(_link(verb, path), told.get("summary", "")) for path, verb, told in operations]
-    told = "\n".join(_operation(verb, path, each) for path, verb, each in operations)
+    operations = [(path, verb, each) for path in paths for verb, each in sorted(document["paths"][path].items())]
+    index = [(_link(verb, path), each.get("summary", "")) for path, verb, each in operations]
+    sections = "\n".join(_operation(verb, path, each) for path, verb, each in operations)
     shapes = "\n".join(f"### {name}\n\n{_shape(shape)}" for name, shape in document["components"]["schemas"].items())
     return (
         f"# The API\n\n{document['info']['description']}\n\nA running API shows the same at `/docs`, from "
-        "`/openapi.json`. A key is sent as `Authorization: Bearer KEY`. What every refusal means stands in "
-        "[problem types](problems.md).\n\nFor people there are a dashboard at `/` and a page for each task at "
+        "`/openapi.json`. Send a key as `Authorization: Bearer KEY`. The refusals are described in "
+        "[problem types](problems.md).\n\nThe dashboard is at `/`, with a page for each task at "
         "`/pages/{task}`.\n\n"
-        f"{table(('operation', 'what'), index)}\n{told}\n## Shapes\n\n{shapes}"
+        f"{table(('operation', 'purpose'), index)}\n{sections}\n## Shapes\n\n{shapes}"
     )
 
 
@@ -45,17 +45,20 @@ def _link(verb: str, path: str) -> str:
     return f"[{title}](#{anchor})"
 
 
-def _operation(verb: str, path: str, told: Mapping[str, Any]) -> str:
-    parts = [f"## {_title(verb, path)}", f"{told.get('summary', '')}. {told.get('description') or ''}".strip()]
+def _operation(verb: str, path: str, described: Mapping[str, Any]) -> str:
+    parts = [
+        f"## {_title(verb, path)}",
+        f"{described.get('summary', '')}. {described.get('description') or ''}".strip(),
+    ]
     parameters = [
         (code(each["name"]), each["in"], kind_of(each["schema"]), each["description"])
-        for each in told.get("parameters", [])
+        for each in described.get("parameters", [])
     ]
     if parameters:
         parts.append(table(("parameter", "in", "kind", "meaning"), parameters).rstrip())
-    for media, content in told.get("requestBody", {}).get("content", {}).items():
+    for media, content in described.get("requestBody", {}).get("content", {}).items():
         parts.append(f"Body, `{media}`: {kind_of(content['schema'])}.")
-    parts.append(table(("answer", "what", "body"), [_answer(*each) for each in told["responses"].items()]))
+    parts.append(table(("answer", "meaning", "body"), [_answer(*each) for each in described["responses"].items()]))
     return "\n\n".join(parts)
 
 

@@ -1,7 +1,7 @@
-"""Two pictures of Gradient Interpolation: what a network makes of a moving world, and the step that it is judged by.
+"""Two pictures of Gradient Interpolation: the boundary that a network learns on a moving stream, and its tangents.
 
-GI stands beside the same network, from the same seeds, without the interpolated loss (λ = 0), and beside one that is
-not told the time.
+GI is compared with the same network from the same seeds without the interpolated loss (λ = 0), and with one that does
+not get the time.
 """
 
 from collections.abc import Mapping
@@ -21,13 +21,13 @@ from trainer.plots.canvas import CLOSED, HORIZON, OURS, YARDSTICK, new_figure, s
 _COLORS = {"gi": OURS, "λ = 0": CLOSED, "baseline": YARDSTICK}
 _DAYS_BEFORE, _DAYS_AFTER = 14, 8
 _COLDEST, _WARMEST, _NUM_TEMPERATURES = -5.0, 35.0, 401
-# A temperature that is busy half of the time shown, and how far the tangents are carried, in days.
+# A temperature that is busy for half of the days shown, and the length of the tangents in days.
 _TEMPERATURE, _STEP = 12.0, 3
 
 
 def save_boundary(fits: Mapping[str, Fit], file: Path) -> None:
-    """Write a PNG: from which temperature on a working day is said to be busy, before and after the cutoff."""
-    figure, axes = new_figure((8, 4.5), "What each network takes for the boundary, as far as it has seen and beyond")
+    """Write a PNG: the temperature above which a working day is predicted busy, before and after the cutoff."""
+    figure, axes = new_figure((8, 4.5), "The boundary of each network, on the days that it has seen and after them")
     for name, fit in fits.items():
         at = _moments(fit.origin, per_day=2)
         found = _boundary(fit, at)
@@ -44,7 +44,7 @@ def save_boundary(fits: Mapping[str, Fit], file: Path) -> None:
 
 
 def save_tangents(fits: Mapping[str, Fit], file: Path) -> None:
-    """Write a PNG: F(x, u) of one row over time, and where earlier moments' tangents arrive."""
+    """Write a PNG: F(x, u) of one row over time, with tangents from earlier moments."""
     title = f"A working day of {_TEMPERATURE:g} °C; dots: the tangent of {_STEP} days before"
     figure, axes = new_figure((8, 4.5), title)
     for name, fit in fits.items():
@@ -79,7 +79,7 @@ def _days(at: NDArray[np.int64], cutoff: int) -> NDArray[np.float64]:
 
 
 def _boundary(fit: Fit, at: NDArray[np.int64]) -> NDArray[np.float64]:
-    """The temperature of even odds at each moment, by the members' mean; NaN where none on the grid has them."""
+    """The temperature of even odds at each moment, by the members' mean; NaN if the grid holds none."""
     temperatures = np.linspace(_COLDEST, _WARMEST, _NUM_TEMPERATURES)
     rows = grid(np.repeat(at, _NUM_TEMPERATURES), np.tile(temperatures, len(at)))
     raw = torch.from_numpy(outputs(fit.network, encode(fit.encoder, rows), fit.members))
@@ -89,7 +89,7 @@ def _boundary(fit: Fit, at: NDArray[np.int64]) -> NDArray[np.float64]:
 
 
 def _log_odds(fit: Fit, at: NDArray[np.int64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Log-odds of busy and their rates a day, of the mean over members of what each says."""
+    """Log-odds of busy and their rates per day, as means over the members."""
     rows = encode(fit.encoder, grid(at, np.full(len(at), _TEMPERATURE)))
     network, num_members = fit.network.select(fit.members), len(fit.members)
     dense, codes, u = (

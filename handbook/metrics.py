@@ -1,4 +1,4 @@
-"""The page of metrics, from the registry of an app that watches a follower."""
+"""The page of metrics, from the metrics registry of an app with a follower."""
 
 from pathlib import Path
 
@@ -11,17 +11,17 @@ from service.server.worker_heartbeats import WorkerHeartbeats
 from service.settings import ServiceSettings
 from store.database import make_engine
 
-_NO_DATABASE = "postgresql+psycopg://nobody@127.0.0.1:9/none"  # what nobody asks needs no database
+_NO_DATABASE = "postgresql+psycopg://nobody@127.0.0.1:9/none"  # no query is sent
 
 
 def metrics_page() -> str:
     """Every metric with its kind, labels and help, sorted by name."""
-    rows = sorted((code(_name(name, kind)), kind, labels, told) for name, kind, labels, told in _families())
+    rows = sorted((code(_name(name, kind)), kind, labels, text) for name, kind, labels, text in _families())
     return (
         "# Metrics\n\n"
         "`GET /metrics` gives these in Prometheus' text format; it needs any key, unless `MORROW_PUBLIC` opens it. No "
-        "label takes a value that a client chooses. Of several workers any one answers for all. A gauge of a task is "
-        "absent where there is nothing to tell yet.\n\n"
+        "label takes a value that a client chooses. Any one of several workers answers for all. A gauge of a task is "
+        "absent until it has a value.\n\n"
         f"{table(('metric', 'kind', 'labels', 'meaning'), rows)}"
     )
 
@@ -43,5 +43,5 @@ def _families() -> list[tuple[str, str, str, str]]:
 
 
 def _name(name: str, kind: str) -> str:
-    """As it is asked for: the format adds a suffix to a counter."""
+    """The name in queries: the format adds a suffix to a counter."""
     return f"{name}_total" if kind == "counter" else name

@@ -1,4 +1,4 @@
-"""Every page of `docs/reference/`, by name; the small ones are written here."""
+"""Every page of `docs/reference/` by name. The task file and the problem types are written here."""
 
 from collections.abc import Callable
 
@@ -27,11 +27,11 @@ def task_page() -> str:
     reserved = ", ".join(code(name) for name in sorted(RESERVED_NAMES))
     return (
         "# The task file\n\n"
-        "A task is a TOML file for `morrow task apply`, or the same as JSON for `PUT /tasks/{task}`; "
-        "[`cli/demo/flights.toml`](../../cli/demo/flights.toml) is a whole one. Unknown keys are refused. "
+        "A task is a TOML file for `morrow task apply`, or the same keys as JSON for `PUT /tasks/{task}`; "
+        "[`cli/demo/flights.toml`](../../cli/demo/flights.toml) is a complete example. Unknown keys are refused. "
         "Durations are ISO 8601, such as `P7D` or `PT6H`. "
-        f"No feature may be called {reserved}: those are parameters of `/predict`.\n\n"
-        f"{_keys(Task)}\n`[[features]]` is repeated, once for each.\n\n{tables}"
+        f"No feature may have one of the names {reserved}: those are parameters of `/predict`.\n\n"
+        f"{_keys(Task)}\nRepeat `[[features]]` for each feature.\n\n{tables}"
     )
 
 
@@ -49,10 +49,10 @@ def problems_page() -> str:
     ]
     return (
         "# Problem types\n\n"
-        "Every answer that is not a success is `application/problem+json` (RFC 9457). `type` is stable: compare that "
-        "and not the text. `errors` names the first hundred faults, each with its field, and `num_errors` counts all. "
-        "`outside-horizon` also tells `side`, `valid_from`, `valid_until` and `version`. `throttled` says in "
-        "`Retry-After` when the key may ask again.\n\n"
+        "Every answer that is not a success is `application/problem+json` (RFC 9457). `type` is stable: compare it, "
+        "not the text. `errors` holds the first hundred faults, each with its field; `num_errors` counts all. "
+        "`outside-horizon` also has `side`, `valid_from`, `valid_until` and `version`. `throttled` gives in "
+        "`Retry-After` the seconds until the key may send its next request.\n\n"
         f"{table(('type', 'status', 'title', 'Retry-After'), rows)}"
     )
 
@@ -69,12 +69,12 @@ PAGES: dict[str, Callable[[], str]] = {
 
 
 def write_page(name: str) -> str:
-    """A page, with a line that says where it comes from."""
-    return f"<!-- Written by `python -m handbook`. Change the code that it tells of. -->\n\n{PAGES[name]().rstrip()}\n"
+    """A page, with a comment that says how it is written."""
+    return f"<!-- Written by `python -m handbook`. Change the code that it describes. -->\n\n{PAGES[name]().rstrip()}\n"
 
 
 def _keys(model: type[Spec]) -> str:
-    """The keys of one table; what is a table itself is told on its own."""
+    """The keys of one table, without those that are tables themselves and have sections of their own."""
     shape = model.model_json_schema()
     inner = {name for name, field in model.model_fields.items() if _is_table(field.annotation)}
     shown = {name: member for name, member in shape["properties"].items() if name not in inner}

@@ -1,7 +1,7 @@
-"""`python -m handbook pictures`: draw the pictures of `docs/explanation/`, by the code that they explain.
+"""`python -m handbook pictures`: draw the pictures of `docs/explanation/` with the code that they explain.
 
-Some minutes on one core. The same code draws the same picture, up to the last digits of a processor's arithmetic, so
-nothing compares files; a test holds that each is there and shown.
+It takes some minutes on one core. Pictures of two processors can differ in the last digits of their arithmetic, so no
+test compares the files; one checks that each picture exists and is shown.
 """
 
 from collections.abc import Mapping
@@ -26,7 +26,7 @@ _CPU = torch.device("cpu")
 _SETTINGS = TrainerSettings(device="cpu", threads=1, max_members=64)
 _CUTOFF, _JUMP = START + 21 * DAY, START + JUMP_DAY * DAY
 _NUM_DAYS_IN_MATRIX = 16
-# The interpolated loss weighs much here, and from the first epoch on, so that one sees what it does.
+# The interpolated loss has a large weight from the first epoch, so that its effect is visible.
 _STRAIGHT: Mapping[str, object] = {"gi_weight": 2.0, "delta_max": 4.0, "gi_pretrain": True}
 _RECIPES: Mapping[str, Mapping[str, object]] = {
     "gi": _STRAIGHT,
@@ -45,7 +45,7 @@ def draw(folder: Path) -> None:
     save_boundary(fits, folder / _BOUNDARY)
     save_tangents({name: fits[name] for name in ("gi", "λ = 0")}, folder / _TANGENTS)
 
-    walked = replay(whole, settings=_SETTINGS, device=_CPU, report=_say_nothing, first=_CUTOFF, rivals=())
+    walked = replay(whole, settings=_SETTINGS, device=_CPU, report=_drop_report, first=_CUTOFF, rivals=())
     calm = [cell for cell in walked.cells.values() if cell.window < _JUMP]
     shown = [cell for cell in calm if cell.origin >= _JUMP - _NUM_DAYS_IN_MATRIX * DAY]
     save_matrix(TASK, shown, folder / _MATRIX)
@@ -57,7 +57,7 @@ def draw(folder: Path) -> None:
 
 
 def _fit(known: Reading, **changes: object) -> Fit:
-    """A fit of everything known, by the example's recipe with these changes."""
+    """A fit of all known rows, with these changes to the example's recipe."""
     task = known.schema.task
     training = task.training.model_validate(task.training.model_dump() | changes)
     reading = replace(known, schema=replace(known.schema, task=task.with_training(training)))
@@ -65,5 +65,5 @@ def _fit(known: Reading, **changes: object) -> Fit:
     return fit
 
 
-def _say_nothing(_event: str, /, **_facts: object) -> None:
-    """Nobody waits in front of this."""
+def _drop_report(_event: str, /, **_facts: object) -> None:
+    """Drop the progress reports: nobody watches this run."""

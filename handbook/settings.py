@@ -1,4 +1,4 @@
-"""The page of settings: every variable of the environment that Morrow reads."""
+"""The page of settings: every environment variable that Morrow reads."""
 
 import re
 from collections.abc import Iterator
@@ -15,25 +15,25 @@ from trainer.settings import TrainerSettings
 PREFIX = "MORROW_"
 _HOUSE = Path(__file__).parents[1]
 _HEAD = ("variable", "default", "meaning")
-# What no model of settings holds: the command line's own, and those of people who work on Morrow.
+# Variables outside the settings models: of the command line, and for work on Morrow.
 _COMMAND_LINE = (
-    ("MORROW_URL", "`http://127.0.0.1:8000`", "address of the API that commands talk to"),
+    ("MORROW_URL", "`http://127.0.0.1:8000`", "address of the API that commands call"),
     ("MORROW_KEY", "unset", "key that commands send with every request"),
 )
 _DEVELOPERS = (
     ("MORROW_TEST_DATABASE_URL", "unset", "a PostgreSQL to test on, in place of the embedded one"),
-    ("MORROW_PAPER_DATA", "`../shared/data`", "folder with the paper's data sets, for benchmarks and tests"),
-    ("MORROW_COLD_STARTS", "few", "how often a test starts three APIs and a trainer on an empty database"),
-    ("MORROW_FUZZ_EXAMPLES", "few", "requests that a test makes up for each operation of the API"),
-    ("MORROW_LARGE_MIB", "`128`", "size of the version that a test swaps in under load"),
+    ("MORROW_PAPER_DATA", "`../shared/data`", "folder of the paper's data sets, for benchmarks and tests"),
+    ("MORROW_COLD_STARTS", "few", "number of times that a test starts three APIs and a trainer on an empty database"),
+    ("MORROW_FUZZ_EXAMPLES", "few", "number of random requests that a test sends to each operation of the API"),
+    ("MORROW_LARGE_MIB", "`128`", "size of the version that a test loads under traffic, in MiB"),
 )
-# Defaults that depend on the machine, in words.
+# Defaults that depend on the machine.
 _FOUND = {"batch_threads": "cores / workers", "git_sha": "that of the checkout"}
 _COMPOSE = re.compile(r"\$\{(?P<name>\w+)(?::-(?P<default>[^}]*)|:\?(?P<demand>[^}]*))?\}")
 
 
 def settings_page() -> str:
-    """All settings, by who reads them."""
+    """All settings, grouped by the process that reads them."""
     shared = set(SharedSettings.model_fields)
     parts = (
         ("All processes", _rows(SharedSettings, set())),
@@ -42,12 +42,12 @@ def settings_page() -> str:
         ("Command line", ((code(name), default, meaning) for name, default, meaning in _COMMAND_LINE)),
         ("Work on Morrow", ((code(name), default, meaning) for name, default, meaning in _DEVELOPERS)),
     )
-    told = "\n".join(f"## {title}\n\n{table(_HEAD, rows)}" for title, rows in parts)
+    sections = "\n".join(f"## {title}\n\n{table(_HEAD, rows)}" for title, rows in parts)
     return (
         "# Settings\n\nSettings are environment variables, read once at the start; an empty one is unset. "
-        "A process that finds a value that it cannot read ends with a sentence that names the variable.\n"
-        "What belongs to a task (window, guard, training) stands in [its file](task.md).\n\n"
-        f"{told}\n## Compose\n\nWhat the compose files read from `.env`, beside this page's own names.\n\n"
+        "A process ends with a sentence that names the variable if it cannot read a value.\n"
+        "The settings of a task (window, guard, training) are in [its file](task.md).\n\n"
+        f"{sections}\n## Compose\n\nVariables that the compose files read from `.env`, in addition to those above.\n\n"
         f"{table(('variable', 'default'), _compose_rows())}"
     )
 

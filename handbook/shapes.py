@@ -1,4 +1,4 @@
-"""JSON schemas as tables for people: of the bodies of the API, and of the keys of a task file."""
+"""JSON schemas as tables: the bodies of the API and the keys of a task file."""
 
 import json
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ _FORMATS = {"date-time": "moment"}
 
 
 def members(shape: Shape) -> str:
-    """The members of an object: name, kind, whether it must be there or its default, meaning."""
+    """A table of an object's members: name, kind, default or `required`, meaning."""
     required = set(shape.get("required", ()))
     rows = [
         (code(name), kind_of(member), _default(name, member, required), member.get("description", ""))
@@ -32,7 +32,7 @@ def members(shape: Shape) -> str:
 
 
 def kind_of(shape: Shape) -> str:
-    """What a value looks like, in a few words; a component of the document is a link to its own table."""
+    """The kind of a value in a few words, or a link if it is a component with a table of its own."""
     if "$ref" in shape:
         name = shape["$ref"].rsplit("/", 1)[-1]
         return f"[{name}](#{name.lower()})"

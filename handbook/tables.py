@@ -4,13 +4,13 @@ from collections.abc import Iterable, Sequence
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table whose cells may hold anything: bars are escaped, line breaks become spaces."""
+    """A table of arbitrary texts: bars are escaped, line breaks become spaces."""
     lines = [_line(head), _line(["---"] * len(head)), *(_line([_cell(cell) for cell in row]) for row in rows)]
     return "\n".join(lines) + "\n"
 
 
 def code(text: str) -> str:
-    """As it is typed; nothing where there is nothing."""
+    """The text as code; an empty text stays empty."""
     return f"`{text}`" if text else ""
 
 

@@ -1,1 +1,1 @@
-"""What every process of Morrow sets up first: settings, logs, the cores it may use, the addresses it may bind."""
+"""What every process of Morrow needs at its start: settings, logs, its cores, addresses, and Python children."""

@@ -1,7 +1,7 @@
 """Addresses of the two stores, and the passwords in them.
 
-Settings carry one address for each store, its user and password included, so that nothing else needs to know where a
-password came from. Whoever speaks HTTP takes them out again: an address is logged and shown, a password never.
+Settings hold one address for each store, with user and password, so that no other code asks where a password came
+from. Code that speaks HTTP splits them off again: an address may be logged and shown, a password never.
 """
 
 from pathlib import Path
@@ -10,16 +10,16 @@ from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
 
 class Credentials(NamedTuple):
-    """What HTTP Basic asks for."""
+    """User and password for HTTP Basic."""
 
     user: str
     password: str
 
 
 def with_password(address: str, file: Path) -> str:
-    """The address with the password that the file holds; an end of line there is no part of it.
+    """The address with the password in the file, without the end of its line.
 
-    Raises ValueError where the file cannot be read or is empty, or where the address names no user.
+    Raises ValueError if the file cannot be read or is empty, or if the address names no user.
     """
     try:
         password = file.read_text(encoding="utf-8").rstrip("\r\n")
@@ -36,7 +36,7 @@ def with_password(address: str, file: Path) -> str:
 
 
 def split_credentials(address: str) -> tuple[str, Credentials | None]:
-    """The address without user and password, and these where it has them."""
+    """The address without user and password, and the credentials if it has any."""
     parts = urlsplit(address)
     if not parts.username:
         return address, None

@@ -1,9 +1,8 @@
-"""How many CPU cores this process may use, which is not how many the machine has: API and trainer size their threads
-by it.
+"""The number of CPU cores that this process may use, which sizes the threads of API and trainer.
 
 A container that is limited to two of 64 cores sees all of them, and 64 threads then take turns on two cores. The limit
-is a quota of the control group: `cpu.max` in version 2, `cpu.cfs_quota_us` in version 1. The groups above may set a
-tighter one, and the set of cores that the process may run on (affinity) a tighter one still.
+is a quota of the control group: `cpu.max` in version 2, `cpu.cfs_quota_us` in version 1. Groups above it and the
+process's affinity (the set of cores that it may run on) can limit it further.
 """
 
 import os
@@ -15,21 +14,21 @@ _ROOT = Path("/sys/fs/cgroup")
 
 
 def count_cores() -> float:
-    """Cores of this process, at least a fraction of one: the least of its affinity and its groups' quotas."""
+    """Cores of this process, perhaps a fraction of one: the smallest of its affinity and its groups' quotas."""
     affinity = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return min([float(affinity), *list_quotas(_read(_GROUPS) or "", _ROOT)])
 
 
 def share_cores(cores: float, num_workers: int) -> int:
-    """Whole cores for each of so many processes, at least 1."""
+    """Whole cores for each of `num_workers` processes, at least 1."""
     return max(1, int(cores / num_workers))
 
 
 def list_quotas(groups: str, root: Path) -> list[float]:
     """The quotas, in cores, of the groups that `/proc/self/cgroup` names, and of all groups above them.
 
-    In a container the file may name the group as the host sees it, which is not below `root` there: what is missing
-    sets no limit, and `root` itself is then the container's own group.
+    In a container the file may name the group as the host sees it, which does not exist below `root` there. A missing
+    group sets no limit, and `root` itself is then the container's own group.
     """
     quotas = []
     for line in groups.splitlines():
@@ -52,12 +51,12 @@ def _climb(mount: Path, group: str) -> Iterator[Path]:
 
 
 def _read_max(file: Path) -> float | None:
-    """`200000 100000` is two cores; `max 100000` no limit."""
+    """Read `cpu.max`: `200000 100000` is two cores, `max 100000` no limit."""
     return _divide(*(_read(file) or "").split()[:2])
 
 
 def _read_cfs(folder: Path) -> float | None:
-    """-1 is no limit."""
+    """Read a group's quota of version 1; -1 is no limit."""
     return _divide(_read(folder / "cpu.cfs_quota_us"), _read(folder / "cpu.cfs_period_us"))
 
 

@@ -1,6 +1,6 @@
 """Structured logs: a stable event name plus keys. JSON in containers, aligned text on a terminal.
 
-Values are escaped by both renderers, so no input can forge a line; tracebacks show no local variables, so no password.
+Both renderers escape values, so no input can forge a line. Tracebacks show no local variables, and so no password.
 """
 
 import logging
@@ -39,5 +39,5 @@ def configure_logs(settings: SharedSettings) -> None:
         )
     )
     logging.basicConfig(handlers=[handler], level=settings.log_level, force=True)
-    # A line for each request that we make says nothing that ours do not.
+    # httpx logs each request of ours; our own records say as much.
     logging.getLogger("httpx").setLevel(logging.WARNING)
