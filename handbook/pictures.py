@@ -66,4 +66,4 @@ def _fit(known: Reading, **changes: object) -> Fit:
 
 
 def _drop_report(_event: str, /, **_facts: object) -> None:
-    """Drop the progress reports: nobody watches this run."""
+    """Drop the progress reports of this run."""

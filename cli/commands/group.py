@@ -1,4 +1,4 @@
-"""What all commands of `morrow` have in common: how they fail, how they print on any terminal, and `--version`."""
+"""The group of all commands: how they fail, how they print on any terminal, and `--version`."""
 
 import io
 import sys

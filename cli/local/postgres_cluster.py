@@ -1,4 +1,4 @@
-"""What a PostgreSQL server needs before it starts: an account, binaries, a cluster (its data) and a socket's folder.
+"""The needs of a PostgreSQL server before its start: an account, binaries, a cluster (its data), a socket's folder.
 
 PostgreSQL refuses to run as root. The wheel's own runner therefore adds a user and opens every folder above to all
 users. Here the server borrows an existing account, and nothing outside Morrow's directories changes.

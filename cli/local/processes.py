@@ -20,9 +20,9 @@ from cli.errors import ChildDied
 MAX_SHOWN = 300
 GRACE_SECONDS = 20  # the trainer gives its own child ten of them
 
-# The pipe comes in as 0, what the child keeps open as 1, its log as 2. The child keeps the second one as 4, and the
-# watchdog does not. A double fork detaches the watchdog, lest the child find a child that it never made. A child that
-# has ended but is not yet collected (in a container, by nobody) no longer counts as alive.
+# The pipe comes in as 0, a descriptor to inherit as 1, the log as 2. The child inherits the second one as 4, and the
+# watchdog does not. A double fork detaches the watchdog, so that the child does not find a child that it never started.
+# A child that has ended but is not reaped, as in a container without an init, no longer counts as alive.
 _LAUNCH = """
 exec 3<&0 4>&1 0</dev/null 1>&2
 ask=$1 force=$2 tenths=$3 folder=$4

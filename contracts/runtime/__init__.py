@@ -1,1 +1,1 @@
-"""What every process of Morrow needs at its start: settings, logs, its cores, addresses, and Python children."""
+"""The needs of every process of Morrow at its start: settings, logs, its cores, addresses, and Python children."""

@@ -38,7 +38,7 @@ BANNED = {
 _FIGURES = ("boolean.md", "flights.md", "moons.md", "paper.md", "replay.md", "results.md")
 _PROSE = ("*.py", "*.html", "*.js", "*.toml", "*.mako")
 
-COVERED = ("pages", "changelog", "deployment", "tests")
+COVERED = ("pages", "changelog", "deployment", "tests", "cli")
 
 
 def pages() -> list[Path]:
