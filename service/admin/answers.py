@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
 
-from contracts.task import Task
+from contracts.task import Task, Training
 from service.models.task_state import State
 from service.validation.json_types import Count, Moment
 from store import cycles, erasures, releases
@@ -138,7 +138,7 @@ class Model(Champion, frozen=True, kw_only=True):
 class Choice(Struct, frozen=True, kw_only=True):
     """The recipe that the trainer chose in place of the written one (`training.tune`)."""
 
-    training: Annotated[dict[str, Any], Meta(description="the chosen recipe")]
+    training: Annotated[Training, Meta(description="the chosen recipe")]
     cutoff: Moment
     error: Annotated[float | None, Meta(description="mean error of the chosen recipe")]
     error_before: Annotated[float | None, Meta(description="mean error of the written recipe")]

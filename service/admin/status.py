@@ -142,7 +142,7 @@ def describe_live_errors(forecaster: Forecaster, errors: Sequence[RealisedError]
 
 def _describe_choice(choice: Choice) -> answers.Choice:
     return answers.Choice(
-        training=choice.training.model_dump(mode="json"),
+        training=choice.training,
         cutoff=format_moment(choice.cutoff),
         error=choice.error,
         error_before=choice.error_before,

@@ -12,6 +12,7 @@ import msgspec
 from msgspec import UnsetType
 from pydantic.json_schema import GenerateJsonSchema
 
+from contracts.spec import Spec
 from contracts.task import Task
 from service.web.fields import MAX_ACTOR, MAX_IDS, MAX_REASON
 from service.web.json_schema import GIVEN_MOMENT, REF, Shape, closed, many, nullable, ref, text
@@ -68,7 +69,7 @@ def describe_components(answers: Collection[type[msgspec.Struct]]) -> dict[str, 
     """Every component of the document, each with a title of its own; `answers` are the bodies of all operations."""
     task, parts = _describe_task()
     given = {**task, "required": [name for name in task["required"] if name != "name"]}
-    described = msgspec.json.schema_components(answers, schema_hook=_refer_to_task, ref_template=REF)[1]
+    described = msgspec.json.schema_components(answers, schema_hook=_refer_to_model, ref_template=REF)[1]
     for struct in {struct for answer in answers for struct in _find_structs(answer)}:
         # msgspec requires what has no default, even if it may be unset.
         described[struct.__name__]["required"] = [
@@ -106,6 +107,7 @@ def _may_be_unset(kind: Any) -> bool:
     return kind is UnsetType or any(map(_may_be_unset, get_args(kind)))
 
 
-def _refer_to_task(model: type) -> Shape:
-    assert model is Task
-    return ref("Task")
+def _refer_to_model(model: type) -> Shape:
+    """A part of an answer that people write: the task itself, or one of its parts."""
+    assert issubclass(model, Spec)
+    return ref(model.__name__)
