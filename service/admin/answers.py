@@ -6,11 +6,15 @@ the descriptions of its fields are the words of the document.
 
 from typing import Annotated, Any, Literal
 
+import msgspec
 from msgspec import Meta, Struct
+from starlette.responses import Response
 
+from contracts.spec import Spec
 from contracts.task import Task, Training
 from service.models.task_state import State
 from service.validation.json_types import Count, Moment
+from service.web.bodies import JSON
 from store import cycles, erasures, releases
 
 
@@ -249,3 +253,17 @@ class Readiness(Struct, frozen=True):
     status: Literal["ok", "not ready"]
     database: Literal["ok", "unavailable"]
     tasks: dict[str, TaskReadiness]
+
+
+def respond(answer: Struct, status: int = 200) -> Response:
+    """The response with this answer."""
+    return Response(_ENCODER.encode(answer), status, media_type=JSON)
+
+
+def _dump(model: object) -> object:
+    """A task or a part of it, which msgspec cannot encode by itself."""
+    assert isinstance(model, Spec)
+    return model.model_dump(mode="json")
+
+
+_ENCODER = msgspec.json.Encoder(enc_hook=_dump)

@@ -16,7 +16,6 @@ from service.settings import ServiceSettings
 from service.validation.values import is_in_calendar, json_moment
 from service.web.bodies import read_body
 from service.web.fields import read_fields
-from service.web.json_answers import answer_json
 from service.web.parameters import TaskInPath, takes_only
 from store.catalog import find_task
 from store.cycles import Cycle, list_cycles, request_cycle
@@ -41,13 +40,13 @@ def cycles_router(store: Store, settings: ServiceSettings) -> APIRouter:
                 raise InvalidInput([Fault("as_of", "lies in a window that begins before the year 1")])
             return request_cycle(connection, schema.task_id, cutoff, now)
 
-        return answer_json(describe_cycle(await store.run(ask)), 202)
+        return answers.respond(describe_cycle(await store.run(ask)), 202)
 
     @router.get("/tasks/{task}/cycles", summary="History of retrainings", response_description="The cycles")
     async def get_cycles(name: TaskInPath) -> Response:
         """Newest cutoff and attempt first; at most 1000."""
         cycles = await store.run(lambda connection: list_cycles(connection, find_task(connection, name).task_id))
-        return answer_json(answers.Cycles([describe_cycle(cycle) for cycle in cycles]))
+        return answers.respond(answers.Cycles([describe_cycle(cycle) for cycle in cycles]))
 
     return router
 

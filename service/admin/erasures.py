@@ -15,7 +15,6 @@ from service.settings import ServiceSettings
 from service.web.auth import actor_of
 from service.web.bodies import read_body
 from service.web.fields import Law, json_actor, json_ids, json_reason, read_fields
-from service.web.json_answers import answer_json
 from service.web.parameters import TaskInPath, takes_only
 from store.catalog import find_task
 from store.erasures import Erasure, erase_events, find_trained, list_erasures
@@ -46,13 +45,13 @@ def erasures_router(store: Store, settings: ServiceSettings) -> APIRouter:
             results = [answers.ErasedEvent(*one) for one in zip(event_ids, outcomes, strict=True)]
             return answers.ErasureResult(**asdict(describe_erasure(erasure)), versions=versions, results=results)
 
-        return answer_json(await store.run(erase))
+        return answers.respond(await store.run(erase))
 
     @router.get("/tasks/{task}/erasures", summary="History of erasures", response_description="The erasures")
     async def get_erasures(name: TaskInPath) -> Response:
         """Newest first; at most 1000. Ids are not shown."""
         rows = await store.run(lambda connection: list_erasures(connection, find_task(connection, name).task_id))
-        return answer_json(answers.Erasures([describe_erasure(row) for row in rows]))
+        return answers.respond(answers.Erasures([describe_erasure(row) for row in rows]))
 
     return router
 

@@ -7,7 +7,6 @@ from starlette.responses import Response
 from service.admin import answers
 from service.metrics import Metrics
 from service.models.follower import Follower
-from service.web.json_answers import answer_json
 
 
 def health_router(follower: Follower, metrics: Metrics) -> APIRouter:
@@ -17,7 +16,7 @@ def health_router(follower: Follower, metrics: Metrics) -> APIRouter:
     @router.get("/livez", summary="Alive", response_description="The process is alive")
     async def get_livez() -> Response:
         """200 while the event loop turns; stores and models do not matter."""
-        return answer_json(answers.Liveness())
+        return answers.respond(answers.Liveness())
 
     @router.get("/readyz", summary="Ready", response_description="ready", responses={503: {"description": "not ready"}})
     async def get_readyz() -> Response:
@@ -33,7 +32,7 @@ def health_router(follower: Follower, metrics: Metrics) -> APIRouter:
                 for task, registry in sorted(follower.registries.items())
             },
         )
-        return answer_json(readiness, 200 if is_ready else 503)
+        return answers.respond(readiness, 200 if is_ready else 503)
 
     @router.get(
         "/metrics",

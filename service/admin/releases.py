@@ -23,7 +23,6 @@ from service.validation.values import json_moment, json_text
 from service.web.auth import actor_of
 from service.web.bodies import read_body
 from service.web.fields import Law, json_actor, json_id, json_reason, read_fields
-from service.web.json_answers import answer_json
 from service.web.parameters import TaskInPath, takes_only
 from store.catalog import Schema, find_task, lock_task
 from store.cycles import is_releasing, override_cycle
@@ -40,7 +39,7 @@ def releases_router(store: Store, client: httpx.Client | None, settings: Service
         rows = await store.run(
             lambda connection: list_releases(connection, find_task(connection, name).task_id, with_calibration=False)
         )
-        return answer_json(answers.Releases([describe_release(row) for row in rows]))
+        return answers.respond(answers.Releases([describe_release(row) for row in rows]))
 
     @router.post(
         "/tasks/{task}/rollback",
@@ -63,7 +62,7 @@ def releases_router(store: Store, client: httpx.Client | None, settings: Service
         row = await store.run(
             lambda connection: _roll_back(connection, registry, name, version, actor=actor, reason=reason, now=now)
         )
-        return answer_json(describe_release(row))
+        return answers.respond(describe_release(row))
 
     @router.post(
         "/tasks/{task}/override",
@@ -97,7 +96,7 @@ def releases_router(store: Store, client: httpx.Client | None, settings: Service
                     connection, name, version, until, actor=actor, reason=reason, now=now
                 )
             )
-            return answer_json(describe_release(row))
+            return answers.respond(describe_release(row))
         if faults := [Fault(field, "does not go with cycle") for field in ("version", "valid_until") if field in given]:
             raise InvalidInput(faults)
         cycle = await store.run(
@@ -105,7 +104,7 @@ def releases_router(store: Store, client: httpx.Client | None, settings: Service
                 connection, find_task(connection, name).task_id, given["cycle"], actor=actor, reason=reason, now=now
             )
         )
-        return answer_json(describe_cycle(cycle), 202)
+        return answers.respond(describe_cycle(cycle), 202)
 
     return router
 

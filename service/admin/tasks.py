@@ -40,7 +40,6 @@ from service.validation.names import printable
 from service.validation.values import EXACT_INTEGER
 from service.web.bodies import read_body
 from service.web.fields import MAX_VALUES
-from service.web.json_answers import answer_json
 from service.web.parameters import TaskInPath, takes_only
 from store.catalog import Schema, define_task, find_task, list_tasks
 from store.cycles import Cycle, list_cycles
@@ -82,7 +81,7 @@ def tasks_router(
         defined = answers.TaskDefined(
             **asdict(describe_revision(schema)), changed=written, warnings=warn(task, cycle_limit)
         )
-        return answer_json(defined, 201 if written and schema.revision == 1 else 200)
+        return answers.respond(defined, 201 if written and schema.revision == 1 else 200)
 
     @router.get("/tasks", summary="List the tasks", response_description="The tasks, by name")
     async def get_tasks() -> Response:
@@ -90,7 +89,7 @@ def tasks_router(
         forecasters, now = follower.forecasters, datetime.now(UTC)
         found = await store.run(lambda connection: _read_standings(connection, forecasters))
         overviews = [describe(schema, forecasters.get(schema.task.name), standing, now) for schema, standing in found]
-        return answer_json(answers.Tasks(overviews))
+        return answers.respond(answers.Tasks(overviews))
 
     @router.get("/tasks/{task}", summary="Status of a task", response_description="How the task stands")
     async def get_task(name: TaskInPath) -> Response:
@@ -101,7 +100,7 @@ def tasks_router(
             lambda connection: _read_status(connection, name, forecaster)
         )
         shown = [describe_cycle(cycle) for cycle in cycles]
-        return answer_json(
+        return answers.respond(
             answers.TaskStatus(
                 **asdict(describe(schema, forecaster, standing, now)),
                 workers=describe_workers(heartbeats.all(now.timestamp()), name),
@@ -124,7 +123,7 @@ def tasks_router(
         forecaster = follower.forecasters.get(name)
         if forecaster is None or forecaster.version != version:
             raise NotFound("This version does not answer here; MLflow's registry knows all of them.")
-        return answer_json(describe_manifest(forecaster))
+        return answers.respond(describe_manifest(forecaster))
 
     return router
 

@@ -14,8 +14,8 @@ from pydantic.json_schema import GenerateJsonSchema
 
 from contracts.spec import Spec
 from contracts.task import Task
+from service.openapi.json_schema import MOMENT, REF, Shape, closed, many, nullable, ref, text
 from service.web.fields import MAX_ACTOR, MAX_IDS, MAX_REASON
-from service.web.json_schema import GIVEN_MOMENT, REF, Shape, closed, many, nullable, ref, text
 
 _NUMBER: Shape = {"type": "number"}
 _FEATURES: Shape = {
@@ -26,16 +26,16 @@ _FEATURES: Shape = {
 # A query string has no null: what is missing is left out.
 _FEATURES_IN_QUERY: Shape = _FEATURES | {"additionalProperties": {"anyOf": [_NUMBER, text()]}}
 _REST_OF_EVENT = {
-    "at": GIVEN_MOMENT,
+    "at": MOMENT,
     "features": ref("Features"),
     "label": {"anyOf": [_NUMBER, text()], "description": "a class, or a number if the task is a regression"},
 }
-_KNOWN_AT = {"known_at": nullable(GIVEN_MOMENT) | {"description": "not before at; at + label_delay if left out"}}
-_ROW = closed({"features": ref("Features")}, {"at": nullable(GIVEN_MOMENT) | {"description": "now if left out"}})
+_KNOWN_AT = {"known_at": nullable(MOMENT) | {"description": "not before at; at + label_delay if left out"}}
+_ROW = closed({"features": ref("Features")}, {"at": nullable(MOMENT) | {"description": "now if left out"}})
 _REASON = {"reason": text(MAX_REASON, description="why, for the record")}
 _ACTOR = {"actor": text(MAX_ACTOR, description="who asks")}
 _VERSION = text(description="a version that was released before")
-_BOUND = GIVEN_MOMENT | {"description": "if left out, the later of the present bound and the bound of the release"}
+_BOUND = MOMENT | {"description": "if left out, the later of the present bound and the bound of the release"}
 _HELD_CYCLE = {
     "type": "integer",
     "minimum": 1,
@@ -56,8 +56,8 @@ _BODIES: dict[str, Shape] = {
     "Correction": closed(_REST_OF_EVENT, {"event_id": text(description="the id in the path"), **_KNOWN_AT}),
     "Row": _ROW,
     "Rows": closed({"rows": many(ref("Row"), minItems=1)}),
-    "RowAtMoments": closed({"features": ref("Features"), "at": many(GIVEN_MOMENT, minItems=1)}),
-    "CycleRequest": closed({}, _or_null({"as_of": GIVEN_MOMENT | {"description": "not in the future"}})),
+    "RowAtMoments": closed({"features": ref("Features"), "at": many(MOMENT, minItems=1)}),
+    "CycleRequest": closed({}, _or_null({"as_of": MOMENT | {"description": "not in the future"}})),
     "RollbackRequest": closed(_REASON, _or_null({"version": _VERSION, **_ACTOR})),
     "HorizonOverride": closed(_REASON, _or_null({"version": _VERSION, "valid_until": _BOUND, **_ACTOR})),
     "CycleOverride": closed({"cycle": _HELD_CYCLE, **_REASON}, _or_null(_ACTOR)),

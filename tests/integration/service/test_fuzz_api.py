@@ -26,7 +26,7 @@ from sqlalchemy import Engine
 
 from cli.local.stack import free_port
 from contracts.clock import format_moment
-from service.web.json_schema import closed, nullable, text
+from service.openapi.json_schema import closed, nullable, text
 from store.catalog import Schema
 from store.keys import add_key
 from tests.integration.artefacts import CUTOFF, WEEK

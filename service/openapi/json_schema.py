@@ -1,4 +1,4 @@
-"""How JSON schemas are written here: the pieces of which `service.openapi.schemas` describes bodies and answers."""
+"""Pieces of JSON schemas, for the bodies and parameters that no struct describes."""
 
 from typing import Any
 
@@ -36,17 +36,13 @@ def closed(required: Shape, optional: Shape | None = None) -> Shape:
 
 
 def text(longest: int = MAX_TEXT, **more: Any) -> Shape:
-    """A text as `json_text` takes it."""
+    """A text that `json_text` accepts."""
     return {"type": "string", "minLength": 1, "maxLength": longest, "pattern": SCHEMA_PRINTABLE, **more}
 
 
-MOMENT: Shape = {"type": "string", "format": "date-time"}
-GIVEN_MOMENT: Shape = MOMENT | {
+MOMENT: Shape = {
+    "type": "string",
+    "format": "date-time",
     "pattern": _EVERY_FORM + _WITH_OFFSET,
     "description": "RFC 3339 with an offset, to the microsecond; no leap second",
 }
-FREE: Shape = {"type": "object", "additionalProperties": True}
-STRING: Shape = {"type": "string"}
-NUMBER: Shape = {"type": "number"}
-COUNT: Shape = {"type": "integer", "minimum": 0}
-FLAG: Shape = {"type": "boolean"}

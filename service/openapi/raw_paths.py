@@ -1,0 +1,123 @@
+"""The paths of /predict and /events, which are raw ASGI applications and so unknown to FastAPI."""
+
+from service.openapi.json_schema import MOMENT, Shape, ref, text
+
+_TASK: Shape = {
+    "name": "task",
+    "in": "query",
+    "schema": {"type": "string"},
+    "description": "may be left out while there is one task",
+}
+_ATOMIC: Shape = {
+    "name": "atomic",
+    "in": "query",
+    "schema": {"type": "boolean", "default": False},
+    "description": "store all rows or none",
+}
+_COVERAGE: Shape = {
+    "name": "coverage",
+    "in": "query",
+    "schema": {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1},
+    "description": "share of truths that `interval` or `prediction_set` must hold",
+}
+_RATE: Shape = {
+    "name": "rate",
+    "in": "query",
+    "schema": {"type": "boolean", "default": False},
+    "description": "whether to answer how fast the prediction changes, and when it becomes another",
+}
+_AT: Shape = {
+    "name": "at",
+    "in": "query",
+    "schema": MOMENT,
+    "description": "moment of the prediction; now if left out",
+}
+_FEATURES: Shape = {
+    "name": "features",
+    "in": "query",
+    "schema": ref("FeaturesInQuery"),
+    "style": "form",
+    "explode": True,
+    "description": "each feature is a parameter of its own name",
+}
+_EVENT_ID: Shape = {
+    "name": "event_id",
+    "in": "path",
+    "required": True,
+    "schema": text(),
+    "description": "id of a stored event",
+}
+_PROBLEMS_OF_PREDICT: Shape = {
+    "422": {
+        "description": "A parameter or the body breaks a rule; or `at` is outside the horizon, and `side` says whether "
+        "it is before the first row of training or beyond the validated horizon; or too few scored rows support the "
+        "coverage. `type` tells them apart"
+    },
+    "500": {"description": "The model gave no finite answer to these rows; counted in the metrics"},
+    "503": {
+        "description": "No version has been released, `at` was left out and the version has expired, this version "
+        "cannot give rates, or too many batches wait for a thread"
+    },
+}
+_NOTHING_STORED: Shape = {"description": "The database does not answer and nothing was stored: send it again"}
+
+
+def describe_raw_paths() -> Shape:
+    """Their path items, without what follows from the table of operations."""
+    return {
+        "/predict": {
+            "get": {
+                "tags": ["predict"],
+                "summary": "One prediction",
+                "description": "Each feature is a parameter of its own name. Write the + of an offset as %2B.",
+                "parameters": [_TASK, _COVERAGE, _RATE, _AT, _FEATURES],
+                "responses": {"200": {"description": "The answer"}, **_PROBLEMS_OF_PREDICT},
+            },
+            "post": {
+                "tags": ["predict"],
+                "summary": "Many predictions",
+                "description": "Either rows, each with its `at` (now if left out), or one row's features and a list of "
+                "`at`. At most 100 rows with `rate`.",
+                "parameters": [_TASK, _COVERAGE, _RATE],
+                "responses": {"200": {"description": "The answers in order"}, **_PROBLEMS_OF_PREDICT},
+            },
+        },
+        "/events": {
+            "post": {
+                "tags": ["events"],
+                "summary": "Store labelled events",
+                "description": "One event object, or an array of them with a result for each row. A body of "
+                "`application/x-ndjson` holds one event per line and may have any length: it is stored piece by piece. "
+                "Its answer has counts, and results of the first thousand lines that were not created. Any body may "
+                "come with `Content-Encoding: gzip`.",
+                "parameters": [_TASK, _ATOMIC],
+                "responses": {
+                    "200": {"description": "A result for each row"},
+                    "409": {
+                        "description": "A single event contradicts the stored one, or was erased; with `atomic`, any "
+                        "event of the body"
+                    },
+                    "422": {"description": "A single event breaks a rule; with `atomic`, any event of the body"},
+                    "503": _NOTHING_STORED,
+                },
+            }
+        },
+        "/events/{event_id}": {
+            "put": {
+                "tags": ["events"],
+                "summary": "Correct an event",
+                "description": "The whole corrected event; `event_id` may be left out. It becomes a new revision that "
+                "counts from the moment at which it is received, whatever its `known_at`, so earlier training sets can "
+                "still be rebuilt. A correction that breaks a rule is stored with its reasons, unless its id differs "
+                "from the path.",
+                "parameters": [_EVENT_ID, _TASK],
+                "responses": {
+                    "200": {"description": "The correction is stored, or was stored before"},
+                    "404": {"description": "There is no such event"},
+                    "409": {"description": "The event was erased"},
+                    "422": {"description": "The correction breaks a rule"},
+                    "503": _NOTHING_STORED,
+                },
+            }
+        },
+    }
