@@ -1,65 +1,95 @@
 """A version as MLflow's users expect one: a folder with flavours, a signature, an example and the files of Morrow.
 
-Two flavours stand on the very same graph. `onnx` is the bare graph of `contracts.manifest`. `python_function` takes a
-frame with a column for `at` and one for each feature (`trainer.tracking.pyfunc_model`). `trainer.tracking.registry`
-sends the folder; no other module imports mlflow.
+Both flavours use the same graph. `onnx` is the bare graph of `contracts.manifest`. `python_function` takes a frame with
+a column for `at` and one for each feature (`trainer.tracking.pyfunc_model`). `trainer.tracking.registry` sends the
+folder; no other module imports mlflow.
+
+The folder is written here and not by `mlflow.onnx.save_model`, in MLflow's documented format. `save_model` loads the
+whole of `mlflow.pyfunc` and reads the files of every installed package to compare them with the requirements.
 """
 
+import platform
 import shutil
-import warnings
+from collections.abc import Mapping
+from importlib.metadata import version
 from pathlib import Path
-from threading import Lock
 from typing import Any
 
+import msgspec
 import numpy as np
-import onnx
 import pandas as pd
 from mlflow.models import Model, ModelSignature
-from mlflow.onnx import save_model
 from mlflow.types import ColSpec, DataType, Schema, TensorSpec
 from mlflow.types.schema import AnyType
-from mlflow.utils import requirements_utils
 
 from contracts.clock import format_moment
 from contracts.manifest import GRAPH_FILE, MANIFEST_FILE, RATE_FILE, Manifest
-from trainer.tracking import pyfunc_model as frames
+from trainer.tracking import pyfunc_model
 
 FILES = (MANIFEST_FILE, GRAPH_FILE, RATE_FILE)
 
-_REQUIREMENTS = ["onnxruntime>=1.22,<2", "numpy>=2.0,<3", "pandas>=2.3,<4"]
+_REQUIREMENTS = (f"mlflow=={version('mlflow')}", "onnxruntime>=1.22,<2", "numpy>=2.0,<3", "pandas>=2.3,<4")
 _CODE_FOLDER, _LOADER = "code", "morrow_frames"
+_REQUIREMENTS_FILE, _CONDA_FILE, _VIRTUALENV_FILE = "requirements.txt", "conda.yaml", "python_env.yaml"
+_EXAMPLE_FILE, _SERVING_EXAMPLE_FILE = "input_example.json", "serving_input_example.json"
 _NUM_EXAMPLE_ROWS = 3
-_warnings_lock = Lock()  # the filters of warnings are the whole process's: two threads would put each other's back
 _COLUMN_TYPES = {"number": DataType.double, "category": DataType.string}
-
-# MLflow reads the files of every installed package to know which of them a module is from. That serves to infer
-# requirements, and ours are given.
-vars(requirements_utils)["_MODULES_TO_PACKAGES"] = {}
 
 
 def save_flavours(target: Path, folder: Path, manifest: Manifest) -> None:
-    """Write the model folder `target`, which is not there yet, of the artefact in `folder`, byte for byte."""
-    graph: Any = onnx.load(folder / GRAPH_FILE)
-    with _warnings_lock, warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # mlflow warns of its own type hints, and pandas of how mlflow reads a frame
-        save_model(
-            graph,
-            target,
-            signature=make_signature(manifest),
-            input_example=example_rows(manifest),
-            pip_requirements=_REQUIREMENTS,
-            onnx_execution_providers=["CPUExecutionProvider"],
-            save_as_external_data=False,
-        )
+    """Write the model folder `target`, which does not exist yet, of the artefact in `folder`, byte for byte."""
+    (target / _CODE_FOLDER).mkdir(parents=True)
     for name in FILES:
         shutil.copyfile(folder / name, target / name)
-    (target / _CODE_FOLDER).mkdir()
-    shutil.copyfile(frames.__file__, target / _CODE_FOLDER / f"{_LOADER}.py")
-    model = Model.load(target)
-    function = model.flavors["python_function"]
-    del function["data"]
-    function |= {"loader_module": _LOADER, "code": _CODE_FOLDER}
-    model.save(target / "MLmodel")
+    shutil.copyfile(pyfunc_model.__file__, target / _CODE_FOLDER / f"{_LOADER}.py")
+    for name, text in _environment_files().items():
+        (target / name).write_text(text)
+    _write_example(target, example_rows(manifest))
+    _describe_model(manifest, (target / GRAPH_FILE).stat().st_size).save(target / "MLmodel")
+
+
+def _describe_model(manifest: Manifest, num_bytes: int) -> Model:
+    example_info = {
+        "type": "dataframe",
+        "pandas_orient": "split",
+        "artifact_path": _EXAMPLE_FILE,
+        "serving_input_path": _SERVING_EXAMPLE_FILE,
+    }
+    model = Model(signature=make_signature(manifest), saved_input_example_info=example_info, model_size_bytes=num_bytes)
+    model.add_flavor(
+        "python_function",
+        loader_module=_LOADER,
+        code=_CODE_FOLDER,
+        env={"conda": _CONDA_FILE, "virtualenv": _VIRTUALENV_FILE},
+        python_version=platform.python_version(),
+    )
+    model.add_flavor(
+        "onnx",
+        data=GRAPH_FILE,
+        onnx_version=version("onnx"),
+        providers=["CPUExecutionProvider"],
+        onnx_session_options=None,
+        code=None,
+    )
+    return model
+
+
+def _environment_files() -> Mapping[str, str]:
+    """What MLflow builds an environment for the version from: with pip, with conda or with virtualenv."""
+    python = platform.python_version()
+    pip = "".join(f"  - {requirement}\n" for requirement in _REQUIREMENTS)
+    conda = f"name: mlflow-env\nchannels:\n- conda-forge\ndependencies:\n- python={python}\n- pip\n- pip:\n{pip}"
+    virtualenv = (
+        f"python: {python}\nbuild_dependencies:\n- pip\n- setuptools\n- wheel\n"
+        f"dependencies:\n- -r {_REQUIREMENTS_FILE}\n"
+    )
+    return {_REQUIREMENTS_FILE: "\n".join(_REQUIREMENTS), _CONDA_FILE: conda, _VIRTUALENV_FILE: virtualenv}
+
+
+def _write_example(target: Path, rows: pd.DataFrame) -> None:
+    split = msgspec.Raw(rows.to_json(orient="split", index=False).encode())
+    (target / _EXAMPLE_FILE).write_bytes(split)
+    (target / _SERVING_EXAMPLE_FILE).write_bytes(msgspec.json.encode({"dataframe_split": split}))
 
 
 def make_signature(manifest: Manifest) -> ModelSignature:

@@ -19,8 +19,12 @@ from mlflow.models import Model
 from contracts.clock import format_moment
 from contracts.manifest import read_manifest
 from tests.integration.artefacts import CUTOFF, WEEK, write_version
+from tests.integration.counting import counting_opened_files
 from trainer.tracking.flavours import example_rows, save_flavours
 from trainer.tracking.registry import Registry
+
+# MLflow warns of type hints of its own when a script loads its first model.
+pytestmark = pytest.mark.filterwarnings("ignore:.*Any type hint is inferred as AnyType")
 
 SCRIPT = """
 import json, sys
@@ -101,6 +105,15 @@ def test_the_signature_and_the_example_are_those_of_the_task(tmp_path: Path) -> 
     example: Any = model.load_input_example(saved)
     assert list(example.columns) == ["at", "distance", "carrier", "wind"]
     assert len(load(saved)(example)) == len(example)
+
+
+def test_saving_a_version_does_not_read_what_is_installed_and_its_example_is_json(tmp_path: Path) -> None:
+    artefact = write_version(tmp_path / "artefact")
+    with counting_opened_files(Path(sys.prefix)) as opened:
+        save_flavours(tmp_path / "model", artefact, read_manifest(artefact))
+    assert not [file for file in opened if file.name in ("RECORD", "top_level.txt")]
+    example = json.loads((tmp_path / "model" / "serving_input_example.json").read_bytes(), parse_constant=pytest.fail)
+    assert example["dataframe_split"]["data"][1] == [format_moment(CUTOFF + WEEK), 200.0, "??", None]
 
 
 def test_a_regression_answers_with_prediction_and_scale(tmp_path: Path) -> None:

@@ -1,13 +1,7 @@
 """Cycles and backtests that are repeated: the same rows give the same bytes, and what was done is not done again."""
 
-import sys
-from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
-from types import CodeType, FrameType
-from typing import Any
 
 import onnx
 import pytest
@@ -23,6 +17,7 @@ from store.catalog import Schema
 from store.columns import EventColumns
 from store.cycles import expire_leases
 from store.database import cycles, events
+from tests.integration.counting import counting_calls, counting_opened_files
 from tests.integration.drifting import Story, claim, cutoff_after, define, drifting_task, now, retrain, settings
 from trainer.evaluation.backtest import backtest
 from trainer.evaluation.fit_store import candidate_folder, find_origins, recipe_folder
@@ -146,40 +141,6 @@ def test_an_older_cutoff_does_not_take_the_alias(engine: Engine, registry: Regis
     older = retrain(engine, registry, schema, 10, tmp_path)
     assert (older.state, older.reason) == ("held", "a newer cutoff is released")
     assert registry.champion(schema.task.name) == champion
-
-
-@contextmanager
-def counting_calls(*functions: Callable[..., Any]) -> Iterator[Counter[CodeType]]:
-    """How often this thread enters each of these functions, by its code."""
-    codes, found = {function.__code__ for function in functions}, Counter[CodeType]()
-
-    def note(frame: FrameType, event: str, _: object) -> None:
-        if event == "call" and frame.f_code in codes:
-            found[frame.f_code] += 1
-
-    sys.setprofile(note)
-    try:
-        yield found
-    finally:
-        sys.setprofile(None)
-
-
-@contextmanager
-def counting_opened_files(folder: Path) -> Iterator[Counter[Path]]:
-    """How often each file below a folder is opened. An audit hook cannot be removed, so the end silences it."""
-    found, is_counting = Counter[Path](), True
-
-    def note(event: str, arguments: tuple[Any, ...]) -> None:
-        if is_counting and event == "open" and isinstance(arguments[0], str):
-            file = Path(arguments[0])
-            if file.is_relative_to(folder):
-                found[file.relative_to(folder)] += 1
-
-    sys.addaudithook(note)
-    try:
-        yield found
-    finally:
-        is_counting = False
 
 
 def test_kept_fits_are_read_once_each_and_their_rate_graphs_are_not_opened(engine: Engine, tmp_path: Path) -> None:
