@@ -46,11 +46,11 @@ def prune(
     for name in registry.experiments() if task is None else [task]:
         pruning = plan(name, list(registry.past_runs(name)), registry.registered_runs(name), keep)
         if pruning.num_runs or task is not None:
-            counts = (pruning.num_cycles, pruning.num_runs, pruning.num_doomed_cycles, len(pruning.doomed))
+            counts = (pruning.num_cycles, pruning.num_runs, pruning.num_deletable_cycles, len(pruning.deletable))
             table.add_row(name, *(f"{count:,}" for count in counts))
             names = ("num_cycles", "num_runs", "num_cycles_to_delete", "num_runs_to_delete")
             facts.append({"task": name, **dict(zip(names, counts, strict=True))})
-        for run in pruning.doomed if yes else ():
+        for run in pruning.deletable if yes else ():
             registry.delete_run(run.run_id)
     if as_json:
         print_json({"deleted": yes, "tasks": facts})

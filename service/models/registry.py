@@ -11,11 +11,12 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote, urlsplit
+from urllib.parse import urlsplit
 
 import httpx
 import msgspec
 
+from contracts.artifact_proxy import proxied_path, proxy_address
 from contracts.errors import ArtefactRefused, NotFound, Unavailable
 from contracts.manifest import MANIFEST_FILE
 from contracts.runtime.addresses import split_credentials
@@ -103,7 +104,7 @@ def download_version(client: httpx.Client, task: str, version: str, folder: Path
     found = _ask(client, "GET", "model-versions/get-download-uri", {"name": task, "version": version})
     if found is None:
         raise ArtefactRefused(f"Version {version} is gone from the registry.")
-    root = _proxied_path(str(found.get("artifact_uri")))
+    root = proxied_path(str(found.get("artifact_uri")))
     copy = partial(_copy, client, root, folder, stopping=stopping)
     copy(MANIFEST_FILE, MAX_MANIFEST_BYTES)
     try:
@@ -114,22 +115,6 @@ def download_version(client: httpx.Client, task: str, version: str, folder: Path
         if not _FILE_NAME.fullmatch(name):
             raise ArtefactRefused(f"{name!r} is not a plain file name.")
         copy(name, MAX_FILE_BYTES)
-
-
-def _proxied_path(uri: str) -> str:
-    try:
-        parts = urlsplit(uri)
-    except ValueError as error:
-        raise ArtefactRefused("Its files are at an address that cannot be read.") from error
-    if parts.scheme != "mlflow-artifacts":
-        raise ArtefactRefused(
-            f"Its files are at a {parts.scheme or 'local'!r} address; only the artefact proxy can be read: "
-            "start the MLflow server with --serve-artifacts."
-        )
-    path = parts.path.strip("/")
-    if not path or any(part in ("", ".", "..") for part in path.split("/")):
-        raise ArtefactRefused("Its files are not at a plain path.")
-    return quote(path)
 
 
 def _ask(client: httpx.Client, method: str, path: str, parameters: dict[str, str]) -> dict[str, Any] | None:
@@ -165,7 +150,7 @@ def _copy(
     size = 0
     try:
         with (
-            client.stream("GET", f"/api/2.0/mlflow-artifacts/artifacts/{root}/{name}") as response,
+            client.stream("GET", proxy_address(f"{root}/{name}")) as response,
             (folder / name).open("wb") as file,
         ):
             if response.status_code == 404:

@@ -33,7 +33,7 @@ from trainer.network.training_loop import EpochReport
 from trainer.plots.matrix import save_error_by_age, save_expected_and_realised, save_matrix
 from trainer.plots.model import Outputs, save_confusion, save_paths, save_reliability, save_residuals
 from trainer.settings import TrainerSettings
-from trainer.tracking.lineage import Lineage
+from trainer.tracking.registry import Lineage
 from trainer.tracking.run_buffer import Run
 from trainer.tracking.tags import CUTOFF_TAG, CYCLE_TAG, LEASE_TAG, ORIGIN_TAG
 

@@ -9,7 +9,7 @@ from requests import RequestException
 from contracts.errors import CycleError, Unavailable
 from contracts.failure import REGISTRY_UNREACHABLE
 
-EXISTS = "RESOURCE_ALREADY_EXISTS"
+ALREADY_EXISTS = "RESOURCE_ALREADY_EXISTS"
 
 _MISSING = ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE")
 _SERVER_FAULTS = ("INTERNAL_ERROR", "TEMPORARILY_UNAVAILABLE", "RESOURCE_EXHAUSTED", "REQUEST_LIMIT_EXCEEDED")
@@ -27,7 +27,7 @@ class RegistryUnreachable(Unavailable):
 
 
 @contextmanager
-def answered() -> Iterator[None]:
+def translated_errors() -> Iterator[None]:
     """Raise RegistryUnreachable, Missing or another CycleError in place of what MLflow's client raises."""
     try:
         yield

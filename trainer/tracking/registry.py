@@ -1,16 +1,17 @@
-"""MLflow, as the trainer writes it: one run a cycle, one registered model a task, the alias `champion`.
+"""MLflow, as the trainer writes it: one run per cycle, one registered model per task, and the alias `champion`.
 
-Only this module and its parts (`flavour`, `lineage`, `refusals`) import mlflow. Its client waits an hour for a dead
-server and a day where one asks for it, so bounds are set before the import; what does not answer within them raises
-`Unavailable`, and the caller goes on without or not. A version is read back as services read it, by MLflow's REST.
+Only this module, `flavours` and `errors` import mlflow. Its client waits an hour for a dead server, and a day if the
+server asks for it, so limits are set before the import. A server that does not answer within them raises `Unavailable`,
+and the caller decides whether to go on without it. A version is read back over REST, as services read it.
 """
 
 import hashlib
+import json
 import os
 import re
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -24,19 +25,19 @@ os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
 os.environ.setdefault("MLFLOW_LOGGING_LEVEL", "ERROR")
 os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")
 
+import httpx
 from mlflow import MlflowClient
-from mlflow.entities import Metric, Param, RunTag
+from mlflow.entities import Dataset, DatasetInput, Metric, Param, RunTag
 from mlflow.exceptions import RestException
 
+from contracts.artifact_proxy import proxied_path, proxy_address
 from contracts.clock import format_moment, parse_moment
 from contracts.errors import ArtefactRefused, CycleError, NotFound, Unavailable
 from contracts.manifest import MANIFEST_FILE, Manifest, read_manifest
 from contracts.runtime.addresses import split_credentials
 from store.releases import ALIAS
-from trainer.tracking.artifact_proxy import delete, download, proxied_path
-from trainer.tracking.errors import EXISTS, Missing, answered
+from trainer.tracking.errors import ALREADY_EXISTS, Missing, RegistryUnreachable, translated_errors
 from trainer.tracking.flavours import FILES, save_flavours
-from trainer.tracking.lineage import Lineage, as_input
 from trainer.tracking.retention import PastRun
 from trainer.tracking.tags import CUTOFF_TAG, CYCLE_TAG, LEASE_TAG, MANIFEST_TAG, PARENT_TAG, REASON_TAG
 
@@ -45,8 +46,11 @@ RunStatus = Literal["FINISHED", "FAILED", "KILLED"]
 _MAX_FOUND = 1000
 _MAX_METRICS = 500
 _MAX_PARAM = 6000
-_MAX_WORDS = 5000
+_MAX_DIGEST = 36
+_MAX_TEXT = 5000
 _NUM_ATTEMPTS = 3
+_DOWNLOAD_SECONDS = 10
+_DELETE_SECONDS = 60
 _PAUSE_SECONDS = 1.0
 
 
@@ -67,6 +71,20 @@ class OpenRun:
     lease: str
 
 
+@dataclass(frozen=True)
+class Lineage:
+    """The rows that a run uses, as MLflow shows them: a description of source, columns and counts, never the rows.
+
+    `digest` identifies the rows; MLflow keeps 36 characters of it.
+    """
+
+    name: str
+    digest: str
+    source: Mapping[str, object]
+    columns: Sequence[Mapping[str, object]]
+    counts: Mapping[str, object]
+
+
 class Registry:
     """One MLflow server. Every method raises Unavailable where it does not answer in time."""
 
@@ -83,7 +101,7 @@ class Registry:
 
         A run below another one is in the same experiment, which is not asked for again.
         """
-        with answered():
+        with translated_errors():
             if PARENT_TAG not in tags or task not in self._experiments:
                 self._experiments[task] = self._experiment(task)
             run = self._client.create_run(self._experiments[task], run_name=name, tags=dict(tags))
@@ -98,36 +116,36 @@ class Registry:
     ) -> None:
         """Write metrics (key, value, step, milliseconds since the epoch), parameters and tags, in bounded batches."""
         measures = [Metric(key, value, at, step) for key, value, step, at in metrics]
-        with answered():
+        with translated_errors():
             self._client.log_batch(
                 run_id,
                 metrics=measures[:_MAX_METRICS],
                 params=[Param(key, value[:_MAX_PARAM]) for key, value in params.items()],
-                tags=[RunTag(key, value[:_MAX_WORDS]) for key, value in tags.items()],
+                tags=[RunTag(key, value[:_MAX_TEXT]) for key, value in tags.items()],
             )
             for start in range(_MAX_METRICS, len(measures), _MAX_METRICS):
                 self._client.log_batch(run_id, metrics=measures[start : start + _MAX_METRICS])
 
     def log_file(self, run_id: str, file: Path) -> None:
         """Keep a small file beside the run: the picture, the manifest."""
-        with answered():
+        with translated_errors():
             self._client.log_artifact(run_id, str(file))
 
     def log_lineage(self, run_id: str, lineage: Lineage) -> None:
         """Say which rows a run stands on; saying it again changes nothing."""
-        with answered():
-            self._client.log_inputs(run_id, [as_input(lineage)])
+        with translated_errors():
+            self._client.log_inputs(run_id, [_as_input(lineage)])
 
     def end_run(self, run_id: str, status: RunStatus, reason: str | None) -> None:
         """Close a run; ending it again changes nothing but the status."""
-        with answered():
+        with translated_errors():
             if reason is not None:
-                self._client.set_tag(run_id, REASON_TAG, reason[:_MAX_WORDS])
+                self._client.set_tag(run_id, REASON_TAG, reason[:_MAX_TEXT])
             self._client.set_terminated(run_id, status)
 
     def open_runs(self, task: str) -> list[OpenRun]:
         """The newest runs of a task that are still shown as running and carry our tags."""
-        with answered():
+        with translated_errors():
             experiment = self._client.get_experiment_by_name(task)
             if experiment is None:
                 return []
@@ -142,7 +160,7 @@ class Registry:
 
     def experiments(self) -> list[str]:
         """Names of all experiments: tasks, and whatever else this server holds."""
-        with answered():
+        with translated_errors():
             found = self._client.search_experiments(max_results=_MAX_FOUND)
         return sorted(str(experiment.name) for experiment in found)
 
@@ -152,12 +170,12 @@ class Registry:
         Raises NotFound where the task has no experiment.
         """
         token: str | None = None
-        with answered():
+        with translated_errors():
             experiment = self._client.get_experiment_by_name(task)
         if experiment is None:
             raise NotFound(f"MLflow holds no experiment of a task {task!r}.")
         while True:
-            with answered():
+            with translated_errors():
                 page = self._client.search_runs([experiment.experiment_id], max_results=_MAX_FOUND, page_token=token)
             for run in page:
                 tags = run.data.tags
@@ -175,7 +193,7 @@ class Registry:
         token: str | None = None
         found: set[str] = set()
         while True:
-            with answered():
+            with translated_errors():
                 page = self._client.search_model_versions(f"name='{task}'", max_results=_MAX_FOUND, page_token=token)
             found |= {version.run_id for version in page if version.run_id}
             token = page.token
@@ -184,9 +202,9 @@ class Registry:
 
     def delete_run(self, run_id: str) -> None:
         """Delete a run's files and mark it deleted, in which state MLflow keeps its figures until `mlflow gc`."""
-        with answered():
+        with translated_errors():
             if self._client.list_artifacts(run_id):
-                delete(self.url, proxied_path(self._client.get_run(run_id).info.artifact_uri), self._credentials)
+                self._delete_folder(proxied_path(self._client.get_run(run_id).info.artifact_uri))
             self._client.delete_run(run_id)
 
     def register(
@@ -216,11 +234,11 @@ class Registry:
 
     def download(self, name: str, version: str, folder: Path) -> None:
         """Copy a version's files into `folder` as a service would, unchecked. Raises ArtefactRefused, CycleError."""
-        with answered():
+        with translated_errors():
             uri = self._client.get_model_version_download_uri(name, version)
         path = proxied_path(uri)
         for file in FILES:
-            download(self.url, f"{path}/{file}", folder / file, self._credentials)
+            self._download_file(f"{path}/{file}", folder / file)
 
     def fetch(self, name: str, version: str, folder: Path) -> Manifest:
         """The same, and check them. Raises ArtefactRefused, CycleError."""
@@ -230,7 +248,7 @@ class Registry:
     def champion(self, task: str) -> Champion | None:
         """The version that the alias names; None where there is no model or no alias."""
         try:
-            with answered():
+            with translated_errors():
                 version = self._client.get_model_version_by_alias(task, ALIAS)
         except Missing:
             return None
@@ -241,8 +259,30 @@ class Registry:
 
     def move_alias(self, task: str, version: str) -> None:
         """Let the alias name this version; the services follow within their poll."""
-        with answered():
+        with translated_errors():
             self._client.set_registered_model_alias(task, ALIAS, version)
+
+    def _download_file(self, path: str, target: Path) -> None:
+        url = f"{self.url}{proxy_address(path)}"
+        try:
+            with (
+                httpx.stream("GET", url, auth=self._credentials, timeout=_DOWNLOAD_SECONDS) as answer,
+                target.open("wb") as file,
+            ):
+                if answer.status_code == httpx.codes.NOT_FOUND:
+                    raise ArtefactRefused(f"MLflow has no file {target.name} of this version.")
+                answer.raise_for_status()
+                for block in answer.iter_bytes():
+                    file.write(block)
+        except httpx.HTTPError as error:
+            raise RegistryUnreachable from error
+
+    def _delete_folder(self, path: str) -> None:
+        url = f"{self.url}{proxy_address(path)}"
+        try:
+            httpx.delete(url, auth=self._credentials, timeout=_DELETE_SECONDS).raise_for_status()
+        except httpx.HTTPError as error:
+            raise RegistryUnreachable from error
 
     def _experiment(self, task: str) -> str:
         experiment = self._client.get_experiment_by_name(task)
@@ -250,7 +290,7 @@ class Registry:
             try:
                 return str(self._client.create_experiment(task))
             except RestException as error:
-                if error.error_code != EXISTS:
+                if error.error_code != ALREADY_EXISTS:
                     raise
                 experiment = self._client.get_experiment_by_name(task)
         assert experiment is not None, "it exists: MLflow just said so"
@@ -259,7 +299,7 @@ class Registry:
         return str(experiment.experiment_id)
 
     def _find_version(self, name: str, identity: str) -> str | None:
-        with answered():
+        with translated_errors():
             found = self._client.search_model_versions(f"name='{name}' and tags.`{MANIFEST_TAG}`='{identity}'")
         ready = [int(version.version) for version in found if version.status == "READY"]
         return str(max(ready)) if ready else None
@@ -268,7 +308,7 @@ class Registry:
         self, folder: Path, manifest: Manifest, *, run_id: str, tags: Mapping[str, str], words: str | None
     ) -> str:
         name = _model_name(manifest)
-        with answered(), tempfile.TemporaryDirectory(prefix="morrow-") as temporary:
+        with translated_errors(), tempfile.TemporaryDirectory(prefix="morrow-") as temporary:
             flavour = Path(temporary) / "model"
             save_flavours(flavour, folder, manifest)
             model = self._client.create_logged_model(self._experiment(name), name=name, source_run_id=run_id)
@@ -277,7 +317,7 @@ class Registry:
             try:
                 self._client.create_registered_model(name)
             except RestException as error:
-                if error.error_code != EXISTS:
+                if error.error_code != ALREADY_EXISTS:
                     raise
             version = self._client.create_model_version(
                 name,
@@ -285,7 +325,7 @@ class Registry:
                 run_id=run_id,
                 model_id=model.model_id,
                 tags=dict(tags),
-                description=None if words is None else words[:_MAX_WORDS],
+                description=None if words is None else words[:_MAX_TEXT],
             )
             return str(version.version)
 
@@ -302,3 +342,15 @@ def _model_name(manifest: Manifest) -> str:
     if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]{0,62}", name):
         raise CycleError("The manifest names no task that could be a model's name.")
     return name
+
+
+def _as_input(lineage: Lineage) -> DatasetInput:
+    dataset = Dataset(
+        name=lineage.name,
+        digest=lineage.digest[:_MAX_DIGEST],
+        source_type="code",
+        source=json.dumps({"tags": lineage.source}),
+        schema=json.dumps({"mlflow_colspec": lineage.columns}),
+        profile=json.dumps(lineage.counts),
+    )
+    return DatasetInput(dataset, [])

@@ -13,8 +13,7 @@ from pathlib import Path
 import structlog
 
 from contracts.errors import CycleError, Unavailable
-from trainer.tracking.lineage import Lineage
-from trainer.tracking.registry import Registry, RunStatus
+from trainer.tracking.registry import Lineage, Registry, RunStatus
 from trainer.tracking.tags import PARENT_TAG
 
 log = structlog.get_logger(__name__)

@@ -72,9 +72,9 @@ def test_thousands_of_runs_and_versions_slow_no_look_at_the_alias_and_are_pruned
     runs, registered = list(registry.past_runs(task)), registry.registered_runs(task)
     assert len({run.run_id for run in runs}) == len(runs) == NUM_RUNS + 1
     assert len(registered) == NUM_VERSIONS - 1
-    doomed = plan(task, runs, registered, NUM_KEPT).doomed
-    assert NUM_RUNS - NUM_VERSIONS - NUM_KEPT <= len(doomed) <= NUM_RUNS + 1 - NUM_VERSIONS
-    assert {run.run_id for run in doomed}.isdisjoint({*registered, grown})
+    deletable = plan(task, runs, registered, NUM_KEPT).deletable
+    assert NUM_RUNS - NUM_VERSIONS - NUM_KEPT <= len(deletable) <= NUM_RUNS + 1 - NUM_VERSIONS
+    assert {run.run_id for run in deletable}.isdisjoint({*registered, grown})
 
 
 def seconds_of(look: Callable[[], None]) -> float:
