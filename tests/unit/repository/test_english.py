@@ -38,7 +38,13 @@ BANNED = {
 _FIGURES = ("boolean.md", "flights.md", "moons.md", "paper.md", "replay.md", "results.md")
 _PROSE = ("*.py", "*.html", "*.js", "*.toml", "*.mako")
 
-COVERED = ("pages", "changelog", "deployment", "tests", "cli")
+COVERED = (
+    "pages",
+    "changelog",
+    "deployment",
+    "cli",
+    "tests",
+)
 
 
 def pages() -> list[Path]:
