@@ -1,3 +1,5 @@
+from typing import get_args
+
 from rich.console import Console
 
 from cli.demo.report import (
@@ -10,6 +12,9 @@ from cli.demo.report import (
     week_line,
     weeks_table,
 )
+from contracts.task import Rival
+from store.cells import NAIVE
+from trainer.replay.report import METHODS as REPLAYED_METHODS
 
 
 def week(gi: float | None, note: str | None = None) -> WeekReport:
@@ -31,6 +36,10 @@ def test_document_has_the_promised_names() -> None:
     document = week_document(week(0.4))
     assert {"start", "version", "valid_until", "requests", "log_loss", "error"} <= set(document)
     assert set(document["log_loss"]) == set(document["error"]) == set(METHODS)
+
+
+def test_demo_and_replay_call_methods_by_the_names_that_a_task_gives_them() -> None:
+    assert {*METHODS, *REPLAYED_METHODS} <= {*get_args(Rival), NAIVE}
 
 
 def test_a_week_without_answers_is_null_and_says_why() -> None:
