@@ -187,7 +187,8 @@ def _before_and_after(replayed: Replay, outcomes: Sequence[Outcome]) -> str:
     if difference is not None:
         compared = "larger" if difference > 0 else "smaller"
         same = f"; on the same windows older models had errors {compared} by {four_figures(abs(difference))}"
-    return f"Mean error before the end of a horizon: {four_figures(before)}, after it: {four_figures(after)}{same}."
+    return f"Models had a mean error of {four_figures(before)} before the end of their horizon "
+        f"and of {four_figures(after)} after it{same}."
 
 
 def _seconds(stages: Sequence[Mapping[str, float]]) -> str:
