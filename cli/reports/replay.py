@@ -186,9 +186,11 @@ def _before_and_after(replayed: Replay, outcomes: Sequence[Outcome]) -> str:
     same = ""
     if difference is not None:
         compared = "larger" if difference > 0 else "smaller"
-        same = f"; on the same windows older models had errors {compared} by {four_figures(abs(difference))}"
-    return f"Models had a mean error of {four_figures(before)} before the end of their horizon "
+        same = f"; on the same windows the errors of older models are {compared} by {four_figures(abs(difference))}"
+    return (
+        f"Models had a mean error of {four_figures(before)} before the end of their horizon "
         f"and of {four_figures(after)} after it{same}."
+    )
 
 
 def _seconds(stages: Sequence[Mapping[str, float]]) -> str:
