@@ -24,7 +24,7 @@ from benchmarks.streams import import_dataset, temporary_store
 from cli.reports.replay import held_cutoffs, method_heading, save_pictures, summary, windows_table
 from contracts.clock import format_moment
 from trainer.data.snapshot import Reading
-from trainer.monitoring.outcomes import Outcome
+from trainer.monitoring.promises import Outcome
 from trainer.network.device import choose_device
 from trainer.replay.replay import RIVALS, Replay, replay
 from trainer.replay.report import (

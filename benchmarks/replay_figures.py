@@ -6,8 +6,8 @@ from statistics import fmean
 
 from benchmarks.result_files import Figure, Label
 from contracts.clock import format_moment
-from trainer.evaluation.release_gates import first_failure
-from trainer.monitoring.outcomes import Outcome
+from contracts.verdict import first_failure
+from trainer.monitoring.promises import Outcome
 from trainer.replay.replay import Replay, ReplayedCutoff
 from trainer.replay.report import (
     closings,

@@ -9,13 +9,14 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Literal
 
-from sqlalchemy import ColumnElement, Connection, Row, case, exists, func, literal, select, update
-from sqlalchemy.dialects.postgresql import JSONB, insert
+from sqlalchemy import Connection, Row, case, exists, func, select, update
+from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.exc import IntegrityError
 
 from contracts.clock import from_micros, to_micros
 from contracts.errors import Conflict, LeaseLost, NotFound
 from contracts.failure import LEASE_EXPIRED, OVERTAKEN, Failure, FailureCode
+from contracts.verdict import Decision, Verdict, decode_verdict, encode
 from store.database import cycles, tasks
 
 State = Literal["requested", "running", "released", "held", "skipped", "failed"]
@@ -45,7 +46,7 @@ class Cycle:
     version: str | None
     num_rows: int | None
     reason: str | None
-    verdict: dict[str, Any] | None
+    verdict: Verdict | None
     requested_at: datetime
     started_at: datetime | None
     ended_at: datetime | None
@@ -131,8 +132,8 @@ def override_cycle(
 
 def find_gate(cycle: Cycle) -> str | None:
     """The gate that holds a cycle and what it says, or None where what holds it may be overruled."""
-    broken = [decision for decision in (cycle.verdict or {}).get("decisions", []) if not decision["passed"]]
-    return next((f"{one['rule']} ({one['reason']})" for one in broken if one["rule"] not in OVERRULABLE), None)
+    broken = [one for one in cycle.verdict.decisions if not one.passed] if cycle.verdict is not None else []
+    return next((f"{one.rule} ({one.reason})" for one in broken if one.rule not in OVERRULABLE), None)
 
 
 def is_releasing(connection: Connection, task_id: int) -> bool:
@@ -190,10 +191,17 @@ def claim_cycle(
 
 
 def begin_step(
-    connection: Connection, cycle: Cycle, step: Step, now: datetime, lease_time: timedelta, **found: Any
+    connection: Connection,
+    cycle: Cycle,
+    step: Step,
+    now: datetime,
+    lease_time: timedelta,
+    *,
+    verdict: Verdict | None = None,
+    **found: Any,
 ) -> None:
     """Renew the lease, name the step, and note what is known by now (`run_id`, `num_rows`, …). Raises LeaseLost."""
-    _write_held(connection, cycle, now, step=step, lease_until=now + lease_time, **found)
+    _write_held(connection, cycle, now, verdict, step=step, lease_until=now + lease_time, **found)
 
 
 def renew_lease(connection: Connection, cycle: Cycle, now: datetime, lease_time: timedelta) -> None:
@@ -202,20 +210,43 @@ def renew_lease(connection: Connection, cycle: Cycle, now: datetime, lease_time:
 
 
 def end_cycle(
-    connection: Connection, cycle: Cycle, state: State, failure: Failure | None, now: datetime, **found: Any
+    connection: Connection,
+    cycle: Cycle,
+    state: State,
+    failure: Failure | None,
+    now: datetime,
+    *,
+    verdict: Verdict | None = None,
+    broken: Decision | None = None,
+    **found: Any,
 ) -> None:
-    """Close a cycle that this lease holds; `failure` is None if it released. Raises LeaseLost, and Conflict if the
-    cutoff has been released before.
+    """Close a cycle that this lease holds; `failure` is None if it released.
+
+    A failed cycle keeps the verdict so far with one more decision: `broken`, or that it was not completed. Raises
+    LeaseLost, and Conflict if the cutoff has been released before.
     """
-    if state == "failed":
-        found = {"verdict": break_rule("completed", None if failure is None else failure.reason), **found}
+    if state == "failed" and failure is not None:
+        so_far = _read_verdict(connection, cycle.cycle_id)
+        verdict = so_far.failed(broken or Decision("completed", False, reason=failure.reason))
     try:
-        _write_held(connection, cycle, now, state=state, ended_at=now, **_failure_columns(failure), **found)
+        _write_held(connection, cycle, now, verdict, state=state, ended_at=now, **_failure_columns(failure), **found)
     except IntegrityError as error:
         raise Conflict("This cutoff has been released already.") from error
 
 
-def _write_held(connection: Connection, cycle: Cycle, now: datetime, **values: Any) -> None:
+def _read_verdict(connection: Connection, cycle_id: int) -> Verdict:
+    """What was decided so far; the row stays locked until the transaction ends."""
+    stored = connection.execute(
+        select(cycles.c.verdict).where(cycles.c.id == cycle_id).with_for_update()
+    ).scalar_one_or_none()
+    return Verdict() if stored is None else decode_verdict(stored)
+
+
+def _write_held(
+    connection: Connection, cycle: Cycle, now: datetime, verdict: Verdict | None = None, **values: Any
+) -> None:
+    if verdict is not None:
+        values["verdict"] = encode(verdict)
     written = connection.execute(
         update(cycles)
         .where(
@@ -232,18 +263,20 @@ def _write_held(connection: Connection, cycle: Cycle, now: datetime, **values: A
 
 def expire_leases(connection: Connection, now: datetime) -> Sequence[Cycle]:
     """End the cycles whose trainer has gone; returns them, so that their runs can be ended too."""
-    rows = connection.execute(
-        update(cycles)
+    expired = connection.execute(
+        select(cycles.c.id, cycles.c.verdict)
         .where(cycles.c.state == "running", cycles.c.lease_until <= now)
-        .values(
-            state="failed",
-            ended_at=now,
-            verdict=break_rule("lease", LEASE_EXPIRED.reason),
-            **_failure_columns(LEASE_EXPIRED),
-        )
-        .returning(*_COLUMNS)
-    )
-    return [_cycle(row) for row in rows]
+        .order_by(cycles.c.id)
+        .with_for_update()
+    ).all()
+    broken = Decision("lease", False, reason=LEASE_EXPIRED.reason)
+    ended = []
+    for cycle_id, stored in expired:
+        verdict = (Verdict() if stored is None else decode_verdict(stored)).failed(broken)
+        values = {"state": "failed", "ended_at": now, "verdict": encode(verdict), **_failure_columns(LEASE_EXPIRED)}
+        row = connection.execute(update(cycles).where(cycles.c.id == cycle_id).values(values).returning(*_COLUMNS))
+        ended.append(_cycle(row.one()))
+    return ended
 
 
 def skip_overtaken(connection: Connection, task_id: int, cutoff: int, *, window: timedelta, now: datetime) -> None:
@@ -259,7 +292,7 @@ def skip_overtaken(connection: Connection, task_id: int, cutoff: int, *, window:
         .values(
             state="skipped",
             ended_at=now,
-            verdict=break_rule("newest_cutoff", OVERTAKEN.reason),
+            verdict=encode(Verdict.of(Decision("newest_cutoff", False, reason=OVERTAKEN.reason))),
             **_failure_columns(OVERTAKEN),
         )
     )
@@ -269,18 +302,6 @@ def _failure_columns(failure: Failure | None) -> dict[str, str | None]:
     if failure is None:
         return {"failure_code": None, "reason": None}
     return {"failure_code": failure.code, "reason": failure.reason}
-
-
-def break_rule(
-    rule: str, reason: str | None, value: float | None = None, threshold: float | None = None
-) -> ColumnElement[Any]:
-    """The verdict so far with one more decision: the cycle broke this rule."""
-    decision = {"rule": rule, "passed": False, "value": value, "threshold": threshold, "reason": reason}
-    so_far = func.coalesce(cycles.c.verdict["decisions"], literal([], JSONB))
-    verdict = func.coalesce(cycles.c.verdict, literal({}, JSONB)).concat(
-        literal({"passed": False, "reason": reason}, JSONB)
-    )
-    return verdict.concat(func.jsonb_build_object("decisions", so_far.concat(literal([decision], JSONB))))
 
 
 def find_judged(connection: Connection, task_id: int) -> Cycle | None:
@@ -340,7 +361,7 @@ def _cycle(row: Row[*tuple[Any, ...]]) -> Cycle:
         version=row.version,
         num_rows=row.num_rows,
         reason=row.reason,
-        verdict=row.verdict,
+        verdict=None if row.verdict is None else decode_verdict(row.verdict),
         requested_at=row.requested_at,
         started_at=row.started_at,
         ended_at=row.ended_at,

@@ -17,7 +17,8 @@ import msgspec
 from sqlalchemy import ColumnElement, Connection, null, select
 
 from contracts.calibration import Calibration
-from contracts.clock import format_moment, from_micros, to_micros
+from contracts.clock import from_micros, to_micros
+from contracts.verdict import MatrixFigures, Rollback, RowFigures, Verdict, decode_row, encode
 from store.cycles import is_releasing
 from store.database import releases
 
@@ -32,17 +33,22 @@ BOUND_ACTIONS: tuple[Action, ...] = ("release", "close", "reopen", "override")
 
 @dataclass(frozen=True)
 class Release:
-    """One row. `valid_until` in microseconds; `verdict` holds the figures that it rests on."""
+    """One row. `valid_until` in microseconds; `verdict` holds the figures that it rests on, by its action."""
 
     release_id: int
     version: str
     action: Action
     valid_until: int
     calibration: Calibration | None
-    verdict: dict[str, Any] | None
+    verdict: RowFigures | None
     actor: str
     reason: str
     at: datetime
+
+    @property
+    def matrix(self) -> MatrixFigures | None:
+        """What the error matrix said of a version when it was released; None for rows of other actions."""
+        return self.verdict.matrix if isinstance(self.verdict, Verdict) else None
 
 
 @dataclass(frozen=True)
@@ -64,7 +70,7 @@ def record_release(
     reason: str,
     now: datetime,
     calibration: Calibration | None = None,
-    verdict: dict[str, Any] | None = None,
+    verdict: RowFigures | None = None,
 ) -> Release:
     """Append one row; `valid_until` in microseconds since the epoch."""
     row = connection.execute(
@@ -75,7 +81,7 @@ def record_release(
             "action": action,
             "valid_until": from_micros(valid_until),
             "calibration": None if calibration is None else msgspec.to_builtins(calibration),
-            "verdict": verdict,
+            "verdict": None if verdict is None else encode(verdict),
             "actor": actor,
             "reason": reason,
             "at": now,
@@ -108,8 +114,8 @@ def is_released_as(connection: Connection, task_id: int, version: str, cutoff: i
     then the newest release of a number names another cutoff. Rows that name none may be of any model.
     """
     found = list_releases(connection, task_id, version=version, actions=["release"], limit=1, with_calibration=False)
-    released = found[0].verdict if found else None
-    return released is None or released.get("cutoff", format_moment(cutoff)) == format_moment(cutoff)
+    released = found[0].matrix if found else None
+    return released is None or released.cutoff in (None, from_micros(cutoff))
 
 
 def list_releases(
@@ -168,7 +174,7 @@ def note_moved_alias(connection: Connection, task_id: int, version: str, now: da
         actor="mlflow",
         reason="the alias was moved in MLflow",
         now=now,
-        verdict={"replaced": rows[0].version},
+        verdict=Rollback(rows[0].version),
     )
     return True
 
@@ -187,6 +193,7 @@ _COLUMNS = (
 
 
 def _release(row: Sequence[Any]) -> Release:
-    release_id, version, action, valid_until, calibration, *rest = row
+    release_id, version, action, valid_until, calibration, verdict, *rest = row
     calibrated = None if calibration is None else msgspec.convert(calibration, Calibration)
-    return Release(release_id, version, action, to_micros(valid_until), calibrated, *rest)
+    figures = None if verdict is None else decode_row(action, verdict)
+    return Release(release_id, version, action, to_micros(valid_until), calibrated, figures, *rest)

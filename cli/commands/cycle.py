@@ -53,15 +53,16 @@ def finish_cycle(api: "httpx.Client", task: str, cycle: dict[str, Any], *, as_js
 
 def describe_end(cycle: dict[str, Any]) -> list[str]:
     """How a cycle ended, with a line for each judged age; there is none if it ended before that."""
-    verdict = cycle["verdict"] or {}
-    judged = [age for age in verdict.get("ages", []) if age["mean"] is not None]
-    return [
-        f"Cycle as of {cycle['cutoff']}: {cycle['state']}" + _outcome(cycle),
-        *(
-            f"  age {age['age']}: {verdict['error_name']} {age['mean']:.4f}, {age['reason'] or 'valid'}"
-            for age in judged
-        ),
-    ]
+    from contracts.verdict import decode_verdict
+
+    lines = [f"Cycle as of {cycle['cutoff']}: {cycle['state']}" + _outcome(cycle)]
+    if cycle["verdict"] is not None and (matrix := decode_verdict(cycle["verdict"]).matrix) is not None:
+        lines += [
+            f"  age {age.age}: {matrix.error_name} {age.mean:.4f}, {age.reason or 'valid'}"
+            for age in matrix.ages
+            if age.mean is not None
+        ]
+    return lines
 
 
 def _outcome(cycle: dict[str, Any]) -> str:

@@ -24,7 +24,7 @@ from store.cells import Cell, error_of
 from store.columns import find_newest
 from store.database import make_engine
 from trainer.evaluation.backtest import Report, backtest
-from trainer.evaluation.horizon import AgeVerdict, Verdict, judge_ages
+from trainer.evaluation.horizon import AgeVerdict, HorizonVerdict, judge_ages
 from trainer.evaluation.suspect_windows import counted
 from trainer.plots.matrix import save_matrix
 from trainer.settings import TrainerSettings
@@ -117,7 +117,7 @@ def _follow(progress: Progress) -> Report:
     return report
 
 
-def _document(task: Task, cutoff: int, cells: Sequence[Cell], verdict: Verdict) -> dict[str, Any]:
+def _document(task: Task, cutoff: int, cells: Sequence[Cell], verdict: HorizonVerdict) -> dict[str, Any]:
     """The matrix, the verdict on each age and the horizon; missing figures are null."""
     return {
         "task": task.name,
@@ -206,7 +206,7 @@ def _figure(value: float | None) -> str:
     return f"{value:.4f}" if abs(value) < 1 else four_figures(value)
 
 
-def _sentence(task: Task, verdict: Verdict) -> str:
+def _sentence(task: Task, verdict: HorizonVerdict) -> str:
     rule = f"Tolerance {task.guard.tolerance:.0%} of the fresh error, at least {task.guard.min_pairs} pairs."
     if verdict.horizon == 0:
         return f"No horizon: {verdict.reason}. {rule}"

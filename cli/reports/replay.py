@@ -14,13 +14,13 @@ from rich.table import Table
 from cli.client.options import parse_moment_option
 from contracts.clock import format_moment, to_micros
 from contracts.errors import Fault, InvalidInput
+from contracts.verdict import first_failure
 from service.web.html import four_figures
 from store.catalog import find_task
 from store.database import make_engine
 from trainer.data.snapshot import read
 from trainer.evaluation.backtest import Report
-from trainer.evaluation.release_gates import first_failure
-from trainer.monitoring.outcomes import Outcome
+from trainer.monitoring.promises import Outcome
 from trainer.network.device import choose_device
 from trainer.plots.matrix import save_expected_and_realised, save_matrix
 from trainer.replay.replay import RIVALS, Replay, ReplayedCutoff, replay

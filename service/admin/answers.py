@@ -12,6 +12,7 @@ from starlette.responses import Response
 
 from contracts.spec import Spec
 from contracts.task import Task, Training
+from contracts.verdict import Comparison
 from service.models.task_state import State
 from service.validation.json_types import Count, Moment
 from service.web.bodies import JSON
@@ -188,8 +189,8 @@ class TaskOverview(TaskRevision, frozen=True, kw_only=True):
     stale_reason: str | None
     seconds_since_release: float | None
     num_failed: Annotated[Count, Meta(description="attempts that failed one after the other, up to now")]
-    better_method: Annotated[dict[str, Any] | None, Meta(description="a rival that the newest verdict found better")]
-    rivals: list[dict[str, Any]]
+    better_method: Annotated[Comparison | None, Meta(description="a rival that the newest verdict found better")]
+    rivals: tuple[Comparison, ...]
     missing_windows: Annotated[Count, Meta(description="complete windows still needed to judge a horizon")]
 
 

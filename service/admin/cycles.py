@@ -10,6 +10,7 @@ from starlette.responses import Response
 from contracts.clock import format_moment, to_micros
 from contracts.errors import Fault, InvalidInput
 from contracts.task import Task
+from contracts.verdict import to_json
 from service.admin import answers
 from service.database import Store
 from service.settings import ServiceSettings
@@ -79,7 +80,7 @@ def describe_cycle(cycle: Cycle) -> answers.Cycle:
         version=cycle.version,
         num_rows=cycle.num_rows,
         reason=cycle.reason,
-        verdict=cycle.verdict,
+        verdict=None if cycle.verdict is None else to_json(cycle.verdict),
         override=None if actor is None else answers.Override(actor, cycle.override_reason),
         run_id=cycle.run_id,
         requested_at=_moment(cycle.requested_at),

@@ -12,8 +12,9 @@ from sqlalchemy import Connection
 from starlette.requests import Request
 from starlette.responses import Response
 
-from contracts.clock import format_moment, parse_moment, to_micros
+from contracts.clock import format_moment, from_micros, to_micros
 from contracts.errors import Conflict, Fault, InvalidInput, NotFound, Unavailable
+from contracts.verdict import BoundOverride, Rollback, to_json
 from service.admin import answers
 from service.admin.cycles import describe_cycle
 from service.database import Store
@@ -118,7 +119,7 @@ def describe_release(release: Release) -> answers.Release:
         actor=release.actor,
         reason=release.reason,
         at=format_moment(to_micros(release.at)),
-        verdict=release.verdict,
+        verdict=None if release.verdict is None else to_json(release.verdict),
     )
 
 
@@ -159,7 +160,7 @@ def _roll_back(
         actor=actor,
         reason=reason,
         now=now,
-        verdict={"replaced": champion},
+        verdict=Rollback(champion),
     )
     try:
         move_alias(client, name, version)
@@ -206,10 +207,7 @@ def _override_bound(
         actor=actor,
         reason=reason,
         now=now,
-        verdict={
-            "replaced_valid_until": format_moment(overlay.valid_until),
-            "promised_valid_until": format_moment(promised.valid_until),
-        },
+        verdict=BoundOverride(from_micros(overlay.valid_until), from_micros(promised.valid_until)),
     )
 
 
@@ -222,10 +220,10 @@ def _find_champion(connection: Connection, task_id: int) -> str:
 
 def _allowed_bounds(schema: Schema, promised: Release) -> tuple[int | None, int]:
     """Cutoff, and cutoff plus `max_age` of the windows that it was released with; rows of old name no cutoff."""
-    verdict = promised.verdict or {}
-    if "cutoff" not in verdict:
+    matrix = promised.matrix
+    if matrix is None or matrix.cutoff is None or not matrix.horizon:
         return None, promised.valid_until
-    start = parse_moment(verdict["cutoff"])
-    window = (promised.valid_until - start) // verdict["horizon"]
+    start = to_micros(matrix.cutoff)
+    window = (promised.valid_until - start) // matrix.horizon
     latest = start + schema.task.guard.max_age * window
     return start, max(latest, promised.valid_until)

@@ -126,7 +126,7 @@ def _tell_cycles(task: Task, standing: Standing | None, now: datetime, cycle_lim
     if standing is not None and standing.num_failed > 1:
         said.append(Sentence("bad", f"The last {standing.num_failed} cycles failed."))
     if standing is not None and (better := standing.better_method):
-        said.append(Sentence("warn", f"The rival {better['method']} was clearly better in the newest verdict."))
+        said.append(Sentence("warn", f"The rival {better.method} was clearly better in the newest verdict."))
     if newest is not None and newest.state in ("requested", "running"):
         waits = "waits for the trainer" if newest.state == "requested" else "is running"
         said.append(Sentence("soft", f"The cycle of {_say(newest.cutoff)} {waits}."))

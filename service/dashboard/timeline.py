@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from contracts.clock import Clock, format_moment, parse_moment
+from contracts.clock import Clock, format_moment, to_micros
 from store.releases import BOUND_ACTIONS, Release
 
 MAX_VERSIONS = 8
@@ -67,9 +67,9 @@ def list_spans(releases: Sequence[Release]) -> list[Span]:
         if row.action == "release":
             promises[row.version] = row
     spans = [
-        Span(version, parse_moment(row.verdict["cutoff"]), row.valid_until, bounds[version])
+        Span(version, to_micros(row.matrix.cutoff), row.valid_until, bounds[version])
         for version, row in promises.items()
-        if row.verdict is not None and "cutoff" in row.verdict
+        if row.matrix is not None and row.matrix.cutoff is not None
     ]
     return sorted(spans, key=lambda span: span.cutoff, reverse=True)
 

@@ -8,12 +8,13 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, Literal
+from typing import Literal
 
 from sqlalchemy import Connection, func, select
 
 from contracts.clock import format_moment, to_micros
 from contracts.task import Task
+from contracts.verdict import Comparison, MatrixFigures
 from service.models.model import Forecaster
 from store.catalog import Schema
 from store.cells import error_of, read_marks
@@ -94,16 +95,14 @@ class Standing:
         return next((place for place, state in enumerate(ended) if state != "failed"), len(ended))
 
     @property
-    def better_method(self) -> dict[str, Any] | None:
+    def better_method(self) -> Comparison | None:
         """The rival that the newest verdict found clearly better."""
-        found: dict[str, Any] | None = self._verdict.get("better_method")
-        return found
+        return self._matrix.better_method
 
     @property
-    def rivals(self) -> list[dict[str, Any]]:
-        """Every rival beside ours as the newest verdict found them."""
-        found: list[dict[str, Any]] = self._verdict.get("rivals", [])
-        return found
+    def rivals(self) -> tuple[Comparison, ...]:
+        """Every rival compared with our method in the newest verdict."""
+        return self._matrix.rivals
 
     @property
     def override(self) -> Release | None:
@@ -113,12 +112,12 @@ class Standing:
     @property
     def missing_windows(self) -> int:
         """Complete windows that are wanted before a horizon can be judged: by the newest verdict, or by the count."""
-        found: int = self._verdict.get("missing_windows", 0) if self.judged is not None else self.awaited
-        return found
+        return self.awaited if self.judged is None else self._matrix.missing_windows
 
     @property
-    def _verdict(self) -> dict[str, Any]:
-        return (self.judged.verdict if self.judged is not None else None) or {}
+    def _matrix(self) -> MatrixFigures:
+        verdict = None if self.judged is None else self.judged.verdict
+        return MatrixFigures() if verdict is None or verdict.matrix is None else verdict.matrix
 
 
 def read_standing(connection: Connection, schema: Schema, forecaster: Forecaster | None) -> Standing:

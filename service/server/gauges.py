@@ -88,7 +88,7 @@ class StateGauges(Collector):
             if standing.released is not None:
                 since.add_metric([task], self._now() - standing.released.at.timestamp())
             if standing.better_method is not None:
-                better.add_metric([task, standing.better_method["method"]], 1)
+                better.add_metric([task, standing.better_method.method], 1)
             failed.add_metric([task], standing.num_failed)
             last = standing.last_ended
             held.add_metric([task], last is not None and last.state == "held")

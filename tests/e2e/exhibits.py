@@ -7,9 +7,10 @@ from typing import Any
 from sqlalchemy import Engine
 
 from contracts.calibration import LEVELS, AgeQuantiles, Calibration
-from contracts.clock import format_moment, to_micros
+from contracts.clock import format_moment, from_micros, to_micros
 from contracts.manifest import AgeError
 from contracts.task import Task
+from contracts.verdict import LimitCheck
 from service.models.local_copies import Current, write_current
 from store.batches import Event
 from store.catalog import Schema, define_task
@@ -55,7 +56,7 @@ def fill(engine: Engine, schema: Schema, home: Path, now: datetime, *, is_closed
             "close",
             valid_until=valid_until,
             reason=reason,
-            verdict={"rule": "limit"},
+            verdict=_breach(valid_until),
             now=datetime.now(UTC),
         )
     ages = [AgeError(age, 6, (44 + 2 * age) / 100, 0.36, (52 + 3 * age) / 100, 0.6) for age in range(HORIZON)]
@@ -76,6 +77,10 @@ def fill(engine: Engine, schema: Schema, home: Path, now: datetime, *, is_closed
     )
     write_current(folder.parent, Current("7", valid_until))
     return cutoff
+
+
+def _breach(window: int) -> LimitCheck:
+    return LimitCheck(from_micros(window), age=0, error_name="log_loss", value=0.9, threshold=0.6, num_rows=40)
 
 
 def post_events(engine: Engine, schema: Schema, until: int, num_windows: int) -> None:
@@ -115,7 +120,7 @@ def _release(engine: Engine, schema: Schema, version: str, cutoff: int) -> None:
             "close",
             valid_until=cutoff + WEEK,
             reason=why,
-            verdict={"rule": "limit"},
+            verdict=_breach(cutoff + WEEK),
             now=datetime.now(UTC),
         )
 

@@ -5,6 +5,7 @@ from typing import Any
 from sqlalchemy import Engine
 
 from contracts.calibration import Calibration
+from contracts.verdict import RowFigures
 from store.catalog import Schema
 from store.releases import Action, Release, list_releases
 from tests.integration.drifting import cutoff_after
@@ -20,7 +21,7 @@ def write(
     *,
     version: str = "1",
     at: float = 8,
-    verdict: dict[str, Any] | None = None,
+    verdict: dict[str, Any] | RowFigures | None = None,
     calibration: Calibration | None = None,
 ) -> None:
     """A row; moments in windows after the start."""

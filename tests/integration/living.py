@@ -15,7 +15,7 @@ from store.cells import Cell, read_cells
 from store.events import append_events
 from tests.integration.drifting import HOUR, START, Story, cutoff_after, define, settings
 from trainer.evaluation.backtest import backtest
-from trainer.evaluation.horizon import Verdict
+from trainer.evaluation.horizon import HorizonVerdict
 from trainer.monitoring.live_scoring import Live
 
 NUM_WINDOWS = 8
@@ -37,7 +37,7 @@ def fill(engine: Engine, task: Task, home: Path, **how: bool) -> Schema:
     return schema
 
 
-def fill_as_of(engine: Engine, schema: Schema, home: Path, num_windows: int) -> Verdict:
+def fill_as_of(engine: Engine, schema: Schema, home: Path, num_windows: int) -> HorizonVerdict:
     """Fill the matrix as of that many windows after the start; the verdict on it."""
     _, verdict = backtest(
         engine,

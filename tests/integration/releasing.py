@@ -14,6 +14,7 @@ from contracts.calibration import Calibration
 from contracts.clock import format_moment
 from contracts.failure import Failure, FailureCode
 from contracts.task import Task
+from contracts.verdict import RowFigures, decode_row, decode_verdict
 from store.catalog import Schema, define_task
 from store.cycles import Cycle, State, begin_step, claim_cycle, end_cycle, request_cycle
 from store.releases import Action, Release, list_releases, record_release
@@ -51,13 +52,13 @@ def note(
     reason: str = "test",
     now: datetime = NOW,
     calibration: Calibration | None = None,
-    verdict: dict[str, Any] | None = None,
+    verdict: dict[str, Any] | RowFigures | None = None,
     cutoff: int = CUTOFF,
 ) -> None:
     """One row; a release says of which cutoff it is and how many windows it promises."""
     horizon = (valid_until - cutoff) // schema.task.clock.window
     promise = {"cutoff": format_moment(cutoff), "recipe": schema.task.recipe, "horizon": horizon}
-    figures = promise if action == "release" else None
+    figures = verdict or (promise if action == "release" else None)
     with engine.begin() as connection:
         record_release(
             connection,
@@ -69,14 +70,16 @@ def note(
             actor="trainer",
             reason=reason,
             now=now,
-            verdict=verdict or figures,
+            verdict=decode_row(action, figures) if isinstance(figures, dict) else figures,
         )
 
 
 def run_cycle(
     engine: Engine, schema: Schema, cutoff: int, state: State, reason: str | None = None, **found: Any
 ) -> Cycle:
-    """An attempt at a cutoff that ended so; `running` stays at the step given."""
+    """An attempt at a cutoff that ended so; `running` stays at the step given. A verdict is given as JSON."""
+    if "verdict" in found:
+        found["verdict"] = decode_verdict(found["verdict"])
     code = FailureCode.CYCLE_ERROR if state == "failed" else FailureCode.RULE_BROKEN
     failure = None if reason is None else Failure(code, reason)
     with engine.begin() as connection:

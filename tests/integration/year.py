@@ -8,7 +8,6 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 from uuid import uuid4
 
 import numpy as np
@@ -193,5 +192,4 @@ class Deployment:
 
 def broken_rules(cycle: Cycle) -> list[str]:
     assert cycle.verdict is not None
-    decisions: list[dict[str, Any]] = cycle.verdict["decisions"]
-    return [decision["rule"] for decision in decisions if not decision["passed"]]
+    return [decision.rule for decision in cycle.verdict.decisions if not decision.passed]

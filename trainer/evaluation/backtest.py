@@ -16,12 +16,13 @@ from contracts.clock import MICROSECOND, from_micros
 from contracts.errors import CycleError
 from contracts.manifest import Manifest
 from contracts.task import Task
+from contracts.verdict import Comparison
 from store.catalog import Schema
 from store.cells import Cell, read_cells, record_cells
 from trainer.data.snapshot import Reading, read
 from trainer.data.windows import complete_until, in_window, needed_pairs, num_empty_windows, target_windows
 from trainer.evaluation.fit_store import FitStore, score_fit
-from trainer.evaluation.horizon import Comparison, Verdict, after_empty_windows, compare_rivals, judge_horizon
+from trainer.evaluation.horizon import HorizonVerdict, after_empty_windows, compare_rivals, judge_horizon
 from trainer.evaluation.origin_fits import Fit, fit_origins, keep_fit
 from trainer.evaluation.release_gates import reason_to_skip
 from trainer.evaluation.suspect_windows import counted
@@ -48,7 +49,7 @@ def backtest(
     settings: TrainerSettings,
     now: Callable[[], datetime],
     report: Report,
-) -> tuple[list[Cell], Verdict]:
+) -> tuple[list[Cell], HorizonVerdict]:
     """Fill and judge the matrix of a task as of a cutoff (microseconds). Raises CycleError where nothing can be fitted.
 
     Cells and fits are kept, so a cycle that follows finds them done.
@@ -69,7 +70,7 @@ def backtest(
     return cells, judge(reading, cells)
 
 
-def judge(reading: Reading, cells: Sequence[Cell]) -> Verdict:
+def judge(reading: Reading, cells: Sequence[Cell]) -> HorizonVerdict:
     """The horizon rule on these cells, for a model that knows no more than the reading does."""
     task = reading.schema.task
     verdict = judge_horizon(
@@ -83,7 +84,7 @@ def judge(reading: Reading, cells: Sequence[Cell]) -> Verdict:
     return after_empty_windows(verdict, num_empty_windows(task, reading.latest, reading.cutoff))
 
 
-def compare(task: Task, cells: Sequence[Cell], verdict: Verdict) -> list[Comparison]:
+def compare(task: Task, cells: Sequence[Cell], verdict: HorizonVerdict) -> list[Comparison]:
     """The rivals beside our method inside the horizon."""
     return compare_rivals(
         counted(task, cells),

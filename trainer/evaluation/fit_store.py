@@ -21,7 +21,7 @@ from contracts.task import Task
 from store.catalog import Schema
 from store.cells import Cell
 from store.columns import EventColumns
-from trainer.evaluation.horizon import Verdict
+from trainer.evaluation.horizon import HorizonVerdict
 from trainer.evaluation.release_gates import validated_ages
 from trainer.evaluation.scoring import score_cell, score_naive
 from trainer.export.session import Artefact, open_artefact
@@ -51,7 +51,7 @@ class FitStore:
         except ArtefactRefused:
             return None
 
-    def renew(self, kept: Manifest, schema: Schema, verdict: Verdict, calibration: Calibration) -> Manifest:
+    def renew(self, kept: Manifest, schema: Schema, verdict: HorizonVerdict, calibration: Calibration) -> Manifest:
         """Give a kept fit a new verdict and new quantiles; its graph keeps its temperature.
 
         If they say the same as before, the file stays as it was, byte for byte.

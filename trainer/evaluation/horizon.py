@@ -10,14 +10,14 @@ from statistics import fmean
 
 from contracts.clock import Clock, count_windows
 from contracts.task import Guard
+from contracts.verdict import Comparison
 from store.cells import NAIVE, Cell, error_of
 from trainer.evaluation.bounds import adapted_coverage, mean_upper_bound, predictive_band, predictive_limit
 
 # Target windows that count, the newest: a year of weeks. What a model of long ago erred says little of the next.
 COUNTED_WINDOWS = 52
-# How often chance alone may make a rival look better, and the share of our error below which nobody need care.
+# How often chance alone may make a rival look better.
 _LUCK = 0.05
-_LEAST_GAIN = 0.01
 
 _NOT_FINITE = "an error that this age is judged by is not finite"
 
@@ -50,7 +50,7 @@ class AgeVerdict:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class HorizonVerdict:
     """The horizon in windows, the figures it rests on, and how many more target windows are needed where too few."""
 
     horizon: int
@@ -61,7 +61,7 @@ class Verdict:
 
 def judge_horizon(
     cells: Sequence[Cell], *, method: str, error_name: str, clock: Clock, guard: Guard, label_delay: int = 0
-) -> Verdict:
+) -> HorizonVerdict:
     """The longest run of ages, from 0, whose errors stay close to the fresh error, below naive and below `max_error`.
 
     Ages are compared on the same target windows, so that a hard week is not taken for ageing. `label_delay` in
@@ -70,9 +70,9 @@ def judge_horizon(
     judged = judge_ages(cells, method=method, error_name=error_name, clock=clock, guard=guard, label_delay=label_delay)
     if missing := max(0, guard.min_pairs - judged[0].num_windows):
         needed = "window is" if missing == 1 else "windows are"
-        return Verdict(0, (), missing, f"{missing} more complete {needed} needed")
+        return HorizonVerdict(0, (), missing, f"{missing} more complete {needed} needed")
     horizon = next((age.age for age in judged if not age.is_valid), guard.max_age)
-    return Verdict(horizon, judged[: horizon + 1], 0, judged[0].reason)
+    return HorizonVerdict(horizon, judged[: horizon + 1], 0, judged[0].reason)
 
 
 def judge_ages(
@@ -84,25 +84,6 @@ def judge_ages(
     coverage = adapted_coverage(ours, clock, label_delay)
     errors = (_Errors(ours.get(age, {}), ours.get(0, {}), naive.get(age, {})) for age in range(guard.max_age))
     return tuple(_judge_age(age, found, guard, coverage) for age, found in enumerate(errors))
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """A rival beside ours: the mean over target windows of its error less ours, and the upper bound of that mean.
-
-    `error` is our mean error on the same windows.
-    """
-
-    method: str
-    num_windows: int
-    error: float
-    difference: float
-    upper: float
-
-    @property
-    def is_better(self) -> bool:
-        """Whether the rival is clearly better: by chance seldom, and by 1 % of our error at least."""
-        return self.upper < 0 and -self.difference >= _LEAST_GAIN * self.error
 
 
 def compare_rivals(
@@ -143,7 +124,7 @@ def better_method(comparisons: Iterable[Comparison]) -> Comparison | None:
     return min((one for one in comparisons if one.is_better), key=lambda one: one.difference, default=None)
 
 
-def after_empty_windows(verdict: Verdict, count: int) -> Verdict:
+def after_empty_windows(verdict: HorizonVerdict, count: int) -> HorizonVerdict:
     """The verdict of a cutoff before which that many complete windows hold no event: its first window has their age.
 
     Where that leaves no horizon, the ages stay as the matrix has them, for the reason speaks of those.
@@ -152,12 +133,12 @@ def after_empty_windows(verdict: Verdict, count: int) -> Verdict:
         return verdict
     if count < verdict.horizon:
         ages = tuple(replace(age, age=age.age - count) for age in verdict.ages[count:])
-        return Verdict(verdict.horizon - count, ages, verdict.missing_windows, None)
+        return HorizonVerdict(verdict.horizon - count, ages, verdict.missing_windows, None)
     reason = (
         f"no event of the newest {count_windows(count)} is known, and the validated horizon is "
         f"{count_windows(verdict.horizon)}"
     )
-    return Verdict(0, verdict.ages, verdict.missing_windows, reason)
+    return HorizonVerdict(0, verdict.ages, verdict.missing_windows, reason)
 
 
 def _errors_by_age(cells: Sequence[Cell], method: str, error_name: str, clock: Clock) -> dict[int, dict[int, float]]:

@@ -16,7 +16,7 @@ from contracts.task import Task
 from trainer.data.encoder import Encoded, Encoder, encode, fit_encoder
 from trainer.data.snapshot import Reading
 from trainer.evaluation.fit_store import FitStore
-from trainer.evaluation.horizon import Verdict
+from trainer.evaluation.horizon import HorizonVerdict
 from trainer.evaluation.release_gates import validated_ages
 from trainer.export.artefact import write_artefact
 from trainer.network.device import device_name
@@ -116,7 +116,7 @@ def keep_fit(
     *,
     device: torch.device,
     git_sha: str,
-    verdict: Verdict | None,
+    verdict: HorizonVerdict | None,
     calibration: Calibration = UNCALIBRATED,
 ) -> Manifest:
     """Export a fit into its folder. An origin of a backtest has no verdict of its own, and so no horizon."""

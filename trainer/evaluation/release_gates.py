@@ -7,38 +7,21 @@ same, because its errors on later windows are cells that the matrix needs.
 """
 
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from contracts.clock import format_moment
+from contracts.clock import from_micros
 from contracts.manifest import AgeError
 from contracts.task import Task
+from contracts.verdict import AgeFigures, Comparison, Decision, MatrixFigures, finite, first_failure
 from store.columns import EventColumns
 from trainer.evaluation.bounds import mean_upper_bound
-from trainer.evaluation.horizon import AgeVerdict, Comparison, Verdict, better_method
+from trainer.evaluation.horizon import AgeVerdict, HorizonVerdict, better_method
 
 # Withheld rows below which candidate and champion are not compared.
 MIN_COMPARED_ROWS = 30
-
-
-@dataclass(frozen=True)
-class Decision:
-    """One rule as it was applied: what was found, what it was held to, and in words where there is more to say."""
-
-    rule: str
-    passed: bool
-    value: float | None = None
-    threshold: float | None = None
-    reason: str | None = None
-
-
-def first_failure(decisions: Iterable[Decision]) -> Decision | None:
-    """The first rule that was broken."""
-    return next((decision for decision in decisions if not decision.passed), None)
 
 
 def check_rows(task: Task, rows: EventColumns) -> list[Decision]:
@@ -60,7 +43,7 @@ def reason_to_skip(task: Task, rows: EventColumns) -> str | None:
     return None if failure is None else failure.reason
 
 
-def check_horizon(task: Task, verdict: Verdict) -> list[Decision]:
+def check_horizon(task: Task, verdict: HorizonVerdict) -> list[Decision]:
     """Whether the matrix has enough windows and validates at least the first age."""
     needed, missing = task.guard.min_pairs, verdict.missing_windows
     if missing:
@@ -96,7 +79,7 @@ def check_withheld(candidate: NDArray[np.float64], champion: NDArray[np.float64]
     return Decision("withheld_rows", lower <= 0, lower, 0.0, reason)
 
 
-def validated_ages(verdict: Verdict) -> list[AgeError]:
+def validated_ages(verdict: HorizonVerdict) -> list[AgeError]:
     """Errors and bands of the ages inside the horizon, for the manifest."""
     return [
         AgeError(age.age, age.num_windows, mean=age.mean, low=age.low, high=age.high, limit=age.limit)
@@ -104,59 +87,38 @@ def validated_ages(verdict: Verdict) -> list[AgeError]:
     ]
 
 
-def describe_decisions(decisions: Sequence[Decision]) -> dict[str, Any]:
-    """How a cycle ended, as JSON: whether it passed, why not, and every rule with its figures."""
-    failure = first_failure(decisions)
-    return {
-        "passed": failure is None,
-        "reason": None if failure is None else failure.reason,
-        "decisions": [
-            asdict(decision) | {"value": _finite(decision.value), "threshold": _finite(decision.threshold)}
-            for decision in decisions
-        ],
-    }
+def describe_matrix(task: Task, cutoff: int, verdict: HorizonVerdict, rivals: Sequence[Comparison]) -> MatrixFigures:
+    """What the error matrix says: the horizon, what was asked of it, the figures of ages and rivals."""
+    return MatrixFigures(
+        cutoff=from_micros(cutoff),
+        recipe=task.recipe,
+        better_method=better_method(rivals),
+        rivals=tuple(rival for rival in rivals if math.isfinite(rival.difference)),
+        horizon=verdict.horizon,
+        missing_windows=verdict.missing_windows,
+        error_name=task.error_name,
+        tolerance=task.guard.tolerance,
+        min_pairs=task.guard.min_pairs,
+        max_error=task.guard.max_error,
+        ages=tuple(_describe_age(age) for age in verdict.ages),
+    )
 
 
-def describe(
-    task: Task, cutoff: int, verdict: Verdict, decisions: Sequence[Decision], rivals: Sequence[Comparison]
-) -> dict[str, Any]:
-    """The same with what the error matrix says: the horizon, what was asked of it, the figures of ages and rivals."""
-    better = better_method(rivals)
-    return {
-        **describe_decisions(decisions),
-        "cutoff": format_moment(cutoff),
-        "recipe": task.recipe,
-        "better_method": None if better is None else asdict(better),
-        "rivals": [asdict(rival) for rival in rivals if math.isfinite(rival.difference)],
-        "horizon": verdict.horizon,
-        "missing_windows": verdict.missing_windows,
-        "error_name": task.error_name,
-        "tolerance": task.guard.tolerance,
-        "min_pairs": task.guard.min_pairs,
-        "max_error": task.guard.max_error,
-        "ages": [_describe_age(age) for age in verdict.ages],
-    }
-
-
-def _describe_age(age: AgeVerdict) -> dict[str, Any]:
-    return {
-        "age": age.age,
-        "num_windows": age.num_windows,
-        "mean": _finite(age.mean),
-        "low": _finite(age.low),
-        "high": _finite(age.high),
-        "limit": _finite(age.limit),
-        "naive": _finite(age.naive),
-        "num_pairs": age.num_pairs,
-        "increase": _finite(age.increase),
-        "growth": _finite(age.growth),
-        "allowed": _finite(age.allowed),
-        "reason": age.reason,
-    }
-
-
-def _finite(value: float | None) -> float | None:
-    return value if value is not None and math.isfinite(value) else None
+def _describe_age(age: AgeVerdict) -> AgeFigures:
+    return AgeFigures(
+        age=age.age,
+        num_windows=age.num_windows,
+        mean=finite(age.mean),
+        low=finite(age.low),
+        high=finite(age.high),
+        limit=finite(age.limit),
+        naive=finite(age.naive),
+        num_pairs=age.num_pairs,
+        increase=finite(age.increase),
+        growth=finite(age.growth),
+        allowed=finite(age.allowed),
+        reason=age.reason,
+    )
 
 
 def age_metrics(ages: Sequence[AgeVerdict]) -> list[tuple[str, float, int]]:

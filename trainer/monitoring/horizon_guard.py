@@ -17,8 +17,9 @@ from datetime import datetime
 import structlog
 from sqlalchemy import Connection, Engine
 
-from contracts.clock import format_moment, parse_moment, to_micros
+from contracts.clock import format_moment, from_micros, to_micros
 from contracts.task import Task
+from contracts.verdict import LimitCheck, to_json
 from store.catalog import lock_task
 from store.cells import Mark, read_marks
 from store.releases import CHAMPION_ACTIONS, Action, Release, list_releases, record_release
@@ -96,8 +97,8 @@ def _add_up(history: Sequence[Release]) -> _Bound:
 
 def _window_of(row: Release) -> int:
     """The window that a close or reopen row is about."""
-    assert row.verdict is not None
-    return parse_moment(row.verdict["window"])
+    assert isinstance(row.verdict, LimitCheck)
+    return to_micros(row.verdict.window)
 
 
 def _change(promise: Promise, action: Action, window: int, valid_until: int, mark: Mark) -> Change:
@@ -108,15 +109,14 @@ def _change(promise: Promise, action: Action, window: int, valid_until: int, mar
         action,
         valid_until,
         f"the error {value:.4g} on the window of {format_moment(window)} is {side} its limit {limit:.4g}",
-        {
-            "rule": "limit",
-            "window": format_moment(window),
-            "age": age,
-            "error_name": promise.error_name,
-            "value": value,
-            "threshold": limit,
-            "num_rows": mark.num_rows,
-        },
+        LimitCheck(
+            window=from_micros(window),
+            age=age,
+            error_name=promise.error_name,
+            value=value,
+            threshold=limit,
+            num_rows=mark.num_rows,
+        ),
     )
 
 
@@ -156,13 +156,14 @@ def enforce(engine: Engine, task_id: int, task: Task, now: datetime, *, since: i
             written.append(change)
     for change in written:
         say = log.warning if change.action == "close" else log.info
+        figures = to_json(change.verdict)
         say(
             EVENTS[change.action],
             task=task.name,
             version=change.version,
             valid_until=format_moment(change.valid_until),
             reason=change.reason,
-            **{key: change.verdict[key] for key in ("window", "age", "value", "threshold") if key in change.verdict},
+            **{key: figures[key] for key in ("window", "age", "value", "threshold") if key in figures},
         )
     return True
 

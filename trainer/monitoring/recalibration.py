@@ -9,8 +9,9 @@ from datetime import datetime
 from sqlalchemy import Connection
 
 from contracts.calibration import Calibration
-from contracts.clock import format_moment, parse_moment, to_micros
+from contracts.clock import format_moment, from_micros, to_micros
 from contracts.task import Task
+from contracts.verdict import Recalibration
 from store.cells import read_cells
 from store.releases import Release, read_overlay
 from trainer.data.windows import complete_until
@@ -34,8 +35,8 @@ def adapt(
 
     `history` are the champion's rows, newest first. None where nothing changes noticeably, or its bound has passed.
     """
-    calibrated = [row.verdict["window"] for row in history if row.action == "calibrate" and row.verdict]
-    known = parse_moment(calibrated[0]) if calibrated else complete_until(task, promise.cutoff) - task.clock.window
+    calibrated = [row.verdict.window for row in history if isinstance(row.verdict, Recalibration)]
+    known = to_micros(calibrated[0]) if calibrated else complete_until(task, promise.cutoff) - task.clock.window
     overlay = read_overlay(connection, task_id, promise.version)
     if newest <= known or overlay is None or overlay.valid_until <= to_micros(now):
         return None
@@ -49,7 +50,7 @@ def adapt(
         "calibrate",
         overlay.valid_until,
         f"the labels of the window of {format_moment(newest)} have arrived",
-        {"rule": "calibrate", "window": format_moment(newest)},
+        Recalibration(from_micros(newest)),
         found,
     )
 

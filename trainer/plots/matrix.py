@@ -11,12 +11,12 @@ from matplotlib.ticker import MaxNLocator
 from contracts.clock import count_windows, format_moment
 from contracts.task import Task
 from store.cells import Cell, error_of
-from trainer.evaluation.horizon import AgeVerdict, Verdict
-from trainer.monitoring.outcomes import Outcome
+from trainer.evaluation.horizon import AgeVerdict, HorizonVerdict
+from trainer.monitoring.promises import Outcome
 from trainer.plots.canvas import CLOSED, HORIZON, OURS, YARDSTICK, new_figure, save_figure
 
 
-def save_error_by_age(task: Task, cutoff: int, verdict: Verdict, file: Path) -> None:
+def save_error_by_age(task: Task, cutoff: int, verdict: HorizonVerdict, file: Path) -> None:
     """Write a picture: mean error and band by age, the naive error, and the validated ages shaded."""
     ending = verdict.reason or next((age.reason for age in verdict.ages if age.reason), "")
     figure, axes = new_figure((8, 4.5), f"{task.name}, cutoff {format_moment(cutoff)}\n{ending}".rstrip())

@@ -19,6 +19,7 @@ from contracts.calibration import Calibration
 from contracts.clock import MICROSECOND
 from contracts.errors import CycleError
 from contracts.task import Task
+from contracts.verdict import Decision, Verdict, first_failure
 from store.cells import Cell
 from store.releases import Release
 from trainer.data.snapshot import Reading
@@ -29,11 +30,9 @@ from trainer.evaluation.fit_store import FitStore
 from trainer.evaluation.horizon import COUNTED_WINDOWS, AgeVerdict, judge_ages
 from trainer.evaluation.origin_fits import UNCALIBRATED, Fit, fit_origins, keep_fit
 from trainer.evaluation.release_gates import (
-    Decision,
     check_horizon,
     check_rows,
-    describe,
-    first_failure,
+    describe_matrix,
     reason_to_skip,
 )
 from trainer.evaluation.suspect_windows import counted
@@ -197,7 +196,9 @@ def _replay_cutoff(
         if first_failure(decisions) is None:
             decisions += _compare_with_champion(simulated, past, cells)
         if first_failure(decisions) is None:
-            released = simulated.release(manifest, describe(task, origin, verdict, decisions, []))
+            released = simulated.release(
+                manifest, Verdict.of(*decisions, matrix=describe_matrix(task, origin, verdict, []))
+            )
     failure = first_failure(decisions)
     run.report("replay.walked", origin=origin, released=released, reason=None if failure is None else failure.reason)
     return ReplayedCutoff(

@@ -20,12 +20,12 @@ import numpy as np
 
 from contracts.calibration import find_quantile
 from contracts.clock import format_moment, from_micros
+from contracts.verdict import LimitCheck, first_failure, to_json
 from store.cells import NAIVE, error_of
 from store.releases import Release
 from trainer.evaluation.calibration import share_covered
-from trainer.evaluation.release_gates import first_failure
 from trainer.methods.gbdt import GBDT
-from trainer.monitoring.outcomes import Outcome
+from trainer.monitoring.promises import Outcome
 from trainer.replay.replay import Replay, ReplayedCutoff
 
 NOMINAL = 0.90
@@ -176,5 +176,6 @@ def _window(replay: Replay, cutoff: ReplayedCutoff) -> dict[str, Any]:
 
 
 def _closing(row: Release) -> dict[str, Any]:
-    assert row.verdict is not None
-    return {"version": row.version, **{key: row.verdict[key] for key in ("window", "age", "value", "threshold")}}
+    assert isinstance(row.verdict, LimitCheck)
+    figures = to_json(row.verdict)
+    return {"version": row.version, **{key: figures[key] for key in ("window", "age", "value", "threshold")}}

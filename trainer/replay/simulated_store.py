@@ -4,11 +4,10 @@ A replay calls the same functions as live scoring, the horizon guard and the cyc
 replay never changes the matrix or the releases of a task that is being served.
 """
 
-from typing import Any
-
 from contracts.clock import from_micros
 from contracts.manifest import Manifest
 from contracts.task import Task
+from contracts.verdict import RowFigures, Verdict
 from store.cells import Cell, Mark
 from store.releases import Action, Release
 from trainer.data.snapshot import Reading
@@ -73,7 +72,7 @@ class SimulatedStore:
                     reason=change.reason,
                 )
 
-    def release(self, manifest: Manifest, verdict: dict[str, Any]) -> str:
+    def release(self, manifest: Manifest, verdict: Verdict) -> str:
         """Release the fit of a cutoff, which is the champion from then on; returns its version."""
         version = str(1 + len(self._promises()))
         self._append(
@@ -98,7 +97,7 @@ class SimulatedStore:
         return [row for row in self.releases if row.version == version]
 
     def _append(
-        self, version: str, action: Action, *, valid_until: int, verdict: dict[str, Any], now: int, reason: str
+        self, version: str, action: Action, *, valid_until: int, verdict: RowFigures, now: int, reason: str
     ) -> None:
         """Insert a row in front: newest first, as the table is listed."""
         row = Release(len(self.releases), version, action, valid_until, None, verdict, ACTOR, reason, from_micros(now))

@@ -14,12 +14,13 @@ from numpy.typing import NDArray
 
 from contracts.errors import CycleError
 from contracts.task import Task
+from contracts.verdict import Decision, first_failure
 from store.cells import Cell
 from store.columns import EventColumns
 from store.releases import read_overlay
 from trainer.data.labels import clip_labels
 from trainer.data.snapshot import Reading
-from trainer.evaluation.release_gates import Decision, check_withheld, first_failure
+from trainer.evaluation.release_gates import check_withheld
 from trainer.evaluation.scoring import answer, row_errors
 from trainer.evaluation.suspect_windows import check_newest_window, set_aside
 from trainer.export.session import Artefact, open_artefact

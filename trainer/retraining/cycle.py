@@ -33,6 +33,7 @@ from contracts.calibration import Calibration
 from contracts.clock import format_moment, from_micros
 from contracts.errors import LeaseLost, MorrowError, NotFound
 from contracts.failure import STOPPED
+from contracts.verdict import Decision, Verdict, first_failure
 from store.catalog import Schema, list_tasks
 from store.cells import delete_origin
 from store.cycles import Cycle, State
@@ -42,15 +43,12 @@ from trainer.data.snapshot import Reading, read
 from trainer.evaluation.backtest import Report, compare, delete_unneeded, fill_matrix, judge
 from trainer.evaluation.calibration import calibration_of
 from trainer.evaluation.fit_store import FitStore
-from trainer.evaluation.horizon import Verdict
+from trainer.evaluation.horizon import HorizonVerdict
 from trainer.evaluation.origin_fits import fit_origins, is_fit_of, keep_fit
 from trainer.evaluation.release_gates import (
-    Decision,
     check_horizon,
     check_rows,
-    describe,
-    describe_decisions,
-    first_failure,
+    describe_matrix,
 )
 from trainer.evaluation.scoring import answer, score
 from trainer.export.session import Artefact, verify_artefact
@@ -151,7 +149,7 @@ def _retrain(
     log_rows(run, reading)
     decisions = check_rows(task, reading.fit_rows(cutoff))
     if first_failure(decisions):
-        return attempt.end("skipped", describe_decisions(decisions), **_rows(reading))
+        return attempt.end("skipped", Verdict.of(*decisions), **_rows(reading))
 
     attempt.begin("score", **_rows(reading))
     cells = fill_matrix(
@@ -164,10 +162,10 @@ def _retrain(
         on_epoch=follow_epochs(attempt.report, run, "score", prefix="backtest_"),
         on_fit=log_scored_fits(run, task.clock),
     )
-    verdict = judge(reading, cells)
+    horizon = judge(reading, cells)
 
     attempt.begin("fit")
-    _fit_or_reuse(attempt, reading, store, settings, device, verdict=verdict, calibration=calibration_of(task, cells))
+    _fit_or_reuse(attempt, reading, store, settings, device, horizon=horizon, calibration=calibration_of(task, cells))
 
     attempt.begin("verify")
     candidate = _verify(run, reading, store.folder(cutoff))
@@ -175,24 +173,25 @@ def _retrain(
     attempt.begin("judge")
     with engine.connect() as connection:
         past = list_releases(connection, schema.task_id, actions=["release", "close"], with_calibration=False)
-    log_verdict(run, store.folder(cutoff), candidate, cells, verdict, past=past)
+    log_verdict(run, store.folder(cutoff), candidate, cells, horizon, past=past)
     delete_unneeded(reading, store)
-    decisions += check_horizon(task, verdict)
+    decisions += check_horizon(task, horizon)
     if first_failure(decisions) is None:
         decisions += judge_with_champion(attempt, reading, cells, candidate)
-    described = describe(task, cutoff, verdict, decisions, compare(task, cells, verdict))
-    if first_failure(decisions):
-        return attempt.end("held", described)
+    matrix = describe_matrix(task, cutoff, horizon, compare(task, cells, horizon))
+    verdict = Verdict.of(*decisions, matrix=matrix)
+    if not verdict.passed:
+        return attempt.end("held", verdict)
 
-    attempt.begin("register", verdict=described)
+    attempt.begin("register", verdict=verdict)
     version = _register(attempt, store.folder(cutoff), candidate, decisions)
 
     attempt.begin("alias", version=version)
     if (overtaken := attempt.move_alias(version)) is not None:
-        return attempt.end("held", described | describe_decisions([*decisions, overtaken]))
+        return attempt.end("held", verdict.failed(overtaken))
 
     attempt.begin("release")
-    return attempt.release(candidate.manifest, version, described)
+    return attempt.release(candidate.manifest, version, verdict)
 
 
 def _find_schema(engine: Engine, task_id: int) -> Schema:
@@ -215,7 +214,7 @@ def _fit_or_reuse(
     settings: TrainerSettings,
     device: torch.device,
     *,
-    verdict: Verdict,
+    horizon: HorizonVerdict,
     calibration: Calibration,
 ) -> None:
     """Fit and export the candidate, or renew the kept fit if it was fitted to the very same rows."""
@@ -224,7 +223,7 @@ def _fit_or_reuse(
     if kept is not None and is_fit_of(kept.manifest, reading):
         attempt.report("fit.reused", cutoff=cutoff)
         attempt.begin("export")
-        store.renew(kept.manifest, reading.schema, verdict, calibration)
+        store.renew(kept.manifest, reading.schema, horizon, calibration)
         return
     # First the folder: the live job scores what it finds there.
     store.discard(cutoff)
@@ -234,7 +233,7 @@ def _fit_or_reuse(
     attempt.begin("export")
     attempt.write(lambda connection: delete_origin(connection, attempt.cycle.task_id, task.recipe, cutoff))
     manifest = keep_fit(
-        fit, reading, store, device=device, git_sha=settings.git_sha, verdict=verdict, calibration=calibration
+        fit, reading, store, device=device, git_sha=settings.git_sha, verdict=horizon, calibration=calibration
     )
     log_fit(attempt.run, fit, manifest)
 

@@ -16,15 +16,16 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from contracts.clock import format_moment
 from contracts.errors import LeaseLost
-from contracts.failure import Failure, FailureCode
+from contracts.failure import Failure
 from contracts.manifest import Manifest
+from contracts.verdict import Decision, Verdict
 from store.catalog import lock_task
 from store.cycles import Cycle, State, Step, begin_step, end_cycle, list_cycles, renew_lease
 from store.errors import StoreOutage
 from store.outages import name_outage
 from store.releases import record_release
 from trainer.evaluation.backtest import Report
-from trainer.evaluation.release_gates import Decision, check_overtaken
+from trainer.evaluation.release_gates import check_overtaken
 from trainer.network.device import machine_figures
 from trainer.tracking.descriptions import describe_cycle
 from trainer.tracking.registry import Champion, Registry, RunStatus
@@ -55,7 +56,7 @@ class Attempt:
         self.run.flush_if_due()
         self.write(
             lambda connection: begin_step(
-                connection, self.cycle, step, self.now(), self.lease_time, **self._run_id(), **found
+                connection, self.cycle, step, self.now(), self.lease_time, run_id=self.run.run_id, **found
             )
         )
         self.report("cycle.step", step=step, cycle_id=self.cycle.cycle_id)
@@ -63,18 +64,17 @@ class Attempt:
         for key, value in machine_figures().items():
             self.run.log_metric(key, value, round((self.now() - began).total_seconds()))
 
-    def end(self, state: State, verdict: dict[str, Any], **found: Any) -> State:
+    def end(self, state: State, verdict: Verdict, **found: Any) -> State:
         """End a cycle that rightly releases nothing, for the verdict's reason. Raises LeaseLost."""
-        reason = str(verdict["reason"])
-        broken = {decision["rule"] for decision in verdict["decisions"] if not decision["passed"]}
-        failure = Failure(FailureCode.OVERTAKEN if "newest_cutoff" in broken else FailureCode.RULE_BROKEN, reason)
+        failure = verdict.failure
+        assert failure is not None
         self.write(
             lambda connection: end_cycle(
-                connection, self.cycle, state, failure, self.now(), verdict=verdict, **self._run_id(), **found
+                connection, self.cycle, state, failure, self.now(), verdict=verdict, run_id=self.run.run_id, **found
             )
         )
-        self.report("cycle.ended", state=state, reason=reason)
-        self._end_run("FINISHED", state, f"{state}: {reason}", reason)
+        self.report("cycle.ended", state=state, reason=failure.reason)
+        self._end_run("FINISHED", state, f"{state}: {failure.reason}", failure.reason)
         return state
 
     def fail(self, status: RunStatus, failure: Failure) -> State | None:
@@ -82,7 +82,7 @@ class Attempt:
         state: State | None = "failed"
         try:
             with self.engine.begin() as connection:
-                end_cycle(connection, self.cycle, "failed", failure, self.now(), **self._run_id())
+                end_cycle(connection, self.cycle, "failed", failure, self.now(), run_id=self.run.run_id)
             self.report("cycle.ended", state="failed", reason=failure.reason)
         except (LeaseLost, SQLAlchemyError) as error:
             if isinstance(error, SQLAlchemyError) and name_outage(error) is None:
@@ -116,7 +116,7 @@ class Attempt:
             self.registry.move_alias(self.task, version)
         return None
 
-    def release(self, manifest: Manifest, version: str, verdict: dict[str, Any]) -> State:
+    def release(self, manifest: Manifest, version: str, verdict: Verdict) -> State:
         """Record the release and the verdict it rests on, and end the cycle: both or neither. Raises LeaseLost."""
 
         def work(connection: Connection) -> None:
@@ -133,7 +133,7 @@ class Attempt:
                 calibration=manifest.calibration,
                 verdict=verdict,
             )
-            end_cycle(connection, self.cycle, "released", None, now, version=version, **self._run_id())
+            end_cycle(connection, self.cycle, "released", None, now, version=version, run_id=self.run.run_id)
 
         self.write(work)
         valid_until = format_moment(manifest.valid_until)
@@ -155,10 +155,6 @@ class Attempt:
                 if time.monotonic() >= deadline:
                     raise StoreOutage(outage) from error
                 time.sleep(1)
-
-    def _run_id(self) -> dict[str, str]:
-        """The run's id for the ledger, once MLflow has given one."""
-        return {} if self.run.run_id is None else {"run_id": self.run.run_id}
 
     def _end_run(self, status: RunStatus, state: State, verdict: str, reason: str) -> None:
         description = describe_cycle(self.task, self.cycle.cutoff, f"It was {_ENDINGS[state]}: {reason}")

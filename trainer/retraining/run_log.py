@@ -22,12 +22,12 @@ from store.cycles import Cycle
 from store.releases import Release
 from trainer.data.snapshot import Reading
 from trainer.evaluation.backtest import Report, report_epoch
-from trainer.evaluation.horizon import Verdict
+from trainer.evaluation.horizon import HorizonVerdict
 from trainer.evaluation.origin_fits import Fit
 from trainer.evaluation.release_gates import age_metrics
 from trainer.evaluation.scoring import answer
 from trainer.export.session import Artefact
-from trainer.monitoring.outcomes import released_outcomes
+from trainer.monitoring.promises import released_outcomes
 from trainer.network.device import device_name
 from trainer.network.training_loop import EpochReport
 from trainer.plots.matrix import save_error_by_age, save_expected_and_realised, save_matrix
@@ -144,7 +144,13 @@ def log_answers(run: Run, folder: Path, candidate: Artefact, outputs: Outputs, r
 
 
 def log_verdict(
-    run: Run, folder: Path, candidate: Artefact, cells: Sequence[Cell], verdict: Verdict, *, past: Sequence[Release]
+    run: Run,
+    folder: Path,
+    candidate: Artefact,
+    cells: Sequence[Cell],
+    verdict: HorizonVerdict,
+    *,
+    past: Sequence[Release],
 ) -> None:
     """Log errors by age, the matrix they come from, the horizon and the manifest; `past` releases show what came."""
     task, manifest = candidate.task, candidate.manifest

@@ -193,8 +193,8 @@ class Trainer:
             cycle, told = child.job.cycle, {"task": child.job.task, "cycle_id": child.job.cycle.cycle_id}
             try:
                 with self.engine.begin() as connection:
-                    verdict = supervision.find_broken_rule(child, failure)
-                    end_cycle(connection, cycle, "failed", failure, now, verdict=verdict)
+                    broken = supervision.find_broken_rule(child, failure)
+                    end_cycle(connection, cycle, "failed", failure, now, broken=broken)
             except LeaseLost:
                 log.info("cycle.ended_already", **told)
             # After the store has taken it: while it is away, each tick comes here again.

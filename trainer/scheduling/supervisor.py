@@ -6,14 +6,13 @@ import subprocess
 import sys
 import time
 from dataclasses import dataclass
-from typing import Any
 
 import structlog
-from sqlalchemy import ColumnElement
 
 from contracts.failure import KILLED, STOPPED, Failure, FailureCode
 from contracts.runtime.python_process import python_command
-from store.cycles import Cycle, break_rule
+from contracts.verdict import Decision
+from store.cycles import Cycle
 from store.outages import SILENT
 from trainer.scheduling.jobs import Job, RunCycle, Sweep, write_order
 from trainer.scheduling.worker import EXIT_ORPHANED, EXIT_STOPPED, EXIT_STORE_AWAY
@@ -113,11 +112,12 @@ def close(child: Child) -> Failure | None:
     return Failure(FailureCode.CRASHED, f"The training process {how}.")
 
 
-def find_broken_rule(child: Child, failure: Failure) -> ColumnElement[Any]:
-    """The verdict of its cycle, which failed so; times in seconds."""
+def find_broken_rule(child: Child, failure: Failure) -> Decision:
+    """The rule that its cycle broke; times in seconds."""
     if child.limit is not None and failure.code is FailureCode.TIME_LIMIT:
-        return break_rule("cycle_limit", failure.reason, round(time.monotonic() - child.began, 1), child.limit)
-    return break_rule("completed", failure.reason)
+        seconds = round(time.monotonic() - child.began, 1)
+        return Decision("cycle_limit", False, seconds, child.limit, failure.reason)
+    return Decision("completed", False, reason=failure.reason)
 
 
 def _kill(child: Child) -> None:

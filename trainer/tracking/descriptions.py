@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from contracts.clock import format_duration, format_moment
 from contracts.manifest import Manifest
 from contracts.task import Task
-from trainer.evaluation.release_gates import Decision
+from contracts.verdict import Decision
 
 # What a rule that was met says; a rule that has a reason of its own says that.
 _MET: dict[str, Callable[[Decision], str]] = {

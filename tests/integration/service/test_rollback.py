@@ -12,6 +12,7 @@ import pytest
 from sqlalchemy import Engine, text
 
 from contracts.clock import format_moment
+from contracts.verdict import Rollback
 from service.database import Store
 from service.metrics import Metrics
 from service.models.follower import Follower
@@ -194,7 +195,7 @@ async def test_of_two_unnamed_rollbacks_at_once_neither_brings_the_bad_version_b
             group.start_soon(roll_back, client, schema)
     rows = history(engine, schema)[:2]
     assert [row.version for row in rows] == versions[:2]
-    assert [row.verdict for row in rows] == [{"replaced": versions[1]}, {"replaced": versions[2]}]
+    assert [row.verdict for row in rows] == [Rollback(versions[1]), Rollback(versions[2])]
     assert champion(mlflow_url, schema) == versions[0]
 
 
@@ -253,7 +254,7 @@ async def test_an_alias_moved_in_mlflow_is_followed_and_written_down_once(
     newest, *rest = history(engine, schema)
     assert (newest.action, newest.version, newest.actor) == ("rollback", first, "mlflow")
     assert newest.reason == "the alias was moved in MLflow"
-    assert (newest.valid_until, newest.verdict) == (CUTOFF + WEEK // 2, {"replaced": second})
+    assert (newest.valid_until, newest.verdict) == (CUTOFF + WEEK // 2, Rollback(second))
     assert newest.at == datetime(2026, 3, 1, tzinfo=UTC)
     assert [row.action for row in rest] == ["close", "release", "release"]
     for follower in followers:

@@ -51,7 +51,8 @@ async def test_the_state_is_one_word_and_a_closing_is_explained(
     note(engine, schema, "7", "release", valid_until=FOREVER)
     valid = await status_when(client, schema, lambda found: found["state"] == "valid")
     assert valid["closed"] is None
-    figures = {"rule": "limit", "window": "2026-01-29T00:00:00Z", "age": 0, "value": 0.9, "threshold": 0.7}
+    window = {"window": "2026-01-29T00:00:00Z", "age": 0, "num_rows": 50}
+    figures = {"rule": "limit", **window, "error_name": "log_loss", "value": 0.9, "threshold": 0.7}
     note(engine, schema, "7", "close", valid_until=CUTOFF, reason="0.9 is above 0.7", verdict=figures)
     note(engine, schema, "7", "calibrate", valid_until=CUTOFF)
     closed = await status_when(client, schema, lambda found: found["state"] == "closed")
@@ -235,7 +236,7 @@ async def test_metrics_tell_the_same_without_asking_the_database(
     client: httpx.AsyncClient, engine: Engine, schema: Schema
 ) -> None:
     task = schema.task.name
-    better = {"method": "gbdt", "difference": -0.1, "upper": -0.05}
+    better = {"method": "gbdt", "num_windows": 9, "error": 0.4, "difference": -0.1, "upper": -0.05}
     with engine.begin() as connection:
         cell = Cell(CUTOFF, CUTOFF, "gi", 50, 0.9, 0.1)
         record_cells(connection, schema.task_id, schema.task.recipe, [cell], NOW)

@@ -12,6 +12,7 @@ from mlflow import MlflowClient
 from sqlalchemy import Engine, func, select, text
 
 from contracts.manifest import GRAPH_FILE, MANIFEST_FILE, RATE_FILE, read_manifest
+from contracts.verdict import encode
 from store.catalog import Schema
 from store.cells import read_cells
 from store.cycles import expire_leases, list_cycles
@@ -57,7 +58,8 @@ def test_a_cycle_releases_a_version_that_services_can_read(
     assert cycle.state == "released"
     assert (cycle.state, cycle.num_rows, cycle.step) == ("released", 1500, "release")
     assert cycle.verdict is not None
-    assert cycle.verdict["horizon"] == 2
+    assert cycle.verdict.matrix is not None
+    assert cycle.verdict.matrix.horizon == 2
     champion = mlflow_client.get_model_version_by_alias(task.name, ALIAS)
     assert str(champion.version) == cycle.version
     assert cycle.version is not None
@@ -196,8 +198,8 @@ def test_a_regression_is_released_and_judged_by_its_absolute_error(
     add_windows(engine, schema, 0, 10, as_numbers=True)
     cycle = retrain(engine, registry, schema, 10, tmp_path)
     assert cycle.state == "released"
-    verdict = cycle.verdict
-    assert verdict is not None
+    assert cycle.verdict is not None
+    verdict = encode(cycle.verdict)
     assert verdict["error_name"] == "mean_absolute_error"
     assert json.dumps(verdict, allow_nan=False)
 

@@ -7,6 +7,7 @@ from typing import Any
 import httpx
 import pytest
 from mlflow import MlflowClient
+from msgspec import to_builtins
 from sqlalchemy import Engine
 
 from contracts.manifest import GRAPH_FILE, MANIFEST_FILE
@@ -42,7 +43,7 @@ def schema(engine: Engine, registry: Registry, tmp_path: Path) -> Schema:
 
 def withheld(cycle: Cycle) -> dict[str, Any]:
     assert cycle.verdict is not None, cycle.reason
-    return next(decision for decision in cycle.verdict["decisions"] if decision["rule"] == "withheld_rows")
+    return next(to_builtins(decision) for decision in cycle.verdict.decisions if decision.rule == "withheld_rows")
 
 
 def file_url(mlflow_client: MlflowClient, url: str, schema: Schema, name: str) -> str:

@@ -5,11 +5,12 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine
 
+from contracts.verdict import Verdict
 from store.events import correct_event
 from tests.integration.drifting import cutoff_after, drifting_events, drifting_task, flip
 from tests.integration.guarding import rows_of, story, write
 from tests.integration.living import append, copy_home, fill, fill_as_of, live, moment
-from trainer.evaluation.release_gates import describe
+from trainer.evaluation.release_gates import describe_matrix
 
 TASK = drifting_task(name="guarded", guard={"max_age": 3, "tolerance": 5.0, "min_rows": 100})
 
@@ -26,7 +27,7 @@ def test_flipped_labels_close_the_horizon_within_a_look_and_their_correction_reo
     home = copy_home(fits, tmp_path)
     verdict = fill_as_of(engine, schema, home, 8)
     assert verdict.horizon >= 2
-    described = describe(TASK, cutoff_after(7), verdict, [], [])
+    described = Verdict.of(matrix=describe_matrix(TASK, cutoff_after(7), verdict, []))
     bound = 7 + verdict.horizon
     write(engine, schema, "release", bound, verdict=described, at=7)
     job = live(engine, home)
@@ -57,7 +58,8 @@ def test_a_bunch_of_a_windows_labels_closes_nothing_before_the_rest_is_late(
     schema = fill(engine, TASK, fits)
     home = copy_home(fits, tmp_path)
     verdict = fill_as_of(engine, schema, home, 8)
-    write(engine, schema, "release", 7 + verdict.horizon, verdict=describe(TASK, cutoff_after(7), verdict, [], []))
+    described = Verdict.of(matrix=describe_matrix(TASK, cutoff_after(7), verdict, []))
+    write(engine, schema, "release", 7 + verdict.horizon, verdict=described)
     job = live(engine, home)
     append(engine, schema, [flip(event) for event in drifting_events(8, 9)][:20])
     job.look(moment(9))

@@ -12,6 +12,7 @@ from sqlalchemy import Engine
 from structlog.testing import capture_logs
 
 from contracts.calibration import LEVELS, Calibration
+from contracts.verdict import LimitCheck
 from store.catalog import Schema, lock_task
 from store.cells import Cell, record_cells
 from store.database import make_engine
@@ -78,8 +79,7 @@ def test_a_complete_window_above_its_limit_closes_its_version_and_says_so(engine
     }
     (row,) = [row for row in rows_of(engine, schema) if row.action == "close"]
     assert (row.actor, row.reason, row.at) == ("trainer", line["reason"], moment(12))
-    assert row.verdict is not None
-    assert row.verdict["rule"] == "limit"
+    assert isinstance(row.verdict, LimitCheck)
 
 
 def test_a_first_look_closes_nothing(engine: Engine, schema: Schema) -> None:

@@ -2,15 +2,17 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import pytest
+from msgspec import to_builtins
 from sqlalchemy import Engine
 
 from contracts.errors import Conflict
+from contracts.verdict import Verdict
 from store.batches import Event
 from store.catalog import Schema
 from store.cycles import Cycle, claim_cycle, override_cycle, request_cycle
@@ -47,7 +49,7 @@ def add(engine: Engine, schema: Schema, window: int, change: Callable[[Event], E
 
 def decisions(cycle: Cycle) -> dict[str, dict[str, Any]]:
     assert cycle.verdict is not None
-    return {decision["rule"]: decision for decision in cycle.verdict["decisions"]}
+    return {decision.rule: to_builtins(decision) for decision in cycle.verdict.decisions}
 
 
 def started(engine: Engine, registry: Registry, home: Path, **changes: Any) -> Schema:
@@ -132,12 +134,14 @@ def test_a_release_says_what_it_rests_on(engine: Engine, registry: Registry, tmp
     schema = started(engine, registry, tmp_path)
     with engine.connect() as connection:
         (row,) = list_releases(connection, schema.task_id)
-    assert row.verdict is not None
-    assert row.verdict["passed"] is True
-    assert row.verdict["cutoff"] == "2026-01-01T10:00:00Z"
-    assert row.verdict["recipe"] == schema.task.recipe
-    assert [age["age"] for age in row.verdict["ages"]] == [0, 1]
-    assert all(age["limit"] > age["mean"] for age in row.verdict["ages"])
+    assert isinstance(row.verdict, Verdict)
+    assert row.verdict.passed is True
+    assert row.matrix is not None
+    assert row.matrix.cutoff == datetime(2026, 1, 1, 10, tzinfo=UTC)
+    assert row.matrix.recipe == schema.task.recipe
+    assert [age.age for age in row.matrix.ages] == [0, 1]
+    assert all(age.limit > age.mean for age in row.matrix.ages if age.limit is not None and age.mean is not None)
+    assert all(age.limit is not None and age.mean is not None for age in row.matrix.ages)
 
 
 def test_a_failed_cycle_leaves_a_decision(engine: Engine, registry: Registry, tmp_path: Path) -> None:

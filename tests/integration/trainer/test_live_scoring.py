@@ -13,6 +13,7 @@ from structlog.testing import capture_logs
 
 from cli.local.stack import free_port
 from contracts.manifest import GRAPH_FILE
+from contracts.verdict import decode_verdict
 from store.batches import Event
 from store.catalog import Schema
 from store.cells import NAIVE
@@ -227,7 +228,7 @@ def test_a_version_of_another_recipe_is_scored_while_it_may_be_valid(
             actor="trainer",
             reason="a test",
             now=moment(7),
-            verdict=verdict,
+            verdict=decode_verdict(verdict),
         )
     assert job.look(moment(10)) == 0, "its last labels have been due for a window"
     assert job.look(moment(9.9)) == 2

@@ -19,6 +19,7 @@ from cli.local.stack import free_port
 from contracts.clock import to_micros
 from contracts.errors import InvalidInput
 from contracts.failure import REGISTRY_UNREACHABLE
+from contracts.verdict import Decision, Verdict
 from store.cycles import Cycle, end_cycle
 from store.database import make_engine
 from store.outages import SILENT
@@ -52,19 +53,7 @@ def test_a_scheduled_task_is_asked_for_its_newest_cutoff_only(engine: Engine, ma
         (cutoff_after(1), "running"),
     ]
     verdict = cycles_of(engine, schema)[2].verdict
-    assert verdict == {
-        "passed": False,
-        "reason": "a newer cutoff is due",
-        "decisions": [
-            {
-                "rule": "newest_cutoff",
-                "passed": False,
-                "value": None,
-                "threshold": None,
-                "reason": "a newer cutoff is due",
-            }
-        ],
-    }
+    assert verdict == Verdict.of(Decision("newest_cutoff", False, reason="a newer cutoff is due"))
 
 
 def test_two_trainers_release_one_version(engine: Engine, make_trainer: MakeTrainer, mlflow_url: str) -> None:

@@ -11,8 +11,9 @@ import pytest
 from sqlalchemy import Engine, func, select
 
 from cli.local.stack import free_port
-from contracts.clock import from_micros, parse_moment, to_micros
+from contracts.clock import from_micros, to_micros
 from contracts.failure import REGISTRY_UNREACHABLE
+from contracts.verdict import LimitCheck, Recalibration
 from store.batches import Event
 from store.cells import read_cells
 from store.database import events
@@ -92,7 +93,9 @@ def about(deployment: Deployment, action: str, window: int) -> list[Release]:
     return [
         row
         for row in deployment.rows
-        if row.action == action and row.verdict is not None and parse_moment(row.verdict["window"]) == start
+        if row.action == action
+        and isinstance(row.verdict, LimitCheck | Recalibration)
+        and to_micros(row.verdict.window) == start
     ]
 
 

@@ -47,9 +47,10 @@ def test_a_cycle_beyond_its_time_limit_is_killed_and_fails(
     (cycle,) = cycles_of(engine, schema)
     assert (cycle.state, cycle.reason) == ("failed", "The time limit of 12 s was reached.")
     assert cycle.verdict is not None
-    (decision,) = cycle.verdict["decisions"]
-    assert (decision["rule"], decision["passed"], decision["threshold"]) == ("cycle_limit", False, 12.0)
-    assert 12 <= decision["value"] < 20
+    (decision,) = cycle.verdict.decisions
+    assert (decision.rule, decision.passed, decision.threshold) == ("cycle_limit", False, 12.0)
+    assert decision.value is not None
+    assert 12 <= decision.value < 20
     tick_until([trainer], lambda: trainer.child is None and not trainer._must_sweep)
     client = MlflowClient(mlflow_url, mlflow_url)
     assert cycle.run_id is None or client.get_run(cycle.run_id).info.status == "FAILED"
@@ -72,7 +73,7 @@ def test_after_a_child_that_hangs_the_next_cutoff_is_trained(engine: Engine, mak
     ]
     verdict = cycles_of(engine, schema)[1].verdict
     assert verdict is not None
-    assert [decision["rule"] for decision in verdict["decisions"]] == ["completed"]
+    assert [decision.rule for decision in verdict.decisions] == ["completed"]
 
 
 def test_a_child_that_hangs_on_a_lost_lease_is_ended_for_that_reason(engine: Engine, make_trainer: MakeTrainer) -> None:

@@ -14,8 +14,9 @@ from scipy.stats import nct, norm, t
 
 from contracts.clock import Clock
 from contracts.task import Guard
+from contracts.verdict import Comparison
 from store.cells import NAIVE, Cell
-from trainer.evaluation.horizon import Comparison, Verdict, better_method, compare_rivals, judge_horizon
+from trainer.evaluation.horizon import HorizonVerdict, better_method, compare_rivals, judge_horizon
 
 CLOCK = Clock(window=1_000_000, offset=0, span=26_000_000)
 NUM_RUNS = 200
@@ -39,7 +40,7 @@ def cells(found: NDArray[np.float64], method: str = "gi") -> list[Cell]:
     ]
 
 
-def judge(found: NDArray[np.float64], guard: Guard) -> Verdict:
+def judge(found: NDArray[np.float64], guard: Guard) -> HorizonVerdict:
     matrix = cells(found) + cells(np.full(found.shape, 2 * FRESH), NAIVE)
     return judge_horizon(matrix, method="gi", error_name="log_loss", clock=CLOCK, guard=guard)
 

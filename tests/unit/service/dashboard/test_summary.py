@@ -6,6 +6,7 @@ from typing import Any
 
 from contracts.clock import to_micros
 from contracts.task import Task
+from contracts.verdict import decode_verdict
 from service.dashboard.summary import tell_state
 from service.models.following import RegistryState
 from service.models.task_state import Recent, Standing
@@ -46,7 +47,7 @@ def said(
 
 
 def judged(**verdict: Any) -> Cycle:
-    return Cycle(1, 1, CUTOFF, 1, "held", None, None, None, None, 10, "why", verdict, NOW, NOW, NOW)
+    return Cycle(1, 1, CUTOFF, 1, "held", None, None, None, None, 10, "why", decode_verdict(verdict), NOW, NOW, NOW)
 
 
 def test_without_events_it_says_where_to_send_them() -> None:

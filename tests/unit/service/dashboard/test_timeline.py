@@ -1,11 +1,11 @@
 """Where versions, window boundaries and now lie in the picture of horizons."""
 
 from datetime import UTC, datetime
-from typing import Any
 
 import pytest
 
-from contracts.clock import Clock, format_moment
+from contracts.clock import Clock, from_micros
+from contracts.verdict import MatrixFigures, Verdict
 from service.dashboard.timeline import MAX_VERSIONS, Span, draw_timeline, list_spans
 from store.releases import Action, Release
 
@@ -14,7 +14,7 @@ CLOCK = Clock(window=DAY, offset=0, span=26 * DAY)
 
 
 def row(version: str, action: Action, valid_until: int, cutoff: int | None = None) -> Release:
-    verdict: dict[str, Any] | None = None if cutoff is None else {"cutoff": format_moment(cutoff)}
+    verdict = None if cutoff is None else Verdict(matrix=MatrixFigures(cutoff=from_micros(cutoff)))
     moment = datetime(2026, 1, 1, tzinfo=UTC)
     return Release(1, version, action, valid_until, None, verdict, "trainer", "test", moment)
 

@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 
 from contracts.clock import Clock
 from contracts.task import Guard
+from contracts.verdict import Comparison
 from store.cells import NAIVE, Cell
 from trainer.evaluation.bounds import adapted_coverage, mean_upper_bound, predictive_band, predictive_limit
 from trainer.evaluation.horizon import (
     COUNTED_WINDOWS,
-    Comparison,
-    Verdict,
+    HorizonVerdict,
     after_empty_windows,
     better_method,
     compare_rivals,
@@ -36,7 +36,7 @@ def cells(errors: dict[int, list[float]], naive: float = 1.0) -> list[Cell]:
     return found
 
 
-def judge(errors: dict[int, list[float]], naive: float = 1.0, **guard: float) -> Verdict:
+def judge(errors: dict[int, list[float]], naive: float = 1.0, **guard: float) -> HorizonVerdict:
     return judge_horizon(
         cells(errors, naive), method="gi", error_name="log_loss", clock=CLOCK, guard=Guard.model_validate(guard)
     )

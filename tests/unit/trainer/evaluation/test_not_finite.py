@@ -6,10 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from contracts.verdict import first_failure
 from store.cells import NAIVE, Cell
 from tests.unit.store.columns import task
 from trainer.evaluation.horizon import judge_horizon
-from trainer.evaluation.release_gates import check_horizon, first_failure, validated_ages
+from trainer.evaluation.release_gates import check_horizon, validated_ages
 from trainer.evaluation.suspect_windows import check_newest_window, set_aside
 
 TASK = task(guard={"max_age": 3, "min_pairs": 3, "tolerance": 10.0})

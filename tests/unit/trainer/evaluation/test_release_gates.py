@@ -7,19 +7,17 @@ import numpy as np
 import pytest
 
 from contracts.task import Task
+from contracts.verdict import Decision, Verdict, decode_verdict, encode, first_failure
 from tests.unit.store.columns import rows, task
-from trainer.evaluation.horizon import AgeVerdict, Verdict
+from trainer.evaluation.horizon import AgeVerdict, HorizonVerdict
 from trainer.evaluation.release_gates import (
     MIN_COMPARED_ROWS,
-    Decision,
     age_metrics,
     check_horizon,
     check_overtaken,
     check_rows,
     check_withheld,
-    describe,
-    describe_decisions,
-    first_failure,
+    describe_matrix,
     validated_ages,
 )
 
@@ -27,7 +25,7 @@ NAN = math.nan
 FRESH = AgeVerdict(0, 4, 0.2, 0.1, 0.3, 0.35, 0.6, 4, None, None, None)
 GREW = AgeVerdict(1, 4, 0.4, 0.3, 0.5, 0.55, 0.6, 4, 0.25, 0.02, "the error may grow")
 UNKNOWN = AgeVerdict(1, 1, NAN, NAN, NAN, NAN, NAN, 0, None, None, "too few windows at this age")
-HORIZON = Verdict(1, (FRESH, GREW), 0, None)
+HORIZON = HorizonVerdict(1, (FRESH, GREW), 0, None)
 TASK = task(guard={"max_age": 3, "min_pairs": 3})
 
 
@@ -50,9 +48,9 @@ def test_one_class_is_refused_by_name_even_where_the_read_knows_others() -> None
 
 def test_a_candidate_without_a_horizon_is_held_for_the_verdicts_reason() -> None:
     assert first_failure(check_horizon(TASK, HORIZON)) is None
-    missing = first_failure(check_horizon(TASK, Verdict(0, (), 2, "2 more complete windows are needed")))
+    missing = first_failure(check_horizon(TASK, HorizonVerdict(0, (), 2, "2 more complete windows are needed")))
     assert missing == Decision("min_pairs", False, 1, 3, "2 more complete windows are needed")
-    none = first_failure(check_horizon(TASK, Verdict(0, (FRESH,), 0, "it does not beat naive")))
+    none = first_failure(check_horizon(TASK, HorizonVerdict(0, (FRESH,), 0, "it does not beat naive")))
     assert none == Decision("horizon", False, 0, 1, "it does not beat naive")
 
 
@@ -86,12 +84,14 @@ def test_the_manifest_promises_only_ages_inside_the_horizon() -> None:
 
 def test_the_verdict_is_json_without_nan_and_names_every_rule() -> None:
     decisions = [Decision("min_rows", True, 5, 2), Decision("horizon", False, NAN, 1, "no age")]
-    verdict = describe(TASK, 0, Verdict(1, (FRESH, UNKNOWN), 0, None), decisions, [])
-    assert json.loads(json.dumps(verdict, allow_nan=False)) == verdict
+    matrix = describe_matrix(TASK, 0, HorizonVerdict(1, (FRESH, UNKNOWN), 0, None), [])
+    found = Verdict.of(*decisions, matrix=matrix)
+    verdict = json.loads(json.dumps(encode(found), allow_nan=False))
+    assert decode_verdict(verdict) == found
     assert (verdict["passed"], verdict["reason"], verdict["recipe"]) == (False, "no age", TASK.recipe)
     assert verdict["ages"][1]["mean"] is None
     assert verdict["ages"][1]["reason"] == "too few windows at this age"
-    assert verdict["decisions"] == describe_decisions(decisions)["decisions"]
+    assert [decision["rule"] for decision in verdict["decisions"]] == ["min_rows", "horizon"]
     assert verdict["decisions"][1]["value"] is None
 
 

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contracts.calibration import AgeQuantiles, Calibration
-from contracts.clock import EPOCH, format_moment
+from contracts.clock import EPOCH, format_moment, from_micros
+from contracts.verdict import LimitCheck, decode_row, to_json
 from store.cells import Mark
 from store.releases import Action, Release
 from tests.unit.store.columns import HOUR, task
@@ -30,18 +31,33 @@ VERDICT: dict[str, Any] = {
 
 
 def row(action: Action, valid_until: int, at: int = 0, verdict: dict[str, Any] | None = None) -> Release:
-    return Release(0, "1", action, valid_until * HOUR, None, verdict, "someone", "why", EPOCH + timedelta(hours=at))
+    figures = None if verdict is None else decode_row(action, verdict)
+    return Release(0, "1", action, valid_until * HOUR, None, figures, "someone", "why", EPOCH + timedelta(hours=at))
+
+
+def check(window: int) -> dict[str, Any]:
+    """The figures of a row about a window; only which one it is counts."""
+    at = format_moment(window * HOUR)
+    return {
+        "rule": "limit",
+        "window": at,
+        "age": 0,
+        "error_name": "log_loss",
+        "value": 0,
+        "threshold": 0,
+        "num_rows": 1,
+    }
 
 
 RELEASED = [row("release", CUTOFF + HORIZON, at=CUTOFF, verdict=VERDICT)]
 
 
 def close(window: int) -> Release:
-    return row("close", window, verdict={"window": format_moment(window * HOUR)})
+    return row("close", window, verdict=check(window))
 
 
 def reopen(window: int, valid_until: int) -> Release:
-    return row("reopen", valid_until, verdict={"window": format_moment(window * HOUR)})
+    return row("reopen", valid_until, verdict=check(window))
 
 
 def mark(window: int, error: float, scored_at: int = 100) -> Mark:
@@ -72,7 +88,7 @@ def test_a_window_beyond_the_horizon_closes_nothing() -> None:
 
 def test_a_version_without_figures_is_left_alone() -> None:
     assert change([row("release", 14)], {10: 9.0}) is None
-    assert read_promise(row("override", 14, verdict=VERDICT)) is None
+    assert read_promise(replace(row("release", 14, verdict=VERDICT), action="override")) is None
 
 
 def test_an_age_without_a_limit_closes_nothing() -> None:
@@ -85,7 +101,8 @@ def test_the_metric_is_looked_at_where_the_limits_are_of_it() -> None:
     assert change(history, {10: 9.0}) is None
     found = find_change(history, {10 * HOUR: replace(mark(10, 0.0), metric=1.5)})
     assert found is not None
-    assert found.verdict["value"] == 1.5
+    assert isinstance(found.verdict, LimitCheck)
+    assert found.verdict.value == 1.5
 
 
 def test_a_change_says_the_rule_and_its_figures() -> None:
@@ -95,15 +112,14 @@ def test_a_change_says_the_rule_and_its_figures() -> None:
         "close",
         11 * HOUR,
         "the error 1.5 on the window of 1970-01-01T11:00:00Z is above its limit 1",
-        {
-            "rule": "limit",
-            "window": "1970-01-01T11:00:00Z",
-            "age": 1,
-            "error_name": "log_loss",
-            "value": 1.5,
-            "threshold": LIMIT,
-            "num_rows": 50,
-        },
+        LimitCheck(
+            window=from_micros(11 * HOUR),
+            age=1,
+            error_name="log_loss",
+            value=1.5,
+            threshold=LIMIT,
+            num_rows=50,
+        ),
     )
 
 
@@ -187,7 +203,7 @@ def test_whatever_is_scored_and_corrected_the_bound_is_the_first_breach_or_the_p
             found = find_change(history[::-1], marks(errors))
             if found is None:
                 break
-            history.append(row(found.action, found.valid_until // HOUR, verdict=found.verdict))
+            history.append(row(found.action, found.valid_until // HOUR, verdict=to_json(found.verdict)))
         else:
             pytest.fail("the guard does not come to rest")
         known = {window for window in range(CUTOFF, CUTOFF + HORIZON) if window in errors}
