@@ -11,7 +11,7 @@ with a default may be absent from an old row.
 import math
 from collections.abc import Iterable, Mapping
 from datetime import datetime
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
 import msgspec
 
@@ -55,15 +55,13 @@ class AgeFigures(msgspec.Struct, frozen=True):
 
 
 class Comparison(msgspec.Struct, frozen=True):
-    """A rival compared with our method: the mean over target windows of its error less ours, and that mean's upper
-    bound. `error` is our mean error on the same windows.
-    """
+    """A rival compared with our method on the same target windows."""
 
     method: str
     num_windows: int
-    error: float
-    difference: float
-    upper: float
+    error: Annotated[float, msgspec.Meta(description="our mean error")]
+    difference: Annotated[float, msgspec.Meta(description="mean of the rival's error less ours")]
+    upper: Annotated[float, msgspec.Meta(description="upper bound of that mean")]
 
     @property
     def is_better(self) -> bool:
