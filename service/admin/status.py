@@ -11,9 +11,15 @@ from contracts.errors import Fault, InvalidInput
 from contracts.task import Task, Training
 from service.admin import answers
 from service.admin.releases import describe_release
-from service.models.following import RegistryState
 from service.models.model import Forecaster
-from service.models.task_state import RealisedError, Standing, seconds_since_release, state_of, why_stale
+from service.models.task_state import (
+    RealisedError,
+    RegistryState,
+    TaskState,
+    seconds_since_release,
+    state_of,
+    why_stale,
+)
 from service.server.worker_heartbeats import Heartbeat
 from store.catalog import Schema
 from store.choices import Choice
@@ -29,28 +35,28 @@ def describe_task(
     schema: Schema,
     forecaster: Forecaster | None,
     registry: RegistryState,
-    standing: Standing,
+    task_state: TaskState,
     *,
     now: datetime,
     cycle_limit: timedelta,
 ) -> answers.TaskOverview:
     """A task, the version that answers for it, and what the registry and the database say of both."""
-    stale = why_stale(schema.task, standing, now, cycle_limit)
-    closing, override = standing.closing, standing.override
+    stale = why_stale(schema.task, task_state, now, cycle_limit)
+    closing, override = task_state.closing, task_state.override
     return answers.TaskOverview(
         **asdict(describe_revision(schema)),
         champion=None if forecaster is None else describe_champion(forecaster),
         registry=answers.Registry(registry.state, registry.reason, registry.champion),
-        state=state_of(forecaster, standing, to_micros(now)),
+        state=state_of(forecaster, task_state, to_micros(now)),
         closed=None if closing is None else describe_release(closing),
         override=None if override is None else describe_release(override),
         stale=stale is not None,
         stale_reason=stale,
-        seconds_since_release=seconds_since_release(standing, now),
-        num_failed=standing.num_failed,
-        better_method=standing.better_method,
-        rivals=standing.rivals,
-        missing_windows=standing.missing_windows,
+        seconds_since_release=seconds_since_release(task_state, now),
+        num_failed=task_state.num_failed,
+        better_method=task_state.better_method,
+        rivals=task_state.rivals,
+        missing_windows=task_state.missing_windows,
     )
 
 
@@ -162,14 +168,14 @@ def check_budget(task: Task, cycle_limit: timedelta) -> None:
 
 
 def warn_all(
-    task: Task, forecaster: Forecaster | None, standing: Standing, now: datetime, cycle_limit: timedelta
+    task: Task, forecaster: Forecaster | None, task_state: TaskState, now: datetime, cycle_limit: timedelta
 ) -> list[str]:
     """Every warning about a task and the version that answers for it."""
     manifest = None if forecaster is None else forecaster.manifest
     warnings = warn(task, cycle_limit, None if manifest is None else manifest.horizon)
     if forecaster is not None and manifest is not None:
         warnings += warn_of_fit(forecaster.task.training, manifest.num_rows, batch_size_of(forecaster))
-    return [*warnings, *warn_of_version(forecaster, standing), *warn_of_events(task, standing, now)]
+    return [*warnings, *warn_of_version(forecaster, task_state), *warn_of_events(task, task_state, now)]
 
 
 def warn(task: Task, cycle_limit: timedelta, horizon: int | None = None) -> list[str]:
@@ -191,21 +197,21 @@ def warn(task: Task, cycle_limit: timedelta, horizon: int | None = None) -> list
     ]
 
 
-def warn_of_version(forecaster: Forecaster | None, standing: Standing) -> list[str]:
+def warn_of_version(forecaster: Forecaster | None, task_state: TaskState) -> list[str]:
     """Where what answers was never released: the alias was moved to it, or a trainer ended before it wrote that down.
 
     The guard holds versions to what their release rows promised, so nothing closes the horizon of this one.
     """
-    if forecaster is None or standing.bound is not None:
+    if forecaster is None or task_state.bound is not None:
         return []
     return [f"version {forecaster.version} answers but was never released: the guard does not watch it"]
 
 
-def warn_of_events(task: Task, standing: Standing, now: datetime) -> list[str]:
+def warn_of_events(task: Task, task_state: TaskState, now: datetime) -> list[str]:
     """Where an event is dated more than a window ahead: its sender may have meant another year."""
-    if standing.newest is None or standing.newest <= to_micros(now + task.window):
+    if task_state.newest is None or task_state.newest <= to_micros(now + task.window):
         return []
-    return [f"the newest event is of {format_moment(standing.newest)}, a moment to come: no fit reads it before"]
+    return [f"the newest event is of {format_moment(task_state.newest)}, a moment to come: no fit reads it before"]
 
 
 def warn_of_fit(training: Training, num_rows: int, batch_size: int) -> list[str]:

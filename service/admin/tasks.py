@@ -30,9 +30,8 @@ from service.admin.status import (
 from service.database import Store
 from service.errors import Malformed
 from service.models.follower import Follower
-from service.models.following import RegistryState
 from service.models.model import Forecaster
-from service.models.task_state import Standing, read_standing
+from service.models.task_state import RegistryState, TaskState, read_task_state
 from service.server.worker_heartbeats import WorkerHeartbeats
 from service.settings import ServiceSettings
 from service.validation.lossless_json import decode_text, limit_values
@@ -56,10 +55,10 @@ def tasks_router(
     cycle_limit = timedelta(seconds=settings.cycle_limit_seconds)
 
     def describe(
-        schema: Schema, forecaster: Forecaster | None, standing: Standing, now: datetime
+        schema: Schema, forecaster: Forecaster | None, task_state: TaskState, now: datetime
     ) -> answers.TaskOverview:
         registry = follower.registries.get(schema.task.name, RegistryState())
-        return describe_task(schema, forecaster, registry, standing, now=now, cycle_limit=cycle_limit)
+        return describe_task(schema, forecaster, registry, task_state, now=now, cycle_limit=cycle_limit)
 
     @router.put(
         "/tasks/{task}",
@@ -87,8 +86,10 @@ def tasks_router(
     async def get_tasks() -> Response:
         """Every task with its newest revision, what answers for it and how it stands."""
         forecasters, now = follower.forecasters, datetime.now(UTC)
-        found = await store.run(lambda connection: _read_standings(connection, forecasters))
-        overviews = [describe(schema, forecasters.get(schema.task.name), standing, now) for schema, standing in found]
+        found = await store.run(lambda connection: _read_task_states(connection, forecasters))
+        overviews = [
+            describe(schema, forecasters.get(schema.task.name), task_state, now) for schema, task_state in found
+        ]
         return answers.respond(answers.Tasks(overviews))
 
     @router.get("/tasks/{task}", summary="Status of a task", response_description="How the task stands")
@@ -96,20 +97,20 @@ def tasks_router(
         """Spec, events, the champion with its expected and realised errors by age, why it may not answer, last cycles,
         next cycle, and what to be warned of."""
         forecaster, now = follower.forecasters.get(name), datetime.now(UTC)
-        schema, standing, num_events, cycles = await store.run(
+        schema, task_state, num_events, cycles = await store.run(
             lambda connection: _read_status(connection, name, forecaster)
         )
         shown = [describe_cycle(cycle) for cycle in cycles]
         return answers.respond(
             answers.TaskStatus(
-                **asdict(describe(schema, forecaster, standing, now)),
+                **asdict(describe(schema, forecaster, task_state, now)),
                 workers=describe_workers(heartbeats.all(now.timestamp()), name),
                 num_events=num_events,
-                live_errors=[] if forecaster is None else describe_live_errors(forecaster, standing.realised),
+                live_errors=[] if forecaster is None else describe_live_errors(forecaster, task_state.realised),
                 last_verdict=next((_shorten(cycle) for cycle in shown if cycle.verdict), None),
                 cycles=shown,
                 next_cycle=next_cycle(schema.task, to_micros(now)),
-                warnings=warn_all(schema.task, forecaster, standing, now, cycle_limit),
+                warnings=warn_all(schema.task, forecaster, task_state, now, cycle_limit),
             )
         )
 
@@ -182,18 +183,18 @@ def _shorten(cycle: answers.Cycle) -> dict[str, Any]:
     return {"cycle": cycle.id, "cutoff": cycle.cutoff, "state": cycle.state, **(cycle.verdict or {})}
 
 
-def _read_standings(connection: Connection, forecasters: Mapping[str, Forecaster]) -> list[tuple[Schema, Standing]]:
+def _read_task_states(connection: Connection, forecasters: Mapping[str, Forecaster]) -> list[tuple[Schema, TaskState]]:
     return [
-        (schema, read_standing(connection, schema, forecasters.get(schema.task.name)))
+        (schema, read_task_state(connection, schema, forecasters.get(schema.task.name)))
         for schema in list_tasks(connection)
     ]
 
 
 def _read_status(
     connection: Connection, name: str, forecaster: Forecaster | None
-) -> tuple[Schema, Standing, int, list[Cycle]]:
+) -> tuple[Schema, TaskState, int, list[Cycle]]:
     schema = find_task(connection, name)
-    standing = read_standing(connection, schema, forecaster)
+    task_state = read_task_state(connection, schema, forecaster)
     current = select(func.count()).where(events.c.task_id == schema.task_id, events.c.superseded_at.is_(None))
     num_events = connection.execute(current).scalar_one()
-    return schema, standing, num_events, list(list_cycles(connection, schema.task_id, NUM_CYCLES_SHOWN))
+    return schema, task_state, num_events, list(list_cycles(connection, schema.task_id, NUM_CYCLES_SHOWN))

@@ -34,9 +34,8 @@ from service.dashboard.timeline import Span, draw_timeline, list_spans
 from service.database import Store
 from service.metrics import Metrics
 from service.models.follower import Follower
-from service.models.following import RegistryState
 from service.models.model import Forecaster
-from service.models.task_state import Standing, state_of
+from service.models.task_state import RegistryState, TaskState, state_of
 from service.settings import ServiceSettings
 from service.web.html import answer_page
 from service.web.parameters import TaskInPath, takes_only
@@ -118,7 +117,7 @@ def _describe(
     """A task in words, with the version that answers. While no database answers, `found` is None and the follower's
     last look counts."""
     forecaster, registry = follower.forecasters.get(name), follower.registries.get(name, RegistryState())
-    standing: Standing | None = follower.standings.get(name) if found is None else found.standing
+    task_state: TaskState | None = follower.task_states.get(name) if found is None else found.task_state
     task: Task | None = forecaster.task if forecaster else None
     has_events: bool | None = None
     if found is not None:
@@ -127,10 +126,10 @@ def _describe(
         "name": name,
         "task": task,
         "revision": None if found is None else found.schema.revision,
-        "state": state_of(forecaster, standing, to_micros(now)),
-        "sentences": tell_state(task, forecaster, standing, registry, has_events, now=now, cycle_limit=cycle_limit),
+        "state": state_of(forecaster, task_state, to_micros(now)),
+        "sentences": tell_state(task, forecaster, task_state, registry, has_events, now=now, cycle_limit=cycle_limit),
         "champion": None if forecaster is None else describe_champion(forecaster),
-        "override": None if standing is None else standing.override,
+        "override": None if task_state is None else task_state.override,
         "newest": None if found is None or found.newest is None else describe_cycle(found.newest),
     }
 
@@ -142,7 +141,7 @@ def _describe_history(board: Board | None, forecaster: Forecaster | None, now: d
         spans.insert(0, _span(forecaster))
     task = forecaster.task if forecaster else board.schema.task if board else None
     champion = None if forecaster is None else forecaster.version
-    realised = () if board is None else board.standing.realised
+    realised = () if board is None else board.task_state.realised
     cycles = [] if board is None else [describe_cycle(cycle) for cycle in board.cycles]
     live_errors = [] if forecaster is None else describe_live_errors(forecaster, realised)
     return {

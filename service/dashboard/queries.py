@@ -15,7 +15,7 @@ from contracts.spec import MAX_TEXT
 from service.dashboard.heatmap import MAX_ORIGINS
 from service.metrics import Metrics
 from service.models.model import Forecaster
-from service.models.task_state import Standing, read_standing
+from service.models.task_state import TaskState, read_task_state
 from store.catalog import Schema, find_task, list_tasks
 from store.cells import Mark, read_marks
 from store.columns import find_newest
@@ -37,7 +37,7 @@ class Overview:
     """One task of the list; `has_events` is None if a version answers, because only a task without one needs it."""
 
     schema: Schema
-    standing: Standing
+    task_state: TaskState
     has_events: bool | None
     newest: Cycle | None
 
@@ -152,11 +152,11 @@ def count_requests(metrics: Metrics) -> list[RequestCount]:
 
 def _read_state(
     connection: Connection, schema: Schema, forecaster: Forecaster | None, now: datetime
-) -> tuple[Standing, bool | None]:
-    standing = read_standing(connection, schema, forecaster)
+) -> tuple[TaskState, bool | None]:
+    task_state = read_task_state(connection, schema, forecaster)
     if forecaster is not None:
-        return standing, None
-    return standing, find_newest(connection, schema.task_id, before=to_micros(now)) is not None
+        return task_state, None
+    return task_state, find_newest(connection, schema.task_id, before=to_micros(now)) is not None
 
 
 def _read_marks(connection: Connection, schema: Schema, recipe: str, newest: int) -> list[Mark]:

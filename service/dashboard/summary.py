@@ -12,9 +12,8 @@ from contracts.clock import format_moment, to_micros
 from contracts.task import Task
 from service.admin.cycles import next_cycle
 from service.admin.status import batch_size_of, warn, warn_of_events, warn_of_fit, warn_of_version
-from service.models.following import RegistryState
 from service.models.model import Forecaster
-from service.models.task_state import ENDINGS, Standing, state_of, why_stale
+from service.models.task_state import ENDINGS, RegistryState, TaskState, state_of, why_stale
 from service.web.html import shorten_moment
 
 Tone = Literal["good", "warn", "bad", "soft"]
@@ -31,7 +30,7 @@ class Sentence:
 def tell_state(
     task: Task | None,
     forecaster: Forecaster | None,
-    standing: Standing | None,
+    task_state: TaskState | None,
     registry: RegistryState,
     has_events: bool | None,
     *,
@@ -40,24 +39,24 @@ def tell_state(
 ) -> list[Sentence]:
     """The sentences of one task, the weightiest first.
 
-    `task` is None where neither database nor version knows its spec, `standing` and `has_events` where no database
+    `task` is None where neither database nor version knows its spec, `task_state` and `has_events` where no database
     answers; the latter also where a version does.
     """
-    said = [_tell_version(forecaster, standing, registry, to_micros(now))]
-    if forecaster is None and standing is not None and has_events is not None and task is not None:
-        said += _tell_missing(task, standing.missing_windows, has_events)
+    said = [_tell_version(forecaster, task_state, registry, to_micros(now))]
+    if forecaster is None and task_state is not None and has_events is not None and task is not None:
+        said += _tell_missing(task, task_state.missing_windows, has_events)
     if registry.state == "degraded":
         said.append(Sentence("bad", f"Following the registry is degraded. {registry.reason or ''}".strip()))
     if task is not None:
-        said += _tell_cycles(task, standing, now, cycle_limit)
+        said += _tell_cycles(task, task_state, now, cycle_limit)
         horizon = forecaster.manifest.horizon if forecaster else None
         said += _note(warn(task, cycle_limit, horizon))
     if forecaster is not None:
         said += _note(warn_of_fit(forecaster.task.training, forecaster.manifest.num_rows, batch_size_of(forecaster)))
-    if forecaster is not None and standing is not None and standing.version == forecaster.version:
-        said += _note(warn_of_version(forecaster, standing))
-    if task is not None and standing is not None:
-        said += _note(warn_of_events(task, standing, now))
+    if forecaster is not None and task_state is not None and task_state.version == forecaster.version:
+        said += _note(warn_of_version(forecaster, task_state))
+    if task is not None and task_state is not None:
+        said += _note(warn_of_events(task, task_state, now))
     return said
 
 
@@ -66,23 +65,23 @@ def _note(warnings: Sequence[str]) -> list[Sentence]:
 
 
 def _tell_version(
-    forecaster: Forecaster | None, standing: Standing | None, registry: RegistryState, now: int
+    forecaster: Forecaster | None, task_state: TaskState | None, registry: RegistryState, now: int
 ) -> Sentence:
     if forecaster is None:
-        released = registry.champion or (standing.champion if standing else None)
+        released = registry.champion or (task_state.champion if task_state else None)
         if released is None:
             return Sentence("soft", "No version has been released yet, so nothing answers.")
         why = registry.reason or "It is being loaded."
         return Sentence("bad", f"Version {released} is released, but this process cannot answer with it. {why}")
     version, until = forecaster.version, _say(forecaster.valid_until)
-    match state_of(forecaster, standing, now):
+    match state_of(forecaster, task_state, now):
         case "valid":
             return Sentence(
                 "good",
                 f"Version {version} answers for moments from {_say(forecaster.manifest.trained_from)} until {until}.",
             )
         case "closed":
-            closing = standing.closing if standing else None
+            closing = task_state.closing if task_state else None
             why = f" ({closing.reason})" if closing else ""
             return Sentence(
                 "bad",
@@ -113,19 +112,19 @@ def _tell_missing(task: Task, missing: int, has_events: bool) -> list[Sentence]:
     return [Sentence("warn", f"{missing} more {needed} needed before a first horizon can be judged.")]
 
 
-def _tell_cycles(task: Task, standing: Standing | None, now: datetime, cycle_limit: timedelta) -> list[Sentence]:
+def _tell_cycles(task: Task, task_state: TaskState | None, now: datetime, cycle_limit: timedelta) -> list[Sentence]:
     said = []
-    last = standing.last_ended if standing else None
-    newest = standing.recent[0] if standing and standing.recent else None
-    if standing is not None and (stale := why_stale(task, standing, now, cycle_limit)):
+    last = task_state.last_ended if task_state else None
+    newest = task_state.recent[0] if task_state and task_state.recent else None
+    if task_state is not None and (stale := why_stale(task, task_state, now, cycle_limit)):
         said.append(Sentence("bad", _end(f"No new version for too long: {stale}")))
     elif last is not None and last.state != "released":
         tone: Tone = "bad" if last.state == "failed" else "warn"
         because = f": {last.reason}" if last.reason else ""
         said.append(Sentence(tone, _end(f"The cycle of {_say(last.cutoff)} {ENDINGS[last.state]}{because}")))
-    if standing is not None and standing.num_failed > 1:
-        said.append(Sentence("bad", f"The last {standing.num_failed} cycles failed."))
-    if standing is not None and (better := standing.better_method):
+    if task_state is not None and task_state.num_failed > 1:
+        said.append(Sentence("bad", f"The last {task_state.num_failed} cycles failed."))
+    if task_state is not None and (better := task_state.better_method):
         said.append(Sentence("warn", f"The rival {better.method} was clearly better in the newest verdict."))
     if newest is not None and newest.state in ("requested", "running"):
         waits = "waits for the trainer" if newest.state == "requested" else "is running"

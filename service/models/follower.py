@@ -21,7 +21,6 @@ from service.database import Store
 from service.metrics import Metrics
 from service.models.alias_history import record_alias_move
 from service.models.backoff import LONGEST_WAIT, Backoff
-from service.models.following import RegistryState
 from service.models.loader import load_champion, load_copy
 from service.models.local_copies import (
     Current,
@@ -35,10 +34,9 @@ from service.models.local_copies import (
     save_overlay,
     write_current,
 )
-from service.models.looks import find_overlay, look_at_store
 from service.models.model import Forecaster
 from service.models.registry import Champion, find_champion, make_client
-from service.models.task_state import Standing
+from service.models.task_state import RegistryState, TaskState, find_overlay, read_snapshot
 from service.settings import ServiceSettings
 from service.validation.names import only_task
 from store.releases import Overlay
@@ -52,7 +50,7 @@ log = structlog.get_logger(__name__)
 class Follower:
     """The versions that answer, by task, and the state of following each.
 
-    `poll` runs in a thread; what others read (`forecasters`, `registries`, `standings`) is replaced whole, never
+    `poll` runs in a thread; what others read (`forecasters`, `registries`, `task_states`) is replaced whole, never
     changed in place. `clock` dates what the follower writes down.
     """
 
@@ -65,7 +63,7 @@ class Follower:
     ) -> None:
         self.forecasters: Mapping[str, Forecaster] = {}
         self.registries: Mapping[str, RegistryState] = {}
-        self.standings: Mapping[str, Standing] = {}
+        self.task_states: Mapping[str, TaskState] = {}
         self.database_answers = False
         self._settings = settings
         self._store = store
@@ -101,8 +99,8 @@ class Follower:
             return forecaster
         if task not in self._task_ids:
             raise NotFound(f"There is no task named {task!r}.")
-        registry, standing = self.registries.get(task, RegistryState()), self.standings.get(task)
-        released = registry.champion or (standing.champion if standing else None)
+        registry, task_state = self.registries.get(task, RegistryState()), self.task_states.get(task)
+        released = registry.champion or (task_state.champion if task_state else None)
         if released is None:
             raise NoModel
         raise NotLoaded(f"Version {released} is released. {registry.reason or 'This process has not loaded it yet.'}")
@@ -216,7 +214,7 @@ class Follower:
     def _read_store(self) -> None:
         """Look at the database; where it does not answer, what was known of tasks stays, and overlays stay applied."""
         try:
-            look = self._store.transact(lambda connection: look_at_store(connection, self.forecasters))
+            snapshot = self._store.transact(lambda connection: read_snapshot(connection, self.forecasters))
         except Unavailable as error:
             if self.database_answers:
                 log.warning("database.unreachable", reason=str(error))
@@ -224,11 +222,11 @@ class Follower:
             self._overlays = {}
             return
         if not self.database_answers:
-            log.info("database.reached", tasks=len(look.task_ids))
+            log.info("database.reached", tasks=len(snapshot.task_ids))
         self.database_answers = True
-        self._task_ids = {**self._task_ids, **look.task_ids}
-        self.standings = look.standings
-        self._overlays = look.overlays
+        self._task_ids = {**self._task_ids, **snapshot.task_ids}
+        self.task_states = snapshot.task_states
+        self._overlays = snapshot.overlays
 
     def _keep_overlay(self, task: str) -> None:
         """Keep what holds for the version that answers for a restart. Raises OSError."""
@@ -246,8 +244,8 @@ class Follower:
             if forecaster is None:
                 return RegistryState()
             return RegistryState("degraded", "The registry names no champion; the last one goes on answering.")
-        standing, version = self.standings.get(task), champion.version
-        if self.database_answers and standing is not None and standing.champion not in (None, version):
+        task_state, version = self.task_states.get(task), champion.version
+        if self.database_answers and task_state is not None and task_state.champion not in (None, version):
             record_alias_move(
                 self._store, self._client, task, self._task_ids[task], champion=version, now=self._clock()
             )

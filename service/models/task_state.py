@@ -1,40 +1,60 @@
-"""How a task stands beyond the version that answers: its releases, last cycles and realised errors.
+"""The state of a task: its newest releases, last cycles and realised errors, and how its alias is followed.
 
-Read in a few small queries, once per look of the follower for all tasks, so that a scrape of the metrics never asks the
-database; the status of a task reads the same anew.
+The follower reads a snapshot of the store at each poll, for all tasks at once and in a few small queries, so that a
+scrape of the metrics never queries the database. The status of a task is read again for each request.
 """
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Literal
 
 from sqlalchemy import Connection, func, select
 
 from contracts.clock import format_moment, to_micros
+from contracts.errors import Unavailable
 from contracts.task import Task
 from contracts.verdict import Comparison, MatrixFigures
+from service.database import Store
 from service.models.model import Forecaster
-from store.catalog import Schema
+from store.catalog import Schema, list_tasks
 from store.cells import error_of, read_marks
 from store.columns import count_windows, find_newest
 from store.cycles import Cycle, find_judged
 from store.database import cycles, tasks
-from store.releases import BOUND_ACTIONS, CHAMPION_ACTIONS, Action, Release, list_releases
+from store.releases import (
+    BOUND_ACTIONS,
+    CHAMPION_ACTIONS,
+    Action,
+    Overlay,
+    Release,
+    is_released_as,
+    list_releases,
+    read_overlay,
+)
 
 ENDED = ("released", "held", "skipped", "failed")
-# How sentences tell of a cycle that released nothing.
+# What sentences say of a cycle that released nothing.
 ENDINGS = {"held": "was held", "skipped": "was skipped", "failed": "failed"}
-# Cycles that are looked at to count failures in a row.
+# Attempts that are read to count failures in a row.
 MAX_RECENT = 50
 
 State = Literal["no_model", "valid", "closed", "expired"]
 
 
 @dataclass(frozen=True)
-class Recent:
-    """How an attempt stands, without its verdict. `cutoff` in microseconds."""
+class RegistryState:
+    """How following a task's alias goes; `champion` is the version that the alias named last."""
+
+    state: Literal["ok", "degraded"] = "ok"
+    reason: str | None = None
+    champion: str | None = None
+
+
+@dataclass(frozen=True)
+class RecentAttempt:
+    """An attempt without its verdict. `cutoff` in microseconds."""
 
     cutoff: int
     state: str
@@ -53,18 +73,18 @@ class RealisedError:
 
 
 @dataclass(frozen=True)
-class Standing:
-    """What the database says of a task.
+class TaskState:
+    """What the database says about a task.
 
     champion   the version that the newest release or rollback made champion
     version    the version that answers here
     released   the newest row of a release
-    bound      the newest row that set until when this version is valid
+    bound      the newest row that set the end of this version's validity
     recent     attempts, newest cutoff first
     judged     the newest attempt whose candidate was released or held
     realised   finite errors of this version, by age
-    awaited    complete windows that a first verdict needs more, by a count; 0 once there is a verdict
-    newest     when the newest event happened, moments to come included, in microseconds
+    awaited    complete windows that are still needed for a first verdict, by a count; 0 once there is a verdict
+    newest     timestamp of the newest event, future events included, in microseconds
     """
 
     defined_at: datetime
@@ -72,7 +92,7 @@ class Standing:
     version: str | None
     released: Release | None
     bound: Release | None
-    recent: tuple[Recent, ...]
+    recent: tuple[RecentAttempt, ...]
     judged: Cycle | None
     realised: tuple[RealisedError, ...]
     awaited: int = 0
@@ -80,17 +100,17 @@ class Standing:
 
     @property
     def closing(self) -> Release | None:
-        """The row that has closed the version's horizon, unless it has been reopened since."""
+        """The row that closed the version's horizon, unless it was reopened since."""
         return self.bound if self.bound is not None and self.bound.action == "close" else None
 
     @property
-    def last_ended(self) -> Recent | None:
+    def last_ended(self) -> RecentAttempt | None:
         """The newest attempt that has ended."""
         return next((attempt for attempt in self.recent if attempt.state in ENDED), None)
 
     @property
     def num_failed(self) -> int:
-        """Attempts that failed one after the other, up to now."""
+        """Attempts in a row that failed, up to now."""
         ended = [attempt.state for attempt in self.recent if attempt.state in ENDED]
         return next((place for place, state in enumerate(ended) if state != "failed"), len(ended))
 
@@ -106,12 +126,12 @@ class Standing:
 
     @property
     def override(self) -> Release | None:
-        """The row by which an admin has set the version's bound, unless another has since."""
+        """The row by which an admin set the version's bound, unless a later row set it."""
         return self.bound if self.bound is not None and self.bound.action == "override" else None
 
     @property
     def missing_windows(self) -> int:
-        """Complete windows that are wanted before a horizon can be judged: by the newest verdict, or by the count."""
+        """Complete windows that are still needed to judge a horizon: by the newest verdict, or by the count."""
         return self.awaited if self.judged is None else self._matrix.missing_windows
 
     @property
@@ -120,12 +140,12 @@ class Standing:
         return MatrixFigures() if verdict is None or verdict.matrix is None else verdict.matrix
 
 
-def read_standing(connection: Connection, schema: Schema, forecaster: Forecaster | None) -> Standing:
-    """How a task stands; `forecaster` is what answers for it here."""
+def read_task_state(connection: Connection, schema: Schema, forecaster: Forecaster | None) -> TaskState:
+    """The state of a task; `forecaster` answers for it here."""
     task_id = schema.task_id
     champion = _newest(connection, task_id, CHAMPION_ACTIONS)
     judged = find_judged(connection, task_id)
-    return Standing(
+    return TaskState(
         defined_at=connection.execute(select(tasks.c.created_at).where(tasks.c.id == task_id)).scalar_one(),
         champion=None if champion is None else champion.version,
         version=None if forecaster is None else forecaster.version,
@@ -139,30 +159,30 @@ def read_standing(connection: Connection, schema: Schema, forecaster: Forecaster
     )
 
 
-def state_of(forecaster: Forecaster | None, standing: Standing | None, now: int) -> State:
+def state_of(forecaster: Forecaster | None, task_state: TaskState | None, now: int) -> State:
     """The state of a task in one word; `now` in microseconds."""
     if forecaster is None:
         return "no_model"
     if now <= forecaster.valid_until:
         return "valid"
-    return "closed" if standing is not None and standing.closing is not None else "expired"
+    return "closed" if task_state is not None and task_state.closing is not None else "expired"
 
 
-def seconds_since_release(standing: Standing, now: datetime) -> float | None:
-    """Seconds since a cycle last released a version; None where none has."""
-    return None if standing.released is None else (now - standing.released.at).total_seconds()
+def seconds_since_release(task_state: TaskState, now: datetime) -> float | None:
+    """Seconds since a cycle last released a version; None if none has."""
+    return None if task_state.released is None else (now - task_state.released.at).total_seconds()
 
 
-def why_stale(task: Task, standing: Standing, now: datetime, cycle_limit: timedelta) -> str | None:
-    """Why a task that retrains by schedule has had no new version for longer than a window and a cycle may take.
+def why_stale(task: Task, task_state: TaskState, now: datetime, cycle_limit: timedelta) -> str | None:
+    """Why a scheduled task got no new version for longer than a window and a cycle may take; None if it did.
 
-    None where it has, and for a task that is retrained on request only.
+    None as well for a task that is retrained on request only.
     """
-    since = standing.defined_at if standing.released is None else standing.released.at
+    since = task_state.defined_at if task_state.released is None else task_state.released.at
     if task.schedule == "manual" or now - since <= task.window + cycle_limit:
         return None
-    newest = standing.recent[0] if standing.recent else None
-    last = standing.last_ended
+    newest = task_state.recent[0] if task_state.recent else None
+    last = task_state.last_ended
     if last is not None and last.state != "released":
         return f"the cycle of {format_moment(last.cutoff)} {ENDINGS[last.state]}: {last.reason}"
     if newest is None or newest.state in ENDED:
@@ -171,7 +191,7 @@ def why_stale(task: Task, standing: Standing, now: datetime, cycle_limit: timede
 
 
 def _count_awaited(connection: Connection, schema: Schema) -> int:
-    """One window to learn from, and as many after it as a horizon is judged on, less those that are there."""
+    """The missing windows: one to learn from and those after it that judge a horizon, minus the complete ones."""
     wanted = schema.task.guard.min_pairs + 1
     now = connection.execute(select(func.now())).scalar_one()
     until = schema.task.clock.window_start(to_micros(now - schema.task.label_delay))
@@ -185,14 +205,14 @@ def _newest(
     return rows[0] if rows else None
 
 
-def _read_recent(connection: Connection, task_id: int) -> tuple[Recent, ...]:
+def _read_recent(connection: Connection, task_id: int) -> tuple[RecentAttempt, ...]:
     rows = connection.execute(
         select(cycles.c.cutoff, cycles.c.state, cycles.c.reason)
         .where(cycles.c.task_id == task_id)
         .order_by(cycles.c.cutoff.desc(), cycles.c.attempt.desc())
         .limit(MAX_RECENT)
     )
-    return tuple(Recent(to_micros(cutoff), state, reason) for cutoff, state, reason in rows)
+    return tuple(RecentAttempt(to_micros(cutoff), state, reason) for cutoff, state, reason in rows)
 
 
 def _read_realised(connection: Connection, task_id: int, forecaster: Forecaster) -> tuple[RealisedError, ...]:
@@ -211,3 +231,42 @@ def _read_realised(connection: Connection, task_id: int, forecaster: Forecaster)
         and mark.method == task.training.method
         and math.isfinite(error_of(mark, manifest.error_name))
     )
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """The store at one poll, by task; `overlays` of tasks whose version has rows of its own."""
+
+    task_ids: Mapping[str, int] = field(default_factory=dict)
+    task_states: Mapping[str, TaskState] = field(default_factory=dict)
+    overlays: Mapping[str, Overlay] = field(default_factory=dict)
+
+
+def read_snapshot(connection: Connection, forecasters: Mapping[str, Forecaster]) -> Snapshot:
+    """Everything that a follower with these versions needs, in a few small queries."""
+    schemas = list_tasks(connection)
+    task_ids = {schema.task.name: schema.task_id for schema in schemas}
+    task_states = {
+        schema.task.name: read_task_state(connection, schema, forecasters.get(schema.task.name)) for schema in schemas
+    }
+    found = {
+        task: _read_overlay(connection, task_ids[task], forecaster)
+        for task, forecaster in forecasters.items()
+        if task in task_ids
+    }
+    return Snapshot(task_ids, task_states, {task: overlay for task, overlay in found.items() if overlay is not None})
+
+
+def find_overlay(store: Store, task_id: int, forecaster: Forecaster) -> Overlay | None:
+    """What `releases` says of a version; None if it says nothing, or if the database does not answer."""
+    try:
+        return store.transact(lambda connection: _read_overlay(connection, task_id, forecaster))
+    except Unavailable:
+        return None
+
+
+def _read_overlay(connection: Connection, task_id: int, forecaster: Forecaster) -> Overlay | None:
+    """None as well if the rows of its number belong to another model."""
+    if not is_released_as(connection, task_id, forecaster.version, forecaster.manifest.cutoff):
+        return None
+    return read_overlay(connection, task_id, forecaster.version)

@@ -7,8 +7,8 @@ the next that nothing is loaded yet.
 import anyio
 
 from service.models.follower import Follower
-from service.models.following import RegistryState
 from service.models.local_copies import list_copies
+from service.models.task_state import RegistryState
 from service.settings import ServiceSettings
 
 PATIENCE_SECONDS = 5.0

@@ -63,11 +63,11 @@ class StateGauges(Collector):
         for task, forecaster in self._follower.forecasters.items():
             for age in forecaster.manifest.ages:
                 expected.add_metric([task, str(age.age)], age.mean)
-            standing = self._follower.standings.get(task)
-            if standing is not None and standing.version == forecaster.version:
-                for found in standing.realised:
+            task_state = self._follower.task_states.get(task)
+            if task_state is not None and task_state.version == forecaster.version:
+                for found in task_state.realised:
                     realised.add_metric([task, str(found.age)], found.error)
-                closed.add_metric([task], standing.closing is not None)
+                closed.add_metric([task], task_state.closing is not None)
         return expected, realised, closed
 
     def _cycles(self) -> Iterable[GaugeMetricFamily]:
@@ -84,12 +84,12 @@ class StateGauges(Collector):
         )
         for task, forecaster in self._follower.forecasters.items():
             window.add_metric([task], forecaster.manifest.window / 1e6)
-        for task, standing in self._follower.standings.items():
-            if standing.released is not None:
-                since.add_metric([task], self._now() - standing.released.at.timestamp())
-            if standing.better_method is not None:
-                better.add_metric([task, standing.better_method.method], 1)
-            failed.add_metric([task], standing.num_failed)
-            last = standing.last_ended
+        for task, task_state in self._follower.task_states.items():
+            if task_state.released is not None:
+                since.add_metric([task], self._now() - task_state.released.at.timestamp())
+            if task_state.better_method is not None:
+                better.add_metric([task, task_state.better_method.method], 1)
+            failed.add_metric([task], task_state.num_failed)
+            last = task_state.last_ended
             held.add_metric([task], last is not None and last.state == "held")
         return since, better, failed, held, window

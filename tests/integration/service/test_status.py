@@ -13,7 +13,7 @@ from sqlalchemy import Engine, text
 from contracts.clock import format_moment, to_micros
 from contracts.task import Task
 from service.admin.status import warn
-from service.models.task_state import Recent, Standing, why_stale
+from service.models.task_state import RecentAttempt, TaskState, why_stale
 from store.batches import Event
 from store.catalog import Schema, define_task
 from store.cells import Cell, record_cells
@@ -176,30 +176,35 @@ async def test_scheduled_failures_in_a_row_are_counted_and_stale(
     assert status["seconds_since_release"] == pytest.approx((datetime.now(UTC) - NOW).total_seconds(), abs=60)
 
 
-def standing(*recent: Recent, released_at: datetime | None) -> Standing:
+def task_state(*recent: RecentAttempt, released_at: datetime | None) -> TaskState:
     released = None
     if released_at is not None:
         released = Release(1, "7", "release", CUTOFF, None, None, "trainer", "", released_at)
-    return Standing(NOW, None, None, released, None, recent, None, ())
+    return TaskState(NOW, None, None, released, None, recent, None, ())
 
 
 @pytest.mark.parametrize(
     ("recent", "released", "elapsed", "words"),
     [
-        ([Recent(CUTOFF, "held", "suspect")], True, timedelta(days=7, hours=1), None),
-        ([Recent(CUTOFF, "held", "suspect")], True, timedelta(days=7, hours=1, seconds=1), "was held: suspect"),
-        ([Recent(CUTOFF, "skipped", "too few rows")], False, timedelta(days=8), "was skipped: too few rows"),
-        ([Recent(CUTOFF, "running", None), Recent(CUTOFF, "failed", "x")], True, timedelta(days=8), "failed: x"),
-        ([Recent(CUTOFF, "running", None)], True, timedelta(days=8), "has not ended yet"),
-        ([Recent(CUTOFF, "released", None)], True, timedelta(days=8), "is the trainer running?"),
+        ([RecentAttempt(CUTOFF, "held", "suspect")], True, timedelta(days=7, hours=1), None),
+        ([RecentAttempt(CUTOFF, "held", "suspect")], True, timedelta(days=7, hours=1, seconds=1), "was held: suspect"),
+        ([RecentAttempt(CUTOFF, "skipped", "too few rows")], False, timedelta(days=8), "was skipped: too few rows"),
+        (
+            [RecentAttempt(CUTOFF, "running", None), RecentAttempt(CUTOFF, "failed", "x")],
+            True,
+            timedelta(days=8),
+            "failed: x",
+        ),
+        ([RecentAttempt(CUTOFF, "running", None)], True, timedelta(days=8), "has not ended yet"),
+        ([RecentAttempt(CUTOFF, "released", None)], True, timedelta(days=8), "is the trainer running?"),
         ([], False, timedelta(days=8), "is the trainer running?"),
         ([], False, timedelta(days=7), None),
     ],
 )
 async def test_a_scheduled_task_is_stale_after_a_window_and_the_time_of_a_cycle(
-    recent: list[Recent], released: bool, elapsed: timedelta, words: str | None
+    recent: list[RecentAttempt], released: bool, elapsed: timedelta, words: str | None
 ) -> None:
-    found = standing(*recent, released_at=NOW if released else None)
+    found = task_state(*recent, released_at=NOW if released else None)
     scheduled = Task.model_validate({**TASK, "name": "flights", "schedule": "window"})
     why = why_stale(scheduled, found, NOW + elapsed, LIMIT)
     assert why is None if words is None else words in str(why)

@@ -23,7 +23,7 @@ from contracts.clock import from_micros
 from contracts.failure import FailureCode
 from migrations import migrate
 from service.dashboard.pages import find_overrulable
-from service.models.task_state import read_standing
+from service.models.task_state import read_task_state
 from store.catalog import Schema, find_task
 from store.cycles import Cycle, claim_cycle, find_gate, list_cycles, request_cycle
 from store.database import make_engine
@@ -173,7 +173,7 @@ def test_held_cycles_and_promises_are_judged_as_before(engine: Engine) -> None:
                 if (promise := read_promise(row))
             ]
             assert promises == SHOWN[name]["promises"]
-            assert read_standing(connection, schema, None).num_failed == SHOWN[name]["status"]["num_failed"]
+            assert read_task_state(connection, schema, None).num_failed == SHOWN[name]["status"]["num_failed"]
 
 
 # As the release before ends a cycle that failed, and one whose lease has run out.

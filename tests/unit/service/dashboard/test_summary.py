@@ -8,14 +8,13 @@ from contracts.clock import to_micros
 from contracts.task import Task
 from contracts.verdict import decode_verdict
 from service.dashboard.summary import tell_state
-from service.models.following import RegistryState
-from service.models.task_state import Recent, Standing
+from service.models.task_state import RecentAttempt, RegistryState, TaskState
 from store.cycles import Cycle
 
 NOW = datetime(2026, 2, 1, tzinfo=UTC)
 CUTOFF = to_micros(datetime(2026, 1, 31, tzinfo=UTC))
 LIMIT = timedelta(hours=1)
-NEW = Standing(
+NEW = TaskState(
     defined_at=NOW - timedelta(hours=1),
     champion=None,
     version=None,
@@ -38,10 +37,14 @@ def task(**changes: Any) -> Task:
 
 
 def said(
-    standing: Standing | None, has_events: bool | None, *, of: Task | None = None, registry: RegistryState | None = None
+    task_state: TaskState | None,
+    has_events: bool | None,
+    *,
+    of: Task | None = None,
+    registry: RegistryState | None = None,
 ) -> list[str]:
     found = tell_state(
-        of or task(), None, standing, registry or RegistryState(), has_events, now=NOW, cycle_limit=LIMIT
+        of or task(), None, task_state, registry or RegistryState(), has_events, now=NOW, cycle_limit=LIMIT
     )
     return [sentence.text for sentence in found]
 
@@ -78,15 +81,15 @@ def test_too_few_windows_are_counted_before_the_first_verdict_and_taken_from_it_
 
 
 def test_how_the_last_cycle_ended_and_what_comes_next() -> None:
-    ended = replace(NEW, recent=(Recent(CUTOFF, "skipped", "too few rows (12)"),))
+    ended = replace(NEW, recent=(RecentAttempt(CUTOFF, "skipped", "too few rows (12)"),))
     words = said(ended, True, of=task(schedule="manual"))
     assert "The cycle of 2026-01-31 00:00:00Z was skipped: too few rows (12)." in words
     assert words[-1] == "Cycles of this task run on request only."
-    failed = tuple(Recent(CUTOFF, "failed", "It broke.") for _ in range(3))
+    failed = tuple(RecentAttempt(CUTOFF, "failed", "It broke.") for _ in range(3))
     words = said(replace(NEW, recent=failed), True)
     assert "The cycle of 2026-01-31 00:00:00Z failed: It broke." in words
     assert "The last 3 cycles failed." in words
-    running = replace(NEW, recent=(Recent(CUTOFF, "running", None),))
+    running = replace(NEW, recent=(RecentAttempt(CUTOFF, "running", None),))
     assert said(running, None)[-1] == "The cycle of 2026-01-31 00:00:00Z is running."
 
 
