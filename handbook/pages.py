@@ -4,11 +4,11 @@ from collections.abc import Callable
 
 from contracts.spec import Spec
 from contracts.task import RESERVED_NAMES, Boosting, Feature, Guard, Target, Task, Training
+from handbook.api import api_page
 from handbook.commands import benchmarks_page, commands_page
-from handbook.interface import interface_page
 from handbook.metrics import metrics_page
+from handbook.schema_tables import members
 from handbook.settings import settings_page
-from handbook.shapes import members
 from handbook.tables import code, table
 from service.web.problems import HTTP_KINDS, KINDS
 
@@ -61,7 +61,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "settings": settings_page,
     "commands": commands_page,
     "task": task_page,
-    "api": interface_page,
+    "api": api_page,
     "problems": problems_page,
     "metrics": metrics_page,
     "benchmarks": benchmarks_page,

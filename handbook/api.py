@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from handbook.shapes import kind_of, members
+from handbook.schema_tables import kind_of, members
 from handbook.tables import code, table
 from service.app import make_app
 from service.settings import ServiceSettings
@@ -13,7 +13,7 @@ _ORDER = ("predict", "events", "tasks", "livez", "readyz", "metrics")
 _NO_DATABASE = "postgresql+psycopg://nobody@127.0.0.1:9/none"  # no query is sent
 
 
-def interface_page() -> str:
+def api_page() -> str:
     """Every operation with its parameters, body and answers; then every shape in them."""
     settings = ServiceSettings(database_url=_NO_DATABASE, home=Path("/nonexistent"))
     document = make_app(settings).openapi()
