@@ -1,9 +1,9 @@
 """`morrow completion`: the script that lets a shell complete commands and options."""
 
+import os
 from typing import Annotated, Literal
 
 import typer
-from typer.completion import completion_init, get_completion_script  # type: ignore[attr-defined]
 
 Shell = Literal["bash", "zsh", "fish"]
 # The variable in which Typer expects a completion request; it derives the name from the program's.
@@ -11,8 +11,14 @@ VARIABLE = "_MORROW_COMPLETE"
 
 
 def answer_completions() -> None:
-    """Answer completion requests in the form that these scripts read. Call this before building a command line."""
-    completion_init()
+    """Answer a completion request in the form that these scripts read, if this is one. Call it before the app is built.
+
+    Typer has these functions without a promise to keep them, so only a request and the command below import them.
+    """
+    if VARIABLE in os.environ:
+        from typer.completion import completion_init  # type: ignore[attr-defined]
+
+        completion_init()
 
 
 def completion(shell: Annotated[Shell, typer.Argument(help="bash, zsh or fish.")]) -> None:
@@ -21,4 +27,6 @@ def completion(shell: Annotated[Shell, typer.Argument(help="bash, zsh or fish.")
     In ~/.bashrc: `eval "$(morrow completion bash)"`; in ~/.zshrc the same with zsh, after compinit; in
     ~/.config/fish/config.fish: `morrow completion fish | source`.
     """
+    from typer.completion import get_completion_script  # type: ignore[attr-defined]
+
     typer.echo(get_completion_script(prog_name="morrow", complete_var=VARIABLE, shell=shell))
