@@ -29,13 +29,14 @@ def record_run(
     *,
     seeds: int | None = None,
     ran_on: str | None = None,
+    module: str = "benchmarks",
 ) -> None:
-    """Add the run of `python -m benchmarks` with these arguments to a file of results, today."""
+    """Add the run of `python -m` a module with these arguments to a file of results, today."""
     add_run(
         name,
         title,
         measured(
-            without_outputs(arguments),
+            " ".join(["python -m", module, *without_outputs(arguments)]),
             [_short(figure) for figure in figures],
             checkout=find_checkout(),
             today=datetime.now(UTC).date(),

@@ -43,20 +43,19 @@ def smaller_is_better(
     of: Mapping[str, Label] | None = None,
 ) -> Ratio:
     """A ratio of errors or times: `commit` and `goal` are given in their unit."""
-    ratio = yardstick / max(ours, 1e-9)
-    return Ratio(
-        name=name,
-        ours=ours,
-        yardstick=yardstick,
-        ratio=ratio,
+    found = larger_is_better(
+        name,
+        ours,
+        yardstick,
+        ratio=yardstick / max(ours, 1e-9),
         commit=yardstick / commit,
         goal=yardstick / goal,
-        met=ratio >= yardstick / commit,
         unit=unit,
-        hardware=hardware(device),
-        better="lower",
-        of=of or {"what": name, "by": unit},
+        device=device,
+        of=of,
     )
+    found["better"] = "lower"
+    return found
 
 
 def larger_is_better(

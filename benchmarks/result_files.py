@@ -154,7 +154,7 @@ def add_run(name: str, title: str, run: Run) -> None:
 
 
 def measured(
-    arguments: Sequence[str],
+    command: str,
     figures: Sequence[Figure],
     *,
     checkout: Checkout,
@@ -162,9 +162,9 @@ def measured(
     hardware: str,
     seeds: int | None,
 ) -> Run:
-    """The run of `python -m benchmarks` with these arguments."""
+    """The run of a command on the code of a checkout."""
     return Run(
-        command=" ".join(["python -m benchmarks", *arguments]),
+        command=command,
         commit=checkout.commit,
         date=today,
         hardware=hardware,

@@ -1,7 +1,7 @@
 """The tables of the Boolean set: what rules reach exactly, and what training gives."""
 
 from benchmarks.result_files import Figure, load
-from handbook.results.cells import HIGHER, LOWER, find, plain
+from handbook.results.cells import HIGHER, LOWER, find, plain, value_of
 from handbook.tables import code, table
 
 
@@ -13,8 +13,8 @@ def boolean_rules() -> str:
 
 def boolean_training() -> str:
     """What training gives over five draws."""
-    rows = []
-    for figure in sorted(_boolean_fits(), key=lambda each: _BOOLEAN_ORDER.index(str(each.of["method"]))):
+    rows, fits = [], _boolean_fits()
+    for figure in sorted(fits, key=lambda each: _BOOLEAN_ORDER.index(str(each.of["method"]))):
         of = figure.of
         known, before = (find("boolean", name, **of) for name in ("accuracy_known", "log_loss_at_2"))
         rows.append(
@@ -29,7 +29,7 @@ def boolean_training() -> str:
                 plain(".3f")(before),
                 f"{figure.value:.1f} ± {figure.std:.1f}",
                 "" if figure.yardstick is None else f"{figure.yardstick:.1f}",
-                str(of.get("chosen", "")),
+                _best_by(figure, fits),
             )
         )
     return table(
@@ -59,3 +59,11 @@ def _boolean_fits() -> list[Figure]:
         for each in load("boolean").figures
         if each.measure == "accuracy" and not {"rule", "draws", "delta_rows"} & set(each.of)
     ]
+
+
+def _best_by(figure: Figure, fits: list[Figure]) -> str:
+    """Whether a setting is the best of its method, by t = 2 or by what t = 3 shows."""
+    own = [each for each in fits if each.of["method"] == figure.of["method"]]
+    at_2 = min(own, key=lambda each: value_of(find("boolean", "log_loss_at_2", **each.of)) or 0.0)
+    at_3 = max(own, key=lambda each: each.value or 0.0)
+    return "at t = 2" if figure is at_2 else "in hindsight" if figure is at_3 else ""

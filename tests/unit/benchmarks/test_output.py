@@ -11,10 +11,12 @@ import torch
 from benchmarks import moons, output, result_files
 from benchmarks.demo import figures_of as demo_figures
 from benchmarks.output import record_run, without_outputs
+from benchmarks.paper.boolean import Result, rules, settings
+from benchmarks.paper.boolean import figures_of as boolean_figures
 from benchmarks.paper.cells import figure_of, filled
 from benchmarks.paper.tables import select
 from benchmarks.ratios import larger_is_better, ratio_figures, smaller_is_better
-from benchmarks.result_files import load
+from benchmarks.result_files import Figure, load
 from benchmarks.training import measure
 
 
@@ -47,6 +49,19 @@ def test_every_committed_cell_of_the_paper_is_one_that_the_command_writes() -> N
     entries = select([], [], [])
     written = {figure.identity for entry in entries if (figure := figure_of(entry, filled(entry, [1.0, 2.0], 3.0)))}
     assert {figure.identity for figure in load("paper").figures} <= written
+
+
+def test_a_fit_of_the_boolean_set_is_recorded_under_the_labels_of_the_committed_file() -> None:
+    listed = {each.name: each for each in settings(("tanh",), (5, 30)) if each.method == "gi"}
+    chosen = listed["tanh, 5 epochs, λ only, δ_max 10, grid"]
+    zeros = np.zeros(3)
+    result = Result(chosen, chosen_by=0.5, known=zeros, before=zeros, target=zeros, still=zeros)
+    found = {figure.identity: figure for figure in boolean_figures(result, result)}
+    committed = {figure.identity: figure for figure in load("boolean").figures if figure.of == chosen.labels}
+    assert set(committed) <= set(found)
+    accuracy = Figure(of=chosen.labels, measure="accuracy", unit="%", value=None).identity
+    assert found[accuracy].yardstick == committed[accuracy].yardstick == 70.9
+    assert set(rules()) == {figure.of["rule"] for figure in load("boolean").figures if "rule" in figure.of}
 
 
 def test_moons_and_steps_are_recorded_under_the_labels_of_the_committed_files() -> None:

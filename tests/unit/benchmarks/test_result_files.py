@@ -96,8 +96,8 @@ def test_a_run_names_its_command_and_the_commit_of_the_checkout() -> None:
     if not (HOUSE / ".git").exists():
         pytest.skip("not a checkout")
     checkout, today = find_checkout(), datetime.date(2026, 11, 29)
-    arguments, figures = ["moons", "--seeds", "20"], [figure("gi", 1.5)]
-    found = measured(arguments, figures, checkout=checkout, today=today, hardware="a processor", seeds=20)
-    assert found.command == "python -m benchmarks moons --seeds 20"
+    command, figures = "python -m benchmarks moons --seeds 20", [figure("gi", 1.5)]
+    found = measured(command, figures, checkout=checkout, today=today, hardware="a processor", seeds=20)
+    assert found.command == command
     assert found.date == today
     assert git("rev-parse", "HEAD").startswith(found.commit)
