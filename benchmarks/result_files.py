@@ -138,12 +138,12 @@ class Checkout:
 
 
 def find_checkout() -> Checkout:
-    """The checkout that this file lies in. Raises CalledProcessError outside a repository."""
+    """The checkout of this file. Raises CalledProcessError outside a repository."""
     return Checkout(_git("rev-parse", "--short", "HEAD"), bool(_git("status", "--porcelain", "--untracked-files=no")))
 
 
 def _git(*words: str) -> str:
-    ended = subprocess.run(["git", *words], cwd=FOLDER.parent, capture_output=True, text=True, check=True)
+    ended = subprocess.run(["git", *words], cwd=Path(__file__).parent, capture_output=True, text=True, check=True)
     return ended.stdout.strip()
 
 

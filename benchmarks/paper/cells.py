@@ -110,6 +110,7 @@ class Kept:
         self._file = file
         found: list[Cell] = json.loads(file.read_text("utf-8")) if file is not None and file.is_file() else []
         self._cells = {(cell["table"], cell["set"], cell["method"], cell["config"]): cell for cell in found}
+        self._new: set[tuple[str, str, str, str]] = set()
 
     def find(self, entry: Entry) -> Cell | None:
         """The cell of an entry; None if it was never run."""
@@ -122,9 +123,14 @@ class Kept:
             return False
         return cell["chosen_by"] == entry.recipe.chosen_by and (entry.config == "rule" or cell["seeds"] == seeds)
 
+    def is_new(self, entry: Entry) -> bool:
+        """Whether this process put the entry's cell here; the others are of earlier runs."""
+        return _place(entry) in self._new
+
     def keep(self, cells: Mapping[Entry, Cell]) -> None:
         """Put cells in place of those that were kept for their entries."""
         self._cells |= {_place(entry): cell for entry, cell in cells.items()}
+        self._new |= {_place(entry) for entry in cells}
         if self._file is not None:
             self._file.parent.mkdir(parents=True, exist_ok=True)
             partial = self._file.with_name(f"{self._file.name}.partial")

@@ -57,7 +57,7 @@ def main(arguments: list[str]) -> None:
         draw(console, each)
     if options.results:
         title = "The paper's tables: every method on every set, with the published figure"
-        cells = [(entry, cell) for entry in entries if (cell := kept.find(entry)) is not None]
+        cells = [(entry, cell) for entry in entries if kept.is_new(entry) and (cell := kept.find(entry))]
         figures = [figure for entry, cell in cells if (figure := figure_of(entry, cell)) is not None]
         record_run(options.results, title, ["paper", *arguments], figures, seeds=bench.num_models)
     if options.markdown:
@@ -89,7 +89,7 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--trial-seconds", type=float, default=900.0, help="most seconds that it takes on a set")
     parser.add_argument("--choices", type=Path, metavar="FILE", help="write choices here, not into the checkout")
     parser.add_argument("--json", type=Path, metavar="FILE", help="keep cells here; cells that it holds are not rerun")
-    parser.add_argument("--results", metavar="NAME", help="add these cells to benchmarks/results/NAME.json")
+    parser.add_argument("--results", metavar="NAME", help="add the cells of this run to benchmarks/results/NAME.json")
     parser.add_argument("--markdown", type=Path, metavar="FILE", help="also write the tables here")
     parser.add_argument("--pictures", type=Path, metavar="FOLDER", help="also keep the paper's pictures here")
     parser.add_argument("--mlflow", metavar="WHERE", help="address of a server, or a folder for MLflow's files")

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+from benchmarks import result_files
 from benchmarks.__main__ import main
 from benchmarks.datasets import default_folder
 from benchmarks.paper.cells import Kept, filled, moved
@@ -21,6 +22,7 @@ from benchmarks.paper.runs import averaged, cut, losses, recent, score
 from benchmarks.paper.sets import SETS
 from benchmarks.paper.splits import Split, errors
 from benchmarks.paper.tables import TABLES, Entry, select
+from benchmarks.result_files import load
 from contracts.clock import Clock
 from trainer.data.encoder import Encoded
 from trainer.data.labels import LabelUnit
@@ -97,11 +99,15 @@ def test_a_run_prints_ours_beside_the_published_figure(tmp_path: Path, capsys: p
     assert row in (tmp_path / "results.md").read_text()
 
 
-def test_a_second_run_trains_only_what_is_not_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_second_run_trains_only_what_is_not_kept(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     file, options = tmp_path / "cells.json", ["--tables", "main", "--sets", "moons_fresh", "--seeds", "1"]
     (first,) = run(file, *options, "--methods", "last_window")
+    monkeypatch.setattr(result_files, "FOLDER", tmp_path)
     capsys.readouterr()
-    cells = run(file, *options, "--methods", "last_window,naive")
+    cells = run(file, *options, "--methods", "last_window,naive", "--results", "paper")
+    assert [figure.of["method"] for figure in load("paper").figures] == ["naive"]  # the other is of an earlier run
     assert cells[0] == first  # the seconds too: it was not fitted again
     assert [cell["method"] for cell in cells] == ["last_window", "naive"]
     assert "last_window (paper)" not in capsys.readouterr().out
