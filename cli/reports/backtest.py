@@ -15,7 +15,7 @@ from sqlalchemy import Connection
 
 from cli.client.options import parse_moment_option
 from cli.client.output import print_json
-from contracts.clock import MICROSECOND, format_moment, to_micros
+from contracts.clock import format_moment, to_micros
 from contracts.errors import Fault, InvalidInput
 from contracts.task import Task
 from service.web.html import four_figures
@@ -24,7 +24,7 @@ from store.cells import Cell, error_of
 from store.columns import find_newest
 from store.database import make_engine
 from trainer.evaluation.backtest import Report, backtest
-from trainer.evaluation.horizon import AgeVerdict, HorizonVerdict, judge_ages
+from trainer.evaluation.horizon import AgeVerdict, HorizonVerdict, horizon_rule, judge_ages
 from trainer.evaluation.suspect_windows import counted
 from trainer.plots.matrix import save_matrix
 from trainer.settings import TrainerSettings
@@ -89,14 +89,7 @@ def find_cutoff(connection: Connection, schema: Schema, now: int, as_of: str | N
 
 def _judge_ages(task: Task, cells: Sequence[Cell]) -> tuple[AgeVerdict, ...]:
     """The figures of each age that exist already, if too few windows allow no verdict."""
-    return judge_ages(
-        counted(task, cells),
-        method=task.training.method,
-        error_name=task.error_name,
-        clock=task.clock,
-        guard=task.guard,
-        label_delay=task.label_delay // MICROSECOND,
-    )
+    return judge_ages(counted(task, cells), horizon_rule(task))
 
 
 def _follow(progress: Progress) -> Report:

@@ -12,7 +12,7 @@ from typing import Protocol
 import torch
 from sqlalchemy import Engine
 
-from contracts.clock import MICROSECOND, from_micros
+from contracts.clock import from_micros
 from contracts.errors import CycleError
 from contracts.manifest import Manifest
 from contracts.task import Task
@@ -22,7 +22,7 @@ from store.cells import Cell, read_cells, record_cells
 from trainer.data.snapshot import Reading, read
 from trainer.data.windows import complete_until, in_window, needed_pairs, num_empty_windows, target_windows
 from trainer.evaluation.fit_store import FitStore, score_fit
-from trainer.evaluation.horizon import HorizonVerdict, after_empty_windows, compare_rivals, judge_horizon
+from trainer.evaluation.horizon import HorizonVerdict, after_empty_windows, compare_rivals, horizon_rule, judge_horizon
 from trainer.evaluation.origin_fits import Fit, fit_origins, keep_fit
 from trainer.evaluation.release_gates import reason_to_skip
 from trainer.evaluation.suspect_windows import counted
@@ -73,14 +73,7 @@ def backtest(
 def judge(reading: Reading, cells: Sequence[Cell]) -> HorizonVerdict:
     """The horizon rule on these cells, for a model that knows no more than the reading does."""
     task = reading.schema.task
-    verdict = judge_horizon(
-        counted(task, cells),
-        method=task.training.method,
-        error_name=task.error_name,
-        clock=task.clock,
-        guard=task.guard,
-        label_delay=task.label_delay // MICROSECOND,
-    )
+    verdict = judge_horizon(counted(task, cells), horizon_rule(task))
     return after_empty_windows(verdict, num_empty_windows(task, reading.latest, reading.cutoff))
 
 

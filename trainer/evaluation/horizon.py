@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 
-from contracts.clock import Clock, count_windows
-from contracts.task import Guard
+from contracts.clock import MICROSECOND, Clock, count_windows
+from contracts.task import Guard, Task
 from contracts.verdict import Comparison
 from store.cells import NAIVE, Cell, error_of
 from trainer.evaluation.bounds import adapted_coverage, mean_upper_bound, predictive_band, predictive_limit
@@ -59,15 +59,34 @@ class HorizonVerdict:
     reason: str | None
 
 
-def judge_horizon(
-    cells: Sequence[Cell], *, method: str, error_name: str, clock: Clock, guard: Guard, label_delay: int = 0
-) -> HorizonVerdict:
+@dataclass(frozen=True, kw_only=True)
+class HorizonRule:
+    """The figures and limits by which the ages of a method are judged; `label_delay` in microseconds."""
+
+    method: str
+    error_name: str
+    clock: Clock
+    guard: Guard
+    label_delay: int = 0
+
+
+def horizon_rule(task: Task) -> HorizonRule:
+    """The rule for a task's own method."""
+    return HorizonRule(
+        method=task.training.method,
+        error_name=task.error_name,
+        clock=task.clock,
+        guard=task.guard,
+        label_delay=task.label_delay // MICROSECOND,
+    )
+
+
+def judge_horizon(cells: Sequence[Cell], rule: HorizonRule) -> HorizonVerdict:
     """The longest run of ages, from 0, whose errors stay close to the fresh error, below naive and below `max_error`.
 
-    Ages are compared on the same target windows, so that a hard week is not taken for ageing. `label_delay` in
-    microseconds.
+    Ages are compared on the same target windows, so that a hard week is not taken for ageing.
     """
-    judged = judge_ages(cells, method=method, error_name=error_name, clock=clock, guard=guard, label_delay=label_delay)
+    judged, guard = judge_ages(cells, rule), rule.guard
     if missing := max(0, guard.min_pairs - judged[0].num_windows):
         needed = "window is" if missing == 1 else "windows are"
         return HorizonVerdict(0, (), missing, f"{missing} more complete {needed} needed")
@@ -75,15 +94,13 @@ def judge_horizon(
     return HorizonVerdict(horizon, judged[: horizon + 1], 0, judged[0].reason)
 
 
-def judge_ages(
-    cells: Sequence[Cell], *, method: str, error_name: str, clock: Clock, guard: Guard, label_delay: int = 0
-) -> tuple[AgeVerdict, ...]:
-    """Every age up to `max_age` by itself: what its errors are expected to be, also beyond the horizon."""
-    ours = _errors_by_age(cells, method, error_name, clock)
-    naive = _errors_by_age(cells, NAIVE, error_name, clock)
-    coverage = adapted_coverage(ours, clock, label_delay)
-    errors = (_Errors(ours.get(age, {}), ours.get(0, {}), naive.get(age, {})) for age in range(guard.max_age))
-    return tuple(_judge_age(age, found, guard, coverage) for age, found in enumerate(errors))
+def judge_ages(cells: Sequence[Cell], rule: HorizonRule) -> tuple[AgeVerdict, ...]:
+    """The expected errors of every age up to `max_age`, also beyond the horizon."""
+    ours = _errors_by_age(cells, rule.method, rule.error_name, rule.clock)
+    naive = _errors_by_age(cells, NAIVE, rule.error_name, rule.clock)
+    coverage = adapted_coverage(ours, rule.clock, rule.label_delay)
+    errors = (_Errors(ours.get(age, {}), ours.get(0, {}), naive.get(age, {})) for age in range(rule.guard.max_age))
+    return tuple(_judge_age(age, found, rule.guard, coverage) for age, found in enumerate(errors))
 
 
 def compare_rivals(

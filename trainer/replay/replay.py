@@ -16,7 +16,6 @@ import numpy as np
 import torch
 
 from contracts.calibration import Calibration
-from contracts.clock import MICROSECOND
 from contracts.errors import CycleError
 from contracts.task import Task
 from contracts.verdict import Decision, Verdict, first_failure
@@ -27,7 +26,7 @@ from trainer.data.windows import num_empty_windows
 from trainer.evaluation.backtest import Report, judge, report_epoch
 from trainer.evaluation.calibration import calibration_of
 from trainer.evaluation.fit_store import FitStore
-from trainer.evaluation.horizon import COUNTED_WINDOWS, AgeVerdict, judge_ages
+from trainer.evaluation.horizon import COUNTED_WINDOWS, AgeVerdict, horizon_rule, judge_ages
 from trainer.evaluation.origin_fits import UNCALIBRATED, Fit, fit_origins, keep_fit
 from trainer.evaluation.release_gates import (
     check_horizon,
@@ -222,14 +221,7 @@ def _replay_cutoff(
 def _expected_errors(past: Reading, cells: Sequence[Cell]) -> tuple[AgeVerdict, ...]:
     """The figures of each age, counted from the cutoff; like `judge`, it skips ages in empty windows."""
     task = past.schema.task
-    ages = judge_ages(
-        counted(task, cells),
-        method=task.training.method,
-        error_name=task.error_name,
-        clock=task.clock,
-        guard=task.guard,
-        label_delay=task.label_delay // MICROSECOND,
-    )
+    ages = judge_ages(counted(task, cells), horizon_rule(task))
     empty = num_empty_windows(task, past.latest, past.cutoff)
     return tuple(replace(age, age=age.age - empty) for age in ages[empty:])
 

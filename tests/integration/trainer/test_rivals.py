@@ -29,7 +29,7 @@ from tests.integration.drifting import settings as settings_for
 from trainer.data.snapshot import read
 from trainer.evaluation.backtest import backtest
 from trainer.evaluation.fit_store import FitStore
-from trainer.evaluation.horizon import judge_horizon
+from trainer.evaluation.horizon import HorizonRule, judge_horizon
 from trainer.evaluation.origin_fits import seeds_of
 from trainer.methods.gbdt import fit_gbdt, read_gbdt
 from trainer.rivals.missing_cells import find_missing_cells
@@ -96,7 +96,7 @@ def test_rivals_learn_what_can_be_learned(engine: Engine, tmp_path: Path, method
     fill(engine, schema, tmp_path, 8, Story())
     cells = matrix(engine, schema)
     verdict = judge_horizon(
-        cells, method=method, error_name="log_loss", clock=schema.task.clock, guard=schema.task.guard
+        cells, HorizonRule(method=method, error_name="log_loss", clock=schema.task.clock, guard=schema.task.guard)
     )
     assert verdict.ages[0].mean < 0.7 * verdict.ages[0].naive
 

@@ -16,7 +16,7 @@ from contracts.clock import Clock
 from contracts.task import Guard
 from contracts.verdict import Comparison
 from store.cells import NAIVE, Cell
-from trainer.evaluation.horizon import HorizonVerdict, better_method, compare_rivals, judge_horizon
+from trainer.evaluation.horizon import HorizonRule, HorizonVerdict, better_method, compare_rivals, judge_horizon
 
 CLOCK = Clock(window=1_000_000, offset=0, span=26_000_000)
 NUM_RUNS = 200
@@ -42,7 +42,7 @@ def cells(found: NDArray[np.float64], method: str = "gi") -> list[Cell]:
 
 def judge(found: NDArray[np.float64], guard: Guard) -> HorizonVerdict:
     matrix = cells(found) + cells(np.full(found.shape, 2 * FRESH), NAIVE)
-    return judge_horizon(matrix, method="gi", error_name="log_loss", clock=CLOCK, guard=guard)
+    return judge_horizon(matrix, HorizonRule(method="gi", error_name="log_loss", clock=CLOCK, guard=guard))
 
 
 def horizons(seed: int, num_windows: int, ageing: float) -> NDArray[np.int64]:

@@ -14,6 +14,7 @@ from store.cells import NAIVE, Cell
 from trainer.evaluation.bounds import adapted_coverage, mean_upper_bound, predictive_band, predictive_limit
 from trainer.evaluation.horizon import (
     COUNTED_WINDOWS,
+    HorizonRule,
     HorizonVerdict,
     after_empty_windows,
     better_method,
@@ -38,7 +39,8 @@ def cells(errors: dict[int, list[float]], naive: float = 1.0) -> list[Cell]:
 
 def judge(errors: dict[int, list[float]], naive: float = 1.0, **guard: float) -> HorizonVerdict:
     return judge_horizon(
-        cells(errors, naive), method="gi", error_name="log_loss", clock=CLOCK, guard=Guard.model_validate(guard)
+        cells(errors, naive),
+        HorizonRule(method="gi", error_name="log_loss", clock=CLOCK, guard=Guard.model_validate(guard)),
     )
 
 
@@ -122,14 +124,17 @@ def test_unpaired_windows_do_not_count_as_pairs() -> None:
         for cell in cells({0: [0.5] * 3, 1: [0.5] * 3})
     ]
     assert verdict.horizon == 2
-    fewer = judge_horizon(shifted, method="gi", error_name="log_loss", clock=CLOCK, guard=Guard(min_pairs=3))
+    fewer = judge_horizon(
+        shifted, HorizonRule(method="gi", error_name="log_loss", clock=CLOCK, guard=Guard(min_pairs=3))
+    )
     assert fewer.horizon == 1
     assert fewer.ages[1].reason == "only 1 of 3 windows to compare on"
 
 
 def test_regression_is_judged_by_its_mean_absolute_error() -> None:
     verdict = judge_horizon(
-        cells({0: [0.5] * 3}), method="gi", error_name="mean_absolute_error", clock=CLOCK, guard=Guard(max_age=1)
+        cells({0: [0.5] * 3}),
+        HorizonRule(method="gi", error_name="mean_absolute_error", clock=CLOCK, guard=Guard(max_age=1)),
     )
     assert verdict.ages[0].mean == 0.25
 
@@ -146,7 +151,7 @@ def test_the_horizon_never_shrinks_with_more_tolerance(rows: list[list[float]], 
 
 def test_errors_of_windows_that_are_not_complete_do_not_count() -> None:
     first_look = [replace(cell, is_complete=False) for cell in cells({0: [0.5] * 3})]
-    verdict = judge_horizon(first_look, method="gi", error_name="log_loss", clock=CLOCK, guard=Guard())
+    verdict = judge_horizon(first_look, HorizonRule(method="gi", error_name="log_loss", clock=CLOCK, guard=Guard()))
     assert (verdict.horizon, verdict.missing_windows) == (0, 3)
 
 
@@ -155,10 +160,10 @@ def test_the_mean_is_held_to_naive_on_the_windows_that_both_were_scored_on() -> 
     without_the_last = [cell for cell in ours if cell.method == "gi" or cell.window < 102 * CLOCK.window]
     guard = Guard(max_age=1)
     for matrix, horizon in ((ours, 0), (without_the_last, 1)):
-        verdict = judge_horizon(matrix, method="gi", error_name="log_loss", clock=CLOCK, guard=guard)
+        verdict = judge_horizon(matrix, HorizonRule(method="gi", error_name="log_loss", clock=CLOCK, guard=guard))
         assert verdict.horizon == horizon
     alone = [cell for cell in ours if cell.method == "gi"]
-    verdict = judge_horizon(alone, method="gi", error_name="log_loss", clock=CLOCK, guard=guard)
+    verdict = judge_horizon(alone, HorizonRule(method="gi", error_name="log_loss", clock=CLOCK, guard=guard))
     assert (verdict.horizon, verdict.reason) == (0, "naive has no errors to compare with at this age")
 
 

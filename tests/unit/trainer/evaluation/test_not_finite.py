@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from contracts.verdict import first_failure
 from store.cells import NAIVE, Cell
 from tests.unit.store.columns import task
-from trainer.evaluation.horizon import judge_horizon
+from trainer.evaluation.horizon import HorizonRule, judge_horizon
 from trainer.evaluation.release_gates import check_horizon, validated_ages
 from trainer.evaluation.suspect_windows import check_newest_window, set_aside
 
@@ -41,7 +41,7 @@ def matrix(broken: dict[tuple[str, int, int], float]) -> list[Cell]:
 def test_no_age_is_validated_on_an_error_that_is_not_finite(broken: dict[tuple[str, int, int], float]) -> None:
     cells = matrix(broken)
     assert not set_aside(TASK, cells), "what is broken is no matter of drift or poison, and stays"
-    verdict = judge_horizon(cells, method="gi", error_name="log_loss", clock=TASK.clock, guard=TASK.guard)
+    verdict = judge_horizon(cells, HorizonRule(method="gi", error_name="log_loss", clock=TASK.clock, guard=TASK.guard))
     assert verdict.horizon <= min(age for _, age, _ in broken)
     assert all(
         math.isfinite(value) for age in validated_ages(verdict) for value in (age.mean, age.low, age.high, age.limit)
@@ -51,7 +51,9 @@ def test_no_age_is_validated_on_an_error_that_is_not_finite(broken: dict[tuple[s
 
 
 def test_without_them_every_age_is() -> None:
-    verdict = judge_horizon(matrix({}), method="gi", error_name="log_loss", clock=TASK.clock, guard=TASK.guard)
+    verdict = judge_horizon(
+        matrix({}), HorizonRule(method="gi", error_name="log_loss", clock=TASK.clock, guard=TASK.guard)
+    )
     assert verdict.horizon == 3
 
 
