@@ -46,7 +46,7 @@ class Figure(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Figures that one command measured. `seeds` counts independent models, None where no seed matters.
+    """Figures that one command measured. `seeds` counts independent models, None if no seed matters.
 
     `provenance` says how the figures came into the file: measured by the command itself, or read back from a page.
     """
@@ -148,7 +148,7 @@ def _git(*words: str) -> str:
 
 
 def add_run(name: str, title: str, run: Run) -> None:
-    """Add a run to the file of a name, which appears where there is none."""
+    """Add a run to the file of a name, which is created if missing."""
     found = load(name) if file_of(name).exists() else Result(title=title, runs=())
     save(name, found.with_run(run))
 

@@ -43,8 +43,8 @@ DAY = 86_400_000_000
 CLOCK = Clock(window=DAY, offset=0, span=DAY)
 # A λ so large that the plain loss no longer counts: the optimiser does not see a loss's unit.
 ONLY_INTERPOLATED = 1e6
-# Accuracy in percent at t = 3 that the paper prints, for the settings that come closest to its words. CIDA's stands
-# beside constant weights, which the text calls its ideal.
+# Accuracy in percent at t = 3 that the paper prints, for the settings that come closest to its words. CIDA's is
+# compared with constant weights, which the text calls its ideal.
 PUBLISHED = {"base_time": 49.5, "grad_reg": 47.4, "baseline": 50.5, "gi": 70.9}
 
 PATTERNS = np.array(list(itertools.product((0, 1), repeat=NUM_FEATURES)), np.float64)

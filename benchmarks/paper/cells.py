@@ -38,7 +38,7 @@ class Cell(TypedDict):
 
 
 def filled(entry: Entry, errors: Sequence[float], seconds: float) -> Cell:
-    """The cell of an entry whose models made these errors and took so long together."""
+    """The cell of an entry whose models made these errors in this many seconds together."""
     count = len(errors)
     cell: Cell = {**_blank(entry, count), "seconds": seconds}
     if entry.measure == "seconds":

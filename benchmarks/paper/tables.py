@@ -11,7 +11,7 @@ from typing import Any, Literal
 from benchmarks.paper.published import PUBLISHED, PUBLISHED_AS, Published
 from benchmarks.paper.recipes import Config, Recipe, find_recipe
 
-# An error on the first unseen domain, the mean of those on every domain from it on, or what a model takes to train.
+# An error on the first unseen domain, the mean of those on it and every later domain, or what a model takes to train.
 Measure = Literal["error", "later_error", "seconds"]
 
 # The sets of each published table, then those without a published figure.
@@ -175,7 +175,7 @@ TABLES: dict[str, Table] = {
         ),
     ),
     "later": Table(
-        "The same recipes on every domain from the test's on, each fitted on all that came before", _later()
+        "The same recipes on the test's and every later domain, each fitted on all that came before", _later()
     ),
     "ablation": Table("What the network and the loss each bring", _ablation()),
     "delta": Table(

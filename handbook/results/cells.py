@@ -9,7 +9,7 @@ LOWER, HIGHER = "lower is better", "higher is better"
 
 
 def spread(figure: Figure | None) -> str:
-    """`7.50 ± 1.20`, with one decimal from 10 on and two below; empty where there is no figure."""
+    """`7.50 ± 1.20`, with one decimal if it is 10 or more, else two; empty if there is no figure."""
     if figure is None:
         return ""
     if figure.value is None:
@@ -24,7 +24,7 @@ def rounded(value: float, std: float | None = None) -> str:
 
 
 def plain(form: str) -> Callable[[Figure | None], str]:
-    """How figures are written in one format, such as `.4f`; empty where there is none."""
+    """How figures are written in one format, such as `.4f`; empty if there is none."""
 
     def write(figure: Figure | None) -> str:
         return "" if figure is None or figure.value is None else format(figure.value, form).removesuffix(".")

@@ -9,7 +9,7 @@ MACHINES: tuple[dict[str, Label], ...] = ({}, {"machine": "another"})
 
 
 def step_cost() -> str:
-    """A GI step beside a plain one, on two machines."""
+    """A GI step compared with a plain one, on two machines."""
     rows = []
     for classes in (2, 10, 100):
         of: dict[str, Label] = {"what": "GI step / plain step", "classes": classes, "batch": 1024}
@@ -18,7 +18,7 @@ def step_cost() -> str:
 
 
 def cohort_cost() -> str:
-    """A cohort of eight beside one member, by rows of a minibatch."""
+    """A cohort of eight compared with one member, by rows of a minibatch."""
     rows = []
     for batch in (16, 32, 256, 1024):
         of: dict[str, Label] = {"what": "cohort of 8 / one member", "batch": batch}
@@ -53,7 +53,7 @@ def _sides(figure: Figure | None) -> list[str]:
 
 
 def cycle_cost() -> str:
-    """Whole cycles beside one fit, by recipe."""
+    """Whole cycles compared with one fit, by recipe."""
     rows = []
     for recipe in dict.fromkeys(figure.of["recipe"] for figure in load("cycles").figures):
         fit = find("cycles", "seconds", recipe=recipe, what="one fit, rows read too")

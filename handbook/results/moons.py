@@ -1,4 +1,4 @@
-"""The tables of 2-Moons: the chosen recipe beside its rivals, and the recipes that came last in the choice."""
+"""The tables of 2-Moons: the chosen recipe and its rivals, and the recipes that came last in the choice."""
 
 from benchmarks.result_files import Figure, Label, load
 from handbook.results.cells import LOWER, find, plain, yardstick

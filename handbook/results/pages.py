@@ -98,7 +98,7 @@ TABLES: dict[str, Callable[[], str]] = {
 
 
 def fill(text: str) -> str:
-    """A page with every table printed anew below its marker. Raises KeyError for a table that nothing prints."""
+    """A page with every table printed again below its marker. Raises KeyError for a table that nothing prints."""
     return _MARKER.sub(lambda found: f"<!-- table: {found['name']} -->\n\n{TABLES[found['name']]()}", text)
 
 

@@ -15,7 +15,7 @@ SET_NAMES = {
     "mnist_normed": "Rot-MNIST, batch norms",
     "reuters": "Reuters",
     "shuttle": "Shuttle, time in percent",
-    "shuttle_raw": "Shuttle, time as it stands",
+    "shuttle_raw": "Shuttle, the file's time",
     "elec2": "Elec2, published arrays, domain 29",
     "elec2_40": "Elec2, published arrays, domain 40",
     "elec2_rows": "Elec2, dated rows, domain 29",
@@ -42,7 +42,7 @@ _LATER_PAPERS = (("drain", "DRAIN (2023)"), ("koodos", "Koodos (2024)"))
 
 
 def paper_set(name: str) -> str:
-    """Every method on one of the paper's sets, ours beside what was published."""
+    """Every method on one of the paper's sets, ours and the published figure."""
     rows: list[Sequence[str]] = []
     for where, method in _OF_PAPER:
         figure = find("paper", "error", table=where, set=name, method=method, config="paper")
@@ -75,7 +75,7 @@ def _published(where: str, name: str, method: str) -> float | None:
 
 
 def released() -> str:
-    """What is released on each set, beside LightGBM, the same network without time, and the published figures."""
+    """What is released on each set, with LightGBM, the same network without time, and the published figures."""
     head = (
         "set", "unit", f"`gi`, {LOWER}", "`gbdt` (LightGBM)", "`baseline`", "GI as published", "best later paper",
         "our goal",
@@ -104,7 +104,7 @@ def released() -> str:
 
 
 def later_domains() -> str:
-    """Elec2's twelve domains from the test's on, by what is read."""
+    """Elec2's domains 29 to 40, by what is read."""
     cells = [(method, "released") for method in ("gi", "baseline", "gbdt", "extrapolated_linear")]
     cells += [("gi", "paper"), ("naive", "rule"), ("previous_label", "rule")]
     names = {"released": "released", "paper": "paper", "rule": "no fit"}
@@ -128,7 +128,7 @@ def later_domains() -> str:
 def varied(
     where: str, setting: str, values: Sequence[Label], *, title: str, sets: Sequence[str], method: str = "gi"
 ) -> str:
-    """One setting of a method, value by value: ours beside the published figure for each set that has one."""
+    """One setting of a method, value by value: ours, and the published figure if there is one."""
     found = {
         name: [
             find("paper", "error", table=where, set=name, method=method, config="paper", **{setting: value})
@@ -216,7 +216,7 @@ def choices() -> str:
 
 
 def earlier_recipes() -> str:
-    """What the recipes that were released before, and the settings of LightGBM, erred by on the test domain."""
+    """The errors on the test domain of recipes that were released before, and of LightGBM's settings before."""
     rows = []
     for method in ("gi", "gbdt"):
         for name in RELEASED_SETS:

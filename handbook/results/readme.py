@@ -1,4 +1,4 @@
-"""The few rows of the README: wins and losses, each beside what it is compared with."""
+"""The few rows of the README: wins and losses, each with what it is compared with."""
 
 from benchmarks.result_files import Figure
 from handbook.results.cells import beside_published, best, find, plain, shortest, spread, value_of

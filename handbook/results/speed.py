@@ -6,7 +6,7 @@ from handbook.tables import table
 
 
 def serving() -> str:
-    """What an answer costs beside other servers."""
+    """What an answer costs compared with other servers."""
     rows = []
     for figure in load("serving").figures:
         if figure.measure == "ratio":
@@ -18,7 +18,7 @@ def serving() -> str:
 
 
 def ingest() -> str:
-    """What it costs to take events beside plain routes."""
+    """What taking events costs compared with plain routes."""
     rows = []
     ratios = [figure for figure in load("ingest").figures if figure.measure == "ratio"]
     for figure in sorted(ratios, key=lambda each: "also_at_work" in each.of):

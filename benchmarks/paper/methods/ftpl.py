@@ -13,7 +13,7 @@ loss would reward mistakes without bound, so it is added. As all terms are sums 
 on known rows, the newest domain's again, and the same ones perturbed: a fit by the plan of `baseline` minimises it. The
 answer of an earlier round is not in it, so no earlier round is played.
 
-The paper does not give s. Of 0.03 to 1 deviation, the largest erred least on Elec2 and 2-Moons at earlier origins.
+The paper does not give s. Of 0.03 to 1 deviation, the largest was best on Elec2 and 2-Moons at earlier origins.
 
 Legend: T known domains   θ weights   ξ noise, drawn once for each member   s = _NOISE, in standard deviations of the
 known rows' numbers: the root of the mean variance of a number, one for all of them

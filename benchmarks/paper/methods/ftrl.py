@@ -8,7 +8,7 @@ are the weights θ of a network of features only, here
 
 The second f_T is the guess g of the loss to come. A domain's loss is in units of n̄, the rows of a mean domain, so that
 η means the same for small and large sets. All weights and biases count in R. The paper gives neither R nor η; of 1 to
-1,000, an η of 100 erred least on average over Elec2, 2-Moons and Shuttle at earlier origins. Adam minimises the sum
+1,000, an η of 100 was best on average over Elec2, 2-Moons and Shuttle at earlier origins. Adam minimises the sum
 itself, with R among the gradients, by the epochs and rates of `baseline`; the recipe's own weight decay and averaging
 have no part in it.
 

@@ -70,7 +70,7 @@ class Critics(NamedTuple):
 def generative_method(split: Split, training: Training, seeds: Sequence[int]) -> NDArray[np.float32]:
     """Train C, then G against D, then C on G's images.
 
-    Raises CycleError where rows have no numbers or are of one domain, and where a loss is not finite.
+    Raises CycleError if rows have no numbers or are of one domain, and where a loss is not finite.
     """
     num_numbers = split.known.dense.shape[1] - 2 * len(training.calendar)
     if num_numbers == 0:
@@ -93,7 +93,7 @@ def generative_method(split: Split, training: Training, seeds: Sequence[int]) ->
 
 
 def pair(known: Encoded, num_numbers: int, clock: Clock) -> Pairs:
-    """Each domain with the one that follows it. Raises CycleError where there is one domain only."""
+    """Each domain with the one that follows it. Raises CycleError if there is one domain only."""
     starts = np.unique(known.windows)
     if len(starts) < 2:
         raise CycleError("A transformer learns from rows of two domains or more.")

@@ -3,7 +3,7 @@
     moons, moons_fresh         2-Moons: the paper's points, the same in every domain, and fresh ones
     mnist, mnist_normed        Rot-MNIST, of MNIST's test images; for convolutions alone, and with batch norms
     onp                        Online News Popularity (we lack the file)
-    shuttle, shuttle_raw       by time in percent, the likelier reading of the paper, and by time as it stands
+    shuttle, shuttle_raw       by time in percent, the likelier reading of the paper, and by the file's own time
     reuters                    R8
     elec2, elec2_40            the published arrays, tested on domain 29 as in the paper or 40 as by its successors
     elec2_rows, elec2_rows_40  the same rows with their true calendar, as the service reads them

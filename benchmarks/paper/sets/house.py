@@ -1,6 +1,6 @@
 """House: what a home sells for, in ten thousands of Australian dollars, by its bedrooms, type and postcode.
 
-A domain is a calendar year from 2013 on; the exact day is a row's time. The paper's text tests on 2019, its authors'
+A domain is a calendar year, the first 2013; the exact day is a row's time. The paper's text tests on 2019, its authors'
 public code on 2018. Sales of earlier years are in the file and in no domain.
 """
 

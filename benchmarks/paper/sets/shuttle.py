@@ -30,7 +30,7 @@ def load_shuttle(folder: Path) -> PaperSet:
 
 def load_shuttle_raw(folder: Path) -> PaperSet:
     """Time as in the file. Raises NotFound."""
-    return _load(folder, "shuttle_raw", "Shuttle, time as it stands", numerator=1, denominator=1, zero=0)
+    return _load(folder, "shuttle_raw", "Shuttle, the file's time", numerator=1, denominator=1, zero=0)
 
 
 def _load(folder: Path, name: str, title: str, *, numerator: int, denominator: int, zero: int) -> PaperSet:

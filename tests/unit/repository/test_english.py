@@ -39,6 +39,9 @@ _FIGURES = ("boolean.md", "flights.md", "moons.md", "paper.md", "replay.md", "re
 _PROSE = ("*.py", "*.html", "*.js", "*.toml", "*.mako")
 
 COVERED = (
+    "figures",
+    "benchmarks",
+    "handbook",
     "pages",
     "changelog",
     "deployment",
