@@ -1,4 +1,4 @@
-"""Retrainings over HTTP: ask for one, list them, and how one is shown."""
+"""The routes of cycles: request one, and list them."""
 
 from datetime import UTC, datetime
 
@@ -27,10 +27,13 @@ def cycles_router(store: Store, settings: ServiceSettings) -> APIRouter:
     router = APIRouter(tags=["tasks"], dependencies=[Depends(takes_only())])
 
     @router.post(
-        "/tasks/{task}/cycles", summary="Retrain now", status_code=202, response_description="The cycle, which waits"
+        "/tasks/{task}/cycles",
+        summary="Retrain now",
+        status_code=202,
+        response_description="The cycle, which waits for the trainer",
     )
     async def post_cycle(name: TaskInPath, request: Request) -> Response:
-        """Ask for a retraining as of the newest window boundary, or of the one at or before `as_of`."""
+        """Request a retraining as of the newest window boundary, or of the boundary at or before `as_of`."""
         now = datetime.now(UTC)
         as_of = parse_as_of(await read_body(request, settings), to_micros(now))
 
@@ -61,7 +64,7 @@ def parse_as_of(body: bytes, now: int) -> int:
 
 
 def next_cycle(task: Task, now: int) -> str | None:
-    """The next window boundary; None where cycles run on request only."""
+    """The next window boundary; None if cycles run on request only."""
     if task.schedule == "manual":
         return None
     boundary = task.clock.window_start(now) + task.clock.window

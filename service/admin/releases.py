@@ -1,7 +1,7 @@
-"""What was released when, by whom and why; and the two ways in which people have a say: roll back, override.
+"""The routes of releases: the history, rollback and override.
 
-Both are written down with actor and reason in the same transaction that does them, under the task's row, so that no
-cycle and no other request crosses them.
+A rollback or an override is recorded with actor and reason in the transaction that makes it. That transaction locks the
+task's row, so no cycle and no other request can cross it.
 """
 
 from datetime import UTC, datetime
@@ -31,7 +31,7 @@ from store.releases import CHAMPION_ACTIONS, Release, find_former, list_releases
 
 
 def releases_router(store: Store, client: httpx.Client | None, settings: ServiceSettings) -> APIRouter:
-    """The routes below /tasks/{task} that show, roll back and override; `client` speaks to the registry."""
+    """The routes below /tasks/{task} that list, roll back and override; `client` calls the registry."""
     router = APIRouter(tags=["tasks"], dependencies=[Depends(takes_only())])
 
     @router.get("/tasks/{task}/releases", summary="History of releases", response_description="The releases")
@@ -46,12 +46,12 @@ def releases_router(store: Store, client: httpx.Client | None, settings: Service
         "/tasks/{task}/rollback",
         summary="Roll back",
         response_description="The version that answers from now on",
-        responses={409: {"description": "It is the champion already, or a cycle is releasing"}},
+        responses={409: {"description": "The version is the champion already, or a cycle is releasing one"}},
     )
     async def post_rollback(name: TaskInPath, request: Request) -> Response:
-        """Let `version`, or the champion before the present one, answer again, within its own horizon.
+        """Let `version`, or the champion before the present one, answer again within its own horizon.
 
-        It stays until a newer cutoff is released: the next cycle is no part of what is rolled back.
+        It answers until a newer cutoff is released: a rollback does not stop the next cycle.
         """
         laws: dict[str, Law] = {"version": json_text, "reason": json_reason, "actor": json_actor}
         given = read_fields(await read_body(request, settings), laws, required=("reason",))
@@ -70,16 +70,17 @@ def releases_router(store: Store, client: httpx.Client | None, settings: Service
         summary="Overrule a verdict",
         response_description="The bound that holds from now on",
         responses={
-            202: {"description": "The held cutoff is tried once more and released in spite of its verdict"},
-            409: {"description": "The cycle is not held, or by a gate, or a newer cutoff is released"},
+            202: {"description": "The held cutoff is trained once more and released in spite of its verdict"},
+            409: {"description": "The cycle is not held, a gate holds it, or a newer cutoff has been released"},
         },
     )
     async def post_override(name: TaskInPath, request: Request) -> Response:
-        """Set until when a version is valid, as to reopen a closed horizon; or, with `cycle`, release what it held.
+        """Set until when a version is valid, for example to reopen a closed horizon. With `cycle`, release the
+        candidate that this cycle held.
 
-        `version` is the champion where left out; `valid_until` the later of its present bound and what its release
-        promised. Nothing goes beyond the longest horizon that the task allows, and no gate that a model must pass is
-        opened: a cycle that one holds is refused.
+        If left out, `version` is the champion, and `valid_until` the later of its present bound and the bound of its
+        release. No bound exceeds the longest horizon that the task allows. An override opens no gate: a cycle that a
+        gate holds is refused.
         """
         laws: dict[str, Law] = {
             "version": json_text,
@@ -133,9 +134,9 @@ def _roll_back(
     reason: str,
     now: datetime,
 ) -> Release:
-    """The row first, then the alias, then the commit: what fails before the alias moves leaves everything as it was.
+    """Write the row, move the alias, then commit: a failure before the alias moves changes nothing.
 
-    Should the commit fail, the followers find the moved alias and write it down.
+    If the commit fails, the followers find the moved alias and record it.
     """
     task_id = find_task(connection, name).task_id
     lock_task(connection, task_id)
@@ -165,7 +166,7 @@ def _roll_back(
     try:
         move_alias(client, name, version)
     except Unavailable:
-        # Its answer may have been lost on the way, or have come too late.
+        # The registry may have moved it: its answer was lost, or came too late.
         if find_champion_version(client, name) != version:
             raise
     return row
@@ -219,7 +220,7 @@ def _find_champion(connection: Connection, task_id: int) -> str:
 
 
 def _allowed_bounds(schema: Schema, promised: Release) -> tuple[int | None, int]:
-    """Cutoff, and cutoff plus `max_age` of the windows that it was released with; rows of old name no cutoff."""
+    """The cutoff, and the cutoff plus `max_age` windows of the release. Old rows name no cutoff."""
     matrix = promised.matrix
     if matrix is None or matrix.cutoff is None or not matrix.horizon:
         return None, promised.valid_until

@@ -1,4 +1,4 @@
-"""Tasks: define, list, status; and what the version that answers here promises."""
+"""The routes of tasks: define one, list them, show the status of one and the manifest of its version."""
 
 import json
 from collections.abc import Mapping
@@ -18,15 +18,13 @@ from contracts.task import Task
 from service.admin import answers
 from service.admin.cycles import describe_cycle, next_cycle
 from service.admin.status import (
-    check_budget,
     describe_live_errors,
     describe_manifest,
     describe_revision,
     describe_task,
     describe_workers,
-    warn,
-    warn_all,
 )
+from service.admin.task_warnings import check_budget, warn, warn_of_gaps
 from service.database import Store
 from service.errors import Malformed
 from service.models.follower import Follower
@@ -64,13 +62,13 @@ def tasks_router(
         "/tasks/{task}",
         summary="Define a task",
         status_code=200,
-        response_description="The task as it stands; `changed` says whether this made it so",
-        responses={201: {"description": "There was no such task before"}},
+        response_description="The task; `changed` says whether this request changed it",
+        responses={201: {"description": "The task is new"}},
     )
     async def put_task(name: TaskInPath, request: Request) -> Response:
-        """Store a task's spec; a changed one becomes a new revision. Where features change, the version that answers
-        goes on asking for the old ones until one of the new schema is released, and events are taken in both forms
-        until then. Fits read both: what the earlier rows lack counts as missing. Rows of another target train no more.
+        """Store a task's spec; a changed spec becomes a new revision. If its features change, the version that answers
+        needs the old ones until a version of the new schema is released, and events may have either form until then.
+        Fits read both forms: values that earlier rows lack count as missing. Rows of another target are no longer used.
         """
         task = parse_task(name, await read_body(request, settings))
         check_budget(task, cycle_limit)
@@ -78,13 +76,13 @@ def tasks_router(
         schema, written = await store.run(lambda connection: define_task(connection, task, now))
         follower.learn(task.name, schema.task_id)
         defined = answers.TaskDefined(
-            **asdict(describe_revision(schema)), changed=written, warnings=warn(task, cycle_limit)
+            **asdict(describe_revision(schema)), changed=written, warnings=warn_of_gaps(task, cycle_limit)
         )
         return answers.respond(defined, 201 if written and schema.revision == 1 else 200)
 
     @router.get("/tasks", summary="List the tasks", response_description="The tasks, by name")
     async def get_tasks() -> Response:
-        """Every task with its newest revision, what answers for it and how it stands."""
+        """Every task with its newest revision, the version that answers for it, and its state."""
         forecasters, now = follower.forecasters, datetime.now(UTC)
         found = await store.run(lambda connection: _read_task_states(connection, forecasters))
         overviews = [
@@ -92,10 +90,10 @@ def tasks_router(
         ]
         return answers.respond(answers.Tasks(overviews))
 
-    @router.get("/tasks/{task}", summary="Status of a task", response_description="How the task stands")
+    @router.get("/tasks/{task}", summary="Status of a task", response_description="The status")
     async def get_task(name: TaskInPath) -> Response:
-        """Spec, events, the champion with its expected and realised errors by age, why it may not answer, last cycles,
-        next cycle, and what to be warned of."""
+        """Spec, number of events, the champion with its expected and realised errors by age, why it may not answer,
+        last and next cycle, and warnings."""
         forecaster, now = follower.forecasters.get(name), datetime.now(UTC)
         schema, task_state, num_events, cycles = await store.run(
             lambda connection: _read_status(connection, name, forecaster)
@@ -110,7 +108,7 @@ def tasks_router(
                 last_verdict=next((_shorten(cycle) for cycle in shown if cycle.verdict), None),
                 cycles=shown,
                 next_cycle=next_cycle(schema.task, to_micros(now)),
-                warnings=warn_all(schema.task, forecaster, task_state, now, cycle_limit),
+                warnings=warn(schema.task, forecaster, task_state, now, cycle_limit),
             )
         )
 
@@ -123,14 +121,14 @@ def tasks_router(
         """The manifest, without its probe, of the version that answers here."""
         forecaster = follower.forecasters.get(name)
         if forecaster is None or forecaster.version != version:
-            raise NotFound("This version does not answer here; MLflow's registry knows all of them.")
+            raise NotFound("This version does not answer here; MLflow's registry lists every version.")
         return answers.respond(describe_manifest(forecaster))
 
     return router
 
 
 def parse_task(name: str, body: bytes) -> Task:
-    """The task of a JSON body, whose `name` may be left out; each value has its type as it is, `"4"` is no number.
+    """The task of a JSON body, whose `name` may be left out. Types are strict: `"4"` is not a number.
 
     Raises InvalidInput, Malformed, TooLarge.
     """
@@ -166,7 +164,7 @@ def _refuse_constant(name: str) -> float:
 
 
 def _parse_float(literal: str) -> float:
-    """To JSON, 4.0 is the integer 4."""
+    """An integer if the number is whole: in JSON, 4.0 is the integer 4."""
     number = float(literal)
     return int(number) if number.is_integer() and abs(number) <= EXACT_INTEGER else number
 
@@ -179,7 +177,7 @@ def _refuse_repeated(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _shorten(cycle: answers.Cycle) -> dict[str, Any]:
-    """The verdict of a cycle that has one, and the cycle."""
+    """The verdict of a cycle, with the cycle's id, cutoff and state."""
     return {"cycle": cycle.id, "cutoff": cycle.cutoff, "state": cycle.state, **(cycle.verdict or {})}
 
 

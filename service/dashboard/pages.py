@@ -29,7 +29,7 @@ from service.admin.releases import describe_release
 from service.admin.status import describe_champion, describe_live_errors
 from service.dashboard.heatmap import tabulate
 from service.dashboard.queries import Board, Overview, count_requests, read_board, read_intake, read_overviews
-from service.dashboard.summary import tell_state
+from service.dashboard.summary import summarize
 from service.dashboard.timeline import Span, draw_timeline, list_spans
 from service.database import Store
 from service.metrics import Metrics
@@ -127,7 +127,7 @@ def _describe(
         "task": task,
         "revision": None if found is None else found.schema.revision,
         "state": state_of(forecaster, task_state, to_micros(now)),
-        "sentences": tell_state(task, forecaster, task_state, registry, has_events, now=now, cycle_limit=cycle_limit),
+        "sentences": summarize(task, forecaster, task_state, registry, has_events, now=now, cycle_limit=cycle_limit),
         "champion": None if forecaster is None else describe_champion(forecaster),
         "override": None if task_state is None else task_state.override,
         "newest": None if found is None or found.newest is None else describe_cycle(found.newest),

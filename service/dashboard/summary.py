@@ -1,6 +1,6 @@
-"""How a task stands, in words: what answers, what is missing, and what to do about it.
+"""The state of a task in sentences: what answers, what is missing, and what to do about it.
 
-Read by the dashboard. Each sentence has a tone, which a page may colour; no sentence relies on it.
+Each sentence has a tone for the page to colour; no sentence depends on its colour.
 """
 
 from collections.abc import Sequence
@@ -11,7 +11,8 @@ from typing import Literal
 from contracts.clock import format_moment, to_micros
 from contracts.task import Task
 from service.admin.cycles import next_cycle
-from service.admin.status import batch_size_of, warn, warn_of_events, warn_of_fit, warn_of_version
+from service.admin.status import batch_size_of
+from service.admin.task_warnings import warn_of_events, warn_of_fit, warn_of_gaps, warn_of_version
 from service.models.model import Forecaster
 from service.models.task_state import ENDINGS, RegistryState, TaskState, state_of, why_stale
 from service.web.html import shorten_moment
@@ -21,13 +22,13 @@ Tone = Literal["good", "warn", "bad", "soft"]
 
 @dataclass(frozen=True)
 class Sentence:
-    """What to say, and how it sounds."""
+    """A sentence and its tone."""
 
     tone: Tone
     text: str
 
 
-def tell_state(
+def summarize(
     task: Task | None,
     forecaster: Forecaster | None,
     task_state: TaskState | None,
@@ -37,20 +38,20 @@ def tell_state(
     now: datetime,
     cycle_limit: timedelta,
 ) -> list[Sentence]:
-    """The sentences of one task, the weightiest first.
+    """The sentences about one task, the most important first.
 
-    `task` is None where neither database nor version knows its spec, `task_state` and `has_events` where no database
-    answers; the latter also where a version does.
+    `task` is None if neither a database nor a version knows its spec. `task_state` and `has_events` are None if no
+    database answers; `has_events` also if a version does.
     """
-    said = [_tell_version(forecaster, task_state, registry, to_micros(now))]
+    said = [_describe_version(forecaster, task_state, registry, to_micros(now))]
     if forecaster is None and task_state is not None and has_events is not None and task is not None:
-        said += _tell_missing(task, task_state.missing_windows, has_events)
+        said += _describe_missing(task, task_state.missing_windows, has_events)
     if registry.state == "degraded":
         said.append(Sentence("bad", f"Following the registry is degraded. {registry.reason or ''}".strip()))
     if task is not None:
-        said += _tell_cycles(task, task_state, now, cycle_limit)
+        said += _describe_cycles(task, task_state, now, cycle_limit)
         horizon = forecaster.manifest.horizon if forecaster else None
-        said += _note(warn(task, cycle_limit, horizon))
+        said += _note(warn_of_gaps(task, cycle_limit, horizon))
     if forecaster is not None:
         said += _note(warn_of_fit(forecaster.task.training, forecaster.manifest.num_rows, batch_size_of(forecaster)))
     if forecaster is not None and task_state is not None and task_state.version == forecaster.version:
@@ -64,7 +65,7 @@ def _note(warnings: Sequence[str]) -> list[Sentence]:
     return [Sentence("warn", f"Note: {warning}.") for warning in warnings]
 
 
-def _tell_version(
+def _describe_version(
     forecaster: Forecaster | None, task_state: TaskState | None, registry: RegistryState, now: int
 ) -> Sentence:
     if forecaster is None:
@@ -86,18 +87,18 @@ def _tell_version(
             return Sentence(
                 "bad",
                 f"The horizon of version {version} was closed at {until}{why}. Later moments are refused until a newer "
-                "version is released or an admin overrides.",
+                "version is released or an admin overrides the bound.",
             )
         case _:
             return Sentence(
                 "bad",
-                f"Version {version} expired at {until}. Earlier moments are still answered; later ones, and requests "
-                "that name none, are refused until a newer version is released.",
+                f"Version {version} expired at {until}. Earlier moments are still answered. Later ones, and requests "
+                "without a moment, are refused until a newer version is released.",
             )
 
 
-def _tell_missing(task: Task, missing: int, has_events: bool) -> list[Sentence]:
-    """What a first version still needs."""
+def _describe_missing(task: Task, missing: int, has_events: bool) -> list[Sentence]:
+    """What is still needed for a first version."""
     if not has_events:
         return [
             Sentence(
@@ -112,7 +113,7 @@ def _tell_missing(task: Task, missing: int, has_events: bool) -> list[Sentence]:
     return [Sentence("warn", f"{missing} more {needed} needed before a first horizon can be judged.")]
 
 
-def _tell_cycles(task: Task, task_state: TaskState | None, now: datetime, cycle_limit: timedelta) -> list[Sentence]:
+def _describe_cycles(task: Task, task_state: TaskState | None, now: datetime, cycle_limit: timedelta) -> list[Sentence]:
     said = []
     last = task_state.last_ended if task_state else None
     newest = task_state.recent[0] if task_state and task_state.recent else None
@@ -137,7 +138,7 @@ def _tell_cycles(task: Task, task_state: TaskState | None, now: datetime, cycle_
 
 
 def _end(sentence: str) -> str:
-    """With a full stop, unless what it quotes has an end of its own."""
+    """With a full stop, unless it ends with a quoted sentence."""
     return sentence if sentence.endswith((".", "?", "!")) else f"{sentence}."
 
 

@@ -1,7 +1,6 @@
-"""The picture of windows, versions and horizons: where on a line of time each of them lies.
+"""The picture of windows, versions and horizons along a line of time.
 
-Places are shares of the picture's width in percent, so that it grows and shrinks with the page while its words stay
-as large as they are.
+Places are percentages of the picture's width, so it scales with the page while its text keeps its size.
 """
 
 import math
@@ -17,7 +16,7 @@ _MAX_TICKS, _MAX_LABELS = 64, 4
 
 @dataclass(frozen=True)
 class Span:
-    """One version: from its cutoff to what its release promised and to what holds now, all in microseconds."""
+    """One version: its cutoff, the bound that its release promised, and its bound now, all in microseconds."""
 
     version: str
     cutoff: int
@@ -27,7 +26,7 @@ class Span:
 
 @dataclass(frozen=True)
 class Bar:
-    """A version as drawn: `start` and `width` of what is valid, `lost` the width that a closing has taken away."""
+    """A version as drawn: `start` and `width` of its valid part; `lost` is the width that a closing took away."""
 
     version: str
     cutoff: str
@@ -49,7 +48,7 @@ class Tick:
 
 @dataclass(frozen=True)
 class Timeline:
-    """`now` is a place, or None where now lies so far away that it would squeeze the rest; `away` says how far."""
+    """`now` is a place, or None if now is too far away to draw; `away` then says how far."""
 
     bars: tuple[Bar, ...]
     ticks: tuple[Tick, ...]
@@ -58,7 +57,7 @@ class Timeline:
 
 
 def list_spans(releases: Sequence[Release]) -> list[Span]:
-    """The versions that rows, newest first, say were released, newest cutoff first."""
+    """The released versions, newest cutoff first, from rows in the order newest first."""
     bounds: dict[str, int] = {}
     promises: dict[str, Release] = {}
     for row in releases:
@@ -75,7 +74,7 @@ def list_spans(releases: Sequence[Release]) -> list[Span]:
 
 
 def draw_timeline(spans: Sequence[Span], champion: str | None, clock: Clock, now: int) -> Timeline | None:
-    """The newest versions and the champion; None where there is none. `now` in microseconds."""
+    """The newest versions and the champion; None if there are none. `now` in microseconds."""
     shown = [span for place, span in enumerate(spans) if place < MAX_VERSIONS or span.version == champion]
     if not shown:
         return None
@@ -118,6 +117,6 @@ def _tick(first: int, last: int, clock: Clock, place: Callable[[int], float]) ->
 
 
 def _label(at: int, clock: Clock) -> str:
-    """The date of a boundary, and its time of day where windows are shorter than a day."""
+    """The date of a boundary, with its time of day if windows are not whole days."""
     moment = format_moment(at)
     return moment[:10] if clock.window % 86_400_000_000 == 0 else f"{moment[5:10]} {moment[11:16]}"

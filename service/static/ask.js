@@ -1,4 +1,4 @@
-// The form that asks for a prediction: one row at many moments, from the chosen one up to the end of the horizon.
+// The form for a prediction: one row at many moments, from the chosen one to the end of the horizon.
 
 import { drawAll } from "./charts.js";
 import { post, sayProblem } from "./key.js";
@@ -16,7 +16,7 @@ function element(name, text, className = "") {
   return made;
 }
 
-// Moments in whole seconds, evenly spaced from `first` to `last` (milliseconds), both included; `first` where it is last.
+// Moments in whole seconds, evenly spaced from `first` to `last` (milliseconds), both included; one if they are equal.
 export function spread(first, last) {
   const step = (last - first) / (NUM_MOMENTS - 1);
   const found = step > 0 ? Array.from({ length: NUM_MOMENTS }, (_, place) => first + place * step) : [first];

@@ -1,5 +1,4 @@
-// The two pictures that need a scale to be read off: error by age, and the path of a prediction. What they show stands
-// in a table beside them too.
+// The two pictures with a scale: error by age, and the path of a prediction. A table next to each shows the same.
 
 const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 const drawn = new Map();
@@ -8,7 +7,7 @@ const figure = (value) => (value == null ? "–" : Number(value.toPrecision(4)).
 const moment = (seconds) => new Date(seconds * 1000).toISOString().slice(0, 19).replace("T", " ") + "Z";
 
 
-// A tick as a date, and as a time of day where ticks are closer than a day.
+// A tick as a date, with the time of day if ticks are closer than a day.
 function shorten(at, ticks) {
   const text = moment(at);
   return ticks.length > 1 && ticks[1] - ticks[0] < 86400 ? `${text.slice(5, 10)} ${text.slice(11, 16)}` : text.slice(0, 10);
@@ -70,7 +69,7 @@ function pathOptions(path) {
   };
 }
 
-// Draws into an element, in the colours and the width of now; again whenever one of them changes.
+// Draws into an element in its present colours and width, and again when one of them changes.
 export function draw(element) {
   const points = JSON.parse(element.dataset.points);
   const options = element.dataset.chart === "errors" ? errorOptions(points, element.dataset.errorName) : pathOptions(points);
@@ -88,7 +87,7 @@ const resized = new ResizeObserver((entries) => {
   }
 });
 
-// Draws every picture below an element that has just come into the page, and forgets those that have left it.
+// Draws every picture below a new element of the page, and forgets pictures that have left the page.
 export function drawAll(parent) {
   for (const [element, chart] of drawn) {
     if (!element.isConnected) {

@@ -1,5 +1,5 @@
-// The key that was typed into this tab: kept in its session storage alone, and sent alone as an Authorization header to
-// where the page came from. It is never part of an address, of a cookie or of the page.
+// The key that was typed into this tab. Only the session storage keeps it, and only an Authorization header to the
+// page's own origin sends it. It is never part of an address, a cookie or the page.
 
 const NAME = "morrow.key";
 const root = document.documentElement.dataset.root;
@@ -26,7 +26,7 @@ export function forgetKey() {
   opener.textContent = "Use a key";
 }
 
-// Sends a JSON body to a path of the API; gives whether it went well, and the answer or the problem document.
+// Sends a JSON body to a path of the API; returns whether it succeeded, and the answer or the problem document.
 export async function post(path, body) {
   let response;
   try {
@@ -39,7 +39,7 @@ export async function post(path, body) {
     return { ok: false, status: 0, document: { title: "Morrow does not answer", detail: "Is it running?" } };
   }
   const document = await response.json();
-  if (response.status === 401) askForKey(hasKey() ? "This key is not valid." : "This needs a key.");
+  if (response.status === 401) askForKey(hasKey() ? "This key is not valid." : "This request needs a key.");
   return { ok: response.ok, status: response.status, document };
 }
 

@@ -1,5 +1,4 @@
-// What happens on a page: it is fetched with the key where it is locked, renewed when something has changed, and its
-// forms are sent to the API.
+// Fetches a locked page with the key, renews a page when something has changed, and sends its forms to the API.
 
 import "./ask.js";
 import { drawAll } from "./charts.js";
@@ -16,17 +15,17 @@ document.addEventListener("htmx:responseError", (event) => {
   askForKey("This key is not valid.");
 });
 
-// What cannot be renewed any more says so, and since when it is old.
+// A page that cannot be renewed says so, and how old it is.
 document.addEventListener("htmx:afterRequest", (event) => {
   const lost = document.getElementById("lost");
   if (event.detail.successful) lost.hidden = true;
   else if (lost.hidden) {
-    lost.textContent = `Morrow does not answer: what is shown is as of ${new Date().toISOString().slice(11, 16)}Z.`;
+    lost.textContent = `Morrow does not answer. The page shows the state of ${new Date().toISOString().slice(11, 16)}Z.`;
     lost.hidden = event.detail.xhr.status === 401;
   }
 });
 
-// What has not changed is left alone, so that no screen reader tells it again.
+// Unchanged parts stay, so that no screen reader reads them again.
 document.addEventListener("htmx:beforeSwap", (event) => {
   const { target, serverResponse } = event.detail;
   if (target.id === "state" && seen.get("state") === serverResponse) event.detail.shouldSwap = false;
@@ -34,7 +33,7 @@ document.addEventListener("htmx:beforeSwap", (event) => {
   opened = [...document.querySelectorAll("details[open]")].map((one) => one.id);
 });
 
-// A form in which somebody is writing stays until it has been sent.
+// A form that is being filled in stays until it is sent.
 document.addEventListener("htmx:oobBeforeSwap", (event) => {
   if ([...event.detail.target.querySelectorAll("input")].some((field) => field.value)) event.detail.shouldSwap = false;
 });
@@ -50,7 +49,7 @@ htmx.onLoad((element) => {
   markWide();
 });
 
-// A table that is wider than its place says that it can be moved.
+// A table that is wider than its place says that it can be scrolled.
 function markWide() {
   for (const one of document.querySelectorAll(".wide")) one.classList.toggle("more", one.scrollWidth > one.clientWidth + 1);
 }

@@ -12,7 +12,7 @@ from sqlalchemy import Engine, text
 
 from contracts.clock import format_moment, to_micros
 from contracts.task import Task
-from service.admin.status import warn
+from service.admin.task_warnings import warn_of_gaps
 from service.models.task_state import RecentAttempt, TaskState, why_stale
 from store.batches import Event
 from store.catalog import Schema, define_task
@@ -77,7 +77,7 @@ async def test_an_event_of_a_far_year_is_stored_and_warned_of(
     typo = Event("typo", FOREVER, FOREVER, (1.0, 2.0), ("UA",), "late")
     with engine.begin() as connection:
         append_events(connection, schema, [typo], NOW)
-    told = "the newest event is of 2100-01-01T00:00:00Z, a moment to come: no fit reads it before"
+    told = "the newest event is dated 2100-01-01T00:00:00Z, in the future: no fit reads it until then"
     assert told in (await status_when(client, schema))["warnings"]
     assert told in (await client.get(f"/pages/{schema.task.name}")).text
 
@@ -225,7 +225,7 @@ async def test_the_schedule_is_warned_of_exactly_where_a_gap_can_be(
     label_delay: timedelta, horizon: int | None, is_warned: bool
 ) -> None:
     task = Task.model_validate({**TASK, "name": "flights", "label_delay": label_delay})
-    warnings = warn(task, LIMIT, horizon)
+    warnings = warn_of_gaps(task, LIMIT, horizon)
     assert bool(warnings) is is_warned
     if is_warned:
         assert ("guard.max_age" if horizon is None else "the horizon") in warnings[0]

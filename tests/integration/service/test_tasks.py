@@ -112,7 +112,7 @@ async def test_a_version_whose_horizon_is_one_window_is_warned_of(
         short, hasty, unreleased = (await restarted.get("/tasks/flights")).json()["warnings"]
     assert short.startswith("the horizon is one window")
     assert unreleased.startswith("version 7 answers but was never released")
-    assert hasty.startswith("the fit took 63 steps only: 200 rows in minibatches of 32, 10 times over")
+    assert hasty.startswith("the fit took only 63 steps: 200 rows in minibatches of 32, 10 times over")
 
 
 async def test_the_status_tells_of_events_champion_and_next_cycle(

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from contracts.clock import from_micros, to_micros
 from contracts.task import Task
-from service.admin.status import warn
+from service.admin.task_warnings import warn_of_gaps
 from store.cycles import Cycle, State
 from tests.unit.store.columns import task
 from trainer.scheduling.due_cutoffs import due_cutoff
@@ -88,14 +88,14 @@ def test_without_a_warning_no_moment_is_without_a_valid_version(
     """`delay` and `limit` in windows; each cycle takes its share of the limit."""
     spec = task(window=window, label_delay=delay * window)
     cycle_limit = limit * window
-    assume(not warn(spec, cycle_limit, horizon))
+    assume(not warn_of_gaps(spec, cycle_limit, horizon))
     assert gaps(spec, horizon, [share * cycle_limit for share in shares]) == []
 
 
 @given(window=st.timedeltas(timedelta(minutes=1), timedelta(days=365)), share=st.floats(0.01, 1))
 def test_a_horizon_of_one_window_leaves_a_gap_before_every_release(window: timedelta, share: float) -> None:
     spec = task(window=window)
-    assert warn(spec, share * window, 1)
+    assert warn_of_gaps(spec, share * window, 1)
     found = gaps(spec, 1, [share * window] * NUM_CYCLES)
     assert len(found) == NUM_CYCLES - 1
     assert set(found) == {share * window}
@@ -104,7 +104,7 @@ def test_a_horizon_of_one_window_leaves_a_gap_before_every_release(window: timed
 def test_a_cycle_limit_beyond_the_window_is_warned_of_for_what_it_does() -> None:
     """A version waits for the end of the running cycle and then for its own: two limits, and up to one window."""
     spec, limit = task(), 1.5 * HOUR
-    assert warn(spec, limit, 3)
+    assert warn_of_gaps(spec, limit, 3)
     assert gaps(spec, 3, [limit] * NUM_CYCLES)
-    assert warn(spec, limit, 4) == []
+    assert warn_of_gaps(spec, limit, 4) == []
     assert gaps(spec, 4, [limit] * NUM_CYCLES) == []

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contracts.task import Training
-from service.admin.status import FEW_STEPS, PRETRAINED, warn_of_fit
+from service.admin.task_warnings import FEW_STEPS, PRETRAINED, warn_of_fit
 from trainer.data.encoder import Encoded
 from trainer.methods.plans import PLANS
 from trainer.network.schedule import num_steps
@@ -25,7 +25,7 @@ from trainer.network.schedule import num_steps
 )
 def test_a_fit_of_few_steps_is_warned_of(training: Training, num_rows: int, num_steps: int) -> None:
     (warning,) = warn_of_fit(training, num_rows, training.rows_per_minibatch(num_rows))
-    assert warning.startswith(f"the fit took {num_steps} steps only: {num_rows:,} rows")
+    assert warning.startswith(f"the fit took only {num_steps} steps: {num_rows:,} rows")
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_the_steps_told_are_those_that_a_fit_takes(num_rows: int, training: Trai
     values, whole = np.zeros(num_rows, np.float32), np.zeros(num_rows, np.int64)
     rows = Encoded(dense=values[:, None], codes=whole[:, None], u=values, targets=values, windows=whole)
     taken = num_steps(rows, PLANS[training.method](training).phases[0], training)
-    told = [f"the fit took {taken} steps only"] if taken < FEW_STEPS else []
+    told = [f"the fit took only {taken} steps"] if taken < FEW_STEPS else []
     warnings = warn_of_fit(training, num_rows, training.rows_per_minibatch(num_rows))
     assert [warning.partition(":")[0] for warning in warnings] == told
 

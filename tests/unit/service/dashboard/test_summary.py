@@ -7,7 +7,7 @@ from typing import Any
 from contracts.clock import to_micros
 from contracts.task import Task
 from contracts.verdict import decode_verdict
-from service.dashboard.summary import tell_state
+from service.dashboard.summary import summarize
 from service.models.task_state import RecentAttempt, RegistryState, TaskState
 from store.cycles import Cycle
 
@@ -43,7 +43,7 @@ def said(
     of: Task | None = None,
     registry: RegistryState | None = None,
 ) -> list[str]:
-    found = tell_state(
+    found = summarize(
         of or task(), None, task_state, registry or RegistryState(), has_events, now=NOW, cycle_limit=LIMIT
     )
     return [sentence.text for sentence in found]
@@ -65,7 +65,7 @@ def test_an_event_that_is_dated_more_than_a_window_ahead_is_told() -> None:
     told = [[words for words in said(replace(NEW, newest=at), True) if "newest event" in words] for at in dated]
     assert told == [
         [],
-        ["Note: the newest event is of 2026-02-02T00:00:01Z, a moment to come: no fit reads it before."],
+        ["Note: the newest event is dated 2026-02-02T00:00:01Z, in the future: no fit reads it until then."],
     ]
 
 

@@ -1,0 +1,86 @@
+"""Warnings about a task: what will leave gaps between versions, and what looks like a mistake."""
+
+import math
+from datetime import datetime, timedelta
+
+from contracts.clock import format_moment, to_micros
+from contracts.errors import Fault, InvalidInput
+from contracts.task import Task, Training
+from service.admin.status import batch_size_of
+from service.models.model import Forecaster
+from service.models.task_state import TaskState
+
+# With fewer steps of pre-training, a network has hardly learned: on the bicycles of the tutorial, the error after 20
+# steps is one and a half times the error after 300.
+FEW_STEPS = 100
+# The methods whose training begins with a phase on all rows.
+PRETRAINED = frozenset({"gi", "baseline", "base_time", "grad_reg", "time_perturb"})
+
+
+def check_budget(task: Task, cycle_limit: timedelta) -> None:
+    """Raise InvalidInput if the search for a recipe may take longer than half of a cycle's time limit."""
+    longest = cycle_limit.total_seconds() / 2
+    if task.training.tune and task.training.tune_seconds > longest:
+        reason = f"is more than half the time limit of a cycle: {longest:g} s"
+        raise InvalidInput([Fault("training.tune_seconds", reason)])
+
+
+def warn(
+    task: Task, forecaster: Forecaster | None, task_state: TaskState, now: datetime, cycle_limit: timedelta
+) -> list[str]:
+    """Every warning about a task and the version that answers for it."""
+    manifest = None if forecaster is None else forecaster.manifest
+    warnings = warn_of_gaps(task, cycle_limit, None if manifest is None else manifest.horizon)
+    if forecaster is not None and manifest is not None:
+        warnings += warn_of_fit(forecaster.task.training, manifest.num_rows, batch_size_of(forecaster))
+    return [*warnings, *warn_of_version(forecaster, task_state), *warn_of_events(task, task_state, now)]
+
+
+def warn_of_gaps(task: Task, cycle_limit: timedelta, horizon: int | None = None) -> list[str]:
+    """Warn if a version may expire before the next one is released.
+
+    `horizon` is that of the version that answers; without one, the longest that the task allows counts. A new version
+    waits for the next window boundary and for its cycle. If cycles may last longer than windows, it waits for the end
+    of the running cycle first, and up to one more window passes meanwhile.
+    """
+    length, name = (task.guard.max_age, "guard.max_age") if horizon is None else (horizon, "the horizon")
+    running = cycle_limit if cycle_limit > task.window else timedelta(0)
+    if task.label_delay + running + task.window + cycle_limit <= length * task.window:
+        return []
+    if length == 1:
+        return [f"{name} is one window: every version expires while the next one trains"]
+    limits = "twice the time limit of a cycle" if running else "the time limit of a cycle"
+    return [
+        f"label_delay, one window and {limits} are together longer than {name} of {length} windows: "
+        "a version may expire before the next one is released"
+    ]
+
+
+def warn_of_version(forecaster: Forecaster | None, task_state: TaskState) -> list[str]:
+    """Warn if the version that answers was never released.
+
+    Someone moved the alias to it, or a trainer ended before it recorded the release. The guard compares errors with the
+    promise in a release's row, so it does not close the horizon of such a version.
+    """
+    if forecaster is None or task_state.bound is not None:
+        return []
+    return [f"version {forecaster.version} answers but was never released: the guard does not watch it"]
+
+
+def warn_of_events(task: Task, task_state: TaskState, now: datetime) -> list[str]:
+    """Warn if an event is dated more than a window ahead: its sender may have meant another year."""
+    if task_state.newest is None or task_state.newest <= to_micros(now + task.window):
+        return []
+    return [f"the newest event is dated {format_moment(task_state.newest)}, in the future: no fit reads it until then"]
+
+
+def warn_of_fit(training: Training, num_rows: int, batch_size: int) -> list[str]:
+    """Warn if a fit on `num_rows` rows took so few steps that its network can hardly have learned."""
+    visits = min(num_rows, training.rows_per_epoch) * training.pretrain_epochs
+    num_steps = max(training.pretrain_epochs, math.ceil(visits / batch_size))
+    if training.method not in PRETRAINED or num_steps >= FEW_STEPS:
+        return []
+    return [
+        f"the fit took only {num_steps} steps: {num_rows:,} rows in minibatches of {batch_size:,}, "
+        f"{training.pretrain_epochs} times over; set a smaller training.batch_size or more training.pretrain_epochs"
+    ]
