@@ -20,6 +20,7 @@ from store.columns import EventColumns
 from store.releases import read_overlay
 from trainer.data.labels import clip_labels
 from trainer.data.snapshot import Reading
+from trainer.evaluation.fit_store import open_fit
 from trainer.evaluation.release_gates import check_withheld
 from trainer.evaluation.scoring import answer, row_errors
 from trainer.evaluation.suspect_windows import check_newest_window, set_aside
@@ -37,9 +38,7 @@ class Pair:
     valid_until: int
 
 
-def judge_with_champion(
-    attempt: Attempt, reading: Reading, cells: Sequence[Cell], candidate: Artefact
-) -> list[Decision]:
+def judge_with_champion(attempt: Attempt, reading: Reading, cells: Sequence[Cell], candidate: Path) -> list[Decision]:
     """Whether a newer cutoff is released, then the newest window and the withheld rows. Raises Unavailable.
 
     An override replaces the last two: it never lets an older cutoff take the alias.
@@ -78,7 +77,7 @@ def compare_with_champion(
     return [*decisions, check_withheld(_errors_on(pair.candidate, task, rows), _errors_on(pair.champion, task, rows))]
 
 
-def _open_pair(attempt: Attempt, candidate: Artefact, champion: Champion) -> Pair | str:
+def _open_pair(attempt: Attempt, candidate_folder: Path, champion: Champion) -> Pair | str:
     if champion.cutoff is None:
         return "the champion does not say of which cutoff it is"
     with tempfile.TemporaryDirectory(prefix="morrow-") as temporary:
@@ -87,6 +86,8 @@ def _open_pair(attempt: Attempt, candidate: Artefact, champion: Champion) -> Pai
             fetched = open_artefact(Path(temporary))
         except CycleError as error:
             return f"the champion cannot be asked: {error}"
+    # What will be registered is asked, as it lies there now.
+    candidate = open_fit(candidate_folder)
     if fetched.task.row_schema != candidate.task.row_schema:
         return "the champion answers rows of another schema"
     with attempt.engine.connect() as connection:

@@ -58,6 +58,7 @@ from trainer.retraining.failures import name_failure
 from trainer.retraining.ledger import Attempt
 from trainer.retraining.recipe_step import choose_recipe, record_choice
 from trainer.retraining.run_log import (
+    Answers,
     first_tags,
     follow_epochs,
     log_answers,
@@ -168,7 +169,9 @@ def _retrain(
     _fit_or_reuse(attempt, reading, store, settings, device, horizon=horizon, calibration=calibration_of(task, cells))
 
     attempt.begin("verify")
-    candidate = _verify(run, reading, store.folder(cutoff))
+    candidate = verify_artefact(store.folder(cutoff))
+    if (answers := _ask_withheld(candidate, reading)) is not None:
+        log_answers(run, store.folder(cutoff), candidate, answers)
 
     attempt.begin("judge")
     with engine.connect() as connection:
@@ -177,7 +180,7 @@ def _retrain(
     delete_unneeded(reading, store)
     decisions += check_horizon(task, horizon)
     if first_failure(decisions) is None:
-        decisions += judge_with_champion(attempt, reading, cells, candidate)
+        decisions += judge_with_champion(attempt, reading, cells, store.folder(cutoff))
     matrix = describe_matrix(task, cutoff, horizon, compare(task, cells, horizon))
     verdict = Verdict.of(*decisions, matrix=matrix)
     if not verdict.passed:
@@ -238,20 +241,15 @@ def _fit_or_reuse(
     log_fit(attempt.run, fit, manifest)
 
 
-def _verify(run: Run, reading: Reading, folder: Path) -> Artefact:
-    """Load the artefact as a service would, and check that its answers on the newest withheld rows are finite."""
-    candidate = verify_artefact(folder)
-    known = reading.latest
+def _ask_withheld(candidate: Artefact, reading: Reading) -> Answers | None:
+    """The answers to the newest withheld rows; None if there are no rows. Raises CycleError if one is not finite."""
+    known, task = reading.latest, candidate.task
     withheld = known.select(known.withheld)
-    newest = withheld.select(slice(max(0, len(withheld) - _NUM_CHECKED_ROWS), None))
-    newest = clip_labels(candidate.task, newest, known)
-    if len(newest):
-        outputs = answer(candidate.session, candidate.task, newest)
-        loss, metric = score(candidate.task, candidate.manifest.classes, outputs, newest)
-        run.log_metric("withheld_loss", loss, 0)
-        run.log_metric("withheld_metric", metric, 0)
-        log_answers(run, folder, candidate, outputs, newest)
-    return candidate
+    rows = clip_labels(task, withheld.select(slice(max(0, len(withheld) - _NUM_CHECKED_ROWS), None)), known)
+    if len(rows) == 0:
+        return None
+    outputs = answer(candidate.session, task, rows)
+    return Answers(rows, outputs, *score(task, candidate.manifest.classes, outputs, rows))
 
 
 def _register(attempt: Attempt, folder: Path, candidate: Artefact, decisions: Sequence[Decision]) -> str:

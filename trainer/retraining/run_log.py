@@ -6,6 +6,7 @@ for MLflow.
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -45,6 +46,16 @@ RELIABILITY_FILE = "reliability.svg"
 CONFUSION_FILE = "confusion.svg"
 RESIDUALS_FILE = "residuals.svg"
 PATHS_FILE = "paths.svg"
+
+
+@dataclass(frozen=True)
+class Answers:
+    """A candidate's answers to its newest withheld rows, at least one, and their mean loss and metric."""
+
+    rows: EventColumns
+    outputs: Outputs
+    loss: float
+    metric: float
 
 
 def first_tags(task: Task, cycle: Cycle, settings: TrainerSettings) -> dict[str, str]:
@@ -128,12 +139,15 @@ def log_scored_fits(run: Run, clock: Clock) -> Callable[[Fit, Manifest, Sequence
     return log_scored
 
 
-def log_answers(run: Run, folder: Path, candidate: Artefact, outputs: Outputs, rows: EventColumns) -> None:
-    """Log pictures of the candidate's answers to its newest withheld rows, at least one."""
+def log_answers(run: Run, folder: Path, candidate: Artefact, answers: Answers) -> None:
+    """Log the errors of the candidate's answers, and pictures of them."""
     task, manifest = candidate.task, candidate.manifest
+    classes, outputs, rows = manifest.classes, answers.outputs, answers.rows
+    run.log_metric("withheld_loss", answers.loss, 0)
+    run.log_metric("withheld_metric", answers.metric, 0)
     if task.is_classification:
-        save_reliability(task, manifest.classes, outputs, rows, folder / RELIABILITY_FILE)
-        save_confusion(task, manifest.classes, outputs, rows, folder / CONFUSION_FILE)
+        save_reliability(task, classes, outputs, rows, folder / RELIABILITY_FILE)
+        save_confusion(task, classes, outputs, rows, folder / CONFUSION_FILE)
         files = [RELIABILITY_FILE, CONFUSION_FILE]
     else:
         save_residuals(task, outputs, rows, folder / RESIDUALS_FILE)
