@@ -210,7 +210,7 @@ class Worker(Struct, frozen=True):
 
 
 class LiveError(Struct, frozen=True, kw_only=True):
-    """Expected and realised error of the champion in one window; null where there is none."""
+    """Expected and realised error of the champion in one window; null if there is none."""
 
     age: Annotated[Count, Meta(description="windows since the cutoff")]
     window: Annotated[Moment, Meta(description="start of the window")]

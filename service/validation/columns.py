@@ -47,7 +47,7 @@ class FeatureLayout:
     categories: Sequence[Feature]
 
     def lay_out(self, rows: Sequence[msgspec.Struct]) -> FeatureColumns:
-        """The columns of rows. Raises ValueError where a category holds a control character."""
+        """The columns of rows. Raises ValueError if a category holds a control character."""
         width = len(self.numbers) + len(self.categories)
         values = list(chain.from_iterable(map(astuple, rows)))
         columns = [values[place::width] for place in range(width)]

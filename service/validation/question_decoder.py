@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from contracts.task import Task
 from service.validation.columns import REFUSALS, FeatureLayout, compile_features, lay_out_moments, require_strings
 
-# The field of a row's moment: in a query, in a row of many, or in the list beside one row.
+# The field of a row's moment: in a query, in one of many rows, or in the list that goes with one row.
 AT_OF_QUERY, AT_OF_ROW, AT_OF_MANY = "at", "rows[{}].at", "at[{}]"
 
 

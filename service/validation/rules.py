@@ -19,7 +19,7 @@ from service.validation.query_decoder import QueryDecoder, compile_query_decoder
 from service.validation.question_decoder import QuestionDecoder, Questions, Row, compile_question_decoder
 from store.batches import Event, EventBatch
 
-# Values that a row may hold beside its features on average, its faults included; a small body may hold more.
+# Values that a row may hold in addition to its features, on average; a small body may hold more.
 _MORE_VALUES_PER_ROW = 8
 _ALWAYS_READ = 10_000
 # Lines that are decoded together if all of them together hold one that is refused.
