@@ -1,1 +1,1 @@
-"""The rules of a row, compiled from its task, and the fast decoders in front of them."""
+"""Validates rows: decoders that accept them, compiled from a task, and an explainer of refused ones."""
