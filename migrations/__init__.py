@@ -1,11 +1,11 @@
 """The database's history: Alembic revisions, and `migrate`, which several processes may call at once.
 
 Revisions are numbered, and a release brings one at most. A revision takes nothing away and changes no meaning that the
-release before it relies on: what is to go is left unused by one release and dropped by the next. So a process serves on
-a database that is one revision ahead of it, and releases may be exchanged one process at a time
+release before it relies on: one release stops using a column, and the next drops it. So a process works with a database
+one revision ahead of it, and releases may be exchanged one process at a time
 (`docs/decisions/0010-one-revision-ahead.md`).
 
-Only what migrates imports Alembic: every start of the API and of the trainer asks where the database stands.
+Only `migrate` imports Alembic: every start of the API and of the trainer reads the database's revision.
 """
 
 from pathlib import Path
@@ -20,10 +20,10 @@ _LOCK = 7_365_018_463_021_954  # any fixed number: the name of the advisory lock
 
 
 def migrate(database_url: str) -> str:
-    """Bring the database to the newest revision; returns what was found and done, in words.
+    """Bring the database to the newest revision; returns a sentence about what was done.
 
-    The first process works, others wait and find it done. Raises Conflict where a newer Morrow has brought the database
-    further than this code can follow, or where a new one cannot hold every text.
+    The first process migrates, others wait and find it done. Raises Conflict if a newer Morrow has brought the database
+    more than one revision ahead, or if a new database cannot hold every text.
     """
     engine = make_engine(database_url)
     try:
@@ -55,7 +55,7 @@ def _check_encoding(connection: Connection) -> None:
 def is_migrated(connection: Connection) -> bool:
     """Whether this code works with the database: at its own revision, or at the one after it.
 
-    Raises Conflict where the database is further ahead, which no waiting mends.
+    Raises Conflict if the database is further ahead: waiting does not help then.
     """
     found, newest = _revision(connection), _newest_revision()
     if found > newest + 1:

@@ -1,7 +1,7 @@
-"""The ledger of retrainings: who asked for a cutoff, who holds it, at which step it is, and how it ended.
+"""The ledger of retrainings: who requested a cutoff, who holds it, its current step, and how it ended.
 
-A running cycle holds a lease. Every step begins by renewing it, so whoever lost the lease learns it before the next
-step and can release nothing.
+A running cycle holds a lease. Every step begins by renewing it, so a trainer that lost the lease notices before its
+next step and can release nothing.
 """
 
 from collections.abc import Collection, Sequence
@@ -22,7 +22,7 @@ from store.database import cycles, tasks
 State = Literal["requested", "running", "released", "held", "skipped", "failed"]
 Step = Literal["claim", "read", "score", "fit", "export", "verify", "judge", "register", "alias", "release"]
 
-# The rules that an override may break; every other is a gate.
+# The rules that an override may break; every other rule is a gate.
 OVERRULABLE = ("newest_window", "withheld_rows")
 
 
@@ -30,9 +30,9 @@ OVERRULABLE = ("newest_window", "withheld_rows")
 class Cycle:
     """One attempt at one cutoff (microseconds).
 
-    `override_actor` and `override_reason` say who wants it released in spite of a verdict that held its cutoff before;
-    gates that no model may fail hold all the same. An attempt that ended without a release has a `failure_code`, and
-    `reason` says the same to people.
+    `override_actor` and `override_reason` say which admin wants it released although a verdict held its cutoff before;
+    gates hold it all the same. An attempt that ended without a release has a `failure_code`, and `reason` says the same
+    to people.
     """
 
     cycle_id: int
@@ -62,11 +62,11 @@ def request_cycle(
     now: datetime,
     override: tuple[str, str] | None = None,
 ) -> Cycle:
-    """Ask for a cutoff to be trained; asking again while it waits or runs changes nothing.
+    """Request that a cutoff is trained; a second request while it waits or runs changes nothing.
 
-    `override` is the actor and reason of an admin who wants it released in spite of its verdict; it is noted on an
-    attempt that still waits, and outlives an attempt that fails. Raises Conflict where the cutoff has been released
-    already, and where an attempt runs that knows nothing of the override.
+    `override` is the actor and reason of an admin who wants it released in spite of its verdict. It is stored with an
+    attempt that still waits, and passed on by an attempt that fails. Raises Conflict if the cutoff has been released
+    already, or if an attempt without the override is running.
     """
     connection.execute(select(tasks.c.id).where(tasks.c.id == task_id).with_for_update())
     rows = connection.execute(
@@ -104,10 +104,10 @@ def request_cycle(
 def override_cycle(
     connection: Connection, task_id: int, cycle_id: int, *, actor: str, reason: str, now: datetime
 ) -> Cycle:
-    """Ask for a held candidate to be released; returns the attempt that will.
+    """Request that a held candidate is released; returns the new attempt.
 
-    Raises NotFound where the task has no such cycle, Conflict where it is not held, where a gate holds it, and where a
-    newer cutoff is released.
+    Raises NotFound if the task has no such cycle. Raises Conflict if it is not held, if a gate holds it, or if a newer
+    cutoff is released.
     """
     connection.execute(select(tasks.c.id).where(tasks.c.id == task_id).with_for_update())
     row = connection.execute(
@@ -131,13 +131,13 @@ def override_cycle(
 
 
 def find_gate(cycle: Cycle) -> str | None:
-    """The gate that holds a cycle and what it says, or None where what holds it may be overruled."""
+    """The gate that holds a cycle, with its reason; None if an override may release the cycle."""
     broken = [one for one in cycle.verdict.decisions if not one.passed] if cycle.verdict is not None else []
     return next((f"{one.rule} ({one.reason})" for one in broken if one.rule not in OVERRULABLE), None)
 
 
 def is_releasing(connection: Connection, task_id: int) -> bool:
-    """Whether a cycle of the task is between moving the alias and writing its release down."""
+    """Whether a cycle of the task is between moving the alias and recording its release."""
     found = connection.execute(
         select(cycles.c.id)
         .where(cycles.c.task_id == task_id, cycles.c.state == "running", cycles.c.step.in_(("alias", "release")))
@@ -162,10 +162,10 @@ def _note_override(connection: Connection, cycle: Cycle, override: tuple[str, st
 def claim_cycle(
     connection: Connection, lease: str, now: datetime, lease_time: timedelta, newest_first: Collection[int] = ()
 ) -> Cycle | None:
-    """Take a requested cycle that no one else is taking; None where there is none.
+    """Claim a requested cycle that no other trainer is claiming; None if there is no such cycle.
 
-    Tasks take turns: the one whose last cycle began longest ago comes first. Of one task the oldest cutoff does, or the
-    newest where its id is among `newest_first`.
+    Tasks take turns: the task whose last cycle began longest ago comes first. Within a task the oldest cutoff comes
+    first, or the newest if its id is in `newest_first`.
     """
     other, begun = cycles.alias(), cycles.alias()
     is_before = case(
@@ -200,7 +200,7 @@ def begin_step(
     verdict: Verdict | None = None,
     **found: Any,
 ) -> None:
-    """Renew the lease, name the step, and note what is known by now (`run_id`, `num_rows`, …). Raises LeaseLost."""
+    """Renew the lease, and record the step and what is known by now (`run_id`, `num_rows`, …). Raises LeaseLost."""
     _write_held(connection, cycle, now, verdict, step=step, lease_until=now + lease_time, **found)
 
 
@@ -262,7 +262,7 @@ def _write_held(
 
 
 def expire_leases(connection: Connection, now: datetime) -> Sequence[Cycle]:
-    """End the cycles whose trainer has gone; returns them, so that their runs can be ended too."""
+    """End the cycles whose lease has expired; returns them, so that their runs can be ended too."""
     expired = connection.execute(
         select(cycles.c.id, cycles.c.verdict)
         .where(cycles.c.state == "running", cycles.c.lease_until <= now)

@@ -1,8 +1,8 @@
-"""The append-only record of what was released when, by whom and why, and until when each version is valid.
+"""The append-only history of releases: which version, when, by whom and why, and the end of its validity.
 
-release    a cycle let the alias name this version
+release    a cycle moved the alias to this version
 rollback   the alias was moved back to it, through the API or in MLflow
-calibrate  labels that have arrived since changed its quantiles
+calibrate  labels that arrived later changed its quantiles
 close      a realised error above its limit ended its horizon
 reopen     a correction took that error back
 override   an admin set its horizon by hand
@@ -26,7 +26,7 @@ ALIAS = "champion"
 
 Action = Literal["release", "rollback", "calibrate", "close", "reopen", "override"]
 
-# Rows that say which version the alias names, and rows that say until when a version is valid.
+# Rows that say which version the alias names, and rows that set the end of a version's validity.
 CHAMPION_ACTIONS: tuple[Action, ...] = ("release", "rollback")
 BOUND_ACTIONS: tuple[Action, ...] = ("release", "close", "reopen", "override")
 
@@ -53,7 +53,7 @@ class Release:
 
 @dataclass(frozen=True)
 class Overlay:
-    """What the newest rows say of a version beyond its manifest; `calibration` is None where no row has one."""
+    """What the newest rows say of a version beyond its manifest; `calibration` is None if no row has one."""
 
     valid_until: int
     calibration: Calibration | None
@@ -91,7 +91,7 @@ def record_release(
 
 
 def read_overlay(connection: Connection, task_id: int, version: str) -> Overlay | None:
-    """The newest bound and the newest calibration of a version; None where it has no row."""
+    """The newest bound and the newest calibration of a version; None if it has no row."""
     found = list_releases(connection, task_id, version=version, limit=1)
     if not found:
         return None
@@ -108,10 +108,10 @@ def read_overlay(connection: Connection, task_id: int, version: str) -> Overlay 
 
 
 def is_released_as(connection: Connection, task_id: int, version: str, cutoff: int) -> bool:
-    """Whether the rows of a version may be of the model of this cutoff (microseconds).
+    """Whether the rows of a version may belong to the model of this cutoff (microseconds).
 
-    A model that was deleted from the registry and comes back, or a registry that was set up anew, counts from 1 again:
-    then the newest release of a number names another cutoff. Rows that name none may be of any model.
+    After a model was deleted from the registry, and in a new registry, versions count from 1 again. The newest release
+    of a number then names another cutoff. Rows without a cutoff may belong to any model.
     """
     found = list_releases(connection, task_id, version=version, actions=["release"], limit=1, with_calibration=False)
     released = found[0].matrix if found else None
@@ -139,9 +139,9 @@ def list_releases(
 
 
 def find_former(connection: Connection, task_id: int, champion: str | None) -> str | None:
-    """The version that was champion before `champion` was released; None where there is none.
+    """The version that was champion before `champion` was released; None if there is no such version.
 
-    Rolling back again and again so goes further back each time, never forth to what was rolled back.
+    So each further rollback goes further back, and never returns to a version that was rolled back.
     """
     rows = list_releases(connection, task_id, actions=CHAMPION_ACTIONS, with_calibration=False)
     released = [row.release_id for row in rows if row.action == "release" and row.version == champion]
@@ -152,10 +152,10 @@ def find_former(connection: Connection, task_id: int, champion: str | None) -> s
 
 
 def note_moved_alias(connection: Connection, task_id: int, version: str, now: datetime) -> bool:
-    """Write down that somebody has moved the alias in MLflow to a version released before; whether that was so.
+    """Record that somebody moved the alias in MLflow to a version released before; returns whether that is so.
 
-    The caller holds the task's row (`store.catalog.lock_task`), and `version` is what the alias names meanwhile.
-    Nothing is written for a version that was never released, nor while a cycle is releasing: that is its own move.
+    The caller holds the task's row (`store.catalog.lock_task`), and `version` is the one that the alias names now.
+    Nothing is recorded for a version that was never released, or while a cycle is releasing and moves the alias itself.
     """
     if is_releasing(connection, task_id):
         return False

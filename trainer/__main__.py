@@ -7,14 +7,14 @@ import sys
 from datetime import UTC, datetime
 
 from trainer.scheduling.heartbeat import is_alive
-from trainer.scheduling.imports import loading
+from trainer.scheduling.imports import fast_imports
 from trainer.settings import TrainerSettings
 
 if __name__ == "__main__":
     settings = TrainerSettings()
     if sys.argv[1:] == ["check"]:
         sys.exit(0 if is_alive(settings, datetime.now(UTC)) else 1)
-    with loading():
+    with fast_imports():
         from contracts.runtime.logs import configure_logs
         from trainer.scheduling.scheduler import run_trainer
 

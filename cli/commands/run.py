@@ -78,9 +78,9 @@ def trainer(
     settings = TrainerSettings()
     if check:
         raise typer.Exit(0 if is_alive(settings, datetime.now(UTC)) else 1)
-    from trainer.scheduling.imports import loading
+    from trainer.scheduling.imports import fast_imports
 
-    with loading():
+    with fast_imports():
         from cli.local.database import open_store
         from contracts.runtime.logs import configure_logs
         from trainer.scheduling.scheduler import run_trainer

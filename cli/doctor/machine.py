@@ -12,7 +12,7 @@ from cli.doctor.finding import Finding, fail, ok, warn
 from contracts.errors import ArtefactRefused
 from contracts.manifest import read_manifest
 from service.models.local_copies import list_copies
-from trainer.scheduling.heartbeat import heartbeat, is_alive
+from trainer.scheduling.heartbeat import heartbeat_file, is_alive
 from trainer.settings import TrainerSettings
 
 GIB = 2**30
@@ -91,5 +91,5 @@ def examine_trainer(settings: TrainerSettings, now: datetime) -> Finding:
     """Whether a trainer of this home is alive; one on another machine cannot be seen from here."""
     if is_alive(settings, now):
         return ok("trainer", "alive")
-    seen = "has stopped" if heartbeat(settings).exists() else "has never run with this home"
+    seen = "has stopped" if heartbeat_file(settings).exists() else "has never run with this home"
     return warn("trainer", f"it {seen}: nothing is retrained from here", "run `morrow up` or `morrow trainer`")

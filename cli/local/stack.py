@@ -28,7 +28,7 @@ from cli.local.stack_file import StackUrls, stack_file
 from contracts.runtime.python_process import python_command
 from contracts.runtime.settings import SharedSettings
 from migrations import migrate
-from trainer.scheduling.heartbeat import heartbeat
+from trainer.scheduling.heartbeat import heartbeat_file
 from trainer.settings import TrainerSettings
 
 HOST = "127.0.0.1"
@@ -109,7 +109,7 @@ class EmbeddedStack:
             self._start_ours()
             checks = {
                 "API": lambda: _answers(client, f"{self.addresses.api}/livez"),
-                "trainer": lambda: _is_newer(heartbeat(self._settings), self._began),
+                "trainer": lambda: _is_newer(heartbeat_file(self._settings), self._began),
                 "MLflow": lambda: _answers(client, f"{mlflow}/health"),
             }
             for name, is_ready in checks.items():

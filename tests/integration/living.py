@@ -16,7 +16,7 @@ from store.events import append_events
 from tests.integration.drifting import HOUR, START, Story, cutoff_after, define, settings
 from trainer.evaluation.backtest import backtest
 from trainer.evaluation.horizon import HorizonVerdict
-from trainer.monitoring.live_scoring import Live
+from trainer.monitoring.live_scoring import LiveScoring
 
 NUM_WINDOWS = 8
 
@@ -33,7 +33,7 @@ def fill(engine: Engine, task: Task, home: Path, **how: bool) -> Schema:
     """
     schema = define(engine, task, NUM_WINDOWS, **how)
     fill_as_of(engine, schema, home, NUM_WINDOWS)
-    live(engine, home).look(moment(NUM_WINDOWS))
+    live(engine, home).score_new_labels(moment(NUM_WINDOWS))
     return schema
 
 
@@ -56,9 +56,9 @@ def copy_home(fits: Path, home: Path) -> Path:
     return home
 
 
-def live(engine: Engine, home: Path) -> Live:
+def live(engine: Engine, home: Path) -> LiveScoring:
     """The live job as a trainer that has just started has it."""
-    return Live(engine, settings(home), threading.Event())
+    return LiveScoring(engine, settings(home), threading.Event())
 
 
 def append(engine: Engine, schema: Schema, batch: Iterable[Event], received_at: datetime = START) -> None:

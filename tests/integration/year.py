@@ -21,7 +21,7 @@ from store.events import append_events, correct_event
 from store.releases import Release, list_releases, read_overlay
 from tests.integration.drifting import Story, drifting_task, settings
 from trainer.evaluation.backtest import Report
-from trainer.monitoring.live_scoring import Live
+from trainer.monitoring.live_scoring import LiveScoring
 from trainer.retraining.cycle import run_cycle
 from trainer.scheduling.scheduler import Trainer
 from trainer.tracking.registry import Registry
@@ -103,7 +103,7 @@ class Deployment:
 
     def start_trainer(self) -> None:
         given = settings(self.home, mlflow_url=self.registry.url)
-        self._trainer, self._live = Trainer(self.engine, given), Live(self.engine, given, threading.Event())
+        self._trainer, self._live = Trainer(self.engine, given), LiveScoring(self.engine, given, threading.Event())
 
     def receive(self, batch: Sequence[Event]) -> None:
         """A producer sends a batch, and sends it again for want of an answer."""
@@ -145,7 +145,7 @@ class Deployment:
     def look(self, now: datetime) -> None:
         """The live job's look."""
         self.now = now
-        self._live.look(now)
+        self._live.score_new_labels(now)
         self.check()
 
     def cycles(self) -> Sequence[Cycle]:

@@ -1,6 +1,6 @@
 """The error matrix: the error of a model of each origin on each later target window, its bands and the horizon rule.
 
-Everything that says how good a model is or how long it stays good reads this one table.
+Every figure of a model's quality, and of how long it lasts, comes from this one table.
 """
 
 import math
@@ -14,7 +14,7 @@ from contracts.verdict import Comparison
 from store.cells import NAIVE, Cell, error_of
 from trainer.evaluation.bounds import adapted_coverage, mean_upper_bound, predictive_band, predictive_limit
 
-# Target windows that count, the newest: a year of weeks. What a model of long ago erred says little of the next.
+# The newest target windows, which count: a year of weeks. The errors of old models say little about the next one.
 COUNTED_WINDOWS = 52
 # How often chance alone may make a rival look better.
 _LUCK = 0.05
@@ -51,7 +51,7 @@ class AgeVerdict:
 
 @dataclass(frozen=True)
 class HorizonVerdict:
-    """The horizon in windows, the figures it rests on, and how many more target windows are needed where too few."""
+    """The horizon in windows, the figures behind it, and how many target windows are missing if there are too few."""
 
     horizon: int
     ages: tuple[AgeVerdict, ...]
@@ -113,10 +113,10 @@ def compare_rivals(
     guard: Guard,
     horizon: int,
 ) -> list[Comparison]:
-    """Every rival that has errors on `min_pairs` windows, inside the horizon (at age 0 where there is none).
+    """Every rival that has errors on `min_pairs` windows, inside the horizon (at age 0 without one).
 
-    A target window counts once, by its mean over the ages that both were scored at. Each of several rivals is held to
-    its share of the 5 %: the more are asked, the luckier the luckiest.
+    A target window counts once, by its mean over the ages at which both were scored. Several rivals share the 5 %: the
+    more are compared, the likelier is one of them better by chance.
     """
     ages = range(max(1, horizon))
     ours = _errors_by_age(cells, method, error_name, clock)
@@ -137,14 +137,14 @@ def compare_rivals(
 
 
 def better_method(comparisons: Iterable[Comparison]) -> Comparison | None:
-    """The best of the rivals that are clearly better, or None."""
+    """The best of the clearly better rivals, or None."""
     return min((one for one in comparisons if one.is_better), key=lambda one: one.difference, default=None)
 
 
 def after_empty_windows(verdict: HorizonVerdict, count: int) -> HorizonVerdict:
-    """The verdict of a cutoff before which that many complete windows hold no event: its first window has their age.
+    """The verdict for a cutoff that comes after `count` complete windows without events, each of which adds to the age.
 
-    Where that leaves no horizon, the ages stay as the matrix has them, for the reason speaks of those.
+    If that leaves no horizon, the ages stay as in the matrix, since the reason names them.
     """
     if count == 0 or verdict.horizon == 0:
         return verdict

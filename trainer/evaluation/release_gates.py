@@ -1,9 +1,8 @@
-"""Whether a candidate may be released: the rules, and the verdict in the form that ledger, status and tags show.
+"""Whether a candidate may be released: the rules, and the figures of the error matrix for its verdict.
 
 Gates come first: rows, classes, windows, a horizon. Then whether the newest window is suspect
-(`trainer.evaluation.suspect_windows`), and
-last candidate against champion on withheld rows that neither was fitted on. A held candidate's fit is kept all the
-same, because its errors on later windows are cells that the matrix needs.
+(`trainer.evaluation.suspect_windows`), and last the candidate compared with the champion on withheld rows that neither
+was fitted on. A held candidate's fit is kept as well, because the matrix needs its errors on later windows.
 """
 
 import math
@@ -73,8 +72,8 @@ def check_withheld(candidate: NDArray[np.float64], champion: NDArray[np.float64]
     reason = None
     if lower > 0:
         reason = (
-            f"it errs more than the champion on {len(champion)} withheld rows: {candidate.mean():.4g} against "
-            f"{champion.mean():.4g}"
+            f"its error on {len(champion)} withheld rows is larger than the champion's: {candidate.mean():.4g} "
+            f"compared with {champion.mean():.4g}"
         )
     return Decision("withheld_rows", lower <= 0, lower, 0.0, reason)
 

@@ -1,13 +1,13 @@
-"""Whether released versions keep what they promised, as far as labels have come in since.
+"""Whether released versions keep their promises, as far as labels have arrived.
 
-A version promised a limit for each age of its horizon. A complete window inside the horizon whose realised error is
-above that limit closes the horizon at the window's start, and a correction that takes the error back reopens it. An
-override is an admin's word on all that was known by then: windows that had been closed or scored before it do not close
-the version again. The champion's quantiles follow the labels, one row a window at most. Labels that are due may still
-come in bunches, so a window counts once it holds half as many rows as is usual, or once the next one is complete too.
+A version promised a limit for each age of its horizon. A complete window inside the horizon with a larger realised
+error closes the horizon at the window's start; a correction that lowers the error reopens it. An override settles all
+that was known by then: windows that were closed or scored before it do not close the version again. The champion's
+quantiles follow the labels, at most one row for each window. Labels that are due may still arrive in bunches, so a
+window counts once it holds half as many rows as usual, or once the next one is complete too.
 
-Everything is read off the rows of `releases` and the cells of the error matrix, so a restart forgets nothing. Rows are
-written while the task's row is held, so two trainers write them once.
+Everything follows from the rows of `releases` and the cells of the error matrix, so a restart loses nothing. Rows are
+written under the lock of the task's row, so that two trainers write them once.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -26,7 +26,7 @@ from store.releases import CHAMPION_ACTIONS, Action, Release, list_releases, rec
 from trainer.data.windows import complete_until
 from trainer.evaluation.suspect_windows import enough_rows
 from trainer.monitoring.promises import Change, Promise, read_promise
-from trainer.monitoring.recalibration import adapt
+from trainer.monitoring.recalibration import recalibrate
 
 log = structlog.get_logger(__name__)
 
@@ -39,14 +39,14 @@ EVENTS: Mapping[Action, str] = {
 
 
 def find_change(history: Sequence[Release], marks: Mapping[int, Mark]) -> Change | None:
-    """What the realised errors of a version ask for next; None where its bound is as it should be.
+    """The next row that the realised errors of a version call for; None if its bound is right.
 
     `history` are the version's rows, newest first; `marks` its complete cells by target window.
     """
     promise = next((promise for row in history if (promise := read_promise(row))), None)
     if promise is None:
         return None
-    bound = _add_up(history)
+    bound = _read_bound(history)
     breaches = [
         window
         for window, (_, limit) in sorted(promise.limits.items())
@@ -65,7 +65,7 @@ def find_change(history: Sequence[Release], marks: Mapping[int, Mark]) -> Change
 
 @dataclass(frozen=True)
 class _Bound:
-    """What a version's rows add up to, in microseconds: `given` by its release or an override, less what is closed."""
+    """The bound by a version's rows, in microseconds: `given` by its release or an override, minus `closed` windows."""
 
     given: int
     closed: frozenset[int]
@@ -77,7 +77,7 @@ class _Bound:
         return min([self.given, *self.closed])
 
 
-def _add_up(history: Sequence[Release]) -> _Bound:
+def _read_bound(history: Sequence[Release]) -> _Bound:
     given, overridden_at = 0, 0
     closed: set[int] = set()
     accepted: set[int] = set()
@@ -121,7 +121,7 @@ def _change(promise: Promise, action: Action, window: int, valid_until: int, mar
 
 
 def find_settled(task: Task, marks: Iterable[Mark], now: int) -> list[Mark]:
-    """The complete cells of our method on windows that count by now (microseconds)."""
+    """The complete cells of the task's method on windows that count by `now` (microseconds)."""
     complete = [mark for mark in marks if mark.is_complete and mark.method == task.training.method]
     enough = enough_rows(complete)
     last = complete_until(task, now) - task.clock.window
@@ -129,9 +129,10 @@ def find_settled(task: Task, marks: Iterable[Mark], now: int) -> list[Mark]:
 
 
 def enforce(engine: Engine, task_id: int, task: Task, now: datetime, *, since: int) -> bool:
-    """Write what the cells of a recipe ask for of its versions whose cutoff is `since` or later (microseconds).
+    """Write the rows that the cells call for, of a recipe's versions with a cutoff at `since` or later (microseconds).
 
-    Whether all is written: False where somebody else holds the task's row just now, and it is to be tried again.
+    Returns whether all are written: False if another process holds the lock of the task's row, so that a later call
+    must try again.
     """
     with engine.connect() as connection:
         if _find_next(connection, task_id, task, now, since) is None:
@@ -186,12 +187,12 @@ def _find_next(connection: Connection, task_id: int, task: Task, now: datetime, 
         if promise.version == champion and marks:
             history = [row for row in rows if row.version == champion]
             newest = max(mark.window for mark in marks)
-            return adapt(connection, task_id, task, promise, history, newest=newest, now=now)
+            return recalibrate(connection, task_id, task, promise, history, newest=newest, now=now)
     return None
 
 
 def _of_present_models(rows: Sequence[Release]) -> list[Release]:
-    """Newest first, without those of models whose number has come to mean another: a registry may be set up anew."""
+    """Newest first, without rows of former models of the same number: a new registry counts versions from 1 again."""
     released, found = set[str](), list[Release]()
     for row in rows:
         if row.version not in released:

@@ -1,11 +1,11 @@
-"""The matrix fills itself: labels that have come in since the last look are scored by the fits that are kept.
+"""Live scoring: labels that have arrived since the last pass are scored with the kept fits, which fills the matrix.
 
-A cell says how many rows and revisions of its window it stands on. One count a look says how many there are now, and
-only where the two differ is a window read, once for all of its fits: late labels and corrections are scored again, and
-after a restart nothing is. Then the guard looks at what the released versions promised.
+A cell records how many rows and revisions of its window it was scored on. Each pass counts how many there are now. A
+window is read only if the two differ, once for all of its fits. So late labels and corrections are scored again, and
+nothing is after a restart. Then the guard checks the promises of the released versions.
 
-The job runs in the trainer process beside the scheduler's tick, loads no torch, and rests ten times as long as a look
-took, so that it takes no more than a tenth of a core from a fit.
+The job runs in the trainer process next to the scheduler's tick and loads no torch. After a pass it rests ten times as
+long as the pass took, so that it takes at most a tenth of a core from a fit.
 """
 
 import threading
@@ -35,7 +35,7 @@ from trainer.settings import TrainerSettings
 
 log = structlog.get_logger(__name__)
 
-REST = 10.0
+REST_FACTOR = 10.0
 
 
 def find_stale(
@@ -63,56 +63,56 @@ def find_stale(
     return stale
 
 
-class Live:
-    """What outlives a look: when the next one may be, what was refused or went wrong, and what the guard has seen."""
+class LiveScoring:
+    """The state that outlives a pass: the end of its rest, refused fits, logged troubles, and what the guard saw."""
 
     def __init__(self, engine: Engine, settings: TrainerSettings, stopping: threading.Event) -> None:
         self._engine = engine
         self._settings = settings
         self._stopping = stopping
         self._rest_until = 0.0
-        # What went wrong in the last look, and in this one.
+        # What went wrong in the last pass, and in this one.
         self._former_troubles: set[tuple[str, ...]] = set()
         self._troubles: set[tuple[str, ...]] = set()
-        # Fits that cannot be opened, each with its manifest's time of change: a new one is tried.
+        # Fits that cannot be opened, with their manifests' times of change: a changed one is tried again.
         self._refused: set[tuple[Path, int]] = set()
         self._promises: dict[int, tuple[int, list[Promise]]] = {}
         self._judged: dict[tuple[int, str], tuple[int, int, list[Mark]]] = {}
 
     def tick(self, now: datetime) -> None:
-        """Look, where the last look has been rested from. What fails is said once and tried again."""
+        """Make a pass unless the job still rests. A trouble is logged once, and the next pass tries again."""
         began = time.monotonic()
         if began < self._rest_until:
             return
         self._former_troubles, self._troubles = self._troubles, set()
         try:
-            self.look(now)
+            self.score_new_labels(now)
         except SQLAlchemyError as error:
             if (outage := name_outage(error)) is None:
                 raise
-            if self._is_news("live.waiting", outage.code):
+            if self._is_new("live.waiting", outage.code):
                 log.warning("live.waiting", reason=outage.reason)
-        self._rest_until = time.monotonic() + REST * (time.monotonic() - began)
+        self._rest_until = time.monotonic() + REST_FACTOR * (time.monotonic() - began)
 
-    def look(self, now: datetime) -> int:
-        """Score what is new for every task and let the guard judge it; returns how many cells were written.
+    def score_new_labels(self, now: datetime) -> int:
+        """One pass over all tasks: score new labels, then let the guard judge. Returns how many cells were written.
 
-        Raises SQLAlchemyError where the store does not answer.
+        Raises SQLAlchemyError if the store does not answer.
         """
         with self._engine.connect() as connection:
             schemas = list_tasks(connection)
         num_cells = 0
         for schema in schemas:
             try:
-                num_cells += self._look_at(schema, now)
-            except Exception as error:  # a bug in one task's look must not end the looking
+                num_cells += self._score_task(schema, now)
+            except Exception as error:  # a bug in one task must not stop the others
                 if name_outage(error) is not None:
                     raise
-                if self._is_news("live.failed", schema.task.name, type(error).__name__):
+                if self._is_new("live.failed", schema.task.name, type(error).__name__):
                     log.error("live.failed", task=schema.task.name, exc_info=error)
         return num_cells
 
-    def _look_at(self, schema: Schema, now: datetime) -> int:
+    def _score_task(self, schema: Schema, now: datetime) -> int:
         with self._engine.connect() as connection:
             rows = list_releases(connection, schema.task_id, limit=1, with_calibration=False)
             newest = rows[0].release_id if rows else 0
@@ -131,9 +131,9 @@ class Live:
         return num_cells
 
     def _find_matrices(self, schema: Schema, promises: Sequence[Promise], now: datetime) -> list[Task]:
-        """The task as it is now, and as it was for versions of other recipes whose labels may still come.
+        """The task with its present recipe, and with those of other versions whose labels may still arrive.
 
-        They are waited for one window longer than they are due.
+        Labels count for one window longer than they are due.
         """
         waiting = to_micros(now) - schema.task.label_delay // MICROSECOND - schema.task.clock.window
         others = {promise.recipe for promise in promises if promise.valid_until > waiting} - {schema.task.recipe}
@@ -166,7 +166,7 @@ class Live:
         return num_cells
 
     def _score_window(self, task_id: int, task: Task, window: int, folders: Sequence[Path], now: datetime) -> int:
-        """Read a window as it is known now, and score these fits on it."""
+        """Read what is known of a window by now, and score these fits on it."""
         moment = to_micros(now)
         snapshot = self._engine.connect().execution_options(isolation_level="REPEATABLE READ")
         with snapshot as connection, connection.begin():
@@ -203,13 +203,13 @@ class Live:
             fit = open_fit(folder)
             return score_fit(fit, rows, window=window, num_revisions=num_revisions, is_complete=is_complete)
         except CycleError as error:
-            # A cycle deletes fits that are no longer needed at any moment.
+            # A cycle may delete a fit at any time, once it needs it no longer.
             if folder.is_dir():
                 self._refuse(folder, error, stamp)
             return ()
 
     def _judge(self, task_id: int, task: Task, newest: int, now: datetime, *, since: int) -> None:
-        """Let the guard judge, unless it has judged these very rows and cells while the same windows were complete."""
+        """Let the guard judge, unless it has judged the same rows and cells with the same windows complete."""
         with self._engine.connect() as connection:
             marks = read_marks(connection, task_id, task.recipe, since=since)
         seen, key = (newest, complete_until(task, to_micros(now)), marks), (task_id, task.recipe)
@@ -222,14 +222,14 @@ class Live:
             log.warning("fit.refused", folder=str(folder), reason=str(error))
         self._refused.add(stamp)
 
-    def _is_news(self, *trouble: str) -> bool:
-        """Whether the last look did not have this trouble yet; notes it."""
+    def _is_new(self, *trouble: str) -> bool:
+        """Whether the last pass did not have this trouble; remembers it."""
         self._troubles.add(trouble)
         return trouble not in self._former_troubles
 
 
 def _stamp(folder: Path) -> tuple[Path, int]:
-    """A fit and when its manifest was last changed."""
+    """A fit and the time of its manifest's last change."""
     try:
         return folder, (folder / MANIFEST_FILE).stat().st_mtime_ns
     except OSError:

@@ -1,6 +1,6 @@
 """The champion's quantiles follow the labels: one new calibration for each window that has become complete.
 
-Nothing is kept between two of them: adaptive conformal inference is walked again from the cells.
+No state is kept between two calibrations: adaptive conformal inference starts again from the cells.
 """
 
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ from trainer.monitoring.promises import Change, Promise
 _LEAST_DIFFERENCE = 1e-6
 
 
-def adapt(
+def recalibrate(
     connection: Connection,
     task_id: int,
     task: Task,
@@ -31,9 +31,9 @@ def adapt(
     newest: int,
     now: datetime,
 ) -> Change | None:
-    """New quantiles for the champion, where the window `newest` is complete and its present ones do not know it.
+    """New quantiles for the champion, once the window `newest` is complete and the present ones do not know it.
 
-    `history` are the champion's rows, newest first. None where nothing changes noticeably, or its bound has passed.
+    `history` are the champion's rows, newest first. None if nothing changes noticeably, or if its bound has passed.
     """
     calibrated = [row.verdict.window for row in history if isinstance(row.verdict, Recalibration)]
     known = to_micros(calibrated[0]) if calibrated else complete_until(task, promise.cutoff) - task.clock.window
@@ -41,7 +41,7 @@ def adapt(
     if newest <= known or overlay is None or overlay.valid_until <= to_micros(now):
         return None
     former = overlay.calibration
-    # The graph keeps its temperature; a release without a calibration was exported without one.
+    # The graph keeps its temperature; a release without calibration was exported without a temperature.
     found = _calibrate(connection, task_id, task, newest, temperature=1.0 if former is None else former.temperature)
     if former is not None and not differs(former, found):
         return None

@@ -1,1 +1,1 @@
-"""The trainer's own process: what is due, the worker process that does it, and its supervision."""
+"""The trainer's own process: which cutoffs are due, the worker process that trains, and its supervision."""

@@ -1,8 +1,8 @@
-"""Which cutoff a task is due for, and whether one that failed is tried again: pure rules over the ledger of cycles.
+"""Which cutoff of a task is due, and whether a failed one is retried: pure rules over the task's cycles.
 
-After downtime only the newest cutoff counts, and those that somebody asked for on purpose. A fit that was interrupted
-is tried again, because it was asked for and it was not the model's fault; a fit that failed by itself only where the
-task is retrained by schedule, since whoever asks by hand wants to see it fail.
+After downtime only the newest cutoff counts, and cutoffs that somebody asked for. An interrupted fit is retried, since
+its interruption says nothing about the model. A fit that failed by itself is retried only for a scheduled task: an
+admin who asked for a fit by hand wants to see its failure.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,7 +14,7 @@ from contracts.failure import STORE_OUTAGES, FailureCode
 from contracts.task import Task
 from store.cycles import Cycle
 
-# Neither counts among the attempts: the fit waits for MLflow, or somebody stopped the trainer.
+# Such attempts do not count: the fit waits for MLflow, or somebody stopped the trainer.
 _UNCOUNTED = frozenset({FailureCode.REGISTRY_UNREACHABLE, FailureCode.STOPPED})
 _INTERRUPTIONS = STORE_OUTAGES | _UNCOUNTED | {FailureCode.LEASE_EXPIRED}
 _LONGEST_PAUSE = timedelta(minutes=15)
@@ -36,8 +36,8 @@ def due_cutoff(
 ) -> int | None:
     """The cutoff to request now, or None. `cycles` are the task's, newest cutoff and attempt first.
 
-    `has_registry` says whether MLflow answers: a finished fit that waits for it is not tried again before. Neither that
-    wait nor a stop that somebody asked for counts among the attempts.
+    `has_registry` says whether MLflow answers: a finished fit that waits for it is not retried before. Neither such a
+    wait nor a stop on request counts as an attempt.
     """
     newest = newest_cutoff(task, now)
     if task.schedule == "window" and (not cycles or cycles[0].cutoff < newest):
@@ -61,15 +61,15 @@ def due_cutoff(
 
 
 def _may_retry(task: Task, attempts: Sequence[Cycle], *, is_newest: bool) -> bool:
-    """Whether a failed cutoff is worth another attempt; a newer one leaves only what was asked for on purpose."""
+    """Whether a failed cutoff deserves another attempt: the newest one does, and older ones that somebody asked for."""
     last, first = attempts[0], attempts[-1]
     if last.failure_code not in _INTERRUPTIONS:
         return is_newest and task.schedule == "window"
-    # As the scheduler's own requests are made while their window lasts.
-    is_on_purpose = task.schedule == "manual" or to_micros(first.requested_at) >= first.cutoff + task.clock.window
-    return is_newest or is_on_purpose
+    # The scheduler makes its own requests while the window lasts.
+    is_asked_for = task.schedule == "manual" or to_micros(first.requested_at) >= first.cutoff + task.clock.window
+    return is_newest or is_asked_for
 
 
 def retry_pause(num_attempts: int, pause: timedelta) -> timedelta:
-    """How long to wait after that many attempts: doubling, up to a quarter of an hour."""
+    """Backoff after that many attempts: it doubles, up to 15 minutes."""
     return min(pause * 2.0 ** min(num_attempts - 1, 20), _LONGEST_PAUSE)

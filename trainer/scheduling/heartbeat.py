@@ -1,4 +1,4 @@
-"""The sign of life that every tick of the trainer leaves, for the container's health check and for `morrow up`."""
+"""The heartbeat that every tick of the trainer leaves, for the container's health check and for `morrow up`."""
 
 import os
 from contextlib import suppress
@@ -12,26 +12,26 @@ _LEAST_PATIENCE_SECONDS = 60.0
 
 
 def is_alive(settings: TrainerSettings, now: datetime) -> bool:
-    """Whether a trainer with this home has ticked lately: what the container's health check asks."""
+    """Whether a trainer with this home has ticked lately."""
     try:
-        beat = heartbeat(settings).stat().st_mtime
+        ticked_at = heartbeat_file(settings).stat().st_mtime
     except OSError:
         return False
-    return now.timestamp() - beat <= max(_LEAST_PATIENCE_SECONDS, 10 * settings.tick_seconds)
+    return now.timestamp() - ticked_at <= max(_LEAST_PATIENCE_SECONDS, 10 * settings.tick_seconds)
 
 
-def beat(settings: TrainerSettings) -> None:
-    """Leave a sign of life. A home that was removed is made anew: without one there is no tick."""
+def write_heartbeat(settings: TrainerSettings) -> None:
+    """Record a tick. A home that was removed is created again, since a trainer cannot tick without one."""
     settings.home.mkdir(parents=True, exist_ok=True)
-    heartbeat(settings).touch()
+    heartbeat_file(settings).touch()
 
 
-def stop_beating(settings: TrainerSettings) -> None:
-    """Leave a last sign: a trainer was here, and went in good order."""
+def retire_heartbeat(settings: TrainerSettings) -> None:
+    """Record that the trainer has stopped in good order."""
     with suppress(OSError):
-        os.utime(heartbeat(settings), (0, 0))
+        os.utime(heartbeat_file(settings), (0, 0))
 
 
-def heartbeat(settings: TrainerSettings) -> Path:
+def heartbeat_file(settings: TrainerSettings) -> Path:
     """The file that every tick touches."""
     return settings.home / HEARTBEAT_FILE

@@ -1,8 +1,8 @@
-"""What the trainer has done while no cycle is asked for: rivals are fitted, one task at a time.
+"""Work for the time while no cycle is requested: rivals are fitted, one task at a time.
 
-None of it stands in the ledger of cycles. What is left to do is read off the matrix, so a stop, a kill or a restart
-costs one fit at most. A session's lock in PostgreSQL keeps several trainers from filling the same cells; it goes with
-its connection, however this process ends.
+It has no rows in `cycles`. The work left follows from the error matrix, so a stop, a kill or a restart costs one fit at
+most. A session lock in PostgreSQL keeps two trainers from filling the same cells; it ends with its connection, however
+this process ends.
 """
 
 import time
@@ -27,38 +27,42 @@ _TRY_LOCK = text("SELECT pg_try_advisory_lock(hashtext('morrow.rivals'), :task_i
 _UNLOCK = text("SELECT pg_advisory_unlock_all()")
 
 
-class Idle:
-    """What outlives a tick: the lock that is held, and which missing cells have been tried in vain."""
+class IdleWork:
+    """The state that outlives a tick: the lock that is held, and the missing cells that were tried in vain."""
 
     def __init__(self, engine: Engine, max_tries: int) -> None:
         self._engine = engine
         self._max_tries = max_tries
         self._tried: dict[int, tuple[Set[MissingCell], int]] = {}
         self._lock: Connection | None = None
-        self._look_at = 0.0
+        self._next_check = 0.0
 
     def choose(self, now: datetime) -> FillRivals | None:
-        """The next task whose rivals lack cells and can be tried, its lock taken; None where there is none.
+        """The next task whose rivals lack cells and can be tried, its lock taken; None if there is no such task.
 
-        To be asked while no process runs.
+        Call it while no process runs.
         """
-        if time.monotonic() < self._look_at:
+        if time.monotonic() < self._next_check:
             return None
-        self._look_at = time.monotonic() + _PAUSE_SECONDS
-        self._release()  # of a process that could not be started
+        self._next_check = time.monotonic() + _PAUSE_SECONDS
+        self._unlock()  # for a process that could not be started
         with self._engine.connect() as connection:
             for schema in list_tasks(connection):
                 missing = frozenset(find_missing_cells(connection, schema, to_micros(now)))
-                if missing and self._may_try(schema.task_id, missing) and self._take(schema.task_id):
+                if missing and self._may_try(schema.task_id, missing) and self._try_lock(schema.task_id):
                     log.info("rivals.began", task=schema.task.name, num_gaps=len(missing))
                     return FillRivals(schema.task_id, schema.task.name)
         return None
 
-    def conclude(self, job: FillRivals, failure: Failure | None, now: datetime) -> None:
-        """After the end of a process: what it has left is not tried for ever. `failure` is None after a clean end."""
+    def finish(self, job: FillRivals, failure: Failure | None, now: datetime) -> None:
+        """Count a try once the process has ended; `failure` is None after a clean end.
+
+        Cells that stay missing are tried `max_tries` times at most, and once if the process ended cleanly. An
+        interruption does not count.
+        """
         log.info("rivals.ended", task=job.task, reason=None if failure is None else failure.reason)
-        self._release()
-        self._look_at = 0.0
+        self._unlock()
+        self._next_check = 0.0
         if failure is not None and failure.code in _INTERRUPTIONS:
             return
         with self._engine.connect() as connection:
@@ -76,17 +80,17 @@ class Idle:
         tried, num_tries = self._tried.get(task_id, (frozenset(), 0))
         return tried != missing or num_tries < self._max_tries
 
-    def _release(self) -> None:
+    def _unlock(self) -> None:
         if self._lock is not None:
             try:
-                # Said, not left to the end of the session: that comes a moment after its connection is closed.
+                # The end of the session would release it too, but a moment after its connection is closed.
                 self._lock.execute(_UNLOCK)
             except DBAPIError:
-                self._lock.invalidate()  # Back in the pool it would go on holding the lock.
+                self._lock.invalidate()  # in the pool it would keep the lock
             self._lock.close()
             self._lock = None
 
-    def _take(self, task_id: int) -> bool:
+    def _try_lock(self, task_id: int) -> bool:
         lock = self._engine.connect().execution_options(isolation_level="AUTOCOMMIT")
         if lock.execute(_TRY_LOCK, {"task_id": task_id}).scalar_one():
             self._lock = lock

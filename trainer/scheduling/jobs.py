@@ -1,4 +1,4 @@
-"""What the scheduler may want of a training process, as one line of JSON."""
+"""The jobs that the scheduler gives a training process, each as one line of JSON."""
 
 from typing import Any
 
@@ -16,11 +16,11 @@ class RunCycle(msgspec.Struct, frozen=True, tag="cycle"):
 
 
 class Sweep(msgspec.Struct, frozen=True, tag="sweep"):
-    """Close the MLflow runs whose cycle has ended without them."""
+    """End the MLflow runs whose cycle has ended without them."""
 
 
 class FillRivals(msgspec.Struct, frozen=True, tag="rivals"):
-    """Fit and score what the rivals of this task lack."""
+    """Fit and score the missing cells of this task's rivals."""
 
     task_id: int
     task: str
@@ -29,19 +29,19 @@ class FillRivals(msgspec.Struct, frozen=True, tag="rivals"):
 Job = RunCycle | Sweep | FillRivals
 
 
-class Order(msgspec.Struct, frozen=True):
-    """A job, and the settings to do it with."""
+class Message(msgspec.Struct, frozen=True):
+    """A job and its settings."""
 
     settings: dict[str, Any]
     job: Job
 
 
-def write_order(settings: TrainerSettings, job: Job) -> bytes:
-    """The order as one line."""
-    return msgspec.json.encode(Order(settings.model_dump(mode="json"), job)) + b"\n"
+def encode_job(settings: TrainerSettings, job: Job) -> bytes:
+    """The message as one line."""
+    return msgspec.json.encode(Message(settings.model_dump(mode="json"), job)) + b"\n"
 
 
-def read_order(line: bytes) -> tuple[TrainerSettings, Job]:
+def decode_job(line: bytes) -> tuple[TrainerSettings, Job]:
     """Settings and job of a line."""
-    order = msgspec.json.decode(line, type=Order)
-    return TrainerSettings(**order.settings), order.job
+    message = msgspec.json.decode(line, type=Message)
+    return TrainerSettings(**message.settings), message.job

@@ -1,4 +1,4 @@
-"""Whether MLflow answers, asked without mlflow, which the scheduler does not load."""
+"""Whether MLflow answers, without importing mlflow, which the scheduler does not load."""
 
 import asyncio
 
@@ -15,7 +15,7 @@ def is_healthy(mlflow_url: str) -> bool:
 
 async def _ask(url: str) -> bool:
     try:
-        # httpx bounds every read by itself, and a slow answer takes any number of them.
+        # httpx limits each read, and a slow answer may take any number of reads.
         async with asyncio.timeout(_SECONDS), httpx.AsyncClient() as client:
             return (await client.get(url)).status_code == httpx.codes.OK
     except (httpx.HTTPError, TimeoutError):

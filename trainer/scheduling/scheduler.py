@@ -1,9 +1,9 @@
-"""The trainer process: looks every second what is due, claims one cycle, and has it carried out by a child process.
+"""The trainer process: every tick it requests due cutoffs and claims one cycle, which a child process carries out.
 
-While no cycle is asked for, the child fits rivals, and makes way for whatever is.
+While no cycle is requested, the child fits rivals; it is stopped as soon as a cycle is requested.
 
-The `cycles` table is the only truth, so nothing is scheduled in memory but the tick itself: a clock change, a pause or
-a restart costs nothing but time. While PostgreSQL is away the trainer waits and says so once.
+The `cycles` table is the only source of truth. Nothing but the tick itself is scheduled in memory, so a clock change, a
+pause or a restart only costs time. While PostgreSQL is away the trainer waits, and logs that once.
 """
 
 import logging
@@ -34,11 +34,11 @@ from store.cycles import (
 )
 from store.database import cycles, make_engine
 from store.outages import name_outage
-from trainer.monitoring.live_scoring import Live
-from trainer.scheduling import supervisor as supervision
+from trainer.monitoring.live_scoring import LiveScoring
+from trainer.scheduling import supervisor
 from trainer.scheduling.due_cutoffs import due_cutoff, newest_cutoff
-from trainer.scheduling.heartbeat import beat, stop_beating
-from trainer.scheduling.idle_work import Idle
+from trainer.scheduling.heartbeat import retire_heartbeat, write_heartbeat
+from trainer.scheduling.idle_work import IdleWork
 from trainer.scheduling.jobs import FillRivals, RunCycle, Sweep
 from trainer.scheduling.registry_health import is_healthy
 from trainer.scheduling.supervisor import Child
@@ -47,15 +47,15 @@ from trainer.settings import TrainerSettings
 log = structlog.get_logger(__name__)
 
 _SWEEP_PAUSE_SECONDS = 30.0
-# A rival's process has nothing to put in order before it goes.
+# A process that fits rivals has nothing to clean up.
 _RIVAL_GRACE_SECONDS = 2.0
 _LATE_TICKS = 10
 
 
 def run_trainer(settings: TrainerSettings) -> None:
-    """Run until SIGTERM or SIGINT; a running cycle is then ended as failed and asked for again by the next start.
+    """Run until SIGTERM or SIGINT; a running cycle then ends as failed, and the next start retries it.
 
-    Raises InvalidInput where the settings name no database or no MLflow.
+    Raises InvalidInput if the settings name no database or no MLflow.
     """
     missing = [name for name in ("database_url", "mlflow_url") if getattr(settings, name) is None]
     if missing:
@@ -69,7 +69,7 @@ def run_trainer(settings: TrainerSettings) -> None:
         signal.signal(number, lambda _number, _frame: stop.set())
     assert settings.database_url is not None
     trainer = Trainer(make_engine(settings.database_url), settings)
-    live = Live(trainer.engine, settings, stop)
+    live = LiveScoring(trainer.engine, settings, stop)
     scheduler = BackgroundScheduler(timezone=UTC)
     for job in (trainer.tick, live.tick):
         scheduler.add_job(
@@ -88,12 +88,12 @@ def run_trainer(settings: TrainerSettings) -> None:
         follow_clock(scheduler, datetime.now(UTC), timedelta(seconds=settings.tick_seconds))
     scheduler.shutdown(wait=True)
     trainer.stop(datetime.now(UTC))
-    stop_beating(settings)
+    retire_heartbeat(settings)
     log.info("trainer.stopped")
 
 
 def follow_clock(scheduler: BackgroundScheduler, now: datetime, tick: timedelta) -> None:
-    """Where the clock was set back, tick now: the scheduler would wait until it has come round again."""
+    """Tick now if the clock was set back: APScheduler would wait until the clock reaches the old time again."""
     for job in scheduler.get_jobs():
         if job.next_run_time - now > _LATE_TICKS * tick:
             log.warning("clock.set_back", seconds=round((job.next_run_time - now).total_seconds(), 1))
@@ -101,33 +101,33 @@ def follow_clock(scheduler: BackgroundScheduler, now: datetime, tick: timedelta)
 
 
 class Trainer:
-    """What outlives a tick: the child, and what is known of the stores."""
+    """The state that outlives a tick: the child process, and which outage was logged."""
 
     def __init__(self, engine: Engine, settings: TrainerSettings) -> None:
         self.engine = engine
         self.settings = settings
         self.child: Child | None = None
         self._lease_time = timedelta(seconds=settings.lease_seconds)
-        self._idle = Idle(engine, settings.max_attempts)
+        self._idle = IdleWork(engine, settings.max_attempts)
         self._renew_at = 0.0
         self._ticked_at = time.monotonic()
         self._outage: FailureCode | None = None
-        # A former trainer may have left runs open.
+        # An earlier trainer may have left runs open.
         self._must_sweep = True
         self._sweep_at = 0.0
 
     def tick(self, now: datetime) -> None:
-        """Look after the child, end what lost its trainer, request what is due, and start what is claimed."""
-        beat(self.settings)
-        self._note_lateness()
+        """Supervise the child, expire leases, request due cutoffs, and start the claimed cycle."""
+        write_heartbeat(self.settings)
+        self._log_late_tick()
         if self.child is not None:
-            supervision.kill_if_over(self.child)
+            supervisor.kill_if_overdue(self.child)
         try:
-            self._tend(now)
+            self._run_tick(now)
         except SQLAlchemyError as error:
             if (outage := name_outage(error)) is None:
                 raise
-            self._note_outage(outage)
+            self._log_outage(outage)
         else:
             if self._outage is not None:
                 log.info("store.reached")
@@ -136,37 +136,37 @@ class Trainer:
     def stop(self, now: datetime) -> None:
         """End the child and its cycle; returns within seconds."""
         if self.child is not None:
-            supervision.stop(self.child, STOPPED)
+            supervisor.stop(self.child, STOPPED)
             try:
-                self._conclude(self.child, now)
+                self._finish(self.child, now)
             except SQLAlchemyError:
                 log.warning("cycle.not_ended", reason="its lease will run out")
         self.engine.dispose()
 
-    def _tend(self, now: datetime) -> None:
+    def _run_tick(self, now: datetime) -> None:
         if self.child is not None and self.child.is_running:
             self._renew(self.child, now)
         elif self.child is not None:
-            self._conclude(self.child, now)
+            self._finish(self.child, now)
             self.child = None
         with self.engine.begin() as connection:
             if expired := expire_leases(connection, now):
                 names = {schema.task_id: schema.task.name for schema in list_tasks(connection)}
-                # A next attempt, which sweeps by itself, comes first.
+                # The next attempt sweeps by itself, so it comes first.
                 self._must_sweep, self._sweep_at = True, time.monotonic() + _SWEEP_PAUSE_SECONDS
                 for cycle in expired:
                     log.warning("cycle.expired", task=names[cycle.task_id], cycle_id=cycle.cycle_id, step=cycle.step)
         self._request(now)
-        if self.child is not None and isinstance(self.child.job, FillRivals) and self._is_wanted():
-            supervision.stop(self.child, PREEMPTED, _RIVAL_GRACE_SECONDS)
-            self._conclude(self.child, now)
+        if self.child is not None and isinstance(self.child.job, FillRivals) and self._must_preempt():
+            supervisor.stop(self.child, PREEMPTED, _RIVAL_GRACE_SECONDS)
+            self._finish(self.child, now)
             self.child = None
         if self.child is None:
             self._claim(now)
         if self.child is None:
             self._sweep()
         if self.child is None and (job := self._idle.choose(now)) is not None:
-            self.child = supervision.start(self.settings, job)
+            self.child = supervisor.start(self.settings, job)
 
     def _renew(self, child: Child, now: datetime) -> None:
         if child.cycle is None or time.monotonic() < self._renew_at:
@@ -175,30 +175,30 @@ class Trainer:
             with self.engine.begin() as connection:
                 renew_lease(connection, child.cycle, now, self._lease_time)
         except LeaseLost:
-            # Either it has just ended its cycle and is leaving, or it learns of the loss at its next step.
+            # The child has just ended its cycle and is leaving, or it notices the loss at its next step.
             patience = self.settings.lease_seconds
             reason = f"Its lease was lost, and it did not leave within {patience:g} s."
-            supervision.hasten(child, patience, Failure(FailureCode.LEASE_LOST, reason))
+            supervisor.shorten_deadline(child, patience, Failure(FailureCode.LEASE_LOST, reason))
         self._renew_at = time.monotonic() + self.settings.lease_seconds / 3
 
-    def _conclude(self, child: Child, now: datetime) -> None:
-        """After the child's end: its cycle fails here where it could not end it itself."""
-        failure = supervision.close(child)
+    def _finish(self, child: Child, now: datetime) -> None:
+        """Reap the child; its cycle fails here if the child could not end it."""
+        failure = supervisor.reap(child)
         if isinstance(child.job, FillRivals):
-            self._idle.conclude(child.job, failure, now)
+            self._idle.finish(child.job, failure, now)
         elif not isinstance(child.job, RunCycle):
             self._must_sweep = failure is not None
         elif failure is not None:
             self._must_sweep = True
-            cycle, told = child.job.cycle, {"task": child.job.task, "cycle_id": child.job.cycle.cycle_id}
+            cycle, facts = child.job.cycle, {"task": child.job.task, "cycle_id": child.job.cycle.cycle_id}
             try:
                 with self.engine.begin() as connection:
-                    broken = supervision.find_broken_rule(child, failure)
+                    broken = supervisor.find_broken_rule(child, failure)
                     end_cycle(connection, cycle, "failed", failure, now, broken=broken)
             except LeaseLost:
-                log.info("cycle.ended_already", **told)
-            # After the store has taken it: while it is away, each tick comes here again.
-            log.error("child.ended", **told, reason=failure.reason)
+                log.info("cycle.ended_already", **facts)
+            # Logged once the store has taken it: during an outage, each tick tries again.
+            log.error("child.ended", **facts, reason=failure.reason)
 
     def _request(self, now: datetime) -> None:
         has_registry = cache(self._has_registry)  # one answer for all tasks
@@ -214,7 +214,7 @@ class Trainer:
                     has_registry=has_registry,
                 )
                 if cutoff is not None:
-                    _drop_overtaken(connection, schema, cutoff, now)
+                    _skip_overtaken(connection, schema, cutoff, now)
                     try:
                         cycle = request_cycle(connection, schema.task_id, cutoff, now)
                     except Conflict:
@@ -242,12 +242,12 @@ class Trainer:
                 attempt=cycle.attempt,
             )
             self._renew_at = time.monotonic() + self.settings.lease_seconds / 3
-            self.child = supervision.start(self.settings, RunCycle(cycle, task))
-            # The process sweeps by itself before it begins: another one would find nothing.
+            self.child = supervisor.start(self.settings, RunCycle(cycle, task))
+            # The process sweeps before it begins, so that no other sweep is needed.
             self._must_sweep = self._must_sweep and not self._has_registry()
 
-    def _is_wanted(self) -> bool:
-        """Whether there is anything that rivals must make way for."""
+    def _must_preempt(self) -> bool:
+        """Whether rivals must be stopped for a cycle or a sweep."""
         return self._has_cycle(cycles.c.state == "requested") or self._may_sweep()
 
     def _may_sweep(self) -> bool:
@@ -255,7 +255,7 @@ class Trainer:
         if not self._must_sweep or time.monotonic() < self._sweep_at or self._has_cycle(cycles.c.state == "running"):
             return False
         if not self._has_cycle(cycles.c.state.not_in(("requested", "running"))):
-            self._must_sweep = False  # no cycle has ended, so none has left anything
+            self._must_sweep = False  # no cycle has ended, so no run is orphaned
             return False
         if not self._has_registry():
             self._sweep_at = time.monotonic() + _SWEEP_PAUSE_SECONDS
@@ -263,10 +263,10 @@ class Trainer:
         return True
 
     def _sweep(self) -> None:
-        """Start a sweep where one may be. A cycle that is due comes first."""
+        """Start a sweep if one is due. A requested cycle comes first."""
         if self._may_sweep():
             self._sweep_at = time.monotonic() + _SWEEP_PAUSE_SECONDS
-            self.child = supervision.start(self.settings, Sweep())
+            self.child = supervisor.start(self.settings, Sweep())
 
     def _has_cycle(self, condition: ColumnElement[bool]) -> bool:
         with self.engine.connect() as connection:
@@ -276,24 +276,24 @@ class Trainer:
         assert self.settings.mlflow_url is not None
         return is_healthy(self.settings.mlflow_url)
 
-    def _note_lateness(self) -> None:
-        """Say where this process was stopped, or the machine slept, for longer than ticks can differ."""
+    def _log_late_tick(self) -> None:
+        """Warn if this process was stopped, or the machine slept, for many ticks."""
         pause = time.monotonic() - self._ticked_at
         self._ticked_at += pause
         if pause > _LATE_TICKS * self.settings.tick_seconds:
             log.warning("tick.late", seconds=round(pause, 1))
 
-    def _note_outage(self, outage: Failure) -> None:
+    def _log_outage(self, outage: Failure) -> None:
         if self._outage is not outage.code:
-            is_new_here = outage.code is FailureCode.STORE_NOT_MIGRATED
-            log.warning("store.not_migrated" if is_new_here else "store.unreachable", reason=outage.reason)
+            lacks_tables = outage.code is FailureCode.STORE_NOT_MIGRATED
+            log.warning("store.not_migrated" if lacks_tables else "store.unreachable", reason=outage.reason)
         self._outage = outage.code
 
 
-def _drop_overtaken(connection: Connection, schema: Schema, cutoff: int, now: datetime) -> None:
-    """Skip requests that were for the newest cutoff when they were made and no longer are.
+def _skip_overtaken(connection: Connection, schema: Schema, cutoff: int, now: datetime) -> None:
+    """Skip requests that were for the newest cutoff when they were made, and no longer are.
 
-    A request for an older cutoff that was made on purpose, after its window had ended, stays.
+    A request that somebody made for an older cutoff, after its window had ended, stays.
     """
     if cutoff >= newest_cutoff(schema.task, now):
         skip_overtaken(connection, schema.task_id, cutoff, window=schema.task.window, now=now)

@@ -1,4 +1,4 @@
-"""One training process under the scheduler's eye: started, held to its time limit, stopped, and judged by its exit."""
+"""Supervision of one training process: start, time limit, stop, and what its exit code means."""
 
 import os
 import signal
@@ -14,7 +14,7 @@ from contracts.runtime.python_process import python_command
 from contracts.verdict import Decision
 from store.cycles import Cycle
 from store.outages import SILENT
-from trainer.scheduling.jobs import Job, RunCycle, Sweep, write_order
+from trainer.scheduling.jobs import Job, RunCycle, Sweep, encode_job
 from trainer.scheduling.worker import EXIT_ORPHANED, EXIT_STOPPED, EXIT_STORE_AWAY
 from trainer.settings import TrainerSettings
 
@@ -26,10 +26,10 @@ _SWEEP_LIMIT_SECONDS = 120.0
 
 @dataclass
 class Child:
-    """A started process. At `deadline`, by the monotonic clock, it is ended because it is `overdue`.
+    """A started process. At `deadline` (monotonic clock) it is killed, and its job fails with `overdue`.
 
-    `limit` are the seconds after `began` that it may take, None once it is hastened. `failure` is why it was ended from
-    outside, if it was.
+    `limit` is the number of seconds that it may take, None once the deadline was shortened. `failure` is why it was
+    ended from outside, if it was.
     """
 
     process: "subprocess.Popen[bytes]"
@@ -42,7 +42,7 @@ class Child:
 
     @property
     def cycle(self) -> Cycle | None:
-        """The cycle that it carries out, where it does."""
+        """The cycle that it carries out, if it does."""
         return self.job.cycle if isinstance(self.job, RunCycle) else None
 
     @property
@@ -51,7 +51,7 @@ class Child:
 
 
 def start(settings: TrainerSettings, job: Job) -> Child:
-    """Start a process for this job in a session of its own: a terminal's Ctrl-C is ours to pass on."""
+    """Start a process for this job in a session of its own, so that a terminal's Ctrl-C does not reach it."""
     process = subprocess.Popen(
         python_command("-m", "trainer.scheduling.worker"),
         stdin=subprocess.PIPE,
@@ -59,7 +59,7 @@ def start(settings: TrainerSettings, job: Job) -> Child:
         start_new_session=True,
     )
     assert process.stdin is not None
-    process.stdin.write(write_order(settings, job))
+    process.stdin.write(encode_job(settings, job))
     process.stdin.flush()
     limit = _SWEEP_LIMIT_SECONDS if isinstance(job, Sweep) else settings.cycle_limit_seconds
     began = time.monotonic()
@@ -67,15 +67,15 @@ def start(settings: TrainerSettings, job: Job) -> Child:
     return Child(process, job, began, limit, began + limit, overdue)
 
 
-def hasten(child: Child, seconds: float, overdue: Failure) -> None:
-    """Leave a process no more than so much time, and say why."""
+def shorten_deadline(child: Child, seconds: float, overdue: Failure) -> None:
+    """Let a process run for this many seconds at most, and say why."""
     deadline = time.monotonic() + seconds
     if deadline < child.deadline:
         child.limit, child.deadline, child.overdue = None, deadline, overdue
 
 
-def kill_if_over(child: Child) -> None:
-    """End a process that has had its time; its cycle fails with that reason."""
+def kill_if_overdue(child: Child) -> None:
+    """Kill a process that is past its deadline; its job fails for that reason."""
     if child.is_running and time.monotonic() > child.deadline:
         child.failure = child.overdue
         log.error("child.killed", reason=child.overdue.reason)
@@ -83,7 +83,7 @@ def kill_if_over(child: Child) -> None:
 
 
 def stop(child: Child, failure: Failure, grace_seconds: float = GRACE_SECONDS) -> None:
-    """Ask a process to end what it does, and kill it where that takes too long."""
+    """Ask a process to stop, and kill it if that takes too long."""
     child.failure = failure
     if child.is_running:
         child.process.terminate()
@@ -93,8 +93,8 @@ def stop(child: Child, failure: Failure, grace_seconds: float = GRACE_SECONDS) -
         _kill(child)
 
 
-def close(child: Child) -> Failure | None:
-    """Free the pipe of an ended process; returns why its job failed, None after a clean exit."""
+def reap(child: Child) -> Failure | None:
+    """Wait for the exit code and close the pipe; returns why the job failed, None after a clean exit."""
     code = child.process.wait()
     if child.process.stdin is not None:
         child.process.stdin.close()
@@ -113,7 +113,7 @@ def close(child: Child) -> Failure | None:
 
 
 def find_broken_rule(child: Child, failure: Failure) -> Decision:
-    """The rule that its cycle broke; times in seconds."""
+    """The rule that the failed cycle broke; times in seconds."""
     if child.limit is not None and failure.code is FailureCode.TIME_LIMIT:
         seconds = round(time.monotonic() - child.began, 1)
         return Decision("cycle_limit", False, seconds, child.limit, failure.reason)
@@ -121,6 +121,6 @@ def find_broken_rule(child: Child, failure: Failure) -> Decision:
 
 
 def _kill(child: Child) -> None:
-    # Its session holds nothing but what it started.
+    # The session holds the process and what it started.
     os.killpg(child.process.pid, signal.SIGKILL)
     child.process.wait()

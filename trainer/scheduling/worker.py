@@ -1,8 +1,8 @@
-"""The training process: one cycle, one sweep of orphaned runs, or the rivals of one task, then it ends.
+"""The training process, which does one job and ends: a cycle, a sweep of orphaned runs, or the rivals of one task.
 
-Only here torch and mlflow are loaded, so an out-of-memory, a hang or a broken device costs one window and never the
-scheduler. The order comes as one line on standard input, which keeps passwords out of arguments and environment; the
-pipe then stays open, and its end tells the process that the scheduler is gone.
+Only this process loads torch and mlflow, so running out of memory, a hang or a broken device costs one window and never
+the scheduler. The job comes as one line on standard input, which keeps passwords out of arguments and environment. The
+pipe then stays open: it ends when the scheduler is gone.
 """
 
 import io
@@ -24,8 +24,8 @@ from store.catalog import list_tasks
 from store.cycles import Cycle, list_cycles
 from store.database import make_engine
 from store.outages import name_outage
-from trainer.scheduling.imports import loading
-from trainer.scheduling.jobs import FillRivals, RunCycle, Sweep, read_order
+from trainer.scheduling.imports import fast_imports
+from trainer.scheduling.jobs import FillRivals, RunCycle, Sweep, decode_job
 from trainer.settings import TrainerSettings
 
 if TYPE_CHECKING:
@@ -38,18 +38,18 @@ EXIT_ORPHANED = 70
 EXIT_STOPPED = 130
 # Facts of reports that are microseconds since the epoch.
 _MOMENTS = ("cutoff", "origin")
-# Rivals leave the cores to whoever answers and trains.
-_POLITENESS = 10
+# Rivals leave the cores to the API and to cycles.
+_NICENESS = 10
 
 
-def run_child(stream: io.RawIOBase) -> int:
-    """Carry out the order that comes first on the stream; returns the exit code.
+def run_job(stream: io.RawIOBase) -> int:
+    """Do the job that comes first on the stream; returns the exit code.
 
     The stream is unbuffered: a thread that still waits in a buffered one would abort the interpreter at its end.
     """
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    settings, job = read_order(stream.readline())
+    settings, job = decode_job(stream.readline())
     threading.Thread(target=_die_with_parent, args=(stream,), daemon=True).start()
     configure_logs(settings)
     assert settings.database_url is not None
@@ -65,17 +65,17 @@ def run_child(stream: io.RawIOBase) -> int:
                 _fill(engine, task_id, settings)
     except KeyboardInterrupt:
         return EXIT_STOPPED
-    except SQLAlchemyError as error:  # a cycle that has begun sees to this itself
+    except SQLAlchemyError as error:  # a cycle that has begun handles outages itself
         if name_outage(error) is None:
             raise
-        # Of the outage its trainer tells; this job alone is what was lost.
+        # The scheduler reports the outage; here only this job is lost.
         log.warning("child.cut_short", job=type(job).__name__, error=type(error).__name__)
         return EXIT_STORE_AWAY
     return 0
 
 
 def report_to(logger_name: str) -> "Report":
-    """Where a cycle tells of itself for operators: epochs at DEBUG only, moments in RFC 3339."""
+    """A report that logs progress for operators: epochs at DEBUG only, timestamps in RFC 3339."""
     logger = structlog.get_logger(logger_name)
 
     def report(event: str, /, **facts: object) -> None:
@@ -86,7 +86,7 @@ def report_to(logger_name: str) -> "Report":
 
 
 def _run(engine: Engine, cycle: Cycle, task: str, settings: TrainerSettings, mlflow_url: str) -> None:
-    with loading():
+    with fast_imports():
         from trainer.retraining.cycle import run_cycle
         from trainer.tracking.registry import Registry
 
@@ -102,12 +102,12 @@ def _run(engine: Engine, cycle: Cycle, task: str, settings: TrainerSettings, mlf
 
 
 def _fill(engine: Engine, task_id: int, settings: TrainerSettings) -> None:
-    with loading():
+    with fast_imports():
         from trainer.data.snapshot import read
         from trainer.network.device import choose_device
         from trainer.rivals.rivals import fill_rivals
 
-    os.nice(_POLITENESS)
+    os.nice(_NICENESS)
     with engine.connect() as connection:
         (schema,) = (schema for schema in list_tasks(connection) if schema.task_id == task_id)
     moment = datetime.now(UTC)
@@ -118,14 +118,14 @@ def _fill(engine: Engine, task_id: int, settings: TrainerSettings) -> None:
 
 
 def _die_with_parent(stream: io.RawIOBase) -> None:
-    """The pipe ends when the scheduler does, however it died; its lease then runs out."""
+    """End this process when the pipe ends, as it does however the scheduler died; the lease then runs out."""
     stream.read()
     os._exit(EXIT_ORPHANED)
 
 
 def end_orphans(engine: Engine, mlflow_url: str) -> None:
-    """Close runs that MLflow shows as running although their cycle, known by its lease, has ended."""
-    with loading():
+    """End runs that MLflow shows as running although their cycle, known by its lease, has ended."""
+    with fast_imports():
         from trainer.tracking.registry import Registry
 
     registry = Registry(mlflow_url)
@@ -145,4 +145,4 @@ def end_orphans(engine: Engine, mlflow_url: str) -> None:
 
 if __name__ == "__main__":
     with open(0, "rb", buffering=0, closefd=False) as standard_input:
-        sys.exit(run_child(standard_input))
+        sys.exit(run_job(standard_input))

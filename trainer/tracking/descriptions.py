@@ -15,7 +15,7 @@ _MET: dict[str, Callable[[Decision], str]] = {
     "horizon": lambda one: f"the error matrix validates {_windows(one.value)}",
     "newest_cutoff": lambda _: "no newer cutoff is released",
     "newest_window": lambda _: "the newest window is not suspect",
-    "withheld_rows": lambda _: "on withheld rows it does not err clearly more than the champion before it",
+    "withheld_rows": lambda _: "its error on withheld rows is not clearly larger than that of the champion before it",
     "override": lambda _: "an admin has asked for it",
 }
 

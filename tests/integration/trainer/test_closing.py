@@ -67,7 +67,7 @@ async def test_a_closed_horizon_is_obeyed_within_seconds_and_after_an_offline_re
     append(engine, schema, drifting_events(8, 9))
     poisoned = [replace(event, label={"yes": "no", "no": "yes"}[event.label]) for event in drifting_events(9, 10)]
     append(engine, schema, poisoned)
-    await anyio.to_thread.run_sync(job.look, moment(10))
+    await anyio.to_thread.run_sync(job.score_new_labels, moment(10))
     refused = await until(online, schema, 9.5, 422)
     assert refused.json()["valid_until"] == "2026-01-01T09:00:00Z"
     assert (await ask(online, schema, 8.5)).status_code == 200
@@ -80,7 +80,7 @@ async def test_a_closed_horizon_is_obeyed_within_seconds_and_after_an_offline_re
     with engine.begin() as connection:
         for event in drifting_events(9, 10):
             correct_event(connection, schema, event, moment(10.5))
-    await anyio.to_thread.run_sync(job.look, moment(11))
+    await anyio.to_thread.run_sync(job.score_new_labels, moment(11))
     await until(online, schema, 9.5, 200)
     with engine.connect() as connection:
         actions = [row.action for row in list_releases(connection, schema.task_id)]
@@ -94,7 +94,7 @@ async def test_arrived_labels_give_the_served_version_new_quantiles(
     with engine.connect() as connection:
         (released,) = list_releases(connection, schema.task_id)
     append(engine, schema, drifting_events(8, 9))
-    live(engine, tmp_path).look(moment(9))
+    live(engine, tmp_path).score_new_labels(moment(9))
     with engine.connect() as connection:
         calibrated, _ = list_releases(connection, schema.task_id)
     assert calibrated.action == "calibrate"

@@ -32,20 +32,20 @@ def test_cells_that_stand_on_an_erased_event_are_scored_again(engine: Engine, tm
     victims = [row.event_id for row in drifting_events(window, window + 1)][:40]
     erase(engine, schema, *victims)
     job = live(engine, tmp_path)
-    assert job.look(moment(NUM_WINDOWS)) > 0
+    assert job.score_new_labels(moment(NUM_WINDOWS)) > 0
     after = ages_on(engine, schema, window)
     assert before.keys() == after.keys()
     for age, cell in after.items():
         assert cell.num_rows == before[age].num_rows - 40
         assert cell.num_revisions == before[age].num_revisions + 40
         assert cell.loss != before[age].loss
-    assert job.look(moment(NUM_WINDOWS)) == 0
+    assert job.score_new_labels(moment(NUM_WINDOWS)) == 0
 
 
 def test_a_window_whose_events_are_all_erased_has_no_cells(engine: Engine, tmp_path: Path) -> None:
     schema = fill(engine, drifting_task(), tmp_path)
     erase(engine, schema, *(row.event_id for row in drifting_events(NUM_WINDOWS - 1, NUM_WINDOWS)))
-    live(engine, tmp_path).look(moment(NUM_WINDOWS))
+    live(engine, tmp_path).score_new_labels(moment(NUM_WINDOWS))
     assert ages_on(engine, schema, NUM_WINDOWS - 1) == {}
     assert ages_on(engine, schema, NUM_WINDOWS - 2) != {}
 
@@ -65,7 +65,7 @@ def test_a_backtest_that_has_read_before_leaves_no_cell_on_an_erased_event(engin
         found = read_fingerprints(connection, schema.task_id, schema.task, cutoff, since=cutoff_after(window))
     num_left = ROWS_PER_WINDOW - 40
     assert found == {cutoff_after(window): (num_left, ROWS_PER_WINDOW + 40)}
-    live(engine, tmp_path).look(when)
+    live(engine, tmp_path).score_new_labels(when)
     assert {cell.num_rows for cell in ages_on(engine, schema, window).values()} == {num_left}
 
 

@@ -61,7 +61,7 @@ def test_a_cutoff_that_is_fitted_anew_keeps_no_cell_of_its_former_fit(
     nowhere = Registry(f"http://127.0.0.1:{free_port()}")
     assert retrain(engine, nowhere, schema, 10, tmp_path).state == "failed"
     add_windows(engine, schema, 10, 11)
-    live(engine, tmp_path).look(moment(11))
+    live(engine, tmp_path).score_new_labels(moment(11))
     former = cells_of(engine, schema, 10)
     assert [cell.method for cell in former] == ["gi", "naive"]
 
@@ -70,7 +70,7 @@ def test_a_cutoff_that_is_fitted_anew_keeps_no_cell_of_its_former_fit(
         append_events(connection, schema, shifted, START)
     assert retrain(engine, registry, schema, 10, tmp_path).state in ("released", "held")
     assert cells_of(engine, schema, 10) == []
-    live(engine, tmp_path).look(moment(11))
+    live(engine, tmp_path).score_new_labels(moment(11))
     reading = read(engine, schema, cutoff_after(11), moment(11))
     window = cutoff_after(10)
     rows = in_window(reading.events.as_of(cutoff_after(11)), window, schema.task.clock)

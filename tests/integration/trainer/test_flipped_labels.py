@@ -31,23 +31,23 @@ def test_flipped_labels_close_the_horizon_within_a_look_and_their_correction_reo
     bound = 7 + verdict.horizon
     write(engine, schema, "release", bound, verdict=described, at=7)
     job = live(engine, home)
-    assert job.look(moment(8)) == 0
+    assert job.score_new_labels(moment(8)) == 0
     before = [row.action for row in rows_of(engine, schema)]
     assert "close" not in before
 
     poisoned = [flip(event) for event in drifting_events(8, 9)]
     append(engine, schema, poisoned)
-    job.look(moment(8.9))
+    job.score_new_labels(moment(8.9))
     assert [row.action for row in rows_of(engine, schema)] == before, "not all labels of the window are there"
-    job.look(moment(9))
+    job.score_new_labels(moment(9))
     assert story(engine, schema)[-1] == ("1", "close", 8)
-    live(engine, home).look(moment(9.1))
+    live(engine, home).score_new_labels(moment(9.1))
     assert [row.action for row in rows_of(engine, schema)] == [*before, "close"]
 
     with engine.begin() as connection:
         for event in poisoned:
             correct_event(connection, schema, flip(event), moment(9.5))
-    live(engine, home).look(moment(9.6))
+    live(engine, home).score_new_labels(moment(9.6))
     assert [row.action for row in rows_of(engine, schema)][len(before) :][:2] == ["close", "reopen"]
     assert story(engine, schema)[-1][2] == bound
 
@@ -62,9 +62,9 @@ def test_a_bunch_of_a_windows_labels_closes_nothing_before_the_rest_is_late(
     write(engine, schema, "release", 7 + verdict.horizon, verdict=described)
     job = live(engine, home)
     append(engine, schema, [flip(event) for event in drifting_events(8, 9)][:20])
-    job.look(moment(9))
+    job.score_new_labels(moment(9))
     assert "close" not in [row.action for row in rows_of(engine, schema)]
-    job.look(moment(9.9))
+    job.score_new_labels(moment(9.9))
     assert "close" not in [row.action for row in rows_of(engine, schema)]
-    assert job.look(moment(10)) == 0
+    assert job.score_new_labels(moment(10)) == 0
     assert story(engine, schema)[-1] == ("1", "close", 8)

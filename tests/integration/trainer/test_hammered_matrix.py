@@ -40,7 +40,7 @@ def hammered(engine: Engine, schema: Schema, tmp_path: Path, database_url: str) 
     def look(number: int) -> None:
         job, k = live(engines[number], tmp_path), 0
         while not done.is_set():
-            job.look(moment(9) + timedelta(seconds=k))
+            job.score_new_labels(moment(9) + timedelta(seconds=k))
             k += 1
 
     with ThreadPoolExecutor(5) as pool:
@@ -59,11 +59,11 @@ def hammered(engine: Engine, schema: Schema, tmp_path: Path, database_url: str) 
 def test_after_a_hammering_the_cells_equal_a_fresh_scoring_of_everything(
     engine: Engine, schema: Schema, tmp_path: Path
 ) -> None:
-    live(engine, tmp_path).look(moment(10))
+    live(engine, tmp_path).score_new_labels(moment(10))
     grown = cells_of(engine, schema)
     with engine.begin() as connection:
         connection.execute(delete(error_cells))
-    live(engine, tmp_path).look(moment(10))
+    live(engine, tmp_path).score_new_labels(moment(10))
     fresh = cells_of(engine, schema)
     assert {cell.num_revisions for cell in fresh if cell.window == cutoff_after(8)} == {ROWS_PER_WINDOW + 30}
     assert grown == fresh

@@ -17,7 +17,7 @@ from store.cells import Cell, read_cells, record_cells
 from tests.integration.drifting import cutoff_after, cycles_of, define, drifting_task, now
 from tests.integration.ticking import MakeTrainer, ask, endless_reads, tick_until, trainers
 from trainer.rivals.missing_cells import find_missing_cells
-from trainer.scheduling.idle_work import Idle
+from trainer.scheduling.idle_work import IdleWork
 from trainer.scheduling.jobs import FillRivals
 from trainer.scheduling.scheduler import Trainer
 
@@ -73,7 +73,7 @@ def test_after_a_cycle_its_rivals_are_fitted(engine: Engine, make_trainer: MakeT
     (cycle,) = cycles_of(engine, schema)
     assert cycle.state == "released"
     assert cycle.ended_at is not None
-    trainer._idle._look_at = 0.0
+    trainer._idle._next_check = 0.0
     trainer.tick(now())
     assert trainer.child is None
 
@@ -141,46 +141,46 @@ def test_rivals_are_polite_and_end_at_the_time_limit(engine: Engine, make_traine
 
 def test_what_cannot_be_filled_is_left_until_there_is_more_to_do(engine: Engine) -> None:
     schema = with_our_cells(engine)
-    idle, job = Idle(engine, 3), FillRivals(schema.task_id, schema.task.name)
+    idle, job = IdleWork(engine, 3), FillRivals(schema.task_id, schema.task.name)
     assert idle.choose(now()) == job
-    idle.conclude(job, None, now())
+    idle.finish(job, None, now())
     assert idle.choose(now()) is None
     add_our_cell(engine, schema, 7)
-    idle._look_at = 0.0
+    idle._next_check = 0.0
     assert idle.choose(now()) == job
-    idle.conclude(job, STOPPED, now())
+    idle.finish(job, STOPPED, now())
 
 
 def test_a_process_that_fails_is_tried_so_often_and_one_that_is_stopped_always(engine: Engine) -> None:
     schema = with_our_cells(engine)
-    idle, job = Idle(engine, 2), FillRivals(schema.task_id, schema.task.name)
+    idle, job = IdleWork(engine, 2), FillRivals(schema.task_id, schema.task.name)
     crash = Failure(FailureCode.CRASHED, "a crash")
     for failure in (STOPPED, PREEMPTED, STOPPED, PREEMPTED, crash, STOPPED, crash):
         assert idle.choose(now()) == job
-        idle.conclude(job, failure, now())
+        idle.finish(job, failure, now())
     assert idle.choose(now()) is None
 
 
 def test_a_process_that_could_not_be_started_keeps_no_later_one_from_its_rivals(engine: Engine) -> None:
     schema = with_our_cells(engine)
-    idle, job = Idle(engine, 3), FillRivals(schema.task_id, schema.task.name)
+    idle, job = IdleWork(engine, 3), FillRivals(schema.task_id, schema.task.name)
     assert idle.choose(now()) == job  # and then the system has no process to spare
-    idle._look_at = 0.0
+    idle._next_check = 0.0
     assert idle.choose(now()) == job
-    idle.conclude(job, STOPPED, now())
+    idle.finish(job, STOPPED, now())
 
 
 def test_two_trainers_do_not_fill_the_same_rivals(engine: Engine) -> None:
     schema = with_our_cells(engine)
-    one, other, job = Idle(engine, 3), Idle(engine, 3), FillRivals(schema.task_id, schema.task.name)
+    one, other, job = IdleWork(engine, 3), IdleWork(engine, 3), FillRivals(schema.task_id, schema.task.name)
     assert one.choose(now()) == job
     assert other.choose(now()) is None
-    one.conclude(job, STOPPED, now())
-    other._look_at = 0.0
+    one.finish(job, STOPPED, now())
+    other._next_check = 0.0
     assert other.choose(now()) == job
-    other.conclude(job, STOPPED, now())
+    other.finish(job, STOPPED, now())
 
 
 def test_a_task_without_rivals_has_nothing_to_fill(engine: Engine) -> None:
     with_our_cells(engine, [])
-    assert Idle(engine, 3).choose(now()) is None
+    assert IdleWork(engine, 3).choose(now()) is None

@@ -23,7 +23,7 @@ from store.releases import record_release
 from tests.integration.drifting import ROWS_PER_WINDOW, cutoff_after, drifting_events, drifting_task, flip, settings
 from tests.integration.living import NUM_WINDOWS, ages_on, append, cells_of, copy_home, fill, fill_as_of, live, moment
 from trainer.evaluation.fit_store import find_origins, recipe_folder
-from trainer.monitoring.live_scoring import Live
+from trainer.monitoring.live_scoring import LiveScoring
 
 TASK = drifting_task(name="live")
 DELAYED = drifting_task(name="delayed", label_delay="PT30M")
@@ -55,7 +55,7 @@ def test_labels_that_arrive_are_scored_by_the_fits_of_the_last_cutoffs(
 ) -> None:
     assert sorted(find_origins(recipe_folder(home, TASK.name, TASK.recipe))) == [cutoff_after(k) for k in range(3, 8)]
     append(engine, schema, window_of(8))
-    assert live(engine, home).look(moment(9)) == 2
+    assert live(engine, home).score_new_labels(moment(9)) == 2
     (cell,) = ages_on(engine, schema, 8).values()
     assert (cell.origin, cell.num_rows, cell.num_revisions) == (cutoff_after(7), ROWS_PER_WINDOW, ROWS_PER_WINDOW)
     assert cell.is_complete
@@ -68,21 +68,21 @@ def test_labels_that_arrive_are_scored_by_the_fits_of_the_last_cutoffs(
 def test_nothing_is_scored_twice_not_even_after_a_restart(engine: Engine, schema: Schema, home: Path) -> None:
     append(engine, schema, window_of(8))
     job = live(engine, home)
-    assert job.look(moment(9)) == 2
-    assert job.look(moment(9)) == 0
-    assert live(engine, home).look(moment(9.5)) == 0
-    assert live(engine, home).look(moment(2000)) == 0
+    assert job.score_new_labels(moment(9)) == 2
+    assert job.score_new_labels(moment(9)) == 0
+    assert live(engine, home).score_new_labels(moment(9.5)) == 0
+    assert live(engine, home).score_new_labels(moment(2000)) == 0
 
 
 def test_a_cycle_finds_the_cells_done(engine: Engine, schema: Schema, home: Path) -> None:
     append(engine, schema, window_of(8))
-    assert live(engine, home).look(moment(9)) == 2
+    assert live(engine, home).score_new_labels(moment(9)) == 2
     before = cells_of(engine, schema)
     fill_as_of(engine, schema, home, 9)
     after = cells_of(engine, schema)
     assert {cell.origin for cell in after} - {cell.origin for cell in before} == {cutoff_after(8)}
     assert set(before) <= set(after)
-    assert live(engine, home).look(moment(9)) == 0
+    assert live(engine, home).score_new_labels(moment(9)) == 0
 
 
 def test_a_first_look_is_closed_when_all_labels_are_due(engine: Engine, fits: Path, tmp_path: Path) -> None:
@@ -90,16 +90,16 @@ def test_a_first_look_is_closed_when_all_labels_are_due(engine: Engine, fits: Pa
     home = copy_home(fits, tmp_path)
     append(engine, schema, window_of(8))
     job = live(engine, home)
-    assert job.look(moment(8.49)) == 2
+    assert job.score_new_labels(moment(8.49)) == 2
     first = ages_on(engine, schema, 8)[1]
     assert (first.is_complete, first.num_rows) == (False, 74)
-    assert job.look(moment(9)) == 6, "of window 7 all labels are due by now"
+    assert job.score_new_labels(moment(9)) == 6, "of window 7 all labels are due by now"
     assert not ages_on(engine, schema, 8)[1].is_complete
-    assert job.look(moment(9.49)) == 0
-    assert job.look(moment(9.5)) == 2
+    assert job.score_new_labels(moment(9.49)) == 0
+    assert job.score_new_labels(moment(9.5)) == 2
     last = ages_on(engine, schema, 8)[1]
     assert (last.is_complete, last.num_rows) == (True, ROWS_PER_WINDOW)
-    assert job.look(moment(9.6)) == 0
+    assert job.score_new_labels(moment(9.6)) == 0
 
 
 def test_a_late_label_scores_its_window_again(engine: Engine, schema: Schema, home: Path) -> None:
@@ -107,40 +107,40 @@ def test_a_late_label_scores_its_window_again(engine: Engine, schema: Schema, ho
     late = replace(last, known_at=cutoff_after(11))
     append(engine, schema, [*early, late])
     job = live(engine, home)
-    assert job.look(moment(9)) == 2
+    assert job.score_new_labels(moment(9)) == 2
     assert ages_on(engine, schema, 8)[1].num_rows == ROWS_PER_WINDOW - 1
-    assert job.look(moment(10.99)) == 0
-    assert job.look(moment(11)) == 2
+    assert job.score_new_labels(moment(10.99)) == 0
+    assert job.score_new_labels(moment(11)) == 2
     assert ages_on(engine, schema, 8)[1].num_rows == ROWS_PER_WINDOW
 
 
 def test_a_correction_scores_its_window_again(engine: Engine, schema: Schema, home: Path) -> None:
     append(engine, schema, window_of(8))
     job = live(engine, home)
-    job.look(moment(9))
+    job.score_new_labels(moment(9))
     before = ages_on(engine, schema, 8)[1]
     event = window_of(8)[0]
     with engine.begin() as connection:
         correct_event(connection, schema, flip(event), moment(10))
-    assert job.look(moment(9.99)) == 0
-    assert job.look(moment(10)) == 2
+    assert job.score_new_labels(moment(9.99)) == 0
+    assert job.score_new_labels(moment(10)) == 2
     after = ages_on(engine, schema, 8)[1]
     assert (after.num_rows, after.num_revisions) == (ROWS_PER_WINDOW, ROWS_PER_WINDOW + 1)
     assert after.loss != before.loss
-    assert job.look(moment(11)) == 0
+    assert job.score_new_labels(moment(11)) == 0
 
 
 def test_a_window_whose_rows_have_all_been_moved_away_has_no_cell(engine: Engine, schema: Schema, home: Path) -> None:
     (event, *_) = window_of(8)
     append(engine, schema, [event])
     job = live(engine, home)
-    assert job.look(moment(9)) == 2
+    assert job.score_new_labels(moment(9)) == 2
     with engine.begin() as connection:
         correct_event(connection, schema, replace(event, at=cutoff_after(7)), moment(10))
-    assert job.look(moment(10)) == 4
+    assert job.score_new_labels(moment(10)) == 4
     assert ages_on(engine, schema, 8) == {}
     assert {cell.num_revisions for cell in ages_on(engine, schema, 7).values()} == {ROWS_PER_WINDOW + 1}
-    assert job.look(moment(11)) == 0
+    assert job.score_new_labels(moment(11)) == 0
 
 
 def test_live_cells_of_numbers_equal_those_of_a_backtest(engine: Engine, fits: Path) -> None:
@@ -153,7 +153,7 @@ def test_live_cells_of_numbers_equal_those_of_a_backtest(engine: Engine, fits: P
     by_backtest = set(cells_of(engine, schema))
     with engine.begin() as connection:
         connection.execute(delete(error_cells))
-    assert live(engine, fits).look(moment(NUM_WINDOWS)) == len(there)
+    assert live(engine, fits).score_new_labels(moment(NUM_WINDOWS)) == len(there)
     assert set(cells_of(engine, schema)) == there > by_backtest
 
 
@@ -164,14 +164,14 @@ def test_two_trainers_at_once_do_no_harm(engine: Engine, schema: Schema, home: P
 
     def look(own: Engine) -> int:
         ready.wait()
-        return live(own, home).look(moment(9))
+        return live(own, home).score_new_labels(moment(9))
 
     with ThreadPoolExecutor(len(engines)) as pool:
         assert max(pool.map(look, engines)) == 2
     together = cells_of(engine, schema)
     with engine.begin() as connection:
         connection.execute(delete(error_cells).where(error_cells.c.window == moment(8)))
-    assert live(engine, home).look(moment(9)) == 2
+    assert live(engine, home).score_new_labels(moment(9)) == 2
     assert cells_of(engine, schema) == together
     for own in engines:
         own.dispose()
@@ -179,9 +179,9 @@ def test_two_trainers_at_once_do_no_harm(engine: Engine, schema: Schema, home: P
 
 def test_a_trainer_whose_clock_is_behind_takes_nothing_back(engine: Engine, schema: Schema, home: Path) -> None:
     append(engine, schema, window_of(8))
-    assert live(engine, home).look(moment(9)) == 2
+    assert live(engine, home).score_new_labels(moment(9)) == 2
     there = cells_of(engine, schema)
-    assert live(engine, home).look(moment(8.9)) == 0
+    assert live(engine, home).score_new_labels(moment(8.9)) == 0
     assert cells_of(engine, schema) == there
 
 
@@ -194,12 +194,12 @@ def test_a_broken_fit_is_skipped_with_one_warning_until_it_is_made_anew(
     append(engine, schema, window_of(8))
     job = live(engine, home)
     with capture_logs() as lines:
-        assert [job.look(moment(9)) for _ in range(3)] == [0, 0, 0]
+        assert [job.score_new_labels(moment(9)) for _ in range(3)] == [0, 0, 0]
     assert [line["event"] for line in lines if line["log_level"] == "warning"] == ["fit.refused"]
     (folder / GRAPH_FILE).write_bytes(whole)
     manifest = folder / "manifest.json"
     manifest.write_bytes(manifest.read_bytes())
-    assert job.look(moment(9)) == 2
+    assert job.score_new_labels(moment(9)) == 2
 
 
 def test_a_version_of_another_recipe_is_scored_while_it_may_be_valid(
@@ -209,7 +209,7 @@ def test_a_version_of_another_recipe_is_scored_while_it_may_be_valid(
     fill(engine, wider, home)
     append(engine, schema, window_of(8))
     job = live(engine, home)
-    assert job.look(moment(9)) == 2
+    assert job.score_new_labels(moment(9)) == 2
     assert not ages_on(engine, schema, 8)
     verdict = {
         "cutoff": "2026-01-01T07:00:00Z",
@@ -230,8 +230,8 @@ def test_a_version_of_another_recipe_is_scored_while_it_may_be_valid(
             now=moment(7),
             verdict=decode_verdict(verdict),
         )
-    assert job.look(moment(10)) == 0, "its last labels have been due for a window"
-    assert job.look(moment(9.9)) == 2
+    assert job.score_new_labels(moment(10)) == 0, "its last labels have been due for a window"
+    assert job.score_new_labels(moment(9.9)) == 2
     assert ages_on(engine, schema, 8)[1].origin == cutoff_after(7)
 
 
@@ -240,7 +240,7 @@ def test_only_windows_that_a_kept_fit_needs_are_read(engine: Engine, schema: Sch
     with engine.begin() as connection:
         connection.execute(delete(error_cells))
     with capture_logs() as lines:
-        live(engine, home).look(moment(12))
+        live(engine, home).score_new_labels(moment(12))
     read = [line["window"] for line in lines if line["event"] == "cells.scored"]
     assert read == [f"2026-01-01T{hour:02}:00:00Z" for hour in range(3, 9)]
 
@@ -260,7 +260,7 @@ def test_a_stop_ends_a_look_between_two_fits(engine: Engine, schema: Schema, hom
     append(engine, schema, window_of(8))
     stopping = threading.Event()
     stopping.set()
-    assert Live(engine, settings(home), stopping).look(moment(9)) == 0
+    assert LiveScoring(engine, settings(home), stopping).score_new_labels(moment(9)) == 0
     assert not ages_on(engine, schema, 8)
 
 

@@ -25,8 +25,8 @@ from store.database import make_engine
 from store.outages import SILENT
 from tests.integration.drifting import HOUR, START, claim, cutoff_after, cycles_of, define, drifting_task, now
 from tests.integration.ticking import MakeTrainer, ask, has_ended, settings_for, tick_until, trainers
-from trainer.scheduling import supervisor as supervision
-from trainer.scheduling.heartbeat import heartbeat, is_alive
+from trainer.scheduling import supervisor
+from trainer.scheduling.heartbeat import heartbeat_file, is_alive
 from trainer.scheduling.jobs import RunCycle
 from trainer.scheduling.scheduler import Trainer, follow_clock, run_trainer
 from trainer.settings import TrainerSettings
@@ -117,16 +117,16 @@ def test_a_cycle_whose_store_goes_away_before_it_begins_is_tried_again(tmp_path:
     cycle = Cycle(
         1, 1, to_micros(START), 1, "running", "claim", "mine", None, None, None, None, None, now(), now(), None
     )
-    child = supervision.start(settings_for(tmp_path, dead, "http://127.0.0.1:1"), RunCycle(cycle, "flights"))
-    assert supervision.close(child) == SILENT
+    child = supervisor.start(settings_for(tmp_path, dead, "http://127.0.0.1:1"), RunCycle(cycle, "flights"))
+    assert supervisor.reap(child) == SILENT
 
 
 def test_it_is_alive_while_its_heart_beats(tmp_path: Path) -> None:
     settings = settings_for(tmp_path, "postgresql+psycopg://x", "http://x")
     moment = datetime(2026, 1, 1, tzinfo=UTC)
     assert not is_alive(settings, moment)
-    heartbeat(settings).touch()
-    os.utime(heartbeat(settings), (to_micros(moment) / 1e6,) * 2)
+    heartbeat_file(settings).touch()
+    os.utime(heartbeat_file(settings), (to_micros(moment) / 1e6,) * 2)
     assert is_alive(settings, moment + timedelta(seconds=60))
     assert not is_alive(settings, moment + timedelta(seconds=61))
 

@@ -21,7 +21,7 @@ from contracts.failure import KILLED, LEASE_EXPIRED, STOPPED, Failure, FailureCo
 from store.cycles import Cycle, end_cycle, expire_leases
 from tests.integration.drifting import claim, cutoff_after, cycles_of, define, drifting_task, now
 from tests.integration.ticking import MakeTrainer, ask, endless_reads, has_ended, has_step, tick_until, trainers
-from trainer.scheduling import supervisor as supervision
+from trainer.scheduling import supervisor
 from trainer.scheduling.jobs import RunCycle, Sweep
 from trainer.scheduling.worker import end_orphans
 from trainer.tracking.registry import Registry
@@ -63,7 +63,7 @@ def test_after_a_child_that_hangs_the_next_cutoff_is_trained(engine: Engine, mak
     tick_until([trainer], lambda: trainer.child is not None)
     assert trainer.child is not None
     trainer.child.process.send_signal(signal.SIGSTOP)
-    supervision.hasten(trainer.child, 1, Failure(FailureCode.LEASE_LOST, "It hung."))
+    supervisor.shorten_deadline(trainer.child, 1, Failure(FailureCode.LEASE_LOST, "It hung."))
     tick_until([trainer], lambda: has_ended(engine, schema))
     ask(engine, schema, cutoff_after(11))
     tick_until([trainer], lambda: has_ended(engine, schema))
