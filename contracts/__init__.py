@@ -1,5 +1,5 @@
-"""What trainer and service must agree on: words, tables, the error matrix and the released model's promise.
+"""What trainer and service must agree on: tasks, moments, errors, failures, verdicts, and a released model's manifest.
 
-Nothing here imports torch, mlflow, fastapi, apscheduler or pandas; a thing belongs here only if changing
-it needs both sides to agree.
+Something belongs here only if a change to it needs both sides to agree. Nothing here does I/O beyond the files of an
+artefact, and nothing imports torch, mlflow, fastapi, apscheduler or pandas.
 """

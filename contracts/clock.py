@@ -1,7 +1,7 @@
 """Moments, windows and model time.
 
-A moment is an aware UTC datetime in Python and a count of microseconds since the Unix epoch wherever it is
-computed with: integers have no rounding, no unit to guess and the same value in PostgreSQL, NumPy and ONNX.
+A moment is an aware UTC datetime in Python, and a count of microseconds since the Unix epoch in computations. Integers
+are not rounded, have one unit, and are the same in PostgreSQL, NumPy and ONNX.
 """
 
 import re
@@ -25,8 +25,8 @@ _LOST_PLUS = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d(:\d\d(\.\d{1,6})?)? \d\d:
 def parse_moment(text: str) -> int:
     """Microseconds since the epoch of an RFC 3339 time with an offset.
 
-    Raises ValueError, in words for the producer, for anything else: no offset, a bare number, 24:00, a leap
-    second, more than six decimals, or an offset whose `+` was lost in a query string.
+    Raises ValueError for anything else, with a message for the sender: no offset, a bare number, 24:00, a leap second,
+    more than six decimals, or an offset whose `+` was lost in a query string.
     """
     if not _RFC3339.fullmatch(text):
         if _LOST_PLUS.fullmatch(text):
@@ -53,7 +53,7 @@ def from_micros(micros: int) -> datetime:
 
 
 def format_moment(micros: int) -> str:
-    """RFC 3339 in UTC with a trailing Z, with exactly the microseconds there are. Raises OverflowError."""
+    """RFC 3339 in UTC with a trailing Z; microseconds only if they are not zero. Raises OverflowError."""
     minutes, micros = divmod(micros, _MICROS_PER_MINUTE)
     days, minutes = divmod(minutes, _MINUTES_PER_DAY)
     seconds, micros = divmod(micros, 1_000_000)
@@ -61,10 +61,10 @@ def format_moment(micros: int) -> str:
     return f"{_format_date(days)}T{time}{f'.{micros:06d}' if micros else ''}Z"
 
 
-# A batch of answers names few dates and minutes of the day, and many moments.
+# A batch of answers holds many moments, but few dates and minutes of the day.
 @lru_cache(maxsize=4096)
 def _format_date(days: int) -> str:
-    """The date so many days after the epoch."""
+    """The date this number of days after the epoch."""
     return (EPOCH + timedelta(days)).date().isoformat()
 
 
@@ -74,7 +74,7 @@ def _format_time_of_day(minutes: int) -> str:
 
 
 def format_duration(micros: int) -> str:
-    """ISO 8601 duration of a count of microseconds, such as PT1H30M, with a leading sign where negative."""
+    """ISO 8601 duration of a count of microseconds, such as PT1H30M, with a leading minus if it is negative."""
     sign, micros = ("-", -micros) if micros < 0 else ("", micros)
     minutes, micros = divmod(micros, _MICROS_PER_MINUTE)
     days, minutes = divmod(minutes, _MINUTES_PER_DAY)
@@ -85,7 +85,7 @@ def format_duration(micros: int) -> str:
 
 @lru_cache(maxsize=_MINUTES_PER_DAY)
 def _format_hours(minutes: int) -> str:
-    """Hours and minutes of a duration, without those there are none of."""
+    """Hours and minutes of a duration, without parts that are zero."""
     hours, minutes = divmod(minutes, 60)
     return (f"{hours}H" if hours else "") + (f"{minutes}M" if minutes else "")
 
@@ -102,7 +102,7 @@ def count_windows(number: int) -> str:
 
 @dataclass(frozen=True)
 class Clock:
-    """How one task cuts time: windows `[offset + k·window, offset + (k+1)·window)`, all in microseconds.
+    """How a task divides time: windows `[offset + k·window, offset + (k+1)·window)`, all in microseconds.
 
     `span` is the fixed unit of model time, so that a recipe's frequencies and rates mean the same at every cutoff.
     """
@@ -112,15 +112,15 @@ class Clock:
     span: int
 
     def window_start(self, at: int) -> int:
-        """Start of the window that holds `at`; a moment on a boundary belongs to the window it begins."""
+        """Start of the window that holds `at`; a moment on a boundary belongs to the window that starts there."""
         return at - (at - self.offset) % self.window
 
     def window_starts(self, at: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The same of many moments `(n,)`."""
+        """`window_start` of many moments `(n,)`."""
         return at - (at - self.offset) % self.window
 
     def age(self, origin: int, window: int) -> int:
-        """How many whole windows the target window starts after the origin; 0 for the one that begins there."""
+        """Whole windows from the origin to the start of the target window; 0 for the window that starts there."""
         return (window - origin) // self.window
 
     def model_time(self, at: NDArray[np.int64], cutoff: int) -> NDArray[np.float32]:

@@ -44,8 +44,8 @@
     ├── ServerSilent                                                                (benchmarks)
     └── Stuck                                                                       (benchmarks)
 
-A leaf of one package stands in the `errors` module of that package. No error knows HTTP: `service.web.problems` gives
-each its problem type and status.
+An error that only one package raises is in the `errors` module of that package. No error knows HTTP:
+`service.web.problems` gives each its problem type and status.
 """
 
 from collections.abc import Sequence
@@ -62,7 +62,7 @@ class MorrowError(Exception):
 
 @dataclass(frozen=True)
 class Fault:
-    """One broken rule: which field, and what is wrong with it in words for the producer."""
+    """One broken rule: the field, and what is wrong with it in a sentence for the sender."""
 
     field: str
     reason: str
@@ -77,9 +77,9 @@ class InvalidInput(MorrowError):
 
 
 class OutsideHorizon(InvalidInput):
-    """The moment lies outside what the answering version has validated.
+    """The moment lies outside the range that the answering version has validated.
 
-    `side` says on which side of `valid_from` and `valid_until`, for programs: `before` or `beyond`.
+    `side` says for programs on which side of that range: `before` or `beyond`.
     """
 
     def __init__(self, at: int, valid_from: int, valid_until: int, version: str) -> None:
@@ -89,7 +89,7 @@ class OutsideHorizon(InvalidInput):
         super().__init__([Fault("at", self.reason(at))])
 
     def reason(self, at: int) -> str:
-        """What is wrong with a moment outside the bounds, in words."""
+        """What is wrong with a moment outside the range, in words."""
         side = "before the first row of training" if at < self.valid_from else "beyond the validated horizon"
         return f"is {side} of version {self.version}"
 

@@ -8,7 +8,7 @@ from enum import StrEnum
 
 
 class FailureCode(StrEnum):
-    """Stored values: they stay as they are. Codes that begin with `store_` are outages of PostgreSQL.
+    """Stored values, which never change. Codes that begin with `store_` are outages of PostgreSQL.
 
     A code that a newer release has stored is read as unforeseen.
     """
@@ -46,7 +46,7 @@ class FailureCode(StrEnum):
     CYCLE_ERROR = "cycle_error"
     CONFLICT = "conflict"
 
-    # Nobody has named it yet: a bug, until it is.
+    # An error without a code yet: a bug, until it gets one.
     UNFORESEEN = "unforeseen"
 
     @classmethod
@@ -72,8 +72,8 @@ OVERTAKEN = Failure(FailureCode.OVERTAKEN, "a newer cutoff is due")
 REGISTRY_UNREACHABLE = Failure(FailureCode.REGISTRY_UNREACHABLE, "The registry does not answer.")
 OUT_OF_MEMORY = Failure(FailureCode.OUT_OF_MEMORY, "The training process ran out of memory.")
 DEVICE_OUT_OF_MEMORY = Failure(FailureCode.DEVICE_OUT_OF_MEMORY, "The device ran out of memory.")
-# A kernel that needs memory asks nobody.
+# The kernel kills without a message if memory runs out.
 KILLED = Failure(
     FailureCode.KILLED,
-    "The training process was killed by SIGKILL, as where a machine or a container runs out of memory.",
+    "The training process was killed by SIGKILL, as happens if a machine or a container runs out of memory.",
 )

@@ -1,6 +1,6 @@
-"""What a released model promises: the file `manifest.json` beside its graphs.
+"""What a released model promises: the file `manifest.json` next to its graphs.
 
-The graph `model.onnx` takes raw values and does clock, calendar, encoding, cohort, averaging and temperature itself:
+The graph `model.onnx` takes raw values. Clock, calendar, encoding, cohort, averaging and temperature are part of it:
 
     inputs   at          (n,)    int64    microseconds since the epoch
              numbers     (n, p)  double   number features in task order, NaN where missing; absent where p = 0
@@ -8,9 +8,9 @@ The graph `model.onnx` takes raw values and does clock, calendar, encoding, coho
     outputs  probabilities (n, C) float   in the order of `classes`, tempered  (classification)
              mean, scale   (n,)   float   in the target's own unit             (regression)
 
-The graph `rate.onnx` has the same inputs and outputs, and after them how the latter move with `at` while features and
-calendar are held, per second: `rate` (n, C), or `mean_rate` and `scale_rate` (n,). Both have the temperature of the
-manifest's `calibration`, which an overlay of `releases` never changes.
+The graph `rate.onnx` has the same inputs and outputs, followed by the rates at which these outputs change with `at`
+while features and calendar stay fixed, per second: `rate` (n, C), or `mean_rate` and `scale_rate` (n,). Both graphs
+have the temperature of the manifest's `calibration`, which an overlay of `releases` never changes.
 """
 
 import hashlib
@@ -33,19 +33,19 @@ RATE_FILE = "rate.onnx"
 MANIFEST_FILE = "manifest.json"
 
 Feed = dict[str, NDArray[Any]]
-# A graph as a function: names of outputs and inputs by name to those outputs.
+# A graph as a function: from names of outputs, and inputs by name, to these outputs.
 Run = Callable[[Sequence[str], Feed], Sequence[NDArray[Any]]]
 
-# How far an answer may be from the probe's: in probability, or as a share of the spread of its means and scales; and
-# how much more as a share of the value, which is float32.
+# The allowed distance between an answer and the probe's: in probability, or as a share of the spread of its means and
+# scales. The second is added as a share of the value, which is float32.
 _PROBE_TOLERANCE = 1e-4
 _PROBE_ROUNDING = 1e-6
 
 
 class AgeError(msgspec.Struct, frozen=True):
-    """What the error matrix says of one age: mean error, the predictive band of one future window, and `limit`.
+    """The error matrix's figures of one age: mean error, predictive band of one future window, and `limit`.
 
-    A realised window error above `limit`, the band's one-sided 99 % bound, closes the horizon.
+    A realised window error above `limit`, the one-sided 99 % bound, closes the horizon.
     """
 
     age: int
@@ -57,7 +57,7 @@ class AgeError(msgspec.Struct, frozen=True):
 
 
 class Probe(msgspec.Struct, frozen=True):
-    """Made-up rows in, answers out: whoever loads the graph must get these outputs (n, K) from these inputs."""
+    """Synthetic rows and the outputs (n, K) that every loader of the graph must get for them."""
 
     at: list[int]
     numbers: list[list[float | None]]
@@ -68,10 +68,10 @@ class Probe(msgspec.Struct, frozen=True):
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     """Moments and durations in microseconds. `task` is the whole spec: a service answers without a database.
 
-    naive         what the newest window known at the cutoff says of any row, the yardstick that this version must beat:
-                  a share for each class, or mean and scale
-    label_bounds  a regression's labels beyond these count as these where it is scored; None for classification
-    batch_size    rows of a minibatch of its fit; None where an older Morrow wrote it: the task's training says it then
+    naive         the answer of the newest window known at the cutoff, the yardstick that this version must beat: a
+                  share for each class, or mean and scale
+    label_bounds  a regression's labels beyond these count as these when it is scored; None for classification
+    batch_size    rows of a minibatch of its fit; None if an older Morrow wrote it: then the task's training holds it
     """
 
     format_version: int
@@ -104,16 +104,16 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def output_names(self) -> tuple[str, ...]:
-        """What both graphs answer."""
+        """The outputs of both graphs."""
         return ("probabilities",) if self.classes else ("mean", "scale")
 
     @property
     def rate_names(self) -> tuple[str, ...]:
-        """What the rate graph answers beside it: the rate of each, per second."""
+        """The further outputs of the rate graph: the rate of each output, per second."""
         return ("rate",) if self.classes else ("mean_rate", "scale_rate")
 
     def parse_task(self) -> Task:
-        """The task as this Morrow understands it. Raises ArtefactRefused, as for a spec of older rules."""
+        """The task as this Morrow reads it. Raises ArtefactRefused, for example for a spec of older rules."""
         try:
             return Task.model_validate(self.task)
         except ValueError as error:
@@ -155,7 +155,7 @@ def _decode_manifest(folder: Path) -> Manifest:
         raise ArtefactRefused(f"The manifest has format {manifest.format_version}; this Morrow reads {FORMAT_VERSION}.")
     for name in manifest.checksums:
         if Path(name).name != name:
-            raise ArtefactRefused(f"{name!r} is not the name of a file beside the manifest.")
+            raise ArtefactRefused(f"{name!r} is not the name of a file next to the manifest.")
     for name in (GRAPH_FILE, RATE_FILE):
         if name not in manifest.checksums:
             raise ArtefactRefused(f"The manifest does not vouch for {name}.")
@@ -178,7 +178,7 @@ def _check_checksum(manifest: Manifest, name: str, found: str) -> None:
 def graph_feed(
     task: Task, at: NDArray[np.int64], numbers: NDArray[np.float64], categories: NDArray[np.object_]
 ) -> Feed:
-    """The graph's inputs of these rows: at `(n,)`, numbers `(n, p)`, categories `(n, q)` of str; without empty ones."""
+    """The graph's inputs for rows: at `(n,)`, numbers `(n, p)`, categories `(n, q)` of str; empty ones are left out."""
     feed: Feed = {"at": at}
     if task.numbers:
         feed["numbers"] = numbers
@@ -188,9 +188,10 @@ def graph_feed(
 
 
 def check_probe(manifest: Manifest, run: Run, *, with_rates: bool = False) -> None:
-    """Ask a graph the probe's rows, `rate.onnx` also for its rates; the probe does not say what these should be.
+    """Ask a graph the probe's rows, and `rate.onnx` also for its rates, of which the probe holds no expected values.
 
-    Raises ArtefactRefused where it fails, answers otherwise, or gives rates that are not finite or not one a value.
+    Raises ArtefactRefused if the graph fails, answers otherwise, or gives rates that are not finite or not one per
+    output.
     """
     probe, task = manifest.probe, manifest.parse_task()
     try:
@@ -219,6 +220,6 @@ def check_probe(manifest: Manifest, run: Run, *, with_rates: bool = False) -> No
 
 
 def checksum(file: Path) -> str:
-    """SHA-256 in hex."""
+    """SHA-256 of a file, in hex."""
     with file.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()

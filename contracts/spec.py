@@ -1,4 +1,4 @@
-"""What people write down, in TOML or JSON: the kinds of values that a spec may hold, and how strictly they are read."""
+"""The kinds of values in a spec that people write in TOML or JSON, and how strictly they are read."""
 
 import re
 from datetime import timedelta
@@ -18,12 +18,12 @@ from pydantic import (
 
 from contracts.clock import MICROSECOND, format_duration
 
-# A name of a task, a feature or a target.
+# The name of a task, a feature or a target.
 IDENTIFIER = r"[A-Za-z][A-Za-z0-9_]{0,62}"
-# A category or a class: what any store and log can hold.
+# A category or a class: text that every store and log can hold.
 MAX_TEXT = 256
 PRINTABLE = r"^[^\x00-\x1f\x7f-\x9f\ud800-\udfff]*\Z"
-# The same in the dialect of JSON schemas, which knows no lone surrogates.
+# The same in the dialect of JSON Schema, which knows no lone surrogates.
 SCHEMA_PRINTABLE = r"^[^\u0000-\u001f\u007f-\u009f]*$"
 
 CENTURY = timedelta(days=36_525)
@@ -38,12 +38,12 @@ def _identifier(name: str) -> str:
 _LENGTH = TypeAdapter(timedelta)
 _SECONDS = r"[0-9]{1,6}(\.[0-9]{1,6})?S"
 _TIME = rf"T([0-9]{{1,6}}H([0-9]{{1,6}}M)?({_SECONDS})?|[0-9]{{1,6}}M({_SECONDS})?|{_SECONDS})"
-# What is written and what documents promise to take; years and months, of 365 and 30 days, are read too.
+# The form that is written, and that documents promise to accept. Years and months, of 365 and 30 days, are read too.
 _ISO_DURATION = rf"^-?P([0-9]{{1,6}}W|[0-9]{{1,6}}D({_TIME})?|{_TIME})$"
 
 
 def _parse_length(duration: object) -> timedelta:
-    """A bare number would leave its unit to be guessed, and other spellings can be read in more than one way."""
+    """Only ISO 8601: a bare number has no unit, and other spellings are ambiguous."""
     if isinstance(duration, timedelta):
         return duration
     try:
@@ -55,7 +55,7 @@ def _parse_length(duration: object) -> timedelta:
 
 
 def _format_length(duration: timedelta) -> str:
-    """In days and less: a year is not always as long."""
+    """In days and smaller units, because years differ in length."""
     return format_duration(duration // MICROSECOND)
 
 
@@ -87,6 +87,6 @@ Duration = Annotated[Length, AfterValidator(_bounded)]
 
 
 class Spec(BaseModel):
-    """Base of everything a person writes: unknown keys are refused, values never change."""
+    """Base of all specs that people write: unknown keys are refused, and values are immutable."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)

@@ -1,6 +1,7 @@
-"""A task: one prediction problem, as people write it down in TOML or JSON.
+"""A task: one prediction problem, as people write it in TOML or JSON.
 
-Every revision of a task's spec is a *schema*; a *recipe* is what two fits must share to stand in one error matrix.
+Every revision of a task's spec is a *schema*. A *recipe* is everything that two fits must share to be compared in one
+error matrix.
 """
 
 import hashlib
@@ -21,7 +22,7 @@ DeltaMode = Literal["random", "adversarial", "warm", "grid"]
 RegressionLoss = Literal["gaussian", "absolute"]
 LabelForm = Literal["plain", "log"]
 NumberForm = Literal["plain", "quantile"]
-# What trains a network: our method, the paper's rivals and its ablations of ours.
+# The methods that train a network: ours, the paper's rivals, and its ablations of ours.
 Method = Literal[
     "gi",
     "baseline",
@@ -34,8 +35,8 @@ Method = Literal[
 ]
 Rival = Literal[Method, "gbdt", "extrapolated_linear"]
 
-# Where a recipe says nothing, a minibatch is the power of two within these bounds that gives an epoch about so many
-# steps: with fewer a network hardly learns, and below some rows a step costs no less (docs/decisions/0013).
+# If a recipe sets no batch size, it is the power of two within these bounds that gives an epoch about this many steps.
+# With fewer steps a network hardly learns, and below some rows a step gets no cheaper (docs/decisions/0013).
 _STEPS_PER_EPOCH = 16
 _FEWEST_ROWS, _MOST_ROWS = 32, 1024
 
@@ -43,18 +44,18 @@ _FEWEST_ROWS, _MOST_ROWS = 32, 1024
 class Feature(Spec):
     """One input. Only an `optional` feature may be absent or null; both mean missing."""
 
-    name: Name = Field(description="as events and questions call it")
-    kind: Literal["number", "category"] = Field(description="what its values are: a float, or one of some texts")
+    name: Name = Field(description="its key in events and requests")
+    kind: Literal["number", "category"] = Field(description="the type of its values: a float, or one of some texts")
     optional: bool = Field(False, description="whether it may be absent or null")
 
 
 class Target(Spec):
-    """What is predicted. Classes may be listed; where they are not, each fit takes those that it has seen."""
+    """What is predicted. Classes may be listed; if they are not, each fit takes those that it has seen."""
 
-    name: Name = Field(description="what people call it; an event holds its value as `label`")
+    name: Name = Field(description="its name for people; an event holds its value as `label`")
     kind: Literal["classification", "regression"] = Field(description="whether labels are classes or numbers")
     classes: tuple[Text, ...] | None = Field(
-        None, description="the only labels that are taken, two at least; where unset, those that a fit has seen"
+        None, description="the only labels that are accepted, at least two; if unset, those that a fit has seen"
     )
 
     @model_validator(mode="after")
@@ -68,9 +69,9 @@ class Target(Spec):
 
 
 class Guard(Spec):
-    """When an age counts as validated: the rule is in `trainer.evaluation.horizon`."""
+    """The rule by which an age counts as validated (`trainer.evaluation.horizon` applies it)."""
 
-    max_age: int = Field(4, ge=1, le=64, description="longest horizon that may be validated, in windows")
+    max_age: int = Field(4, ge=1, le=64, description="the longest horizon that can be validated, in windows")
     tolerance: float = Field(
         0.10, gt=0, le=10, description="allowed mean increase over the fresh error, as a share of it"
     )
@@ -79,17 +80,16 @@ class Guard(Spec):
     min_rows: int = Field(100, ge=2, description="rows below which no model is fitted")
     rivals: tuple[Rival, ...] = Field(
         ("baseline", "last_window", "gbdt"),
-        description="methods that are fitted beside ours when the trainer is idle, and scored on the same rows; "
-        "never served",
+        description="methods that the idle trainer fits for comparison and scores on the same rows; never served",
     )
 
 
 class Boosting(Spec):
-    """What LightGBM is set to where it is a rival; each fit finds its number of rounds itself."""
+    """The settings of LightGBM as a rival; each fit finds its number of rounds itself."""
 
     learning_rate: float = Field(0.1, ge=0.01, le=1, description="weight of one tree")
     num_leaves: int = Field(31, ge=2, le=1024, description="most leaves of a tree")
-    min_rows: int = Field(20, ge=1, description="least rows of a leaf")
+    min_rows: int = Field(20, ge=1, description="fewest rows of a leaf")
     feature_share: float = Field(1.0, gt=0, le=1, description="share of the columns that a tree is drawn")
     half_life: float = Field(13.0, gt=0, description="windows before the origin at which a row weighs half")
     reads_time: bool = Field(True, description="whether it reads model time")
@@ -99,56 +99,58 @@ class Boosting(Spec):
 class Training(Spec):
     """The recipe: network, objective and schedule of one fit. Times are in windows, rates are Adam's learning rates."""
 
-    method: Method = Field("gi", description="what trains the network: Gradient Interpolation, or another one's way")
+    method: Method = Field("gi", description="how the network is trained: Gradient Interpolation, or another method")
     num_seeds: int = Field(4, ge=1, le=16, description="members of the released cohort, whose outputs are averaged")
-    history: int | None = Field(None, ge=1, description="newest windows that a fit reads; all where unset")
+    history: int | None = Field(None, ge=1, description="newest windows that a fit reads; if unset, all")
     calendar: tuple[Calendar, ...] = Field(
         ("day", "week", "year"), description="periods whose phase is an input, each as sine and cosine"
     )
     regression_loss: RegressionLoss = Field(
         "gaussian",
         description="what a regression minimises: a Gaussian log-loss, whose answers are means, or absolute errors, "
-        "whose answers are medians; the rival `gbdt` goes by it too",
+        "whose answers are medians; the rival `gbdt` uses it too",
     )
     label_form: LabelForm = Field(
         "plain",
-        description="what a regression learns: labels as they are, or the logarithms of labels that are positive and "
-        "differ in proportion, as prices do (others count as the smallest usual one); answers are in the label's unit "
-        "either way, those of logarithms are medians; rivals go by it too",
+        description="what a regression learns: the labels themselves, or the logarithms of positive labels that differ "
+        "in proportion, such as prices (others count as the smallest usual one); answers are in the label's unit "
+        "either way, and medians if logarithms are learned; rivals use it too",
     )
     number_form: NumberForm = Field(
         "plain",
-        description="how a network reads numbers: standardised, or by their place among the values of its fit, which "
-        "tells crowded values apart and lets far ones be; the rival `gbdt` needs neither",
+        description="how a network reads numbers: standardised, or as their quantile among the values of its fit, "
+        "which separates crowded values and limits extreme ones; the rival `gbdt` needs neither",
     )
     width: int = Field(64, ge=1, le=4096, description="units of a hidden layer")
     num_layers: int = Field(2, ge=1, le=8, description="hidden layers, each followed by a TReLU")
     num_trelu: int | None = Field(
-        None, ge=0, description="how many of them, from the last, are time-dependent; all where unset"
+        None, ge=0, description="how many of them, from the last backwards, are time-dependent; if unset, all"
     )
-    embedding: int = Field(8, ge=1, le=256, description="numbers that stand for one category")
+    embedding: int = Field(8, ge=1, le=256, description="numbers that represent one category")
     time_width: int = Field(8, ge=1, le=256, description="entries m of Time2Vec")
     time_linear: int = Field(1, ge=0, description="linear entries m_p of Time2Vec")
     trelu_width: int = Field(8, ge=1, le=256, description="hidden units of a TReLU's nets")
     batch_size: int | None = Field(
         None,
         ge=1,
-        description=f"rows of a minibatch; where unset, by the rows of the fit: the power of two from {_FEWEST_ROWS} "
-        f"to {_MOST_ROWS:,} that gives an epoch {_STEPS_PER_EPOCH} to {2 * _STEPS_PER_EPOCH} steps",
+        description=f"rows of a minibatch; if unset, the power of two from {_FEWEST_ROWS} to {_MOST_ROWS:,} that gives "
+        f"an epoch of the fit's rows {_STEPS_PER_EPOCH} to {2 * _STEPS_PER_EPOCH} steps",
     )
-    rows_per_epoch: int = Field(65_536, ge=1, description="cap on the rows of one epoch; drawn afresh each epoch")
-    pretrain_epochs: int = Field(10, ge=0, description="epochs on all windows together, which come first")
-    pretrain_rate: float = Field(3e-3, gt=0, description="learning rate of these")
-    finetune_windows: int = Field(2, ge=0, description="newest windows k that are fine-tuned on, in order")
+    rows_per_epoch: int = Field(65_536, ge=1, description="cap on the rows of one epoch; each epoch draws its own")
+    pretrain_epochs: int = Field(10, ge=0, description="first epochs, on all windows together")
+    pretrain_rate: float = Field(3e-3, gt=0, description="learning rate of pre-training")
+    finetune_windows: int = Field(2, ge=0, description="number k of newest windows to fine-tune on, in order")
     finetune_epochs: int = Field(3, ge=0, description="epochs on each of them")
-    finetune_rate: float = Field(5e-4, gt=0, description="learning rate of these")
+    finetune_rate: float = Field(5e-4, gt=0, description="learning rate of fine-tuning")
     early_stopping: bool = Field(
         False, description="whether fine-tuning on a window keeps the epoch with the lowest loss on the next window"
     )
     weight_decay: float = Field(1e-4, ge=0, description="decoupled (AdamW)")
-    averaged: float = Field(0.5, ge=0, le=1, description="share of a phase, at its end, whose weights are averaged")
+    averaged: float = Field(
+        0.5, ge=0, le=1, description="share of a phase, at its end, over which weights are averaged"
+    )
     gi_weight: float = Field(
-        0.5, ge=0, description="λ, the weight of the interpolated loss, or of what an ablation has in its place"
+        0.5, ge=0, description="λ, the weight of the interpolated loss, or of an ablation's substitute for it"
     )
     gi_pretrain: bool = Field(False, description="whether GI also shapes the pre-training phase")
     delta_max: float = Field(2.0, gt=0, description="bound of δ, in windows")
@@ -158,15 +160,17 @@ class Training(Spec):
     )
     delta_steps: int = Field(2, ge=1, le=64, description="ascent steps of δ, or points of its grid")
     delta_rate: float = Field(0.5, gt=0, description="length of one ascent step, as a share of delta_max")
-    delta_rows: int = Field(128, ge=1, description="rows of a minibatch that δ is looked for on; all at most")
-    boosting: Boosting = Field(Boosting(), description="of the rival `gbdt`; our own fits do not read it")
+    delta_rows: int = Field(128, ge=1, description="rows of a minibatch on which δ is searched; at most all")
+    boosting: Boosting = Field(Boosting(), description="settings of the rival `gbdt`; our own fits do not read them")
     tune: bool = Field(
         False,
-        description="whether the trainer chooses a better recipe, once, by rolling origins inside the rows known at "
-        "the first cycle that has enough windows; this one is then where it starts from",
+        description="whether the trainer chooses a better recipe, once, by rolling origins within the rows known at "
+        "the first cycle that has enough windows; it starts from this recipe",
     )
-    tune_seconds: float = Field(900, gt=0, description="how long it may try recipes: at most half a cycle's time limit")
-    tune_trials: int = Field(64, ge=1, le=1000, description="most recipes that it tries")
+    tune_seconds: float = Field(
+        900, gt=0, description="seconds that it may try recipes: at most half of a cycle's time limit"
+    )
+    tune_trials: int = Field(64, ge=1, le=1000, description="the most recipes that it tries")
 
     @model_validator(mode="after")
     def _parts_fit_together(self) -> Self:
@@ -179,36 +183,36 @@ class Training(Spec):
         return self
 
     def rows_per_minibatch(self, num_rows: int) -> int:
-        """What `batch_size` comes to in a fit on so many rows."""
+        """The batch size of a fit on `num_rows` rows."""
         if self.batch_size is not None:
             return self.batch_size
         share = max(1, min(num_rows, self.rows_per_epoch) // _STEPS_PER_EPOCH)
         return min(max(_FEWEST_ROWS, 1 << share.bit_length() - 1), _MOST_ROWS)
 
 
-# Settings that recipes did not have at first, with what they meant all the same: their digests stay what they were.
+# Settings that older recipes lack, and the values that these recipes used all along: their digests stay the same.
 _FORMER = {"label_form": "plain", "number_form": "plain"}
 
 
 class Task(Spec):
     """One prediction problem: its features, target, window, guard and training settings. Durations are ISO 8601."""
 
-    name: Name = Field(description="in paths, metrics and MLflow; it never changes")
+    name: Name = Field(description="its name in paths, metrics and MLflow; it never changes")
     features: tuple[Feature, ...] = Field(min_length=1, max_length=512, description="the inputs")
     target: Target = Field(description="what is predicted")
-    window: Duration = Field(description="how often the model is retrained, and the unit of ages")
-    offset: Length = Field(timedelta(0), description="of window boundaries, from the Unix epoch in UTC")
+    window: Duration = Field(description="how often the model is retrained; the unit of ages")
+    offset: Length = Field(timedelta(0), description="offset of window boundaries from the Unix epoch in UTC")
     label_delay: Length = Field(
         timedelta(0),
         ge=timedelta(0),
         le=CENTURY,
-        description="how long after `at` a label is known, where no event says",
+        description="how long after `at` a label is known, unless an event says when",
     )
-    span: Duration | None = Field(None, description="unit of model time; 26 windows where unset")
+    span: Duration | None = Field(None, description="unit of model time; if unset, 26 windows")
     schedule: Literal["window", "manual"] = Field(
-        "window", description="whether a cycle runs at every window's end, or only when it is asked for"
+        "window", description="whether a cycle runs at every window's end, or only on request"
     )
-    guard: Guard = Field(Guard(), description="when an age counts as validated")
+    guard: Guard = Field(Guard(), description="the rule by which an age counts as validated")
     training: Training = Field(Training(), description="the recipe")
 
     @model_validator(mode="after")
@@ -248,18 +252,18 @@ class Task(Spec):
 
     @property
     def error_name(self) -> str:
-        """What the error matrix, the guard and `expected_error` measure: never negative, smaller is better."""
+        """The error that the matrix, the guard and `expected_error` report: never negative, smaller is better."""
         return "log_loss" if self.is_classification else "mean_absolute_error"
 
     @property
     def row_schema(self) -> str:
-        """Digest of what a stored row looks like; a revision with another one cannot share rows with this."""
+        """Digest of the form of a stored row; revisions with different digests cannot share rows."""
         rows = self.model_dump_json(include={"features", "target"})
         return hashlib.sha256(rows.encode()).hexdigest()[:16]
 
     @property
     def recipe(self) -> str:
-        """Digest of method, hyper-parameters and schema: fits that share it stand in one error matrix."""
+        """Digest of method, hyper-parameters and schema: fits with the same digest share one error matrix."""
         spec = json.loads(self.model_dump_json(exclude={"name", "schedule", "guard"}))
         spec["training"] = {
             name: value for name, value in spec["training"].items() if (name, value) not in _FORMER.items()

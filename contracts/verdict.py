@@ -1,11 +1,11 @@
-"""What a cycle found, and what each row of `releases` rests on, as the store keeps it in columns of JSON.
+"""The findings of a cycle, and the grounds of each row of `releases`, as the store keeps them in columns of JSON.
 
-`cycles.verdict` holds a Verdict, and so does the row of a release. Rows of other actions hold the figures of theirs:
-ROW_TYPES says which. `decode_verdict`, `decode_row` and `encode` are the only ways between these types and a column;
-`to_json` is what the API shows.
+`cycles.verdict` holds a Verdict, and so does the row of a release. Rows of other actions hold other figures, by
+ROW_TYPES. Only `decode_verdict`, `decode_row` and `encode` convert between these types and a column; `to_json` gives
+the document that the API shows.
 
-A stored document says its `format_version`; those written before there was one are of the same form without it. A field
-with a default may be absent from an old row.
+A stored document holds its `format_version`. Documents from before that field have the same form without it. A field
+with a default may be missing from an old row.
 """
 
 import math
@@ -19,12 +19,12 @@ from contracts.failure import Failure, FailureCode
 
 FORMAT_VERSION = 1
 
-# A rival is clearly better only if it saves this share of our error: below it nobody need care.
+# A rival is clearly better only if it saves this share of our error: less does not matter in practice.
 _LEAST_GAIN = 0.01
 
 
 class Decision(msgspec.Struct, frozen=True):
-    """One rule as it was applied: what was found, what it was held to, and in words if there is more to say."""
+    """One rule as it was applied: the value found, the threshold, and a reason if there is more to say."""
 
     rule: str
     passed: bool
@@ -34,10 +34,10 @@ class Decision(msgspec.Struct, frozen=True):
 
 
 class AgeFigures(msgspec.Struct, frozen=True):
-    """What the error matrix says of one age; a figure is None if it is not finite. `reason` says why it is not valid.
+    """The error matrix's figures of one age, None if not finite. `reason` says why the age is not valid.
 
     `low` and `high` bound the error of one future window; an error above `limit` closes the horizon. `growth` is the
-    mean increase over age 0, `increase` its upper bound, and `allowed` what that may be.
+    mean increase over age 0, `increase` its upper bound, and `allowed` the largest value that it may have.
     """
 
     age: int
@@ -70,9 +70,9 @@ class Comparison(msgspec.Struct, frozen=True):
 
 
 class MatrixFigures(msgspec.Struct, frozen=True):
-    """What the error matrix said of a candidate: its horizon in windows, what was asked of that, ages and rivals.
+    """The error matrix's figures of a candidate: horizon in windows, the guard's thresholds, ages and rivals.
 
-    `missing_windows` complete windows more are needed before a horizon can be judged.
+    A horizon cannot be judged before `missing_windows` more windows are complete.
     """
 
     cutoff: datetime | None = None
@@ -101,7 +101,7 @@ class Verdict(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, *decisions: Decision, matrix: MatrixFigures | None = None) -> Self:
-        """The verdict of these decisions: the first broken rule gives the reason. Figures that are not finite go."""
+        """The verdict of these decisions: the first broken rule gives the reason, and only finite figures are kept."""
         broken = first_failure(decisions)
         kept = tuple(
             msgspec.structs.replace(one, value=finite(one.value), threshold=finite(one.threshold)) for one in decisions
@@ -109,12 +109,12 @@ class Verdict(msgspec.Struct, frozen=True):
         return cls(broken is None, None if broken is None else broken.reason, kept, matrix)
 
     def failed(self, decision: Decision) -> "Verdict":
-        """The same with one more rule, which the cycle broke in the end."""
+        """The same with one more decision, a rule that the cycle broke at the end."""
         return Verdict(False, decision.reason, (*self.decisions, decision), self.matrix)
 
     @property
     def failure(self) -> Failure | None:
-        """Why nothing was released, None if every rule is kept."""
+        """Why nothing was released; None if every rule is kept."""
         if (broken := first_failure(self.decisions)) is None:
             return None
         code = FailureCode.OVERTAKEN if broken.rule == "newest_cutoff" else FailureCode.RULE_BROKEN
@@ -122,7 +122,7 @@ class Verdict(msgspec.Struct, frozen=True):
 
 
 def finite(value: float | None) -> float | None:
-    """A figure that JSON can hold, None in place of any other."""
+    """The figure if JSON can hold it, else None."""
     if value is None or not math.isfinite(value):
         return None
     return value if isinstance(value, int) else float(value)
@@ -145,7 +145,7 @@ class LimitCheck(msgspec.Struct, frozen=True, tag_field="rule", tag="limit"):
 
 
 class Recalibration(msgspec.Struct, frozen=True, tag_field="rule", tag="calibrate"):
-    """The newest window whose labels the quantiles know."""
+    """The newest window whose labels the quantiles include."""
 
     window: datetime
 
@@ -195,7 +195,7 @@ def encode(figures: RowFigures) -> dict[str, Any]:
 
 
 def to_json(figures: RowFigures) -> dict[str, Any]:
-    """The document that the API shows: what the matrix said stands at the level of the decisions."""
+    """The document that the API shows: the matrix's figures are at the level of the decisions."""
     document: dict[str, Any] = msgspec.to_builtins(figures)
     if isinstance(figures, Verdict):
         matrix: dict[str, Any] = document.pop("matrix") or {}
