@@ -16,7 +16,7 @@ from contracts.errors import Conflict
 from store.database import make_engine
 
 _FOLDER = Path(__file__).parent
-_LOCK = 7_365_018_463_021_954  # any fixed number: the name of the advisory lock
+_LOCK = 7_365_018_463_021_954  # any fixed number, as the name of the advisory lock
 
 
 def migrate(database_url: str) -> str:
@@ -71,14 +71,14 @@ def _too_far(found: int, newest: int) -> str:
 
 
 def _revision(connection: Connection) -> int:
-    """Number of the database's revision; 0 without any table."""
+    """The number of the database's revision; 0 without tables."""
     if connection.execute(text("SELECT to_regclass('alembic_version')")).scalar() is None:
         return 0
     return int(connection.execute(text("SELECT version_num FROM alembic_version")).scalar() or 0)
 
 
 def _newest_revision() -> int:
-    """Number of the newest revision here: files are named by theirs."""
+    """The number of the newest revision in this code, from the names of its files."""
     return max(int(file.name[:4]) for file in (_FOLDER / "versions").glob("[0-9]*.py"))
 
 

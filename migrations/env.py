@@ -1,4 +1,4 @@
-"""What Alembic runs: upgrade on the connection that `migrations.migrate` hands over."""
+"""Alembic's entry point: upgrades on the connection that `migrations.migrate` passes."""
 
 from alembic import context
 

@@ -1,4 +1,4 @@
-"""What PostgreSQL holds, and the only code that writes SQL against it: events, tasks, cycles, releases, API keys.
+"""PostgreSQL's tables, and the only code that writes SQL: events, tasks, cycles, releases, API keys.
 
 Functions take a `Connection`; only the outermost caller begins a transaction.
 """

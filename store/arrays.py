@@ -1,4 +1,4 @@
-"""Columns as arrays in PostgreSQL's binary format, built whole where the driver would write element by element.
+"""Columns as arrays in PostgreSQL's binary format, built at once; the driver would write element by element.
 
 An array of one dimension is five 32-bit integers (dimensions, whether any element is null, type of an element, length,
 first index), then of each element its length in bytes and its bytes. Elements of one width are laid out by NumPy.
@@ -23,7 +23,7 @@ _POSTGRES_EPOCH = 946_684_800_000_000
 
 @dataclass(frozen=True, slots=True)
 class BinaryArray:
-    """An array as it travels, and the type of its elements."""
+    """An array in wire format, and the type of its elements."""
 
     element: Literal["bool", "float8", "text", "timestamp"]
     data: bytes
@@ -40,7 +40,7 @@ def float8_array(values: NDArray[np.float64]) -> BinaryArray:
 
 
 def timestamp_array(micros: NDArray[np.int64]) -> BinaryArray:
-    """`timestamp[]` in UTC, which it does not say, of microseconds since the Unix epoch `(n,)`."""
+    """`timestamp[]`, implicitly in UTC, of microseconds since the Unix epoch `(n,)`."""
     return BinaryArray(
         "timestamp", _head("timestamp", len(micros)) + _of_one_width((micros - _POSTGRES_EPOCH).astype(">i8"))
     )
@@ -67,7 +67,7 @@ def _of_one_width(values: NDArray[Any]) -> bytes:
 
 
 class _ArrayDumper(Dumper):
-    """Hands an array to the driver as it is, under the type that it names."""
+    """Passes an array to the driver unchanged, under its own type."""
 
     format = Format.BINARY
 

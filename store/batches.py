@@ -1,4 +1,4 @@
-"""Checked rows on their way into the store: one by one, or as columns, so that no row of many costs Python a step."""
+"""Checked rows on their way into the store: single ones, or as columns, so that Python does no work per row."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 class Event:
     """One checked row. Moments in microseconds; a missing number is NaN, a missing category is "".
 
-    `says_known_at` is whether `known_at` is the producer's own word, and not `at` and the task's `label_delay`.
+    `says_known_at` is whether the sender gave `known_at`; otherwise it is `at` plus the task's `label_delay`.
     """
 
     event_id: str
@@ -24,7 +24,7 @@ class Event:
     says_known_at: bool = True
 
     def is_told_by(self, stored: "Event") -> bool:
-        """Whether another row of the event says all that this one says; NaN equals NaN, as PostgreSQL compares."""
+        """Whether another row of the event holds every value of this one; NaN equals NaN, as in PostgreSQL."""
         said = self.at, self.numbers, self.categories, self.label
         if repr(said) != repr((stored.at, stored.numbers, stored.categories, stored.label)):
             return False
@@ -33,13 +33,13 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class EventBatch:
-    """The same as columns, one row each.
+    """Checked rows as columns.
 
     event_ids, labels                      n texts
     at, known_at    (n,)    int64          microseconds
     says_known_at   (n,)    bool
-    numbers         (n, p)  float64        NaN where missing
-    categories                             n·q texts, row after row, "" where missing
+    numbers         (n, p)  float64        NaN if missing
+    categories                             n·q texts, row after row, "" if missing
     """
 
     event_ids: Sequence[str]
@@ -52,7 +52,7 @@ class EventBatch:
 
     @staticmethod
     def of(rows: Sequence[Event]) -> "EventBatch":
-        """The columns of one row or more."""
+        """The columns of at least one row."""
         return EventBatch(
             [row.event_id for row in rows],
             np.array([row.at for row in rows], np.int64),

@@ -1,7 +1,7 @@
-"""Tasks and their schemas as stored: every revision is kept, the newest one counts.
+"""Tasks and their schemas as stored: every revision is kept, and the newest one counts.
 
-Where a task asks for a recipe to be chosen for it, what was chosen takes the place of what was written, for all who
-read it here: fits, cells and kept folders go by the chosen recipe, and no one else has to know how it came about.
+If a task asks for a recipe to be chosen, the chosen recipe replaces the written one for all readers. So fits, cells and
+kept folders go by the chosen recipe, and no other code needs to know how it came about.
 """
 
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ from store.database import schemas, tasks
 
 @dataclass(frozen=True)
 class Schema:
-    """One stored revision of a task; `task` has the chosen recipe where one was chosen for it."""
+    """One stored revision of a task. `task` has the chosen recipe if one was chosen."""
 
     task_id: int
     schema_id: int
@@ -30,7 +30,7 @@ class Schema:
 
     @property
     def written(self) -> Task:
-        """The task as somebody wrote it."""
+        """The task as a person wrote it."""
         return self.task if self.choice is None else self.task.with_training(self.choice.asked)
 
     def chosen(self, choice: Choice) -> "Schema":
@@ -39,7 +39,7 @@ class Schema:
 
 
 def define_task(connection: Connection, task: Task, now: datetime) -> tuple[Schema, bool]:
-    """Store the task, or a new revision where its spec differs; returns it and whether anything was written."""
+    """Store the task, or a new revision if its spec differs; returns it and whether anything was written."""
     connection.execute(insert(tasks).values(name=task.name, created_at=now).on_conflict_do_nothing())
     task_id = connection.execute(select(tasks.c.id).where(tasks.c.name == task.name).with_for_update()).scalar_one()
     newest = _newest(connection, task.name)
@@ -71,8 +71,8 @@ def find_task(connection: Connection, name: str) -> Schema:
 def find_form(connection: Connection, newest: Schema, task: Task) -> Schema | None:
     """The stored schema of rows with the features of this earlier revision, for the target of the newest one.
 
-    None where no revision of the task had these features, and where they were of another target: such rows say nothing
-    to the newest. The task is the newest one with those features, so that all its other rules hold.
+    None if no revision of the task had these features, or if they belonged to another target: such rows mean nothing
+    to the newest revision. The task returned is the newest one with those features, so all its other rules hold.
     """
     if (task.target.name, task.target.kind) != (newest.task.target.name, newest.task.target.kind):
         return None
@@ -94,10 +94,10 @@ def list_tasks(connection: Connection) -> Sequence[Schema]:
 
 
 def lock_task(connection: Connection, task_id: int, *, wait: bool = True) -> bool:
-    """Until the end of the transaction nobody else moves this task's alias, releases or asks for a cycle of it.
+    """Lock the task until the end of the transaction: no one else moves its alias, releases, or requests a cycle.
 
-    False where somebody else holds it just now and is not waited for. NO KEY UPDATE: appending events, which refer to
-    the task, goes on meanwhile.
+    False if another transaction holds the lock and `wait` is off. The lock is NO KEY UPDATE, so events that refer to
+    the task can still be appended.
     """
     row = select(tasks.c.id).where(tasks.c.id == task_id).with_for_update(key_share=True, skip_locked=not wait)
     return connection.execute(row).one_or_none() is not None
@@ -107,12 +107,12 @@ def _newest(connection: Connection, name: str | None) -> Sequence[Schema]:
     rows = connection.execute(_NEWEST) if name is None else connection.execute(_NEWEST_NAMED, {"name": name})
     found = [Schema(task_id, schema_id, revision, _parse_task(spec)) for task_id, schema_id, revision, spec in rows]
     choices = read_choices(connection, {schema.task_id for schema in found if schema.task.training.tune})
-    if not choices:  # the usual case, and every event that comes in asks: a recipe is a digest of the whole task
+    if not choices:  # the usual case, and each incoming event gets here: a recipe is a digest of the whole task
         return found
     return [_as_chosen(schema, choices.get((schema.task_id, schema.task.recipe))) for schema in found]
 
 
-# Built once and parsed once: every event that comes in asks for its task.
+# Built and parsed once, because each incoming event reads its task.
 _NEWEST = (
     select(tasks.c.id, schemas.c.id, schemas.c.revision, cast(schemas.c.spec, Text))
     .ext(distinct_on(tasks.c.name))

@@ -1,7 +1,7 @@
 """The table of the error matrix: one cell for the error of one fit on one target window.
 
-Backtest and live scoring write the same cells. What a cell says of its rows is enough for everything that is read off
-the matrix later, so no row is ever scored twice for another purpose.
+Backtest and live scoring write the same cells. A cell holds enough about its rows for every later use of the matrix, so
+no row is scored twice for another purpose.
 """
 
 from collections.abc import Sequence
@@ -23,9 +23,9 @@ class Cell:
     """Error of `method` fitted at `origin` on the rows of the window that starts at `window` (microseconds).
 
     loss, metric   mean log-loss and error rate, or mean Gaussian negative log-likelihood and absolute error
-    num_revisions  revisions of events that the window held when it was scored: with `num_rows` it tells whether
+    num_revisions  revisions of events that the window held when it was scored; with `num_rows` it shows whether
                    anything has changed since
-    is_complete    whether all labels of the window were due when it was scored; before, the cell is a first look
+    is_complete    whether all labels of the window were due when it was scored; before, the cell is preliminary
     scores         sorted nonconformity scores, or as many evenly spaced quantiles of them
     (`trainer.evaluation.calibration`)
     tempered       mean log-loss at each temperature of `trainer.evaluation.calibration`; empty for regression
@@ -45,7 +45,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Mark:
-    """A stored cell without its sketches: what it was scored on, its error, and when it was scored (microseconds)."""
+    """A stored cell without its sketches: the rows it was scored on, its error, and the time (microseconds)."""
 
     origin: int
     window: int
@@ -69,7 +69,10 @@ _KEY = ("task_id", "recipe", "origin", "window", "method")
 
 
 def record_cells(connection: Connection, task_id: int, recipe: str, cells: Sequence[Cell], now: datetime) -> None:
-    """Store cells; one that is there already is replaced, unless it knew more revisions, or that no label was due."""
+    """Store cells; each replaces a stored one, unless that knew more revisions.
+
+    With as many revisions, a stored cell stays if it was complete and the new one is not.
+    """
     if not cells:
         return
     statement = insert(error_cells)
@@ -95,9 +98,9 @@ def read_cells(
     origin: int | None = None,
     method: str | None = None,
 ) -> list[Cell]:
-    """Cells whose target window starts before `until`, and at or after `since` where given; oldest window first.
+    """Cells whose target window starts before `until`, and at or after `since` if given; oldest window first.
 
-    Of one origin and of one method where they are given, else of all.
+    Only those of `origin` and of `method`, if given.
     """
     chosen: list[ColumnElement[bool]] = []
     if since is not None:
@@ -120,7 +123,7 @@ def read_cells(
 
 
 def read_marks(connection: Connection, task_id: int, recipe: str, *, since: int) -> list[Mark]:
-    """What is stored of fits of origins from `since` (microseconds) on, without the sketches; oldest window first."""
+    """The stored cells of fits of origins at or after `since` (microseconds), without sketches; oldest window first."""
     names = [field.name for field in fields(Mark)]
     rows = connection.execute(
         select(*(error_cells.c[name] for name in names))
@@ -140,7 +143,7 @@ def delete_window(connection: Connection, task_id: int, recipe: str, window: int
 
 
 def delete_origin(connection: Connection, task_id: int, recipe: str, origin: int) -> None:
-    """Delete the cells of an origin, of whatever method: it is fitted anew, on other rows."""
+    """Delete the cells of an origin, of all methods, before it is fitted again on other rows."""
     _delete_cells(connection, task_id, recipe, error_cells.c.origin == from_micros(origin))
 
 

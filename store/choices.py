@@ -1,7 +1,7 @@
-"""Recipes that the trainer chose for tasks that asked for it (`training.tune`): one for what was asked, once.
+"""Recipes that the trainer chose for tasks with `training.tune`: one per written recipe, chosen once.
 
-The key is the recipe as it was written, so a task that asks the same again keeps its choice, and one that asks for
-anything else, another space of time or another starting point, is chosen for anew.
+The key is the recipe as it was written. So a task that asks the same again keeps its choice. One that asks for anything
+else, such as another time budget or starting point, gets a new choice.
 """
 
 from collections.abc import Collection
@@ -18,10 +18,10 @@ from store.database import choices
 
 @dataclass(frozen=True)
 class Choice:
-    """What was asked and what was chosen, on the rows known at `cutoff` (microseconds).
+    """The recipe that was written and the one that was chosen, on the rows known at `cutoff` (microseconds).
 
-    `error` is the chosen recipe's mean over (origin, age) of the choice, `error_before` that of the recipe as written:
-    by cohorts where the best were scored once more, else by one member each. None where it was not scored to the end.
+    `error` is the chosen recipe's mean over (origin, age), `error_before` that of the written recipe. They come from
+    cohorts if the best recipes were scored again, else from one member each; None if scoring did not finish.
     `num_trials` counts recipes, not how often each was scored.
     """
 
@@ -37,7 +37,7 @@ class Choice:
 
 
 def record_choice(connection: Connection, task_id: int, recipe: str, choice: Choice) -> None:
-    """Store the choice for a recipe as written; one that is there already stays."""
+    """Store the choice for a written recipe; an earlier choice stays."""
     connection.execute(
         insert(choices)
         .values(
@@ -58,7 +58,7 @@ def record_choice(connection: Connection, task_id: int, recipe: str, choice: Cho
 
 
 def read_choices(connection: Connection, task_ids: Collection[int]) -> dict[tuple[int, str], Choice]:
-    """(task, recipe as written) -> what was chosen for it."""
+    """(task, written recipe) -> the choice for it."""
     if not task_ids:
         return {}
     names = ("task_id", "recipe", "asked", "training", "cutoff", "error", "error_before", "num_trials")

@@ -1,6 +1,6 @@
-"""Events as arrays: what a fit reads, as it was known at an origin.
+"""Events as arrays: the rows of a fit, as they were known at an origin.
 
-One read brings every revision that a cutoff may see; each origin is then cut from the same arrays.
+One read gets every revision that a cutoff may see; each origin is then cut from the same arrays.
 """
 
 import hashlib
@@ -30,7 +30,7 @@ class EventColumns:
     """Events as arrays, one row each, in the order of (at, event_id).
 
     at, known_at, superseded_at  (n,)   int64    microseconds; superseded_at is NEVER while current
-    numbers     (n, p)  float64  NaN where missing
+    numbers     (n, p)  float64  NaN if missing
     categories  (n, q)  int32    positions in `vocabularies`
     labels      (n,)    float64 values, or int32 positions in `classes`
     withheld    (n,)    bool     True for rows that no fit may use
@@ -50,9 +50,9 @@ class EventColumns:
         return len(self.at)
 
     def select(self, rows: NDArray[np.bool_] | NDArray[np.intp] | slice) -> "EventColumns":
-        """The same columns for some of the rows, or positions of rows; vocabularies and classes stay whole.
+        """The same columns for some rows, given as a mask, positions or a slice; vocabularies and classes stay whole.
 
-        A mask of neighbours is a slice: as everywhere, nobody writes into columns, so they share their memory.
+        A mask of adjacent rows becomes a slice, which shares memory: columns are never written to.
         """
         if not isinstance(rows, slice) and rows.dtype == np.bool_:
             rows = _as_slice(rows)
@@ -68,7 +68,7 @@ class EventColumns:
         )
 
     def as_of(self, origin: int) -> "EventColumns":
-        """What a model fitted at `origin` may use: happened before it, known by it, not yet superseded at it."""
+        """The rows that a model fitted at `origin` may use: before it, known by it, and not yet superseded at it."""
         return self.select((self.at < origin) & (self.known_at <= origin) & (self.superseded_at > origin))
 
     def in_window(self, start: int, end: int) -> "EventColumns":
@@ -77,7 +77,7 @@ class EventColumns:
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 over every value of these rows: the same whatever else was read with them."""
+        """SHA-256 over every value of these rows, whatever other rows were read with them."""
         coded = [_used(positions, known) for positions, known in zip(self.categories.T, self.vocabularies, strict=True)]
         if self.classes:
             coded.append(_used(self.labels.astype(np.int32), self.classes))
@@ -89,7 +89,7 @@ class EventColumns:
 
 
 def _as_slice(mask: NDArray[Any]) -> NDArray[Any] | slice:
-    """The slice that a mask is where all its rows are neighbours, else the mask."""
+    """The mask as a slice if all its rows are adjacent, else unchanged."""
     start, length = int(mask.argmax()) if len(mask) else 0, int(np.count_nonzero(mask))
     return slice(start, start + length) if mask[start : start + length].all() else mask
 
@@ -105,10 +105,10 @@ def read_events(
 ) -> EventColumns:
     """Every revision that happened before `cutoff` and was known by it, from one snapshot, in the task's own form.
 
-    Which rows of other schemas count, and what of them is missing, is said in `store.row_forms`.
-    With `since` and `until` only those that happened in `[since, until)`; moments in microseconds. The caller's
-    transaction should be REPEATABLE READ: one scan finds the vocabularies and the number of rows, and the second, a
-    COPY of fixed-width tuples, is decoded piece by piece into arrays of that size, so that nothing else takes memory.
+    `store.row_forms` decides which rows of other schemas count, and which of their values are missing. With `since` and
+    `until` only those that happened in `[since, until)`; moments in microseconds. The caller's transaction must be
+    REPEATABLE READ: one scan finds the vocabularies and the number of rows. The second, a COPY of fixed-width tuples,
+    is decoded piece by piece into arrays of that size, so nothing else takes memory.
     """
     forms = find_forms(connection, task_id, task)
     allowed, source = _allowed(task_id, forms, cutoff, since, until), forms.source()
@@ -179,9 +179,9 @@ def _decode(piece: NDArray[Any], vocabularies: Sequence[Vocabulary], into: Event
 def read_fingerprints(
     connection: Connection, task_id: int, task: Task, cutoff: int, *, since: int
 ) -> dict[int, tuple[int, int]]:
-    """Window -> its current rows and all their revisions, as known at `cutoff`, of windows from `since` on.
+    """Window -> number of current rows and of all their revisions, as known at `cutoff`, of windows since `since`.
 
-    Any append, correction or erasure changes one of the two, so they tell whether a cell still stands on what is known.
+    Any append, correction or erasure changes one of the two, so they show whether a cell is still up to date.
     """
     window = func.date_bin(from_micros(task.clock.window) - EPOCH, events.c.at, from_micros(since))
     is_current = events.c.superseded_at.is_(None) | (events.c.superseded_at > from_micros(cutoff))
@@ -202,7 +202,7 @@ def read_fingerprints(
 
 
 def find_newest(connection: Connection, task_id: int, *, before: int | None = None) -> int | None:
-    """When the newest event, or the newest before a moment, happened, in microseconds; None where there is none."""
+    """When the newest event, or the newest before a moment, happened (microseconds); None if there is none."""
     newest = connection.execute(
         select(func.max(events.c.at)).where(
             events.c.task_id == task_id,
@@ -214,7 +214,7 @@ def find_newest(connection: Connection, task_id: int, *, before: int | None = No
 
 
 def count_windows(connection: Connection, task_id: int, clock: Clock, *, until: int, most: int) -> int:
-    """How many windows before `until` (microseconds) hold an event; no more than `most` are looked for."""
+    """The number of windows before `until` (microseconds) that hold an event; counting stops at `most`."""
     found, since = 0, None
     while found < most:
         oldest = connection.execute(

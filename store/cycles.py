@@ -235,7 +235,7 @@ def end_cycle(
 
 
 def _read_verdict(connection: Connection, cycle_id: int) -> Verdict:
-    """What was decided so far; the row stays locked until the transaction ends."""
+    """The decisions so far; the row stays locked until the transaction ends."""
     stored = connection.execute(
         select(cycles.c.verdict).where(cycles.c.id == cycle_id).with_for_update()
     ).scalar_one_or_none()
@@ -280,7 +280,7 @@ def expire_leases(connection: Connection, now: datetime) -> Sequence[Cycle]:
 
 
 def skip_overtaken(connection: Connection, task_id: int, cutoff: int, *, window: timedelta, now: datetime) -> None:
-    """Skip what still waits for a cutoff before this one (microseconds), and was requested within its own window."""
+    """Skip requests for cutoffs before this one (microseconds) that were made within their own window."""
     connection.execute(
         update(cycles)
         .where(

@@ -1,4 +1,4 @@
-"""The tables and the engine. PostgreSQL is the one dialect; `migrations/` builds what is described here.
+"""The tables and the engine. PostgreSQL is the only dialect; `migrations/` creates the tables described here.
 
 Functions elsewhere take a `Connection`; only the outermost caller begins a transaction.
 """
@@ -34,7 +34,7 @@ metadata = MetaData(
     }
 )
 _moment = TIMESTAMP(timezone=True)
-# Connections that a process holds at most where it is not told otherwise.
+# The most connections of a process, unless its settings say otherwise.
 POOL_SIZE = 5
 
 tasks = Table(
@@ -87,7 +87,7 @@ events = Table(
     Column("numbers", ARRAY(Double), nullable=False),
     Column("categories", ARRAY(Text), nullable=False),
     Column("label", Text, nullable=False),
-    # No foreign key: its trigger would run for every row that comes in, and no row of erasures ever goes.
+    # No foreign key: its trigger would run for every new row, and rows of erasures are never deleted.
     Column("erasure_id", BigInteger),
     Index("events_task_id_at_idx", "task_id", "at"),
 )
@@ -141,7 +141,7 @@ cycles = Table(
     Column("ended_at", _moment),
     Column("override_actor", Text),
     Column("override_reason", Text),
-    # A `contracts.failure.FailureCode`. A trigger fills it in for rows that the release before writes.
+    # A `contracts.failure.FailureCode`. A trigger fills it in for rows that the previous release writes.
     Column("failure_code", Text),
     CheckConstraint("state in ('requested', 'running', 'released', 'held', 'skipped', 'failed')", name="state"),
     Index("cycles_task_id_cutoff_attempt_key", "task_id", "cutoff", "attempt", unique=True),
@@ -216,7 +216,7 @@ api_keys = Table(
 
 
 def make_engine(database_url: str, *, pool_size: int = POOL_SIZE) -> Engine:
-    """An engine whose connections speak UTC and are checked before use; waits are bounded, rows stay out of logs."""
+    """An engine whose connections use UTC and are checked before use. Waits are bounded, and rows stay out of logs."""
     engine = create_engine(
         database_url,
         pool_size=pool_size,
@@ -231,7 +231,7 @@ def make_engine(database_url: str, *, pool_size: int = POOL_SIZE) -> Engine:
 
 
 def _speak_plainly(connection: DBAPIConnection, _record: object) -> None:
-    """Moments and numbers are written in one way, whatever database, role and environment are set to."""
+    """Fix the format of moments and numbers, whatever the settings of database, role and environment."""
     cursor = connection.cursor()
     cursor.execute(
         "SET datestyle = iso; SET intervalstyle = postgres; SET timezone = 'utc'; SET extra_float_digits = 1"

@@ -1,11 +1,11 @@
-"""Erasure on request: what an event said goes from every revision of it; that there was one stays, and counts.
+"""Erasure on request: the content of an event goes from all of its revisions; the fact that there was one stays.
 
-The rows stay as tombstones. Their numbers, categories and labels are blank, their moments are those of the windows that
-held them, and they were never current, so no training set as of any moment has them. The id stays too: it keeps the
-event from being stored again, whoever resends it, with no second table for ingest to ask and no race to lose.
+The rows stay as tombstones. Their numbers, categories and labels are blank, and their moments are the starts of the
+windows that held them. They were never current, so no training set as of any moment holds them. The id stays too, so a
+client that resends the event cannot store it again. Ingest needs no second table for that, and loses no race.
 
-One revision more is added, as a correction would add it. Cells of the matrix know how many revisions their window held
-(`store.columns.read_fingerprints`), so those that stand on an erased row are scored again, rivals' too.
+One more revision is added, as by a correction. Cells of the matrix know how many revisions their window held
+(`store.columns.read_fingerprints`), so cells that include an erased row are scored again, also those of rivals.
 """
 
 from collections.abc import Sequence
@@ -21,14 +21,14 @@ from store.database import erasures, rejected_events
 
 Erased = Literal["erased", "erased_before", "unknown"]
 
-# `date_bin` counts windows from the start of one, and some PostgreSQLs miscount those before it: so an early one. The
-# window that holds this day may begin before the calendar does; the next one cannot.
+# `date_bin` counts windows from a start, and some versions of PostgreSQL miscount those before it. So the start is an
+# early one: the window that holds this day may begin before the calendar does; the next one cannot.
 _FIRST = datetime(1, 1, 2, tzinfo=UTC)
 
 
 @dataclass(frozen=True)
 class Erasure:
-    """One request: who asked, why, and how much went; `num_rejected` counts refused rows that were kept of the ids."""
+    """One request: who asked, why, and how much was erased; `num_rejected` counts refused rows with these ids."""
 
     erasure_id: int
     at: datetime
@@ -42,9 +42,9 @@ class Erasure:
 def erase_events(
     connection: Connection, schema: Schema, event_ids: Sequence[str], *, actor: str, reason: str, now: datetime
 ) -> tuple[Erasure, list[Erased]]:
-    """Erase these events and what was kept of refused rows with their ids; what became of each, in their order.
+    """Erase these events and refused rows with their ids; returns the outcome of each, in the given order.
 
-    Corrections of them wait, and find them erased. An event that is not there is unknown, and may be stored later.
+    Corrections of them wait, and find them erased. An event that is not stored is unknown, and may be stored later.
     """
     key: dict[str, object] = {"task_id": schema.task_id, "ids": sorted(set(event_ids))}
     there = {row.event_id: row.is_erased for row in connection.execute(_LOCK, key)}
@@ -63,7 +63,7 @@ def erase_events(
         )
         .returning(erasures.c.id)
     ).scalar_one()
-    # First the revision more, a copy of the current one, which is blanked with the others: none is current afterwards.
+    # First one more revision, a copy of the current one, which is blanked with the others: then none is current.
     connection.execute(_ADD, key)
     clock = schema.task.clock
     num_blank = connection.execute(
@@ -90,7 +90,7 @@ def erase_events(
 
 
 def find_trained(connection: Connection, task_id: int, event_ids: Sequence[str]) -> list[str]:
-    """Released versions whose rows held one of these events, oldest cutoff first; ask before they are erased."""
+    """Released versions whose rows held one of these events, oldest cutoff first; call this before erasing them."""
     return list(connection.execute(_TRAINED, {"task_id": task_id, "ids": sorted(set(event_ids))}).scalars())
 
 
@@ -116,7 +116,7 @@ _COLUMNS = (
     erasures.c.num_rejected,
 )
 
-# As corrections do, an erasure takes first revisions, which never move; all of them in one order.
+# Like a correction, an erasure locks first revisions, which never move, all of them in one order.
 _LOCK = text("""
     SELECT event_id, erasure_id IS NOT NULL AS is_erased FROM events
     WHERE task_id = :task_id AND event_id = ANY(:ids) AND revision = 1
@@ -130,7 +130,7 @@ _ADD = text("""
     FROM events WHERE task_id = :task_id AND event_id = ANY(:ids) AND superseded_at IS NULL
 """)
 
-# A fit's read decodes what it reads before it looks at moments: blanks have the widths and kinds of real values.
+# A fit decodes rows before it looks at their moments, so blanks have the widths and types of real values.
 _BLANK = text("""
     UPDATE events
     SET at = date_bin(:window, events.at, :origin),

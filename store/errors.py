@@ -5,7 +5,7 @@ from contracts.failure import Failure
 
 
 class StoreOutage(Unavailable):
-    """PostgreSQL cannot do it now; a later try may succeed."""
+    """PostgreSQL cannot do it now; a retry may succeed."""
 
     def __init__(self, failure: Failure) -> None:
         self.failure = failure

@@ -1,9 +1,8 @@
-"""The event store's entrance: append labelled rows once, correct them, keep refused ones.
+"""Writing events: append labelled rows once, correct them, and keep refused ones.
 
-Rows come in with their content checked (`service.validation.rules`), many of them as columns (`store.batches`), and
-are read
-back as arrays (`store.columns`). Append-only: a correction closes a revision and adds one, so a past training set
-can be rebuilt.
+Rows arrive with their content checked (`service.validation.rules`), as columns if there are many (`store.batches`).
+They are read back as arrays (`store.columns`). The table is append-only: a correction closes a revision and adds one,
+so a past training set can be rebuilt.
 """
 
 from collections.abc import Sequence
@@ -29,7 +28,7 @@ NUM_ROWS_PER_STATEMENT = 1000
 
 @dataclass(frozen=True)
 class Rejection:
-    """One refused row: why, and what was sent, so that its producer can mend and resend it."""
+    """One refused row: the reason, and what was sent, so that its sender can correct and resend it."""
 
     event_id: str | None
     reason: str
@@ -44,12 +43,12 @@ def append_events(
 
 
 def append_batch(connection: Connection, schema: Schema, batch: EventBatch, received_at: datetime) -> list[Outcome]:
-    """Store rows that are new; say of each: `created`, `duplicate` of the same content, `conflict`, or `erased` before.
+    """Store new rows; returns for each `created`, `duplicate` (same content), `conflict`, or `erased` (before).
 
-    Of two rows with one new `event_id` in a batch the first counts. A row that says what any revision of its event says
-    is a duplicate. What it does not say cannot differ: when its label was known, where that is left to the task, and a
-    feature that its schema lacks. A value under a name that the stored row lacks does differ, so that none is lost, nor
-    taken for another after a feature was renamed. When a correction was known is its own affair.
+    Of two rows in a batch with the same new `event_id` the first counts. A row is a duplicate if any revision of its
+    event holds the same values. Values that the row does not give cannot differ: a `known_at` that is left to the task,
+    and a feature that its schema lacks. A value under a name that the stored row lacks does differ, so no value is
+    lost, or mistaken for another after a feature was renamed. The `known_at` of a correction is not compared.
     """
     first: dict[str, int] = {}
     for place, event_id in enumerate(batch.event_ids):
@@ -63,20 +62,20 @@ def append_batch(connection: Connection, schema: Schema, batch: EventBatch, rece
             asked = places[start : start + NUM_ROWS_PER_STATEMENT]
             found.update(zip(asked, _append(connection, schema, batch.select(asked), received_at), strict=True))
 
-    # Every transaction takes its rows in the same order, so that two batches wait for each other but never cross.
+    # Every transaction locks its rows in the same order, so two batches wait for each other but never deadlock.
     ask([first[event_id] for event_id in sorted(first)])
     again = [place for place in range(len(batch)) if place not in found]
     for place in again:
         before = first[batch.event_ids[place]]
         if found[before] == "created":
             found[place] = "duplicate" if batch.row(place).is_told_by(batch.row(before)) else "conflict"
-    # Of an event that was there before this batch, only the store knows what it says.
+    # Only the store knows the content of an event that was stored before this batch.
     ask([place for place in again if place not in found])
     return [found[place] for place in range(len(batch))]
 
 
 def _append(connection: Connection, schema: Schema, batch: EventBatch, received_at: datetime) -> list[Outcome]:
-    """One statement for rows without repeated new ids. A row that a concurrent insert won is asked for again."""
+    """One statement for rows without repeated new ids. A row that a concurrent insert won is read again."""
     not_created = connection.exec_driver_sql(
         _APPEND,
         {
@@ -117,7 +116,7 @@ def _append(connection: Connection, schema: Schema, batch: EventBatch, received_
     return outcomes
 
 
-# Arrays travel in binary, and what comes back are only the rows that were not created, of which there are few.
+# Arrays travel in binary, and only the few rows that were not created come back.
 _APPEND = """
     WITH input AS (
         SELECT n, event_id, at AT TIME ZONE 'UTC' AS at, known_at AT TIME ZONE 'UTC' AS known_at, says_known_at, label,
@@ -158,14 +157,14 @@ _APPEND = """
 
 
 def correct_event(connection: Connection, schema: Schema, event: Event, received_at: datetime) -> Correction:
-    """Add a revision with this content and close the former one, unless that says the same already.
+    """Add a revision with this content and close the former one, unless that has the same content.
 
-    The correction is known when it is received, whatever `event.known_at` says; but not before the former revision:
-    from the moment on at which an event is known, exactly one revision of it is visible. Raises NotFound, and Conflict
-    where the event is erased.
+    The correction is known when it is received, whatever `event.known_at` says, but never before the former revision.
+    So from the moment at which an event is known, exactly one revision of it is visible. Raises NotFound, and Conflict
+    if the event is erased.
     """
     key = {"task_id": schema.task_id, "event_id": event.event_id}
-    # Every correction takes the first revision's row, which never moves, so a second one sees what the first has done.
+    # Every correction locks the first revision's row, which never moves, so the next one sees its result.
     first = connection.execute(_LOCK, key).one_or_none()
     if first is None:
         raise NotFound("There is no event of this id.")
@@ -212,7 +211,7 @@ _CORRECT = text("""
 def record_rejections(
     connection: Connection, task_id: int, rejections: Sequence[Rejection], received_at: datetime
 ) -> None:
-    """Keep refused rows, but none of an event that is erased; what PostgreSQL's text cannot hold is escaped."""
+    """Keep refused rows, except those of erased events; characters that PostgreSQL cannot hold are escaped."""
     event_ids = [None if one.event_id is None else _storable(one.event_id) for one in rejections]
     erased = _find_erased(connection, task_id, [event_id for event_id in event_ids if event_id is not None])
     kept = [
@@ -231,14 +230,14 @@ def record_rejections(
 
 
 def _find_erased(connection: Connection, task_id: int, event_ids: Sequence[str]) -> set[str]:
-    """Which of these are erased; an erasure that comes meanwhile waits for this one, and finds what it keeps."""
+    """The erased ones among these; a concurrent erasure waits for this transaction and finds the rows it keeps."""
     if not event_ids:
         return set()
     rows = connection.execute(_LOOK, {"task_id": task_id, "event_ids": [*event_ids]})
     return {row.event_id for row in rows if row.erasure_id is not None}
 
 
-# In the order in which erasures lock, so that the two wait for each other but never cross.
+# In the order in which erasures lock, so the two wait for each other but never deadlock.
 _LOOK = text("""
     SELECT event_id, erasure_id FROM events
     WHERE task_id = :task_id AND event_id = ANY(CAST(:event_ids AS text[])) AND revision = 1
@@ -247,5 +246,5 @@ _LOOK = text("""
 
 
 def _storable(words: str) -> str:
-    """Without NUL and lone surrogates."""
+    """The text without NUL and lone surrogates."""
     return words.encode("utf-8", "backslashreplace").decode().replace("\x00", "\\x00")

@@ -1,7 +1,7 @@
-"""API keys: who may post events, ask, or govern. The store holds a digest of each key and never the key itself.
+"""API keys for posting events, for predictions, and for administration. The store holds only a digest of each key.
 
-A key reads `morrow-<id>-<secret>`. The id finds its row; the secret is 256 random bits, so a plain digest is as good as
-a slow one: there is nothing to guess.
+A key has the form `morrow-<id>-<secret>`. The id finds its row. The secret is 256 random bits, which nobody can guess,
+so a fast digest is as good as a slow one.
 """
 
 import hashlib
@@ -26,7 +26,7 @@ _PREFIX = "morrow"
 
 @dataclass(frozen=True)
 class Key:
-    """One key. `rate` is the most requests in a second, None for any number; `digest` is of the whole key."""
+    """One key. `rate` is its limit of requests per second, None for no limit; `digest` is of the whole key."""
 
     key_id: str
     name: str
@@ -37,30 +37,30 @@ class Key:
     revoked_at: datetime | None = None
 
     def allows(self, scope: Scope | None) -> bool:
-        """Whether it holds a scope; None asks for a valid key only. `admin` holds all others."""
+        """Whether the key has a scope; any valid key has None. `admin` includes all others."""
         return scope is None or scope in self.scopes or "admin" in self.scopes
 
 
 def digest_key(token: str) -> bytes:
-    """SHA-256 of a key as it is sent."""
+    """SHA-256 of a key as clients send it."""
     return hashlib.sha256(token.encode()).digest()
 
 
 def id_of(token: str) -> str | None:
-    """The id inside a key; None where the text is no key."""
+    """The id inside a key; None if the text is no key."""
     parts = token.split("-", 2)
     return parts[1] if len(parts) == 3 and parts[0] == _PREFIX else None
 
 
 def is_key(token: str, key: Key) -> bool:
-    """Whether a text is this key, in a time that does not tell how much of it is right."""
+    """Whether a text is this key, in constant time, so that timing reveals nothing."""
     return hmac.compare_digest(digest_key(token), key.digest)
 
 
 def add_key(connection: Connection, name: str, scopes: Sequence[Scope], rate: float | None, now: datetime) -> str:
-    """Make a key and return it: nobody can show it again.
+    """Make a key and return it; it cannot be shown again.
 
-    Raises Conflict where a valid key has this name, InvalidInput where the name is none that a line can show.
+    Raises Conflict if a valid key has this name, and InvalidInput if the name cannot be shown on one line.
     """
     if not name.strip() or not name.isprintable():
         raise InvalidInput([Fault("name", "is empty, or holds a character that cannot be shown")])
@@ -81,7 +81,7 @@ def add_key(connection: Connection, name: str, scopes: Sequence[Scope], rate: fl
 
 
 def list_keys(connection: Connection, *, with_revoked: bool = False) -> list[Key]:
-    """All valid keys, oldest first; with `with_revoked` also the others."""
+    """All valid keys, oldest first; `with_revoked` adds the revoked ones."""
     query = select(
         api_keys.c.id,
         api_keys.c.name,
@@ -100,7 +100,7 @@ def list_keys(connection: Connection, *, with_revoked: bool = False) -> list[Key
 
 
 def revoke_key(connection: Connection, name: str, now: datetime) -> None:
-    """End the valid key of this name. Raises NotFound where there is none."""
+    """Revoke the valid key of this name. Raises NotFound if there is none."""
     valid = (api_keys.c.name == name) & api_keys.c.revoked_at.is_(None)
     if connection.execute(api_keys.update().where(valid).values(revoked_at=now)).rowcount == 0:
         raise NotFound(f"There is no valid key {name}.")

@@ -1,6 +1,6 @@
-"""Outages of PostgreSQL: what keeps it from working now, told apart from a statement that is itself at fault.
+"""Outages of PostgreSQL, as opposed to errors of a statement that is itself at fault.
 
-Retry outages; anything else is a bug. The sentences hold nothing of the error, so they may be answered to anybody.
+Retry outages; anything else is a bug. The sentences quote nothing of the error, so any client may see them.
 """
 
 import re
@@ -15,7 +15,7 @@ SILENT = Failure(FailureCode.STORE_SILENT, "The database does not answer.")
 NOT_MIGRATED = Failure(FailureCode.STORE_NOT_MIGRATED, "The database has not got the tables of this version.")
 FULL = Failure(FailureCode.STORE_NO_CONNECTIONS, "The database takes no more connections.")
 LATE = Failure(FailureCode.STORE_TIMEOUT, "The database did not answer in time.")
-# By SQLSTATE, or the class that it begins with.
+# By SQLSTATE, or by its class, the first two characters.
 _OUTAGES = {
     "08": SILENT,
     "25006": Failure(FailureCode.STORE_READ_ONLY, "The database takes no writes."),
@@ -31,7 +31,7 @@ _OUTAGES = {
     "57": SILENT,
     "58": Failure(FailureCode.STORE_MACHINE, "The database's machine has failed it."),
 }
-# A server that refuses a connection tells its reason in words only.
+# A server that refuses a connection gives its reason only as text.
 _FULL = re.compile(r"FATAL: .*(?:too many clients|connection slots|too many connections)")
 
 
@@ -46,5 +46,5 @@ def name_outage(error: Exception) -> Failure | None:
         return next((_OUTAGES[key] for key in (state, state[:2]) if key in _OUTAGES), None)
     if not isinstance(error, OperationalError | InterfaceError):
         return None
-    # There was no connection, or there is none any more.
+    # There never was a connection, or it is gone.
     return FULL if _FULL.search(str(error.orig)) else SILENT

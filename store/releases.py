@@ -4,7 +4,7 @@ release    a cycle moved the alias to this version
 rollback   the alias was moved back to it, through the API or in MLflow
 calibrate  labels that arrived later changed its quantiles
 close      a realised error above its limit ended its horizon
-reopen     a correction took that error back
+reopen     a correction revoked that error
 override   an admin set its horizon by hand
 """
 
@@ -33,7 +33,7 @@ BOUND_ACTIONS: tuple[Action, ...] = ("release", "close", "reopen", "override")
 
 @dataclass(frozen=True)
 class Release:
-    """One row. `valid_until` in microseconds; `verdict` holds the figures that it rests on, by its action."""
+    """One row. `valid_until` in microseconds; `verdict` holds the figures behind it, by its action."""
 
     release_id: int
     version: str
@@ -47,7 +47,7 @@ class Release:
 
     @property
     def matrix(self) -> MatrixFigures | None:
-        """What the error matrix said of a version when it was released; None for rows of other actions."""
+        """The error matrix's figures of a version at its release; None for rows of other actions."""
         return self.verdict.matrix if isinstance(self.verdict, Verdict) else None
 
 
@@ -127,7 +127,7 @@ def list_releases(
     limit: int = 1000,
     with_calibration: bool = True,
 ) -> list[Release]:
-    """A task's rows, or those of one version or of some actions, newest first."""
+    """A task's rows, newest first; only those of one version or of some actions, if given."""
     chosen: list[ColumnElement[bool]] = [releases.c.task_id == task_id]
     if version is not None:
         chosen.append(releases.c.version == version)

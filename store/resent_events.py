@@ -1,4 +1,4 @@
-"""Events that are sent again while the task has other features than when they were stored: compared by name."""
+"""Events that are sent again after the task's features have changed: they are compared by name."""
 
 import math
 from collections.abc import Sequence
@@ -14,9 +14,9 @@ from store.row_forms import find_places, has_target
 
 
 def find_told(connection: Connection, schema: Schema, sent: Sequence[Event]) -> list[bool]:
-    """Of each row, whether a stored revision of its event says all that it says.
+    """For each row, whether a stored revision of its event holds all of its values.
 
-    A feature is the same where name and kind are. Rows of another target say nothing in this one.
+    A feature is the same if name and kind are. Rows of another target do not count.
     """
     specs = connection.execute(select(schemas.c.id, schemas.c.spec).where(schemas.c.task_id == schema.task_id))
     places = {row.id: find_places(schema.task, row.spec) for row in specs if has_target(schema.task, row.spec)}
@@ -35,7 +35,7 @@ def find_told(connection: Connection, schema: Schema, sent: Sequence[Event]) -> 
         found.setdefault(stored.event_id, []).append((event, stored.revision > 1))
     return [
         any(
-            # When a correction was known is its own affair.
+            # The `known_at` of a correction is not compared.
             row.is_told_by(replace(event, known_at=row.known_at) if is_correction else event)
             for event, is_correction in found.get(row.event_id, ())
         )

@@ -1,14 +1,14 @@
-"""The forms in which a task's rows are stored: each revision of its features may have brought another one.
+"""The forms in which a task's rows are stored: each revision of its features can add one.
 
-A fit reads rows of every form that can say something to its task; what a row's form has no column for is missing, as
-if the feature were optional. Two rules keep that honest:
+A fit reads rows of every form that its task can use. A value for which a row's form has no column is missing, as if
+the feature were optional. Two rules decide which rows count:
 
     a row of an earlier form    counts, whatever it lacks: a feature that is new to the task is missing in all of them
-    a row of a later form       counts only where it has every feature that the task requires: a version of an earlier
-                                schema was never meant to be asked about rows without one
+    a row of a later form       counts only if it has every feature that the task requires: a version of an earlier
+                                schema must not be asked about rows without one
 
-A feature is the same where its name and kind are. Rows of another target never count; where the task lists its classes,
-nor do rows of a class that is not among them.
+A feature is the same if its name and kind are. Rows of another target never count. If the task lists its classes, rows
+of other classes do not count either.
 """
 
 from collections.abc import Sequence
@@ -21,13 +21,13 @@ from sqlalchemy import Connection, select
 from contracts.task import Task
 from store.database import schemas
 
-# What `store.erasures` leaves of a class: no class is empty.
+# The class that `store.erasures` leaves; no real class is empty.
 BLANK_CLASS = ""
 
 
 @dataclass(frozen=True)
 class Form:
-    """Schemas whose rows hold a task's columns at these places, counted from 1; None where they have no such column."""
+    """Schemas whose rows hold a task's columns at these places, counted from 1; None if they have no such column."""
 
     schema_ids: tuple[int, ...]
     numbers: tuple[int | None, ...]
@@ -37,7 +37,7 @@ class Form:
 
 @dataclass(frozen=True)
 class Forms:
-    """Every form that counts for a task; `classes` are those that its rows may have, None where all count."""
+    """Every form that counts for a task; `classes` are those that its rows may have, None if all count."""
 
     forms: tuple[Form, ...]
     classes: tuple[str, ...] | None
@@ -48,11 +48,11 @@ class Forms:
 
     @property
     def labels(self) -> list[str]:
-        """The classes that its rows may have, and the blank of erased ones, which count as revisions."""
+        """The classes that rows may have, and the blank of erased rows, which count as revisions."""
         return [*(self.classes or ()), BLANK_CLASS]
 
     def source(self) -> sql.Composable:
-        """What to select from: `events`, with numbers and categories as the task has them."""
+        """The source to select from: `events`, with numbers and categories in the task's order."""
         if all(form.is_own for form in self.forms):
             return sql.SQL("events")
         return sql.SQL(
@@ -61,7 +61,7 @@ class Forms:
         ).format(self._arrange("numbers"), self._arrange("categories"))
 
     def condition(self) -> sql.Composable:
-        """Which rows count."""
+        """The condition under which rows count."""
         allowed = sql.SQL("schema_id = ANY({})").format(sql.Literal(self.schema_ids))
         if self.classes is None:
             return allowed
@@ -79,7 +79,7 @@ class Forms:
 
 
 def find_forms(connection: Connection, task_id: int, task: Task) -> Forms:
-    """The forms of a task's rows that count for this revision of it, its own among them where any row can have it."""
+    """The forms that count for this revision of a task, including its own if any row can have it."""
     rows = connection.execute(
         select(schemas.c.id, schemas.c.revision, schemas.c.row_schema, schemas.c.spec)
         .where(schemas.c.task_id == task_id)
@@ -109,7 +109,7 @@ def _counts(task: Task, spec: dict[str, Any], *, is_later: bool) -> bool:
 
 
 def find_places(task: Task, spec: dict[str, Any]) -> tuple[tuple[int | None, ...], ...]:
-    """Where rows of this spec hold the numbers and the categories of a task, from 1; None where they do not."""
+    """The places, from 1, of a task's numbers and categories in rows of this spec; None for those they lack."""
     places: list[tuple[int | None, ...]] = []
     for kind, wanted in (("number", task.numbers), ("category", task.categories)):
         held = [one["name"] for one in spec["features"] if one["kind"] == kind]
@@ -118,7 +118,7 @@ def find_places(task: Task, spec: dict[str, Any]) -> tuple[tuple[int | None, ...
 
 
 def _array(column: str, places: Sequence[int | None]) -> sql.Composable:
-    """A row's values at these places as an array, missing ones filled in."""
+    """A row's values at these places as an array, with missing ones filled in."""
     missing, kind = ("'NaN'", "float8[]") if column == "numbers" else ("''", "text[]")
     values = [
         sql.SQL(missing) if place is None else sql.SQL("{}[{}]").format(sql.Identifier(column), sql.Literal(place))

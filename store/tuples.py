@@ -1,9 +1,9 @@
 """Events as COPY streams them: tuples of one width, which NumPy reads in place.
 
-In PostgreSQL's binary format a tuple is a 16-bit count of fields, then per field a 32-bit length and its bytes, so rows
-of fixed fields all have one size. Numbers travel as their whole array, which costs the server far less than element by
-element. Texts have no fixed width: they travel as 64-bit hashes, told apart by vocabularies that are read first, so no
-row is joined by the server or looked at by Python.
+In PostgreSQL's binary format a tuple is a 16-bit count of fields, then per field a 32-bit length and its bytes. So rows
+of fixed fields all have one size. Numbers travel as one array, which costs the server far less than single elements.
+Texts have no fixed width. They travel as 64-bit hashes, which vocabularies that are read first turn back into texts, so
+the server joins no rows and Python handles none.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -17,7 +17,7 @@ from psycopg import Cursor, sql
 
 from contracts.task import Task
 
-WITHHELD_BYTES = 13  # of 256: the fixed 5 % of events that no fit ever uses
+WITHHELD_BYTES = 13  # of 256: the fixed 5 % of events that no fit uses
 _HEADER_BYTES = 19
 _TRAILER = b"\xff\xff"
 _ROWS_PER_PIECE = 8192
@@ -26,14 +26,14 @@ _ARRAY_HEAD = 5  # dimensions, whether any is null, type of an element, length, 
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """The texts of a column by code point. `hashes` are theirs, ascending; `places` tells where the text of each is."""
+    """The texts of a column by code point; `hashes` are ascending, and `places` gives the text of each."""
 
     texts: tuple[str, ...]
     hashes: NDArray[np.int64]
     places: NDArray[np.int32]
 
     def positions(self, hashes: NDArray[Any]) -> NDArray[np.int32]:
-        """Where the texts of these hashes stand in `texts`, `(n,)`."""
+        """The positions in `texts` of the texts of these hashes, `(n,)`."""
         native = hashes.astype(np.int64)
         found = np.searchsorted(self.hashes, native)
         assert (self.hashes[found] == native).all(), "a text was not there when the vocabulary was read"
@@ -42,7 +42,7 @@ class Vocabulary:
 
 @dataclass(frozen=True)
 class Survey:
-    """What a COPY will bring: its rows, and the vocabulary of each text column, all hashed with `seed`."""
+    """The content of a COPY: its number of rows, and the vocabulary of each text column, all hashed with `seed`."""
 
     num_rows: int
     vocabularies: tuple[Vocabulary, ...]
@@ -61,7 +61,7 @@ def survey(cursor: Cursor[Any], task: Task, source: sql.Composable, allowed: sql
     num_rows = 0
     found: list[list[str]] = [[] for _ in columns]
     for num_grouped, *texts in cursor.execute(query):
-        # Texts are never null, so each group names the one column that it is of; that of all rows names none.
+        # Texts are never null, so each group names its column; the group of all rows names none.
         column = next((j for j, text in enumerate(texts) if text is not None), None)
         if column is None:
             num_rows = num_grouped
@@ -72,7 +72,7 @@ def survey(cursor: Cursor[Any], task: Task, source: sql.Composable, allowed: sql
 
 
 def tuple_fields(task: Task, seed: int) -> sql.Composed:
-    """What a COPY selects, in the order of `tuple_layout`."""
+    """The fields that a COPY selects, in the order of `tuple_layout`."""
     fields: list[sql.Composable] = [
         sql.SQL("at, known_at, coalesce(superseded_at, 'infinity')"),
         sql.SQL("get_byte(sha256(convert_to(event_id, 'UTF8')), 0) < {}").format(sql.Literal(WITHHELD_BYTES)),
@@ -103,8 +103,8 @@ def tuple_layout(task: Task) -> np.dtype[Any]:
 def read_pieces(copy: Iterable[bytes | bytearray | memoryview], layout: np.dtype[Any]) -> Iterator[NDArray[Any]]:
     """The tuples of a binary COPY, some thousands at a time.
 
-    Each row is copied as it comes: thousands of rows held as the driver's objects send Python's collector through the
-    whole heap again and again, which costs nearly five times what the rest of reading does.
+    Each row is copied at once. Thousands of rows held as the driver's objects make Python's garbage collector traverse
+    the whole heap again and again, which costs nearly five times as much as the rest of reading.
     """
     stream = iter(copy)
     rest = b"".join(islice(stream, 1))[_HEADER_BYTES:]
@@ -136,7 +136,7 @@ def _text_columns(task: Task) -> list[sql.Composable]:
 
 
 def _hash_apart(cursor: Cursor[Any], texts: Sequence[str]) -> tuple[int, dict[str, int]]:
-    """The first seed with which no two of these texts have one hash, and the hashes."""
+    """The first seed with which no two of these texts have the same hash, and the hashes."""
     for seed in count():
         query = "SELECT text, hashtextextended(text, %s) FROM unnest(%s::text[]) AS given(text)"
         hash_of = dict(cursor.execute(query, (seed, list(texts))))

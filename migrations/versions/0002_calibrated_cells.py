@@ -1,4 +1,4 @@
-"""Cells that carry calibration, releases that say what they rest on, cycles that an admin has overridden."""
+"""Calibration in cells, verdicts in releases, and overrides in cycles."""
 
 from alembic import op
 from sqlalchemy import BigInteger, Boolean, Column, Double, Text, text
@@ -9,7 +9,7 @@ down_revision = "0001"
 
 
 def upgrade() -> None:
-    # Cells without scores cannot calibrate anything; the next cycle scores the kept fits again.
+    # Cells without scores cannot be used for calibration; the next cycle scores the kept fits again.
     op.execute("DELETE FROM error_cells")
     op.add_column("error_cells", Column("num_revisions", BigInteger, nullable=False))
     op.add_column("error_cells", Column("is_complete", Boolean, nullable=False))

@@ -1,4 +1,4 @@
-"""Keys of the API: digests, scopes and rates."""
+"""API keys: digests, scopes and rates."""
 
 import sqlalchemy as sa
 from alembic import op

@@ -1,4 +1,4 @@
-"""Recipes that the trainer chose."""
+"""Recipes chosen by the trainer."""
 
 import sqlalchemy as sa
 from alembic import op

@@ -1,4 +1,4 @@
-"""Erasures on request, and which of them a row of an event went with."""
+"""Erasures on request, and the erasure of each erased event row."""
 
 import sqlalchemy as sa
 from alembic import op

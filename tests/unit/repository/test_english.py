@@ -45,6 +45,9 @@ COVERED = (
     "pages",
     "changelog",
     "deployment",
+    "contracts",
+    "store",
+    "migrations",
     "cli",
     "tests",
 )
