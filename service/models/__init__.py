@@ -1,1 +1,1 @@
-"""Released versions in this process: following the registry, loading, verifying, answering."""
+"""Released versions in this process: follow the registry, load, verify and answer."""

@@ -1,4 +1,4 @@
-"""The alias may be moved by hand, in MLflow: who reads the history of releases is to find that there too."""
+"""People can move the alias by hand in MLflow; the history of releases records these moves too."""
 
 from datetime import datetime
 
@@ -18,18 +18,18 @@ log = structlog.get_logger(__name__)
 def record_alias_move(
     store: Store, client: httpx.Client, task: str, task_id: int, *, champion: str, now: datetime
 ) -> None:
-    """Where neither a cycle nor the API has moved the alias to `champion`, write down that somebody has.
+    """Record that the alias was moved to `champion` by hand, unless a cycle or the API moved it.
 
-    Every worker that sees the move asks for this; under the task's row the first writes it, the others find it there.
+    Every worker that sees the move calls this. The task's row is locked, so that only the first worker records it.
     """
 
     def note(connection: Connection) -> bool:
         lock_task(connection, task_id)
-        # The alias may have been moved on, and written down, since it was read.
+        # Since it was read, the alias may have been moved again, and that move recorded.
         return find_champion_version(client, task) == champion and note_moved_alias(connection, task_id, champion, now)
 
     try:
         if store.transact(note):
             log.warning("alias.moved", task=task, version=champion)
-    except Unavailable as error:  # the next look tries again
+    except Unavailable as error:  # the next poll retries
         log.info("alias.not_noted", task=task, version=champion, reason=str(error))

@@ -1,4 +1,4 @@
-"""The answers of /predict, as they are encoded and as the OpenAPI document describes them."""
+"""The answers of /predict: what is encoded, and what the OpenAPI document describes."""
 
 from typing import Annotated
 

@@ -1,15 +1,15 @@
-"""Versions that could not be taken: why, and when each is worth another try."""
+"""Backoff for versions that could not be loaded: the reason, and the time of the next retry."""
 
 from dataclasses import dataclass
 
 FIRST_PAUSE, LONGEST_PAUSE = 10.0, 600.0
-# Where the version may be as good as any, and what was in its way may soon be gone.
+# For outages: the version itself may be fine, and the outage may end soon.
 LONGEST_WAIT = 60.0
 
 
 @dataclass(frozen=True)
 class _Refusal:
-    """A version that is not tried again before `until` (monotonic seconds)."""
+    """A version that is not retried before `until` (monotonic seconds)."""
 
     version: str
     reason: str
@@ -18,18 +18,18 @@ class _Refusal:
 
 
 class Backoff:
-    """The newest refusal of each task; the pause after it doubles while the same version is refused again."""
+    """The newest refusal of each task; the pause doubles each time the same version is refused again."""
 
     def __init__(self) -> None:
         self._of: dict[str, _Refusal] = {}
 
     def may_try(self, task: str, version: str, now: float) -> bool:
-        """Whether it is time; `now` in monotonic seconds."""
+        """Whether a version may be tried now; `now` in monotonic seconds."""
         refusal = self._of.get(task)
         return refusal is None or refusal.version != version or now >= refusal.until
 
     def add(self, task: str, version: str, reason: str, now: float, *, longest: float = LONGEST_PAUSE) -> None:
-        """`reason` is a sentence; no pause is longer than `longest` seconds."""
+        """Record a refusal; `reason` is a sentence, and no pause is longer than `longest` seconds."""
         former = self._of.get(task)
         pause = min(2 * former.pause, longest) if former and former.version == version else FIRST_PAUSE
         self._of[task] = _Refusal(version, reason, now + pause, pause)
@@ -38,5 +38,5 @@ class Backoff:
         self._of.pop(task, None)
 
     def reason(self, task: str) -> str:
-        """Why the newest refused version of a task was; there is one."""
+        """Why the newest refused version of a task was refused; the task must have one."""
         return self._of[task].reason

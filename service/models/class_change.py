@@ -1,4 +1,4 @@
-"""When a prediction changes: the first moment after the one asked for at which another class is the likeliest."""
+"""When a prediction changes: the first moment after the requested one at which another class is the likeliest."""
 
 from collections.abc import Callable
 from typing import Any
@@ -15,11 +15,12 @@ Classes = NDArray[np.intp]
 def find_class_change(
     classes_at: Callable[[NDArray[np.int64]], Classes], given: int, at: int, until: int
 ) -> int | None:
-    """The moment of the first flip in `(at, until]`, to the second; None where no moment of the grid shows one.
+    """The moment of the first flip in `(at, until]`, to the second; None if no moment of the grid shows one.
 
-    `classes_at` gives the likeliest class at each of some moments `(n,)`, `given` is the one at `at`. The grid has 256
-    moments, so a class that is the likeliest for less than a 256th of the time left may be overlooked. What the grid
-    finds is decided by single moments, as whoever asks for one of them gets it: a run of many differs in the last bit.
+    `classes_at` returns the likeliest class at each of the given moments `(n,)`; `given` is the class at `at`. The grid
+    has 256 moments, so a class that is the likeliest for less than a 256th of the time left may be overlooked. Each
+    flip that the grid finds is checked by a run of that single moment, as a request would make it. A run of many
+    moments can differ from it in the last bit.
     """
 
     def differs_at(moment: int) -> bool:
@@ -38,14 +39,14 @@ def find_class_change(
 
 
 def _grid(at: int, until: int) -> list[int]:
-    """Moments in `(at, until]`, whole seconds after `at` but for the last, ascending."""
+    """Moments in `(at, until]`, ascending: whole seconds after `at`, except the last."""
     left = until - at
     steps = {min(-(-k * left // (NUM_MOMENTS * _SECOND)) * _SECOND, left) for k in range(1, NUM_MOMENTS + 1)}
     return [at + step for step in sorted(steps) if step > 0]
 
 
 def _bisect(differs_at: Callable[[int], bool], low: int, high: int) -> int:
-    """The later one of two moments at most a second apart between which the class changes; it differs at `high`."""
+    """The class changes between two moments at most a second apart: return the later one. It differs at `high`."""
     while high - low > _SECOND:
         middle = low + max((high - low) // (2 * _SECOND), 1) * _SECOND
         if differs_at(middle):

@@ -1,7 +1,7 @@
-"""Sets and intervals that hold the truth as often as is asked, by the conformal quantile of an answer's age.
+"""Prediction sets and intervals with the requested coverage, from the conformal quantile of an answer's age.
 
-What too few scored rows can support is refused with their number: an answer is never wider than the evidence, and
-never infinite.
+A coverage that too few scored rows support is refused, with the number of rows. So no answer is wider than its
+evidence, or infinite.
 """
 
 from collections.abc import Sequence
@@ -11,12 +11,12 @@ import numpy as np
 from contracts.calibration import LEVELS, Calibration, find_quantile, untempered
 from service.errors import CoverageUnsupported
 
-# What the interval of a regression covers where nothing else is asked.
+# Coverage of a regression's interval if the request asks for no other.
 USUAL = 0.9
 
 
 def require_quantile(calibration: Calibration, age: int | None, coverage: float) -> float:
-    """The quantile of an answer of this age, which is None up to the cutoff. Raises CoverageUnsupported."""
+    """The quantile of an answer of this age; the age is None up to the cutoff. Raises CoverageUnsupported."""
     if age is None:
         raise CoverageUnsupported("is not supported up to trained_until: no rows are scored there")
     quantile = find_quantile(calibration, age, coverage)
@@ -30,9 +30,10 @@ def require_quantile(calibration: Calibration, age: int | None, coverage: float)
 
 
 def prediction_set(classes: Sequence[str], shares: Sequence[float], temperature: float, quantile: float) -> list[str]:
-    """The classes whose score `1 − p` is at most the quantile, the likeliest first and in any case.
+    """The classes whose score `1 − p` is at most the quantile, the likeliest first; it is always included.
 
-    `shares` are the graph's, of this temperature; p is what they are without it, as where the quantile was taken.
+    `shares` are the graph's outputs at this temperature. `p` are the shares without the temperature, as the quantile
+    was computed from them.
     """
     scores = 1 - untempered(np.array([shares], np.float32), temperature)[0]
     order = np.argsort(scores, kind="stable")

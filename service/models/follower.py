@@ -1,7 +1,7 @@
-"""Follows the registry's alias: download, verify, swap; and the releases that open, close or calibrate a version.
+"""Follow the registry's alias (download, verify, swap) and the releases that open, close or calibrate a version.
 
-One thread of a process looks every few seconds. Whatever goes wrong there, the last good version goes on answering
-and the task's status says `degraded` and why. /predict only ever reads the references that are swapped here.
+One thread of a process polls every few seconds. If a poll fails, the last good version continues to answer, and the
+task's status says `degraded` and why. /predict only reads the references that are swapped here.
 """
 
 import threading
@@ -41,17 +41,17 @@ from service.settings import ServiceSettings
 from service.validation.names import only_task
 from store.releases import Overlay
 
-# Seconds between two looks, however many ask for one.
+# Least seconds between two polls, however many requests ask for one.
 _LEAST_PAUSE = 0.2
 
 log = structlog.get_logger(__name__)
 
 
 class Follower:
-    """The versions that answer, by task, and the state of following each.
+    """The version that answers for each task, and the state of following it.
 
-    `poll` runs in a thread; what others read (`forecasters`, `registries`, `task_states`) is replaced whole, never
-    changed in place. `clock` dates what the follower writes down.
+    `poll` runs in a thread. The mappings that other threads read (`forecasters`, `registries`, `task_states`) are
+    replaced whole, never changed in place. `clock` dates the rows that the follower writes.
     """
 
     def __init__(
@@ -87,11 +87,14 @@ class Follower:
         return tuple(sorted({*self._task_ids, *self.forecasters}))
 
     def learn(self, task: str, task_id: int) -> None:
-        """Know a task before the next look at the store."""
+        """Add a task before the next poll of the store."""
         self._task_ids = {**self._task_ids, task: task_id}
 
     def find(self, task: str | None) -> Forecaster:
-        """What answers for a task, or for the only one. Raises InvalidInput, NotFound, NotLoaded, NoModel."""
+        """The version that answers for a task, or for the only task.
+
+        Raises InvalidInput, NotFound, NotLoaded, NoModel.
+        """
         if task is None:
             task = only_task(self.tasks)
         forecaster = self.forecasters.get(task)
@@ -107,7 +110,7 @@ class Follower:
 
     @property
     def is_ready(self) -> bool:
-        """Whether every task with a champion has a version that answers, and predict or events can be served."""
+        """Whether every task with a champion has a version that answers, and /predict or /events can be served."""
         missing = [
             task for task, registry in self.registries.items() if registry.champion and task not in self.forecasters
         ]
@@ -115,11 +118,11 @@ class Follower:
         return not missing and not self._is_retired and can_serve
 
     async def run(self) -> None:
-        """Look again and again until cancelled; a look that has begun is brought to an end."""
+        """Poll until cancelled; a poll that has begun is finished."""
         while True:
             try:
                 await anyio.to_thread.run_sync(self.poll, time.monotonic())
-            except Exception as error:  # a bug in one look must not end the looking
+            except Exception as error:  # a bug in one poll must not end polling
                 self._metrics.follower_errors.labels("bug").inc()
                 log.error("follower.failed", exc_info=error)
             self._looked.set()
@@ -131,30 +134,30 @@ class Follower:
             self._asked = anyio.Event()
 
     async def look_now(self) -> None:
-        """Have a look begin that would come later, and wait for the end of one."""
+        """Ask for a poll now, and wait until one ends."""
         self._asked.set()
         await self._looked.wait()
 
     def retire(self) -> None:
-        """Be ready no more: this process is about to end."""
+        """Stop being ready: this process is about to end."""
         self._is_retired = True
 
     def stop(self) -> None:
-        """Make the look that goes on end soon, a download included."""
+        """Make the running poll end soon, including its download."""
         self._stopping.set()
 
     def close(self) -> None:
-        """Close the connections to the registry, once no look goes on."""
+        """Close the connections to the registry; no poll may be running."""
         if self._client is not None:
             self._client.close()
 
     def restore(self) -> None:
         """Load the local copies, so that a start without registry and database answers as before.
 
-        Where the current one is damaged, the previous one answers within its own bound until the registry is reached.
+        If the current copy is damaged, the previous one answers within its own bound until the registry is reached.
         """
         for task, current in list_copies(self._models).items():
-            # Where another worker downloads for long, a whole copy is loaded beside that, or refused.
+            # Loads even if another worker holds the lock for too long: a copy is whole or refused.
             with lock_folder(self._models / task):
                 self._restore(task, current)
 
@@ -172,9 +175,9 @@ class Follower:
             return
 
     def poll(self, now: float) -> None:
-        """One look at the store and, for each task, at the registry; `now` in monotonic seconds.
+        """Read the store once and, for each task, the registry; `now` in monotonic seconds.
 
-        Where registries are slow, the store is looked at between them: a closed horizon waits for no other task's.
+        If registry requests are slow, the store is read again between tasks: a closed horizon waits for no other task.
         """
         looked = self._obey()
         for task in self.tasks:
@@ -188,7 +191,7 @@ class Follower:
                 found = self._follow(task, now)
             except (Unavailable, OSError) as error:
                 found = RegistryState("degraded", self._note_trouble(error), registry.champion)
-            except Exception as error:  # a bug in following one task must not end the following of others
+            except Exception as error:  # a bug in following one task must not stop the others
                 self._metrics.follower_errors.labels("bug").inc()
                 log.error("follower.failed", task=task, exc_info=error)
                 found = RegistryState("degraded", "Following it failed; the error is in the log.", registry.champion)
@@ -199,7 +202,7 @@ class Follower:
         self._has_looked = True
 
     def _obey(self) -> float:
-        """Look at the store and let newer release rows count at once; returns when that was, in monotonic seconds."""
+        """Read the store and apply newer release rows at once; return the time of that, in monotonic seconds."""
         self._read_store()
         for task, overlay in self._overlays.items():
             forecaster = self.forecasters.get(task)
@@ -212,7 +215,7 @@ class Follower:
         return time.monotonic()
 
     def _read_store(self) -> None:
-        """Look at the database; where it does not answer, what was known of tasks stays, and overlays stay applied."""
+        """Read the database. If it does not answer, known tasks are kept and overlays stay applied."""
         try:
             snapshot = self._store.transact(lambda connection: read_snapshot(connection, self.forecasters))
         except Unavailable as error:
@@ -229,13 +232,13 @@ class Follower:
         self._overlays = snapshot.overlays
 
     def _keep_overlay(self, task: str) -> None:
-        """Keep what holds for the version that answers for a restart. Raises OSError."""
+        """Save the overlay of the version that answers, for a restart. Raises OSError."""
         forecaster, overlay = self.forecasters.get(task), self._overlays.get(task)
         if forecaster is not None and overlay is not None:
             save_overlay(self._models / task, forecaster.version, overlay)
 
     def _follow(self, task: str, now: float) -> RegistryState:
-        """Bring one task to the version that its alias names, and its copy to the disk. Raises Unavailable."""
+        """Serve the version that a task's alias names, and keep its copy on disk. Raises Unavailable, OSError."""
         if self._client is None:
             return RegistryState("degraded", "No registry is configured (MORROW_MLFLOW_URL).")
         champion = find_champion(self._client, task)
@@ -267,19 +270,19 @@ class Follower:
         return RegistryState("degraded", self._backoff.reason(task), version)
 
     def _bring_in(self, client: httpx.Client, task: str, champion: Champion) -> bool:
-        """Load a version and let it answer; False where the next look has to. Raises as `load_champion`."""
+        """Load a version and let it answer; False if the next poll must do so. Raises as `load_champion`."""
         with lock_folder(self._models / task) as is_held:
-            # While another worker held the folder, the alias may have been moved on and that worker have followed it.
+            # While another worker held the folder, the alias may have moved again, and that worker may have followed.
             if not is_held or find_champion(client, task) != champion:
                 return False
-            # A copy by its number may be of another model, and what is known of that one does not count for this.
+            # A copy with the same number may belong to another model; its overlay does not apply to this version.
             is_known = champion.is_of(champion.version, read_made_at(self._models / task / champion.version))
             forecaster = self._load_champion(client, self._models / task, champion, has_copy=is_known)
             self._swap(task, forecaster, is_known=is_known)
             return True
 
     def _swap(self, task: str, forecaster: Forecaster, *, is_known: bool) -> None:
-        """Let a loaded version answer: first on the disk, then by one assignment."""
+        """Let a loaded version answer: first on disk, then by one assignment."""
         folder, version = self._models / task, forecaster.version
         former, answering = read_current(folder), self.forecasters.get(task)
         known = former.overlays if is_known and former is not None else {}
@@ -300,7 +303,7 @@ class Follower:
         self.forecasters = {**self.forecasters, forecaster.task.name: forecaster}
 
     def _note_trouble(self, error: Unavailable | OSError) -> str:
-        """Count what went wrong; returns it in words."""
+        """Count an error and return a sentence about it."""
         if isinstance(error, OSError):
             self._metrics.follower_errors.labels("disk").inc()
             return f"The local copy cannot be written: {error.strerror}."

@@ -1,6 +1,6 @@
-"""A released version as what answers: from the local copy that is there, or from a fresh one of the registry's files.
+"""Load a released version from its local copy, or from a fresh copy of the registry's files.
 
-Nothing is loaded that is not what its manifest says; nothing here changes what answers.
+Only files that match the manifest are loaded. Nothing here changes which version answers.
 """
 
 import threading
@@ -20,7 +20,7 @@ log = structlog.get_logger(__name__)
 
 
 def load_copy(folder: Path, version: str, *, threads: int) -> Forecaster:
-    """A version from its copy in a task's folder. Raises ArtefactRefused."""
+    """Load a version from its copy in a task's folder. Raises ArtefactRefused."""
     task = folder.name
     try:
         return load_forecaster(folder / version, task, version, threads=threads)
@@ -32,9 +32,9 @@ def load_copy(folder: Path, version: str, *, threads: int) -> Forecaster:
 def load_champion(
     client: httpx.Client, folder: Path, champion: Champion, *, has_copy: bool, stopping: threading.Event, threads: int
 ) -> Forecaster:
-    """A verified copy that is there already, as after a rollback, or a fresh one.
+    """Load an existing copy if it verifies, as after a rollback; otherwise a fresh one.
 
-    Raises Unavailable, ArtefactRefused, and OSError where no copy can be written.
+    Raises Unavailable, ArtefactRefused, and OSError if no copy can be written.
     """
     task, version = folder.name, champion.version
     if has_copy and (folder / version).is_dir():

@@ -1,11 +1,11 @@
 """Local copies of released versions, `<home>/models/<task>/<version>/`, and which of them is current.
 
-A restart serves the same version with the same bounds when neither registry nor database answers. Every file is on
-the disk before its name is: a kill at any moment leaves the former state or the new one.
+A restart serves the same version with the same bounds if neither registry nor database answers. Each file's content
+is on disk before its name, so a kill at any moment leaves the old state or the new one.
 
-Several workers share the copies of a home. Whoever changes a task's folder, or loads from it, holds it meanwhile: one
-of them downloads a version, the others load what it left, and nothing is removed that another one is loading. A lock
-goes with the process that took it, so a killed worker leaves none behind.
+Several workers share the copies of a home. A worker locks a task's folder while it changes the folder or loads from
+it. So one worker downloads a version and the others load its copy, and no copy is removed while another worker loads
+it. The lock ends with its process, so a killed worker leaves none behind.
 """
 
 import fcntl
@@ -25,13 +25,13 @@ from service.atomic_file import TEMPORARY_PREFIX, replace_file, sync
 from store.releases import Overlay
 
 CURRENT_FILE = "current.json"
-# Beside a version's own files: when the registry made it.
+# Next to a version's own files: when the registry made it.
 _MADE_FILE = "made_at"
 LOCK_SECONDS = 2.0
 
 
 class Current(msgspec.Struct, frozen=True):
-    """The version that answers, the one before it, and what `releases` says of either (microseconds)."""
+    """The version that answers, the previous one, and the overlay of each from `releases` (microseconds)."""
 
     version: str
     valid_until: int
@@ -41,7 +41,7 @@ class Current(msgspec.Struct, frozen=True):
 
     @property
     def overlays(self) -> dict[str, Overlay]:
-        """The versions that may answer with their overlays, best first: the previous one, where its bound is known."""
+        """The versions that may answer, with overlays, best first; the previous one only if its bound is known."""
         found = {self.version: Overlay(self.valid_until, self.calibration)}
         if self.previous is not None and self.previous_overlay is not None:
             found[self.previous] = self.previous_overlay
@@ -49,7 +49,7 @@ class Current(msgspec.Struct, frozen=True):
 
 
 def update_overlay(current: Current, version: str, overlay: Overlay) -> Current:
-    """The same with a newer overlay of one of its versions."""
+    """A copy of `current` with a newer overlay of one of its versions."""
     if version == current.version:
         return replace(current, valid_until=overlay.valid_until, calibration=overlay.calibration)
     return replace(current, previous_overlay=overlay) if version == current.previous else current
@@ -58,10 +58,10 @@ def update_overlay(current: Current, version: str, overlay: Overlay) -> Current:
 def next_current(
     former: Current | None, answering: tuple[str, Overlay] | None, version: str, overlay: Overlay
 ) -> Current:
-    """What is current once `version` answers; the previous one is what has answered so far, if anything has."""
+    """The state after `version` answers; the previous version is the one that has answered so far, if any."""
     previous, before = None, None
     if former is not None and former.version == version and former.previous is not None:
-        # Another worker has written it down already, or this version was damaged and is back.
+        # Another worker has already written this state, or this version was damaged and is back.
         previous, before = former.previous, former.previous_overlay
     elif answering is not None and answering[0] != version:
         previous, before = answering
@@ -72,9 +72,9 @@ def next_current(
 
 @contextmanager
 def lock_folder(folder: Path, seconds: float = LOCK_SECONDS) -> Iterator[bool]:
-    """Hold a task's folder against the other workers of the home; False where one of them holds it for too long.
+    """Lock a task's folder against the other workers of the home; False if the lock is not free within `seconds`.
 
-    Raises OSError where there can be no such folder.
+    Raises OSError if the folder cannot be created.
     """
     folder.mkdir(parents=True, exist_ok=True)
     handle = os.open(folder, os.O_RDONLY)
@@ -94,7 +94,7 @@ def list_copies(models: Path) -> dict[str, Current]:
 
 
 def read_current(folder: Path) -> Current | None:
-    """What a task's folder says is current; None where it says nothing that can be read."""
+    """The current state in a task's folder; None if there is none, or if it cannot be read."""
     try:
         return msgspec.json.decode((folder / CURRENT_FILE).read_bytes(), type=Current)
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
@@ -108,12 +108,12 @@ def is_current(folder: Path, version: str) -> bool:
 
 
 def write_current(folder: Path, current: Current) -> None:
-    """Replace it in one step. Raises OSError."""
+    """Replace the current state of a task's folder in one step. Raises OSError."""
     replace_file(folder / CURRENT_FILE, msgspec.json.encode(current))
 
 
 def save_overlay(folder: Path, version: str, overlay: Overlay) -> None:
-    """Write down for a restart what `releases` says of a version; where the folder is held, the next look does."""
+    """Save a version's overlay for a restart; if the folder is locked for too long, the next poll saves it."""
     with lock_folder(folder) as is_held:
         current = read_current(folder)
         if is_held and current is not None and (renewed := update_overlay(current, version, overlay)) != current:
@@ -121,9 +121,9 @@ def save_overlay(folder: Path, version: str, overlay: Overlay) -> None:
 
 
 def fill_copy(folder: Path, version: str, fill: Callable[[Path], None], *, made_at: int | None = None) -> Path:
-    """The folder of a version, put in place whole after `fill` has written its files to a temporary one.
+    """Write a version's files to a temporary folder with `fill`, then move the folder into place whole.
 
-    `made_at` is when the registry made the version (milliseconds since the epoch), where it says so.
+    `made_at` is when the registry made the version (milliseconds since the epoch), if the registry says so.
     """
     folder.mkdir(parents=True, exist_ok=True)
     target = folder / version
@@ -145,7 +145,7 @@ def fill_copy(folder: Path, version: str, fill: Callable[[Path], None], *, made_
 
 
 def read_made_at(folder: Path) -> int | None:
-    """When the registry made the version of this folder; None where that is not known."""
+    """When the registry made the version of this folder; None if that is not known."""
     try:
         return int((folder / _MADE_FILE).read_text())
     except (OSError, ValueError):
@@ -153,7 +153,7 @@ def read_made_at(folder: Path) -> int | None:
 
 
 def remove_copies(folder: Path, current: Current) -> None:
-    """Remove what is neither current nor previous, leftovers of a kill included."""
+    """Remove all that is neither current nor previous, including leftovers of a kill."""
     kept = {current.version, current.previous, CURRENT_FILE}
     for path in folder.iterdir():
         if path.name not in kept:

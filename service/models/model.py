@@ -1,7 +1,7 @@
-"""A released version, loaded and immutable: rows and moments in, answers out, inside its horizon only.
+"""A released version, loaded and immutable: it turns rows and moments into answers, inside its horizon only.
 
-Everything an answer says of its version comes from one object, so that a swap in the middle of a request cannot mix
-two versions.
+Everything an answer says about its version comes from one object, so that a swap in the middle of a request cannot
+mix two versions.
 """
 
 import math
@@ -38,12 +38,12 @@ NUM_ROWS_PER_RUN = 256
 # The outputs of one row: a probability per class, or mean and scale.
 Values = Sequence[float]
 
-# What an answer says beside its values: at, lead, expected_error, error_name, version, trained_until, valid_until.
+# What an answer says besides its values: at, lead, expected_error, error_name, version, trained_until, valid_until.
 About = tuple[str, str, float | None, str, str, str, str]
 
 
 class Question(msgspec.Struct, frozen=True, gc=False):
-    """One row as it was asked, and the moment `at` that it is asked about, microseconds."""
+    """One row of a request, and the moment `at` that it asks about, in microseconds."""
 
     row: Row
     at: int
@@ -51,15 +51,15 @@ class Question(msgspec.Struct, frozen=True, gc=False):
 
 
 def make_question(row: Row, now: int, options: Options = PLAIN) -> Question:
-    """A question about now where a row leaves its moment out."""
+    """The question of a row; it is about `now` if the row has no moment."""
     return Question(row, now if row.at is None else row.at, options)
 
 
 @dataclass(frozen=True, eq=False)
 class Forecaster:
-    """One version that answers; `overlay` is what `releases` says of it beyond its manifest.
+    """One version that answers; `overlay` is what `releases` adds to its manifest.
 
-    `made_at` is when the registry made it (milliseconds since the epoch), None where that is not known.
+    `made_at` is when the registry made it (milliseconds since the epoch), None if that is not known.
     """
 
     version: str
@@ -74,7 +74,7 @@ class Forecaster:
 
     @cached_property
     def valid_until(self) -> int:
-        """The guard's upper bound, microseconds."""
+        """The guard's upper bound, in microseconds."""
         return self.overlay.valid_until
 
     @property
@@ -100,7 +100,10 @@ class Forecaster:
         return self._finish(question, values, quantile)
 
     def answer_each(self, questions: Sequence[Question]) -> list[Answer | MorrowError]:
-        """Of each question the answer, or what `answer` would raise, by one run of the graph; none asks for rates."""
+        """The answer to each question, or the error that `answer` would raise, by one run of the graph.
+
+        None of the questions may ask for rates.
+        """
         verdicts: list[float | MorrowError | None] = []
         for question in questions:
             try:
@@ -121,7 +124,7 @@ class Forecaster:
         return found
 
     def answers(self, questions: Questions, now: int, options: Options = PLAIN) -> list[Answer]:
-        """Answers in the order of rows; all of them or none. Raises as `answer`."""
+        """The answers in the order of the rows; all of them or none. Raises as `answer`."""
         moments = np.where(questions.has_at, questions.at, now)
         asked = moments.tolist()
         self._guard(asked, questions.has_at.tolist(), questions.at_field)
@@ -139,7 +142,7 @@ class Forecaster:
         return found
 
     def _admit(self, question: Question) -> float | None:
-        """The quantile of a question's coverage, None where it asks for none. Raises as `answer`."""
+        """The quantile of a question's coverage, None if it asks for none. Raises as `answer`."""
         at = question.at
         if not self.covers(at):
             self._guard([at], [question.row.at is not None], AT_OF_QUERY)
@@ -165,7 +168,7 @@ class Forecaster:
         raise error
 
     def _run(self, feed: Feed) -> list[Values]:
-        """What the graph answers to each row, finite or not."""
+        """The graph's values for each row, finite or not."""
         found: list[Values] = []
         for part in _parts(feed, NUM_ROWS_PER_RUN):
             found += _by_row(self.session.run(self.manifest.output_names, part))
@@ -185,7 +188,7 @@ class Forecaster:
         return found
 
     def _about(self, at: int) -> About:
-        """What an answer says of its moment."""
+        """What an answer says about its moment."""
         age = self._age(at)
         return (
             format_moment(at),
@@ -197,7 +200,7 @@ class Forecaster:
         )
 
     def _describe(self, at: int, values: Values, about: About) -> Answer:
-        """The plain answer."""
+        """The answer without requested coverage or rates."""
         classes = self.manifest.classes
         if classes:
             prediction = classes[values.index(max(values))]
@@ -211,17 +214,17 @@ class Forecaster:
 
     @cached_property
     def _bounds(self) -> tuple[str, str]:
-        """`trained_until` and `valid_until` as every answer says them."""
+        """`trained_until` and `valid_until` of every answer, formatted."""
         return format_moment(self.manifest.cutoff), format_moment(self.valid_until)
 
     @cached_property
     def _usual_quantiles(self) -> dict[int, float]:
-        """The quantile of the usual coverage of each age that supports it."""
+        """The quantile of the usual coverage, for each age that supports it."""
         found = {age.age: find_quantile(self.calibration, age.age, USUAL) for age in self.calibration.ages}
         return {age: quantile for age, quantile in found.items() if quantile is not None}
 
     def _age(self, at: int) -> int | None:
-        """Age of the window that holds `at`; the horizon's very end takes the last age, what the fit has seen none."""
+        """Age of the window that holds `at`; None up to the cutoff. The horizon's very end has the last age."""
         cutoff, window = self.manifest.cutoff, self.manifest.window
         return None if at <= cutoff else (min(at, self.valid_until - 1) - cutoff) // window
 
@@ -237,7 +240,7 @@ class Forecaster:
         return msgspec.structs.replace(answer, coverage=coverage, interval=interval(mean, scale, quantile))
 
     def _move(self, answer: Answer, row: Feed, at: int, rates: Values) -> Answer:
-        """The answer with its rates and, where it is a class, the moment at which it flips; `row` is fed alone."""
+        """The answer with its rates and, if it is a class, the moment of its flip; `row` is the feed of this row."""
         if not self.task.is_classification:
             return msgspec.structs.replace(answer, rate=dict(zip(("mean", "scale"), rates, strict=True)))
         classes = self.manifest.classes
@@ -257,12 +260,12 @@ class Forecaster:
 
 
 def _is_finite(values: Values) -> bool:
-    """Of 32 bits each, they have a sum in 64; it shows NaN and infinity, and sooner than NumPy would."""
+    """Whether all values are finite: the 64-bit sum of 32-bit values shows NaN and infinity, faster than NumPy."""
     return math.isfinite(sum(values))
 
 
 def _by_row(outputs: Sequence[NDArray[Any]]) -> list[Values]:
-    """One output `(n, C)` or two `(n,)` as what each row has."""
+    """The values of each row, from one output `(n, C)` or two `(n,)`."""
     if len(outputs) == 1:
         shares: list[Values] = outputs[0].tolist()
         return shares
@@ -270,7 +273,7 @@ def _by_row(outputs: Sequence[NDArray[Any]]) -> list[Values]:
 
 
 def _parts(feed: Feed, most: int) -> list[Feed]:
-    """The rows of a feed, at most so many at a time; none where there are none."""
+    """The rows of a feed in parts of at most `most` rows; no part if there are no rows."""
     count = len(feed["at"])
     if 0 < count <= most:
         return [feed]
@@ -278,7 +281,7 @@ def _parts(feed: Feed, most: int) -> list[Feed]:
 
 
 def load_forecaster(folder: Path, task_name: str, version: str, *, threads: int) -> Forecaster:
-    """Load a version from its folder, checked: files, task, probe. Raises ArtefactRefused."""
+    """Load a version from its folder and check its files, task and probe. Raises ArtefactRefused."""
     manifest = read_manifest(folder)
     task = manifest.parse_task()
     if task.name != task_name:

@@ -1,6 +1,6 @@
-"""MLflow's registry and artefact proxy by REST: which version is champion, its files, and the way back to a former one.
+"""MLflow's registry and artefact proxy by REST: find the champion, download its files, move the alias for a rollback.
 
-Only proxied artefacts (`mlflow-artifacts:`) can be read so; every other place would need its own client and keys.
+Only proxied artefacts (`mlflow-artifacts:`) can be read this way; any other store would need its own client and keys.
 """
 
 import re
@@ -35,17 +35,17 @@ _UNREADABLE = "The registry's answer cannot be read."
 
 @dataclass(frozen=True)
 class Champion:
-    """The version that the alias names, and when the registry made it (milliseconds since the epoch) if it says so.
+    """The version that the alias names, and when the registry made it (milliseconds since the epoch), if known.
 
-    A model that was deleted and comes back, or a registry that was set up anew, counts its versions from 1 again: the
-    number alone does not tell which is meant.
+    The number alone does not identify a version: a deleted and recreated model, or a new registry, numbers its versions
+    from 1 again.
     """
 
     version: str
     made_at: int | None
 
     def is_of(self, version: str, made_at: int | None) -> bool:
-        """Whether it is this one; where either does not know when it was made, the number decides."""
+        """Whether this is that version; if either creation time is unknown, the number decides."""
         return self.version == version and (None in (self.made_at, made_at) or self.made_at == made_at)
 
 
@@ -65,8 +65,8 @@ class _Listed(msgspec.Struct):
 def make_client(mlflow_url: str) -> httpx.Client:
     """A client that never waits longer than two seconds for the next bytes.
 
-    Only where it may meet certificates are those of all authorities read: they take 40 ms and some MiB. Otherwise it
-    trusts none.
+    The certificates of all authorities take 40 ms and some MiB to read, so they are read for an https address only.
+    For http, the client trusts none.
     """
     address, credentials = split_credentials(mlflow_url.rstrip("/"))
     trusted = True if urlsplit(address).scheme == "https" else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -74,7 +74,7 @@ def make_client(mlflow_url: str) -> httpx.Client:
 
 
 def find_champion(client: httpx.Client, task: str) -> Champion | None:
-    """The version that the alias names; None where there is no such alias. Raises Unavailable."""
+    """The version that the alias names; None if there is no such alias. Raises Unavailable."""
     found = _ask(client, "GET", "registered-models/alias", {"name": task, "alias": ALIAS})
     if found is None:
         return None
@@ -88,19 +88,19 @@ def find_champion(client: httpx.Client, task: str) -> Champion | None:
 
 
 def find_champion_version(client: httpx.Client, task: str) -> str | None:
-    """Its number alone. Raises Unavailable."""
+    """The number of the version that the alias names. Raises Unavailable."""
     champion = find_champion(client, task)
     return None if champion is None else champion.version
 
 
 def move_alias(client: httpx.Client, task: str, version: str) -> None:
-    """Let the alias name this version. Raises NotFound where the registry has it no more, Unavailable."""
+    """Let the alias name this version. Raises Unavailable, and NotFound if the registry no longer has it."""
     if _ask(client, "POST", "registered-models/alias", {"name": task, "alias": ALIAS, "version": version}) is None:
         raise NotFound(f"Version {version} is gone from the registry.")
 
 
 def download_version(client: httpx.Client, task: str, version: str, folder: Path, *, stopping: threading.Event) -> None:
-    """Copy the manifest and the files it vouches for into `folder`. Raises Unavailable, ArtefactRefused."""
+    """Download the manifest and the files that it lists into `folder`. Raises Unavailable, ArtefactRefused."""
     found = _ask(client, "GET", "model-versions/get-download-uri", {"name": task, "version": version})
     if found is None:
         raise ArtefactRefused(f"Version {version} is gone from the registry.")
@@ -118,7 +118,7 @@ def download_version(client: httpx.Client, task: str, version: str, folder: Path
 
 
 def _ask(client: httpx.Client, method: str, path: str, parameters: dict[str, str]) -> dict[str, Any] | None:
-    """MLflow's JSON answer; None where it says that there is no such thing."""
+    """MLflow's JSON response; None if it says that the object does not exist."""
     given: dict[str, Any] = {"params": parameters} if method == "GET" else {"json": parameters}
     try:
         with client.stream(method, f"/api/2.0/mlflow/{path}", **given) as response:
@@ -135,7 +135,7 @@ def _ask(client: httpx.Client, method: str, path: str, parameters: dict[str, str
 
 
 def _read_answer(response: httpx.Response) -> bytes:
-    """The body, which neither trickles for ever nor fills the memory. Raises Unavailable, httpx.HTTPError."""
+    """The body of a response, limited in size and time. Raises Unavailable, httpx.HTTPError."""
     body, deadline = bytearray(), time.monotonic() + ANSWER_SECONDS
     for part in response.iter_bytes():
         body += part

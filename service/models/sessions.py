@@ -1,4 +1,4 @@
-"""The graphs of a version in ONNX Runtime: one opened at once, the one of rates when somebody asks for a rate."""
+"""The graphs of a version in ONNX Runtime: one is opened at once, the graph of rates at the first request for rates."""
 
 import threading
 from pathlib import Path
@@ -16,10 +16,9 @@ log = structlog.get_logger(__name__)
 
 
 def open_session(graph: Path | bytes, threads: int) -> onnxruntime.InferenceSession:
-    """A session on so many threads. Raises ArtefactRefused.
+    """Open a session on `threads` threads. Raises ArtefactRefused.
 
-    A file is read without the interpreter's lock; while bytes are parsed nothing else runs, for seconds where they are
-    many.
+    Files are read without the interpreter's lock. Parsing bytes holds the lock, for seconds if the graph is large.
     """
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
@@ -35,7 +34,7 @@ def open_session(graph: Path | bytes, threads: int) -> onnxruntime.InferenceSess
 
 
 class RateGraph:
-    """`rate.onnx` of one version, opened and held to the probe once, by whichever thread asks first."""
+    """`rate.onnx` of one version, opened and checked against the probe once, by the first thread that needs it."""
 
     def __init__(self, graph: bytes, manifest: Manifest, version: str, threads: int) -> None:
         self._graph = graph
