@@ -1,7 +1,7 @@
 """`python -m service`: the API, set up by the environment."""
 
 if __name__ == "__main__":
-    # Each of several workers reads this file anew, and is to import what it needs when it needs it.
+    # Each of several workers runs this file again under another name, and must import modules only when it needs them.
     from service.settings import ServiceSettings
     from service.workers import serve
 

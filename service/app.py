@@ -1,4 +1,4 @@
-"""Wires the service: settings in, a FastAPI app out."""
+"""Wire the service: make a FastAPI app from the settings."""
 
 import gc
 import os
@@ -41,8 +41,8 @@ from store.database import make_engine
 
 VERSION = "0.1.0"
 DESCRIPTION = (
-    "Labelled events in, time-conditioned answers out. Every answer names its version and until when that version "
-    "is valid; a moment outside the validated horizon is refused. Errors are problem documents (RFC 9457)."
+    "Labelled events in, time-conditioned answers out. Every answer names its version and the end of that version's "
+    "validity; a moment outside the validated horizon is refused. Errors are problem documents (RFC 9457)."
 )
 
 log = structlog.get_logger(__name__)
@@ -56,9 +56,9 @@ class App(FastAPI):
     event: RawEndpoint
 
     def try_fast_path(self, scope: Scope, reply: Reply) -> None:
-        """Give `reply` the application that answers a request, once; a response is one too.
+        """Call `reply` once, with the application that answers a request; a response is one too.
 
-        `service.server.connection` calls this before it makes a task, and a GET of /predict mostly needs none.
+        `service.server.connection` calls this before it makes a task; a GET of /predict mostly needs none.
         """
         if scope["path"] == "/predict" and scope["method"] == "GET":
             self.predict.try_fast_path(scope, reply)
@@ -69,7 +69,7 @@ class App(FastAPI):
         if scope["type"] != "http":
             await super().__call__(scope, receive, send)
             return
-        if scope["method"] == "HEAD":  # answered as GET; the server leaves the body out
+        if scope["method"] == "HEAD":  # answered as GET; the server omits the body
             scope = {**scope, "method": "GET"}
         path = scope["path"]
         if path == "/predict":
@@ -83,9 +83,9 @@ class App(FastAPI):
 
 
 def make_app(settings: ServiceSettings, workers: Path | None = None, stop: Callable[[], None] = lambda: None) -> App:
-    """The app of one process, or of one of several workers: they meet in the folder `workers`, and `stop` stops one.
+    """The app of one process, or of one of several workers, which exchange heartbeats in the folder `workers`.
 
-    Raises ValueError where `settings.database_url` is not set.
+    `stop` asks this process to stop. Raises ValueError if `settings.database_url` is not set.
     """
     if settings.database_url is None:
         raise ValueError("The service needs a database: set MORROW_DATABASE_URL.")
@@ -112,8 +112,8 @@ def make_app(settings: ServiceSettings, workers: Path | None = None, stop: Calla
             group.start_soon(follower.run)
             group.start_soon(api_keys.run)
             group.start_soon(heartbeats.run)
-            # What is there now stays, but for one object in a hundred: the collector need not walk it, neither now nor
-            # while requests make thousands of objects.
+            # All but one in a hundred of the present objects stay. So the collector need not walk them, now or while
+            # requests make thousands of objects.
             gc.freeze()
             gc.enable()
             log.info("service.started", models=len(follower.forecasters))
@@ -132,7 +132,7 @@ def make_app(settings: ServiceSettings, workers: Path | None = None, stop: Calla
     authenticator = Authenticator(api_keys, settings)
     app.add_middleware(AuthenticationMiddleware, authenticator=authenticator, settings=settings)
     app.add_middleware(CountRequests, metrics=metrics)
-    # uvicorn would put this in front of the hot paths too, which do not use the client's address.
+    # uvicorn would also put this in front of the hot paths, which do not use the client's address.
     app.add_middleware(ProxyHeadersMiddleware, trusted_hosts=os.environ.get("FORWARDED_ALLOW_IPS", "127.0.0.1"))
     handle_errors(app, metrics)
     group_commit = GroupCommit(store, settings.queue_size, partial(find_schemas, follower))

@@ -4,12 +4,12 @@ import os
 import tempfile
 from pathlib import Path
 
-# Names of files and folders that are not complete yet begin with it.
+# Prefix of the names of incomplete files and folders.
 TEMPORARY_PREFIX = ".incoming-"
 
 
 def replace_file(file: Path, content: bytes) -> None:
-    """Replace a file, readable by its owner only, in one step; a failure leaves the old file and nothing beside it.
+    """Replace a file in one step; only its owner can read it. A failure leaves the old file and no other.
 
     Raises OSError.
     """

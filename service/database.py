@@ -1,4 +1,4 @@
-"""The database as the service sees it: work runs in threads, so many at a time, and for so long; else 503."""
+"""The service's access to the database: work runs in threads, limited in number and time; beyond a limit, 503."""
 
 import threading
 import time
@@ -17,8 +17,8 @@ from store.outages import LATE, name_outage
 
 T = TypeVar("T")
 
-# Codes of SQLSTATE that end one of two transactions which wait for each other; how often one is begun before its sender
-# is told, and after how long: at once, it may take again what the other has waited for, before that one has woken up.
+# SQLSTATE codes of a transaction that lost to a concurrent one, as in a deadlock. It is tried this many times in all,
+# with a pause between: without one, it may take the same locks again before the waiting transaction wakes up.
 _UNDONE = ("40001", "40P01")
 _NUM_TRIES = 3
 _PAUSE_SECONDS = 0.05
@@ -35,9 +35,9 @@ class Store:
         event.listen(engine, "connect", self._limit_statements)
 
     async def run(self, work: Callable[[Connection], T]) -> T:
-        """What `work` returns, after commit. Raises Unavailable where the database does not answer in time.
+        """The result of `work`, after commit. Raises Unavailable if the database does not answer in time.
 
-        Work that nobody waits for any more is rolled back, unless its commit is on the way already.
+        Work whose caller has stopped waiting is rolled back, unless its commit has already been sent.
         """
         if self._limiter.statistics().tasks_waiting >= self._queue_size:
             raise Unavailable("Too many requests wait for the database.")
@@ -60,10 +60,10 @@ class Store:
             given_up.set()
 
     def transact(self, work: Callable[[Connection], T]) -> T:
-        """The same in the calling thread, for a thread that is not the event loop's. Raises Unavailable.
+        """Do the same in the calling thread, which must not be the event loop's. Raises Unavailable.
 
-        Work of which the database has undone everything, for the sake of somebody else's, is begun anew: rows that are
-        stored while others delete them are not taken in one order, and their sender could do no more than send again.
+        A transaction that the database rolled back for a concurrent one is retried. Requests that store and delete the
+        same rows lock them in different orders, and all that a client could do is retry.
         """
         for tries_left in reversed(range(_NUM_TRIES)):
             try:
@@ -82,7 +82,7 @@ class Store:
         self._engine.dispose()
 
     def _limit_statements(self, connection: DBAPIConnection, _record: object) -> None:
-        """A statement that nobody waits for any more ends by itself; a stricter limit of the role's own stays."""
+        """Let a statement end when its caller has stopped waiting; a stricter limit of the database role is kept."""
         cursor = connection.cursor()
         cursor.execute(_LIMIT, (int(self._seconds * 1000),))
         cursor.close()

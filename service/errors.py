@@ -11,15 +11,15 @@ class Unauthenticated(MorrowError):
 
 
 class Forbidden(MorrowError):
-    """The key does not hold the scope that this needs."""
+    """The key lacks the scope that this request needs."""
 
 
 class Throttled(MorrowError):
-    """The key has asked too often; `Retry-After` says after how many seconds it may ask again."""
+    """The key has sent too many requests; `Retry-After` is the number of seconds to wait."""
 
     def __init__(self, rate: float, seconds: float) -> None:
         self.seconds = seconds
-        super().__init__(f"The key may ask {rate:g} times a second.")
+        super().__init__(f"The key may send {rate:g} requests a second.")
 
 
 class NoKeys(NotReady):
@@ -27,9 +27,9 @@ class NoKeys(NotReady):
 
 
 class UnreadableRequest(MorrowError):
-    """The request cannot be taken as it was sent.
+    """The request cannot be accepted as sent.
 
-    With `has_rest`, a part of its body is unread, so nothing else can follow on its connection.
+    With `has_rest`, a part of its body is unread, so no other request can follow on its connection.
     """
 
     def __init__(self, message: str, *, has_rest: bool = False) -> None:
@@ -38,23 +38,23 @@ class UnreadableRequest(MorrowError):
 
 
 class Malformed(UnreadableRequest):
-    """The query string or the body is not what it says it is."""
+    """The query string or the body is not in the format that it claims to have."""
 
 
 class TooSlow(UnreadableRequest):
-    """The rest of the body did not come in time."""
+    """The rest of the body did not arrive in time."""
 
 
 class TooLarge(UnreadableRequest):
-    """The body holds more bytes, rows or values than are taken at once."""
+    """The body holds more bytes, rows or values than one request may have."""
 
 
 class UnsupportedContent(UnreadableRequest):
-    """The body has a content type or encoding that is not taken."""
+    """The body has a content type or encoding that is not supported."""
 
 
 class Overloaded(MorrowError):
-    """Too many batches, or questions for rates, wait to be answered."""
+    """Too many batches, or requests for rates, are waiting."""
 
 
 class RateRefused(MorrowError):
@@ -70,7 +70,7 @@ class AnswerNotFinite(MorrowError):
 
 
 class CoverageUnsupported(InvalidInput):
-    """Too few scored rows stand behind an age for this coverage."""
+    """Too few scored rows of this age support the coverage."""
 
     def __init__(self, reason: str) -> None:
         super().__init__([Fault("coverage", reason)])

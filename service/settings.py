@@ -1,4 +1,4 @@
-"""What can be set for the service, by environment variables with the prefix MORROW_."""
+"""Settings of the service: environment variables with the prefix MORROW_."""
 
 from typing import Any, Literal
 
@@ -9,12 +9,12 @@ from contracts.runtime.settings import SharedSettings
 
 MOST_WORKERS = 64
 MOST_THREADS = 64
-# A client that waits for more than so many batches of others before its own has mostly given up.
+# A client with more batches than this before its own has usually given up.
 MAX_WAITING_PER_THREAD = 32
 
 
 def _batch_threads(known: dict[str, Any]) -> int:
-    """One for each core of a worker."""
+    """One thread for each core of a worker."""
     return min(MOST_THREADS, share_cores(count_cores(), known.get("workers", 1)))
 
 
@@ -22,46 +22,47 @@ class ServiceSettings(SharedSettings):
     """Settings of an API: of one process, or of each of its workers."""
 
     host: str = Field(
-        "127.0.0.1", description="address to listen on; beyond the loopback nobody is answered until there is a key"
+        "127.0.0.1", description="address to listen on; beyond the loopback, requests are refused until there is a key"
     )
     port: int = Field(8000, ge=0, le=65535, description="port to listen on")
     workers: int = Field(
         1,
         ge=1,
         le=MOST_WORKERS,
-        description="processes that answer side by side; each grants an equal share of a key's rate",
+        description="processes that answer in parallel; each grants an equal share of a key's rate",
     )
     stale_seconds: float = Field(
         60.0,
         gt=0,
-        description="a worker that goes on with a former version for so long, and for two looks at least, after "
-        "another one has taken the new one ends itself; another is started",
+        description="seconds, and at least two polls, that a worker may serve an old version after another worker has "
+        "loaded the new one; it then exits and is replaced",
     )
-    poll_seconds: float = Field(2.0, gt=0, le=3600, description="pause between two looks at registry and releases")
+    poll_seconds: float = Field(2.0, gt=0, le=3600, description="pause between two polls of registry and releases")
     allow_anonymous: bool = Field(
-        False, description="answer anyone while there is no key, on any address: something in front knows who asks"
+        False,
+        description="answer every client while there is no key, on any address; use it behind a proxy that checks clients",
     )
     public: tuple[Literal["docs", "metrics"], ...] = Field(
-        (), description="what needs no key: docs, metrics (JSON list)"
+        (), description="paths that need no key: docs, metrics (JSON list)"
     )
     max_body_bytes: int = Field(16 * 2**20, ge=1024, description="largest request body; a larger one is answered 413")
     body_seconds: float = Field(30.0, gt=0, description="longest pause between two pieces of a body; then 408")
     queue_size: int = Field(
         1000,
         ge=1,
-        description="events, and requests for the database, that may wait; more are answered 503",
+        description="most events, and most requests for the database, that may wait; more are answered 503",
     )
-    max_rows: int = Field(10_000, ge=1, description="most rows in one request, of events or questions")
+    max_rows: int = Field(10_000, ge=1, description="most rows in one request, whether events or questions")
     model_threads: int = Field(1, ge=1, le=MOST_THREADS, description="threads that one run of a graph may use")
     batch_threads: int = Field(
         default_factory=_batch_threads,
         ge=1,
         le=MOST_THREADS,
-        description="batches of POST /predict that a worker answers side by side; the cores that the process may use "
-        "(control group's quota, affinity) divided by the workers where not set. "
+        description="batches of POST /predict that a worker answers in parallel; if unset, the cores that the process "
+        "may use (control group's quota, affinity) divided by the workers. "
         f"For each of them {MAX_WAITING_PER_THREAD} more may wait; others are answered 503",
     )
     pool_size: int = Field(8, ge=1, le=100, description="database connections of each worker")
     database_seconds: float = Field(
-        10.0, gt=0, description="longest wait for the database, the queue before it included"
+        10.0, gt=0, description="longest wait for the database, including the queue before it"
     )

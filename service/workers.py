@@ -1,9 +1,9 @@
-"""Runs the API: in this process, or in several that answer on one socket, under uvicorn's supervisor.
+"""Run the API in this process, or in several that answer on one socket, under uvicorn's supervisor.
 
-Each worker is a fresh interpreter that makes its own app, so none shares a connection, a thread or a lock with
-another. The supervisor starts another one for each that ends or no longer replies, and hands SIGTERM on; a worker that
-is told to stop finishes the requests it holds. What makes an app is imported by workers only: the supervisor stays
-small, and a new worker replies to it at once.
+Each worker is a fresh interpreter that makes its own app, so no connection, thread or lock is shared. The supervisor
+replaces each worker that ends or no longer replies, and forwards SIGTERM; a worker that must stop first finishes its
+requests. Only workers import the modules of the app: the supervisor stays small, and a new worker replies to it at
+once.
 """
 
 import gc
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 DRAIN_SECONDS = 10
 REPLY_SECONDS = 15
-# The folder of the counters: prometheus_client keeps them in memory if it is not set when a worker imports it.
+# The folder of the counters. If it is unset when a worker imports prometheus_client, counters stay in memory.
 COUNTERS_VARIABLE = "PROMETHEUS_MULTIPROC_DIR"
 # More than all series of one worker take.
 COUNTERS_BYTES = 2**18
@@ -40,7 +40,7 @@ log = structlog.get_logger(__name__)
 
 
 class _Supervisor(Multiprocess):
-    """uvicorn's, but a terminal that closes stops it, as it stops a single process."""
+    """uvicorn's supervisor, except that a closed terminal stops it, as it stops a single process."""
 
     def handle_hup(self) -> None:
         self.handle_term()
@@ -49,7 +49,7 @@ class _Supervisor(Multiprocess):
 def serve(settings: ServiceSettings) -> None:
     """Run the API until SIGTERM or SIGINT; requests in flight are finished first.
 
-    Raises ValueError where `settings.database_url` is not set.
+    Raises ValueError if `settings.database_url` is not set.
     """
     if settings.database_url is None:
         raise ValueError("The service needs a database: set MORROW_DATABASE_URL.")
@@ -69,7 +69,7 @@ def serve(settings: ServiceSettings) -> None:
 
 
 def make_worker(settings: ServiceSettings, folder: Path) -> "FastAPI":
-    """The app of one of several workers, which meet in `folder`; this process ends when its supervisor is gone."""
+    """The app of one of several workers, which share `folder`; this process ends if its supervisor does."""
     configure_logs(settings)
     _reserve_counters(folder)
     app = _make(settings, folder)
@@ -78,11 +78,11 @@ def make_worker(settings: ServiceSettings, folder: Path) -> "FastAPI":
 
 
 def _reserve_counters(folder: Path) -> None:
-    """Reserve disk space for this worker's counters: writing to a mapped page without any kills the process.
+    """Reserve disk space for this worker's counters: a write to a mapped page without space kills the process.
 
-    If there is no space now, the worker answers all the same, and its answers are not counted.
+    If there is no space now, the worker answers requests without counting them.
     """
-    assert "prometheus_client" not in sys.modules, "it has chosen where to keep counters when it was imported"
+    assert "prometheus_client" not in sys.modules, "prometheus_client chose where to keep counters at its import"
     files = [folder / f"{kind}_{os.getpid()}.db" for kind in ("counter", "histogram")]
     try:
         for file in files:
@@ -95,7 +95,7 @@ def _reserve_counters(folder: Path) -> None:
 
 
 def _make(settings: ServiceSettings, folder: Path | None = None) -> "FastAPI":
-    """The app of this process. Nearly all that its imports make stays, so the collector rests until it has started."""
+    """The app of this process. Its imports make few temporary objects, so the collector pauses until it has started."""
     gc.disable()
     from service.app import make_app
 
@@ -103,7 +103,7 @@ def _make(settings: ServiceSettings, folder: Path | None = None) -> "FastAPI":
 
 
 def _stop_with_supervisor() -> None:
-    """A supervisor that is killed stops no worker; without it they would hold the port and follow no signal."""
+    """Stop this worker if its supervisor is killed; it would otherwise hold the port and get no signal."""
     supervisor = parent_process()
     assert supervisor is not None
     supervisor.join()
@@ -120,7 +120,7 @@ def _options(settings: ServiceSettings) -> dict[str, Any]:
         "port": settings.port,
         "http": Connection,
         "ws": "none",
-        "proxy_headers": False,  # the app sees to them
+        "proxy_headers": False,  # the app reads them
         "access_log": False,
         "log_config": None,
         "server_header": False,

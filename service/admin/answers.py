@@ -52,7 +52,7 @@ class Cycles(Struct, frozen=True):
 
 
 class Release(Struct, frozen=True, kw_only=True):
-    """A row of the history: what was done to a version, and until when the version has been valid since."""
+    """A row of the history: an action on a version, and the bound of its validity since then."""
 
     action: releases.Action
     version: str

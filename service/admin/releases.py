@@ -75,8 +75,8 @@ def releases_router(store: Store, client: httpx.Client | None, settings: Service
         },
     )
     async def post_override(name: TaskInPath, request: Request) -> Response:
-        """Set until when a version is valid, for example to reopen a closed horizon. With `cycle`, release the
-        candidate that this cycle held.
+        """Set the moment up to which a version is valid, for example to reopen a closed horizon. With `cycle`, release
+        the candidate that this cycle held.
 
         If left out, `version` is the champion, and `valid_until` the later of its present bound and the bound of its
         release. No bound exceeds the longest horizon that the task allows. An override opens no gate: a cycle that a
@@ -166,7 +166,7 @@ def _roll_back(
     try:
         move_alias(client, name, version)
     except Unavailable:
-        # The registry may have moved it: its answer was lost, or came too late.
+        # The registry may have moved it: its response was lost, or came too late.
         if find_champion_version(client, name) != version:
             raise
     return row

@@ -1,4 +1,4 @@
-"""The status of a task: the version that answers, until when, with what errors, and why it may not answer."""
+"""The status of a task: the version that answers, its horizon and errors, and why it may not answer."""
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -58,7 +58,7 @@ def describe_revision(schema: Schema) -> answers.TaskRevision:
 
 
 def describe_workers(heartbeats: Sequence[Heartbeat], task: str) -> list[answers.Worker]:
-    """The version that each process of this API serves, as it was last seen."""
+    """The version that each process of this API serves, from its last heartbeat."""
     return [
         answers.Worker(one.pid, one.version(task), one.is_ready, format_moment(int(one.at * 1e6))) for one in heartbeats
     ]
@@ -108,7 +108,7 @@ def describe_manifest(forecaster: Forecaster) -> answers.Model:
 
 
 def batch_size_of(forecaster: Forecaster) -> int:
-    """Rows of a minibatch of the fit. An old manifest does not name them; the task does then."""
+    """Rows of a minibatch of the fit; if an old manifest does not name them, the task's recipe does."""
     manifest = forecaster.manifest
     return manifest.batch_size or forecaster.task.training.rows_per_minibatch(manifest.num_rows)
 

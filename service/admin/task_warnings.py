@@ -1,4 +1,4 @@
-"""Warnings about a task: what will leave gaps between versions, and what looks like a mistake."""
+"""Warnings about a task: settings that will leave gaps between versions, and likely mistakes."""
 
 import math
 from datetime import datetime, timedelta
@@ -39,9 +39,9 @@ def warn(
 def warn_of_gaps(task: Task, cycle_limit: timedelta, horizon: int | None = None) -> list[str]:
     """Warn if a version may expire before the next one is released.
 
-    `horizon` is that of the version that answers; without one, the longest that the task allows counts. A new version
-    waits for the next window boundary and for its cycle. If cycles may last longer than windows, it waits for the end
-    of the running cycle first, and up to one more window passes meanwhile.
+    `horizon` is the horizon of the version that answers; without one, the longest that the task allows counts. A new
+    version waits for the next window boundary and for its cycle. If cycles may last longer than windows, it first waits
+    for the end of the running cycle, and up to one more window passes meanwhile.
     """
     length, name = (task.guard.max_age, "guard.max_age") if horizon is None else (horizon, "the horizon")
     running = cycle_limit if cycle_limit > task.window else timedelta(0)
@@ -75,7 +75,7 @@ def warn_of_events(task: Task, task_state: TaskState, now: datetime) -> list[str
 
 
 def warn_of_fit(training: Training, num_rows: int, batch_size: int) -> list[str]:
-    """Warn if a fit on `num_rows` rows took so few steps that its network can hardly have learned."""
+    """Warn if a fit on `num_rows` rows took too few steps for its network to have learned much."""
     visits = min(num_rows, training.rows_per_epoch) * training.pretrain_epochs
     num_steps = max(training.pretrain_epochs, math.ceil(visits / batch_size))
     if training.method not in PRETRAINED or num_steps >= FEW_STEPS:

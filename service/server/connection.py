@@ -1,14 +1,16 @@
 """What a client can do on one connection: uvicorn's protocol, with bounds on the head of a request.
 
-uvicorn reads a head, and what may follow the last chunk of a body, for as long as it comes, into memory. Here they have
-a largest size, and a head has a longest time; bodies have theirs in `service.web.bodies`. It asks for no host, of
-which a
-client of HTTP/1.1 names one; here whoever names none or two is refused, for what stands in front may have read another
-request (RFC 9112, 3.2). It keeps an answer for as long as its reader likes; here one that reads next to nothing is hung
-up on. Whatever else ends a connection, the requests that came whole before it are answered first, where the client
-still reads: none is answered by the refusal of another, and an answer that nobody can get any more is no error.
+- Heads. uvicorn reads a head of any size into memory, and any trailers after the last chunk of a body. Here both
+  have a largest size, and a head has a time limit. `service.web.bodies` limits bodies.
+- Hosts. uvicorn does not check the Host header. A client of HTTP/1.1 must send exactly one; here, a request with none
+  or two is refused, because a proxy in front may have read another request (RFC 9112, 3.2).
+- Slow readers. uvicorn keeps an answer until its client has read it. Here, a connection is closed if its client reads
+  next to nothing.
 
-What an application can take (`service.app`) is answered without a task, and sent by one call.
+If anything else ends a connection, complete requests before it are answered first, provided that the client still
+reads. So the refusal of one request never answers another, and an answer that no client can receive is no error.
+
+Requests that the application's fast path can answer (`service.app`) need no task, and are sent by one call.
 """
 
 import asyncio
@@ -24,7 +26,7 @@ from service.web.problems import HTTP_KINDS, write_problem
 
 MAX_HEAD_BYTES = 65_536
 HEAD_SECONDS = 30.0
-# Of an answer that waits for its reader, so much must go in so many seconds.
+# A client must read at least this many bytes of a waiting answer in this many seconds.
 LEAST_READ_BYTES = 32_768
 READ_SECONDS = 30.0
 
@@ -64,7 +66,7 @@ class Connection(HttpToolsProtocol):
             self._refuse(431, _TOO_LARGE)
 
     def eof_received(self) -> bool:  # type: ignore[override]
-        """Whether the connection stays open: who sends no more may still read what it has asked for."""
+        """Whether the connection stays open: a client that has stopped sending may still read its answer."""
         if not self._is_asked:
             return False
         self._end()
@@ -74,7 +76,7 @@ class Connection(HttpToolsProtocol):
         super().connection_lost(exc)
         self._limit_no_more()
         self._be_patient_no_more()
-        if self._running is not None:  # uvicorn tells the newest request only, and this may be an older one
+        if self._running is not None:  # uvicorn notifies only the newest request; an older one may be running
             self._running.disconnected = True
             self._running.message_event.set()
 
@@ -96,7 +98,7 @@ class Connection(HttpToolsProtocol):
         self._limit_no_more()
         if self._num_fed + self._num_open > MAX_HEAD_BYTES and self._head_size() > MAX_HEAD_BYTES:
             self.app = partial(_refuse_head, 431, _TOO_LARGE)
-            self.url = b"/"  # uvicorn's reader of addresses fails for one that is longer than any head may be
+            self.url = b"/"  # uvicorn's URL parser fails on a URL longer than the limit of a head
         elif not self._names_host():
             self.app = partial(_refuse_head, 400, _NO_HOST)
         self._num_open = 0
@@ -107,17 +109,17 @@ class Connection(HttpToolsProtocol):
         super().on_body(body)
 
     def send_400_response(self, msg: str) -> None:
-        """What cannot be read is refused, and nothing after it is read."""
+        """Refuse a request that cannot be parsed, and read nothing after it."""
         self._refuse(400, msg)
 
     def _unsupported_upgrade_warning(self) -> None:
-        """Nothing to log: who offers another protocol is answered in this one, as HTTP has it."""
+        """Log nothing: HTTP lets a server ignore an upgrade, and answer in the present protocol."""
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         """Try the application's fast path, which needs no task, for a request that has just been read.
 
-        A request that has queued up gets a task: its answer would be a call within the call of the one before. This
-        method is uvicorn's own, so uvicorn is pinned to the version for which `test_pinned_uvicorn.py` knows it.
+        A queued request gets a task: without one, its answer would be a call within the call of the previous answer.
+        This method is private to uvicorn, so uvicorn is pinned to a version that `test_pinned_uvicorn.py` checks.
         """
         self._running = cycle
         try_fast_path = getattr(app, "try_fast_path", None)
@@ -127,14 +129,14 @@ class Connection(HttpToolsProtocol):
             try_fast_path(cycle.scope, partial(self._reply, cycle))
 
     def _reply(self, cycle: RequestResponseCycle, app: Any) -> None:
-        """Send an answer that is complete, or start a task for the application that will have one."""
+        """Send a complete answer, or start a task for the application that makes one."""
         if isinstance(app, EncodedAnswer):
             self._write_whole(cycle, app.body)
         else:
             super()._start_asgi_task(cycle, app)
 
     def _write_whole(self, cycle: RequestResponseCycle, body: bytes) -> None:
-        """A 200 in JSON by one call of the system: uvicorn takes two, for head and body, as an application does."""
+        """Write a 200 in JSON by one system call; uvicorn takes two, one for the head and one for the body."""
         cycle.response_started = cycle.response_complete = True
         if cycle.disconnected:
             return
@@ -148,11 +150,11 @@ class Connection(HttpToolsProtocol):
 
     @property
     def _is_asked(self) -> bool:
-        """Whether the newest request came whole and waits for its answer."""
+        """Whether the newest request is complete and waits for its answer."""
         return self.cycle is not None and not self.cycle.response_complete and not self.cycle.more_body
 
     def _refuse(self, status: int, detail: str) -> None:
-        """Answer what is being read, where no answer is due before, and end."""
+        """Answer the request that is being read, unless an earlier answer is due, and end the connection."""
         is_due = bool(self.pipeline) or (self.cycle is not None and self.cycle.response_started)
         has_answered = self.cycle is None or self.cycle.response_complete
         if has_answered or not (is_due or self._is_asked):
@@ -160,7 +162,7 @@ class Connection(HttpToolsProtocol):
         self._end()
 
     def _end(self) -> None:
-        """Read no more, and hang up as soon as what came whole is answered."""
+        """Stop reading, and close the connection once complete requests are answered."""
         self._is_ending = True
         if self._is_asked:
             self.cycle.keep_alive = False
@@ -178,7 +180,7 @@ class Connection(HttpToolsProtocol):
 
     def _end_slow_head(self) -> None:
         if self._is_in_head:
-            self._refuse(408, "The head of the request did not come to its end in time.")
+            self._refuse(408, "The head of the request did not arrive in time.")
         else:
             self._end()
 
@@ -192,14 +194,14 @@ class Connection(HttpToolsProtocol):
             self._patience = None
 
     def _end_slow_reader(self, former: int) -> None:
-        """Hang up at once where too little of what waits has gone; what has gone may still be read."""
+        """Close the connection at once if the client has read too little; sent bytes can still be read."""
         if former - self.transport.get_write_buffer_size() < LEAST_READ_BYTES:
             self.transport.abort()
         else:
             self._be_patient()
 
     def _names_host(self) -> bool:
-        """Whether one host is named, as every client does but those of HTTP/1.0 and older."""
+        """Whether the request names one host; HTTP/1.0 and older may name none."""
         hosts = [value for name, value in self.headers if name == b"host"]
         if not hosts:
             return self.parser.get_http_version() < "1.1"
@@ -210,19 +212,19 @@ class Connection(HttpToolsProtocol):
 
 
 _HEAD = (STATUS_LINE[200], b"content-type: application/json\r\n")
-_TOO_LARGE = f"The request line and the headers may have {MAX_HEAD_BYTES} bytes."
-_NO_HOST = "A request of HTTP/1.1 has one header Host, which names a host and nothing else."
-# What a name or an address, and a port, are written with (RFC 3986, 3.2.2); it may be empty.
+_TOO_LARGE = f"The request line and the headers may have at most {MAX_HEAD_BYTES} bytes."
+_NO_HOST = "A request of HTTP/1.1 must have one Host header, with a host and nothing else."
+# Characters of a name or an address, and a port (RFC 3986, 3.2.2); it may be empty.
 _HOST = re.compile(rb"[A-Za-z0-9._~!$&'()*+,;=%:\[\]-]*")
 
 
 async def _refuse_head(status: int, detail: str, scope: Scope, receive: Receive, send: Send) -> None:
-    """The application of a request whose head is refused."""
+    """The application that answers a request with a refused head."""
     await write_problem(HTTP_KINDS[status], detail, {"Connection": "close"})(scope, receive, send)
 
 
 def _write_refusal(status: int, detail: str) -> bytes:
-    """A whole answer, for a request that no application has seen."""
+    """A complete response, for a request that no application has seen."""
     answer = write_problem(HTTP_KINDS[status], detail, {"Connection": "close"})
     lines = [name + b": " + value + b"\r\n" for name, value in answer.raw_headers]
     return b"".join([STATUS_LINE[status], *lines, b"\r\n", bytes(answer.body)])

@@ -1,6 +1,6 @@
-"""Prometheus gauges: which versions answer, how following them goes, and what their cycles and errors say.
+"""Prometheus gauges: the versions that answer, whether following them works, and their cycles and errors.
 
-What each worker reports of itself is shown at its worst; what the database says is shown once.
+Of the workers' own reports, the worst is shown; facts from the database are shown once.
 """
 
 import time
@@ -75,7 +75,7 @@ class StateGauges(Collector):
             "morrow_seconds_since_release", "Seconds since a cycle released a version", labels=["task"]
         )
         better = GaugeMetricFamily(
-            "morrow_better_method", "1 where a rival is clearly better than ours", labels=["task", "method"]
+            "morrow_better_method", "1 if a rival is clearly better than ours", labels=["task", "method"]
         )
         failed = GaugeMetricFamily("morrow_cycles_failed", "Cycles failed in a row, up to now", labels=["task"])
         held = GaugeMetricFamily("morrow_held", "1 while the newest cycle that ended is held", labels=["task"])

@@ -35,7 +35,7 @@ class ServedVersion(msgspec.Struct, frozen=True):
 
 
 class Heartbeat(msgspec.Struct, frozen=True):
-    """What a worker reports of itself; `at` in seconds since the epoch."""
+    """A worker's report about itself; `at` in seconds since the epoch."""
 
     pid: int
     at: float
@@ -50,7 +50,7 @@ class Heartbeat(msgspec.Struct, frozen=True):
 
 
 class WorkerHeartbeats:
-    """The heartbeats of all workers, and since when this worker is behind. Without a `folder` there is one worker.
+    """The heartbeats of all workers, and how long this one has been behind. Without a `folder` there is one worker.
 
     `stop` asks this process to stop.
     """
@@ -90,7 +90,7 @@ class WorkerHeartbeats:
             await anyio.sleep(self._pause)
 
     def exchange(self, folder: Path, monotonic: float, now: float) -> None:
-        """Read the other workers' heartbeats, write this one's, and stop this worker if it is behind for too long.
+        """Read the other workers' heartbeats, write this one's, and stop this worker if it has been behind for too long.
 
         Both times in seconds. Raises OSError if the heartbeat cannot be written.
         """

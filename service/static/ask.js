@@ -105,7 +105,7 @@ function show(target, { ok, document: found, note }) {
     chart.dataset.chart = "path";
     chart.dataset.points = JSON.stringify(readPath(found.answers));
     chart.setAttribute("role", "img");
-    chart.setAttribute("aria-label", "Path of the prediction up to the end of the horizon; the table below says the same.");
+    chart.setAttribute("aria-label", "Path of the prediction up to the end of the horizon; the table below shows the same.");
     target.append(chart);
   }
   target.append(tabulate(found.answers));

@@ -23,7 +23,7 @@ const line = (label, stroke, more = {}) => ({
 });
 const edge = (label) => line(label, undefined, { width: 0 });
 
-// Fills between a band's upper and lower series, given by their places.
+// Fills between a band's upper and lower series, given by their indices.
 const band = (upper, lower, tint) => ({ series: [upper, lower], fill: tint + "33" });
 
 // Half a window on either side. For a lone age the library proposes a hundred.
@@ -69,7 +69,7 @@ function pathOptions(path) {
   };
 }
 
-// Draws into an element in its present colours and width, and again when one of them changes.
+// Draws into an element in its current colours and width, and again after a change of either.
 export function draw(element) {
   const points = JSON.parse(element.dataset.points);
   const options = element.dataset.chart === "errors" ? errorOptions(points, element.dataset.errorName) : pathOptions(points);

@@ -14,7 +14,7 @@ export const headers = () => {
 
 export const hasKey = () => sessionStorage.getItem(NAME) !== null;
 
-// Opens the dialog; `problem` says why a key is asked for.
+// Opens the dialog; `problem` says why a key is needed.
 export function askForKey(problem = "") {
   document.getElementById("key-problem").textContent = problem;
   if (!dialog.open) dialog.showModal();

@@ -1,4 +1,4 @@
-// Fetches a locked page with the key, renews a page when something has changed, and sends its forms to the API.
+// Fetches a locked page with the key, renews a page after changes, and sends its forms to the API.
 
 import "./ask.js";
 import { drawAll } from "./charts.js";
@@ -15,7 +15,7 @@ document.addEventListener("htmx:responseError", (event) => {
   askForKey("This key is not valid.");
 });
 
-// A page that cannot be renewed says so, and how old it is.
+// If a page cannot be renewed, it says so, and shows its age.
 document.addEventListener("htmx:afterRequest", (event) => {
   const lost = document.getElementById("lost");
   if (event.detail.successful) lost.hidden = true;
@@ -49,7 +49,7 @@ htmx.onLoad((element) => {
   markWide();
 });
 
-// A table that is wider than its place says that it can be scrolled.
+// Marks a table that is wider than its container as scrollable.
 function markWide() {
   for (const one of document.querySelectorAll(".wide")) one.classList.toggle("more", one.scrollWidth > one.clientWidth + 1);
 }

@@ -252,7 +252,7 @@ def test_without_a_database_a_page_says_so_and_still_predicts(browser: Browser, 
     fill(engine, define(engine, "flights", now), tmp_path, now)
     with api(DEAD_DATABASE, tmp_path) as url:
         watched = watch(browser)
-        expect(watched.open(url).locator("main")).to_contain_text("Predictions go on from local copies.")
+        expect(watched.open(url).locator("main")).to_contain_text("Predictions continue from local copies.")
         page = watched.open(f"{url}/pages/flights")
         expect(page.locator("#state")).to_contain_text("history and events cannot be shown")
         expect(page.locator("[data-chart=errors] canvas")).to_have_count(1)
