@@ -40,7 +40,7 @@ class ServiceSettings(SharedSettings):
     poll_seconds: float = Field(2.0, gt=0, le=3600, description="pause between two polls of registry and releases")
     allow_anonymous: bool = Field(
         False,
-        description="answer every client while there is no key, on any address; use it behind a proxy that checks clients",
+        description="answer every client while there is no key, on any address; for use behind a checking proxy",
     )
     public: tuple[Literal["docs", "metrics"], ...] = Field(
         (), description="paths that need no key: docs, metrics (JSON list)"

@@ -90,7 +90,7 @@ class WorkerHeartbeats:
             await anyio.sleep(self._pause)
 
     def exchange(self, folder: Path, monotonic: float, now: float) -> None:
-        """Read the other workers' heartbeats, write this one's, and stop this worker if it has been behind for too long.
+        """Read the other workers' heartbeats, write this one's, and stop this worker if it stayed behind too long.
 
         Both times in seconds. Raises OSError if the heartbeat cannot be written.
         """

@@ -50,6 +50,7 @@ COVERED = (
     "migrations",
     "cli",
     "tests",
+    "reference",
 )
 
 
