@@ -25,7 +25,7 @@ class Metrics:
         counted = self.registry if folder is None else CollectorRegistry()
         if folder is not None:
             MultiProcessCollector(self.registry, str(folder))  # type: ignore[no-untyped-call]
-        self._answers: dict[tuple[str, str, str], Counter] = {}
+        self._series: dict[tuple[str, str, int], tuple[Counter, Histogram | None]] = {}
         self.requests = Counter("morrow_requests", "Answered requests", ["method", "route", "status"], registry=counted)
         self.predict_seconds = Histogram(
             "morrow_predict_seconds",
@@ -48,14 +48,19 @@ class Metrics:
 
     def count_answer(self, method: str, route: str, status: int, seconds: float) -> None:
         """Count an answer by method, route template and status; of /predict, also the seconds it took."""
-        # prometheus_client takes longer to find a series than to count.
-        labels = method if method in METHODS else "other", route, str(status)
-        counter = self._answers.get(labels)
-        if counter is None:
-            counter = self._answers[labels] = self.requests.labels(*labels)
+        method = method if method in METHODS else "other"
+        series = self._series.get((method, route, status))
+        if series is None:
+            series = self._series[method, route, status] = self._find_series(method, route, status)
+        counter, histogram = series
         counter.inc()
-        if route == "/predict":
-            self.predict_seconds.labels(labels[0]).observe(seconds)
+        if histogram is not None:
+            histogram.observe(seconds)
+
+    def _find_series(self, method: str, route: str, status: int) -> tuple[Counter, Histogram | None]:
+        """The series of an answer; prometheus_client takes longer to find one than to count."""
+        counter = self.requests.labels(method, route, str(status))
+        return counter, self.predict_seconds.labels(method) if route == "/predict" else None
 
 
 class CountRequests:

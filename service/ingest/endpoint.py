@@ -16,8 +16,8 @@ import msgspec
 from msgspec import UNSET, UnsetType
 from sqlalchemy import Connection
 from starlette.datastructures import QueryParams
-from starlette.requests import Request
 from starlette.responses import Response
+from starlette.types import Receive, Scope
 
 from contracts.errors import Conflict, Fault, InvalidInput, Unavailable
 from service.database import Store
@@ -28,7 +28,7 @@ from service.models.follower import Follower
 from service.settings import ServiceSettings
 from service.validation.names import printable
 from service.validation.rules import Refusal
-from service.web.bodies import NDJSON, RequestBody, read_body
+from service.web.bodies import NDJSON, RequestBody
 from service.web.encoded_answer import EncodedAnswer
 from service.web.error_responses import problem_of
 from service.web.parameters import check_parameters, read_flag
@@ -83,10 +83,10 @@ class EventsEndpoint:
         self._metrics = metrics
         self._counters = {status: metrics.events.labels(status) for status in STATUSES}
 
-    async def post(self, request: Request) -> Response:
+    async def post(self, scope: Scope, receive: Receive) -> Response:
         """Store one event, an array of events, or lines of them; answer after the commit."""
-        task, is_atomic = read_options(request.scope["query_string"])
-        sent = RequestBody(request, self._settings)
+        task, is_atomic = read_options(scope["query_string"])
+        sent = RequestBody(scope, receive, self._settings)
         if sent.media_type == NDJSON:
             if is_atomic:
                 raise InvalidInput([Fault("atomic", "does not go with NDJSON, which is stored piece by piece")])
@@ -102,11 +102,11 @@ class EventsEndpoint:
             self._counters[status].inc(count)
         return response
 
-    async def put(self, request: Request) -> Response:
+    async def put(self, scope: Scope, receive: Receive) -> Response:
         """Store a correction of one event."""
-        task = read_task(request.scope["query_string"])
-        event_id = request.scope["path"].removeprefix("/events/")
-        body = await read_body(request, self._settings)
+        task = read_task(scope["query_string"])
+        event_id = scope["path"].removeprefix("/events/")
+        body = await RequestBody(scope, receive, self._settings).read()
         work = _correct(self._find(task), event_id, body, datetime.now(UTC))
         status, response = await self._store.run(work)
         self._metrics.events.labels(status).inc()

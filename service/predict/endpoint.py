@@ -14,7 +14,6 @@ from urllib.parse import parse_qsl
 import anyio
 import anyio.to_thread
 import msgspec
-from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -31,7 +30,7 @@ from service.validation.names import printable
 from service.validation.options import Options, take_options
 from service.validation.query_decoder import BAD_ESCAPE, find_task, read_plain
 from service.web.auth import Authenticator
-from service.web.bodies import read_body
+from service.web.bodies import RequestBody
 from service.web.encoded_answer import EncodedAnswer
 from service.web.raw_endpoint import RawEndpoint
 
@@ -96,10 +95,10 @@ class PredictEndpoint:
             response = self._endpoint.respond_to(outcome, scope)
         reply(self._endpoint.count(response, scope, started))
 
-    async def _get(self, request: Request) -> Response:
-        asked = self._read_plain(request.scope["query_string"])
+    async def _get(self, scope: Scope, receive: Receive) -> Response:
+        asked = self._read_plain(scope["query_string"])
         if asked is None:
-            return await self._get_any(request)
+            return await self._get_any(scope, receive)
         return EncodedAnswer(self._encode(await self._batches.answer(*asked)))
 
     def _read_plain(self, query: bytes) -> tuple[Forecaster, Question] | None:
@@ -114,11 +113,11 @@ class PredictEndpoint:
         row = forecaster.rules.queries.decode_plain(plain)
         return None if row is None else (forecaster, make_question(row, self._now()))
 
-    async def _get_any(self, request: Request) -> Response:
+    async def _get_any(self, scope: Scope, _receive: Receive) -> Response:
         """Answer a query pair by pair: one with options, one that breaks a rule, or one that no version answers yet."""
         now = self._now()
         faults: list[Fault] = []
-        task, options, pairs = take_options(parse_query(request.scope["query_string"]), faults)
+        task, options, pairs = take_options(parse_query(scope["query_string"]), faults)
         forecaster = await self._find(task, faults)
         row = forecaster.rules.read_query(pairs, faults)
         question = make_question(row, now, options)
@@ -126,11 +125,11 @@ class PredictEndpoint:
             return EncodedAnswer(self._encode(await self._in_thread(forecaster.answer, question)))
         return EncodedAnswer(self._encode(await self._batches.answer(forecaster, question)))
 
-    async def _post(self, request: Request) -> Response:
+    async def _post(self, scope: Scope, receive: Receive) -> Response:
         faults: list[Fault] = []
-        task, options, others = take_options(parse_query(request.scope["query_string"]), faults)
+        task, options, others = take_options(parse_query(scope["query_string"]), faults)
         faults += [Fault(printable(name), "is not a parameter of this path") for name, _ in others[:20]]
-        body = await read_body(request, self._settings)
+        body = await RequestBody(scope, receive, self._settings).read()
         now = self._now()
         forecaster = await self._find(task, faults)
         return EncodedAnswer(await self._in_thread(self._answer_body, forecaster, body, now, options, faults))

@@ -5,10 +5,10 @@ No more than its limit is ever held of a body, whatever it decompresses to, and 
 
 import asyncio
 import zlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 
 from starlette.requests import Request
-from starlette.types import Receive
+from starlette.types import Receive, Scope
 
 from service.errors import Malformed, TooLarge, TooSlow, UnsupportedContent
 from service.settings import ServiceSettings
@@ -23,9 +23,9 @@ _OVERHEAD_BYTES = 2**20  # what headers and trailers of gzip files may take beyo
 class RequestBody:
     """The body of one request, as its headers describe it."""
 
-    def __init__(self, request: Request, settings: ServiceSettings) -> None:
+    def __init__(self, scope: Scope, receive: Receive, settings: ServiceSettings) -> None:
         content_type, encoding, length = JSON, "identity", "0"
-        for name, value in reversed(request.scope["headers"]):  # the first of a name counts
+        for name, value in reversed(scope["headers"]):  # the first of a name counts
             if name == b"content-type":
                 content_type = value.decode("latin-1")
             elif name == b"content-encoding":
@@ -37,7 +37,9 @@ class RequestBody:
         self._length = length
         self._max_bytes = settings.max_body_bytes
         self._seconds = settings.body_seconds
-        self._receive = request.receive
+        self._receive = receive
+        self._has_rest = True
+        self._gunzip = _Gunzip() if self._encoding == "gzip" else None
 
     async def read(self) -> bytes:
         """The whole of a JSON body, decompressed.
@@ -53,11 +55,12 @@ class RequestBody:
             raise self._too_large()
         parts: list[bytes] = []
         size = 0
-        async for piece in self._pieces():
-            size += len(piece)
-            if size > self._max_bytes:
-                raise self._too_large()
-            parts.append(piece)
+        while self._has_rest:
+            for piece in await self._receive_pieces():
+                size += len(piece)
+                if size > self._max_bytes:
+                    raise self._too_large()
+                parts.append(piece)
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     async def read_chunks(self) -> AsyncIterator[list[tuple[int, bytes]]]:
@@ -67,75 +70,71 @@ class RequestBody:
         """
         rest, number, size = b"", 0, 0
         chunk: list[tuple[int, bytes]] = []
-        async for piece in self._pieces():
-            *lines, rest = (rest + piece).split(b"\n") if b"\n" in piece else [rest + piece]
-            for line in lines:
-                number += 1
-                if line.strip():
-                    chunk.append((number, line))
-                    size += len(line)
-            if max(len(rest), *map(len, lines), 0) > self._max_bytes:
-                raise TooLarge(f"Line {number + 1} is longer than {self._max_bytes} bytes.", has_rest=True)
-            while len(chunk) >= NUM_LINES_PER_CHUNK or size >= _CHUNK_BYTES:
-                yield chunk[:NUM_LINES_PER_CHUNK]
-                chunk = chunk[NUM_LINES_PER_CHUNK:]
-                size = sum(len(line) for _, line in chunk)
+        while self._has_rest:
+            for piece in await self._receive_pieces():
+                *lines, rest = (rest + piece).split(b"\n") if b"\n" in piece else [rest + piece]
+                for line in lines:
+                    number += 1
+                    if line.strip():
+                        chunk.append((number, line))
+                        size += len(line)
+                if max(len(rest), *map(len, lines), 0) > self._max_bytes:
+                    raise TooLarge(f"Line {number + 1} is longer than {self._max_bytes} bytes.", has_rest=True)
+                while len(chunk) >= NUM_LINES_PER_CHUNK or size >= _CHUNK_BYTES:
+                    yield chunk[:NUM_LINES_PER_CHUNK]
+                    chunk = chunk[NUM_LINES_PER_CHUNK:]
+                    size = sum(len(line) for _, line in chunk)
         if rest.strip():
             chunk.append((number + 1, rest))
         if chunk:
             yield chunk
 
-    def _pieces(self) -> AsyncIterator[bytes]:
-        """The pieces of the body, decompressed."""
+    async def _receive_pieces(self) -> Iterable[bytes]:
+        """The next part of the body, decompressed into pieces that are not large."""
         if self._encoding not in ("identity", "gzip"):
             raise UnsupportedContent("The body must be sent plain or with Content-Encoding: gzip.")
-        sent = _receive_pieces(self._receive, self._seconds)
-        return _decompress(sent) if self._encoding == "gzip" else sent
+        try:
+            async with asyncio.timeout(self._seconds):
+                message = await self._receive()
+        except TimeoutError:
+            raise TooSlow(f"Nothing more of the body came for {self._seconds:g} seconds.", has_rest=True) from None
+        if message["type"] == "http.disconnect":  # nobody reads the answer, but metrics and log show whose fault it was
+            raise Malformed("The body ends before its end.")
+        self._has_rest = message.get("more_body", False)
+        sent = message.get("body", b"")
+        return (sent,) if self._gunzip is None else self._gunzip.feed(sent, is_last=not self._has_rest)
 
     def _too_large(self) -> TooLarge:
         return TooLarge(f"The body is larger than {self._max_bytes} bytes.", has_rest=True)
 
 
-async def read_body(request: Request, settings: ServiceSettings) -> bytes:
-    """The whole body of a JSON request, decompressed. Raises as `RequestBody.read`."""
-    return await RequestBody(request, settings).read()
+class _Gunzip:
+    """Decompresses gzip files in a row. No honest file is much larger than its content."""
 
+    def __init__(self) -> None:
+        self._inflater = zlib.decompressobj(wbits=31)
+        self._num_sent = self._num_inflated = 0
 
-async def _receive_pieces(receive: Receive, seconds: float) -> AsyncIterator[bytes]:
-    """The pieces of a body as they are sent."""
-    has_rest = True
-    while has_rest:
-        try:
-            async with asyncio.timeout(seconds):
-                message = await receive()
-        except TimeoutError:
-            raise TooSlow(f"Nothing more of the body came for {seconds:g} seconds.", has_rest=True) from None
-        if message["type"] == "http.disconnect":  # nobody reads the answer, but metrics and log show whose fault it was
-            raise Malformed("The body ends before its end.")
-        has_rest = message.get("more_body", False)
-        if piece := message.get("body", b""):
-            yield piece
-
-
-async def _decompress(sent: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """The content of gzip files in a row. No honest file is much larger than its content."""
-    inflater = zlib.decompressobj(wbits=31)
-    size_sent = size_inflated = 0
-    async for piece in sent:
-        size_sent += len(piece)
-        rest = piece
-        while rest:
-            if inflater.eof:
-                inflater = zlib.decompressobj(wbits=31)
+    def feed(self, sent: bytes, *, is_last: bool) -> Iterator[bytes]:
+        """The content of the next bytes, piece by piece. Raises Malformed."""
+        self._num_sent += len(sent)
+        while sent:
+            if self._inflater.eof:
+                self._inflater = zlib.decompressobj(wbits=31)
             try:
-                inflated = inflater.decompress(rest, _PIECE_BYTES)
+                inflated = self._inflater.decompress(sent, _PIECE_BYTES)
             except zlib.error:
                 raise Malformed("The body is not gzip.") from None
-            rest = inflater.unused_data if inflater.eof else inflater.unconsumed_tail
+            sent = self._inflater.unused_data if self._inflater.eof else self._inflater.unconsumed_tail
             if inflated:
-                size_inflated += len(inflated)
+                self._num_inflated += len(inflated)
                 yield inflated
-        if size_sent > 2 * size_inflated + _OVERHEAD_BYTES:
+        if self._num_sent > 2 * self._num_inflated + _OVERHEAD_BYTES:
             raise Malformed("The body is gzip that holds far less than its size.", has_rest=True)
-    if not inflater.eof:
-        raise Malformed("The body is not gzip, or ends before its end.")
+        if is_last and not self._inflater.eof:
+            raise Malformed("The body is not gzip, or ends before its end.")
+
+
+async def read_body(request: Request, settings: ServiceSettings) -> bytes:
+    """The whole body of a JSON request, decompressed. Raises as `RequestBody.read`."""
+    return await RequestBody(request.scope, request.receive, settings).read()

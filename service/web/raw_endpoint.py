@@ -6,7 +6,6 @@ The framework takes longer over a request than the hot paths take over their ans
 import time
 from collections.abc import Awaitable, Callable, Mapping
 
-from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
@@ -16,7 +15,7 @@ from service.web.auth import Authenticator, refuse
 from service.web.error_responses import refuse_method, respond_to
 
 # Answers an admitted request; whatever it raises becomes a problem.
-Handler = Callable[[Request], Awaitable[Response]]
+Handler = Callable[[Scope, Receive], Awaitable[Response]]
 
 
 class RawEndpoint:
@@ -47,7 +46,7 @@ class RawEndpoint:
     ) -> None:
         """Answer an admitted request that came at `started`, in seconds of the performance counter."""
         try:
-            response = await handler(Request(scope, receive))
+            response = await handler(scope, receive)
         except Exception as error:  # noqa: BLE001 it becomes a problem
             response = self.respond_to(error, scope)
         await self.count(response, scope, started)(scope, receive, send)
@@ -62,5 +61,5 @@ class RawEndpoint:
         self._metrics.count_answer(scope["method"], self._route, response.status_code, seconds)
         return response
 
-    async def _refuse_method(self, _request: Request) -> Response:
+    async def _refuse_method(self, _scope: Scope, _receive: Receive) -> Response:
         return refuse_method([*self._handlers])
