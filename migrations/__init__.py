@@ -1,8 +1,8 @@
 """The database's history: Alembic revisions, and `migrate`, which several processes may call at once.
 
-Revisions are numbered, and a release brings one at most. A revision takes nothing away and changes no meaning that the
-release before it relies on: one release stops using a column, and the next drops it. So a process works with a database
-one revision ahead of it, and releases may be exchanged one process at a time
+Revisions are numbered, and a release brings one at most. A revision removes nothing that the previous release relies
+on, and changes no meaning of it. One release stops using a column, and the next drops it. So a process works with a
+database one revision ahead of it, and processes can be upgraded one at a time
 (`docs/decisions/0010-one-revision-ahead.md`).
 
 Only `migrate` imports Alembic: every start of the API and of the trainer reads the database's revision.
@@ -16,7 +16,7 @@ from contracts.errors import Conflict
 from store.database import make_engine
 
 _FOLDER = Path(__file__).parent
-_LOCK = 7_365_018_463_021_954  # any fixed number, as the name of the advisory lock
+_LOCK = 7_365_018_463_021_954  # the advisory lock's name: any fixed number
 
 
 def migrate(database_url: str) -> str:
@@ -71,7 +71,7 @@ def _too_far(found: int, newest: int) -> str:
 
 
 def _revision(connection: Connection) -> int:
-    """The number of the database's revision; 0 without tables."""
+    """The number of the database's revision; 0 if Alembic has made no table yet."""
     if connection.execute(text("SELECT to_regclass('alembic_version')")).scalar() is None:
         return 0
     return int(connection.execute(text("SELECT version_num FROM alembic_version")).scalar() or 0)

@@ -1,7 +1,8 @@
 """Columns as arrays in PostgreSQL's binary format, built at once; the driver would write element by element.
 
-An array of one dimension is five 32-bit integers (dimensions, whether any element is null, type of an element, length,
-first index), then of each element its length in bytes and its bytes. Elements of one width are laid out by NumPy.
+An array of one dimension begins with five 32-bit integers. They are the number of dimensions, whether any element is
+null, the type of an element, the length, and the first index. Each element follows, as its length in bytes and its
+bytes. NumPy lays out elements of one width.
 """
 
 import struct

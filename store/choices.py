@@ -20,8 +20,8 @@ from store.database import choices
 class Choice:
     """The recipe that was written and the one that was chosen, on the rows known at `cutoff` (microseconds).
 
-    `error` is the chosen recipe's mean over (origin, age), `error_before` that of the written recipe. They come from
-    cohorts if the best recipes were scored again, else from one member each; None if scoring did not finish.
+    `error` is the chosen recipe's mean error over (origin, age), `error_before` that of the written recipe. They come
+    from cohorts if the best recipes were scored again, else from one member each. None if scoring did not finish.
     `num_trials` counts recipes, not how often each was scored.
     """
 

@@ -77,7 +77,7 @@ class EventColumns:
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 over every value of these rows, whatever other rows were read with them."""
+        """SHA-256 over every value of these rows; it does not depend on other rows that were read with them."""
         coded = [_used(positions, known) for positions, known in zip(self.categories.T, self.vocabularies, strict=True)]
         if self.classes:
             coded.append(_used(self.labels.astype(np.int32), self.classes))
@@ -179,9 +179,10 @@ def _decode(piece: NDArray[Any], vocabularies: Sequence[Vocabulary], into: Event
 def read_fingerprints(
     connection: Connection, task_id: int, task: Task, cutoff: int, *, since: int
 ) -> dict[int, tuple[int, int]]:
-    """Window -> number of current rows and of all their revisions, as known at `cutoff`, of windows since `since`.
+    """Window -> numbers of its current rows and of all their revisions, as known at `cutoff`.
 
-    Any append, correction or erasure changes one of the two, so they show whether a cell is still up to date.
+    Windows begin with the one at `since`. Any append, correction or erasure changes one of the two numbers, so they
+    show whether a cell is still up to date.
     """
     window = func.date_bin(from_micros(task.clock.window) - EPOCH, events.c.at, from_micros(since))
     is_current = events.c.superseded_at.is_(None) | (events.c.superseded_at > from_micros(cutoff))

@@ -155,7 +155,7 @@ def _note_override(connection: Connection, cycle: Cycle, override: tuple[str, st
         .returning(*_COLUMNS)
     ).one_or_none()
     if row is None:
-        raise Conflict("This cutoff is being tried again right now; ask when that attempt has ended.")
+        raise Conflict("An attempt at this cutoff is running. Request the override again when it has ended.")
     return _cycle(row)
 
 

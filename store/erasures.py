@@ -1,11 +1,11 @@
-"""Erasure on request: the content of an event goes from all of its revisions; the fact that there was one stays.
+"""Erasure on request: the content of an event goes from all of its revisions; the rows stay, and count.
 
 The rows stay as tombstones. Their numbers, categories and labels are blank, and their moments are the starts of the
 windows that held them. They were never current, so no training set as of any moment holds them. The id stays too, so a
 client that resends the event cannot store it again. Ingest needs no second table for that, and loses no race.
 
 One more revision is added, as by a correction. Cells of the matrix know how many revisions their window held
-(`store.columns.read_fingerprints`), so cells that include an erased row are scored again, also those of rivals.
+(`store.columns.read_fingerprints`). So cells that include an erased row are scored again, also those of rivals.
 """
 
 from collections.abc import Sequence

@@ -47,7 +47,7 @@ def append_batch(connection: Connection, schema: Schema, batch: EventBatch, rece
 
     Of two rows in a batch with the same new `event_id` the first counts. A row is a duplicate if any revision of its
     event holds the same values. Values that the row does not give cannot differ: a `known_at` that is left to the task,
-    and a feature that its schema lacks. A value under a name that the stored row lacks does differ, so no value is
+    and a feature that its schema lacks. A value under a name that the stored row lacks does differ. So no value is
     lost, or mistaken for another after a feature was renamed. The `known_at` of a correction is not compared.
     """
     first: dict[str, int] = {}
@@ -167,7 +167,7 @@ def correct_event(connection: Connection, schema: Schema, event: Event, received
     # Every correction locks the first revision's row, which never moves, so the next one sees its result.
     first = connection.execute(_LOCK, key).one_or_none()
     if first is None:
-        raise NotFound("There is no event of this id.")
+        raise NotFound("There is no event with this id.")
     if first.erasure_id is not None:
         raise Conflict("This event is erased: nothing is stored under its id again.")
     content = {

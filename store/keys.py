@@ -37,7 +37,7 @@ class Key:
     revoked_at: datetime | None = None
 
     def allows(self, scope: Scope | None) -> bool:
-        """Whether the key has a scope; any valid key has None. `admin` includes all others."""
+        """Whether the key has this scope; None stands for any valid key. `admin` includes all others."""
         return scope is None or scope in self.scopes or "admin" in self.scopes
 
 

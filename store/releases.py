@@ -4,7 +4,7 @@ release    a cycle moved the alias to this version
 rollback   the alias was moved back to it, through the API or in MLflow
 calibrate  labels that arrived later changed its quantiles
 close      a realised error above its limit ended its horizon
-reopen     a correction revoked that error
+reopen     corrected labels no longer show that error
 override   an admin set its horizon by hand
 """
 
@@ -33,7 +33,7 @@ BOUND_ACTIONS: tuple[Action, ...] = ("release", "close", "reopen", "override")
 
 @dataclass(frozen=True)
 class Release:
-    """One row. `valid_until` in microseconds; `verdict` holds the figures behind it, by its action."""
+    """One row. `valid_until` is in microseconds; `verdict` holds the figures behind it, of its action's type."""
 
     release_id: int
     version: str

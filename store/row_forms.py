@@ -52,7 +52,7 @@ class Forms:
         return [*(self.classes or ()), BLANK_CLASS]
 
     def source(self) -> sql.Composable:
-        """The source to select from: `events`, with numbers and categories in the task's order."""
+        """The source to select from: `events`, with the task's own numbers and categories, missing ones filled in."""
         if all(form.is_own for form in self.forms):
             return sql.SQL("events")
         return sql.SQL(

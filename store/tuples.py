@@ -2,8 +2,8 @@
 
 In PostgreSQL's binary format a tuple is a 16-bit count of fields, then per field a 32-bit length and its bytes. So rows
 of fixed fields all have one size. Numbers travel as one array, which costs the server far less than single elements.
-Texts have no fixed width. They travel as 64-bit hashes, which vocabularies that are read first turn back into texts, so
-the server joins no rows and Python handles none.
+Texts have no fixed width, so they travel as 64-bit hashes. Vocabularies, which are read first, map hashes to texts. So
+the server joins no rows, and Python looks into none.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -26,7 +26,7 @@ _ARRAY_HEAD = 5  # dimensions, whether any is null, type of an element, length, 
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """The texts of a column by code point; `hashes` are ascending, and `places` gives the text of each."""
+    """The texts of a column by code point. `hashes` are theirs, ascending; `places` holds the position of each text."""
 
     texts: tuple[str, ...]
     hashes: NDArray[np.int64]
@@ -103,8 +103,8 @@ def tuple_layout(task: Task) -> np.dtype[Any]:
 def read_pieces(copy: Iterable[bytes | bytearray | memoryview], layout: np.dtype[Any]) -> Iterator[NDArray[Any]]:
     """The tuples of a binary COPY, some thousands at a time.
 
-    Each row is copied at once. Thousands of rows held as the driver's objects make Python's garbage collector traverse
-    the whole heap again and again, which costs nearly five times as much as the rest of reading.
+    Each row is copied as it arrives. Thousands of rows held as the driver's objects make Python's garbage collector
+    traverse the whole heap again and again. That costs nearly five times as much as the rest of reading.
     """
     stream = iter(copy)
     rest = b"".join(islice(stream, 1))[_HEADER_BYTES:]
@@ -124,7 +124,7 @@ def _check_widths(piece: NDArray[Any], layout: np.dtype[Any]) -> None:
     names = [name for name in layout.names or () if f"length_{name}" in (layout.names or ())]
     assert (piece["num_fields"] == len(names)).all()
     for name in names:
-        assert (piece[f"length_{name}"] == layout[name].itemsize).all(), f"{name} has not one width"
+        assert (piece[f"length_{name}"] == layout[name].itemsize).all(), f"{name} has no fixed width"
 
 
 def _text_columns(task: Task) -> list[sql.Composable]:
