@@ -16,7 +16,7 @@ from cli.commands.doctor import doctor
 from cli.commands.group import Commands, Version
 from cli.commands.release import override, rollback
 from cli.commands.replay import replay
-from cli.commands.run import demo, migrate, serve, trainer, up
+from cli.commands.stack import demo, migrate, serve, trainer, up
 
 COMMANDS: tuple[Callable[..., Any], ...] = (
     demo,
