@@ -1,7 +1,7 @@
-"""Rolling-origin scoring: fit what the matrix lacks, score it on windows that it was not fitted on, judge the ages.
+"""Rolling-origin scoring: fit missing origins, score them on windows that they were not fitted on, judge the ages.
 
 The same code fills the matrix at a task's start, in every cycle, and for `morrow backtest`, which needs no MLflow. A
-steady cycle finds all origins among the kept fits and so fits none here.
+steady cycle finds all origins among the kept fits, so it fits none here.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -31,7 +31,7 @@ from trainer.network.device import choose_device
 from trainer.network.training_loop import EpochReport
 from trainer.settings import TrainerSettings
 
-# Windows that kept fits outlive the oldest origin that a cycle can still need.
+# Windows for which kept fits outlive the oldest origin that a cycle can still need.
 _MARGIN_WINDOWS = 2
 
 
@@ -50,9 +50,9 @@ def backtest(
     now: Callable[[], datetime],
     report: Report,
 ) -> tuple[list[Cell], HorizonVerdict]:
-    """Fill and judge the matrix of a task as of a cutoff (microseconds). Raises CycleError where nothing can be fitted.
+    """Fill and judge the matrix of a task as of a cutoff (microseconds). Raises CycleError if nothing can be fitted.
 
-    Cells and fits are kept, so a cycle that follows finds them done.
+    Cells and fits are kept, so a later cycle finds them.
     """
     reading = read(engine, schema, cutoff, now())
     if reason := reason_to_skip(schema.task, reading.fit_rows(cutoff)):
@@ -71,14 +71,14 @@ def backtest(
 
 
 def judge(reading: Reading, cells: Sequence[Cell]) -> HorizonVerdict:
-    """The horizon rule on these cells, for a model that knows no more than the reading does."""
+    """The horizon rule on these cells, for a model that knows only the rows of the reading."""
     task = reading.schema.task
     verdict = judge_horizon(counted(task, cells), horizon_rule(task))
     return after_empty_windows(verdict, num_empty_windows(task, reading.latest, reading.cutoff))
 
 
 def compare(task: Task, cells: Sequence[Cell], verdict: HorizonVerdict) -> list[Comparison]:
-    """The rivals beside our method inside the horizon."""
+    """The rivals compared with our method inside the horizon."""
     return compare_rivals(
         counted(task, cells),
         method=task.training.method,
@@ -101,12 +101,12 @@ def fill_matrix(
     on_epoch: Callable[[EpochReport], None],
     on_fit: Callable[[Fit, Manifest, Sequence[Cell]], None] | None = None,
 ) -> list[Cell]:
-    """The matrix as of the reading's cutoff, after adding what was missing; its newest windows may be incomplete.
+    """The matrix as of the reading's cutoff, with missing cells added; its newest windows may be incomplete.
 
-    If anything must be fitted, so are the origins whose target windows still wait for labels: side by side they cost
-    less than one by one in later cycles. Cells are stored origin by origin, so a killed backtest loses nothing that it
-    has scored. `on_fit` gets each origin that was fitted, with its cells. An origin that knows too few rows or classes
-    is left out; the verdict then says what is missing.
+    If any origin must be fitted, so are those whose target windows still wait for labels: together they cost less than
+    one by one in later cycles. Cells are stored origin by origin, so a killed backtest keeps all cells that it scored.
+    `on_fit` gets each origin that was fitted, with its cells. An origin that knows too few rows or classes is left out;
+    the verdict then says what is missing.
     """
     task = reading.schema.task
     matrix = {(cell.origin, cell.window, cell.method): cell for cell in read_matrix(engine, reading)}
@@ -143,14 +143,14 @@ def fill_matrix(
 
 
 def read_matrix(engine: Engine, reading: Reading) -> list[Cell]:
-    """The stored cells, without those that know more than the reading: they were scored on later labels."""
+    """The stored cells, without those scored on labels that arrived after the reading."""
     with engine.connect() as connection:
         cells = read_cells(connection, reading.schema.task_id, reading.schema.task.recipe, until=reading.cutoff)
     return [cell for cell in cells if cell.num_revisions <= reading.fingerprints.get(cell.window, (0, 0))[1]]
 
 
 def missing_pairs(reading: Reading, cells: Iterable[Cell]) -> dict[int, list[int]]:
-    """origin -> target windows whose cells are needed and not there as of now; only origins that can be fitted."""
+    """origin -> target windows whose cells are needed and missing or stale; only origins that can be fitted."""
     task = reading.schema.task
     there = {
         (cell.origin, cell.window)
@@ -180,7 +180,7 @@ def _needed_pairs(reading: Reading) -> list[tuple[int, int]]:
 
 
 def _first_looks(reading: Reading, cells: Iterable[Cell]) -> list[tuple[int, int]]:
-    """(origin, window) of what is known of windows whose labels are not all due: the judge looks at them early."""
+    """(origin, window) of windows whose labels are not all due yet; the verdict uses the labels known so far."""
     task, marks = reading.schema.task, reading.fingerprints
     there = {(cell.origin, cell.window): (cell.num_rows, cell.num_revisions) for cell in cells}
     unfinished = [window for window in marks if window >= complete_until(task, reading.cutoff) and marks[window][0]]
@@ -191,7 +191,7 @@ def _first_looks(reading: Reading, cells: Iterable[Cell]) -> list[tuple[int, int
 def _soon_needed(reading: Reading, store: FitStore) -> list[int]:
     """The first origins after the newest complete window and before the cutoff that no cycle has fitted.
 
-    As many as there are ages: where labels take a thousand windows, later cycles fit the others, bunch by bunch.
+    At most as many as there are ages: if labels take a thousand windows, later cycles fit the others in groups.
     """
     task = reading.schema.task
     origins = range(complete_until(task, reading.cutoff), reading.cutoff, task.clock.window)[: task.guard.max_age]

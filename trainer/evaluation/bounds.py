@@ -1,6 +1,6 @@
-"""Bounds of a mean and of one future window's error, from the errors of windows before it.
+"""Bounds of a mean, and of one future window's error, from the errors of earlier windows.
 
-A window is one draw: its rows share a week's luck, so their number says nothing of how far the next window may stray.
+A window is one draw: its rows share the same conditions, so their number says nothing about the spread between windows.
 """
 
 import math
@@ -14,9 +14,9 @@ from scipy.special import stdtr, stdtrit
 from contracts.clock import Clock
 
 BAND_COVERAGE = 0.90
-# How much of its weight the level of errors keeps from window to window in a band; 1 would keep all.
+# The discount of a band: the share of its weight that the level of errors keeps per window; 1 would keep all.
 DISCOUNT = 0.6
-# How far one window moves the share of errors that a band may miss, and the bounds of that share.
+# The step by which one window moves the share of errors that a band may miss, and the bounds of that share.
 _BAND_STEP = 0.05
 _LEAST_MISSED, _MOST_MISSED = 0.01, 0.5
 
@@ -30,11 +30,11 @@ def mean_upper_bound(values: Sequence[float], confidence: float = 0.95) -> float
 def predictive_band(
     values: Sequence[float], coverage: float = BAND_COVERAGE, *, lead: int = 1, discount: float = DISCOUNT
 ) -> tuple[float, float]:
-    """Two-sided predictive t-interval for the value `lead` windows after these, of the steady model with a discount δ.
+    """Two-sided predictive t-interval for the value `lead` windows later, by the steady model with a discount δ.
 
-    The steady model (West and Harrison, 1997, chapter 2) lets the level wander: `m ← m + (y − m) / ω` with
-    `ω ← δω + 1`, and a value L windows on has variance `s² (1 + (1 + L (1 − δ)/δ) / ω)`. With δ = 1 nothing wanders,
-    and this is `m ± t · s · √(1 + 1/n)` of the plain mean.
+    In the steady model (West and Harrison, 1997, chapter 2) the level drifts: `m ← m + (y − m) / ω` with `ω ← δω + 1`,
+    and a value L windows later has variance `s² (1 + (1 + L (1 − δ)/δ) / ω)`. With δ = 1 nothing drifts, and this is
+    `m ± t · s · √(1 + 1/n)` of the plain mean.
     """
     level = _levels(values, discount)[-1]
     half = float(stdtrit(level.num_errors, (1 + coverage) / 2)) * level.deviation(lead, discount)
@@ -50,8 +50,8 @@ def predictive_limit(values: Sequence[float], confidence: float = 0.99) -> float
 def adapted_coverage(errors: Mapping[int, Mapping[int, float]], clock: Clock, label_delay: int = 0) -> float:
     """The nominal coverage at which bands would have held 90 % of the errors so far; `errors` by age and target window.
 
-    Adaptive conformal inference on whole windows, `α ← α + γ (0.1 − share of ages whose band missed)`: errors that
-    drift, follow each other or were wild at first are not the independent draws that a t-interval takes them for.
+    Adaptive conformal inference on whole windows: `α ← α + γ (0.1 − share of ages whose band missed)`. A t-interval
+    assumes independent draws, but errors drift, are correlated, and can be extreme at first.
     """
     tails = {age: _tail_probabilities(found, clock, age, label_delay) for age, found in errors.items()}
     windows = sorted({window for found in tails.values() for window in found})
@@ -77,13 +77,13 @@ class _Level:
     num_errors: int
 
     def deviation(self, lead: int, discount: float) -> float:
-        """Of a value that many windows on."""
+        """The standard deviation of a value `lead` windows later."""
         wandering = 1 + lead * (1 - discount) / discount
         return math.sqrt(self.squares / self.num_errors * (1 + wandering / self.weight))
 
 
 def _levels(values: Sequence[float], discount: float) -> list[_Level]:
-    """The model after each of the values."""
+    """The state of the model after each of the values."""
     levels = [_Level(values[0], 1.0, 0.0, 0)]
     for value in values[1:]:
         last = levels[-1]
@@ -94,9 +94,9 @@ def _levels(values: Sequence[float], discount: float) -> list[_Level]:
 
 
 def _tail_probabilities(found: Mapping[int, float], clock: Clock, age: int, label_delay: int) -> dict[int, float]:
-    """Target window -> how likely an error as far from the level was (two-sided t), by the windows known at its origin.
+    """Target window -> two-sided tail probability (t) of its error, given the windows known at its origin.
 
-    A band of coverage 1 − α misses the error where this is below α. Windows with fewer than two before have none.
+    A band of coverage 1 − α misses the error if this is below α. Windows with fewer than two known before have none.
     """
     windows = sorted(found)
     levels = _levels([found[window] for window in windows], DISCOUNT) if windows else []

@@ -1,12 +1,12 @@
-"""How much a model may be trusted, read off the cells of the error matrix: a temperature and conformal quantiles.
+"""The uncertainty of a model from the cells of the error matrix: a temperature and conformal quantiles.
 
-Cells hold sketches of their rows' nonconformity scores and mean losses on a grid of temperatures, so nothing here reads
-an event or asks a graph, and nothing is kept between two calls: the whole walk of adaptive conformal inference (Gibbs
-and Candès, 2021) is done again from the cells.
+Cells hold sketches of their rows' nonconformity scores, and mean losses on a grid of temperatures. So nothing here
+reads an event or runs a graph. No state is kept between calls: adaptive conformal inference (Gibbs and Candès, 2021)
+runs over the cells from the start each time.
 
 Legend: s  nonconformity of a row: |y − mean| / scale, or 1 − p_y before the temperature
-        c  a nominal coverage    α = 1 − c    α_w  the miscoverage that is asked for in target window w
-        err_w  share of the window's rows whose s is above the quantile that stood there
+        c  a nominal coverage    α = 1 − c    α_w  the miscoverage targeted in window w
+        err_w  share of the window's rows whose s is above the quantile used there
         γ  step: α_{w+1} = α_w + γ (α − err_w)
         T  temperature: a graph of T answers p ∝ rawᐟᵀ (raw to the power 1/T)
 """
@@ -27,17 +27,17 @@ from store.columns import EventColumns
 from trainer.data.encoder import class_positions
 from trainer.evaluation.suspect_windows import counted
 
-# 0.4 … 4, in even steps of log T; 1 is one of them.
+# 0.4 … 4, in equal steps of log T; 1 is one of them.
 TEMPERATURES: tuple[float, ...] = tuple(10 ** (k / 25) for k in range(-10, 16))
 LEAST_PROBABILITY = 1e-6
-# The least that an answer's scale can be, whatever the label's unit: less is 0 in 32 bits.
+# The smallest scale of an answer, whatever the label's unit: smaller numbers are 0 in 32 bits.
 LEAST_SCALE = float(np.finfo(np.float32).tiny)
-# Rows of distinct target windows below which no temperature is fitted.
+# The fewest rows of distinct target windows for which a temperature is fitted.
 LEAST_ROWS = 200
-# Target windows that a quantile or a temperature is taken from, and that the walk goes back over: the newest.
+# Numbers of newest target windows: those that a quantile or a temperature comes from, and those that are walked over.
 POOLED_WINDOWS = 26
 WALKED_WINDOWS = 104
-# γ, and the most that it may be times the windows that errors arrive late by, or the walk would swing.
+# γ, and the bound of γ times the delay of errors in windows; beyond it the adaptation would oscillate.
 STEP = 0.2
 _LATE_STEP = 0.4
 
@@ -53,7 +53,7 @@ def nonconformity(
     rows: EventColumns,
     temperature: float = 1.0,
 ) -> NDArray[np.float64]:
-    """s of every row, `(n,)`; 1 for a class that the fit never saw. `temperature` is the one that the outputs have."""
+    """s of every row, `(n,)`; 1 for a class that the fit never saw. `temperature` is that of the outputs."""
     if not task.is_classification:
         mean, scale = (output.astype(np.float64) for output in outputs)
         return np.abs(rows.labels - mean) / np.maximum(scale, LEAST_SCALE)
@@ -64,7 +64,7 @@ def nonconformity(
 
 
 def sketch(scores: NDArray[np.float64]) -> tuple[float, ...]:
-    """The scores, sorted, where there are at most 201; else the scores at shares k/200 of their ranks, k = 0 … 200."""
+    """The sorted scores if there are at most 201; else the scores at shares k/200 of their ranks, k = 0 … 200."""
     ordered = np.sort(scores)
     if len(ordered) > _SKETCH + 1:
         ordered = ordered[np.round(np.linspace(0, len(ordered) - 1, _SKETCH + 1)).astype(np.intp)]
@@ -74,7 +74,7 @@ def sketch(scores: NDArray[np.float64]) -> tuple[float, ...]:
 def tempered_losses(
     probabilities: NDArray[np.float32], truth: NDArray[np.int64], temperature: float
 ) -> tuple[float, ...]:
-    """Mean log-loss at each of TEMPERATURES of outputs `(n, C)` that have this one; `truth` is −1 for an unseen class.
+    """Mean log-loss at each of TEMPERATURES for outputs `(n, C)` of this temperature; `truth` is −1 for unseen classes.
 
     p ∝ raw^(1/T₀), so raw^(1/T) ∝ p^(T₀/T).
     """
@@ -93,9 +93,9 @@ def tempered_losses(
 
 
 def fit_temperature(cells: Iterable[Cell], method: str) -> float:
-    """The temperature of the least mean log-loss over the rows of complete cells; 1 where they are too few to tell.
+    """The temperature with the smallest mean log-loss over the rows of complete cells; 1 if there are too few rows.
 
-    Between the points of the grid the loss is taken for a parabola in log T.
+    Between the points of the grid the loss is interpolated by a parabola in log T.
     """
     known = [cell for cell in cells if cell.method == method and cell.is_complete and cell.tempered]
     found = _newest(known, POOLED_WINDOWS)
@@ -122,8 +122,8 @@ def calibrate(
 ) -> Calibration:
     """Temperature and conformal quantiles by age, from the complete cells of a method. `label_delay` in microseconds.
 
-    An age speaks for itself: its neighbours hold the same rows, which say the same of a hard window once more and
-    nothing of ageing. `temperature` is that of a graph which is there already; it is fitted where none is given.
+    Each age uses only its own cells: other ages hold the same rows, which would count a hard window again and say
+    nothing about ageing. `temperature` is that of an existing graph; if None, it is fitted.
     """
     known = [cell for cell in cells if cell.method == method and cell.is_complete and cell.scores]
     by_age: dict[int, list[Cell]] = {}
@@ -138,7 +138,7 @@ def calibrate(
 
 
 def calibration_of(task: Task, cells: Sequence[Cell], temperature: float | None = None) -> Calibration:
-    """The same for a task, from the windows of its matrix that count (`trainer.evaluation.suspect_windows`)."""
+    """`calibrate` for a task, on the windows of its matrix that count (`trainer.evaluation.suspect_windows`)."""
     return calibrate(
         counted(task, cells),
         method=task.training.method,
@@ -150,7 +150,7 @@ def calibration_of(task: Task, cells: Sequence[Cell], temperature: float | None 
 
 
 def share_covered(cell: Cell, quantiles: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Which share of a cell's rows has a score of at most each quantile; to half a 200th for a cell with a sketch."""
+    """The share of a cell's rows with a score of at most each quantile; from a sketch within half a 200th."""
     count = np.searchsorted(np.array(cell.scores), quantiles, side="right").astype(np.float64)
     if cell.num_rows <= len(cell.scores):
         return count / len(cell.scores)
@@ -159,14 +159,14 @@ def share_covered(cell: Cell, quantiles: NDArray[np.float64]) -> NDArray[np.floa
 
 
 def _newest(cells: Sequence[Cell], count: int) -> list[Cell]:
-    """Cells of so many target windows, the newest."""
+    """The cells of the `count` newest target windows."""
     windows = sorted({cell.window for cell in cells})[-count:]
     return [cell for cell in cells if cell.window >= windows[0]] if windows else []
 
 
 @dataclass(frozen=True)
 class _Pool:
-    """The scores of all windows of an age, ascending `(N,)`: which window each came from and how many rows it is."""
+    """The scores of all windows of an age, ascending `(N,)`, with the window and the number of rows of each."""
 
     scores: NDArray[np.float64]
     owner: NDArray[np.intp]
@@ -182,7 +182,7 @@ def _pool(cells: Sequence[Cell]) -> _Pool:
 
 
 def _weights(cell: Cell) -> NDArray[np.float64]:
-    """How many rows each score of a cell stands for: by the trapezoid rule where it is a sketch."""
+    """The number of rows that each score of a cell represents; for a sketch by the trapezoid rule."""
     count = len(cell.scores)
     if cell.num_rows <= count:
         return np.ones(count)
@@ -192,9 +192,9 @@ def _weights(cell: Cell) -> NDArray[np.float64]:
 
 
 def _calibrate_age(age: int, cells: Sequence[Cell], window: int, label_delay: int) -> AgeQuantiles:
-    """Walk the target windows of one age, oldest first; then say what stands after the last.
+    """Walk over the target windows of one age, oldest first; returns the quantiles after the last.
 
-    A fit knows the errors of windows whose labels were due at its origin, and of no other.
+    A fit knows the errors only of windows whose labels were due at its origin.
     """
     nominal = 1.0 - np.array(LEVELS)
     gamma = min(STEP, _LATE_STEP / (age + math.ceil((window + label_delay) / window)))
@@ -213,10 +213,10 @@ def _calibrate_age(age: int, cells: Sequence[Cell], window: int, label_delay: in
 
 
 def _quantiles(pool: _Pool, num_known: int, miscoverages: NDArray[np.float64]) -> tuple[NDArray[np.float64], int]:
-    """The ⌈(n + 1)(1 − α)⌉-th smallest for each level's α of the n scores of the newest of so many known windows.
+    """For each level's α the ⌈(n + 1)(1 − α)⌉-th smallest of the n scores of the newest known windows.
 
-    Beside them, how many levels n can support.
-    They never fall from level to level. A rank beyond n, which only an adapted α asks for, is the largest score.
+    Also returns the number of levels that n supports. Quantiles never decrease from level to level. A rank beyond n,
+    which only an adapted α needs, gives the largest score.
     """
     chosen = (pool.owner < num_known) & (pool.owner >= num_known - POOLED_WINDOWS)
     rows = np.cumsum(np.where(chosen, pool.weights, 0.0))

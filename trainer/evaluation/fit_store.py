@@ -1,10 +1,10 @@
-"""The fits that are kept on disk: found, opened, scored, renewed and deleted, all without torch.
+"""The fits on disk: they are found, opened, scored, renewed and deleted here, all without torch.
 
 A cycle's candidate, released or held, is the fit of its cutoff, so its errors on later windows are cells of the matrix.
-The folder `<home>/candidates/<task>/<recipe>/<origin>` lets them be scored without fitting again. A cycle that could
-not register takes its finished fit from there. `trainer.evaluation.origin_fits` writes these folders.
+Kept in the folder `<home>/candidates/<task>/<recipe>/<origin>`, it is scored without fitting again. After a cycle that
+could not register, the next attempt takes its fit from there. `trainer.evaluation.origin_fits` writes these folders.
 
-A fit's manifest holds what scoring needs beside its graph, so neither the live job nor a cycle reads an old row for it.
+A fit's manifest and graph hold everything that scoring needs, so neither the live job nor a cycle reads old rows.
 """
 
 import shutil
@@ -28,14 +28,14 @@ from trainer.export.session import Artefact, open_artefact
 
 
 class FitStore:
-    """The kept fits of a task's recipe. Each is opened at most once, until it is fitted anew."""
+    """The kept fits of a task's recipe. Each is opened at most once, until it is fitted again."""
 
     def __init__(self, home: Path, task: Task) -> None:
         self._home, self._task = home, task
         self._opened: dict[int, Artefact] = {}
 
     def folder(self, origin: int) -> Path:
-        """Where the fit of an origin (microseconds) is kept."""
+        """The folder of an origin's fit (microseconds)."""
         return candidate_folder(self._home, self._task, origin)
 
     def open(self, origin: int) -> Artefact:
@@ -54,7 +54,7 @@ class FitStore:
     def renew(self, kept: Manifest, schema: Schema, verdict: HorizonVerdict, calibration: Calibration) -> Manifest:
         """Give a kept fit a new verdict and new quantiles; its graph keeps its temperature.
 
-        If they say the same as before, the file stays as it was, byte for byte.
+        If nothing changes, the file stays byte-identical.
         """
         renewed = msgspec.structs.replace(
             kept,
@@ -74,7 +74,7 @@ class FitStore:
         return renewed
 
     def discard(self, origin: int) -> None:
-        """Delete what is kept of an origin, sound or not, before it is fitted anew: nothing may be scored by it."""
+        """Delete the fit of an origin, sound or not, before it is fitted again, so that nothing is scored by it."""
         self._opened.pop(origin, None)
         shutil.rmtree(self.folder(origin), ignore_errors=True)
 
@@ -87,12 +87,12 @@ class FitStore:
 
 
 def recipe_folder(home: Path, name: str, recipe: str) -> Path:
-    """Where the fits of a task's recipe are kept, one folder an origin."""
+    """The folder of the fits of a task's recipe, with one folder per origin."""
     return home / "candidates" / name / recipe
 
 
 def candidate_folder(home: Path, task: Task, origin: int) -> Path:
-    """Where the fit of an origin (microseconds) is kept."""
+    """The folder of the fit of an origin (microseconds)."""
     return recipe_folder(home, task.name, task.recipe) / str(origin)
 
 
@@ -108,7 +108,7 @@ def find_origins(folder: Path) -> dict[int, Path]:
 
 
 def open_fit(folder: Path) -> Artefact:
-    """Open the fit in a folder and prove it by its probe. Raises ArtefactRefused."""
+    """Open the fit in a folder and verify it by its probe. Raises ArtefactRefused."""
     fit = open_artefact(folder)
     if str(fit.manifest.cutoff) != folder.name or fit.manifest.recipe != folder.parent.name:
         raise ArtefactRefused("The manifest is of another fit.")

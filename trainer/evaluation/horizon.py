@@ -16,7 +16,7 @@ from trainer.evaluation.bounds import adapted_coverage, mean_upper_bound, predic
 
 # The newest target windows, which count: a year of weeks. The errors of old models say little about the next one.
 COUNTED_WINDOWS = 52
-# How often chance alone may make a rival look better.
+# The probability with which chance alone may make a rival look better.
 _LUCK = 0.05
 
 _NOT_FINITE = "an error that this age is judged by is not finite"

@@ -28,7 +28,7 @@ UNCALIBRATED = Calibration(1.0, [])
 
 @dataclass(frozen=True)
 class Fit:
-    """The fit of one origin: its encoder, its members of a trained cohort and how these were trained."""
+    """The fit of one origin: its encoder, its members of a trained cohort, and their epochs."""
 
     origin: int
     encoder: Encoder
@@ -46,7 +46,7 @@ def seeds_of(task: Task) -> list[int]:
 
 
 def is_fit_of(kept: Manifest, reading: Reading) -> bool:
-    """Whether a kept fit was made of the very rows that the reading knows at its cutoff, from the same seeds."""
+    """Whether a kept fit was made from exactly the rows that the reading knows at its cutoff, and the same seeds."""
     return (kept.rows_digest, kept.seeds) == (reading.latest.digest, seeds_of(reading.schema.task))
 
 
@@ -57,10 +57,10 @@ def fit_origins(
     max_members: int,
     on_epoch: Callable[[EpochReport], None],
 ) -> Iterator[Fit]:
-    """Fit these origins × the recipe's seeds side by side, in cohorts of at most `max_members` (one origin at least).
+    """Fit these origins × the recipe's seeds together, in cohorts of at most `max_members` (but at least one origin).
 
-    Origins that know different numbers of classes, or so many more rows that their minibatches are larger, cannot share
-    a program and so go into cohorts of their own.
+    Origins that differ in their number of classes, or in the size of their minibatches, cannot share a program and so
+    form separate cohorts.
     """
     task = reading.schema.task
     encoders = [_fit_encoder(reading, origin) for origin in origins]
@@ -119,7 +119,7 @@ def keep_fit(
     verdict: HorizonVerdict | None,
     calibration: Calibration = UNCALIBRATED,
 ) -> Manifest:
-    """Export a fit into its folder. An origin of a backtest has no verdict of its own, and so no horizon."""
+    """Export a fit into its folder. An origin of a backtest has no verdict, and so no horizon."""
     store.discard(made.origin)
     task = reading.schema.task
     known, rows = reading.known(made.origin), reading.fit_rows(made.origin)

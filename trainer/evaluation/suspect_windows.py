@@ -1,8 +1,8 @@
-"""Windows whose labels may be poisoned: drift and poison look alike until the next window has been seen.
+"""Windows whose labels may be poisoned: drift and poison look alike until the next window has labels.
 
-A window is odd where a fit that has not seen it errs beyond its limit there. If the next window is odd to the same fit,
-the world has changed, and both windows count. If it is ordinary, the odd one is set aside: it is no ground to judge a
-model on, to validate an age, or to say how large errors usually are. Until then it is suspect.
+A window is odd if a fit that has not seen it has an error above its limit there. If the next window is odd for the same
+fit, the world has changed, and both windows count. If it is ordinary, the odd window is set aside: it is not used to
+judge a model, to validate an age, or to estimate usual errors. Until then it is suspect.
 """
 
 import math
@@ -20,7 +20,7 @@ Errors = Mapping[int, Mapping[int, float]]
 
 
 def set_aside(task: Task, cells: Iterable[Cell]) -> set[int]:
-    """Odd windows that no later window has confirmed."""
+    """The odd windows that no later window has confirmed."""
     errors = _errors(task, cells)
     aside: set[int] = set()
     for window, there in errors.items():
@@ -41,11 +41,11 @@ def counted(task: Task, cells: Iterable[Cell]) -> list[Cell]:
 
 
 def check_newest_window(task: Task, cells: Iterable[Cell], champion_cutoff: int | None) -> Decision:
-    """Whether the newest window is ordinary to the champion, or explained by a younger fit that has seen the change.
+    """Whether the newest window is ordinary for the champion, or explained by a younger fit that has seen the change.
 
-    Where the champion has no error there, the youngest fit stands for it; as nothing was promised of that one, the fit
-    before it must find the window odd too, or it is the youngest fit that is odd. To explain is to take back half of
-    what is beyond the limit, at least.
+    If the champion has no error there, the youngest fit takes its place. Nothing was promised for that fit, so the fit
+    before it must find the window odd too; otherwise the youngest fit itself is odd. A fit explains a window if its
+    error removes at least half of the excess over the limit.
     """
     errors = _errors(task, cells)
     if not errors:
@@ -79,12 +79,12 @@ def check_newest_window(task: Task, cells: Iterable[Cell], champion_cutoff: int 
 
 
 def enough_rows(marks: Iterable[Mark | Cell]) -> float:
-    """Half as many rows as a complete window usually has: of fewer, nothing is concluded in haste."""
+    """Half of the rows that a complete window usually has: with fewer, an incomplete window is not judged."""
     return median({mark.window: mark.num_rows for mark in marks if mark.is_complete}.values() or [0]) / 2
 
 
 def _errors(task: Task, cells: Iterable[Cell]) -> Errors:
-    """By window, oldest first; a window that is not complete counts once it has enough rows."""
+    """Our errors by window, oldest first; an incomplete window counts once it has enough rows."""
     ours = [cell for cell in cells if cell.method == task.training.method]
     enough = enough_rows(ours)
     errors: dict[int, dict[int, float]] = {}
@@ -95,13 +95,13 @@ def _errors(task: Task, cells: Iterable[Cell]) -> Errors:
 
 
 def _is_odd(task: Task, errors: Errors, origin: int, window: int, aside: set[int]) -> bool:
-    """Whether it errs beyond its limit; an error that is not finite stays, for the gates to meet."""
+    """Whether the fit's error is above its limit; an error that is not finite is left to the gates."""
     limit = _limit(task, errors, origin, window, aside)
     return limit is not None and limit < errors[window][origin] < math.inf
 
 
 def _is_usual(task: Task, errors: Errors, origin: int, window: int, aside: set[int]) -> bool:
-    """Whether a fit errs within what fits of its age did on all windows before; False where they are too few."""
+    """Whether the error is within the limit from all earlier windows of fits of that age; False if they are too few."""
     limit = _limit(task, errors, origin, window, aside, until=window)
     return limit is not None and errors[window][origin] <= limit
 
@@ -109,10 +109,10 @@ def _is_usual(task: Task, errors: Errors, origin: int, window: int, aside: set[i
 def _limit(
     task: Task, errors: Errors, origin: int, window: int, aside: set[int], *, until: int | None = None
 ) -> float | None:
-    """Of a fit on a window, by the windows before `until` that fits of the same age have been scored on.
+    """The limit of a fit's error on a window, from the errors of fits of the same age on windows before `until`.
 
-    That is the fit's origin where it is not given: later windows would let a change widen the limit that it is held to.
-    None where there are too few.
+    `until` defaults to the fit's origin: with later windows, a change would widen its own limit. None if there are too
+    few windows.
     """
     lead, until = window - origin, origin if until is None else until
     before = [

@@ -1,1 +1,1 @@
-"""One cycle from the read to the release, and what it writes to the ledger and to MLflow on the way."""
+"""One cycle from reading events to the release, with its records in the ledger and in MLflow."""

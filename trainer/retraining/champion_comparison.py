@@ -39,9 +39,9 @@ class Pair:
 
 
 def judge_with_champion(attempt: Attempt, reading: Reading, cells: Sequence[Cell], candidate: Path) -> list[Decision]:
-    """Whether a newer cutoff is released, then the newest window and the withheld rows. Raises Unavailable.
+    """Check that no newer cutoff is released, then the newest window and the withheld rows. Raises Unavailable.
 
-    An override replaces the last two: it never lets an older cutoff take the alias.
+    An override replaces the last two checks, but never lets an older cutoff take the alias.
     """
     champion = attempt.registry.champion(attempt.task)
     with attempt.engine.connect() as connection:
@@ -62,7 +62,7 @@ def compare_with_champion(
     champion_cutoff: int | None,
     open_pair: Callable[[], Pair | str] | None,
 ) -> list[Decision]:
-    """The newest window and, if it is ordinary, the withheld rows that the champion may answer.
+    """Check the newest window and, if it is ordinary, the withheld rows that the champion may answer.
 
     `open_pair` opens both versions, or says why they cannot be compared; it is None if there is no champion.
     """
@@ -86,7 +86,7 @@ def _open_pair(attempt: Attempt, candidate_folder: Path, champion: Champion) -> 
             fetched = open_artefact(Path(temporary))
         except CycleError as error:
             return f"the champion cannot be asked: {error}"
-    # What will be registered is asked, as it lies there now.
+    # Opened from its folder again, because that is what will be registered.
     candidate = open_fit(candidate_folder)
     if fetched.task.row_schema != candidate.task.row_schema:
         return "the champion answers rows of another schema"

@@ -1,23 +1,23 @@
-"""The story of one retraining: read, score, fit, export, verify, judge, register, alias, release.
+"""One retraining from start to end: read, score, fit, export, verify, judge, register, alias, release.
 
-The first one of a task that asks for it (`training.tune`) also chooses its recipe, between read and score.
+The first cycle of a task with `training.tune` also chooses its recipe, between read and score.
 
-Every step is named in the ledger before its work begins, and naming it renews the lease: whoever lost the lease learns
-it there and releases nothing. A cycle may be killed at any moment; what each step leaves behind is harmless and found
-again.
+Every step is recorded in the ledger before its work begins, which renews the lease. A trainer that lost the lease
+learns it there and releases nothing. A cycle may be killed at any moment: every step leaves only what is harmless, and
+what the next attempt finds again.
 
     score, fit, export   kept fits under `home`, each whole or absent; the next attempt scores and reuses them
-    register             a version that no alias names; the next attempt of the same artefact finds it by its manifest
-    alias                the alias moves inside a transaction that holds this cycle's row, so no one can take the cycle
-                         over meanwhile. Killed after it, the services serve the new version within the bounds of its
-                         manifest, the cycle ends as failed, and the next attempt moves the alias again and ends it
-    release              the row in `releases` and the end of the cycle in one transaction
+    register             a version without an alias; the next attempt at the same artefact finds it by its manifest
+    alias                the alias moves inside a transaction that holds this cycle's row, so no one can take over the
+                         cycle meanwhile. After a kill the services serve the new version within the bounds of its
+                         manifest, the cycle ends as failed, and the next attempt moves the alias again
+    release              the row in `releases` and the end of the cycle, in one transaction
 
-The alias goes before the row because the manifest says the same `valid_until` as the row: a version without a row is
-served rightly, a row without the alias would promise a version that nobody serves.
+The alias moves before the row is written, because the manifest holds the same `valid_until` as the row. A version
+without a row is served correctly; a row without the alias would promise a version that no service serves.
 
-MLflow may be away all the while: the fit goes on, the finished fit is kept, and the cycle ends as failed with a reason
-that makes the scheduler ask for the cutoff again once MLflow answers; that attempt registers without fitting.
+MLflow may be down all this time. Then the fit goes on and is kept, and the cycle ends as failed with a code by which
+the scheduler requests the cutoff again once MLflow answers. That attempt registers without fitting.
 """
 
 from collections.abc import Callable, Sequence
@@ -89,10 +89,10 @@ def run_cycle(
     now: Callable[[], datetime],
     report: Report,
 ) -> State | None:
-    """Carry a claimed cycle to its end; returns the state it ended in, None if its lease was lost.
+    """Run a claimed cycle; returns the state in which it ended, None if its lease was lost.
 
-    An error ends the cycle and its run with a reason and leaves the champion as it was; it is not raised again.
-    KeyboardInterrupt, by which the process is told to stop, is.
+    An error ends the cycle and its run with a reason, leaves the champion unchanged, and is not raised again.
+    KeyboardInterrupt, the signal to stop the process, is raised again.
     """
     schema = _find_schema(engine, cycle.task_id)
     name = f"{format_moment(cycle.cutoff)} attempt {cycle.attempt}"
@@ -126,7 +126,7 @@ def _retrain(
     settings: TrainerSettings,
     now: Callable[[], datetime],
 ) -> State:
-    """Retrain a task as of a cutoff (microseconds). `attempt` records every step and the end, and nothing else."""
+    """Retrain a task as of a cutoff (microseconds). `attempt` only records the steps and the end."""
     run = attempt.run
     # The run begins here, so that a missing device fails in it.
     run.flush_if_due()
@@ -220,7 +220,7 @@ def _fit_or_reuse(
     horizon: HorizonVerdict,
     calibration: Calibration,
 ) -> None:
-    """Fit and export the candidate, or renew the kept fit if it was fitted to the very same rows."""
+    """Fit and export the candidate, or renew the kept fit if it was fitted to exactly the same rows."""
     task, cutoff = reading.schema.task, reading.cutoff
     kept = store.find(cutoff)
     if kept is not None and is_fit_of(kept.manifest, reading):
@@ -228,7 +228,7 @@ def _fit_or_reuse(
         attempt.begin("export")
         store.renew(kept.manifest, reading.schema, horizon, calibration)
         return
-    # First the folder: the live job scores what it finds there.
+    # Before the cells are deleted, because the live job scores the fits that it finds.
     store.discard(cutoff)
     attempt.report("fit.began", cutoff=cutoff)
     follow = follow_epochs(attempt.report, attempt.run, "fit")
@@ -253,7 +253,7 @@ def _ask_withheld(candidate: Artefact, reading: Reading) -> Answers | None:
 
 
 def _register(attempt: Attempt, folder: Path, candidate: Artefact, decisions: Sequence[Decision]) -> str:
-    """Register the candidate with what its run and its page say of it; returns the version. Raises Unavailable."""
+    """Register the candidate with its tags and its description; returns the version. Raises Unavailable."""
     description = describe_version(candidate.manifest, decisions)
     attempt.run.set_tags({NOTE_TAG: description})
     run_id = attempt.run.flush()

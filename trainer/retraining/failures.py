@@ -10,13 +10,12 @@ from store.errors import StoreOutage
 from store.outages import name_outage
 from trainer.tracking.errors import RegistryUnreachable
 
-# torch raises no MemoryError where the machine has none left.
+# torch raises no MemoryError if the machine has no memory left.
 _NO_MEMORY = re.compile(r"DefaultCPUAllocator|can't allocate memory|bad allocation|std::bad_alloc")
 
 
 def name_failure(error: Exception) -> Failure:
-    """An error of ours speaks for itself. Of an unforeseen one only the type is said: its message may hold rows,
-    paths or SQL."""
+    """The failure of an error. An unforeseen one is named by its type only: its message may hold rows, paths or SQL."""
     if isinstance(error, MorrowError):
         return _name_our_own(error)
     if outage := name_outage(error):
@@ -25,7 +24,7 @@ def name_failure(error: Exception) -> Failure:
         return DEVICE_OUT_OF_MEMORY
     if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and _NO_MEMORY.search(str(error))):
         return OUT_OF_MEMORY
-    # What a connection meets is an OSError too, and has no words of the system's where it is another library's.
+    # Errors of connections are OSErrors too; those of other libraries have no message of the system.
     if isinstance(error, OSError) and error.strerror and not isinstance(error, ConnectionError | TimeoutError):
         reason = f"A file of the trainer cannot be read or written: {error.strerror}."
         return Failure(FailureCode.FILE_ERROR, reason)

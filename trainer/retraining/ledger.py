@@ -51,7 +51,7 @@ class Attempt:
     def begin(self, step: Step, **found: Any) -> None:
         """Record the step before its work begins, and renew the lease. Raises LeaseLost.
 
-        The run gets what the process has used so far; its step is the seconds since the cycle was claimed.
+        The run gets the CPU time and memory used so far; their step is the number of seconds since the claim.
         """
         self.run.flush_if_due()
         self.write(
@@ -65,7 +65,7 @@ class Attempt:
             self.run.log_metric(key, value, round((self.now() - began).total_seconds()))
 
     def end(self, state: State, verdict: Verdict, **found: Any) -> State:
-        """End a cycle that rightly releases nothing, for the verdict's reason. Raises LeaseLost."""
+        """End a cycle that releases nothing, for the verdict's reason. Raises LeaseLost."""
         failure = verdict.failure
         assert failure is not None
         self.write(
@@ -78,7 +78,7 @@ class Attempt:
         return state
 
     def fail(self, status: RunStatus, failure: Failure) -> State | None:
-        """End cycle and run as failed, if their stores answer; else the lease runs out and the scheduler ends them."""
+        """End cycle and run as failed, if their stores answer; else the scheduler ends them after the lease expires."""
         state: State | None = "failed"
         try:
             with self.engine.begin() as connection:
@@ -101,10 +101,10 @@ class Attempt:
         return check_overtaken(max(released, default=None), self.cycle.cutoff)
 
     def move_alias(self, version: str) -> Decision | None:
-        """Let the alias name the version while this cycle is provably ours; returns the rule that a newer cutoff broke.
+        """Move the alias to the version while this trainer holds the cycle; returns the rule that a newer cutoff broke.
 
-        The task's row keeps cycles of other cutoffs out. The cycle's row keeps the lease from running out unseen.
-        PostgreSQL ends the transaction of a trainer that stops half-way.
+        The lock on the task's row keeps cycles of other cutoffs out; that on the cycle's row keeps the lease from
+        expiring unnoticed. PostgreSQL ends the transaction of a trainer that stops half-way.
         """
         with self.engine.begin() as connection:
             connection.execute(text("SET LOCAL idle_in_transaction_session_timeout = '60s'"))
@@ -117,7 +117,7 @@ class Attempt:
         return None
 
     def release(self, manifest: Manifest, version: str, verdict: Verdict) -> State:
-        """Record the release and the verdict it rests on, and end the cycle: both or neither. Raises LeaseLost."""
+        """Record the release with its verdict and end the cycle, in one transaction. Raises LeaseLost."""
 
         def work(connection: Connection) -> None:
             now = self.now()

@@ -55,9 +55,9 @@ def choose_recipe(
     on_start: Callable[[], None],
     on_trial: Callable[[], None],
 ) -> ChosenRecipe | None:
-    """The best recipe as of the reading's cutoff; None if none is asked for or possible yet.
+    """The best recipe as of the reading's cutoff; None if the task asks for none, or if none can be chosen yet.
 
-    With fewer origins than the horizon rule needs target windows nothing is chosen: nothing could be released either.
+    Nothing is chosen with fewer origins than the horizon rule needs windows: nothing could be released either.
     """
     task = reading.schema.task
     if not task.training.tune:

@@ -166,7 +166,7 @@ def log_verdict(
     *,
     past: Sequence[Release],
 ) -> None:
-    """Log errors by age, the matrix they come from, the horizon and the manifest; `past` releases show what came."""
+    """Log errors by age, their matrix, the horizon, the manifest, and what became of `past` releases."""
     task, manifest = candidate.task, candidate.manifest
     for key, value, age in age_metrics(verdict.ages):
         run.log_metric(key, value, age)
@@ -234,7 +234,7 @@ def _describe_rows(reading: Reading) -> Lineage:
 
 
 def _describe_query(schema: Schema, cutoff: int) -> str:
-    """The rows of a cutoff as SQL over the event store, for people to run: nothing here runs it."""
+    """The rows of a cutoff as SQL on the event store, for people to run; no code runs it."""
     task, moment = schema.task, format_moment(cutoff)
     history = task.training.history
     since = "" if history is None else f" AND at >= '{format_moment(cutoff - history * task.clock.window)}'"

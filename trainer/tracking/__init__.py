@@ -1,1 +1,1 @@
-"""The only code that speaks to MLflow: runs, the model registry, flavours, retention."""
+"""MLflow: runs, the model registry, flavours and retention."""

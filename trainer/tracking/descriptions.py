@@ -1,4 +1,4 @@
-"""What a version is, how long it is valid and why it was released, in words: for people who meet it in MLflow."""
+"""Descriptions of versions and runs for MLflow's pages: a version's content, its validity, and why it was released."""
 
 from collections.abc import Callable, Sequence
 
@@ -7,7 +7,7 @@ from contracts.manifest import Manifest
 from contracts.task import Task
 from contracts.verdict import Decision
 
-# What a rule that was met says; a rule that has a reason of its own says that.
+# The sentence of each rule that was met, unless the decision has a reason of its own.
 _MET: dict[str, Callable[[Decision], str]] = {
     "min_rows": lambda one: f"{one.value:,.0f} rows to fit, of at least {one.threshold:,.0f}",
     "classes": lambda one: f"{one.value:.0f} classes among them",
@@ -16,18 +16,18 @@ _MET: dict[str, Callable[[Decision], str]] = {
     "newest_cutoff": lambda _: "no newer cutoff is released",
     "newest_window": lambda _: "the newest window is not suspect",
     "withheld_rows": lambda _: "its error on withheld rows is not clearly larger than that of the champion before it",
-    "override": lambda _: "an admin has asked for it",
+    "override": lambda _: "an admin requested it",
 }
 
 
 def describe_version(manifest: Manifest, decisions: Sequence[Decision]) -> str:
-    """Markdown: what it predicts, from what, until when and how well, why it was released, and how to ask it."""
+    """Markdown: what the version predicts, its validity and errors, why it was released, and how to call it."""
     task = manifest.parse_task()
     return "\n\n".join((_what(task, manifest), _how_long(task, manifest), _why(decisions), _how_to_ask(task)))
 
 
 def describe_cycle(task: str, cutoff: int, verdict: str) -> str:
-    """The words above a run: which cycle it is, and how it ended."""
+    """The text above a run: its cycle, and how it ended."""
     return (
         f"One cycle of **{task}**: everything that was known by {format_moment(cutoff)}. "
         f"Runs below it are fits of single origins.\n\n{verdict}"
@@ -48,7 +48,7 @@ def _what(task: Task, manifest: Manifest) -> str:
 def _how_long(task: Task, manifest: Manifest) -> str:
     bound = (
         f"Valid until **{format_moment(manifest.valid_until)}**: {_windows(manifest.horizon)} of "
-        f"{format_duration(manifest.window)} after its cutoff, unless an error beyond its limit closes that."
+        f"{format_duration(manifest.window)} after its cutoff, unless an error above its limit ends that earlier."
     )
     rows = [
         f"| {age.age} | {age.mean:.4g} | {age.low:.4g} to {age.high:.4g} | {age.limit:.4g} |" for age in manifest.ages

@@ -1,4 +1,4 @@
-"""MLflow's errors as ours: silence and server faults are RegistryUnreachable, a refusal is a CycleError."""
+"""MLflow's errors translated: no answer and server faults become RegistryUnreachable, a refusal a CycleError."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

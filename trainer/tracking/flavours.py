@@ -75,7 +75,7 @@ def _describe_model(manifest: Manifest, num_bytes: int) -> Model:
 
 
 def _environment_files() -> Mapping[str, str]:
-    """What MLflow builds an environment for the version from: with pip, with conda or with virtualenv."""
+    """The files from which MLflow builds an environment for the version, with pip, conda or virtualenv."""
     python = platform.python_version()
     pip = "".join(f"  - {requirement}\n" for requirement in _REQUIREMENTS)
     conda = f"name: mlflow-env\nchannels:\n- conda-forge\ndependencies:\n- python={python}\n- pip\n- pip:\n{pip}"
@@ -95,8 +95,8 @@ def _write_example(target: Path, rows: pd.DataFrame) -> None:
 def make_signature(manifest: Manifest) -> ModelSignature:
     """The columns of rows and answers.
 
-    `at` may be moments, text or microseconds, so its type is any. A number is a double, and a column of whole numbers
-    has to be made one: MLflow refuses what it cannot convert without loss.
+    `at` may hold moments, text or microseconds, so its type is any. Numbers are doubles. A column of integers must be
+    converted first, because MLflow refuses conversions that could lose information.
     """
     task = manifest.parse_task()
     inputs: list[ColSpec | TensorSpec] = [ColSpec(AnyType(), "at")]  # type: ignore[no-untyped-call]
@@ -113,7 +113,7 @@ def make_signature(manifest: Manifest) -> ModelSignature:
 
 
 def example_rows(manifest: Manifest) -> pd.DataFrame:
-    """The first rows of the probe, which are made up, as the frame that the version takes."""
+    """The first rows of the probe, which are synthetic, as a frame for the version."""
     task, probe = manifest.parse_task(), manifest.probe
     given: dict[str, Any] = {"at": pd.Series([format_moment(at) for at in probe.at], dtype=object)}
     for place, feature in enumerate(task.numbers):

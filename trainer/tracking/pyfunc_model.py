@@ -1,10 +1,9 @@
-"""What MLflow's `pyfunc.load_model` makes of a version: a frame of rows in, a frame of answers out.
+"""The model that MLflow's `pyfunc.load_model` gets from a version: a frame of rows in, a frame of answers out.
 
-MLflow's own loader of ONNX models refuses the text columns of pandas 3 and flattens probabilities, so this file travels
-in every version, as `code/morrow_frames.py`. It stands in for whoever has MLflow and no Morrow: it imports nothing of
-ours, is read as text and never unpickled, and asks the same graph that the service asks. Of one thing it knows less: a
-horizon that was closed after the release. Whoever wants to ask beyond the horizon loads the bare graph, with
-`mlflow.onnx.load_model`.
+MLflow's own loader of ONNX models refuses the text columns of pandas 3 and flattens probabilities. So every version
+carries this file as `code/morrow_frames.py`, for scripts with MLflow and without Morrow. It imports nothing of ours, is
+source code and never unpickled, and runs the same graph as the service. It does not know of a horizon that was closed
+after the release. To predict beyond the horizon, load the bare graph with `mlflow.onnx.load_model`.
 """
 
 import json
@@ -18,18 +17,18 @@ from numpy.typing import NDArray
 
 
 class FrameModel:
-    """The graph of a version and what its manifest says of rows and moments."""
+    """The graph of a version, and its manifest's rules for rows and moments."""
 
     def __init__(self, folder: Path) -> None:
         self.manifest: dict[str, Any] = json.loads((folder / "manifest.json").read_bytes())
         self._session = onnxruntime.InferenceSession(folder / "model.onnx", providers=["CPUExecutionProvider"])
 
     def predict(self, model_input: pd.DataFrame, params: dict[str, Any] | None = None) -> pd.DataFrame:  # noqa: ARG002
-        """Answers with the index of the rows, `prediction` first.
+        """Predictions with the index of the rows, `prediction` first.
 
         Classification adds `probability_<class>` for every class, regression adds `scale`, the standard deviation.
-        `at` is a column of moments (without an offset in UTC, RFC 3339 as text, or microseconds since the epoch);
-        every feature is a column, an optional one may be left out. Raises ValueError for rows that break a rule.
+        `at` is a column of moments (in UTC if without an offset, RFC 3339 as text, or microseconds since the epoch).
+        Every feature is a column; an optional one may be left out. Raises ValueError for rows that break a rule.
         """
         at = self._read_at(model_input)
         feed = {"at": at}
@@ -52,7 +51,7 @@ class FrameModel:
         return {"prediction": best, **shares}
 
     def _read_at(self, rows: pd.DataFrame) -> NDArray[np.int64]:
-        """Microseconds since the epoch, all of them within what the version may answer."""
+        """Microseconds since the epoch, all within the version's validity."""
         at = _read_moments(rows["at"])
         first, cutoff = self.manifest["trained_from"], self.manifest["cutoff"]
         last = cutoff + self.manifest["horizon"] * self.manifest["window"]
@@ -74,7 +73,7 @@ def _read_moments(values: "pd.Series[Any]") -> NDArray[np.int64]:
 
 
 def _read_numbers(rows: pd.DataFrame, name: str) -> NDArray[np.float64]:
-    """A column `(n,)`, NaN where missing."""
+    """A column `(n,)`, NaN if missing."""
     if name not in rows:
         return np.full(len(rows), np.nan)
     values = pd.to_numeric(rows[name]).to_numpy(np.float64, na_value=np.nan)
@@ -84,7 +83,7 @@ def _read_numbers(rows: pd.DataFrame, name: str) -> NDArray[np.float64]:
 
 
 def _read_categories(rows: pd.DataFrame, name: str) -> NDArray[np.object_]:
-    """A column `(n,)` of str, "" where missing."""
+    """A column `(n,)` of str, "" if missing."""
     if name not in rows:
         return np.full(len(rows), "", object)
     return np.array(["" if pd.isna(value) else str(value) for value in rows[name]], object)
@@ -102,5 +101,5 @@ def _show(micros: int) -> str:
 
 
 def _load_pyfunc(path: str) -> FrameModel:
-    """The name that MLflow calls."""
+    """MLflow's entry point, by name."""
     return FrameModel(Path(path))

@@ -56,7 +56,7 @@ _PAUSE_SECONDS = 1.0
 
 @dataclass(frozen=True)
 class Champion:
-    """The version that the alias names; `cutoff` in microseconds, None where the version is not one of Morrow's."""
+    """The version that the alias names; `cutoff` in microseconds, None if the version is not one of Morrow's."""
 
     version: str
     cutoff: int | None
@@ -64,7 +64,7 @@ class Champion:
 
 @dataclass(frozen=True)
 class OpenRun:
-    """A run that MLflow shows as running, and the cycle and lease that it says it belongs to."""
+    """A run that MLflow shows as running, and the cycle and lease in its tags."""
 
     run_id: str
     cycle_id: int
@@ -86,20 +86,20 @@ class Lineage:
 
 
 class Registry:
-    """One MLflow server. Every method raises Unavailable where it does not answer in time."""
+    """One MLflow server. Every method raises Unavailable if it does not answer in time."""
 
     def __init__(self, url: str) -> None:
         self.url, self._credentials = split_credentials(url.rstrip("/"))
         if self._credentials is not None:
-            # MLflow's client takes them from here alone, so that its errors show the address without them.
+            # MLflow's client reads them only from here, so its errors show the address without them.
             os.environ["MLFLOW_TRACKING_USERNAME"], os.environ["MLFLOW_TRACKING_PASSWORD"] = self._credentials
         self._client = MlflowClient(self.url, self.url)
         self._experiments: dict[str, str] = {}
 
     def start_run(self, task: str, name: str, tags: Mapping[str, str]) -> str:
-        """Begin a run in the experiment named like the task; returns its id.
+        """Start a run in the task's experiment; returns its id.
 
-        A run below another one is in the same experiment, which is not asked for again.
+        A run below another one is in the same experiment, which is not looked up again.
         """
         with translated_errors():
             if PARENT_TAG not in tags or task not in self._experiments:
@@ -127,24 +127,24 @@ class Registry:
                 self._client.log_batch(run_id, metrics=measures[start : start + _MAX_METRICS])
 
     def log_file(self, run_id: str, file: Path) -> None:
-        """Keep a small file beside the run: the picture, the manifest."""
+        """Add a small file to the run, such as a picture or the manifest."""
         with translated_errors():
             self._client.log_artifact(run_id, str(file))
 
     def log_lineage(self, run_id: str, lineage: Lineage) -> None:
-        """Say which rows a run stands on; saying it again changes nothing."""
+        """Record which rows a run uses; a repetition changes nothing."""
         with translated_errors():
             self._client.log_inputs(run_id, [_as_input(lineage)])
 
     def end_run(self, run_id: str, status: RunStatus, reason: str | None) -> None:
-        """Close a run; ending it again changes nothing but the status."""
+        """End a run; a repetition changes only the status."""
         with translated_errors():
             if reason is not None:
                 self._client.set_tag(run_id, REASON_TAG, reason[:_MAX_TEXT])
             self._client.set_terminated(run_id, status)
 
     def open_runs(self, task: str) -> list[OpenRun]:
-        """The newest runs of a task that are still shown as running and carry our tags."""
+        """The newest runs of a task that are shown as running and have our tags."""
         with translated_errors():
             experiment = self._client.get_experiment_by_name(task)
             if experiment is None:
@@ -159,15 +159,15 @@ class Registry:
         ]
 
     def experiments(self) -> list[str]:
-        """Names of all experiments: tasks, and whatever else this server holds."""
+        """The names of all experiments: tasks, and anything else on this server."""
         with translated_errors():
             found = self._client.search_experiments(max_results=_MAX_FOUND)
         return sorted(str(experiment.name) for experiment in found)
 
     def past_runs(self, task: str) -> Iterator[PastRun]:
-        """Every run of a task that carries our tags, the fits below a cycle's run included; newest first.
+        """Every run of a task that has our tags, including fits below a cycle's run; newest first.
 
-        Raises NotFound where the task has no experiment.
+        Raises NotFound if the task has no experiment.
         """
         token: str | None = None
         with translated_errors():
@@ -189,7 +189,7 @@ class Registry:
                 return
 
     def registered_runs(self, task: str) -> set[str]:
-        """The runs that versions of the task's model came from: whoever looks at a version looks for these."""
+        """The runs that versions of the task's model came from; the page of a version links to its run."""
         token: str | None = None
         found: set[str] = set()
         while True:
@@ -201,20 +201,19 @@ class Registry:
                 return found
 
     def delete_run(self, run_id: str) -> None:
-        """Delete a run's files and mark it deleted, in which state MLflow keeps its figures until `mlflow gc`."""
+        """Delete a run's files and mark the run as deleted; MLflow keeps its metrics until `mlflow gc`."""
         with translated_errors():
             if self._client.list_artifacts(run_id):
                 self._delete_folder(proxied_path(self._client.get_run(run_id).info.artifact_uri))
             self._client.delete_run(run_id)
 
     def register(
-        self, folder: Path, manifest: Manifest, run_id: str, tags: Mapping[str, str], words: str | None = None
+        self, folder: Path, manifest: Manifest, run_id: str, tags: Mapping[str, str], description: str | None = None
     ) -> str:
-        """Make the artefact a version of the model named like its task, and read it back; returns the version.
+        """Make the artefact a version of its task's model, and read it back; returns the version.
 
-        `words` become its description. Registering the same artefact again finds its version. Retries within bounds,
-        then raises Unavailable; raises CycleError where MLflow refuses, ArtefactRefused where what comes back is not
-        what was sent.
+        A repetition for the same artefact finds its version. Raises Unavailable after some retries, CycleError if
+        MLflow refuses, and ArtefactRefused if the files that come back are not those that were sent.
         """
         name = _model_name(manifest)
         identity = hashlib.sha256((folder / MANIFEST_FILE).read_bytes()).hexdigest()
@@ -222,7 +221,7 @@ class Registry:
         for attempt in range(_NUM_ATTEMPTS):
             try:
                 version = self._find_version(name, identity) or self._create_version(
-                    folder, manifest, run_id=run_id, tags=tags, words=words
+                    folder, manifest, run_id=run_id, tags=tags, description=description
                 )
                 self._read_back(name, version, identity)
                 return version
@@ -246,7 +245,7 @@ class Registry:
         return read_manifest(folder)
 
     def champion(self, task: str) -> Champion | None:
-        """The version that the alias names; None where there is no model or no alias."""
+        """The version that the alias names; None if there is no model or no alias."""
         try:
             with translated_errors():
                 version = self._client.get_model_version_by_alias(task, ALIAS)
@@ -254,11 +253,11 @@ class Registry:
             return None
         try:
             return Champion(str(version.version), parse_moment(version.tags.get(CUTOFF_TAG, "")))
-        except ValueError:  # not a version of Morrow's, or somebody has edited its tags
+        except ValueError:  # not a version of Morrow's, or its tags were edited
             return Champion(str(version.version), None)
 
     def move_alias(self, task: str, version: str) -> None:
-        """Let the alias name this version; the services follow within their poll."""
+        """Move the alias to this version; the services follow at their next poll."""
         with translated_errors():
             self._client.set_registered_model_alias(task, ALIAS, version)
 
@@ -305,7 +304,7 @@ class Registry:
         return str(max(ready)) if ready else None
 
     def _create_version(
-        self, folder: Path, manifest: Manifest, *, run_id: str, tags: Mapping[str, str], words: str | None
+        self, folder: Path, manifest: Manifest, *, run_id: str, tags: Mapping[str, str], description: str | None
     ) -> str:
         name = _model_name(manifest)
         with translated_errors(), tempfile.TemporaryDirectory(prefix="morrow-") as temporary:
@@ -325,7 +324,7 @@ class Registry:
                 run_id=run_id,
                 model_id=model.model_id,
                 tags=dict(tags),
-                description=None if words is None else words[:_MAX_TEXT],
+                description=None if description is None else description[:_MAX_TEXT],
             )
             return str(version.version)
 
@@ -337,7 +336,7 @@ class Registry:
 
 
 def _model_name(manifest: Manifest) -> str:
-    """Name of the registered model; checked here too, because it becomes part of paths and filters."""
+    """The name of the registered model, checked here because it becomes part of paths and filters."""
     name = manifest.task["name"]
     if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]{0,62}", name):
         raise CycleError("The manifest names no task that could be a model's name.")

@@ -1,4 +1,4 @@
-"""What runs and versions carry in MLflow beside figures and files: the names of their tags."""
+"""The names of the tags of runs and versions in MLflow."""
 
 CUTOFF_TAG = "morrow.cutoff"
 CYCLE_TAG = "morrow.cycle"
@@ -8,6 +8,6 @@ MANIFEST_TAG = "morrow.manifest"
 REASON_TAG = "morrow.reason"
 STATE_TAG = "morrow.state"
 VERDICT_TAG = "morrow.verdict"
-# What MLflow's own pages read: the words above a run, and the run that it is part of.
+# Tags that MLflow's own pages read: the text above a run, and the run above it.
 NOTE_TAG = "mlflow.note.content"
 PARENT_TAG = "mlflow.parentRunId"

@@ -48,6 +48,7 @@ COVERED = (
     "contracts",
     "store",
     "migrations",
+    "trainer",
     "cli",
     "tests",
     "reference",
