@@ -18,7 +18,7 @@ _PREDICT_SECONDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5
 
 
 class Metrics:
-    """The counters of one app; those of several workers are kept in files of `folder`, where each finds all."""
+    """The counters of one app; several workers keep theirs in files of `folder`, and each reads all of them."""
 
     def __init__(self, folder: Path | None = None) -> None:
         self.registry = CollectorRegistry()
@@ -39,7 +39,7 @@ class Metrics:
             "morrow_answers_not_finite", "Runs of a graph without a finite answer", ["task"], registry=counted
         )
         self.follower_errors = Counter(
-            "morrow_follower_errors", "Failed looks at registry, artefact or disk", ["kind"], registry=counted
+            "morrow_follower_errors", "Failed polls of registry, artefact or disk", ["kind"], registry=counted
         )
         self.swaps = Counter("morrow_model_swaps", "Versions swapped in", ["task"], registry=counted)
         self.stale_workers = Counter(

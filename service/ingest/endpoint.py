@@ -44,7 +44,7 @@ MAX_RESULTS = 1000
 
 
 class RowResult(msgspec.Struct, frozen=True, gc=False):
-    """What became of one row, in the order of the body."""
+    """The outcome of one row; results are in the order of the body."""
 
     event_id: str | None
     status: Status
@@ -53,7 +53,7 @@ class RowResult(msgspec.Struct, frozen=True, gc=False):
 
 
 class IngestResult(msgspec.Struct, frozen=True):
-    """The answer of POST /events: counts, and a result for each row; `erased` where events were that are erased."""
+    """The answer of POST /events: counts, and a result for each row; `erased`, if any, counts rows with erased ids."""
 
     created: int
     duplicates: int
@@ -151,7 +151,7 @@ def read_task(query: bytes) -> str | None:
 def _correct(
     find: Find, event_id: str, body: bytes, received_at: datetime
 ) -> Callable[[Connection], tuple[Correction | Literal["rejected"], Response]]:
-    """The work of one correction inside its transaction; the rejection it keeps outlives the refusal."""
+    """The work of one correction inside its transaction; a stored rejection outlives the refusal."""
 
     def work(connection: Connection) -> tuple[Correction | Literal["rejected"], Response]:
         schema, row = validate_one(find(connection), lambda rules: [rules.read_correction(body, event_id)])
@@ -166,7 +166,7 @@ def _correct(
 
 
 def answer_one(one: QueuedEvent) -> tuple[Counts, Response]:
-    """The answer to a body of one event that was written, and what to count."""
+    """The answer to a written body of one event, and the statuses to count."""
     match one.outcome:
         case Refusal(faults=faults):
             return {"rejected": 1}, problem_of(InvalidInput(faults))
@@ -182,7 +182,7 @@ def answer_one(one: QueuedEvent) -> tuple[Counts, Response]:
 def _store_array(
     find: Find, body: bytes, max_rows: int, atomic: bool, received_at: datetime
 ) -> Callable[[Connection], tuple[Counts, Response]]:
-    """The work of one array inside its transaction; the rejections it keeps outlive a refusal."""
+    """The work of one array inside its transaction; stored rejections outlive a refusal."""
 
     def work(connection: Connection) -> tuple[Counts, Response]:
         schemas = find(connection)
@@ -218,7 +218,7 @@ def _append_lines(
 
 
 def _append(connection: Connection, judged: ValidatedRows, received_at: datetime, whole: bool) -> list[RowResult]:
-    """Store the valid rows; where `whole` and any is in conflict or erased, none of them."""
+    """Store the valid rows; with `whole`, store none if any is in conflict or erased."""
     savepoint = connection.begin_nested() if whole else None
     stored = append(connection, judged, received_at)
     results = [_refused(one) if isinstance(one, Refusal) else RowResult(*one) for one in stored]
@@ -242,12 +242,12 @@ def _erased(event_ids: Sequence[str | None]) -> Conflict:
     return Conflict(f"Erased on request, and not stored again: {', '.join(map(repr, event_ids[:20]))}.")
 
 
-# What of a whole batch keeps all of it from being stored, and what is then said.
+# Statuses of a row that keep an atomic batch from being stored, each with its error.
 _WHOLE: dict[Status, Callable[[Sequence[str | None]], Conflict]] = {"conflict": _conflict, "erased": _erased}
 
 
 def _locate(refused: Mapping[int, Refusal]) -> list[Fault]:
-    """Faults of all refused rows of an array, each with its row's place."""
+    """Faults of all refused rows of an array, each with its row's index."""
     return [
         Fault(f"events[{place}].{fault.field}", fault.reason) for place, row in refused.items() for fault in row.faults
     ]

@@ -1,7 +1,7 @@
-"""Group commit: single events that wait side by side are written by one statement and one commit.
+"""Group commit: single events that wait at the same time are written by one statement and one commit.
 
-There is no timer and no task of its own. Whoever comes first writes what has queued up until then; meanwhile others
-queue up, and the next of them writes those. An event is acknowledged only after the commit that holds it.
+There is no timer and no task of its own. The first request writes the events that have queued up; meanwhile others
+queue up, and the next request writes those. An event is acknowledged only after the commit that holds it.
 """
 
 import asyncio
@@ -23,13 +23,13 @@ from store.events import Outcome, Rejection, append_batch, record_rejections
 
 MAX_GROUP = 500
 
-# The id of a body's event, "" where none is taken, and what became of it.
+# The id of a body's event, "" if none was accepted, and its outcome.
 _Found = tuple[str, Outcome | Refusal | Exception | None]
 
 
 @dataclass
 class QueuedEvent:
-    """One body that should be one event, and what became of it; None until it is known."""
+    """One body that should be one event, and its outcome, which is None until it is known."""
 
     task: str | None
     body: bytes
@@ -38,7 +38,7 @@ class QueuedEvent:
 
 
 class GroupCommit:
-    """The queue of one process; `find_schemas` reads inside the transaction which schemas a task takes rows of."""
+    """The queue of one process; `find_schemas` reads, inside the transaction, the schemas whose rows a task accepts."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class GroupCommit:
         self._turn = asyncio.Lock()  # half the price of anyio's, and every event passes it
 
     async def write(self, task: str | None, body: bytes) -> QueuedEvent:
-        """The event with its outcome, after the commit. Raises Unavailable, and what its body or task asks for."""
+        """The event with its outcome, after the commit. Raises Unavailable, and any error of its body or task."""
         if len(self._queue) >= self._queue_size:
             raise Unavailable("Too many events wait to be written.")
         one = QueuedEvent(task, body)
@@ -63,29 +63,29 @@ class GroupCommit:
         async with self._turn:
             if one.outcome is None:
                 group, self._queue = self._queue[:MAX_GROUP], self._queue[MAX_GROUP:]
-                with anyio.CancelScope(shield=True):  # a client that leaves does not take others' events along
+                with anyio.CancelScope(shield=True):  # a client that disconnects must not cancel others' events
                     await self._write(group)
         if isinstance(one.outcome, Exception):
             raise one.outcome
         return one
 
     async def _write(self, group: Sequence[QueuedEvent]) -> None:
-        """What breaks a statement must not break the events beside it: then each is written alone."""
+        """Write a group; if the statement fails, write each event alone, so that one cannot fail the others."""
         found: Sequence[_Found]
         try:
             found = await self._store.run(lambda connection: self._append(connection, group))
-        except Exception as error:  # noqa: BLE001 each of the group raises it where it waits
+        except Exception as error:  # noqa: BLE001 each request of the group raises it
             if not isinstance(error, Unavailable) and len(group) > 1:
                 for one in group:
                     await self._write([one])
                 return
             found = [("", error)] * len(group)
-        # Here, after the commit, and nowhere else: a thread that nobody waits for any more may still be at work.
+        # Set only here, after the commit: an abandoned thread may still be running.
         for one, (event_id, outcome) in zip(group, found, strict=True):
             one.event_id, one.outcome = event_id, outcome
 
     def _append(self, connection: Connection, group: Sequence[QueuedEvent]) -> list[_Found]:
-        """The id and the outcome of each of a group."""
+        """The id and the outcome of each event of a group."""
         now = self._clock()
         known: dict[str | None, Sequence[Schema]] = {}
         asked: dict[int, tuple[Sequence[Schema], list[int]]] = {}
@@ -97,7 +97,7 @@ class GroupCommit:
                 found[place] = ("", error)
                 continue
             asked.setdefault(schemas[0].task_id, (schemas, []))[1].append(place)
-        # Tasks in one order, so that two processes wait for each other but never cross.
+        # Tasks in one order, so that two processes can wait for each other but not deadlock.
         for _, (schemas, places) in sorted(asked.items()):
             bodies = [group[place].body for place in places]
             found.update(zip(places, _append_bodies(connection, schemas, bodies, now), strict=True))
@@ -107,7 +107,7 @@ class GroupCommit:
 def _append_bodies(
     connection: Connection, schemas: Sequence[Schema], bodies: Sequence[bytes], received_at: datetime
 ) -> list[_Found]:
-    """Bodies of one task: all at once where none is doubtful, else each is judged by itself."""
+    """Store bodies of one task: all at once if the fast path decodes them, otherwise each is validated by itself."""
     batch = compile_rules(schemas[0].task).events.decode_lines(bodies)
     if batch is not None:
         return [*zip(batch.event_ids, append_batch(connection, schemas[0], batch, received_at), strict=True)]
@@ -130,6 +130,6 @@ def _read_event(body: bytes, rules: RowRules) -> EventBatch | list[Event | Refus
 
 
 def rejection_of(row: Refusal) -> Rejection:
-    """A refused row as it is kept."""
+    """The stored form of a refused row."""
     reason = "; ".join(f"{fault.field}: {fault.reason}" for fault in row.faults)
     return Rejection(row.event_id, reason, row.payload)

@@ -1,8 +1,8 @@
-"""Rows in two forms: that of a task's newest schema, and that of the version which still answers by an earlier one.
+"""Rows in two forms: the form of a task's newest schema, and the form of an earlier schema whose version still answers.
 
-When a task's features change, the version that answers goes on asking for the old ones until one of the new schema is
-released. Until then producers may send events in either form; each is stored under the schema whose form it has, and
-`store.row_forms` says how fits read them. From that release on only the new form is taken.
+After a task's features change, the version that answers needs the old ones until a version of the new schema is
+released. Until then producers may send events in either form. Each event is stored under the schema of its form, and
+`store.row_forms` says how fits read them. After that release, only the new form is accepted.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -18,20 +18,20 @@ from store.batches import Event, EventBatch
 from store.catalog import Schema, find_form, find_task, list_tasks
 from store.events import Outcome, append_batch
 
-# What the rules of a task make of the rows of a request.
+# Validates the rows of a request by the rules of a task.
 Read = Callable[[RowRules], EventBatch | Sequence[Event | Refusal]]
 
 
 @dataclass(frozen=True)
 class ValidatedRows:
-    """Rows by their places in a request: those that a schema takes, for each schema that takes any, and the others."""
+    """Rows by their index in a request: the accepted rows of each schema that accepts any, and the refused rows."""
 
     taken: Sequence[tuple[Schema, Sequence[int], EventBatch]]
     refused: Mapping[int, Refusal]
 
 
 def find_schemas(follower: Follower, connection: Connection, task: str | None) -> list[Schema]:
-    """The schemas whose rows are taken, the newest first. Raises InvalidInput, NotFound."""
+    """The schemas whose rows are accepted, the newest first. Raises InvalidInput, NotFound."""
     if task is not None:
         newest = find_task(connection, task)
     else:
@@ -45,7 +45,7 @@ def find_schemas(follower: Follower, connection: Connection, task: str | None) -
 
 
 def validate(schemas: Sequence[Schema], read: Read) -> ValidatedRows:
-    """Each row with the first schema that takes it; a refusal has the faults that the newest finds."""
+    """Each row with the first schema that accepts it; a refusal has the faults that the newest schema finds."""
     rows = read(compile_rules(schemas[0].task))
     if isinstance(rows, EventBatch):
         return ValidatedRows([(schemas[0], range(len(rows)), rows)], {})
@@ -53,7 +53,7 @@ def validate(schemas: Sequence[Schema], read: Read) -> ValidatedRows:
 
 
 def validate_one(schemas: Sequence[Schema], read: Read) -> tuple[Schema, Event | Refusal]:
-    """The one row that there is, with the first schema that takes it, else the newest."""
+    """The only row, with the first schema that accepts it, otherwise the newest."""
     ((schema, row),) = _validate_again(schemas, list_rows(read(compile_rules(schemas[0].task))), read)
     return schema, row
 
@@ -61,7 +61,7 @@ def validate_one(schemas: Sequence[Schema], read: Read) -> tuple[Schema, Event |
 def _validate_again(
     schemas: Sequence[Schema], rows: Sequence[Event | Refusal], read: Read
 ) -> list[tuple[Schema, Event | Refusal]]:
-    """What the newest has refused is judged by the others."""
+    """Validate rows that the newest schema refused by the other schemas."""
     newest, *others = schemas
     judged: list[tuple[Schema, Event | Refusal]] = [(newest, row) for row in rows]
     for schema in others:
@@ -75,7 +75,7 @@ def _validate_again(
 
 
 def group_by_schema(rows: Sequence[tuple[Schema, Event | Refusal]]) -> ValidatedRows:
-    """Rows in their order, as columns of each schema."""
+    """The rows of each schema in their order, as columns."""
     taken: dict[int, tuple[Schema, list[int], list[Event]]] = {}
     refused: dict[int, Refusal] = {}
     for place, (schema, row) in enumerate(rows):
@@ -85,13 +85,13 @@ def group_by_schema(rows: Sequence[tuple[Schema, Event | Refusal]]) -> Validated
             _, places, events = taken.setdefault(schema.schema_id, (schema, [], []))
             places.append(place)
             events.append(row)
-    # Schemas in one order, so that two transactions wait for each other but never cross.
+    # Schemas in one order, so that two transactions can wait for each other but not deadlock.
     parts = [(schema, places, EventBatch.of(events)) for _, (schema, places, events) in sorted(taken.items())]
     return ValidatedRows(parts, refused)
 
 
 def append(connection: Connection, judged: ValidatedRows, received_at: datetime) -> list[tuple[str, Outcome] | Refusal]:
-    """Store what is taken; in the order of the rows, the id of each and what became of it, or why it is refused."""
+    """Store the accepted rows; return, in the order of the rows, each one's id and outcome, or its refusal."""
     found: dict[int, tuple[str, Outcome] | Refusal] = {**judged.refused}
     for schema, places, batch in judged.taken:
         stored = [*zip(batch.event_ids, append_batch(connection, schema, batch, received_at), strict=True)]

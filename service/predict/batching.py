@@ -3,7 +3,7 @@
 The first question of a turn that follows a turn with one question is answered at once. All others wait for the end of
 their turn, when everything that is ready has been read, and are answered together.
 
-After a lone question the loop looks for the next one a moment longer before it sleeps: a core that rests between two
+After a lone question, the loop polls for the next one for a moment before it sleeps: a core that rests between two
 requests takes a seventh longer for each.
 """
 
@@ -16,7 +16,7 @@ from functools import partial
 from service.models.answer import Answer
 from service.models.model import Forecaster, Question
 
-# How long the loop stays awake after a lone question: about as long as a client on this machine takes to ask again.
+# How long the loop stays awake after a lone question: about the time that a local client takes to ask again.
 AWAKE_SECONDS = 100e-6
 
 # Takes the answer to a question, or the exception that the question raised.
@@ -31,7 +31,7 @@ class _Batch:
     callbacks: list[Callback] = field(default_factory=list)
 
     def run(self, forecaster: Forecaster) -> None:
-        """Answer every question, or give all the exception that was raised for all."""
+        """Answer every question; if the run fails, every callback gets its exception."""
         outcomes: Sequence[Answer | Exception]
         try:
             outcomes = forecaster.answer_each(self.questions)
@@ -43,7 +43,7 @@ class _Batch:
 
 
 class MicroBatches:
-    """The questions of the present turn of one event loop, by the version that each found when it came."""
+    """The questions of the current turn of one event loop, by the version that answered when each arrived."""
 
     def __init__(self) -> None:
         self._batches: dict[Forecaster, _Batch] = {}
@@ -53,7 +53,7 @@ class MicroBatches:
         self._is_awake = False
 
     def ask(self, forecaster: Forecaster, question: Question, callback: Callback) -> None:
-        """Have this very version answer: at once, or at the end of the turn. `callback` is called once."""
+        """Let this version answer, at once or at the end of the turn. `callback` is called once."""
         self._num_arrived += 1
         if self._num_arrived == 1:
             asyncio.get_running_loop().call_soon(self._end_turn)
@@ -83,7 +83,7 @@ class MicroBatches:
                 self._stay_awake()
 
     def _stay_awake(self) -> None:
-        """Call itself until the time is up: a loop does not sleep while there is something to call."""
+        """Reschedule this call until the time is up: a loop does not sleep while a call is due."""
         self._is_awake = time.perf_counter() < self._awake_until
         if self._is_awake:
             asyncio.get_running_loop().call_soon(self._stay_awake)

@@ -1,7 +1,7 @@
-"""A first version that another worker answers from already is waited for, and not denied.
+"""Wait for a task's first version if another worker already serves it.
 
-Workers look at the registry each in its own time. Without this, a client that one of them has answered would hear from
-the next that nothing is loaded yet.
+Each worker polls the registry at its own times. Without this wait, one worker could answer a client, and the next
+worker could refuse it because nothing is loaded yet.
 """
 
 import anyio
@@ -15,7 +15,10 @@ PATIENCE_SECONDS = 5.0
 
 
 async def await_first(follower: Follower, settings: ServiceSettings, task: str | None) -> None:
-    """Until this worker has what the home holds of a task, or of any, while that may still come; a bounded time."""
+    """Wait, for a limited time, until this worker has loaded the home's version of a task, or of every task.
+
+    The wait ends early if no such version can be expected.
+    """
     if settings.workers == 1:
         return
     with anyio.move_on_after(PATIENCE_SECONDS):

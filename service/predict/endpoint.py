@@ -69,9 +69,9 @@ class PredictEndpoint:
         await self._endpoint(scope, receive, send)
 
     def try_fast_path(self, scope: Scope, reply: Reply) -> None:
-        """Answer a GET within the loop's turn in which it came, without a task of its own.
+        """Answer a GET in the turn of the event loop in which it arrived, without a task of its own.
 
-        `reply` is called once: with the response, or with the application that answers what has to wait.
+        `reply` is called once: with the response, or with the application that answers a request that must wait.
         """
         started = time.perf_counter()
         if not self._authenticator.admits_at_once(scope):
@@ -154,7 +154,7 @@ class PredictEndpoint:
         return self._follower.find(task)
 
     async def _in_thread(self, work: Callable[[*Ts], T], *given: *Ts) -> T:
-        """The result of `work`, done in a thread. Raises Overloaded, and as `work` does."""
+        """The result of `work`, run in a thread. Raises Overloaded, and as `work` does."""
         # Counted here: the limiter counts a waiting task only a turn of the loop later, and many may come in one turn.
         if self._num_in_threads >= (1 + MAX_WAITING_PER_THREAD) * self._settings.batch_threads:
             raise Overloaded

@@ -1,9 +1,9 @@
-"""Who may ask: every request needs a key, judged before its body is read.
+"""Authentication: every request needs a key, checked before its body is read.
 
-While no key is known, a process that listens on the loopback only answers anyone; any other answers nobody, unless its
-settings say that a proxy in front of it authenticates. A key comes as `Authorization: Bearer KEY`, or as the password
-of HTTP Basic. A browser that opens a page without a key gets a page that asks for one. Requests that a page of another
-site makes a browser send are refused, so that no open tab can steer a service that trusts its machine.
+If there is no key, a process that listens on the loopback only answers every client. Any other process refuses all,
+unless its settings say that a proxy in front authenticates. A key is sent as `Authorization: Bearer KEY`, or as the
+password of HTTP Basic. A browser that opens a page without a key gets a page that asks for one. If a page of another
+site makes a browser send a request, it is refused: no open tab can control a service that trusts its machine.
 """
 
 import base64
@@ -48,7 +48,7 @@ class Authenticator:
     def admits_at_once(self, scope: Scope) -> bool:
         """Whether `admit` would let a GET pass without waiting, and without counting it against the key's rate.
 
-        That is a known key without a rate, or anyone while there is no key and none is needed.
+        This holds for a known key without a rate, and for every client while there is no key and none is needed.
         """
         if not self._api_keys.keys:
             return self._api_keys.keys is not None and self._allows_anonymous
@@ -78,9 +78,9 @@ class AuthenticationMiddleware:
 
 
 def refuse(error: MorrowError, scope: Scope) -> Response:
-    """The answer to a request that is not admitted: for a browser that opens one of our pages a page, else a problem.
+    """The answer to a request that is not admitted: a page if a browser opens one of our pages, otherwise a problem.
 
-    Its body is not read, so nothing else can follow on its connection.
+    The request's body is not read, so no other request can follow on its connection.
     """
     answer = problem_of(error)
     wants_page = b"text/html" in (_find_header(scope, b"accept") or b"")
@@ -96,7 +96,7 @@ def refuse(error: MorrowError, scope: Scope) -> Response:
 
 
 def needed_scope(method: str, path: str) -> KeyScope | None:
-    """The scope that a request needs; None if any valid key will do."""
+    """The scope that a request needs; None if any valid key is enough."""
     if path == "/predict":
         return "predict"
     if path == "/events" or path.startswith("/events/"):
@@ -105,7 +105,7 @@ def needed_scope(method: str, path: str) -> KeyScope | None:
 
 
 def read_token(scope: Scope) -> str | None:
-    """The key that a request carries, valid or not; None if it carries nothing of the kind."""
+    """The key that a request carries, valid or not; None if it carries none."""
     header = _find_header(scope, b"authorization") or b""
     kind, _, value = header[:_LONGEST_HEADER].partition(b" ")
     try:
@@ -119,7 +119,7 @@ def read_token(scope: Scope) -> str | None:
 
 
 def actor_of(request: Request, given: str | None) -> str:
-    """Who asks, for the record: the key's name, with the name that the request gives."""
+    """The actor of a request, for the record: the key's name, with the name that the request gives."""
     key: str | None = request.scope.get("state", {}).get(_NAME)
     if key is None:
         return given or "admin"
@@ -135,14 +135,14 @@ def is_loopback(host: str) -> bool:
 
 
 def _refuse_other_sites(scope: Scope) -> None:
-    """Raise Forbidden if a browser says that a page of another site makes it send something.
+    """Raise Forbidden if a browser says that a page of another site sent a request that may change something.
 
-    No such page can read an answer in any case; nor may it start a cycle where no key is needed.
+    Such a page can never read an answer; nor may it start a cycle if no key is needed.
     """
     if scope["method"] in ("GET", "HEAD", "OPTIONS"):
         return
     if _find_header(scope, b"sec-fetch-site") in (b"cross-site", b"same-site"):
-        raise Forbidden("A page of another site has sent this.")
+        raise Forbidden("A page of another site sent this request.")
 
 
 def _is_page(path: str) -> bool:
@@ -150,11 +150,11 @@ def _is_page(path: str) -> bool:
 
 
 def _find_header(scope: Scope, name: bytes) -> bytes | None:
-    for given, value in scope["headers"]:  # a plain loop: every request comes here twice
+    for given, value in scope["headers"]:  # a plain loop: every request needs it twice
         if given == name:
             return bytes(value)
     return None
 
 
-# A path without a page of its own, such as /metrics, can be opened in a browser all the same.
+# A browser can also open a path without a page of its own, such as /metrics.
 _ASK_BROWSER = 'Basic realm="Morrow: the key is the password", charset="UTF-8"'

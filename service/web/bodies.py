@@ -1,6 +1,6 @@
 """Request bodies: read within limits of size and time, and decompressed if they are sent with gzip.
 
-No more than its limit is ever held of a body, whatever it decompresses to, and a client that stalls is given up.
+No more of a body than its limit is ever held, whatever it decompresses to; a stalled client's request is refused.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ JSON, NDJSON = "application/json", "application/x-ndjson"
 NUM_LINES_PER_CHUNK = 1000
 _CHUNK_BYTES = 2**20
 _PIECE_BYTES = 2**16
-_OVERHEAD_BYTES = 2**20  # what headers and trailers of gzip files may take beyond what the files hold
+_OVERHEAD_BYTES = 2**20  # most bytes of headers and trailers of gzip files, in addition to their content
 
 
 class RequestBody:
@@ -97,9 +97,9 @@ class RequestBody:
             async with asyncio.timeout(self._seconds):
                 message = await self._receive()
         except TimeoutError:
-            raise TooSlow(f"Nothing more of the body came for {self._seconds:g} seconds.", has_rest=True) from None
-        if message["type"] == "http.disconnect":  # nobody reads the answer, but metrics and log show whose fault it was
-            raise Malformed("The body ends before its end.")
+            raise TooSlow(f"No more of the body arrived for {self._seconds:g} seconds.", has_rest=True) from None
+        if message["type"] == "http.disconnect":  # no client reads the answer, but the metrics show whose fault it was
+            raise Malformed("The body ends too early.")
         self._has_rest = message.get("more_body", False)
         sent = message.get("body", b"")
         return (sent,) if self._gunzip is None else self._gunzip.feed(sent, is_last=not self._has_rest)
@@ -109,7 +109,7 @@ class RequestBody:
 
 
 class _Gunzip:
-    """Decompresses gzip files in a row. No honest file is much larger than its content."""
+    """Decompress consecutive gzip files. No honest file is much larger than its content."""
 
     def __init__(self) -> None:
         self._inflater = zlib.decompressobj(wbits=31)
@@ -132,7 +132,7 @@ class _Gunzip:
         if self._num_sent > 2 * self._num_inflated + _OVERHEAD_BYTES:
             raise Malformed("The body is gzip that holds far less than its size.", has_rest=True)
         if is_last and not self._inflater.eof:
-            raise Malformed("The body is not gzip, or ends before its end.")
+            raise Malformed("The body is not gzip, or ends too early.")
 
 
 async def read_body(request: Request, settings: ServiceSettings) -> bytes:

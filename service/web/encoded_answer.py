@@ -1,10 +1,10 @@
-"""A 200 with a body that is JSON already: what the hot paths answer."""
+"""A 200 with a body that is already JSON: the response of the hot paths."""
 
 from starlette.responses import Response
 
 
 class EncodedAnswer(Response):
-    """Starlette's response with its headers written here: theirs cost more than the encoding of a small answer."""
+    """A Starlette response that writes its own headers: Starlette's cost more than encoding a small answer."""
 
     body: bytes
 

@@ -1,4 +1,4 @@
-"""Exceptions to responses: errors of ours, of FastAPI and Starlette, and bugs, each as a problem document."""
+"""Exceptions to responses: our own errors, those of FastAPI and Starlette, and bugs, each as a problem document."""
 
 import math
 from collections.abc import Sequence
@@ -48,13 +48,13 @@ def problem_of(error: MorrowError) -> Response:
 
 
 def refuse_method(allowed: Sequence[str]) -> Response:
-    """The problem document of a method that a path does not take; HEAD is taken wherever GET is."""
+    """The problem document of a method that a path does not accept; HEAD is accepted wherever GET is."""
     methods = [method for method in METHODS if ("GET" if method == "HEAD" else method) in allowed]
     return write_problem(HTTP_KINDS[405], HTTPStatus(405).phrase, {"Allow": ", ".join(methods)})
 
 
 def respond_to(error: Exception, method: str, path: str, metrics: Metrics) -> Response:
-    """The problem document of any exception; it is counted or logged if it is a fault of ours."""
+    """The problem document of any exception, which is counted or logged if it is our fault."""
     if isinstance(error, AnswerNotFinite):
         metrics.not_finite.labels(error.task).inc()
         log.error("answer.not_finite", task=error.task, version=error.version)
@@ -81,7 +81,7 @@ def handle_errors(app: FastAPI, metrics: Metrics) -> None:
 
 
 def _list_invalid_parameters(error: RequestValidationError) -> list[Fault]:
-    """Place and reason only: the input itself may hold what JSON cannot (NaN, lone surrogates)."""
+    """Each fault's field and reason only: the input itself may hold values that JSON cannot (NaN, lone surrogates)."""
     return [Fault(".".join(map(str, fault["loc"][1:])), fault["msg"]) for fault in error.errors()[:MAX_FAULTS]]
 
 
@@ -91,7 +91,7 @@ def _kind_of_status(status: int) -> Kind:
 
 
 def _allowed_methods(request: Request) -> list[str]:
-    """What all routes of a path take together: each verb has a route of its own that knows of no other."""
+    """The methods of all routes of a path: each method has its own route, which knows no other."""
 
     def is_taken(method: str) -> bool:
         scope = {**request.scope, "method": method}

@@ -18,7 +18,7 @@ TaskInPath = Annotated[
 
 
 def takes_only(*names: str) -> Callable[[Request], Awaitable[None]]:
-    """A dependency that refuses every parameter but these, and each that is given twice."""
+    """A dependency that refuses every parameter except these, and each that is given twice."""
 
     async def check(request: Request) -> None:  # a coroutine: it does not wait, so it needs no thread
         check_parameters(request.query_params, names)
@@ -39,7 +39,7 @@ def check_parameters(given: QueryParams, names: Collection[str]) -> None:
 
 
 def read_flag(given: QueryParams, name: str) -> bool:
-    """A parameter that is true or false, and false if absent; in the spellings that FastAPI takes.
+    """A parameter that is true or false, and false if absent, in the spellings that FastAPI accepts.
 
     Raises InvalidInput.
     """

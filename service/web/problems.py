@@ -45,7 +45,7 @@ MEDIA_TYPE = "application/problem+json"
 
 @dataclass(frozen=True)
 class Kind:
-    """One type of problem; `retry_after` in seconds where trying again may help."""
+    """One type of problem; `retry_after` is in seconds, if a retry may help."""
 
     status: int
     name: str

@@ -1,6 +1,6 @@
 """A path that is an ASGI application of its own: authentication, counting and problems around one handler per method.
 
-The framework takes longer over a request than the hot paths take over their answers, so they do without it.
+The framework takes longer for a request than the hot paths take for an answer, so they do not use it.
 """
 
 import time
@@ -14,7 +14,7 @@ from service.metrics import NO_ROUTE, Metrics
 from service.web.auth import Authenticator, refuse
 from service.web.error_responses import refuse_method, respond_to
 
-# Answers an admitted request; whatever it raises becomes a problem.
+# Answers an admitted request; any exception becomes a problem.
 Handler = Callable[[Scope, Receive], Awaitable[Response]]
 
 
@@ -44,7 +44,7 @@ class RawEndpoint:
     async def answer_admitted(
         self, handler: Handler, started: float, scope: Scope, receive: Receive, send: Send
     ) -> None:
-        """Answer an admitted request that came at `started`, in seconds of the performance counter."""
+        """Answer an admitted request that arrived at `started`, in seconds of the performance counter."""
         try:
             response = await handler(scope, receive)
         except Exception as error:  # noqa: BLE001 it becomes a problem
@@ -52,11 +52,11 @@ class RawEndpoint:
         await self.count(response, scope, started)(scope, receive, send)
 
     def respond_to(self, error: Exception, scope: Scope) -> Response:
-        """The problem that an exception is."""
+        """The problem document of an exception."""
         return respond_to(error, scope["method"], scope["path"], self._metrics)
 
     def count(self, response: Response, scope: Scope, started: float) -> Response:
-        """The same response, counted before it is sent: no client has an answer that a killed worker never counted."""
+        """The same response, counted before it is sent, so that a killed worker leaves no answer uncounted."""
         seconds = time.perf_counter() - started
         self._metrics.count_answer(scope["method"], self._route, response.status_code, seconds)
         return response
