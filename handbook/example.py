@@ -1,7 +1,7 @@
 """The stream behind the pictures of the explanation: bicycle rentals, in which "warm enough" changes from day to day.
 
-Its law is known: the temperature above which bicycles are rented falls by 0.3 degrees a day, one label in twenty is
-noise, and on one day the temperature jumps. The rows are in memory, in the form in which a cycle reads them.
+Its law is known: the temperature above which bicycles are rented falls by 0.3 degrees a day, and jumps on one day. One
+label in twenty is noise. The rows are in memory, in the form in which a cycle reads them.
 """
 
 from datetime import UTC, datetime

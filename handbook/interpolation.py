@@ -1,7 +1,7 @@
 """Two pictures of Gradient Interpolation: the boundary that a network learns on a moving stream, and its tangents.
 
-GI is compared with the same network from the same seeds without the interpolated loss (λ = 0), and with one that does
-not get the time.
+GI is compared with the same network from the same seeds without the interpolated loss (λ = 0). It is also compared with
+one that does not get the time.
 """
 
 from collections.abc import Mapping

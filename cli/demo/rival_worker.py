@@ -1,7 +1,7 @@
 """The demo's rivals `baseline`, `last_window` and `naive`, fitted and scored in a process of their own.
 
-Each is fitted as of the same cutoff as ours, on the same rows and with the same budget of epochs and rows, and scored
-by the same code. Only the method differs. The process is `python -m cli.demo.rival_worker`: it answers each line of
+Each is fitted as of the same cutoff as ours, on the same rows and with the same budget of epochs and rows. The same
+code scores it, so only the method differs. The process is `python -m cli.demo.rival_worker`: it answers each line of
 JSON with a line of JSON and ends at the end of its input. So torch stays out of the demo's memory.
 """
 

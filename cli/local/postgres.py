@@ -101,8 +101,8 @@ class EmbeddedPostgres:
     def start(self) -> str:
         """Start the server, or join the one that runs on this directory; returns the URL.
 
-        Raises PostgresError if the wheel is missing, the account cannot be used, the directory belongs to another
-        user, the server fails (with the end of its log), or the holder of the lock cannot be reached.
+        Raises PostgresError if the wheel is missing, the account cannot be used or the directory belongs to another
+        user. It also does so if the server fails, with the end of its log, or the lock's holder cannot be reached.
         """
         if self._url is None:
             try:
