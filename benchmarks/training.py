@@ -4,7 +4,7 @@ One network of 8 numbers and time, 2 × 128 units, as in a fit: minibatch on the
 and its yardstick take turns, so both meet the same machine, and the medians of the rounds are compared. On a CPU, with
 one thread, the process's own CPU time counts, which other work on the machine disturbs least. On CUDA the wall clock
 counts, once the device is done. A GI step is compared with a plain one, and with the paper's way of taking a GI step
-(`benchmarks.nested`).
+(`benchmarks.nested_autograd`).
 
 A cohort is cheap while a step is bound by the start of its operations, which eight members share. It is not while the
 step is bound by the products of their matrices, of which each member has its own. So its ratio is taken at several
@@ -26,7 +26,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from benchmarks import cycles
 from benchmarks.hardware import hardware
-from benchmarks.nested import nested_step
+from benchmarks.nested_autograd import nested_step
 from benchmarks.output import add_output_options, record_run
 from benchmarks.ratios import Ratio, ratio_figures, smaller_is_better, write_ratios
 from benchmarks.result_files import Figure, Label

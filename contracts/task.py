@@ -13,7 +13,7 @@ from typing import Literal, Self
 from pydantic import Field, model_validator
 
 from contracts.clock import MICROSECOND, Clock
-from contracts.spec import CENTURY, Duration, Length, Name, Spec, Text
+from contracts.spec_values import CENTURY, Duration, Length, Name, Spec, Text
 
 RESERVED_NAMES = frozenset({"at", "task", "coverage", "rate"})
 

@@ -18,7 +18,7 @@ RUN groupadd --gid 10002 mlflow \
 COPY --from=build /opt/mlflow /opt/mlflow
 COPY docker/with-secrets.sh /usr/local/bin/with-secrets
 COPY docker/mlflow-auth.ini /etc/mlflow-auth.ini
-COPY cli/local/mlflow_process.py /opt/mlflow_process.py
+COPY cli/local/mlflow_main.py /opt/mlflow_main.py
 ENV PATH=/opt/mlflow/bin:$PATH \
     PYTHONSAFEPATH=1 \
     PYTHONUNBUFFERED=1
@@ -29,4 +29,4 @@ EXPOSE 5000
 HEALTHCHECK --interval=10s --timeout=5s --start-period=300s --retries=3 \
     CMD ["python", "-c", "from urllib.request import urlopen; urlopen('http://127.0.0.1:5000/health', timeout=4)"]
 ENTRYPOINT ["with-secrets"]
-CMD ["python", "/opt/mlflow_process.py", "server", "--host", "0.0.0.0", "--port", "5000", "--uvicorn-opts", "--no-access-log"]
+CMD ["python", "/opt/mlflow_main.py", "server", "--host", "0.0.0.0", "--port", "5000", "--uvicorn-opts", "--no-access-log"]

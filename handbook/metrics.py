@@ -4,9 +4,9 @@ from pathlib import Path
 
 from handbook.tables import code, table
 from service.database import Store
+from service.gauges import StateGauges
 from service.metrics import Metrics
 from service.models.follower import Follower
-from service.server.gauges import StateGauges
 from service.server.worker_heartbeats import WorkerHeartbeats
 from service.settings import ServiceSettings
 from store.database import make_engine

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from contracts.spec import Spec
+from contracts.spec_values import Spec
 from contracts.task import RESERVED_NAMES, Boosting, Feature, Guard, Target, Task, Training
 from handbook.api import api_page
 from handbook.commands import benchmarks_page, commands_page

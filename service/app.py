@@ -21,6 +21,7 @@ from service.admin.releases import releases_router
 from service.admin.tasks import tasks_router
 from service.dashboard.pages import pages_router
 from service.database import Store
+from service.gauges import StateGauges
 from service.ingest.endpoint import EventsEndpoint
 from service.ingest.group_commit import GroupCommit
 from service.ingest.schema_versions import find_schemas
@@ -29,7 +30,6 @@ from service.models.follower import Follower
 from service.models.registry import make_client
 from service.openapi.document import describe
 from service.predict.endpoint import PredictEndpoint, Reply
-from service.server.gauges import StateGauges
 from service.server.worker_heartbeats import WorkerHeartbeats
 from service.settings import ServiceSettings
 from service.web.api_keys import ApiKeys

@@ -1,7 +1,7 @@
 """Prometheus counters of one app, in a registry of its own. No label takes a value that a client chooses.
 
 Any worker answers a scrape for all of them. Counters are summed over the workers, dead ones included, so none ever
-falls. Gauges are in `service.server.gauges`.
+falls. Gauges are in `service.gauges`.
 """
 
 import time

@@ -14,8 +14,8 @@ from sqlalchemy.dialects.postgresql import distinct_on, insert
 
 from contracts.errors import NotFound
 from contracts.task import Task
-from store.choices import Choice, read_choices
 from store.database import schemas, tasks
+from store.recipe_choices import Choice, read_choices
 
 
 @dataclass(frozen=True)

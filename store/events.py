@@ -1,8 +1,9 @@
 """Writing events: append labelled rows once, correct them, and keep refused ones.
 
-Rows arrive with their content checked (`service.validation.rules`), as columns if there are many (`store.batches`).
-They are read back as arrays (`store.columns`). The table is append-only: a correction closes a revision and adds one,
-so a past training set can be rebuilt.
+Rows arrive with their content checked (`service.validation.rules`), as columns if there are many
+(`store.event_batches`).
+They are read back as arrays (`store.event_columns`). The table is append-only: a correction closes a revision and
+adds one, so a past training set can be rebuilt.
 """
 
 from collections.abc import Sequence
@@ -14,11 +15,11 @@ from sqlalchemy import Connection, text
 
 from contracts.clock import from_micros
 from contracts.errors import Conflict, NotFound
-from store.arrays import bool_array, float8_array, text_array, timestamp_array
-from store.batches import Event, EventBatch
 from store.catalog import Schema
 from store.database import rejected_events
+from store.event_batches import Event, EventBatch
 from store.resent_events import find_told
+from store.sql_arrays import bool_array, float8_array, text_array, timestamp_array
 
 Outcome = Literal["created", "duplicate", "conflict", "erased"]
 Correction = Literal["corrected", "duplicate"]

@@ -7,9 +7,9 @@ from dataclasses import replace
 from sqlalchemy import Connection, select, text
 
 from contracts.clock import to_micros
-from store.batches import Event
 from store.catalog import Schema
 from store.database import schemas
+from store.event_batches import Event
 from store.row_forms import find_places, has_target
 
 

@@ -6,8 +6,8 @@ The check, which a container makes every few seconds, loads nothing of what the 
 import sys
 from datetime import UTC, datetime
 
-from trainer.scheduling.heartbeat import is_alive
-from trainer.scheduling.imports import fast_imports
+from trainer.scheduling.library_loading import fast_imports
+from trainer.scheduling.liveness import is_alive
 from trainer.settings import TrainerSettings
 
 if __name__ == "__main__":

@@ -33,9 +33,9 @@ from benchmarks.serving.servers import Server, cpu_seconds, morrow, running
 from cli.local.database import migrated_store
 from cli.local.stack import free_port
 from contracts.runtime.settings import SharedSettings
+from store.api_keys import add_key
 from store.catalog import define_task
 from store.database import make_engine
-from store.keys import add_key
 
 CONNECTIONS = 32
 ROWS_PER_BATCH = 1000

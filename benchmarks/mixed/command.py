@@ -32,7 +32,7 @@ from benchmarks.mixed.story import ACTS, Stage, retrain
 from benchmarks.mixed.stream import Present, make_task
 from benchmarks.output import add_output_options, record_run
 from benchmarks.result_files import Figure
-from cli.local.memory import measure_memory
+from cli.local.peak_memory import measure_memory
 from cli.local.stack import EmbeddedStack, free_port
 from contracts.runtime.settings import SharedSettings
 from service.settings import ServiceSettings

@@ -13,7 +13,7 @@ from benchmarks.paper.splits import Split
 from benchmarks.paper.tables import Entry
 from contracts.task import Training
 from trainer.methods.plans import PLANS, Phase
-from trainer.network.schedule import row_range
+from trainer.network.phase_schedule import row_range
 
 # Multiply-adds of a forward pass of the paper's convolutional network on one image.
 _IMAGE_PIXELS, _IMAGE_COST = 784, 1_000_000

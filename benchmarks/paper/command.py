@@ -108,7 +108,7 @@ def _names(parser: argparse.ArgumentParser, option: str, known: Sequence[str], p
 
 
 def _registry(where: str | None) -> "Registry":
-    from benchmarks.paper.log import open_registry
+    from benchmarks.paper.mlflow_log import open_registry
 
     settings = SharedSettings()
     return open_registry(where or settings.mlflow_url or str(settings.home / "benchmarks"))
@@ -130,7 +130,7 @@ def _keep_pictures(
         for name, picture in drawn.items():
             picture.savefig(folder / f"{name}.png", dpi=120)
     if registry and drawn:
-        from benchmarks.paper.log import log_pictures
+        from benchmarks.paper.mlflow_log import log_pictures
 
         log_pictures(registry, drawn)
 

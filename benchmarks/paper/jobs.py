@@ -141,6 +141,6 @@ def _tell(bench: Bench, job: Job, found: dict[Entry, Cell], registry: "Registry 
     for entry, cell in found.items():
         bench.console.print(f"{line(cell)}; {job.budget}")
         if registry is not None:
-            from benchmarks.paper.log import log_cell
+            from benchmarks.paper.mlflow_log import log_cell
 
             log_cell(registry, cell, entry.recipe.training, job.budget)

@@ -21,11 +21,11 @@ from cli.demo.flights import to_events as to_json_events
 from cli.local.stack import EmbeddedStack
 from contracts.clock import from_micros, to_micros
 from contracts.task import Task
+from store.api_keys import add_key
 from store.catalog import Schema, define_task
 from store.cycles import list_cycles, request_cycle
 from store.database import make_engine
 from store.events import append_events
-from store.keys import add_key
 from store.releases import ALIAS
 from trainer.tracking.registry import Registry
 

@@ -11,7 +11,7 @@ from cli.client.options import AsJson
 from cli.client.output import print_json
 
 if TYPE_CHECKING:
-    from store.keys import Key
+    from store.api_keys import Key
 
 app = typer.Typer(
     no_args_is_help=True, help="Make, list and revoke API keys. As soon as there is a key, every request needs one."
@@ -36,7 +36,7 @@ def add(
     from cli.local.database import open_store, transaction
     from contracts.errors import Fault, InvalidInput
     from contracts.runtime.settings import SharedSettings
-    from store.keys import SCOPES, add_key, list_keys
+    from store.api_keys import SCOPES, add_key, list_keys
 
     if unknown := [one for one in scope if one not in SCOPES]:
         raise InvalidInput([Fault("--scope", f"there is no {one!r}, only {', '.join(SCOPES)}") for one in unknown])
@@ -75,7 +75,7 @@ def show(
 
     from cli.local.database import open_known_store, transaction
     from contracts.runtime.settings import SharedSettings
-    from store.keys import list_keys
+    from store.api_keys import list_keys
 
     with open_known_store(SharedSettings(), _say) as database_url, transaction(database_url) as connection:
         keys = list_keys(connection, with_revoked=revoked)
@@ -97,7 +97,7 @@ def revoke(name: str, *, as_json: AsJson = False) -> None:
     """Revoke a key. Every process of the API refuses it from its next poll."""
     from cli.local.database import open_known_store, transaction
     from contracts.runtime.settings import SharedSettings
-    from store.keys import list_keys, revoke_key
+    from store.api_keys import list_keys, revoke_key
 
     with open_known_store(SharedSettings(), _say) as database_url, transaction(database_url) as connection:
         revoke_key(connection, name, datetime.now(UTC))

@@ -72,13 +72,13 @@ def trainer(
     """Run the trainer, which retrains every task at each of its windows."""
     from datetime import UTC, datetime
 
-    from trainer.scheduling.heartbeat import is_alive
+    from trainer.scheduling.liveness import is_alive
     from trainer.settings import TrainerSettings
 
     settings = TrainerSettings()
     if check:
         raise typer.Exit(0 if is_alive(settings, datetime.now(UTC)) else 1)
-    from trainer.scheduling.imports import fast_imports
+    from trainer.scheduling.library_loading import fast_imports
 
     with fast_imports():
         from cli.local.database import open_store

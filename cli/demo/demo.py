@@ -29,7 +29,7 @@ from cli.demo.report import LEGEND, WeekReport, budget, comparison, print_refusa
 from cli.demo.rival_client import RivalProcess
 from cli.errors import NotServed, NotStored, Refused
 from cli.importing.importer import post_events
-from cli.local.memory import PeakMemory
+from cli.local.peak_memory import PeakMemory
 from cli.local.signals import stop_signals
 from cli.local.stack import EmbeddedStack, free_port
 from contracts.clock import MICROSECOND, format_moment, parse_moment, to_micros

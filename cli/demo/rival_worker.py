@@ -17,13 +17,13 @@ from queue import SimpleQueue
 from sqlalchemy import Engine
 
 from store.catalog import Schema, find_task
-from store.cells import NAIVE, Cell
 from store.database import make_engine
+from store.error_cells import NAIVE, Cell
 from trainer.data.snapshot import read
 from trainer.evaluation.origin_fits import fit_origins
 from trainer.evaluation.scoring import score_cell, score_naive
 from trainer.export.onnx_export import build_graph
-from trainer.export.session import open_graph
+from trainer.export.opened_artefact import open_graph
 from trainer.methods.naive_answer import naive_answer
 from trainer.network.device import choose_device
 from trainer.rivals.rivals import with_method

@@ -15,9 +15,9 @@ from contracts.errors import Conflict
 from migrations import is_migrated
 from service.settings import ServiceSettings
 from service.web.auth import is_loopback
+from store.api_keys import list_keys
 from store.catalog import list_tasks
 from store.database import POOL_SIZE, make_engine
-from store.keys import list_keys
 from store.outages import FULL, name_outage
 
 _MORE_CONNECTIONS = "raise max_connections of PostgreSQL, or lower MORROW_POOL_SIZE or MORROW_WORKERS"

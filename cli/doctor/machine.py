@@ -12,7 +12,7 @@ from cli.doctor.finding import Finding, fail, ok, warn
 from contracts.errors import ArtefactRefused
 from contracts.manifest import read_manifest
 from service.models.local_copies import list_copies
-from trainer.scheduling.heartbeat import heartbeat_file, is_alive
+from trainer.scheduling.liveness import heartbeat_file, is_alive
 from trainer.settings import TrainerSettings
 
 GIB = 2**30

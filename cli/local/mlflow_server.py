@@ -8,7 +8,7 @@ from contracts.runtime.python_process import python_command
 def server_command(folder: Path, host: str, port: int) -> list[str]:
     """The command line of `mlflow server` with its database and its artefacts in a folder."""
     return [
-        *python_command("-m", "cli.local.mlflow_process", "server"),
+        *python_command("-m", "cli.local.mlflow_main", "server"),
         *("--host", host, "--port", str(port), "--workers", "1"),
         *("--backend-store-uri", f"sqlite:///{folder / 'mlflow.db'}", "--serve-artifacts"),
         *("--artifacts-destination", str(folder / "artifacts")),

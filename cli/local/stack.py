@@ -28,7 +28,7 @@ from cli.local.stack_file import StackUrls, stack_file
 from contracts.runtime.python_process import python_command
 from contracts.runtime.settings import SharedSettings
 from migrations import migrate
-from trainer.scheduling.heartbeat import heartbeat_file
+from trainer.scheduling.liveness import heartbeat_file
 from trainer.settings import TrainerSettings
 
 HOST = "127.0.0.1"

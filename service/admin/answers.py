@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Meta, Struct
 from starlette.responses import Response
 
-from contracts.spec import Spec
+from contracts.spec_values import Spec
 from contracts.task import Task, Training
 from contracts.verdict import Comparison
 from service.models.task_state import State

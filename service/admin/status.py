@@ -8,7 +8,7 @@ from msgspec.structs import asdict
 from contracts.clock import format_moment, to_micros
 from service.admin import answers
 from service.admin.releases import describe_release
-from service.models.model import Forecaster
+from service.models.forecaster import Forecaster
 from service.models.task_state import (
     RealisedError,
     RegistryState,
@@ -19,7 +19,7 @@ from service.models.task_state import (
 )
 from service.server.worker_heartbeats import Heartbeat
 from store.catalog import Schema
-from store.choices import Choice
+from store.recipe_choices import Choice
 
 
 def describe_task(

@@ -7,7 +7,7 @@ from contracts.clock import format_moment, to_micros
 from contracts.errors import Fault, InvalidInput
 from contracts.task import Task, Training
 from service.admin.status import batch_size_of
-from service.models.model import Forecaster
+from service.models.forecaster import Forecaster
 from service.models.task_state import TaskState
 
 # With fewer steps of pre-training, a network has hardly learned: on the bicycles of the tutorial, the error after 20

@@ -28,7 +28,7 @@ from service.admin.task_warnings import check_budget, warn, warn_of_gaps
 from service.database import Store
 from service.errors import Malformed
 from service.models.follower import Follower
-from service.models.model import Forecaster
+from service.models.forecaster import Forecaster
 from service.models.task_state import RegistryState, TaskState, read_task_state
 from service.server.worker_heartbeats import WorkerHeartbeats
 from service.settings import ServiceSettings

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from contracts.clock import Clock, format_moment
-from store.cells import Mark, error_of
+from store.error_cells import Mark, error_of
 
 NUM_LEVELS = 7
 MAX_ORIGINS, MAX_WINDOWS = 12, 16

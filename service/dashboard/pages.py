@@ -34,7 +34,7 @@ from service.dashboard.timeline import Span, draw_timeline, list_spans
 from service.database import Store
 from service.metrics import Metrics
 from service.models.follower import Follower
-from service.models.model import Forecaster
+from service.models.forecaster import Forecaster
 from service.models.task_state import RegistryState, TaskState, state_of
 from service.settings import ServiceSettings
 from service.web.html import answer_page

@@ -11,16 +11,16 @@ from datetime import UTC, datetime, timedelta
 from sqlalchemy import ColumnElement, Connection, func, select, text
 
 from contracts.clock import MICROSECOND, format_moment, from_micros, to_micros
-from contracts.spec import MAX_TEXT
+from contracts.spec_values import MAX_TEXT
 from service.dashboard.heatmap import MAX_ORIGINS
 from service.metrics import Metrics
-from service.models.model import Forecaster
+from service.models.forecaster import Forecaster
 from service.models.task_state import TaskState, read_task_state
 from store.catalog import Schema, find_task, list_tasks
-from store.cells import Mark, read_marks
-from store.columns import find_newest
 from store.cycles import Cycle, list_cycles
 from store.database import rejected_events
+from store.error_cells import Mark, read_marks
+from store.event_columns import find_newest
 from store.releases import Action, Release, list_releases
 
 NUM_CYCLES = 12

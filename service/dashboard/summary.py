@@ -13,7 +13,7 @@ from contracts.task import Task
 from service.admin.cycles import next_cycle
 from service.admin.status import batch_size_of
 from service.admin.task_warnings import warn_of_events, warn_of_fit, warn_of_gaps, warn_of_version
-from service.models.model import Forecaster
+from service.models.forecaster import Forecaster
 from service.models.task_state import ENDINGS, RegistryState, TaskState, state_of, why_stale
 from service.web.html import shorten_moment
 

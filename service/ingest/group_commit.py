@@ -17,8 +17,8 @@ from contracts.errors import MorrowError, Unavailable
 from service.database import Store
 from service.ingest.schema_versions import append, group_by_schema, validate_one
 from service.validation.rules import Refusal, RowRules, compile_rules
-from store.batches import Event, EventBatch
 from store.catalog import Schema
+from store.event_batches import Event, EventBatch
 from store.events import Outcome, Rejection, append_batch, record_rejections
 
 MAX_GROUP = 500

@@ -14,8 +14,8 @@ from sqlalchemy import Connection
 from service.models.follower import Follower
 from service.validation.names import only_task
 from service.validation.rules import Refusal, RowRules, compile_rules, list_rows
-from store.batches import Event, EventBatch
 from store.catalog import Schema, find_form, find_task, list_tasks
+from store.event_batches import Event, EventBatch
 from store.events import Outcome, append_batch
 
 # Validates the rows of a request by the rules of a task.

@@ -21,6 +21,7 @@ from service.database import Store
 from service.metrics import Metrics
 from service.models.alias_history import record_alias_move
 from service.models.backoff import LONGEST_WAIT, Backoff
+from service.models.forecaster import Forecaster
 from service.models.loader import load_champion, load_copy
 from service.models.local_copies import (
     Current,
@@ -34,7 +35,6 @@ from service.models.local_copies import (
     save_overlay,
     write_current,
 )
-from service.models.model import Forecaster
 from service.models.registry import Champion, find_champion, make_client
 from service.models.task_state import RegistryState, TaskState, find_overlay, read_snapshot
 from service.settings import ServiceSettings

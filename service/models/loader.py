@@ -12,8 +12,8 @@ import httpx
 import structlog
 
 from contracts.errors import ArtefactRefused
+from service.models.forecaster import Forecaster, load_forecaster
 from service.models.local_copies import fill_copy
-from service.models.model import Forecaster, load_forecaster
 from service.models.registry import Champion, download_version
 
 log = structlog.get_logger(__name__)

@@ -17,12 +17,12 @@ from contracts.errors import Unavailable
 from contracts.task import Task
 from contracts.verdict import Comparison, MatrixFigures
 from service.database import Store
-from service.models.model import Forecaster
+from service.models.forecaster import Forecaster
 from store.catalog import Schema, list_tasks
-from store.cells import error_of, read_marks
-from store.columns import count_windows, find_newest
 from store.cycles import Cycle, find_judged
 from store.database import cycles, tasks
+from store.error_cells import error_of, read_marks
+from store.event_columns import count_windows, find_newest
 from store.releases import (
     BOUND_ACTIONS,
     CHAMPION_ACTIONS,

@@ -12,7 +12,7 @@ import msgspec
 from msgspec import UnsetType
 from pydantic.json_schema import GenerateJsonSchema
 
-from contracts.spec import Spec
+from contracts.spec_values import Spec
 from contracts.task import Task
 from service.openapi.json_schema import MOMENT, REF, Shape, closed, many, nullable, ref, text
 from service.web.fields import MAX_ACTOR, MAX_IDS, MAX_REASON

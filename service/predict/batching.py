@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from service.models.answer import Answer
-from service.models.model import Forecaster, Question
+from service.models.forecaster import Forecaster, Question
 
 # How long the loop stays awake after a lone question: about the time that a local client takes to ask again.
 AWAKE_SECONDS = 100e-6

@@ -22,7 +22,7 @@ from service.errors import Malformed, Overloaded
 from service.metrics import Metrics
 from service.models.answer import Answer, Answers
 from service.models.follower import Follower
-from service.models.model import Forecaster, Question, make_question
+from service.models.forecaster import Forecaster, Question, make_question
 from service.predict.batching import MicroBatches
 from service.predict.cold_start import await_first
 from service.settings import MAX_WAITING_PER_THREAD, ServiceSettings

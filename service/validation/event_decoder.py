@@ -23,7 +23,7 @@ from service.validation.columns import (
 )
 from service.validation.timestamps import parse_moments
 from service.validation.values import LAST_MICRO, Number, Text, json_text
-from store.batches import EventBatch
+from store.event_batches import EventBatch
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from typing import Annotated
 from msgspec import Meta
 
 from contracts.clock import EPOCH, parse_moment, to_micros
-from contracts.spec import MAX_TEXT, PRINTABLE
+from contracts.spec_values import MAX_TEXT, PRINTABLE
 
 EXACT_INTEGER = 2**53
 # A finite 64-bit float, or an integer that is exactly one. The limits of a float refuse a query's "nan" and "inf".

@@ -22,7 +22,7 @@ from contracts.errors import Unavailable
 from service.atomic_file import replace_file
 from service.database import Store
 from service.errors import Forbidden, NoKeys, Throttled, Unauthenticated
-from store.keys import Key, Scope, id_of, is_key, list_keys
+from store.api_keys import Key, Scope, id_of, is_key, list_keys
 
 FILE = "keys.json"
 _LEAST_PAUSE = 1.0

@@ -20,7 +20,7 @@ from service.settings import ServiceSettings
 from service.web.api_keys import ApiKeys
 from service.web.error_responses import problem_of
 from service.web.html import answer_page
-from store.keys import Scope as KeyScope
+from store.api_keys import Scope as KeyScope
 
 HEALTH = frozenset({"/livez", "/readyz"})
 PUBLIC = {"docs": frozenset({"/docs", "/openapi.json"}), "metrics": frozenset({"/metrics"})}

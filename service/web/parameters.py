@@ -9,7 +9,7 @@ from starlette.datastructures import QueryParams
 from starlette.requests import Request
 
 from contracts.errors import Fault, InvalidInput
-from contracts.spec import IDENTIFIER
+from contracts.spec_values import IDENTIFIER
 from service.validation.names import printable
 
 TaskInPath = Annotated[

@@ -9,7 +9,7 @@ import pytest
 
 from cli.local.processes import start_child
 from cli.local.stack import HOST, free_port
-from tests.e2e.commanding import MORROW
+from tests.e2e.morrow_command import MORROW
 
 
 @pytest.fixture

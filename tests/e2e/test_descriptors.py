@@ -14,7 +14,7 @@ from sqlalchemy import Engine
 from contracts.clock import format_moment
 from tests.e2e.processes import impatient_environment, process, wait_for
 from tests.integration.artefacts import CUTOFF
-from tests.integration.releasing import define, publish_and_release
+from tests.integration.published_versions import define, publish_and_release
 from tests.servers import wait_until_healthy
 
 NUM_IDLE = 100

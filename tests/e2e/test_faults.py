@@ -22,11 +22,11 @@ from contracts.failure import LEASE_EXPIRED, REGISTRY_UNREACHABLE
 from service.models.registry import download_version, make_client
 from store.catalog import Schema, define_task
 from store.cycles import Cycle, list_cycles
-from tests.e2e.house import INGEST, NUM_APIS, POOL_SIZE, TASK, House
 from tests.e2e.processes import champion, kill, process, released
 from tests.e2e.test_schedule import releases_of, schedule
+from tests.e2e.whole_stack import INGEST, NUM_APIS, POOL_SIZE, TASK, House
 from tests.integration.artefacts import move_alias, publish, remove_alias
-from tests.integration.drifting import cycles_of, now
+from tests.integration.drifting_task import cycles_of, now
 
 pytestmark = pytest.mark.story
 

@@ -21,7 +21,7 @@ from contracts.clock import format_moment
 from service.workers import COUNTERS_BYTES
 from tests.e2e.processes import impatient_environment, wait_for
 from tests.integration.artefacts import CUTOFF
-from tests.integration.releasing import define, publish_and_release
+from tests.integration.published_versions import define, publish_and_release
 from tests.servers import stop, wait_until_healthy
 
 # Root needs no other user's name space to mount, and in one could not open what belongs to the test's PostgreSQL.

@@ -26,7 +26,7 @@ from store.database import make_engine
 from tests.e2e.processes import wait_for
 from tests.integration.api_process import define_flights, running
 from tests.integration.artefacts import CUTOFF
-from tests.integration.serving import an_event
+from tests.integration.service_app import an_event
 from tests.servers import stop
 
 OWN_MOUNTS = ("unshare", "--mount", "sh", "-c")

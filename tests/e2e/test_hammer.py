@@ -16,10 +16,10 @@ from sqlalchemy import Engine
 
 from cli.local.stack import free_port
 from contracts.clock import format_moment, to_micros
-from tests.e2e.hammering import NUM_VERSIONS, ROW, Deployment, Reply, hammer, judge
+from tests.e2e.load_clients import NUM_VERSIONS, ROW, Deployment, Reply, hammer, judge
 from tests.e2e.processes import impatient_environment, process
-from tests.integration.releasing import define
-from tests.integration.serving import DEAD_DATABASE, DEAD_REGISTRY
+from tests.integration.published_versions import define
+from tests.integration.service_app import DEAD_DATABASE, DEAD_REGISTRY
 from tests.servers import wait_until_healthy
 
 SECONDS, MOST_SECONDS = 15.0, 120.0

@@ -16,7 +16,7 @@ import pytest
 
 from cli.importing.bookmark import Bookmark
 from cli.importing.importer import NUM_CONNECTIONS, ROWS_PER_BATCH
-from tests.e2e.commanding import MORROW, say
+from tests.e2e.morrow_command import MORROW, say
 
 TASK = {
     "schedule": "manual",

@@ -27,7 +27,7 @@ from tests.e2e.processes import (
     run_statuses,
     wait_for,
 )
-from tests.integration.drifting import add_windows, cutoff_after, define, drifting_task
+from tests.integration.drifting_task import add_windows, cutoff_after, define, drifting_task
 from tests.servers import wait_until_healthy
 
 pytestmark = pytest.mark.story

@@ -24,7 +24,7 @@ from contracts.clock import format_moment
 from contracts.manifest import GRAPH_FILE, MANIFEST_FILE, checksum, encode_manifest, read_manifest
 from tests.e2e.processes import impatient_environment, process, tell, wait_for
 from tests.integration.artefacts import CUTOFF, move_alias, publish, write_version
-from tests.integration.releasing import define
+from tests.integration.published_versions import define
 from tests.servers import wait_until_healthy
 
 MIB = int(os.environ.get("MORROW_LARGE_MIB", "128"))

@@ -12,7 +12,7 @@ from migrations import migrate
 from store.cycles import list_cycles
 from store.database import make_engine
 from tests.e2e.processes import impatient_environment, process, released, request, wait_for
-from tests.integration.drifting import cutoff_after, define, drifting_task
+from tests.integration.drifting_task import cutoff_after, define, drifting_task
 from tests.servers import start_mlflow, stop, wait_until_healthy
 
 

@@ -13,13 +13,13 @@ import psutil
 import pytest
 from sqlalchemy import Engine
 
-from cli.local.memory import measure_memory
+from cli.local.peak_memory import measure_memory
 from contracts.clock import format_moment
 from contracts.manifest import read_manifest
 from tests.e2e.processes import impatient_environment, process, tell, wait_for
 from tests.integration.artefacts import move_alias, publish
-from tests.integration.drifting import Story, claim, cutoff_after, define, drifting_task, settings
-from tests.integration.releasing import note
+from tests.integration.drifting_task import Story, claim, cutoff_after, define, drifting_task, settings
+from tests.integration.published_versions import note
 from tests.servers import wait_until_healthy
 from trainer.evaluation.fit_store import candidate_folder
 from trainer.retraining.cycle import run_cycle

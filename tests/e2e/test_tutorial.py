@@ -13,7 +13,7 @@ import httpx
 from cli.local.stack import free_port
 from tests.e2e.printed import run_blocks
 from tests.e2e.test_up import running
-from trainer.scheduling.heartbeat import is_alive
+from trainer.scheduling.liveness import is_alive
 from trainer.settings import TrainerSettings
 
 HOUSE = Path(__file__).parents[2]

@@ -18,7 +18,7 @@ import pytest
 from cli.errors import ChildDied
 from cli.local.processes import start_child
 from cli.local.stack import free_port
-from tests.e2e.commanding import MORROW
+from tests.e2e.morrow_command import MORROW
 
 READY_SECONDS = 240
 GONE_SECONDS = 60

@@ -18,13 +18,13 @@ from sqlalchemy import make_url
 
 from cli.local.postgres import EmbeddedPostgres
 from migrations import migrate
+from store.api_keys import add_key, revoke_key
 from store.database import make_engine
-from store.keys import add_key, revoke_key
 from tests.e2e.processes import impatient_environment, process, wait_for
 from tests.e2e.test_workers import NUM_WORKERS, SLACK_SECONDS, question
-from tests.integration.keyholders import sent
-from tests.integration.releasing import define, publish_and_release
-from tests.integration.serving import an_event
+from tests.integration.api_keys import sent
+from tests.integration.published_versions import define, publish_and_release
+from tests.integration.service_app import an_event
 
 RATE, SECONDS = 8.0, 4.0
 Connections = Mapping[int, http.client.HTTPConnection]

@@ -21,10 +21,10 @@ from sqlalchemy import Engine
 
 from contracts.clock import format_moment
 from store.catalog import Schema
-from tests.e2e.cutting import cuttable
+from tests.e2e.cut_proxy import cuttable
 from tests.e2e.processes import impatient_environment, process, wait_for
 from tests.integration.artefacts import CUTOFF, WEEK
-from tests.integration.releasing import define, publish_and_release
+from tests.integration.published_versions import define, publish_and_release
 from tests.servers import wait_until_healthy
 
 NUM_WORKERS, NUM_CLIENTS = 4, 4

@@ -15,8 +15,8 @@ from cli.local.stack import free_port
 from contracts.task import Task
 from store.catalog import define_task
 from tests.integration.artefacts import place_version
-from tests.integration.releasing import NOW
-from tests.integration.serving import TASK
+from tests.integration.published_versions import NOW
+from tests.integration.service_app import TASK
 from tests.servers import stop, wait_until_healthy
 
 MIB = 2**20

@@ -14,7 +14,7 @@ from contracts.clock import parse_moment
 from contracts.manifest import FORMAT_VERSION, AgeError, Manifest, Probe, checksum, encode_manifest, graph_feed
 from contracts.task import Task
 from service.models.local_copies import Current, write_current
-from tests.integration.serving import TASK
+from tests.integration.service_app import TASK
 
 CUTOFF = parse_moment("2026-01-29T00:00:00Z")
 WEEK = 7 * 86_400_000_000

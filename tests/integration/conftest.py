@@ -16,9 +16,9 @@ from service.models.follower import Follower
 from store.catalog import Schema
 from store.database import make_engine
 from tests.integration.api_process import Running, define_flights, running
-from tests.integration.following import MakeFollower
-from tests.integration.releasing import define
-from tests.integration.serving import DEAD_DATABASE, DEAD_REGISTRY, TASK, service_settings, serving
+from tests.integration.make_follower import MakeFollower
+from tests.integration.published_versions import define
+from tests.integration.service_app import DEAD_DATABASE, DEAD_REGISTRY, TASK, service_settings, serving
 from trainer.tracking.registry import Registry
 
 
@@ -42,7 +42,7 @@ def mlflow_client(mlflow_url: str) -> MlflowClient:
 
 @pytest.fixture
 async def client(database_url: str, tmp_path: Path) -> AsyncIterator[httpx.AsyncClient]:
-    """A client of a service that knows the task `flights` of `tests.integration.serving` and no event."""
+    """A client of a service that knows the task `flights` of `tests.integration.service_app` and no event."""
     async with serving(service_settings(database_url, tmp_path)) as client:
         assert (await client.put("/tasks/flights", json=TASK)).status_code == 201
         yield client
@@ -58,7 +58,8 @@ def api(database_url: str, engine: Engine, tmp_path: Path) -> Iterator[Running]:
 
 @pytest.fixture
 def schema(engine: Engine) -> Schema:
-    """A task of `tests.integration.serving` by a name of its own, for the MLflow server is shared; nothing is known."""
+    """A task of `tests.integration.service_app` by a name of its own, for the MLflow server is shared; nothing is
+    known."""
     return define(engine)
 
 

@@ -24,7 +24,7 @@ from contracts.task import Task
 from store.catalog import define_task
 from store.database import events
 from tests.integration.artefacts import place_version
-from tests.integration.serving import TASK, service_settings, serving
+from tests.integration.service_app import TASK, service_settings, serving
 
 NOW = datetime(2026, 2, 1, tzinfo=UTC)
 AT = '"2026-02-01T00:00:00Z"'

@@ -18,7 +18,7 @@ from contracts.manifest import Manifest
 from contracts.task import Task
 from contracts.verdict import Comparison
 from store.catalog import Schema
-from store.cells import Cell, read_cells, record_cells
+from store.error_cells import Cell, read_cells, record_cells
 from trainer.data.snapshot import Reading, read
 from trainer.data.windows import complete_until, in_window, needed_pairs, num_empty_windows, target_windows
 from trainer.evaluation.fit_store import FitStore, score_fit
@@ -26,7 +26,7 @@ from trainer.evaluation.horizon import HorizonVerdict, after_empty_windows, comp
 from trainer.evaluation.origin_fits import Fit, fit_origins, keep_fit
 from trainer.evaluation.release_gates import reason_to_skip
 from trainer.evaluation.suspect_windows import counted
-from trainer.export.session import Artefact
+from trainer.export.opened_artefact import Artefact
 from trainer.network.device import choose_device
 from trainer.network.training_loop import EpochReport
 from trainer.settings import TrainerSettings

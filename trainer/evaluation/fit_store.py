@@ -19,12 +19,12 @@ from contracts.errors import ArtefactRefused
 from contracts.manifest import MANIFEST_FILE, Manifest, encode_manifest
 from contracts.task import Task
 from store.catalog import Schema
-from store.cells import Cell
-from store.columns import EventColumns
+from store.error_cells import Cell
+from store.event_columns import EventColumns
 from trainer.evaluation.horizon import HorizonVerdict
 from trainer.evaluation.release_gates import validated_ages
 from trainer.evaluation.scoring import score_cell, score_naive
-from trainer.export.session import Artefact, open_artefact
+from trainer.export.opened_artefact import Artefact, open_artefact
 
 
 class FitStore:

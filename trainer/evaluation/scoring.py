@@ -16,11 +16,11 @@ from contracts.clock import format_moment
 from contracts.errors import CycleError
 from contracts.manifest import graph_feed
 from contracts.task import Task
-from store.cells import NAIVE, Cell
-from store.columns import EventColumns
+from store.error_cells import NAIVE, Cell
+from store.event_columns import EventColumns
 from trainer.data.encoder import class_positions
 from trainer.evaluation.calibration import LEAST_PROBABILITY, LEAST_SCALE, nonconformity, sketch, tempered_losses
-from trainer.export.session import raw_categories
+from trainer.export.opened_artefact import raw_categories
 
 _ROWS_PER_BLOCK = 8192
 

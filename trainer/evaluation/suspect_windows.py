@@ -12,8 +12,8 @@ from statistics import median
 from contracts.clock import format_moment
 from contracts.task import Task
 from contracts.verdict import Decision
-from store.cells import Cell, Mark, error_of
-from trainer.evaluation.bounds import predictive_limit
+from store.error_cells import Cell, Mark, error_of
+from trainer.evaluation.bands import predictive_limit
 
 # window -> origin -> error of our method
 Errors = Mapping[int, Mapping[int, float]]

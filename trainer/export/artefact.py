@@ -26,11 +26,11 @@ from contracts.manifest import (
     encode_manifest,
 )
 from contracts.task import Task
-from store.columns import NEVER, EventColumns
+from store.event_columns import NEVER, EventColumns
 from trainer.data.encoder import Encoder, encode
 from trainer.data.labels import clip_labels, label_bounds
 from trainer.export.onnx_export import build_graph, build_rate_graph
-from trainer.export.session import raw_categories
+from trainer.export.opened_artefact import raw_categories
 from trainer.methods.naive_answer import naive_answer
 from trainer.network.losses import log_scale
 from trainer.network.network import CohortNetwork

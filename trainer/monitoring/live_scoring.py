@@ -23,8 +23,8 @@ from contracts.errors import CycleError
 from contracts.manifest import MANIFEST_FILE, read_manifest
 from contracts.task import Task
 from store.catalog import Schema, list_tasks
-from store.cells import Cell, Mark, delete_window, read_marks, record_cells
-from store.columns import EventColumns, read_events, read_fingerprints
+from store.error_cells import Cell, Mark, delete_window, read_marks, record_cells
+from store.event_columns import EventColumns, read_events, read_fingerprints
 from store.outages import name_outage
 from store.releases import list_releases
 from trainer.data.windows import complete_until

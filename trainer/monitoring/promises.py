@@ -7,7 +7,7 @@ from contracts.calibration import Calibration
 from contracts.clock import to_micros
 from contracts.task import Task
 from contracts.verdict import LimitCheck, Recalibration
-from store.cells import Cell, Mark, error_of
+from store.error_cells import Cell, Mark, error_of
 from store.releases import Action, Release
 
 

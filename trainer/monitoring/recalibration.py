@@ -12,7 +12,7 @@ from contracts.calibration import Calibration
 from contracts.clock import format_moment, from_micros, to_micros
 from contracts.task import Task
 from contracts.verdict import Recalibration
-from store.cells import read_cells
+from store.error_cells import read_cells
 from store.releases import Release, read_overlay
 from trainer.data.windows import complete_until
 from trainer.evaluation.calibration import WALKED_WINDOWS, calibration_of

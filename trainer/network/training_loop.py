@@ -29,7 +29,7 @@ from trainer.network.early_stopping import EarlyStopping
 from trainer.network.losses import REGRESSION_LOSSES, RowLoss, cross_entropy
 from trainer.network.minibatches import DeviceRows, row_numbers, steps
 from trainer.network.network import Build, CohortNetwork, Network, architecture
-from trainer.network.schedule import following_range, num_steps, plan_steps, row_range, window_starts
+from trainer.network.phase_schedule import following_range, num_steps, plan_steps, row_range, window_starts
 from trainer.network.step import objective
 
 # The uses of a seed. Each use has its own generator, so none affects another.

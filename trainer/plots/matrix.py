@@ -10,7 +10,7 @@ from matplotlib.ticker import MaxNLocator
 
 from contracts.clock import count_windows, format_moment
 from contracts.task import Task
-from store.cells import Cell, error_of
+from store.error_cells import Cell, error_of
 from trainer.evaluation.horizon import AgeVerdict, HorizonVerdict
 from trainer.monitoring.promises import Outcome
 from trainer.plots.canvas import CLOSED, HORIZON, OURS, YARDSTICK, new_figure, save_figure

@@ -19,7 +19,7 @@ from contracts.calibration import Calibration
 from contracts.errors import CycleError
 from contracts.task import Task
 from contracts.verdict import Decision, Verdict, first_failure
-from store.cells import Cell
+from store.error_cells import Cell
 from store.releases import Release
 from trainer.data.snapshot import Reading
 from trainer.data.windows import num_empty_windows

@@ -21,7 +21,7 @@ import numpy as np
 from contracts.calibration import find_quantile
 from contracts.clock import format_moment, from_micros
 from contracts.verdict import LimitCheck, first_failure, to_json
-from store.cells import NAIVE, error_of
+from store.error_cells import NAIVE, error_of
 from store.releases import Release
 from trainer.evaluation.calibration import share_covered
 from trainer.methods.gbdt import GBDT

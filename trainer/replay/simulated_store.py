@@ -8,12 +8,12 @@ from contracts.clock import from_micros
 from contracts.manifest import Manifest
 from contracts.task import Task
 from contracts.verdict import RowFigures, Verdict
-from store.cells import Cell, Mark
+from store.error_cells import Cell, Mark
 from store.releases import Action, Release
 from trainer.data.snapshot import Reading
 from trainer.data.windows import complete_until, in_window
 from trainer.evaluation.fit_store import score_fit
-from trainer.export.session import Artefact
+from trainer.export.opened_artefact import Artefact
 from trainer.monitoring.horizon_guard import ACTOR, find_change, find_settled
 from trainer.monitoring.live_scoring import find_stale
 from trainer.monitoring.promises import Promise, read_promise

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from contracts.errors import CycleError
 from contracts.task import Task
 from contracts.verdict import Decision, first_failure
-from store.cells import Cell
-from store.columns import EventColumns
+from store.error_cells import Cell
+from store.event_columns import EventColumns
 from store.releases import read_overlay
 from trainer.data.labels import clip_labels
 from trainer.data.snapshot import Reading
@@ -24,8 +24,8 @@ from trainer.evaluation.fit_store import open_fit
 from trainer.evaluation.release_gates import check_withheld
 from trainer.evaluation.scoring import answer, row_errors
 from trainer.evaluation.suspect_windows import check_newest_window, set_aside
-from trainer.export.session import Artefact, open_artefact
-from trainer.retraining.ledger import Attempt
+from trainer.export.opened_artefact import Artefact, open_artefact
+from trainer.retraining.attempt import Attempt
 from trainer.tracking.registry import Champion
 
 

@@ -35,8 +35,8 @@ from contracts.errors import LeaseLost, MorrowError, NotFound
 from contracts.failure import STOPPED
 from contracts.verdict import Decision, Verdict, first_failure
 from store.catalog import Schema, list_tasks
-from store.cells import delete_origin
 from store.cycles import Cycle, State
+from store.error_cells import delete_origin
 from store.releases import list_releases
 from trainer.data.labels import clip_labels
 from trainer.data.snapshot import Reading, read
@@ -51,11 +51,11 @@ from trainer.evaluation.release_gates import (
     describe_matrix,
 )
 from trainer.evaluation.scoring import answer, score
-from trainer.export.session import Artefact, verify_artefact
+from trainer.export.opened_artefact import Artefact, verify_artefact
 from trainer.network.device import choose_device
+from trainer.retraining.attempt import Attempt
 from trainer.retraining.champion_comparison import judge_with_champion
 from trainer.retraining.failures import name_failure
-from trainer.retraining.ledger import Attempt
 from trainer.retraining.recipe_step import choose_recipe, record_choice
 from trainer.retraining.run_log import (
     Answers,

@@ -16,13 +16,13 @@ import torch
 from sqlalchemy import Connection
 
 from contracts.task import Task, Training
-from store import choices
-from store.choices import Choice
+from store import recipe_choices as choices
 from store.cycles import renew_lease
+from store.recipe_choices import Choice
 from trainer.data.snapshot import Reading
 from trainer.evaluation.backtest import Report
 from trainer.evaluation.fit_store import recipe_folder
-from trainer.retraining.ledger import Attempt
+from trainer.retraining.attempt import Attempt
 from trainer.tracking.run_buffer import Run
 from trainer.tuning import search as tune
 from trainer.tuning.origins import known_origins, network_scorer

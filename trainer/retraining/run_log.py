@@ -17,9 +17,9 @@ from contracts.clock import Clock, format_moment
 from contracts.manifest import MANIFEST_FILE, Manifest
 from contracts.task import Task
 from store.catalog import Schema
-from store.cells import Cell
-from store.columns import EventColumns
 from store.cycles import Cycle
+from store.error_cells import Cell
+from store.event_columns import EventColumns
 from store.releases import Release
 from trainer.data.snapshot import Reading
 from trainer.evaluation.backtest import Report, report_epoch
@@ -27,7 +27,7 @@ from trainer.evaluation.horizon import HorizonVerdict
 from trainer.evaluation.origin_fits import Fit
 from trainer.evaluation.release_gates import age_metrics
 from trainer.evaluation.scoring import answer
-from trainer.export.session import Artefact
+from trainer.export.opened_artefact import Artefact
 from trainer.monitoring.promises import released_outcomes
 from trainer.network.device import device_name
 from trainer.network.training_loop import EpochReport

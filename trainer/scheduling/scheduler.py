@@ -35,13 +35,13 @@ from store.cycles import (
 from store.database import cycles, make_engine
 from store.outages import name_outage
 from trainer.monitoring.live_scoring import LiveScoring
-from trainer.scheduling import supervisor
+from trainer.scheduling import worker_process as supervisor
 from trainer.scheduling.due_cutoffs import due_cutoff, newest_cutoff
-from trainer.scheduling.heartbeat import retire_heartbeat, write_heartbeat
 from trainer.scheduling.idle_work import IdleWork
 from trainer.scheduling.jobs import FillRivals, RunCycle, Sweep
+from trainer.scheduling.liveness import retire_heartbeat, write_heartbeat
 from trainer.scheduling.registry_health import is_healthy
-from trainer.scheduling.supervisor import Child
+from trainer.scheduling.worker_process import Child
 from trainer.settings import TrainerSettings
 
 log = structlog.get_logger(__name__)

@@ -24,8 +24,8 @@ from store.catalog import list_tasks
 from store.cycles import Cycle, list_cycles
 from store.database import make_engine
 from store.outages import name_outage
-from trainer.scheduling.imports import fast_imports
 from trainer.scheduling.jobs import FillRivals, RunCycle, Sweep, decode_job
+from trainer.scheduling.library_loading import fast_imports
 from trainer.settings import TrainerSettings
 
 if TYPE_CHECKING:

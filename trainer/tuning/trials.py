@@ -20,7 +20,7 @@ from contracts.task import Training
 from trainer.data.encoder import Encoded
 from trainer.methods.plans import PLANS
 from trainer.network.network import Build, CohortNetwork, Network
-from trainer.network.schedule import num_steps
+from trainer.network.phase_schedule import num_steps
 from trainer.network.training_loop import Member, draw_network, outputs, train
 
 # Most origins of a search, and how many fits a trial makes before it may be pruned.

@@ -7,8 +7,8 @@ from sqlalchemy import Engine
 
 from store.catalog import Schema
 from tests.integration.artefacts import CUTOFF, WEEK, publish, write_version
-from tests.integration.following import MakeFollower, ask
-from tests.integration.releasing import note
+from tests.integration.make_follower import MakeFollower, ask
+from tests.integration.published_versions import note
 
 
 def test_a_home_that_was_removed_is_filled_again_while_its_version_answers(

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from cli.local.stack import free_port
 from cli.main import app
 from tests.integration.artefacts import publish, write_version
-from tests.integration.releasing import define
+from tests.integration.published_versions import define
 from tests.servers import full_server
 
 NOWHERE = "http://127.0.0.1:1"

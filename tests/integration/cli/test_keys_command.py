@@ -15,10 +15,10 @@ from typer.testing import CliRunner
 from cli.main import app
 from contracts.errors import Conflict, InvalidInput, NotFound
 from service.app import make_app
-from store.keys import Scope, digest_key, list_keys, revoke_key
-from tests.integration.keyholders import NOW, make_key, problem, sent
-from tests.integration.releasing import define, history, note
-from tests.integration.serving import TASK, an_event, post_scope, service_settings, serving
+from store.api_keys import Scope, digest_key, list_keys, revoke_key
+from tests.integration.api_keys import NOW, make_key, problem, sent
+from tests.integration.published_versions import define, history, note
+from tests.integration.service_app import TASK, an_event, post_scope, service_settings, serving
 
 pytestmark = pytest.mark.anyio
 

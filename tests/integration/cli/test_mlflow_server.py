@@ -10,7 +10,7 @@ BEFORE_MLFLOW = """
 import gc, runpy, sys
 sys.modules["mlflow"] = None
 try:
-    runpy.run_module("cli.local.mlflow_process", run_name="__main__")
+    runpy.run_module("cli.local.mlflow_main", run_name="__main__")
 except ModuleNotFoundError:
     print(gc.isenabled(), gc.get_threshold()[0])
 """
@@ -27,5 +27,5 @@ def test_the_process_that_was_started_is_the_one_that_serves(mlflow_url: str) ->
     port = int(mlflow_url.rpartition(":")[2])
     listening = (one for one in psutil.net_connections("tcp") if one.status == psutil.CONN_LISTEN)
     (server,) = {psutil.Process(one.pid) for one in listening if one.laddr and one.laddr.port == port}
-    assert "cli.local.mlflow_process" in server.cmdline()
+    assert "cli.local.mlflow_main" in server.cmdline()
     assert server.children() == []

@@ -9,7 +9,7 @@ from typer.testing import CliRunner, Result
 
 from cli.main import app
 from store.catalog import Schema
-from tests.integration.drifting import define, drifting_task
+from tests.integration.drifting_task import define, drifting_task
 
 PNG = b"\x89PNG"
 

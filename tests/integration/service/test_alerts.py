@@ -9,7 +9,7 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from service.ingest.endpoint import STATUSES
-from tests.integration.serving import DEAD_DATABASE, an_event, service_settings, serving
+from tests.integration.service_app import DEAD_DATABASE, an_event, service_settings, serving
 
 RULES = Path(__file__).parents[3] / "docker" / "prometheus-rules.yml"
 REFUSED_WHILE_THE_DATABASE_IS_DOWN = 503

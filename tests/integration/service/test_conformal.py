@@ -11,8 +11,8 @@ from contracts.clock import format_moment
 from service.models.local_copies import CURRENT_FILE
 from store.releases import Overlay
 from tests.integration.artefacts import CUTOFF, WEEK
-from tests.integration.asking import REGRESSION, VALID_UNTIL, ask, ask_many, everywhere, placed, quantiles
-from tests.integration.serving import DEAD_DATABASE, service_settings, serving
+from tests.integration.one_version import REGRESSION, VALID_UNTIL, ask, ask_many, everywhere, placed, quantiles
+from tests.integration.service_app import DEAD_DATABASE, service_settings, serving
 
 pytestmark = pytest.mark.anyio
 

@@ -19,7 +19,7 @@ from sqlalchemy import Engine
 
 from service.server.connection import MAX_HEAD_BYTES, Connection
 from tests.integration.api_process import MIB, Running
-from tests.integration.serving import an_event
+from tests.integration.service_app import an_event
 from tests.integration.sockets import CHUNKED, HEAD, read_answer, say, stored
 
 ALIVE = b"GET /livez HTTP/1.1\r\nHost: morrow\r\n"

@@ -12,7 +12,7 @@ import pytest
 from sqlalchemy import Engine, Table, func, select, text
 
 from store.database import events, rejected_events
-from tests.integration.serving import TASK, an_event, service_settings, serving
+from tests.integration.service_app import TASK, an_event, service_settings, serving
 
 pytestmark = pytest.mark.anyio
 

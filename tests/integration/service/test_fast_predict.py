@@ -14,11 +14,11 @@ from starlette.types import Receive, Scope, Send
 from contracts.clock import format_moment
 from service.app import App, make_app
 from service.web.api_keys import FILE
-from store.keys import Key, digest_key
-from store.keys import Scope as KeyScope
+from store.api_keys import Key, digest_key
+from store.api_keys import Scope as KeyScope
 from tests.integration.artefacts import CUTOFF, WEEK, place_version
 from tests.integration.service.test_predict import ROW, VALID_UNTIL
-from tests.integration.serving import DEAD_DATABASE, running, service_settings
+from tests.integration.service_app import DEAD_DATABASE, running, service_settings
 
 pytestmark = pytest.mark.anyio
 

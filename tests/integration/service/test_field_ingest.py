@@ -12,11 +12,11 @@ from starlette.types import Message
 
 from contracts.task import Task
 from service.app import make_app
-from store.batches import Event
 from store.catalog import define_task
 from store.database import events, rejected_events
+from store.event_batches import Event
 from store.events import append_events
-from tests.integration.serving import TASK, an_event, post_scope, service_settings, serving
+from tests.integration.service_app import TASK, an_event, post_scope, service_settings, serving
 
 pytestmark = pytest.mark.anyio
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

@@ -14,7 +14,7 @@ import httpx
 from sqlalchemy import Engine
 
 from tests.integration.api_process import MIB, Running, define_flights, running
-from tests.integration.serving import TASK
+from tests.integration.service_app import TASK
 
 JSON = {"content-type": "application/json"}
 # Limit of a body, twice: read and put together; and what the allocator keeps.

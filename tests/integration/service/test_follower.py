@@ -12,10 +12,10 @@ from sqlalchemy import Engine
 from contracts.errors import NoModel, NotFound, NotLoaded
 from store.catalog import Schema
 from tests.integration.artefacts import CUTOFF, WEEK, move_alias, publish, remove_alias, write_version
-from tests.integration.following import MakeFollower, ask
-from tests.integration.releasing import define, note, publish_and_release
-from tests.integration.serving import service_settings, serving
-from tests.integration.watching import overheard
+from tests.integration.make_follower import MakeFollower, ask
+from tests.integration.published_versions import define, note, publish_and_release
+from tests.integration.service_app import service_settings, serving
+from tests.integration.watched_registry import overheard
 
 
 def test_a_task_without_a_champion_is_ok_and_says_that_there_is_no_model(

@@ -17,8 +17,8 @@ from sqlalchemy import Engine
 
 from service.models.registry import MAX_ANSWER_BYTES
 from tests.integration.artefacts import publish, write_version
-from tests.integration.following import MakeFollower, ask
-from tests.integration.releasing import define
+from tests.integration.make_follower import MakeFollower, ask
+from tests.integration.published_versions import define
 
 Write = Callable[[BaseHTTPRequestHandler], None]
 ALIAS, URI = "registered-models/alias", "model-versions/get-download-uri"

@@ -15,7 +15,7 @@ from service.database import Store
 from service.ingest.group_commit import GroupCommit
 from store.catalog import Schema, define_task, find_task
 from store.database import events
-from tests.integration.serving import TASK, an_event
+from tests.integration.service_app import TASK, an_event
 
 pytestmark = pytest.mark.anyio
 NOW = datetime(2026, 3, 1, tzinfo=UTC)

@@ -14,7 +14,7 @@ from sqlalchemy import Engine, func, select, text
 from service.app import make_app
 from service.web.bodies import NUM_LINES_PER_CHUNK
 from store.database import events, rejected_events
-from tests.integration.serving import TASK, an_event, post_scope, service_settings, serving
+from tests.integration.service_app import TASK, an_event, post_scope, service_settings, serving
 
 pytestmark = pytest.mark.anyio
 NDJSON = {"content-type": "application/x-ndjson"}

@@ -11,7 +11,7 @@ from contracts.clock import format_moment
 from service.models.answer import Answer, Answers
 from service.settings import MAX_WAITING_PER_THREAD
 from tests.integration.artefacts import CUTOFF, place_version
-from tests.integration.serving import DEAD_DATABASE, service_settings, serving
+from tests.integration.service_app import DEAD_DATABASE, service_settings, serving
 
 pytestmark = pytest.mark.anyio
 

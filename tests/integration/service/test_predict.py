@@ -12,7 +12,7 @@ import pytest
 
 from contracts.clock import format_moment
 from tests.integration.artefacts import CUTOFF, TRAINED_FROM, WEEK, place_version
-from tests.integration.serving import DEAD_DATABASE, DEAD_REGISTRY, service_settings, serving
+from tests.integration.service_app import DEAD_DATABASE, DEAD_REGISTRY, service_settings, serving
 
 pytestmark = pytest.mark.anyio
 

@@ -15,7 +15,7 @@ import pytest
 
 from cli.local.stack import free_port
 from service.app import make_app
-from tests.integration import serving
+from tests.integration import service_app as serving
 from tests.integration.artefacts import CUTOFF, WEEK, place_version
 from tests.servers import stop, wait_until_healthy
 

@@ -17,7 +17,7 @@ from contracts.manifest import MANIFEST_FILE, RATE_FILE, checksum
 from service.models.local_copies import Current, write_current
 from store.releases import Overlay
 from tests.integration.artefacts import CUTOFF, PER_SECOND, WEEK, write_version
-from tests.integration.asking import (
+from tests.integration.one_version import (
     REGRESSION,
     ROW,
     SECOND,
@@ -29,8 +29,8 @@ from tests.integration.asking import (
     placed,
     quantiles,
 )
-from tests.integration.serving import DEAD_DATABASE, service_settings, serving
-from tests.unit.trainer.export.exporting import make_network, make_rows, make_task, write
+from tests.integration.service_app import DEAD_DATABASE, service_settings, serving
+from tests.unit.trainer.export.exported_network import make_network, make_rows, make_task, write
 from trainer.data.encoder import fit_encoder
 
 pytestmark = pytest.mark.anyio

@@ -14,7 +14,7 @@ from sqlalchemy import Engine, func, select, text
 
 from service.app import App, make_app
 from store.database import events
-from tests.integration.serving import TASK, an_event, post_scope, running, service_settings
+from tests.integration.service_app import TASK, an_event, post_scope, running, service_settings
 
 pytestmark = pytest.mark.anyio
 JSON = {"content-type": "application/json"}

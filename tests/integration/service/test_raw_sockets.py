@@ -19,7 +19,7 @@ from sqlalchemy import Engine
 from contracts.clock import format_moment
 from tests.integration.api_process import Running
 from tests.integration.artefacts import CUTOFF
-from tests.integration.serving import an_event
+from tests.integration.service_app import an_event
 from tests.integration.sockets import CHUNKED, HEAD, read_answer, say, stored
 
 ALIVE = b"GET /livez HTTP/1.1\r\nHost: morrow\r\n\r\n"

@@ -10,11 +10,11 @@ from mlflow import MlflowClient
 from sqlalchemy import Engine
 
 from contracts.clock import format_moment
-from service.models.model import load_forecaster
+from service.models.forecaster import load_forecaster
 from store.catalog import Schema
 from tests.integration.artefacts import CUTOFF, WEEK, publish, write_version
-from tests.integration.following import QUESTION, MakeFollower, ask
-from tests.integration.releasing import note
+from tests.integration.make_follower import QUESTION, MakeFollower, ask
+from tests.integration.published_versions import note
 
 
 @pytest.fixture

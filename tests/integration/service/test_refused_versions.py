@@ -12,8 +12,8 @@ from contracts.errors import OutsideHorizon
 from contracts.manifest import MANIFEST_FILE
 from store.catalog import Schema
 from tests.integration.artefacts import CUTOFF, WEEK, move_alias, publish, write_version
-from tests.integration.following import MakeFollower, ask
-from tests.integration.releasing import note
+from tests.integration.make_follower import MakeFollower, ask
+from tests.integration.published_versions import note
 
 
 def damage_graph(folder: Path) -> None:

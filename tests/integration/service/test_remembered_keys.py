@@ -12,9 +12,9 @@ from sqlalchemy import Engine, QueuePool, event, text
 from service.database import Store
 from service.errors import Throttled, Unauthenticated
 from service.web.api_keys import FILE, ApiKeys
-from store.keys import id_of, revoke_key
-from tests.integration.keyholders import NOW, make_key, problem, sent
-from tests.integration.serving import DEAD_DATABASE, service_settings, serving
+from store.api_keys import id_of, revoke_key
+from tests.integration.api_keys import NOW, make_key, problem, sent
+from tests.integration.service_app import DEAD_DATABASE, service_settings, serving
 
 pytestmark = pytest.mark.anyio
 

@@ -16,14 +16,14 @@ from contracts.verdict import Rollback
 from service.database import Store
 from service.metrics import Metrics
 from service.models.follower import Follower
-from service.models.model import Question
+from service.models.forecaster import Question
 from service.models.registry import find_champion_version, make_client
 from service.validation.question_decoder import Row
 from store.catalog import Schema, lock_task
 from store.releases import note_moved_alias
 from tests.integration.artefacts import CUTOFF, WEEK, move_alias, publish, write_version
-from tests.integration.releasing import history, note, publish_and_release, run_cycle, wait_for
-from tests.integration.serving import service_settings, serving
+from tests.integration.published_versions import history, note, publish_and_release, run_cycle, wait_for
+from tests.integration.service_app import service_settings, serving
 
 pytestmark = pytest.mark.anyio
 

@@ -14,10 +14,10 @@ import pytest
 from sqlalchemy import Engine
 
 from service.database import Store
+from service.gauges import StateGauges
 from service.metrics import Metrics
 from service.models.follower import Follower
 from service.models.local_copies import Current, lock_folder, write_current
-from service.server.gauges import StateGauges
 from service.server.worker_heartbeats import (
     Heartbeat,
     ServedVersion,
@@ -29,8 +29,8 @@ from service.server.worker_heartbeats import (
 )
 from store.database import make_engine
 from tests.integration.artefacts import CUTOFF, WEEK, move_alias, publish, write_version
-from tests.integration.releasing import define
-from tests.integration.serving import DEAD_DATABASE, service_settings
+from tests.integration.published_versions import define
+from tests.integration.service_app import DEAD_DATABASE, service_settings
 
 PATIENCE = 5.0
 BOUND = CUTOFF + WEEK

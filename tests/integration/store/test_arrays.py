@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from sqlalchemy import Engine
 
 from contracts.clock import from_micros, to_micros
-from store.arrays import BinaryArray, bool_array, float8_array, text_array, timestamp_array
+from store.sql_arrays import BinaryArray, bool_array, float8_array, text_array, timestamp_array
 
 unhurried = settings(deadline=None, max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
 TEXTS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\x00"))

@@ -17,12 +17,12 @@ from sqlalchemy import Engine, select
 from contracts.clock import from_micros, to_micros
 from contracts.errors import NotFound
 from contracts.task import Task
-from store.batches import Event
 from store.catalog import Schema, define_task
-from store.columns import EventColumns, read_events
 from store.database import events, rejected_events
+from store.event_batches import Event
+from store.event_columns import EventColumns, read_events
 from store.events import append_events, correct_event
-from tests.integration.serving import an_event, service_settings, serving
+from tests.integration.service_app import an_event, service_settings, serving
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 START = to_micros(NOW)

@@ -11,11 +11,11 @@ from sqlalchemy import Connection, Engine, text
 from contracts.clock import to_micros
 from contracts.errors import Unavailable
 from service.database import Store
-from store.batches import Event
 from store.catalog import Schema
 from store.erasures import erase_events
+from store.event_batches import Event
 from store.events import append_events
-from tests.integration.releasing import NOW
+from tests.integration.published_versions import NOW
 
 _LOCK = text("SELECT FROM events WHERE event_id = :event_id FOR UPDATE")
 _DEADLOCK = text("DO $$ BEGIN RAISE EXCEPTION USING ERRCODE = 'deadlock_detected'; END $$")

@@ -13,13 +13,13 @@ from sqlalchemy import Engine, select, text
 from contracts.errors import Conflict
 from contracts.task import Task
 from store.catalog import Schema, define_task
-from store.columns import read_events, read_fingerprints
 from store.database import events, rejected_events
 from store.erasures import erase_events, list_erasures
+from store.event_columns import read_events, read_fingerprints
 from store.events import Rejection, append_events, correct_event, record_rejections
-from tests.integration.erasing import erase
-from tests.integration.living import append
-from tests.integration.serving import an_event
+from tests.integration.erased_events import erase
+from tests.integration.live_job import append
+from tests.integration.service_app import an_event
 from tests.integration.store.test_corrections import DEMAND, HOUR, NOW, START, event, revisions, with_features
 from trainer.data.snapshot import Reading
 

@@ -7,10 +7,10 @@ import pytest
 from sqlalchemy import Connection, Engine
 
 from store.catalog import Schema, define_task
-from store.columns import read_events, read_fingerprints
+from store.event_columns import read_events, read_fingerprints
 from store.events import correct_event
-from tests.integration.drifting import START, cutoff_after, define, drifting_events, drifting_task
-from tests.integration.living import append, moment
+from tests.integration.drifting_task import START, cutoff_after, define, drifting_events, drifting_task
+from tests.integration.live_job import append, moment
 from trainer.data.snapshot import Reading
 
 # An offset, so that boundaries are not those of the epoch's hours.

@@ -28,8 +28,8 @@ from store.catalog import Schema, find_task
 from store.cycles import Cycle, claim_cycle, find_gate, list_cycles, request_cycle
 from store.database import make_engine
 from store.releases import list_releases
-from tests.integration.releasing import LEASE, NOW
-from tests.integration.serving import service_settings, serving
+from tests.integration.published_versions import LEASE, NOW
+from tests.integration.service_app import service_settings, serving
 from trainer.monitoring.promises import read_promise
 from trainer.scheduling.due_cutoffs import due_cutoff
 

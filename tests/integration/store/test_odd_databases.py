@@ -9,9 +9,9 @@ from contracts.clock import parse_moment
 from contracts.errors import Conflict
 from migrations import migrate
 from store.catalog import find_task
-from store.columns import read_events
 from store.database import make_engine
-from tests.integration.serving import TASK, an_event, service_settings, serving
+from store.event_columns import read_events
+from tests.integration.service_app import TASK, an_event, service_settings, serving
 from tests.servers import database
 
 ODD = {

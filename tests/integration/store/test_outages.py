@@ -6,7 +6,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from contracts.failure import Failure, FailureCode
 from store.outages import BUSY, FULL, LATE, NOT_MIGRATED, SILENT, name_outage
-from tests.integration.serving import DEAD_DATABASE
+from tests.integration.service_app import DEAD_DATABASE
 from tests.servers import full_server
 
 STATEMENTS = {

@@ -11,8 +11,8 @@ from service.validation.values import json_moment
 from store.catalog import Schema
 from store.releases import Action
 from tests.integration.artefacts import CUTOFF, WEEK, publish, write_version
-from tests.integration.following import MakeFollower, ask
-from tests.integration.releasing import note
+from tests.integration.make_follower import MakeFollower, ask
+from tests.integration.published_versions import note
 
 
 def calibrated(half: float) -> Calibration:

@@ -11,12 +11,12 @@ import pytest
 from sqlalchemy import Engine, select
 
 from service.database import Store
-from store.batches import Event
 from store.catalog import Schema
 from store.database import events
+from store.event_batches import Event
 from store.events import append_events
-from tests.integration.releasing import NOW
-from tests.integration.serving import TASK, an_event
+from tests.integration.published_versions import NOW
+from tests.integration.service_app import TASK, an_event
 
 pytestmark = pytest.mark.anyio
 NUMBER, CATEGORY = {"kind": "number"}, {"kind": "category"}

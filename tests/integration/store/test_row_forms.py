@@ -9,9 +9,9 @@ from sqlalchemy import Engine
 
 from contracts.clock import to_micros
 from contracts.task import Task
-from store.batches import Event
 from store.catalog import Schema, define_task
-from store.columns import EventColumns, read_events, read_fingerprints
+from store.event_batches import Event
+from store.event_columns import EventColumns, read_events, read_fingerprints
 from store.events import append_events
 
 START = datetime(2026, 1, 1, tzinfo=UTC)

@@ -15,12 +15,12 @@ from contracts.errors import Conflict, LeaseLost, NotFound
 from contracts.failure import Failure, FailureCode
 from contracts.task import Task
 from migrations import is_migrated, migrate
-from store.batches import Event
 from store.catalog import Schema, define_task, find_task, list_tasks
-from store.cells import Cell, read_cells, record_cells
-from store.columns import NEVER, read_events
 from store.cycles import begin_step, claim_cycle, end_cycle, expire_leases, list_cycles, request_cycle
 from store.database import metadata
+from store.error_cells import Cell, read_cells, record_cells
+from store.event_batches import Event
+from store.event_columns import NEVER, read_events
 from store.events import Rejection, append_events, record_rejections
 from store.releases import Overlay, read_overlay, record_release
 

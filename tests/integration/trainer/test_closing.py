@@ -13,9 +13,18 @@ from contracts.clock import format_moment
 from store.catalog import Schema
 from store.events import correct_event
 from store.releases import list_releases
-from tests.integration.drifting import Story, claim, cutoff_after, define, drifting_events, drifting_task, now, settings
-from tests.integration.living import append, live, moment
-from tests.integration.serving import DEAD_DATABASE, DEAD_REGISTRY, service_settings, serving
+from tests.integration.drifting_task import (
+    Story,
+    claim,
+    cutoff_after,
+    define,
+    drifting_events,
+    drifting_task,
+    now,
+    settings,
+)
+from tests.integration.live_job import append, live, moment
+from tests.integration.service_app import DEAD_DATABASE, DEAD_REGISTRY, service_settings, serving
 from trainer.retraining.cycle import run_cycle
 from trainer.tracking.registry import Registry
 

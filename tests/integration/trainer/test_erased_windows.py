@@ -4,11 +4,11 @@ from pathlib import Path
 
 from sqlalchemy import Engine
 
-from store.columns import read_events, read_fingerprints
 from store.cycles import end_cycle
 from store.erasures import find_trained
+from store.event_columns import read_events, read_fingerprints
 from store.events import correct_event
-from tests.integration.drifting import (
+from tests.integration.drifting_task import (
     HOUR,
     ROWS_PER_WINDOW,
     START,
@@ -20,8 +20,8 @@ from tests.integration.drifting import (
     now,
     settings,
 )
-from tests.integration.erasing import erase
-from tests.integration.living import NUM_WINDOWS, ages_on, fill, live, moment
+from tests.integration.erased_events import erase
+from tests.integration.live_job import NUM_WINDOWS, ages_on, fill, live, moment
 from trainer.evaluation.backtest import backtest
 
 

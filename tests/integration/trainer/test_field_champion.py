@@ -16,7 +16,7 @@ from store.catalog import Schema, define_task
 from store.cycles import Cycle
 from store.events import append_events
 from store.releases import record_release
-from tests.integration.drifting import (
+from tests.integration.drifting_task import (
     HOUR,
     START,
     add_windows,
@@ -26,7 +26,7 @@ from tests.integration.drifting import (
     drifting_task,
     retrain,
 )
-from tests.integration.drifting import now as clock
+from tests.integration.drifting_task import now as clock
 from trainer.tracking.registry import Registry
 
 NUM_KNOWN = 10

@@ -17,8 +17,8 @@ from sqlalchemy import Engine, text
 
 from store.catalog import Schema
 from tests.integration.artefacts import publish, write_version
-from tests.integration.following import MakeFollower, ask
-from tests.integration.serving import service_settings, serving
+from tests.integration.make_follower import MakeFollower, ask
+from tests.integration.service_app import service_settings, serving
 from trainer.tracking.registry import OpenRun, Registry
 from trainer.tracking.retention import plan
 from trainer.tracking.tags import CUTOFF_TAG, CYCLE_TAG, LEASE_TAG

@@ -19,10 +19,10 @@ from contracts.clock import format_moment
 from contracts.manifest import read_manifest
 from service.models.local_copies import Current, write_current
 from store.catalog import Schema
-from tests.integration.drifting import Story, add_windows, claim, cutoff_after, define, drifting_task, settings
-from tests.integration.living import moment
-from tests.integration.releasing import wait_for
-from tests.integration.serving import DEAD_DATABASE, service_settings, serving
+from tests.integration.drifting_task import Story, add_windows, claim, cutoff_after, define, drifting_task, settings
+from tests.integration.live_job import moment
+from tests.integration.published_versions import wait_for
+from tests.integration.service_app import DEAD_DATABASE, service_settings, serving
 from trainer.evaluation.fit_store import candidate_folder
 from trainer.retraining.cycle import run_cycle
 from trainer.tracking.registry import Registry
@@ -44,7 +44,7 @@ def refuse(event, arguments):
         raise SystemExit(f"unpickled {arguments}")
 
 sys.addaudithook(refuse)
-from trainer.export.session import verify_artefact
+from trainer.export.opened_artefact import verify_artefact
 from contracts.manifest import read_manifest
 folder = Path(sys.argv[1])
 print(read_manifest(folder).cutoff, len(verify_artefact(folder).session.get_inputs()))

@@ -11,11 +11,11 @@ from threading import Barrier
 import pytest
 from mlflow import MlflowClient
 
-from service.models.model import load_forecaster
+from service.models.forecaster import load_forecaster
 from tests.integration.artefacts import move_alias, publish, write_version
-from tests.integration.following import QUESTION, MakeFollower, ask
+from tests.integration.make_follower import QUESTION, MakeFollower, ask
 from tests.integration.trainer.test_registry import CUTOFF, artefact, new_name, open_run
-from tests.integration.watching import overheard
+from tests.integration.watched_registry import overheard
 from trainer.tracking.registry import Registry
 
 HOUR = 3_600_000_000

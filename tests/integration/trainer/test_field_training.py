@@ -15,11 +15,11 @@ from sqlalchemy import Engine, text
 
 from cli.local.stack import free_port
 from contracts.manifest import Manifest, read_manifest
-from store.batches import Event
 from store.catalog import Schema
-from store.cells import Cell, read_cells
+from store.error_cells import Cell, read_cells
+from store.event_batches import Event
 from store.events import append_events
-from tests.integration.drifting import (
+from tests.integration.drifting_task import (
     START,
     add_windows,
     cutoff_after,
@@ -29,7 +29,7 @@ from tests.integration.drifting import (
     drifting_task,
     retrain,
 )
-from tests.integration.living import live, moment
+from tests.integration.live_job import live, moment
 from trainer.data.snapshot import read
 from trainer.data.windows import in_window
 from trainer.evaluation.fit_store import candidate_folder, open_fit, score_fit

@@ -7,9 +7,9 @@ from sqlalchemy import Engine
 
 from contracts.verdict import Verdict
 from store.events import correct_event
-from tests.integration.drifting import cutoff_after, drifting_events, drifting_task, flip
-from tests.integration.guarding import rows_of, story, write
-from tests.integration.living import append, copy_home, fill, fill_as_of, live, moment
+from tests.integration.drifting_task import cutoff_after, drifting_events, drifting_task, flip
+from tests.integration.guarded_task import rows_of, story, write
+from tests.integration.live_job import append, copy_home, fill, fill_as_of, live, moment
 from trainer.evaluation.release_gates import describe_matrix
 
 TASK = drifting_task(name="guarded", guard={"max_age": 3, "tolerance": 5.0, "min_rows": 100})

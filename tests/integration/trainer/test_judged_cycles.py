@@ -13,12 +13,12 @@ from sqlalchemy import Engine
 
 from contracts.errors import Conflict
 from contracts.verdict import Verdict
-from store.batches import Event
 from store.catalog import Schema
 from store.cycles import Cycle, claim_cycle, override_cycle, request_cycle
+from store.event_batches import Event
 from store.events import append_events
 from store.releases import list_releases
-from tests.integration.drifting import (
+from tests.integration.drifting_task import (
     START,
     carry_out,
     claim,

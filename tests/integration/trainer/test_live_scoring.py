@@ -14,14 +14,21 @@ from structlog.testing import capture_logs
 from cli.local.stack import free_port
 from contracts.manifest import GRAPH_FILE
 from contracts.verdict import decode_verdict
-from store.batches import Event
 from store.catalog import Schema
-from store.cells import NAIVE
 from store.database import error_cells, make_engine
+from store.error_cells import NAIVE
+from store.event_batches import Event
 from store.events import correct_event
 from store.releases import record_release
-from tests.integration.drifting import ROWS_PER_WINDOW, cutoff_after, drifting_events, drifting_task, flip, settings
-from tests.integration.living import NUM_WINDOWS, ages_on, append, cells_of, copy_home, fill, fill_as_of, live, moment
+from tests.integration.drifting_task import (
+    ROWS_PER_WINDOW,
+    cutoff_after,
+    drifting_events,
+    drifting_task,
+    flip,
+    settings,
+)
+from tests.integration.live_job import NUM_WINDOWS, ages_on, append, cells_of, copy_home, fill, fill_as_of, live, moment
 from trainer.evaluation.fit_store import find_origins, recipe_folder
 from trainer.monitoring.live_scoring import LiveScoring
 

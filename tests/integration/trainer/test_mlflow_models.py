@@ -19,7 +19,7 @@ from mlflow.models import Model
 from contracts.clock import format_moment
 from contracts.manifest import read_manifest
 from tests.integration.artefacts import CUTOFF, WEEK, write_version
-from tests.integration.counting import counting_opened_files
+from tests.integration.counted_calls import counting_opened_files
 from trainer.tracking.flavours import example_rows, save_flavours
 from trainer.tracking.registry import Registry
 

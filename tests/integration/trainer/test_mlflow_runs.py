@@ -14,7 +14,7 @@ from contracts.manifest import MANIFEST_FILE, read_manifest
 from contracts.task import Task
 from store.catalog import Schema
 from store.releases import ALIAS
-from tests.integration.drifting import add_windows, cutoff_after, define, drifting_task, retrain
+from tests.integration.drifting_task import add_windows, cutoff_after, define, drifting_task, retrain
 from trainer.evaluation.fit_store import candidate_folder
 from trainer.tracking.registry import Registry
 from trainer.tracking.tags import NOTE_TAG, ORIGIN_TAG, PARENT_TAG

@@ -20,7 +20,7 @@ from store.catalog import Schema, find_task
 from store.database import error_cells, make_engine
 from store.events import append_events
 from store.releases import list_releases
-from tests.integration.drifting import START, cutoff_after, define, drifting_events, drifting_task, retrain
+from tests.integration.drifting_task import START, cutoff_after, define, drifting_events, drifting_task, retrain
 from tests.servers import clone_of, database
 from trainer.evaluation.fit_store import candidate_folder
 from trainer.tracking.registry import Registry

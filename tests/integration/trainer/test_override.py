@@ -14,8 +14,8 @@ from contracts.failure import REGISTRY_UNREACHABLE
 from store.catalog import Schema, define_task
 from store.cycles import claim_cycle, end_cycle, request_cycle
 from tests.integration.artefacts import CUTOFF, WEEK, place_version
-from tests.integration.releasing import LEASE, NOW, define, history, note, run_cycle, wait_for
-from tests.integration.serving import service_settings, serving
+from tests.integration.published_versions import LEASE, NOW, define, history, note, run_cycle, wait_for
+from tests.integration.service_app import service_settings, serving
 
 pytestmark = pytest.mark.anyio
 

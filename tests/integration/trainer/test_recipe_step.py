@@ -12,7 +12,7 @@ from contracts.task import Task, Training
 from store.catalog import Schema, define_task, find_task
 from store.cycles import list_cycles
 from store.database import choices, cycles
-from tests.integration.drifting import (
+from tests.integration.drifting_task import (
     START,
     Story,
     add_windows,

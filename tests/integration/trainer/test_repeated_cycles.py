@@ -14,14 +14,14 @@ from contracts.failure import REGISTRY_UNREACHABLE
 from contracts.manifest import GRAPH_FILE, MANIFEST_FILE, RATE_FILE
 from contracts.task import Task
 from store.catalog import Schema
-from store.columns import EventColumns
 from store.cycles import expire_leases
 from store.database import cycles, events
-from tests.integration.counting import counting_calls, counting_opened_files
-from tests.integration.drifting import Story, claim, cutoff_after, define, drifting_task, now, retrain, settings
+from store.event_columns import EventColumns
+from tests.integration.counted_calls import counting_calls, counting_opened_files
+from tests.integration.drifting_task import Story, claim, cutoff_after, define, drifting_task, now, retrain, settings
 from trainer.evaluation.backtest import backtest
 from trainer.evaluation.fit_store import candidate_folder, find_origins, recipe_folder
-from trainer.export.session import open_graph
+from trainer.export.opened_artefact import open_graph
 from trainer.retraining.cycle import run_cycle
 from trainer.tracking.registry import Registry
 

@@ -21,7 +21,7 @@ from contracts.verdict import first_failure
 from store.catalog import Schema
 from store.database import error_cells, releases
 from store.events import append_events, correct_event
-from tests.integration.drifting import (
+from tests.integration.drifting_task import (
     HOUR,
     ROWS_PER_WINDOW,
     START,

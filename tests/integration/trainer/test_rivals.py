@@ -10,10 +10,10 @@ import torch
 from sqlalchemy import Engine, delete
 
 from store.catalog import Schema
-from store.cells import Cell, read_cells
 from store.database import error_cells
+from store.error_cells import Cell, read_cells
 from store.events import correct_event
-from tests.integration.drifting import (
+from tests.integration.drifting_task import (
     HOUR,
     ROWS_PER_WINDOW,
     START,
@@ -25,7 +25,7 @@ from tests.integration.drifting import (
     drifting_task,
     now,
 )
-from tests.integration.drifting import settings as settings_for
+from tests.integration.drifting_task import settings as settings_for
 from trainer.data.snapshot import read
 from trainer.evaluation.backtest import backtest
 from trainer.evaluation.fit_store import FitStore

@@ -11,8 +11,8 @@ from sqlalchemy import Engine
 from contracts.clock import format_moment
 from store.catalog import Schema
 from store.releases import list_releases
-from tests.integration.drifting import cutoff_after, define, drifting_task, retrain
-from tests.integration.serving import service_settings, serving
+from tests.integration.drifting_task import cutoff_after, define, drifting_task, retrain
+from tests.integration.service_app import service_settings, serving
 from trainer.tracking.registry import Registry
 
 pytestmark = pytest.mark.anyio

@@ -23,11 +23,11 @@ from contracts.verdict import Decision, Verdict
 from store.cycles import Cycle, end_cycle
 from store.database import make_engine
 from store.outages import SILENT
-from tests.integration.drifting import HOUR, START, claim, cutoff_after, cycles_of, define, drifting_task, now
-from tests.integration.ticking import MakeTrainer, ask, has_ended, settings_for, tick_until, trainers
-from trainer.scheduling import supervisor
-from trainer.scheduling.heartbeat import heartbeat_file, is_alive
+from tests.integration.drifting_task import HOUR, START, claim, cutoff_after, cycles_of, define, drifting_task, now
+from tests.integration.trainer_ticks import MakeTrainer, ask, has_ended, settings_for, tick_until, trainers
+from trainer.scheduling import worker_process as supervisor
 from trainer.scheduling.jobs import RunCycle
+from trainer.scheduling.liveness import heartbeat_file, is_alive
 from trainer.scheduling.scheduler import Trainer, follow_clock, run_trainer
 from trainer.settings import TrainerSettings
 

@@ -1,6 +1,7 @@
 """A year of weekly windows: late labels, corrections, drift, a jump, poison, silence, no MLflow, kills and downtime.
 
-`tests.integration.year` checks the laws after every step; here is what befalls which window, and how it must end.
+`tests.integration.simulated_year` checks the laws after every step; here is what befalls which window, and how it
+must end.
 """
 
 from dataclasses import replace
@@ -14,12 +15,22 @@ from cli.local.stack import free_port
 from contracts.clock import from_micros, to_micros
 from contracts.failure import REGISTRY_UNREACHABLE
 from contracts.verdict import LimitCheck, Recalibration
-from store.batches import Event
-from store.cells import read_cells
 from store.database import events
+from store.error_cells import read_cells
+from store.event_batches import Event
 from store.releases import Release
-from tests.integration.drifting import Story, flip
-from tests.integration.year import CLOCK, DAY, HOUR, YEAR, Deployment, boundary, broken_rules, kill_at, make_rows
+from tests.integration.drifting_task import Story, flip
+from tests.integration.simulated_year import (
+    CLOCK,
+    DAY,
+    HOUR,
+    YEAR,
+    Deployment,
+    boundary,
+    broken_rules,
+    kill_at,
+    make_rows,
+)
 from trainer.tracking.registry import Registry
 
 pytestmark = pytest.mark.story

@@ -19,9 +19,9 @@ from structlog.testing import capture_logs
 
 from contracts.failure import KILLED, LEASE_EXPIRED, STOPPED, Failure, FailureCode
 from store.cycles import Cycle, end_cycle, expire_leases
-from tests.integration.drifting import claim, cutoff_after, cycles_of, define, drifting_task, now
-from tests.integration.ticking import MakeTrainer, ask, endless_reads, has_ended, has_step, tick_until, trainers
-from trainer.scheduling import supervisor
+from tests.integration.drifting_task import claim, cutoff_after, cycles_of, define, drifting_task, now
+from tests.integration.trainer_ticks import MakeTrainer, ask, endless_reads, has_ended, has_step, tick_until, trainers
+from trainer.scheduling import worker_process as supervisor
 from trainer.scheduling.jobs import RunCycle, Sweep
 from trainer.scheduling.worker import end_orphans
 from trainer.tracking.registry import Registry

@@ -9,8 +9,8 @@ import torch
 from sqlalchemy import Engine
 
 from benchmarks.recipes import changes, choose_for
-from store.columns import EventColumns
-from tests.integration.drifting import cutoff_after, define, drifting_task, now
+from store.event_columns import EventColumns
+from tests.integration.drifting_task import cutoff_after, define, drifting_task, now
 from trainer.data.snapshot import Reading, read
 from trainer.evaluation.calibration import TEMPERATURES
 from trainer.tuning.origins import boosting_scorer, encode_origins, known_origins, network_scorer

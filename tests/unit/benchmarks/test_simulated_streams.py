@@ -15,7 +15,7 @@ from scipy.stats import nct, norm, t
 from contracts.clock import Clock
 from contracts.task import Guard
 from contracts.verdict import Comparison
-from store.cells import NAIVE, Cell
+from store.error_cells import NAIVE, Cell
 from trainer.evaluation.horizon import HorizonRule, HorizonVerdict, better_method, compare_rivals, judge_horizon
 
 CLOCK = Clock(window=1_000_000, offset=0, span=26_000_000)

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from benchmarks.nested import nested_interpolated, nested_step
+from benchmarks.nested_autograd import nested_interpolated, nested_step
 from benchmarks.training import MAXIMUM, cohort, measure, minibatch, products_alone, step, take_turns
 from trainer.network.losses import cross_entropy, interpolated
 from trainer.network.network import CohortNetwork

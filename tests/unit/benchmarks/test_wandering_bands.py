@@ -8,7 +8,7 @@ import pytest
 from numpy.typing import NDArray
 
 from contracts.clock import Clock
-from trainer.evaluation.bounds import adapted_coverage, predictive_band
+from trainer.evaluation.bands import adapted_coverage, predictive_band
 
 CLOCK = Clock(window=1, offset=0, span=26)
 NUM_WINDOWS, NUM_AGES, WARM_UP = 52, 4, 4

@@ -13,7 +13,7 @@ from cli.demo.report import (
     weeks_table,
 )
 from contracts.task import Rival
-from store.cells import NAIVE
+from store.error_cells import NAIVE
 from trainer.replay.report import METHODS as REPLAYED_METHODS
 
 

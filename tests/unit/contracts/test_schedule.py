@@ -13,7 +13,7 @@ from contracts.clock import from_micros, to_micros
 from contracts.task import Task
 from service.admin.task_warnings import warn_of_gaps
 from store.cycles import Cycle, State
-from tests.unit.store.columns import task
+from tests.unit.tiny_events import task
 from trainer.scheduling.due_cutoffs import due_cutoff
 
 START = datetime(2026, 1, 1, tzinfo=UTC)

@@ -9,7 +9,7 @@ from contracts.task import Training
 from service.admin.task_warnings import FEW_STEPS, PRETRAINED, warn_of_fit
 from trainer.data.encoder import Encoded
 from trainer.methods.plans import PLANS
-from trainer.network.schedule import num_steps
+from trainer.network.phase_schedule import num_steps
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from benchmarks.paper.recipes import find_recipe
 from benchmarks.paper.splits import Split, errors
 from contracts.errors import CycleError
 from contracts.task import Training
-from tests.unit.benchmarks.paper.turning import moons, turning_split
+from tests.unit.benchmarks.paper.turning_rows import moons, turning_split
 from trainer.data.encoder import Encoded
 
 RECIPE = Training(

@@ -20,7 +20,7 @@ from benchmarks.paper.recipes import find_recipe
 from benchmarks.paper.splits import errors
 from contracts.errors import CycleError
 from contracts.task import Training
-from tests.unit.benchmarks.paper.turning import CLOCK, moons, turning_split
+from tests.unit.benchmarks.paper.turning_rows import CLOCK, moons, turning_split
 from trainer.network.losses import Batch, cross_entropy
 from trainer.network.network import CohortNetwork, architecture
 

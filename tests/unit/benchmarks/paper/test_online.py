@@ -11,7 +11,7 @@ from benchmarks.paper.methods.ftrl import ftrl_method, leader_loss, regulariser
 from benchmarks.paper.splits import Method, errors
 from contracts.errors import CycleError
 from contracts.task import Training
-from tests.unit.benchmarks.paper.turning import turning_split
+from tests.unit.benchmarks.paper.turning_rows import turning_split
 from trainer.data.encoder import Encoded
 from trainer.network.losses import Batch, cross_entropy
 from trainer.network.network import CohortNetwork, architecture

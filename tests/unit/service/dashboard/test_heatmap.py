@@ -4,7 +4,7 @@ import math
 
 from contracts.clock import Clock, format_moment
 from service.dashboard.heatmap import MAX_ORIGINS, MAX_WINDOWS, NUM_LEVELS, tabulate
-from store.cells import Mark
+from store.error_cells import Mark
 
 DAY = 86_400_000_000
 CLOCK = Clock(window=DAY, offset=0, span=26 * DAY)

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from contracts.errors import ArtefactRefused
-from service.models.sessions import open_session
+from service.models.graph_sessions import open_session
 
 
 @pytest.mark.parametrize("content", [b"", b"no graph", None])

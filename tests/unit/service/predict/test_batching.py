@@ -9,7 +9,7 @@ import pytest
 
 from contracts.errors import OutsideHorizon
 from service.models.answer import Answer
-from service.models.model import Forecaster, Question, load_forecaster
+from service.models.forecaster import Forecaster, Question, load_forecaster
 from service.predict.batching import MicroBatches
 from service.validation.options import Options
 from service.validation.question_decoder import Row

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from contracts.errors import CycleError
 from contracts.task import Training
-from tests.unit.trainer.export.exporting import (
+from tests.unit.trainer.export.exported_network import (
     CUTOFF,
     DAY,
     NUMBERS,

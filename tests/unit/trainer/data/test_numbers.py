@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from tests.unit.trainer.export.exporting import (
+from tests.unit.trainer.export.exported_network import (
     CUTOFF,
     DAY,
     assert_graph_is_torch,

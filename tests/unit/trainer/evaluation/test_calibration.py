@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from contracts.calibration import LEVELS, find_quantile, untempered
 from contracts.clock import Clock
-from store.cells import Cell
-from tests.unit.store.columns import rows, task
+from store.error_cells import Cell
+from tests.unit.tiny_events import rows, task
 from trainer.evaluation.calibration import (
     LEAST_PROBABILITY,
     TEMPERATURES,
@@ -43,7 +43,7 @@ def quantile(cells: Sequence[Cell], coverage: float, age: int = 0, label_delay: 
 
 
 def test_scoring_needs_no_torch() -> None:
-    code = "import sys, trainer.export.session, trainer.evaluation.scoring; sys.exit('torch' in sys.modules)"
+    code = "import sys, trainer.export.opened_artefact, trainer.evaluation.scoring; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from contracts.clock import Clock
 from contracts.task import Guard
 from contracts.verdict import Comparison
-from store.cells import NAIVE, Cell
-from trainer.evaluation.bounds import adapted_coverage, mean_upper_bound, predictive_band, predictive_limit
+from store.error_cells import NAIVE, Cell
+from trainer.evaluation.bands import adapted_coverage, mean_upper_bound, predictive_band, predictive_limit
 from trainer.evaluation.horizon import (
     COUNTED_WINDOWS,
     HorizonRule,

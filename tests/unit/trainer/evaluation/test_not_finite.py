@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contracts.verdict import first_failure
-from store.cells import NAIVE, Cell
-from tests.unit.store.columns import task
+from store.error_cells import NAIVE, Cell
+from tests.unit.tiny_events import task
 from trainer.evaluation.horizon import HorizonRule, judge_horizon
 from trainer.evaluation.release_gates import check_horizon, validated_ages
 from trainer.evaluation.suspect_windows import check_newest_window, set_aside

@@ -8,7 +8,7 @@ import pytest
 
 from contracts.task import Task
 from contracts.verdict import Decision, Verdict, decode_verdict, encode, first_failure
-from tests.unit.store.columns import rows, task
+from tests.unit.tiny_events import rows, task
 from trainer.evaluation.horizon import AgeVerdict, HorizonVerdict
 from trainer.evaluation.release_gates import (
     MIN_COMPARED_ROWS,

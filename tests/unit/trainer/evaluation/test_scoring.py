@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from contracts.errors import CycleError
-from store.cells import NAIVE
-from tests.unit.store.columns import HOUR, rows, task
+from store.error_cells import NAIVE
+from tests.unit.tiny_events import HOUR, rows, task
 from trainer.data.windows import EXTRA_WINDOWS, complete_until, in_window, needed_pairs, target_windows
 from trainer.evaluation.calibration import LEAST_PROBABILITY, TEMPERATURES, nonconformity, sketch
 from trainer.evaluation.scoring import (

@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from store.cells import Cell
-from tests.unit.store.columns import task
+from store.error_cells import Cell
+from tests.unit.tiny_events import task
 from trainer.evaluation.suspect_windows import check_newest_window, set_aside
 
 TASK = task(guard={"max_age": 3, "min_pairs": 3})

@@ -21,12 +21,20 @@ from contracts.manifest import (
     read_manifest,
 )
 from contracts.task import Task
-from tests.unit.trainer.export.exporting import CUTOFF, DAY, make_network, make_rows, make_task, make_training, write
+from tests.unit.trainer.export.exported_network import (
+    CUTOFF,
+    DAY,
+    make_network,
+    make_rows,
+    make_task,
+    make_training,
+    write,
+)
 from trainer.data.encoder import Encoder, fit_encoder
 from trainer.data.labels import label_bounds
 from trainer.export.artefact import torch_answers
 from trainer.export.onnx_export import build_graph, build_rate_graph
-from trainer.export.session import raw_categories, verify_artefact
+from trainer.export.opened_artefact import raw_categories, verify_artefact
 from trainer.network.network import CohortNetwork
 
 

@@ -6,7 +6,7 @@ import torch
 
 from contracts.manifest import graph_feed
 from contracts.task import Feature
-from tests.unit.trainer.export.exporting import (
+from tests.unit.trainer.export.exported_network import (
     CATEGORIES,
     CUTOFF,
     DAY,
@@ -21,7 +21,7 @@ from tests.unit.trainer.export.exporting import (
 from trainer.data.encoder import encode, fit_encoder
 from trainer.export.artefact import torch_answers
 from trainer.export.onnx_export import build_graph
-from trainer.export.session import open_graph, raw_categories
+from trainer.export.opened_artefact import open_graph, raw_categories
 
 
 @pytest.mark.parametrize("num_members", [1, 3, 4])

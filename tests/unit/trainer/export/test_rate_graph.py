@@ -11,8 +11,8 @@ from torch import Tensor
 
 from contracts.manifest import graph_feed
 from contracts.task import Task
-from store.columns import EventColumns
-from tests.unit.trainer.export.exporting import (
+from store.event_columns import EventColumns
+from tests.unit.trainer.export.exported_network import (
     CUTOFF,
     DAY,
     assert_graph_is_torch,
@@ -24,7 +24,7 @@ from tests.unit.trainer.export.exporting import (
 from trainer.data.encoder import Encoder, encode, fit_encoder
 from trainer.export.artefact import torch_answers
 from trainer.export.onnx_export import build_graph, build_rate_graph
-from trainer.export.session import open_graph, raw_categories
+from trainer.export.opened_artefact import open_graph, raw_categories
 from trainer.network.losses import LOG_SCALE_LIMIT
 from trainer.network.network import CohortNetwork
 

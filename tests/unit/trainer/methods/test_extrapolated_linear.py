@@ -10,8 +10,8 @@ from scipy.special import expit, softmax
 
 from contracts.clock import Clock
 from contracts.errors import ArtefactRefused
-from store.columns import EventColumns
-from tests.unit.store.columns import HOUR, rows, task
+from store.event_columns import EventColumns
+from tests.unit.tiny_events import HOUR, rows, task
 from trainer.data.encoder import Encoded
 from trainer.methods.extrapolated_linear import (
     TREND_FILE,

@@ -8,8 +8,8 @@ import pytest
 
 from contracts.errors import ArtefactRefused
 from contracts.task import Task
-from store.columns import EventColumns
-from tests.unit.store.columns import HOUR, rows, task
+from store.event_columns import EventColumns
+from tests.unit.tiny_events import HOUR, rows, task
 from trainer.methods.gbdt import BOOSTER_FILE, Gbdt, answer_gbdt, fit_gbdt, keep_gbdt, read_gbdt
 
 ORIGIN = 20 * HOUR

@@ -11,7 +11,7 @@ from contracts.task import Guard, Method, Rival, Training
 from trainer.data.encoder import Encoded
 from trainer.methods.naive_answer import naive
 from trainer.methods.plans import PLANS, Oldest
-from trainer.network.schedule import following_range, row_range
+from trainer.network.phase_schedule import following_range, row_range
 
 Ablation = Literal["grad_reg", "time_perturb"]
 RECIPE = Training(finetune_windows=3, pretrain_epochs=4, finetune_epochs=2, pretrain_rate=0.01, finetune_rate=0.001)

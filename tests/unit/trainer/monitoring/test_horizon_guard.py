@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from contracts.calibration import AgeQuantiles, Calibration
 from contracts.clock import EPOCH, format_moment, from_micros
 from contracts.verdict import LimitCheck, decode_row, to_json
-from store.cells import Mark
+from store.error_cells import Mark
 from store.releases import Action, Release
-from tests.unit.store.columns import HOUR, task
+from tests.unit.tiny_events import HOUR, task
 from trainer.monitoring.horizon_guard import find_change, find_settled
 from trainer.monitoring.promises import Change, read_promise
 from trainer.monitoring.recalibration import differs

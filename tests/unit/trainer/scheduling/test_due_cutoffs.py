@@ -8,7 +8,7 @@ import pytest
 from contracts.clock import MICROSECOND, to_micros
 from contracts.failure import LEASE_EXPIRED, REGISTRY_UNREACHABLE, STOPPED, Failure, FailureCode
 from store.cycles import Cycle, State
-from tests.unit.store.columns import task
+from tests.unit.tiny_events import task
 from trainer.scheduling.due_cutoffs import due_cutoff, retry_pause
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)

@@ -8,7 +8,7 @@ import pytest
 
 from contracts.errors import CycleError
 from contracts.task import Training
-from tests.unit.store.columns import task
+from tests.unit.tiny_events import task
 from trainer.tuning.search import MOST_WORK, SLACK, Budget, Trial, choose, pick
 from trainer.tuning.space import BOOSTING, NETWORK, PROVEN, merge, restrict_space, space_of
 from trainer.tuning.trials import CheckTime, Errors, PreparedTrial, pick_evenly, spread_over_groups

@@ -19,7 +19,7 @@ from store.catalog import Schema, define_task
 from store.cycles import Cycle, State, begin_step, claim_cycle, end_cycle, request_cycle
 from store.releases import Action, Release, list_releases, record_release
 from tests.integration.artefacts import CUTOFF, WEEK, publish, write_version
-from tests.integration.serving import TASK
+from tests.integration.service_app import TASK
 
 NOW = datetime(2026, 2, 1, tzinfo=UTC)
 LEASE = timedelta(hours=1)

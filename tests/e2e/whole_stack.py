@@ -31,7 +31,7 @@ from store.catalog import define_task
 from store.cycles import Cycle, list_cycles
 from store.database import make_engine
 from tests.e2e.processes import impatient_environment, kill, released, request, start, tell, wait_for
-from tests.integration.drifting import now
+from tests.integration.drifting_task import now
 from tests.servers import start_mlflow, stop, wait_until_healthy
 
 TASK = "faults"

@@ -24,7 +24,7 @@ from store.catalog import Schema, lock_task
 from store.releases import Action, record_release
 from tests.e2e.processes import wait_for
 from tests.integration.artefacts import WEEK, move_alias, publish, write_version
-from tests.integration.releasing import note
+from tests.integration.published_versions import note
 
 NUM_VERSIONS = 3
 # Between two requests of a client: what is answered while a version changes counts, and the cores are not ours alone.

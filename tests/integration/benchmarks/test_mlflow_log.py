@@ -9,7 +9,7 @@ from mlflow import MlflowClient
 
 from benchmarks.__main__ import main
 from benchmarks.datasets import default_folder
-from benchmarks.paper.log import EXPERIMENT, open_registry
+from benchmarks.paper.mlflow_log import EXPERIMENT, open_registry
 from benchmarks.paper.runs import missing_file
 
 

@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 from contracts.calibration import Calibration
 from contracts.manifest import Manifest, graph_feed
 from contracts.task import Feature, Target, Task, Training
-from store.columns import NEVER, EventColumns
+from store.event_columns import NEVER, EventColumns
 from trainer.data.encoder import Encoder
 from trainer.export.artefact import torch_answers, write_artefact
 from trainer.export.onnx_export import build_graph
-from trainer.export.session import open_graph, raw_categories
+from trainer.export.opened_artefact import open_graph, raw_categories
 from trainer.network.network import CohortNetwork, architecture
 
 DAY = 86_400_000_000

@@ -12,13 +12,13 @@ from contracts.manifest import AgeError
 from contracts.task import Task
 from contracts.verdict import LimitCheck
 from service.models.local_copies import Current, write_current
-from store.batches import Event
 from store.catalog import Schema, define_task
-from store.cells import Cell, record_cells
+from store.error_cells import Cell, record_cells
+from store.event_batches import Event
 from store.events import Rejection, append_events, record_rejections
 from tests.integration.artefacts import WEEK, write_version
-from tests.integration.releasing import note, run_cycle
-from tests.integration.serving import TASK
+from tests.integration.published_versions import note, run_cycle
+from tests.integration.service_app import TASK
 
 MARKUP = "<script>document.title = 'owned'</script><img src=x onerror=\"document.title = 'owned'\">"
 CLASSES = ["late & <b>sorry</b>", "on_time"]

@@ -12,7 +12,7 @@ from contracts.clock import format_moment
 from service.models.local_copies import Current, write_current
 from store.releases import Overlay
 from tests.integration.artefacts import CUTOFF, WEEK, write_version
-from tests.integration.serving import DEAD_DATABASE, service_settings, serving
+from tests.integration.service_app import DEAD_DATABASE, service_settings, serving
 
 SECOND, VALID_UNTIL = 1_000_000, CUTOFF + 2 * WEEK
 REGRESSION = {"target": {"name": "delay", "kind": "regression"}}

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from service.models.answer import Answer
 from service.models.follower import Follower
-from service.models.model import Question
+from service.models.forecaster import Question
 from service.validation.question_decoder import Row
 from tests.integration.artefacts import CUTOFF
 

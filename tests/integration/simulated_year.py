@@ -14,12 +14,12 @@ import numpy as np
 from sqlalchemy import Engine
 
 from contracts.clock import MICROSECOND, to_micros
-from store.batches import Event
 from store.catalog import define_task
 from store.cycles import Cycle, claim_cycle, expire_leases, list_cycles
+from store.event_batches import Event
 from store.events import append_events, correct_event
 from store.releases import Release, list_releases, read_overlay
-from tests.integration.drifting import Story, drifting_task, settings
+from tests.integration.drifting_task import Story, drifting_task, settings
 from trainer.evaluation.backtest import Report
 from trainer.monitoring.live_scoring import LiveScoring
 from trainer.retraining.cycle import run_cycle

@@ -26,8 +26,8 @@ from service.errors import AnswerNotFinite
 from service.models.answer import Answer
 from service.models.class_change import find_class_change
 from service.models.conformal import USUAL, interval, prediction_set, require_quantile
+from service.models.graph_sessions import RateGraph, open_session
 from service.models.local_copies import read_made_at
-from service.models.sessions import RateGraph, open_session
 from service.validation.options import PLAIN, Options
 from service.validation.question_decoder import AT_OF_QUERY, Questions, Row, lay_out_rows
 from service.validation.rules import RowRules, compile_rules

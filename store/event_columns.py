@@ -17,9 +17,9 @@ from sqlalchemy import Connection, func, select, true
 
 from contracts.clock import EPOCH, Clock, from_micros, to_micros
 from contracts.task import Task
+from store.copied_tuples import Survey, Vocabulary, read_pieces, survey, tuple_fields, tuple_layout
 from store.database import events
 from store.row_forms import Forms, find_forms
-from store.tuples import Survey, Vocabulary, read_pieces, survey, tuple_fields, tuple_layout
 
 NEVER = np.iinfo(np.int64).max
 _POSTGRES_EPOCH = 946_684_800_000_000

@@ -8,9 +8,9 @@ from contracts.calibration import Calibration
 from contracts.verdict import RowFigures
 from store.catalog import Schema
 from store.releases import Action, Release, list_releases
-from tests.integration.drifting import cutoff_after
-from tests.integration.living import moment
-from tests.integration.releasing import note
+from tests.integration.drifting_task import cutoff_after
+from tests.integration.live_job import moment
+from tests.integration.published_versions import note
 
 
 def write(

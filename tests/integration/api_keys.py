@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import httpx
 from sqlalchemy import Engine
 
-from store.keys import Scope, add_key
+from store.api_keys import Scope, add_key
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 

@@ -11,7 +11,7 @@ from sqlalchemy import Engine, text
 
 from store.catalog import Schema
 from store.cycles import request_cycle
-from tests.integration.drifting import cycles_of, now, settings
+from tests.integration.drifting_task import cycles_of, now, settings
 from trainer.scheduling.scheduler import Trainer
 from trainer.settings import TrainerSettings
 

@@ -16,9 +16,9 @@ from sqlalchemy import Engine
 
 from contracts.clock import MICROSECOND, to_micros
 from contracts.task import Task
-from store.batches import Event
 from store.catalog import Schema, define_task
 from store.cycles import Cycle, claim_cycle, list_cycles, request_cycle
+from store.event_batches import Event
 from store.events import append_events
 from trainer.evaluation.backtest import Report
 from trainer.retraining.cycle import run_cycle

@@ -9,11 +9,11 @@ from pathlib import Path
 from sqlalchemy import Engine
 
 from contracts.task import Task
-from store.batches import Event
 from store.catalog import Schema
-from store.cells import Cell, read_cells
+from store.error_cells import Cell, read_cells
+from store.event_batches import Event
 from store.events import append_events
-from tests.integration.drifting import HOUR, START, Story, cutoff_after, define, settings
+from tests.integration.drifting_task import HOUR, START, Story, cutoff_after, define, settings
 from trainer.evaluation.backtest import backtest
 from trainer.evaluation.horizon import HorizonVerdict
 from trainer.monitoring.live_scoring import LiveScoring
