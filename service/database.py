@@ -18,7 +18,7 @@ from store.outages import LATE, name_outage
 T = TypeVar("T")
 
 # SQLSTATE codes of a transaction that lost to a concurrent one, as in a deadlock. It is tried this many times in all,
-# with a pause between: without one, it may take the same locks again before the waiting transaction wakes up.
+# with a pause between. Without one, it may take the same locks again before the waiting transaction wakes up.
 _UNDONE = ("40001", "40P01")
 _NUM_TRIES = 3
 _PAUSE_SECONDS = 0.05

@@ -10,7 +10,7 @@ from service.admin.status import batch_size_of
 from service.models.forecaster import Forecaster
 from service.models.task_state import TaskState
 
-# With fewer steps of pre-training, a network has hardly learned: on the bicycles of the tutorial, the error after 20
+# With fewer steps of pre-training, a network has hardly learned. On the bicycles of the tutorial, the error after 20
 # steps is one and a half times the error after 300.
 FEW_STEPS = 100
 # The methods whose training begins with a phase on all rows.

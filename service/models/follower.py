@@ -238,7 +238,7 @@ class Follower:
             save_overlay(self._models / task, forecaster.version, overlay)
 
     def _follow(self, task: str, now: float) -> RegistryState:
-        """Serve the version that a task's alias names, and keep its copy on disk. Raises Unavailable, OSError."""
+        """Serve the version that a task's alias names, and keep its copy on disk. Raises Unavailable."""
         if self._client is None:
             return RegistryState("degraded", "No registry is configured (MORROW_MLFLOW_URL).")
         champion = find_champion(self._client, task)

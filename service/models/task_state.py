@@ -1,7 +1,7 @@
 """The state of a task: its newest releases, last cycles and realised errors, and how its alias is followed.
 
-The follower reads a snapshot of the store at each poll, for all tasks at once and in a few small queries, so that a
-scrape of the metrics never queries the database. The status of a task is read again for each request.
+The follower reads a snapshot of the store at each poll, for all tasks at once and in a few small queries. So a scrape
+of the metrics never queries the database. The status of a task is read again for each request.
 """
 
 import math

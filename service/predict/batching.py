@@ -3,7 +3,7 @@
 The first question of a turn that follows a turn with one question is answered at once. All others wait for the end of
 their turn, when everything that is ready has been read, and are answered together.
 
-After a lone question, the loop polls for the next one for a moment before it sleeps: a core that rests between two
+After a lone question, the loop polls for the next one for a moment before it sleeps. A core that rests between two
 requests takes a seventh longer for each.
 """
 

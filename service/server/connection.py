@@ -1,5 +1,7 @@
 """What a client can do on one connection: uvicorn's protocol, with bounds on the head of a request.
 
+Three things differ from uvicorn:
+
 - Heads. uvicorn reads a head of any size into memory, and any trailers after the last chunk of a body. Here both
   have a largest size, and a head has a time limit. `service.web.bodies` limits bodies.
 - Hosts. uvicorn does not check the Host header. A client of HTTP/1.1 must send exactly one; here, a request with none

@@ -3,7 +3,7 @@
 If there is no key, a process that listens on the loopback only answers every client. Any other process refuses all,
 unless its settings say that a proxy in front authenticates. A key is sent as `Authorization: Bearer KEY`, or as the
 password of HTTP Basic. A browser that opens a page without a key gets a page that asks for one. If a page of another
-site makes a browser send a request, it is refused: no open tab can control a service that trusts its machine.
+site makes a browser send a request, it is refused. So no open tab can control a service that trusts its machine.
 """
 
 import base64
