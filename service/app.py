@@ -140,6 +140,7 @@ def make_app(settings: ServiceSettings, workers: Path | None = None, stop: Calla
     app.predict = PredictEndpoint(follower, authenticator, metrics, settings)
     app.events = RawEndpoint("/events", {"POST": events.post}, authenticator, metrics)
     app.event = RawEndpoint("/events/{event_id}", {"PUT": events.put}, authenticator, metrics)
+    app.router.add_route("/predict", app.predict, name="predict", include_in_schema=False)  # so /predict/ is redirected
     app.include_router(tasks_router(store, follower, heartbeats, settings))
     app.include_router(cycles_router(store, settings))
     app.include_router(releases_router(store, registry, settings))

@@ -82,12 +82,12 @@ class RowRules:
             return batch
         rows = cut_rows(decode_text(body))
         _limit_rows(len(rows), max_rows)
-        return self._sort([row.encode() for row in rows])
+        return self._sort([row.encode() for row in rows], max_rows)
 
     def read_lines(self, lines: Sequence[bytes]) -> EventBatch | list[Event | Refusal]:
         """The same for lines of a stream, of which one that is not JSON is refused like any other."""
         batch = self.events.decode_lines(lines)
-        return self._sort(lines) if batch is None else batch
+        return self._sort(lines, 1) if batch is None else batch
 
     def read_correction(self, body: bytes, event_id: str) -> Event | Refusal:
         """One event, as `read_events` reads it; its `event_id` may be left out, or is this one.
@@ -105,32 +105,32 @@ class RowRules:
             raise InvalidInput([Fault("event_id", "differs from the id in the path")])
         return Refusal(event_id, tuple(self.explainer.explain_event(given)), text)
 
-    def _sort(self, lines: Sequence[bytes]) -> list[Event | Refusal]:
-        """Each of many lines as its event or its refusal.
+    def _sort(self, lines: Sequence[bytes], max_rows: int) -> list[Event | Refusal]:
+        """Each of many lines as its event or its refusal; one line may hold the values of `max_rows`.
 
         Most bad lines do not even decode: without them the others are laid out at once.
         """
         tried = [*zip(lines, self.events.try_each(lines), strict=True)]
-        others = iter(self._sort_groups([line for line, is_decoded in tried if is_decoded]))
-        return [next(others) if is_decoded else self._explain_line(line) for line, is_decoded in tried]
+        others = iter(self._sort_groups([line for line, is_decoded in tried if is_decoded], max_rows))
+        return [next(others) if is_decoded else self._explain_line(line, max_rows) for line, is_decoded in tried]
 
-    def _sort_groups(self, lines: Sequence[bytes]) -> Sequence[Event | Refusal]:
+    def _sort_groups(self, lines: Sequence[bytes], max_rows: int) -> Sequence[Event | Refusal]:
         batch = self.events.decode_lines(lines)
         if batch is not None:
             return batch.rows()
         if len(lines) <= _GROUP:
-            return [self._read_line(line) for line in lines]
+            return [self._read_line(line, max_rows) for line in lines]
         groups = (lines[start : start + _GROUP] for start in range(0, len(lines), _GROUP))
-        return [row for group in groups for row in self._sort_groups(group)]
+        return [row for group in groups for row in self._sort_groups(group, max_rows)]
 
-    def _read_line(self, line: bytes) -> Event | Refusal:
+    def _read_line(self, line: bytes, max_rows: int) -> Event | Refusal:
         batch = self.events.decode_lines([line])
-        return self._explain_line(line) if batch is None else batch.row(0)
+        return self._explain_line(line, max_rows) if batch is None else batch.row(0)
 
-    def _explain_line(self, line: bytes) -> Refusal:
+    def _explain_line(self, line: bytes, max_rows: int) -> Refusal:
         payload = line.decode("utf-8", "backslashreplace")
         try:
-            self._limit_values(line, 1)
+            self._limit_values(line, max_rows)
             given = decode_json(decode_text(line))
         except UnreadableRequest as error:
             return Refusal(None, (Fault("event", str(error)),), payload)

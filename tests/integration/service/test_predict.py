@@ -243,6 +243,12 @@ async def test_other_methods_are_405_and_the_document_lists_predict(client: http
     assert "<code>/predict</code>" in (await client.get("/docs")).text
 
 
+@pytest.mark.parametrize("verb", ["GET", "POST"])
+async def test_a_slash_too_many_is_redirected(client: httpx.AsyncClient, verb: str) -> None:
+    answer = await client.request(verb, "/predict/?carrier=UA")
+    assert (answer.status_code, answer.headers["location"]) == (307, "http://morrow/predict?carrier=UA")
+
+
 async def test_metrics_count_by_route_template_and_name_the_version(client: httpx.AsyncClient) -> None:
     await ask(client, CUTOFF)
     await client.get("/tasks/one-of-many-names")

@@ -70,6 +70,20 @@ def test_a_body_of_more_values_than_rows_could_hold_is_refused_undecoded(body: s
             read((body % ("0," * 10_001)).encode(), 10)
 
 
+def test_one_event_of_an_array_may_hold_the_values_of_all_and_keeps_its_id() -> None:
+    strange = an_event() | {"event_id": "strange", "odd": [0] * 20_000}
+    _, refused = list_rows(RULES.read_events(json.dumps([an_event(), strange]).encode(), 10_000))
+    assert isinstance(refused, Refusal)
+    assert (refused.event_id, [fault.field for fault in refused.faults]) == ("strange", ["odd"])
+
+
+def test_a_line_of_more_values_than_one_event_could_hold_is_refused_undecoded() -> None:
+    strange = an_event() | {"event_id": "strange", "odd": [0] * 20_000}
+    (refused,) = list_rows(RULES.read_lines([json.dumps(strange).encode()]))
+    assert isinstance(refused, Refusal)
+    assert (refused.event_id, [fault.field for fault in refused.faults]) == (None, ["event"])
+
+
 def test_commas_inside_of_texts_are_no_values() -> None:
     text = json.dumps("," * 250 + '\\"')
     body = f'{{"rows": [{{"features": {{"carrier": {text}, "distance": 1}}}}]}}'
