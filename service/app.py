@@ -11,6 +11,7 @@ import anyio
 import anyio.to_thread
 import structlog
 from fastapi import FastAPI
+from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
@@ -140,7 +141,7 @@ def make_app(settings: ServiceSettings, workers: Path | None = None, stop: Calla
     app.predict = PredictEndpoint(follower, authenticator, metrics, settings)
     app.events = RawEndpoint("/events", {"POST": events.post}, authenticator, metrics)
     app.event = RawEndpoint("/events/{event_id}", {"PUT": events.put}, authenticator, metrics)
-    app.router.add_route("/predict", app.predict, name="predict", include_in_schema=False)  # so /predict/ is redirected
+    app.router.routes.append(Route("/predict", app.predict, include_in_schema=False))  # so that /predict/ is redirected
     app.include_router(tasks_router(store, follower, heartbeats, settings))
     app.include_router(cycles_router(store, settings))
     app.include_router(releases_router(store, registry, settings))
