@@ -8,7 +8,7 @@ from typing import Self
 
 from cli.errors import RivalsFailed
 from cli.local.stack import Addresses, child_environment
-from contracts.runtime.python_process import python_command
+from contracts.runtime.python_process import find_start_folder, python_command
 
 STOP_SECONDS = 10.0
 
@@ -27,6 +27,7 @@ class RivalProcess:
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
                 python_command("-m", "cli.demo.rival_worker"),
+                cwd=find_start_folder(),
                 env=self._environment,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,

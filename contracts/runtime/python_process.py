@@ -7,11 +7,24 @@ mode (`-P`), in which only the installation and PYTHONPATH count.
 
 import os
 import sys
+from pathlib import Path
 
 
 def python_command(*arguments: str) -> list[str]:
     """The command line of this interpreter in safe-path mode."""
     return [sys.executable, "-P", *arguments]
+
+
+def find_start_folder() -> str | None:
+    """Where a child can start: None for the working directory, and the root if that was removed.
+
+    A long-lived process may outlive the folder it was started in, and libraries such as MKL fail to load there.
+    """
+    try:
+        Path.cwd()
+    except FileNotFoundError:
+        return "/"
+    return None
 
 
 def protect_imports_of_children() -> None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import structlog
 
 from contracts.failure import KILLED, STOPPED, Failure, FailureCode
-from contracts.runtime.python_process import python_command
+from contracts.runtime.python_process import find_start_folder, python_command
 from contracts.verdict import Decision
 from store.cycles import Cycle
 from store.outages import SILENT
@@ -54,6 +54,7 @@ def start(settings: TrainerSettings, job: Job) -> Child:
     """Start a process for this job in a session of its own, so that a terminal's Ctrl-C does not reach it."""
     process = subprocess.Popen(
         python_command("-m", "trainer.scheduling.worker"),
+        cwd=find_start_folder(),
         stdin=subprocess.PIPE,
         stdout=sys.stderr,
         start_new_session=True,

@@ -43,6 +43,19 @@ def test_a_child_of_a_library_does_not_either(tmp_path: Path, monkeypatch: pytes
     subprocess.run(plain, cwd=tmp_path, check=True)
 
 
+def test_a_child_can_load_torch_although_the_working_directory_was_removed(tmp_path: Path) -> None:
+    """MKL ends a process in such a folder with code 2."""
+    inner = python_command("-c", "import torch; torch.ones(2, 2) @ torch.ones(2, 2)")
+    started = (
+        "import os, subprocess; from contracts.runtime.python_process import find_start_folder\n"
+        "assert find_start_folder() is None; os.rmdir(os.getcwd())\n"
+        f"subprocess.run({inner!r}, cwd=find_start_folder(), check=True)"
+    )
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    subprocess.run(python_command("-c", started), cwd=gone, check=True)
+
+
 def test_a_child_imports_the_checkout_that_is_tested(tmp_path: Path) -> None:
     """In safe-path mode it finds what is installed: this checkout, where the environment is its own."""
     command = python_command("-c", "import cli, service, trainer; print(cli.__path__[0])")
