@@ -14,7 +14,7 @@ from service.database import Store
 from service.settings import ServiceSettings
 from service.web.auth import actor_of
 from service.web.bodies import read_body
-from service.web.fields import Law, json_actor, json_ids, json_reason, read_fields
+from service.web.fields import Rule, json_actor, json_ids, json_reason, read_fields
 from service.web.parameters import TaskInPath, takes_only
 from store.catalog import find_task
 from store.erasures import Erasure, erase_events, find_trained, list_erasures
@@ -32,8 +32,8 @@ def erasures_router(store: Store, settings: ServiceSettings) -> APIRouter:
         the events; they answer as before. A running cycle has already read its rows. An id that is not stored is
         `unknown`.
         """
-        laws: dict[str, Law] = {"event_ids": json_ids, "reason": json_reason, "actor": json_actor}
-        given = read_fields(await read_body(request, settings), laws, required=("event_ids", "reason"))
+        rules: dict[str, Rule] = {"event_ids": json_ids, "reason": json_reason, "actor": json_actor}
+        given = read_fields(await read_body(request, settings), rules, required=("event_ids", "reason"))
         actor, now = actor_of(request, given.get("actor")), datetime.now(UTC)
 
         def erase(connection: Connection) -> answers.ErasureResult:

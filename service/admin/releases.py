@@ -23,7 +23,7 @@ from service.settings import ServiceSettings
 from service.validation.values import json_moment, json_text
 from service.web.auth import actor_of
 from service.web.bodies import read_body
-from service.web.fields import Law, json_actor, json_id, json_reason, read_fields
+from service.web.fields import Rule, json_actor, json_id, json_reason, read_fields
 from service.web.parameters import TaskInPath, takes_only
 from store.catalog import Schema, find_task, lock_task
 from store.cycles import is_releasing, override_cycle
@@ -53,8 +53,8 @@ def releases_router(store: Store, client: httpx.Client | None, settings: Service
 
         It answers until a newer cutoff is released: a rollback does not stop the next cycle.
         """
-        laws: dict[str, Law] = {"version": json_text, "reason": json_reason, "actor": json_actor}
-        given = read_fields(await read_body(request, settings), laws, required=("reason",))
+        rules: dict[str, Rule] = {"version": json_text, "reason": json_reason, "actor": json_actor}
+        given = read_fields(await read_body(request, settings), rules, required=("reason",))
         actor = actor_of(request, given.get("actor"))
         if client is None:
             raise Unavailable("No registry is configured (MORROW_MLFLOW_URL).")
@@ -82,14 +82,14 @@ def releases_router(store: Store, client: httpx.Client | None, settings: Service
         release. No bound exceeds the longest horizon that the task allows. An override opens no gate: a cycle that a
         gate holds is refused.
         """
-        laws: dict[str, Law] = {
+        rules: dict[str, Rule] = {
             "version": json_text,
             "valid_until": json_moment,
             "cycle": json_id,
             "reason": json_reason,
             "actor": json_actor,
         }
-        given = read_fields(await read_body(request, settings), laws, required=("reason",))
+        given = read_fields(await read_body(request, settings), rules, required=("reason",))
         actor, reason, now = actor_of(request, given.get("actor")), given["reason"], datetime.now(UTC)
         if "cycle" not in given:
             version, until = given.get("version"), given.get("valid_until")

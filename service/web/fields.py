@@ -1,4 +1,4 @@
-"""Small JSON bodies that people send: each field judged by its own law, and all faults told at once."""
+"""Small JSON bodies that people send: each field has a rule, and all faults are reported at once."""
 
 import re
 from collections.abc import Callable, Collection, Mapping
@@ -14,11 +14,11 @@ MAX_ACTOR, MAX_REASON = 200, 1000
 MAX_IDS = 1000
 MAX_SHOWN = 20
 
-Law = Callable[[object], Any]
+Rule = Callable[[object], Any]
 
 
-def read_fields(body: bytes, laws: Mapping[str, Law], required: Collection[str] = ()) -> dict[str, Any]:
-    """The fields of a JSON object, judged by `laws`; null means absent. An empty body is an empty object.
+def read_fields(body: bytes, rules: Mapping[str, Rule], required: Collection[str] = ()) -> dict[str, Any]:
+    """The fields of a JSON object, each read by its rule; null means absent. An empty body is an empty object.
 
     Raises InvalidInput with every fault, Malformed if the body is not JSON, TooLarge if it holds too much.
     """
@@ -26,16 +26,16 @@ def read_fields(body: bytes, laws: Mapping[str, Law], required: Collection[str] 
     given = decode_json(decode_text(body)) if body.strip() else JsonObject()
     if not isinstance(given, JsonObject):
         raise InvalidInput([Fault("body", "is not a JSON object")])
-    doubtful = [name for name in given if name not in laws or name in given.repeated]
+    doubtful = [name for name in given if name not in rules or name in given.repeated]
     faults = [Fault(printable(name), "is unknown or given twice") for name in doubtful[:MAX_SHOWN]]
     found: dict[str, Any] = {}
-    for name, law in laws.items():
+    for name, rule in rules.items():
         if given.get(name) is None:
             if name in required:
                 faults.append(Fault(name, "is required"))
             continue
         try:
-            found[name] = law(given[name])
+            found[name] = rule(given[name])
         except ValueError as error:
             faults.append(Fault(name, str(error)))
     if faults:
@@ -44,12 +44,12 @@ def read_fields(body: bytes, laws: Mapping[str, Law], required: Collection[str] 
 
 
 def json_actor(value: object) -> str:
-    """What the one who asks is called, beside the name of a key. Raises ValueError."""
+    """The name of the person who asks, which is recorded with the name of the key. Raises ValueError."""
     return json_text(value, MAX_ACTOR)
 
 
 def json_reason(value: object) -> str:
-    """Why, for whoever reads it later. Raises ValueError."""
+    """The reason, for the record. Raises ValueError."""
     return json_text(value, MAX_REASON)
 
 
@@ -63,8 +63,8 @@ def json_ids(value: object) -> list[str]:
 
 
 def json_id(value: object) -> int:
-    """The number of something stored. Raises ValueError."""
+    """The id of a cycle or another numbered row. Raises ValueError."""
     found = re.fullmatch(r"([1-9][0-9]{0,17})(\.0+)?", value) if isinstance(value, NumberLiteral) else None
     if found is None:
-        raise ValueError("is not a number of something stored, such as 17")
+        raise ValueError("is not an id, such as 17")
     return int(found[1])

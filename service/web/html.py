@@ -1,7 +1,7 @@
-"""How the pages look: Jinja templates below `templates/`, and the headers that a browser is to hold them to.
+"""The HTML of the pages: Jinja templates in `templates/`, and the security headers that go with every page.
 
-Nothing is loaded from elsewhere: what is drawn in the browser is drawn by the files below `static/`, and the policy
-that goes with every page refuses whatever else might have found its way into it.
+A page loads nothing from other hosts. Its scripts and styles are the files in `static/`, and its content security
+policy refuses everything else.
 """
 
 import re
@@ -33,7 +33,7 @@ HEADERS = {
 
 
 class StaticPages(StaticFiles):
-    """The files of the pages; a browser asks each time whether it has the newest."""
+    """The files in `static/`; a browser revalidates them each time."""
 
     def __init__(self) -> None:
         super().__init__(directory=_STATIC)
@@ -45,18 +45,18 @@ class StaticPages(StaticFiles):
 
 
 def answer_page(template: str, path: str, status: int = 200, **found: Any) -> HTMLResponse:
-    """The page of a template for the page at `path`, from which every address in it is reckoned."""
+    """The page that a template makes for `path`; addresses in it are relative to that path."""
     root = "../" * (path.count("/") - 1)
     return HTMLResponse(_templates().get_template(template).render(root=root, **found), status, HEADERS)
 
 
 def shorten_moment(text: str | None) -> str:
-    """A moment for people: a space for the T, and whole seconds."""
+    """A timestamp for people: a space for the T, and whole seconds."""
     return re.sub(r"^(\d{4}-\d{2}-\d{2})T(\d{2}:\d{2}:\d{2})(?:\.\d+)?Z$", r"\1 \2Z", text or "")
 
 
 def fill_moment(micros: int) -> str:
-    """A moment as a field of a form holds it, in UTC and to the second."""
+    """A timestamp as a form field holds it, in UTC and to the second."""
     return from_micros(micros).strftime("%Y-%m-%dT%H:%M:%S")
 
 
@@ -66,19 +66,18 @@ def four_figures(value: float | None) -> str:
 
 
 def say_name(name: str) -> str:
-    """A name of ours as people read it."""
+    """An identifier as words."""
     return name.replace("_", " ")
 
 
 def mark_code(text: str) -> Markup:
-    """Words of ours with what stands between backticks as code."""
+    """Text with the parts between backticks as code."""
     return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(text))))  # noqa: S704 it is escaped first
 
 
 @cache
 def _templates() -> "Environment":
-    """The templates below `templates/`. Jinja is imported for the first page: where only programs ask, there is
-    none."""
+    """The templates. Jinja is imported for the first page, which a service for programs only never makes."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     templates = Environment(
