@@ -74,7 +74,7 @@ def tasks_router(
         check_budget(task, cycle_limit)
         now = datetime.now(UTC)
         schema, written = await store.run(lambda connection: define_task(connection, task, now))
-        follower.learn(task.name, schema.task_id)
+        follower.add_task(task.name, schema.task_id)
         defined = answers.TaskDefined(
             **asdict(describe_revision(schema)), changed=written, warnings=warn_of_gaps(task, cycle_limit)
         )

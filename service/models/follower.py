@@ -78,15 +78,15 @@ class Follower:
         threads = settings.model_threads
         self._load_copy = partial(load_copy, threads=threads)
         self._load_champion = partial(load_champion, stopping=self._stopping, threads=threads)
-        self._has_looked, self._is_retired = False, False
-        self._asked, self._looked = anyio.Event(), anyio.Event()
+        self._has_polled, self._is_retired = False, False
+        self._poll_asked, self._polled = anyio.Event(), anyio.Event()
 
     @property
     def tasks(self) -> tuple[str, ...]:
         """Names of the tasks that the store or a local copy knows."""
         return tuple(sorted({*self._task_ids, *self.forecasters}))
 
-    def learn(self, task: str, task_id: int) -> None:
+    def add_task(self, task: str, task_id: int) -> None:
         """Add a task before the next poll of the store."""
         self._task_ids = {**self._task_ids, task: task_id}
 
@@ -114,7 +114,7 @@ class Follower:
         missing = [
             task for task, registry in self.registries.items() if registry.champion and task not in self.forecasters
         ]
-        can_serve = bool(self.forecasters) or (self.database_answers and self._has_looked)
+        can_serve = bool(self.forecasters) or (self.database_answers and self._has_polled)
         return not missing and not self._is_retired and can_serve
 
     async def run(self) -> None:
@@ -125,18 +125,18 @@ class Follower:
             except Exception as error:  # a bug in one poll must not end polling
                 self._metrics.follower_errors.labels("bug").inc()
                 log.error("follower.failed", exc_info=error)
-            self._looked.set()
-            self._looked = anyio.Event()
+            self._polled.set()
+            self._polled = anyio.Event()
             least = min(_LEAST_PAUSE, self._settings.poll_seconds)
             await anyio.sleep(least)
             with anyio.move_on_after(self._settings.poll_seconds - least):
-                await self._asked.wait()
-            self._asked = anyio.Event()
+                await self._poll_asked.wait()
+            self._poll_asked = anyio.Event()
 
-    async def look_now(self) -> None:
+    async def poll_now(self) -> None:
         """Ask for a poll now, and wait until one ends."""
-        self._asked.set()
-        await self._looked.wait()
+        self._poll_asked.set()
+        await self._polled.wait()
 
     def retire(self) -> None:
         """Stop being ready: this process is about to end."""
@@ -170,7 +170,7 @@ class Follower:
                 reason = f"The local copy of version {version} was refused: {error}"
                 self.registries = {**self.registries, task: RegistryState("degraded", reason)}
                 continue
-            self._put(forecaster.with_overlay(overlay))
+            self._serve(forecaster.with_overlay(overlay))
             log.info("model.restored", task=task, version=version)
             return
 
@@ -179,18 +179,18 @@ class Follower:
 
         If registry requests are slow, the store is read again between tasks: a closed horizon waits for no other task.
         """
-        looked = self._obey()
+        read_at = self._apply_releases()
         for task in self.tasks:
             if self._stopping.is_set():
                 return
-            if time.monotonic() - looked >= self._settings.poll_seconds:
-                looked = self._obey()
+            if time.monotonic() - read_at >= self._settings.poll_seconds:
+                read_at = self._apply_releases()
             registry = self.registries.get(task, RegistryState())
             try:
-                self._keep_overlay(task)
+                self._save_overlay(task)
                 found = self._follow(task, now)
             except (Unavailable, OSError) as error:
-                found = RegistryState("degraded", self._note_trouble(error), registry.champion)
+                found = RegistryState("degraded", self._count_error(error), registry.champion)
             except Exception as error:  # a bug in following one task must not stop the others
                 self._metrics.follower_errors.labels("bug").inc()
                 log.error("follower.failed", task=task, exc_info=error)
@@ -199,16 +199,16 @@ class Follower:
                 say = log.warning if found.state == "degraded" else log.info
                 say(f"registry.{found.state}", task=task, reason=found.reason, champion=found.champion)
             self.registries = {**self.registries, task: found}
-        self._has_looked = True
+        self._has_polled = True
 
-    def _obey(self) -> float:
+    def _apply_releases(self) -> float:
         """Read the store and apply newer release rows at once; return the time of that, in monotonic seconds."""
         self._read_store()
         for task, overlay in self._overlays.items():
             forecaster = self.forecasters.get(task)
             if forecaster is None or overlay == forecaster.overlay:
                 continue
-            self._put(forecaster.with_overlay(overlay))
+            self._serve(forecaster.with_overlay(overlay))
             is_moved, moment = overlay.valid_until != forecaster.valid_until, format_moment(overlay.valid_until)
             say, event = (log.warning, "horizon.changed") if is_moved else (log.info, "calibration.changed")
             say(event, task=task, version=forecaster.version, valid_until=moment)
@@ -231,7 +231,7 @@ class Follower:
         self.task_states = snapshot.task_states
         self._overlays = snapshot.overlays
 
-    def _keep_overlay(self, task: str) -> None:
+    def _save_overlay(self, task: str) -> None:
         """Save the overlay of the version that answers, for a restart. Raises OSError."""
         forecaster, overlay = self.forecasters.get(task), self._overlays.get(task)
         if forecaster is not None and overlay is not None:
@@ -257,19 +257,19 @@ class Follower:
             return RegistryState(champion=version)
         if self._backoff.may_try(task, version, now):
             try:
-                if self._bring_in(self._client, task, champion):
+                if self._load(self._client, task, champion):
                     self._backoff.forget(task)
             except ArtefactRefused as error:
                 self._backoff.add(task, version, f"Version {version} was refused: {error}", now)
                 self._metrics.follower_errors.labels("artefact").inc()
                 log.error("artefact.refused", task=task, version=version, reason=str(error), source="registry")
             except (Unavailable, OSError) as error:
-                self._backoff.add(task, version, self._note_trouble(error), now, longest=LONGEST_WAIT)
+                self._backoff.add(task, version, self._count_error(error), now, longest=LONGEST_WAIT)
             else:
                 return RegistryState(champion=version)
         return RegistryState("degraded", self._backoff.reason(task), version)
 
-    def _bring_in(self, client: httpx.Client, task: str, champion: Champion) -> bool:
+    def _load(self, client: httpx.Client, task: str, champion: Champion) -> bool:
         """Load a version and let it answer; False if the next poll must do so. Raises as `load_champion`."""
         with lock_folder(self._models / task) as is_held:
             # While another worker held the folder, the alias may have moved again, and that worker may have followed.
@@ -293,16 +293,16 @@ class Follower:
         current = next_current(former, before, version, overlay)
         if current != former:
             write_current(folder, current)
-        self._put(forecaster.with_overlay(overlay))
+        self._serve(forecaster.with_overlay(overlay))
         remove_copies(folder, current)
         self._metrics.swaps.labels(task).inc()
         moment = format_moment(overlay.valid_until)
         log.info("model.swapped", task=task, version=version, previous=current.previous, valid_until=moment)
 
-    def _put(self, forecaster: Forecaster) -> None:
+    def _serve(self, forecaster: Forecaster) -> None:
         self.forecasters = {**self.forecasters, forecaster.task.name: forecaster}
 
-    def _note_trouble(self, error: Unavailable | OSError) -> str:
+    def _count_error(self, error: Unavailable | OSError) -> str:
         """Count an error and return a sentence about it."""
         if isinstance(error, OSError):
             self._metrics.follower_errors.labels("disk").inc()

@@ -23,7 +23,7 @@ async def await_first(follower: Follower, settings: ServiceSettings, task: str |
         return
     with anyio.move_on_after(PATIENCE_SECONDS):
         while _is_coming(follower, settings, task):
-            await follower.look_now()
+            await follower.poll_now()
 
 
 def _is_coming(follower: Follower, settings: ServiceSettings, task: str | None) -> bool:

@@ -108,7 +108,7 @@ def test_without_the_registered_model_the_last_version_goes_on_and_the_status_is
 
 def test_a_registry_that_does_not_answer_costs_a_bounded_time(make_follower: MakeFollower, task: str) -> None:
     follower = make_follower(offline=True)
-    follower.learn(task, 1)
+    follower.add_task(task, 1)
     started = time.monotonic()
     follower.poll(0)
     assert time.monotonic() - started < 10
