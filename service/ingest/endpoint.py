@@ -186,12 +186,12 @@ def _store_array(
 
     def work(connection: Connection) -> tuple[Counts, Response]:
         schemas = find(connection)
-        judged = validate(schemas, lambda rules: rules.read_events(body, max_rows))
-        refused = judged.refused
+        validated = validate(schemas, lambda rules: rules.read_events(body, max_rows))
+        refused = validated.refused
         record_rejections(connection, schemas[0].task_id, [*map(rejection_of, refused.values())], received_at)
         if atomic and refused:
             return {"rejected": len(refused)}, problem_of(InvalidInput(_locate(refused)))
-        results = _append(connection, judged, received_at, atomic)
+        results = _append(connection, validated, received_at, atomic)
         counts = Counter([result.status for result in results])
         for status, problem in _WHOLE.items():
             if atomic and counts[status]:
@@ -207,9 +207,9 @@ def _append_lines(
 ) -> Callable[[Connection], list[RowResult]]:
     def work(connection: Connection) -> list[RowResult]:
         schemas = find(connection)
-        judged = validate(schemas, lambda rules: rules.read_lines([line for _, line in chunk]))
-        record_rejections(connection, schemas[0].task_id, [*map(rejection_of, judged.refused.values())], received_at)
-        results = _append(connection, judged, received_at, False)
+        validated = validate(schemas, lambda rules: rules.read_lines([line for _, line in chunk]))
+        record_rejections(connection, schemas[0].task_id, [*map(rejection_of, validated.refused.values())], received_at)
+        results = _append(connection, validated, received_at, False)
         return [
             msgspec.structs.replace(result, line=number) for (number, _), result in zip(chunk, results, strict=True)
         ]
@@ -217,10 +217,10 @@ def _append_lines(
     return work
 
 
-def _append(connection: Connection, judged: ValidatedRows, received_at: datetime, whole: bool) -> list[RowResult]:
+def _append(connection: Connection, validated: ValidatedRows, received_at: datetime, whole: bool) -> list[RowResult]:
     """Store the valid rows; with `whole`, store none if any is in conflict or erased."""
     savepoint = connection.begin_nested() if whole else None
-    stored = append(connection, judged, received_at)
+    stored = append(connection, validated, received_at)
     results = [_refused(one) if isinstance(one, Refusal) else RowResult(*one) for one in stored]
     if savepoint is not None and any(result.status in _WHOLE for result in results):
         savepoint.rollback()

@@ -118,9 +118,9 @@ def _append_bodies(
             rows[place] = validate_one(schemas, partial(_read_event, body))
         except MorrowError as error:
             found[place] = ("", error)
-    judged = group_by_schema([*rows.values()])
-    record_rejections(connection, schemas[0].task_id, [*map(rejection_of, judged.refused.values())], received_at)
-    for place, one in zip(rows, append(connection, judged, received_at), strict=True):
+    validated = group_by_schema([*rows.values()])
+    record_rejections(connection, schemas[0].task_id, [*map(rejection_of, validated.refused.values())], received_at)
+    for place, one in zip(rows, append(connection, validated, received_at), strict=True):
         found[place] = ("", one) if isinstance(one, Refusal) else one
     return [found[place] for place in range(len(bodies))]
 

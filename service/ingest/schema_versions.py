@@ -26,7 +26,7 @@ Read = Callable[[RowRules], EventBatch | Sequence[Event | Refusal]]
 class ValidatedRows:
     """Rows by their index in a request: the accepted rows of each schema that accepts any, and the refused rows."""
 
-    taken: Sequence[tuple[Schema, Sequence[int], EventBatch]]
+    accepted: Sequence[tuple[Schema, Sequence[int], EventBatch]]
     refused: Mapping[int, Refusal]
 
 
@@ -63,39 +63,39 @@ def _validate_again(
 ) -> list[tuple[Schema, Event | Refusal]]:
     """Validate rows that the newest schema refused by the other schemas."""
     newest, *others = schemas
-    judged: list[tuple[Schema, Event | Refusal]] = [(newest, row) for row in rows]
+    validated: list[tuple[Schema, Event | Refusal]] = [(newest, row) for row in rows]
     for schema in others:
-        if any(isinstance(row, Refusal) for _, row in judged):
+        if any(isinstance(row, Refusal) for _, row in validated):
             again = list_rows(read(compile_rules(schema.task)))
-            judged = [
+            validated = [
                 (schema, other) if isinstance(one[1], Refusal) and isinstance(other, Event) else one
-                for one, other in zip(judged, again, strict=True)
+                for one, other in zip(validated, again, strict=True)
             ]
-    return judged
+    return validated
 
 
 def group_by_schema(rows: Sequence[tuple[Schema, Event | Refusal]]) -> ValidatedRows:
     """The rows of each schema in their order, as columns."""
-    taken: dict[int, tuple[Schema, list[int], list[Event]]] = {}
+    accepted: dict[int, tuple[Schema, list[int], list[Event]]] = {}
     refused: dict[int, Refusal] = {}
     for place, (schema, row) in enumerate(rows):
         if isinstance(row, Refusal):
             refused[place] = row
         else:
-            _, places, events = taken.setdefault(schema.schema_id, (schema, [], []))
+            _, places, events = accepted.setdefault(schema.schema_id, (schema, [], []))
             places.append(place)
             events.append(row)
     # Schemas in one order, so that two transactions can wait for each other but not deadlock.
-    parts = [(schema, places, EventBatch.of(events)) for _, (schema, places, events) in sorted(taken.items())]
+    parts = [(schema, places, EventBatch.of(events)) for _, (schema, places, events) in sorted(accepted.items())]
     return ValidatedRows(parts, refused)
 
 
-def append(connection: Connection, judged: ValidatedRows, received_at: datetime) -> list[tuple[str, Outcome] | Refusal]:
+def append(connection: Connection, rows: ValidatedRows, received_at: datetime) -> list[tuple[str, Outcome] | Refusal]:
     """Store the accepted rows; return, in the order of the rows, each one's id and outcome, or its refusal."""
-    found: dict[int, tuple[str, Outcome] | Refusal] = {**judged.refused}
-    for schema, places, batch in judged.taken:
+    found: dict[int, tuple[str, Outcome] | Refusal] = {**rows.refused}
+    for schema, places, batch in rows.accepted:
         stored = [*zip(batch.event_ids, append_batch(connection, schema, batch, received_at), strict=True)]
-        if len(judged.taken) == 1 and not found:
+        if len(rows.accepted) == 1 and not found:
             return [*stored]
         found.update(zip(places, stored, strict=True))
     return [found[place] for place in range(len(found))]

@@ -12,7 +12,7 @@ from contracts.calibration import LEVELS, Calibration, find_quantile, untempered
 from service.errors import CoverageUnsupported
 
 # Coverage of a regression's interval if the request asks for no other.
-USUAL = 0.9
+DEFAULT_COVERAGE = 0.9
 
 
 def require_quantile(calibration: Calibration, age: int | None, coverage: float) -> float:

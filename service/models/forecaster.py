@@ -25,7 +25,7 @@ from contracts.task import Task
 from service.errors import AnswerNotFinite
 from service.models.answer import Answer
 from service.models.class_change import find_class_change
-from service.models.conformal import USUAL, interval, prediction_set, require_quantile
+from service.models.conformal import DEFAULT_COVERAGE, interval, prediction_set, require_quantile
 from service.models.graph_sessions import RateGraph, open_session
 from service.models.local_copies import read_made_at
 from service.validation.options import PLAIN, Options
@@ -208,9 +208,9 @@ class Forecaster:
             return Answer(self.task.name, prediction, shares, UNSET, UNSET, *about)
         mean, scale = values
         age = self._age(at)
-        quantile = None if age is None else self._usual_quantiles.get(age)
+        quantile = None if age is None else self._default_quantiles.get(age)
         usual = None if quantile is None else interval(mean, scale, quantile)
-        return Answer(self.task.name, mean, UNSET, mean, scale, *about, USUAL, usual)
+        return Answer(self.task.name, mean, UNSET, mean, scale, *about, DEFAULT_COVERAGE, usual)
 
     @cached_property
     def _bounds(self) -> tuple[str, str]:
@@ -218,9 +218,9 @@ class Forecaster:
         return format_moment(self.manifest.cutoff), format_moment(self.valid_until)
 
     @cached_property
-    def _usual_quantiles(self) -> dict[int, float]:
+    def _default_quantiles(self) -> dict[int, float]:
         """The quantile of the usual coverage, for each age that supports it."""
-        found = {age.age: find_quantile(self.calibration, age.age, USUAL) for age in self.calibration.ages}
+        found = {age.age: find_quantile(self.calibration, age.age, DEFAULT_COVERAGE) for age in self.calibration.ages}
         return {age: quantile for age, quantile in found.items() if quantile is not None}
 
     def _age(self, at: int) -> int | None:

@@ -44,14 +44,14 @@ class Connection(HttpToolsProtocol):
         self._is_in_head = False
         self._num_fed = 0  # bytes of the piece that is being read, if one is
         self._num_open = 0  # bytes of the pieces since the one in which a head began, or a part of a body came
-        self._limit: asyncio.TimerHandle | None = None
-        self._patience: asyncio.TimerHandle | None = None
+        self._head_timer: asyncio.TimerHandle | None = None
+        self._read_timer: asyncio.TimerHandle | None = None
         self._running: RequestResponseCycle | None = None
         self._is_ending = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self._limit_head()
+        self._start_head_timer()
 
     def data_received(self, data: bytes) -> None:
         if self._is_ending:
@@ -63,32 +63,32 @@ class Connection(HttpToolsProtocol):
         if self._is_ending:
             return
         if self._is_in_head:
-            self._limit_head()
+            self._start_head_timer()
         if self._num_open > MAX_HEAD_BYTES:
             self._refuse(431, _TOO_LARGE)
 
     def eof_received(self) -> bool:  # type: ignore[override]
         """Whether the connection stays open: a client that has stopped sending may still read its answer."""
-        if not self._is_asked:
+        if not self._awaits_answer:
             return False
         self._end()
         return True
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
-        self._limit_no_more()
-        self._be_patient_no_more()
+        self._stop_head_timer()
+        self._stop_read_timer()
         if self._running is not None:  # uvicorn notifies only the newest request; an older one may be running
             self._running.disconnected = True
             self._running.message_event.set()
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        self._be_patient()
+        self._start_read_timer()
 
     def resume_writing(self) -> None:
         super().resume_writing()
-        self._be_patient_no_more()
+        self._stop_read_timer()
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
@@ -97,7 +97,7 @@ class Connection(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         self._is_in_head = False
-        self._limit_no_more()
+        self._stop_head_timer()
         if self._num_fed + self._num_open > MAX_HEAD_BYTES and self._head_size() > MAX_HEAD_BYTES:
             self.app = partial(_refuse_head, 431, _TOO_LARGE)
             self.url = b"/"  # uvicorn's URL parser fails on a URL longer than the limit of a head
@@ -151,7 +151,7 @@ class Connection(HttpToolsProtocol):
         cycle.on_response()
 
     @property
-    def _is_asked(self) -> bool:
+    def _awaits_answer(self) -> bool:
         """Whether the newest request is complete and waits for its answer."""
         return self.cycle is not None and not self.cycle.response_complete and not self.cycle.more_body
 
@@ -159,26 +159,26 @@ class Connection(HttpToolsProtocol):
         """Answer the request that is being read, unless an earlier answer is due, and end the connection."""
         is_due = bool(self.pipeline) or (self.cycle is not None and self.cycle.response_started)
         has_answered = self.cycle is None or self.cycle.response_complete
-        if has_answered or not (is_due or self._is_asked):
+        if has_answered or not (is_due or self._awaits_answer):
             self.transport.write(_write_refusal(status, detail))
         self._end()
 
     def _end(self) -> None:
         """Stop reading, and close the connection once complete requests are answered."""
         self._is_ending = True
-        if self._is_asked:
+        if self._awaits_answer:
             self.cycle.keep_alive = False
         else:
             self.transport.close()
 
-    def _limit_head(self) -> None:
-        if self._limit is None:
-            self._limit = self.loop.call_later(self.head_seconds, self._end_slow_head)
+    def _start_head_timer(self) -> None:
+        if self._head_timer is None:
+            self._head_timer = self.loop.call_later(self.head_seconds, self._end_slow_head)
 
-    def _limit_no_more(self) -> None:
-        if self._limit is not None:
-            self._limit.cancel()
-            self._limit = None
+    def _stop_head_timer(self) -> None:
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
 
     def _end_slow_head(self) -> None:
         if self._is_in_head:
@@ -186,21 +186,21 @@ class Connection(HttpToolsProtocol):
         else:
             self._end()
 
-    def _be_patient(self) -> None:
+    def _start_read_timer(self) -> None:
         left = self.transport.get_write_buffer_size()
-        self._patience = self.loop.call_later(self.read_seconds, self._end_slow_reader, left)
+        self._read_timer = self.loop.call_later(self.read_seconds, self._end_slow_reader, left)
 
-    def _be_patient_no_more(self) -> None:
-        if self._patience is not None:
-            self._patience.cancel()
-            self._patience = None
+    def _stop_read_timer(self) -> None:
+        if self._read_timer is not None:
+            self._read_timer.cancel()
+            self._read_timer = None
 
     def _end_slow_reader(self, former: int) -> None:
         """Close the connection at once if the client has read too little; sent bytes can still be read."""
         if former - self.transport.get_write_buffer_size() < LEAST_READ_BYTES:
             self.transport.abort()
         else:
-            self._be_patient()
+            self._start_read_timer()
 
     def _names_host(self) -> bool:
         """Whether the request names one host; HTTP/1.0 and older may name none."""

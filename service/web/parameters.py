@@ -45,7 +45,7 @@ def read_flag(given: QueryParams, name: str) -> bool:
     """
     text = given.get(name, "false").lower()
     if text not in _FLAGS:
-        raise InvalidInput([Fault(name, "Input should be a valid boolean, unable to interpret input")])
+        raise InvalidInput([Fault(name, "is neither true nor false")])
     return _FLAGS[text]
 
 

@@ -47,6 +47,7 @@ COVERED = (
     "deployment",
     "contracts",
     "store",
+    "service",
     "migrations",
     "trainer",
     "cli",
