@@ -23,10 +23,11 @@ from store.catalog import Schema, find_task
 from store.database import make_engine
 from store.error_cells import Cell, error_of
 from store.event_columns import find_newest
-from trainer.evaluation.backtest import Report, backtest
+from trainer.evaluation.backtest import backtest
 from trainer.evaluation.horizon import AgeVerdict, HorizonVerdict, horizon_rule, judge_ages
 from trainer.evaluation.suspect_windows import counted
 from trainer.plots.matrix import save_matrix
+from trainer.progress import Report
 from trainer.settings import TrainerSettings
 
 # Most ages that fit next to the target windows in 80 columns.

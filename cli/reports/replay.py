@@ -19,10 +19,10 @@ from service.web.html import four_figures
 from store.catalog import find_task
 from store.database import make_engine
 from trainer.data.snapshot import read
-from trainer.evaluation.backtest import Report
 from trainer.monitoring.promises import Outcome
 from trainer.network.device import choose_device
 from trainer.plots.matrix import save_expected_and_realised, save_matrix
+from trainer.progress import Report
 from trainer.replay.replay import RIVALS, Replay, ReplayedCutoff, replay
 from trainer.replay.report import (
     as_document,

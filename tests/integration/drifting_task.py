@@ -20,7 +20,7 @@ from store.catalog import Schema, define_task
 from store.cycles import Cycle, claim_cycle, list_cycles, request_cycle
 from store.event_batches import Event
 from store.events import append_events
-from trainer.evaluation.backtest import Report
+from trainer.progress import Report
 from trainer.retraining.cycle import run_cycle
 from trainer.settings import TrainerSettings
 from trainer.tracking.registry import Registry

@@ -20,8 +20,8 @@ from store.event_batches import Event
 from store.events import append_events, correct_event
 from store.releases import Release, list_releases, read_overlay
 from tests.integration.drifting_task import Story, drifting_task, settings
-from trainer.evaluation.backtest import Report
 from trainer.monitoring.live_scoring import LiveScoring
+from trainer.progress import Report
 from trainer.retraining.cycle import run_cycle
 from trainer.scheduling.scheduler import Trainer
 from trainer.tracking.registry import Registry

@@ -7,7 +7,6 @@ steady cycle finds all origins among the kept fits, so it fits none here.
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from functools import partial
-from typing import Protocol
 
 import torch
 from sqlalchemy import Engine
@@ -29,16 +28,11 @@ from trainer.evaluation.suspect_windows import counted
 from trainer.export.opened_artefact import Artefact
 from trainer.network.device import choose_device
 from trainer.network.training_loop import EpochReport
+from trainer.progress import Report
 from trainer.settings import TrainerSettings
 
 # Windows for which kept fits outlive the oldest origin that a cycle can still need.
 _MARGIN_WINDOWS = 2
-
-
-class Report(Protocol):
-    """Receives the progress of a cycle or a backtest: a stable event name and facts, as a logger does."""
-
-    def __call__(self, event: str, /, **facts: object) -> object: ...
 
 
 def backtest(
@@ -109,10 +103,11 @@ def fill_matrix(
     the verdict then says what is missing.
     """
     task = reading.schema.task
-    matrix = {(cell.origin, cell.window, cell.method): cell for cell in read_matrix(engine, reading)}
-    wanted = missing_pairs(reading, matrix.values())
-    kept = [found for origin in wanted if (found := store.find(origin)) is not None]
-    absent = [origin for origin in wanted if store.find(origin) is None]
+    matrix = {(cell.origin, cell.window, cell.method): cell for cell in _read_matrix(engine, reading)}
+    wanted = _missing_pairs(reading, matrix.values())
+    found = {origin: store.find(origin) for origin in wanted}
+    kept = [fit for fit in found.values() if fit is not None]
+    absent = [origin for origin, fit in found.items() if fit is None]
     if absent:
         absent += _soon_needed(reading, store)
     report("matrix.missing", num_kept=len(kept), num_to_fit=len(absent))
@@ -122,15 +117,15 @@ def fill_matrix(
 
     def add_scores(fit: Artefact) -> list[Cell]:
         origin = fit.manifest.cutoff
-        cells = score_origin(reading, fit, wanted.get(origin, []))
+        cells = _score_origin(reading, fit, wanted.get(origin, []))
         with engine.begin() as connection:
             record_cells(connection, reading.schema.task_id, task.recipe, cells, from_micros(reading.read_at))
         add(cells)
         report("origin.scored", origin=origin, num_cells=len(cells))
         return cells
 
-    for found in kept:
-        add_scores(found)
+    for fit in kept:
+        add_scores(fit)
     for made in fit_origins(reading, absent, device, settings.max_members, on_epoch):
         manifest = keep_fit(made, reading, store, device=device, git_sha=settings.git_sha, verdict=None)
         cells = add_scores(store.open(made.origin))
@@ -138,18 +133,18 @@ def fill_matrix(
             on_fit(made, manifest, cells)
     for origin, window in _first_looks(reading, matrix.values()):
         if (early := store.find(origin)) is not None:
-            add(score_origin(reading, early, [window]))
+            add(_score_origin(reading, early, [window]))
     return sorted(matrix.values(), key=lambda cell: (cell.window, cell.origin, cell.method))
 
 
-def read_matrix(engine: Engine, reading: Reading) -> list[Cell]:
+def _read_matrix(engine: Engine, reading: Reading) -> list[Cell]:
     """The stored cells, without those scored on labels that arrived after the reading."""
     with engine.connect() as connection:
         cells = read_cells(connection, reading.schema.task_id, reading.schema.task.recipe, until=reading.cutoff)
     return [cell for cell in cells if cell.num_revisions <= reading.fingerprints.get(cell.window, (0, 0))[1]]
 
 
-def missing_pairs(reading: Reading, cells: Iterable[Cell]) -> dict[int, list[int]]:
+def _missing_pairs(reading: Reading, cells: Iterable[Cell]) -> dict[int, list[int]]:
     """origin -> target windows whose cells are needed and missing or stale; only origins that can be fitted."""
     task = reading.schema.task
     there = {
@@ -202,7 +197,7 @@ def _soon_needed(reading: Reading, store: FitStore) -> list[int]:
     ]
 
 
-def score_origin(reading: Reading, fit: Artefact, windows: Sequence[int]) -> list[Cell]:
+def _score_origin(reading: Reading, fit: Artefact, windows: Sequence[int]) -> list[Cell]:
     """Cells of one kept fit, and of naive at the same origin, on the rows of these windows known at the cutoff."""
     task = reading.schema.task
     return [

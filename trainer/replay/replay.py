@@ -23,7 +23,7 @@ from store.error_cells import Cell
 from store.releases import Release
 from trainer.data.snapshot import Reading
 from trainer.data.windows import num_empty_windows
-from trainer.evaluation.backtest import Report, judge, report_epoch
+from trainer.evaluation.backtest import judge, report_epoch
 from trainer.evaluation.calibration import calibration_of
 from trainer.evaluation.fit_store import FitStore
 from trainer.evaluation.horizon import COUNTED_WINDOWS, AgeVerdict, horizon_rule, judge_ages
@@ -37,6 +37,7 @@ from trainer.evaluation.release_gates import (
 from trainer.evaluation.suspect_windows import counted
 from trainer.methods.gbdt import GBDT
 from trainer.methods.plans import PLANS
+from trainer.progress import Report
 from trainer.replay.simulated_store import CellKey, SimulatedStore
 from trainer.retraining.champion_comparison import Pair, compare_with_champion
 from trainer.rivals.missing_cells import MissingCell

@@ -24,9 +24,9 @@ from store.cycles import Cycle, State, Step, begin_step, end_cycle, list_cycles,
 from store.errors import StoreOutage
 from store.outages import name_outage
 from store.releases import record_release
-from trainer.evaluation.backtest import Report
 from trainer.evaluation.release_gates import check_overtaken
 from trainer.network.device import machine_figures
+from trainer.progress import Report
 from trainer.tracking.descriptions import describe_cycle
 from trainer.tracking.registry import Champion, Registry, RunStatus
 from trainer.tracking.run_buffer import Run

@@ -40,7 +40,7 @@ from store.error_cells import delete_origin
 from store.releases import list_releases
 from trainer.data.labels import clip_labels
 from trainer.data.snapshot import Reading, read
-from trainer.evaluation.backtest import Report, compare, delete_unneeded, fill_matrix, judge
+from trainer.evaluation.backtest import compare, delete_unneeded, fill_matrix, judge
 from trainer.evaluation.calibration import calibration_of
 from trainer.evaluation.fit_store import FitStore
 from trainer.evaluation.horizon import HorizonVerdict
@@ -53,6 +53,7 @@ from trainer.evaluation.release_gates import (
 from trainer.evaluation.scoring import answer, score
 from trainer.export.opened_artefact import Artefact, verify_artefact
 from trainer.network.device import choose_device
+from trainer.progress import Report
 from trainer.retraining.attempt import Attempt
 from trainer.retraining.champion_comparison import judge_with_champion
 from trainer.retraining.failures import name_failure

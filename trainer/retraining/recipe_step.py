@@ -20,8 +20,8 @@ from store import recipe_choices as choices
 from store.cycles import renew_lease
 from store.recipe_choices import Choice
 from trainer.data.snapshot import Reading
-from trainer.evaluation.backtest import Report
 from trainer.evaluation.fit_store import recipe_folder
+from trainer.progress import Report
 from trainer.retraining.attempt import Attempt
 from trainer.tracking.run_buffer import Run
 from trainer.tuning import search as tune
@@ -139,7 +139,7 @@ def plain(training: Training) -> Training:
 def _log_choice(run: Run, file: Path, recipe: str, choice: Choice, trials: Sequence[Trial]) -> None:
     """Log the trials as a table and as metrics, and the recipe that won."""
     file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_bytes(msgspec.json.format(msgspec.json.encode([describe_trial(trial) for trial in trials])))
+    file.write_bytes(msgspec.json.format(msgspec.json.encode([_describe_trial(trial) for trial in trials])))
     run.log_file(file)
     for number, trial in enumerate(trials):
         if trial.error is not None:
@@ -151,7 +151,7 @@ def _log_choice(run: Run, file: Path, recipe: str, choice: Choice, trials: Seque
     run.flush_if_due()
 
 
-def describe_trial(trial: Trial) -> dict[str, object]:
+def _describe_trial(trial: Trial) -> dict[str, object]:
     """A trial as JSON."""
     return {
         "with_cohort": trial.with_cohort,

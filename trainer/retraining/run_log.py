@@ -22,7 +22,7 @@ from store.error_cells import Cell
 from store.event_columns import EventColumns
 from store.releases import Release
 from trainer.data.snapshot import Reading
-from trainer.evaluation.backtest import Report, report_epoch
+from trainer.evaluation.backtest import report_epoch
 from trainer.evaluation.horizon import HorizonVerdict
 from trainer.evaluation.origin_fits import Fit
 from trainer.evaluation.release_gates import age_metrics
@@ -33,6 +33,7 @@ from trainer.network.device import device_name
 from trainer.network.training_loop import EpochReport
 from trainer.plots.matrix import save_error_by_age, save_expected_and_realised, save_matrix
 from trainer.plots.model import Outputs, save_confusion, save_paths, save_reliability, save_residuals
+from trainer.progress import Report
 from trainer.settings import TrainerSettings
 from trainer.tracking.registry import Lineage
 from trainer.tracking.run_buffer import Run

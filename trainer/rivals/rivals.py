@@ -24,12 +24,12 @@ from store.event_columns import EventColumns
 from trainer.data.labels import clip_labels
 from trainer.data.snapshot import Reading
 from trainer.data.windows import complete_until, in_window
-from trainer.evaluation.backtest import Report
 from trainer.evaluation.fit_store import FitStore, candidate_folder
 from trainer.evaluation.origin_fits import fit_origins, keep_fit, seeds_of
 from trainer.evaluation.scoring import answer, make_cell
 from trainer.methods.extrapolated_linear import EXTRAPOLATED_LINEAR, answer_linear, fit_linear, keep_linear, read_linear
 from trainer.methods.gbdt import GBDT, answer_gbdt, fit_gbdt, keep_gbdt, read_gbdt
+from trainer.progress import Report
 from trainer.rivals.missing_cells import MissingCell, find_missing_cells
 from trainer.settings import TrainerSettings, count_threads
 

@@ -35,7 +35,7 @@ from store.cycles import (
 from store.database import cycles, make_engine
 from store.outages import name_outage
 from trainer.monitoring.live_scoring import LiveScoring
-from trainer.scheduling import worker_process as supervisor
+from trainer.scheduling import worker_process
 from trainer.scheduling.due_cutoffs import due_cutoff, newest_cutoff
 from trainer.scheduling.idle_work import IdleWork
 from trainer.scheduling.jobs import FillRivals, RunCycle, Sweep
@@ -121,7 +121,7 @@ class Trainer:
         write_heartbeat(self.settings)
         self._log_late_tick()
         if self.child is not None:
-            supervisor.kill_if_overdue(self.child)
+            worker_process.kill_if_overdue(self.child)
         try:
             self._run_tick(now)
         except SQLAlchemyError as error:
@@ -136,7 +136,7 @@ class Trainer:
     def stop(self, now: datetime) -> None:
         """End the child and its cycle; returns within seconds."""
         if self.child is not None:
-            supervisor.stop(self.child, STOPPED)
+            worker_process.stop(self.child, STOPPED)
             try:
                 self._finish(self.child, now)
             except SQLAlchemyError:
@@ -158,7 +158,7 @@ class Trainer:
                     log.warning("cycle.expired", task=names[cycle.task_id], cycle_id=cycle.cycle_id, step=cycle.step)
         self._request(now)
         if self.child is not None and isinstance(self.child.job, FillRivals) and self._must_preempt():
-            supervisor.stop(self.child, PREEMPTED, _RIVAL_GRACE_SECONDS)
+            worker_process.stop(self.child, PREEMPTED, _RIVAL_GRACE_SECONDS)
             self._finish(self.child, now)
             self.child = None
         if self.child is None:
@@ -166,7 +166,7 @@ class Trainer:
         if self.child is None:
             self._sweep()
         if self.child is None and (job := self._idle.choose(now)) is not None:
-            self.child = supervisor.start(self.settings, job)
+            self.child = worker_process.start(self.settings, job)
 
     def _renew(self, child: Child, now: datetime) -> None:
         if child.cycle is None or time.monotonic() < self._renew_at:
@@ -178,12 +178,12 @@ class Trainer:
             # The child has just ended its cycle and is leaving, or it notices the loss at its next step.
             patience = self.settings.lease_seconds
             reason = f"Its lease was lost, and it did not leave within {patience:g} s."
-            supervisor.shorten_deadline(child, patience, Failure(FailureCode.LEASE_LOST, reason))
+            worker_process.shorten_deadline(child, patience, Failure(FailureCode.LEASE_LOST, reason))
         self._renew_at = time.monotonic() + self.settings.lease_seconds / 3
 
     def _finish(self, child: Child, now: datetime) -> None:
         """Reap the child; its cycle fails here if the child could not end it."""
-        failure = supervisor.reap(child)
+        failure = worker_process.reap(child)
         if isinstance(child.job, FillRivals):
             self._idle.finish(child.job, failure, now)
         elif not isinstance(child.job, RunCycle):
@@ -193,7 +193,7 @@ class Trainer:
             cycle, facts = child.job.cycle, {"task": child.job.task, "cycle_id": child.job.cycle.cycle_id}
             try:
                 with self.engine.begin() as connection:
-                    broken = supervisor.find_broken_rule(child, failure)
+                    broken = worker_process.find_broken_rule(child, failure)
                     end_cycle(connection, cycle, "failed", failure, now, broken=broken)
             except LeaseLost:
                 log.info("cycle.ended_already", **facts)
@@ -242,7 +242,7 @@ class Trainer:
                 attempt=cycle.attempt,
             )
             self._renew_at = time.monotonic() + self.settings.lease_seconds / 3
-            self.child = supervisor.start(self.settings, RunCycle(cycle, task))
+            self.child = worker_process.start(self.settings, RunCycle(cycle, task))
             # The process sweeps before it begins, so that no other sweep is needed.
             self._must_sweep = self._must_sweep and not self._has_registry()
 
@@ -266,7 +266,7 @@ class Trainer:
         """Start a sweep if one is due. A requested cycle comes first."""
         if self._may_sweep():
             self._sweep_at = time.monotonic() + _SWEEP_PAUSE_SECONDS
-            self.child = supervisor.start(self.settings, Sweep())
+            self.child = worker_process.start(self.settings, Sweep())
 
     def _has_cycle(self, condition: ColumnElement[bool]) -> bool:
         with self.engine.connect() as connection:

@@ -11,7 +11,6 @@ import signal
 import sys
 import threading
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
 
 import structlog
 from sqlalchemy import Engine
@@ -24,12 +23,10 @@ from store.catalog import list_tasks
 from store.cycles import Cycle, list_cycles
 from store.database import make_engine
 from store.outages import name_outage
+from trainer.progress import Report
 from trainer.scheduling.jobs import FillRivals, RunCycle, Sweep, decode_job
 from trainer.scheduling.library_loading import fast_imports
 from trainer.settings import TrainerSettings
-
-if TYPE_CHECKING:
-    from trainer.evaluation.backtest import Report
 
 log = structlog.get_logger(__name__)
 
@@ -74,7 +71,7 @@ def run_job(stream: io.RawIOBase) -> int:
     return 0
 
 
-def report_to(logger_name: str) -> "Report":
+def report_to(logger_name: str) -> Report:
     """A report that logs progress for operators: epochs at DEBUG only, timestamps in RFC 3339."""
     logger = structlog.get_logger(logger_name)
 
