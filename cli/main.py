@@ -1,4 +1,4 @@
-"""The `morrow` command: every entry point of the system, put together from the rooms of its commands.
+"""The `morrow` command: every entry point of the system, assembled from `cli.commands`.
 
 A command imports heavy libraries only when it runs, so that `morrow --help` answers at once.
 """
@@ -38,7 +38,7 @@ answer_completions()
 app = typer.Typer(
     cls=Commands,
     no_args_is_help=True,
-    add_completion=False,  # `morrow completion` is the one door to it
+    add_completion=False,  # `morrow completion` prints the script instead
     pretty_exceptions_enable=False,
     help="Models trained for the window they will serve.",
 )

@@ -1,1 +1,1 @@
-"""One file for each command of `morrow` that speaks to the API or the store."""
+"""The commands of `morrow`: one light module for each command or group, and the group that holds them all."""
