@@ -114,8 +114,10 @@ def pages_router(store: Store, follower: Follower, settings: ServiceSettings, me
 def _describe(
     follower: Follower, name: str, found: Overview | None, now: datetime, cycle_limit: timedelta
 ) -> dict[str, Any]:
-    """A task in words, with the version that answers. While no database answers, `found` is None and the follower's
-    last look counts."""
+    """A task in words, with the version that answers.
+
+    While no database answers, `found` is None, and the state of the follower's last poll counts.
+    """
     forecaster, registry = follower.forecasters.get(name), follower.registries.get(name, RegistryState())
     task_state: TaskState | None = follower.task_states.get(name) if found is None else found.task_state
     task: Task | None = forecaster.task if forecaster else None

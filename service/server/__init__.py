@@ -1,1 +1,1 @@
-"""The HTTP server below the app: one connection, the heartbeats between workers, gauges read at scrape time."""
+"""The HTTP server below the app: one connection, and the heartbeats between workers."""
