@@ -7,9 +7,8 @@ import sys
 from pathlib import Path
 
 from handbook.pages import PAGES, write_page
-from handbook.results.pages import RESULT_PAGES, fill
+from handbook.results.pages import DOCS, RESULT_PAGES, fill
 
-DOCS = Path(__file__).parents[1] / "docs"
 FOLDER = DOCS / "reference"
 PICTURE_FOLDER = DOCS / "pictures"
 

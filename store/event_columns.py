@@ -20,9 +20,9 @@ from contracts.task import Task
 from store.copied_tuples import Survey, Vocabulary, read_pieces, survey, tuple_fields, tuple_layout
 from store.database import events
 from store.row_forms import Forms, find_forms
+from store.sql_arrays import POSTGRES_EPOCH
 
 NEVER = np.iinfo(np.int64).max
-_POSTGRES_EPOCH = 946_684_800_000_000
 
 
 @dataclass(frozen=True)
@@ -161,10 +161,10 @@ def _empty(task: Task, expected: Survey) -> EventColumns:
 
 def _decode(piece: NDArray[Any], vocabularies: Sequence[Vocabulary], into: EventColumns) -> None:
     """Write tuples into columns of the same length."""
-    into.at[:] = piece["at"] + _POSTGRES_EPOCH
-    into.known_at[:] = piece["known_at"] + _POSTGRES_EPOCH
+    into.at[:] = piece["at"] + POSTGRES_EPOCH
+    into.known_at[:] = piece["known_at"] + POSTGRES_EPOCH
     until = piece["superseded_at"]
-    into.superseded_at[:] = np.where(until == NEVER, NEVER, until + _POSTGRES_EPOCH)
+    into.superseded_at[:] = np.where(until == NEVER, NEVER, until + POSTGRES_EPOCH)
     into.withheld[:] = piece["withheld"]
     if into.numbers.shape[1]:
         into.numbers[:] = piece["numbers"]["elements"]["value"]

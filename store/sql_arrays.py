@@ -19,7 +19,8 @@ from psycopg.pq import Format
 _HEAD = struct.Struct(">5i")
 _NO_DIMENSION = struct.Struct(">3i")
 _LENGTH = struct.Struct(">i")
-_POSTGRES_EPOCH = 946_684_800_000_000
+# 2000-01-01 in microseconds: PostgreSQL counts its timestamps from there.
+POSTGRES_EPOCH = 946_684_800_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +44,7 @@ def float8_array(values: NDArray[np.float64]) -> BinaryArray:
 def timestamp_array(micros: NDArray[np.int64]) -> BinaryArray:
     """`timestamp[]`, implicitly in UTC, of microseconds since the Unix epoch `(n,)`."""
     return BinaryArray(
-        "timestamp", _head("timestamp", len(micros)) + _of_one_width((micros - _POSTGRES_EPOCH).astype(">i8"))
+        "timestamp", _head("timestamp", len(micros)) + _of_one_width((micros - POSTGRES_EPOCH).astype(">i8"))
     )
 
 

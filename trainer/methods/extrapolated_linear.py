@@ -30,7 +30,7 @@ from contracts.task import Task
 from store.event_columns import EventColumns
 from trainer.data.encoder import Encoded, Encoder, encode, fit_encoder
 from trainer.data.labels import LABEL_LIMIT
-from trainer.methods.without_network import LEAST_SCALE, in_units_of_labels, keep_body, read_body
+from trainer.methods.without_network import LEAST_STANDARD_SCALE, in_units_of_labels, keep_body, read_body
 
 EXTRAPOLATED_LINEAR = "extrapolated_linear"
 TREND_FILE = "extrapolated_linear.msgpack"
@@ -251,4 +251,4 @@ def _scale(windows: Sequence[_Window], degree: int, reach: int) -> float:
     only = windows[-1]
     forecast = list(_forecasts(windows, degree, reach)) or [(only, only.inputs @ only.coefficients)]
     squares = np.concatenate([_errors(window, found) ** 2 for window, found in forecast])
-    return max(LEAST_SCALE, float(np.sqrt(squares.mean())))
+    return max(LEAST_STANDARD_SCALE, float(np.sqrt(squares.mean())))

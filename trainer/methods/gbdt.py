@@ -18,7 +18,7 @@ from contracts.errors import ArtefactRefused
 from contracts.task import Boosting, RegressionLoss, Task, Training
 from store.event_columns import EventColumns
 from trainer.data.encoder import Encoded, Encoder, encode, fit_encoder, phase
-from trainer.methods.without_network import LEAST_SCALE, in_units_of_labels, keep_body, read_body
+from trainer.methods.without_network import LEAST_STANDARD_SCALE, in_units_of_labels, keep_body, read_body
 
 if TYPE_CHECKING:
     from lightgbm import Booster
@@ -120,7 +120,7 @@ def fit_booster(
     if num_classes or first == len(table.targets):
         return booster, 1.0
     residuals = newest.targets - predict(trial, newest.values, 0, threads)[:, 0]
-    return booster, max(LEAST_SCALE, float(np.sqrt(np.average(residuals**2, weights=newest.weights))))
+    return booster, max(LEAST_STANDARD_SCALE, float(np.sqrt(np.average(residuals**2, weights=newest.weights))))
 
 
 def _blank_unused(table: Table, boosting: Boosting) -> Table:

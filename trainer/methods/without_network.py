@@ -15,7 +15,8 @@ from contracts.errors import ArtefactRefused
 from contracts.manifest import checksum
 from trainer.data.encoder import Encoder
 
-LEAST_SCALE = 0.01
+# The smallest scale of a regression, in standardised labels.
+LEAST_STANDARD_SCALE = 0.01
 
 
 class Notes(msgspec.Struct, frozen=True):
