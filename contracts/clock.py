@@ -25,8 +25,8 @@ _LOST_PLUS = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d(:\d\d(\.\d{1,6})?)? \d\d:
 def parse_moment(text: str) -> int:
     """Microseconds since the epoch of an RFC 3339 time with an offset.
 
-    Raises ValueError for anything else, with a message for the sender: no offset, a bare number, 24:00, a leap second,
-    more than six decimals, or an offset whose `+` was lost in a query string.
+    Raises ValueError for anything else, with a message for the sender. Refused are a time without an offset, a bare
+    number, 24:00, a leap second, more than six decimals, and an offset whose `+` was lost in a query string.
     """
     if not _RFC3339.fullmatch(text):
         if _LOST_PLUS.fullmatch(text):

@@ -8,9 +8,9 @@ The graph `model.onnx` takes raw values. Clock, calendar, encoding, cohort, aver
     outputs  probabilities (n, C) float   in the order of `classes`, tempered  (classification)
              mean, scale   (n,)   float   in the target's own unit             (regression)
 
-The graph `rate.onnx` has the same inputs and outputs, followed by the rates at which these outputs change with `at`
-while features and calendar stay fixed, per second: `rate` (n, C), or `mean_rate` and `scale_rate` (n,). Both graphs
-have the temperature of the manifest's `calibration`, which an overlay of `releases` never changes.
+The graph `rate.onnx` has the same inputs and outputs, followed by `rate` (n, C), or `mean_rate` and `scale_rate` (n,).
+These are the rates, per second, at which the outputs change with `at` while features and calendar stay fixed. Both
+graphs have the temperature of the manifest's `calibration`, which an overlay of `releases` never changes.
 """
 
 import hashlib

@@ -97,7 +97,7 @@ def fill_matrix(
 ) -> list[Cell]:
     """The matrix as of the reading's cutoff, with missing cells added; its newest windows may be incomplete.
 
-    If any origin must be fitted, so are those whose target windows still wait for labels: together they cost less than
+    If any origin must be fitted, so are those whose target windows still wait for labels. Together they cost less than
     one by one in later cycles. Cells are stored origin by origin, so a killed backtest keeps all cells that it scored.
     `on_fit` gets each origin that was fitted, with its cells. An origin that knows too few rows or classes is left out;
     the verdict then says what is missing.

@@ -27,8 +27,8 @@ class AgeVerdict:
     """What the matrix says of one age. `growth` is the mean paired increase over age 0, `increase` its upper 95 %
     bound.
 
-    `low` and `high` bound the 90 % band of one future window, adapted to how often such bands have held; `limit` is the
-    one-sided 99 % bound, beyond which a realised error closes the horizon, and is never adapted.
+    `low` and `high` bound the 90 % band of one future window, adapted to how often such bands have held. `limit` is the
+    one-sided 99 % bound, which is never adapted; a realised error above it closes the horizon.
     """
 
     age: int

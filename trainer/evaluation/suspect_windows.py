@@ -1,8 +1,8 @@
 """Windows whose labels may be poisoned: drift and poison look alike until the next window has labels.
 
 A window is odd if a fit that has not seen it has an error above its limit there. If the next window is odd for the same
-fit, the world has changed, and both windows count. If it is ordinary, the odd window is set aside: it is not used to
-judge a model, to validate an age, or to estimate usual errors. Until then it is suspect.
+fit, the world has changed, and both windows count. If it is ordinary, the odd window is set aside: it is then not used
+to judge a model, to validate an age, or to estimate usual errors. Until that is decided, the odd window is suspect.
 """
 
 import math

@@ -16,8 +16,8 @@ what the next attempt finds again.
 The alias moves before the row is written, because the manifest holds the same `valid_until` as the row. A version
 without a row is served correctly; a row without the alias would promise a version that no service serves.
 
-MLflow may be down all this time. Then the fit goes on and is kept, and the cycle ends as failed with a code by which
-the scheduler requests the cutoff again once MLflow answers. That attempt registers without fitting.
+MLflow may be down all this time. Then the fit goes on and is kept, and the cycle ends as failed. By its failure code
+the scheduler requests the cutoff again once MLflow answers, and that attempt registers without fitting.
 """
 
 from collections.abc import Callable, Sequence

@@ -1,7 +1,7 @@
 """Which runs MLflow need not keep: every window adds some, and a server that keeps all of them gets slow and large.
 
-Kept are the runs that registered versions came from, all running ones, and the newest cycles of a task, released or
-not, each with the fits below it. Versions themselves are never touched.
+The runs that registered versions came from are kept, and so are all running ones. Of each task the newest cycles are
+kept, released or not, with the fits below them. Versions themselves are never touched.
 """
 
 from collections.abc import Collection, Sequence

@@ -1,7 +1,7 @@
 """The MLflow run of one cycle, buffered so that it survives MLflow's absence.
 
-What is logged while the server is away is kept and sent once it is back: a fit of hours must not fail because a
-tracking server restarts. Only ending and registering wait for an answer.
+A fit of hours must not fail because a tracking server restarts. So everything that is logged while the server is away
+is kept, and sent once it is back. Only ending and registering wait for an answer.
 """
 
 import time
