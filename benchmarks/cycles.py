@@ -39,7 +39,7 @@ from contracts.task import Task, Training
 from store.catalog import Schema, define_task
 from store.cycles import claim_cycle, request_cycle
 from store.database import make_engine
-from store.events import append_events
+from store.events.writes import append_events
 from trainer.data.snapshot import read
 from trainer.evaluation.origin_fits import fit_origins
 from trainer.network.device import choose_device

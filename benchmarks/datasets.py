@@ -32,7 +32,7 @@ from cli.demo.flights import LABEL, NUM_WEEKS, load_flights, read_task_file
 from contracts.clock import MICROSECOND
 from contracts.errors import NotFound
 from contracts.task import Task
-from store.event_batches import Event
+from store.events.batches import Event
 
 if TYPE_CHECKING:
     import pandas as pd

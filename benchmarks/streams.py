@@ -14,7 +14,7 @@ from contracts.clock import from_micros
 from migrations import migrate
 from store.catalog import define_task
 from store.database import make_engine
-from store.events import append_events
+from store.events.writes import append_events
 from trainer.data.snapshot import Reading, read
 
 _ROWS_PER_COMMIT = 20_000

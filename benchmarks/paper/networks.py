@@ -166,7 +166,7 @@ class ConvNetwork(nn.Module):
     def forward(
         self,
         dense: Float[Tensor, "E n d"],
-        codes: Int[Tensor, "E n q"],  # noqa: ARG002
+        codes: Int[Tensor, "E n q"],  # noqa: ARG002 every network takes codes; images have none
         u: Float[Tensor, "E n"],
     ) -> Float[Tensor, "E n K"]:
         """F(x, u): logits, or (mean, raw log-scale)."""
@@ -175,7 +175,7 @@ class ConvNetwork(nn.Module):
     def dual(
         self,
         dense: Float[Tensor, "E n d"],
-        codes: Int[Tensor, "E n q"],  # noqa: ARG002
+        codes: Int[Tensor, "E n q"],  # noqa: ARG002 every network takes codes; images have none
         u: Float[Tensor, "E n"],
     ) -> tuple[Float[Tensor, "E n K"], Float[Tensor, "E n K"]]:
         """F(x, u) and ∂F(x, u)/∂u with the image held."""

@@ -25,7 +25,7 @@ from store.api_keys import add_key
 from store.catalog import Schema, define_task
 from store.cycles import list_cycles, request_cycle
 from store.database import make_engine
-from store.events import append_events
+from store.events.writes import append_events
 from store.releases import ALIAS
 from trainer.tracking.registry import Registry
 

@@ -16,7 +16,7 @@ def answer_completions() -> None:
     Typer has these functions without a promise to keep them, so only a request and the command below import them.
     """
     if VARIABLE in os.environ:
-        from typer.completion import completion_init  # type: ignore[attr-defined]
+        from typer.completion import completion_init  # type: ignore[attr-defined]  # re-exported
 
         completion_init()
 
@@ -27,6 +27,6 @@ def completion(shell: Annotated[Shell, typer.Argument(help="bash, zsh or fish.")
     In ~/.bashrc: `eval "$(morrow completion bash)"`; in ~/.zshrc the same with zsh, after compinit; in
     ~/.config/fish/config.fish: `morrow completion fish | source`.
     """
-    from typer.completion import get_completion_script  # type: ignore[attr-defined]
+    from typer.completion import get_completion_script  # type: ignore[attr-defined]  # re-exported
 
     typer.echo(get_completion_script(prog_name="morrow", complete_var=VARIABLE, shell=shell))

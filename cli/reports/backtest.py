@@ -22,7 +22,7 @@ from service.web.html import four_figures
 from store.catalog import Schema, find_task
 from store.database import make_engine
 from store.error_cells import Cell, error_of
-from store.event_columns import find_newest
+from store.events.columns import find_newest
 from trainer.evaluation.backtest import backtest
 from trainer.evaluation.horizon import AgeVerdict, HorizonVerdict, horizon_rule, judge_ages
 from trainer.evaluation.suspect_windows import counted

@@ -16,7 +16,8 @@ from contracts.verdict import Comparison
 from service.models.task_state import State
 from service.validation.json_types import Count, Moment
 from service.web.bodies import JSON
-from store import cycles, erasures, releases
+from store import cycles, releases
+from store.events import erasures
 
 
 class Override(Struct, frozen=True):

@@ -17,7 +17,7 @@ from service.web.bodies import read_body
 from service.web.fields import Rule, json_actor, json_ids, json_reason, read_fields
 from service.web.parameters import TaskInPath, takes_only
 from store.catalog import find_task
-from store.erasures import Erasure, erase_events, find_trained, list_erasures
+from store.events.erasures import Erasure, erase_events, find_trained, list_erasures
 
 
 def erasures_router(store: Store, settings: ServiceSettings) -> APIRouter:

@@ -20,7 +20,7 @@ from store.catalog import Schema, find_task, list_tasks
 from store.cycles import Cycle, list_cycles
 from store.database import rejected_events
 from store.error_cells import Mark, read_marks
-from store.event_columns import find_newest
+from store.events.columns import find_newest
 from store.releases import Action, Release, list_releases
 
 NUM_CYCLES = 12

@@ -33,7 +33,7 @@ from service.web.encoded_answer import EncodedAnswer
 from service.web.error_responses import problem_of
 from service.web.parameters import check_parameters, read_flag
 from store.catalog import Schema
-from store.events import Correction, correct_event, record_rejections
+from store.events.writes import Correction, correct_event, record_rejections
 
 Status = Literal["created", "duplicate", "conflict", "rejected", "erased"]
 Counts = Mapping[Status, int]

@@ -18,8 +18,8 @@ from service.database import Store
 from service.ingest.schema_versions import append, group_by_schema, validate_one
 from service.validation.rules import Refusal, RowRules, compile_rules
 from store.catalog import Schema
-from store.event_batches import Event, EventBatch
-from store.events import Outcome, Rejection, append_batch, record_rejections
+from store.events.batches import Event, EventBatch
+from store.events.writes import Outcome, Rejection, append_batch, record_rejections
 
 MAX_GROUP = 500
 

@@ -2,7 +2,7 @@
 
 After a task's features change, the version that answers needs the old ones until a version of the new schema is
 released. Until then producers may send events in either form. Each event is stored under the schema of its form, and
-`store.row_forms` says how fits read them. After that release, only the new form is accepted.
+`store.events.row_forms` says how fits read them. After that release, only the new form is accepted.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -15,8 +15,8 @@ from service.models.follower import Follower
 from service.validation.names import only_task
 from service.validation.rules import Refusal, RowRules, compile_rules, list_rows
 from store.catalog import Schema, find_form, find_task, list_tasks
-from store.event_batches import Event, EventBatch
-from store.events import Outcome, append_batch
+from store.events.batches import Event, EventBatch
+from store.events.writes import Outcome, append_batch
 
 # Validates the rows of a request by the rules of a task.
 Read = Callable[[RowRules], EventBatch | Sequence[Event | Refusal]]

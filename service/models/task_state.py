@@ -22,7 +22,7 @@ from store.catalog import Schema, list_tasks
 from store.cycles import Cycle, find_judged
 from store.database import cycles, tasks
 from store.error_cells import error_of, read_marks
-from store.event_columns import count_windows, find_newest
+from store.events.columns import count_windows, find_newest
 from store.releases import (
     BOUND_ACTIONS,
     CHAMPION_ACTIONS,

@@ -117,7 +117,7 @@ def describe(app: FastAPI) -> None:
             app.openapi_schema = write_document(app)
         return app.openapi_schema
 
-    app.openapi = openapi  # type: ignore[method-assign]
+    app.openapi = openapi  # type: ignore[method-assign]  # FastAPI's documented way
 
 
 def write_document(app: FastAPI) -> dict[str, Any]:

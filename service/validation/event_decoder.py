@@ -23,7 +23,7 @@ from service.validation.columns import (
 )
 from service.validation.timestamps import parse_moments
 from service.validation.values import LAST_MICRO, Number, Text, json_text
-from store.event_batches import EventBatch
+from store.events.batches import EventBatch
 
 
 @dataclass(frozen=True)
@@ -132,6 +132,6 @@ def compile_event_decoder(task: Task) -> EventDecoder:
         is_classification=task.is_classification,
         classes=None if task.target.classes is None else frozenset(task.target.classes),
         one=msgspec.json.Decoder(event),
-        many=msgspec.json.Decoder(list[event]),  # type: ignore[valid-type]
+        many=msgspec.json.Decoder(list[event]),  # type: ignore[valid-type]  # the struct is made at run time
         correction=msgspec.json.Decoder(correction),
     )

@@ -110,7 +110,7 @@ def compile_question_decoder(task: Task) -> QuestionDecoder:
     body = msgspec.defstruct(
         "GivenQuestions",
         [
-            ("rows", list[row] | UnsetType, UNSET),  # type: ignore[valid-type]
+            ("rows", list[row] | UnsetType, UNSET),  # type: ignore[valid-type]  # made at run time
             ("features", features.struct | UnsetType, UNSET),
             ("at", list[str] | UnsetType, UNSET),
         ],

@@ -17,7 +17,7 @@ from service.validation.explainer import Explainer
 from service.validation.lossless_json import JsonObject, cut_rows, decode_json, decode_text, limit_values
 from service.validation.query_decoder import QueryDecoder, compile_query_decoder
 from service.validation.question_decoder import QuestionDecoder, Questions, Row, compile_question_decoder
-from store.event_batches import Event, EventBatch
+from store.events.batches import Event, EventBatch
 
 # Values that a row may hold in addition to its features, on average; a small body may hold more.
 _MORE_VALUES_PER_ROW = 8

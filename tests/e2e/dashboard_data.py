@@ -14,8 +14,8 @@ from contracts.verdict import LimitCheck
 from service.models.local_copies import Current, write_current
 from store.catalog import Schema, define_task
 from store.error_cells import Cell, record_cells
-from store.event_batches import Event
-from store.events import Rejection, append_events, record_rejections
+from store.events.batches import Event
+from store.events.writes import Rejection, append_events, record_rejections
 from tests.integration.artefacts import WEEK, write_version
 from tests.integration.published_versions import note, run_cycle
 from tests.integration.service_app import TASK

@@ -12,7 +12,7 @@ import pytest
 from cli.client.wait import await_version, follow_cycle, request_cycle
 from cli.local.stack import HOST, free_port
 from contracts.clock import format_moment
-from store.event_batches import Event
+from store.events.batches import Event
 from tests.e2e.test_up import GONE_SECONDS, READY_SECONDS, running
 from tests.integration.drifting_task import cutoff_after, drifting_events, drifting_task
 from tests.servers import stop, wait_until_healthy

@@ -18,8 +18,8 @@ from contracts.clock import MICROSECOND, to_micros
 from contracts.task import Task
 from store.catalog import Schema, define_task
 from store.cycles import Cycle, claim_cycle, list_cycles, request_cycle
-from store.event_batches import Event
-from store.events import append_events
+from store.events.batches import Event
+from store.events.writes import append_events
 from trainer.progress import Report
 from trainer.retraining.cycle import run_cycle
 from trainer.settings import TrainerSettings

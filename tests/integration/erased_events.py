@@ -3,7 +3,7 @@
 from sqlalchemy import Engine
 
 from store.catalog import Schema
-from store.erasures import Erased, erase_events
+from store.events.erasures import Erased, erase_events
 from tests.integration.store.test_corrections import NOW
 
 

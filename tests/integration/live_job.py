@@ -11,8 +11,8 @@ from sqlalchemy import Engine
 from contracts.task import Task
 from store.catalog import Schema
 from store.error_cells import Cell, read_cells
-from store.event_batches import Event
-from store.events import append_events
+from store.events.batches import Event
+from store.events.writes import append_events
 from tests.integration.drifting_task import HOUR, START, Story, cutoff_after, define, settings
 from trainer.evaluation.backtest import backtest
 from trainer.evaluation.horizon import HorizonVerdict

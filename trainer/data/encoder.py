@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from contracts.clock import Clock
 from contracts.errors import CycleError
 from contracts.task import Calendar, Task
-from store.event_columns import EventColumns
+from store.events.columns import EventColumns
 from trainer.data.labels import PLAIN, LabelUnit, fit_label_unit
 from trainer.data.numbers import Number, fit_number
 

@@ -14,7 +14,7 @@ from sqlalchemy import Engine
 from contracts.clock import to_micros
 from contracts.task import Training
 from store.catalog import Schema
-from store.event_columns import EventColumns, read_events
+from store.events.columns import EventColumns, read_events
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import numpy as np
 
 from contracts.clock import MICROSECOND, Clock
 from contracts.task import Guard, Task
-from store.event_columns import EventColumns
+from store.events.columns import EventColumns
 
 # Target windows beyond `guard.min_pairs` that a cycle looks back on, so that one odd window does not stand for a third.
 EXTRA_WINDOWS = 1

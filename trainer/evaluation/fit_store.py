@@ -20,7 +20,7 @@ from contracts.manifest import MANIFEST_FILE, Manifest, encode_manifest
 from contracts.task import Task
 from store.catalog import Schema
 from store.error_cells import Cell
-from store.event_columns import EventColumns
+from store.events.columns import EventColumns
 from trainer.evaluation.horizon import HorizonVerdict
 from trainer.evaluation.release_gates import validated_ages
 from trainer.evaluation.scoring import score_cell, score_naive

@@ -26,7 +26,7 @@ from contracts.manifest import (
     encode_manifest,
 )
 from contracts.task import Task
-from store.event_columns import NEVER, EventColumns
+from store.events.columns import NEVER, EventColumns
 from trainer.data.encoder import Encoder, encode
 from trainer.data.labels import clip_labels, label_bounds
 from trainer.export.onnx_export import build_graph, build_rate_graph

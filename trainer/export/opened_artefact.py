@@ -14,7 +14,7 @@ from onnxruntime import InferenceSession, SessionOptions
 from contracts.errors import ArtefactRefused
 from contracts.manifest import GRAPH_FILE, RATE_FILE, Manifest, check_probe, read_artefact
 from contracts.task import Task
-from store.event_columns import EventColumns
+from store.events.columns import EventColumns
 
 _ERRORS_ONLY = 3
 

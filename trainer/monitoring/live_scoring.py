@@ -24,7 +24,7 @@ from contracts.manifest import MANIFEST_FILE, read_manifest
 from contracts.task import Task
 from store.catalog import Schema, list_tasks
 from store.error_cells import Cell, Mark, delete_window, read_marks, record_cells
-from store.event_columns import EventColumns, read_events, read_fingerprints
+from store.events.columns import EventColumns, read_events, read_fingerprints
 from store.outages import name_outage
 from store.releases import list_releases
 from trainer.data.windows import complete_until

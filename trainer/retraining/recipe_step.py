@@ -16,7 +16,7 @@ import torch
 from sqlalchemy import Connection
 
 from contracts.task import Task, Training
-from store import recipe_choices as choices
+from store import recipe_choices
 from store.cycles import renew_lease
 from store.recipe_choices import Choice
 from trainer.data.snapshot import Reading
@@ -117,7 +117,7 @@ def record_choice(attempt: Attempt, task: Task, found: ChosenRecipe, home: Path)
 
     def store(connection: Connection) -> None:
         renew_lease(connection, attempt.cycle, attempt.now(), attempt.lease_time)
-        choices.record_choice(connection, attempt.cycle.task_id, task.recipe, choice)
+        recipe_choices.record_choice(connection, attempt.cycle.task_id, task.recipe, choice)
 
     attempt.write(store)
     attempt.report("recipe.chosen", trials=choice.num_trials, error=choice.error, error_before=choice.error_before)

@@ -19,7 +19,7 @@ from contracts.task import Task
 from store.catalog import Schema
 from store.cycles import Cycle
 from store.error_cells import Cell
-from store.event_columns import EventColumns
+from store.events.columns import EventColumns
 from store.releases import Release
 from trainer.data.snapshot import Reading
 from trainer.evaluation.backtest import report_epoch

@@ -20,7 +20,7 @@ from contracts.clock import from_micros
 from contracts.errors import ArtefactRefused, CycleError
 from contracts.task import Task
 from store.error_cells import Cell, record_cells
-from store.event_columns import EventColumns
+from store.events.columns import EventColumns
 from trainer.data.labels import clip_labels
 from trainer.data.snapshot import Reading
 from trainer.data.windows import complete_until, in_window

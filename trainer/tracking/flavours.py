@@ -99,7 +99,7 @@ def make_signature(manifest: Manifest) -> ModelSignature:
     converted first, because MLflow refuses conversions that could lose information.
     """
     task = manifest.parse_task()
-    inputs: list[ColSpec | TensorSpec] = [ColSpec(AnyType(), "at")]  # type: ignore[no-untyped-call]
+    inputs: list[ColSpec | TensorSpec] = [ColSpec(AnyType(), "at")]  # type: ignore[no-untyped-call]  # MLflow's
     inputs += [
         ColSpec(_COLUMN_TYPES[feature.kind], feature.name, required=not feature.optional) for feature in task.features
     ]

@@ -16,8 +16,8 @@ from service.admin.task_warnings import warn_of_gaps
 from service.models.task_state import RecentAttempt, TaskState, why_stale
 from store.catalog import Schema, define_task
 from store.error_cells import Cell, record_cells
-from store.event_batches import Event
-from store.events import append_events
+from store.events.batches import Event
+from store.events.writes import append_events
 from store.releases import Release
 from tests.integration.artefacts import CUTOFF, WEEK, place_version
 from tests.integration.published_versions import NOW, define, note, run_cycle, wait_for

@@ -19,9 +19,9 @@ from contracts.errors import NotFound
 from contracts.task import Task
 from store.catalog import Schema, define_task
 from store.database import events, rejected_events
-from store.event_batches import Event
-from store.event_columns import EventColumns, read_events
-from store.events import append_events, correct_event
+from store.events.batches import Event
+from store.events.columns import EventColumns, read_events
+from store.events.writes import append_events, correct_event
 from tests.integration.service_app import an_event, service_settings, serving
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -121,7 +121,7 @@ def test_an_event_of_an_older_schema_is_corrected_in_the_new_one(engine: Engine,
     row = Event("e", START, START, (3.0, 2.0), ("r",), "yes")
     assert correct(engine, newer, row, START + HOUR) == "corrected"
     assert as_of(engine, schema, START + HOUR - 1).numbers.tolist() == [[1.0]]
-    # The row of the newer form has all that the older one asks for (`store.row_forms`).
+    # The row of the newer form has all that the older one asks for (`store.events.row_forms`).
     assert as_of(engine, schema, START + HOUR).numbers.tolist() == [[3.0]]
     assert as_of(engine, newer, START + HOUR).numbers.tolist() == [[3.0, 2.0]]
 

@@ -12,9 +12,9 @@ from contracts.clock import to_micros
 from contracts.errors import Unavailable
 from service.database import Store
 from store.catalog import Schema
-from store.erasures import erase_events
-from store.event_batches import Event
-from store.events import append_events
+from store.events.batches import Event
+from store.events.erasures import erase_events
+from store.events.writes import append_events
 from tests.integration.published_versions import NOW
 
 _LOCK = text("SELECT FROM events WHERE event_id = :event_id FOR UPDATE")

@@ -7,8 +7,8 @@ import pytest
 from sqlalchemy import Connection, Engine
 
 from store.catalog import Schema, define_task
-from store.event_columns import read_events, read_fingerprints
-from store.events import correct_event
+from store.events.columns import read_events, read_fingerprints
+from store.events.writes import correct_event
 from tests.integration.drifting_task import START, cutoff_after, define, drifting_events, drifting_task
 from tests.integration.live_job import append, moment
 from trainer.data.snapshot import Reading

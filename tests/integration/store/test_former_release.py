@@ -79,7 +79,7 @@ def engine(empty_url: str) -> Iterator[Engine]:
         command.upgrade(config, "0005")
         for table, rows in FORMER["rows"].items():
             for row in rows:
-                statement = f"INSERT INTO {table} SELECT * FROM json_populate_record(NULL::{table}, :row)"  # noqa: S608
+                statement = f"INSERT INTO {table} SELECT * FROM json_populate_record(NULL::{table}, :row)"  # noqa: S608 our own tables
                 connection.execute(text(statement), {"row": json.dumps(row)})
             connection.execute(text(f"SELECT setval(pg_get_serial_sequence('{table}', 'id'), {len(rows)})"))
     assert migrate(empty_url).startswith("The database was brought from revision 5 to ")

@@ -10,7 +10,7 @@ from contracts.errors import Conflict
 from migrations import migrate
 from store.catalog import find_task
 from store.database import make_engine
-from store.event_columns import read_events
+from store.events.columns import read_events
 from tests.integration.service_app import TASK, an_event, service_settings, serving
 from tests.servers import database
 

@@ -13,8 +13,8 @@ from sqlalchemy import Engine, select
 from service.database import Store
 from store.catalog import Schema
 from store.database import events
-from store.event_batches import Event
-from store.events import append_events
+from store.events.batches import Event
+from store.events.writes import append_events
 from tests.integration.published_versions import NOW
 from tests.integration.service_app import TASK, an_event
 

@@ -19,9 +19,9 @@ from store.catalog import Schema, define_task, find_task, list_tasks
 from store.cycles import begin_step, claim_cycle, end_cycle, expire_leases, list_cycles, request_cycle
 from store.database import metadata
 from store.error_cells import Cell, read_cells, record_cells
-from store.event_batches import Event
-from store.event_columns import NEVER, read_events
-from store.events import Rejection, append_events, record_rejections
+from store.events.batches import Event
+from store.events.columns import NEVER, read_events
+from store.events.writes import Rejection, append_events, record_rejections
 from store.releases import Overlay, read_overlay, record_release
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

@@ -11,7 +11,7 @@ from sqlalchemy import Engine
 
 from contracts.clock import format_moment
 from store.catalog import Schema
-from store.events import correct_event
+from store.events.writes import correct_event
 from store.releases import list_releases
 from tests.integration.drifting_task import (
     Story,

@@ -17,7 +17,7 @@ from store.catalog import Schema
 from store.cycles import expire_leases, list_cycles
 from store.database import releases
 from store.error_cells import read_cells
-from store.events import append_events
+from store.events.writes import append_events
 from store.releases import ALIAS, Overlay, read_overlay
 from tests.integration.drifting_task import (
     ROWS_PER_WINDOW,

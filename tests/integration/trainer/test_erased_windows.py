@@ -5,9 +5,9 @@ from pathlib import Path
 from sqlalchemy import Engine
 
 from store.cycles import end_cycle
-from store.erasures import find_trained
-from store.event_columns import read_events, read_fingerprints
-from store.events import correct_event
+from store.events.columns import read_events, read_fingerprints
+from store.events.erasures import find_trained
+from store.events.writes import correct_event
 from tests.integration.drifting_task import (
     HOUR,
     ROWS_PER_WINDOW,

@@ -14,7 +14,7 @@ from contracts.manifest import GRAPH_FILE, MANIFEST_FILE
 from contracts.task import Task
 from store.catalog import Schema, define_task
 from store.cycles import Cycle
-from store.events import append_events
+from store.events.writes import append_events
 from store.releases import record_release
 from tests.integration.drifting_task import (
     HOUR,

@@ -17,8 +17,8 @@ from cli.local.stack import free_port
 from contracts.manifest import Manifest, read_manifest
 from store.catalog import Schema
 from store.error_cells import Cell, read_cells
-from store.event_batches import Event
-from store.events import append_events
+from store.events.batches import Event
+from store.events.writes import append_events
 from tests.integration.drifting_task import (
     START,
     add_windows,

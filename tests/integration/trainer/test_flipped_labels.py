@@ -6,7 +6,7 @@ import pytest
 from sqlalchemy import Engine
 
 from contracts.verdict import Verdict
-from store.events import correct_event
+from store.events.writes import correct_event
 from tests.integration.drifting_task import cutoff_after, drifting_events, drifting_task, flip
 from tests.integration.guarded_task import rows_of, story, write
 from tests.integration.live_job import append, copy_home, fill, fill_as_of, live, moment

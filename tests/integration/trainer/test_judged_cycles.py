@@ -15,8 +15,8 @@ from contracts.errors import Conflict
 from contracts.verdict import Verdict
 from store.catalog import Schema
 from store.cycles import Cycle, claim_cycle, override_cycle, request_cycle
-from store.event_batches import Event
-from store.events import append_events
+from store.events.batches import Event
+from store.events.writes import append_events
 from store.releases import list_releases
 from tests.integration.drifting_task import (
     START,

@@ -17,8 +17,8 @@ from contracts.verdict import decode_verdict
 from store.catalog import Schema
 from store.database import error_cells, make_engine
 from store.error_cells import NAIVE
-from store.event_batches import Event
-from store.events import correct_event
+from store.events.batches import Event
+from store.events.writes import correct_event
 from store.releases import record_release
 from tests.integration.drifting_task import (
     ROWS_PER_WINDOW,

@@ -18,7 +18,7 @@ from contracts.clock import from_micros
 from contracts.manifest import GRAPH_FILE, MANIFEST_FILE, checksum, encode_manifest, read_manifest
 from store.catalog import Schema, find_task
 from store.database import error_cells, make_engine
-from store.events import append_events
+from store.events.writes import append_events
 from store.releases import list_releases
 from tests.integration.drifting_task import START, cutoff_after, define, drifting_events, drifting_task, retrain
 from tests.servers import clone_of, database

@@ -139,7 +139,7 @@ async def test_an_override_outlives_an_attempt_that_fails_but_not_one_that_ends(
         with engine.begin() as connection:
             claimed = claim_cycle(connection, "lease", NOW, LEASE)
             assert claimed is not None
-            end_cycle(connection, claimed, state, REGISTRY_UNREACHABLE, NOW)  # type: ignore[arg-type]
+            end_cycle(connection, claimed, state, REGISTRY_UNREACHABLE, NOW)  # type: ignore[arg-type]  # any of the states
             again = request_cycle(connection, schema.task_id, CUTOFF, NOW)
         assert (again.override_actor == "Ada") is inherits
 

@@ -16,7 +16,7 @@ from contracts.task import Task
 from store.catalog import Schema
 from store.cycles import expire_leases
 from store.database import cycles, events
-from store.event_columns import EventColumns
+from store.events.columns import EventColumns
 from tests.integration.counted_calls import counting_calls, counting_opened_files
 from tests.integration.drifting_task import Story, claim, cutoff_after, define, drifting_task, now, retrain, settings
 from trainer.evaluation.backtest import backtest

@@ -20,7 +20,7 @@ from contracts.errors import CycleError
 from contracts.verdict import first_failure
 from store.catalog import Schema
 from store.database import error_cells, releases
-from store.events import append_events, correct_event
+from store.events.writes import append_events, correct_event
 from tests.integration.drifting_task import (
     HOUR,
     ROWS_PER_WINDOW,

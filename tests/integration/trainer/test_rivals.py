@@ -12,7 +12,7 @@ from sqlalchemy import Engine, delete
 from store.catalog import Schema
 from store.database import error_cells
 from store.error_cells import Cell, read_cells
-from store.events import correct_event
+from store.events.writes import correct_event
 from tests.integration.drifting_task import (
     HOUR,
     ROWS_PER_WINDOW,

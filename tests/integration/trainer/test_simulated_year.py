@@ -17,7 +17,7 @@ from contracts.failure import REGISTRY_UNREACHABLE
 from contracts.verdict import LimitCheck, Recalibration
 from store.database import events
 from store.error_cells import read_cells
-from store.event_batches import Event
+from store.events.batches import Event
 from store.releases import Release
 from tests.integration.drifting_task import Story, flip
 from tests.integration.simulated_year import (

@@ -60,7 +60,7 @@ def git(*words: str) -> str:
 
 def test_every_commit_of_a_file_is_in_the_history() -> None:
     if not (HOUSE / ".git").exists() or git("rev-parse", "--is-shallow-repository") == "true":
-        pytest.skip("the history is not here")
+        pytest.skip("needs the whole git history, which this copy of the repository lacks")
     for commit in {run.commit for name in names() for run in load(name).runs}:
         git("cat-file", "-e", f"{commit}^{{commit}}")
 
@@ -94,7 +94,7 @@ def test_a_run_is_added_to_the_file_of_its_name(tmp_path: Path, monkeypatch: pyt
 
 def test_a_run_names_its_command_and_the_commit_of_the_checkout() -> None:
     if not (HOUSE / ".git").exists():
-        pytest.skip("not a checkout")
+        pytest.skip("needs a git checkout, and this copy of the repository is none")
     checkout, today = find_checkout(), datetime.date(2026, 11, 29)
     command, figures = "python -m benchmarks moons --seeds 20", [figure("gi", 1.5)]
     found = measured(command, figures, checkout=checkout, today=today, hardware="a processor", seeds=20)

@@ -12,7 +12,7 @@ from contracts.task import Task
 from service.predict.endpoint import parse_query
 from service.validation.question_decoder import Questions, Row
 from service.validation.rules import Refusal, RowRules, compile_rules
-from store.event_batches import Event, EventBatch
+from store.events.batches import Event, EventBatch
 
 unhurried = settings(deadline=None)
 AT = "2026-01-31T12:00:00Z"

@@ -16,7 +16,7 @@ from service.errors import UnreadableRequest
 from service.predict.endpoint import parse_query
 from service.validation.lossless_json import decode_json, decode_text
 from service.validation.rules import Refusal, RowRules, compile_rules, list_rows
-from store.event_batches import Event
+from store.events.batches import Event
 from tests.unit.service.validation.row_rules import AT, RULES, a_task, an_event, event_values, unhurried
 
 TARGETS: dict[str, dict[str, Any]] = {

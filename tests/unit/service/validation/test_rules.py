@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from contracts.errors import Fault, InvalidInput
 from service.validation.question_decoder import Row
 from service.validation.rules import Refusal, compile_rules
-from store.event_batches import Event
+from store.events.batches import Event
 from tests.unit.service.validation.row_rules import (
     AT,
     RULES,

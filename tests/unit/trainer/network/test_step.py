@@ -113,5 +113,5 @@ def test_only_networks_of_ours_are_recorded() -> None:
 
     function = tensor_objective(cohort(), cross_entropy, phase("erm"), RECIPE, CLOCK)
     with structlog.testing.capture_logs() as logs:
-        assert capture(Other(), function, ()) is function  # type: ignore[arg-type]
+        assert capture(Other(), function, ()) is function  # type: ignore[arg-type]  # a network unlike ours
     assert logs == []

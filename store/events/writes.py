@@ -1,8 +1,8 @@
 """Writing events: append labelled rows once, correct them, and keep refused ones.
 
 Rows arrive with their content checked (`service.validation.rules`), as columns if there are many
-(`store.event_batches`).
-They are read back as arrays (`store.event_columns`). The table is append-only: a correction closes a revision and
+(`store.events.batches`).
+They are read back as arrays (`store.events.columns`). The table is append-only: a correction closes a revision and
 adds one, so a past training set can be rebuilt.
 """
 
@@ -17,8 +17,8 @@ from contracts.clock import from_micros
 from contracts.errors import Conflict, NotFound
 from store.catalog import Schema
 from store.database import rejected_events
-from store.event_batches import Event, EventBatch
-from store.resent_events import find_told
+from store.events.batches import Event, EventBatch
+from store.events.resent_events import find_told
 from store.sql_arrays import bool_array, float8_array, text_array, timestamp_array
 
 Outcome = Literal["created", "duplicate", "conflict", "erased"]

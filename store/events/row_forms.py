@@ -21,7 +21,7 @@ from sqlalchemy import Connection, select
 from contracts.task import Task
 from store.database import schemas
 
-# The class that `store.erasures` leaves; no real class is empty.
+# The class that `store.events.erasures` leaves; no real class is empty.
 BLANK_CLASS = ""
 
 

@@ -17,9 +17,9 @@ from sqlalchemy import Connection, func, select, true
 
 from contracts.clock import EPOCH, Clock, from_micros, to_micros
 from contracts.task import Task
-from store.copied_tuples import Survey, Vocabulary, read_pieces, survey, tuple_fields, tuple_layout
 from store.database import events
-from store.row_forms import Forms, find_forms
+from store.events.copied_tuples import Survey, Vocabulary, read_pieces, survey, tuple_fields, tuple_layout
+from store.events.row_forms import Forms, find_forms
 from store.sql_arrays import POSTGRES_EPOCH
 
 NEVER = np.iinfo(np.int64).max
@@ -105,7 +105,8 @@ def read_events(
 ) -> EventColumns:
     """Every revision that happened before `cutoff` and was known by it, from one snapshot, in the task's own form.
 
-    `store.row_forms` decides which rows of other schemas count, and which of their values are missing. With `since` and
+    `store.events.row_forms` decides which rows of other schemas count, and which of their values are missing. With
+    `since` and
     `until` only those that happened in `[since, until)`; moments in microseconds. The caller's transaction must be
     REPEATABLE READ: one scan finds the vocabularies and the number of rows. The second, a COPY of fixed-width tuples,
     is decoded piece by piece into arrays of that size, so nothing else takes memory.

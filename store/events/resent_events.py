@@ -9,8 +9,8 @@ from sqlalchemy import Connection, select, text
 from contracts.clock import to_micros
 from store.catalog import Schema
 from store.database import schemas
-from store.event_batches import Event
-from store.row_forms import find_places, has_target
+from store.events.batches import Event
+from store.events.row_forms import find_places, has_target
 
 
 def find_told(connection: Connection, schema: Schema, sent: Sequence[Event]) -> list[bool]:
