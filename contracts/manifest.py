@@ -3,7 +3,8 @@
 The graph `model.onnx` takes raw values. Clock, calendar, encoding, cohort, averaging and temperature are part of it:
 
     inputs   at          (n,)    int64    microseconds since the epoch
-             numbers     (n, p)  double   number features in task order, NaN where missing; absent where p = 0
+             numbers     (n, p)  double   numbers, integers, and booleans as 1 and 0, in task order, NaN where
+                                          missing; absent where p = 0
              categories  (n, q)  string   category features in task order, "" where missing; absent where q = 0
     outputs  probabilities (n, C) float   in the order of `classes`, tempered  (classification)
              mean, scale   (n,)   float   in the target's own unit             (regression)
@@ -11,6 +12,9 @@ The graph `model.onnx` takes raw values. Clock, calendar, encoding, cohort, aver
 The graph `rate.onnx` has the same inputs and outputs, followed by `rate` (n, C), or `mean_rate` and `scale_rate` (n,).
 These are the rates, per second, at which the outputs change with `at` while features and calendar stay fixed. Both
 graphs have the temperature of the manifest's `calibration`, which an overlay of `releases` never changes.
+
+The metadata `vocabularies` of `model.onnx` is a JSON list of the values that each category feature had in enough rows
+of the fit, in task order. A value that is not among them is answered like any other unseen one.
 """
 
 import hashlib
@@ -31,6 +35,7 @@ FORMAT_VERSION = 2
 GRAPH_FILE = "model.onnx"
 RATE_FILE = "rate.onnx"
 MANIFEST_FILE = "manifest.json"
+VOCABULARIES = "vocabularies"
 
 Feed = dict[str, NDArray[Any]]
 # A graph as a function: from names of outputs, and inputs by name, to these outputs.

@@ -1,6 +1,7 @@
 """The kinds of values in a spec that people write in TOML or JSON, and how strictly they are read."""
 
 import re
+import unicodedata
 from datetime import timedelta
 from typing import Annotated
 
@@ -11,13 +12,14 @@ from pydantic import (
     ConfigDict,
     Field,
     PlainSerializer,
-    TypeAdapter,
-    ValidationError,
     WithJsonSchema,
 )
 
 from contracts.clock import MICROSECOND, format_duration
+from contracts.durations import CENTURY, ISO_DURATION, parse_duration
 
+# Names of parameters of /predict, which no feature can have.
+RESERVED_NAMES = frozenset({"at", "task", "coverage", "rate"})
 # The name of a task, a feature or a target.
 IDENTIFIER = r"[A-Za-z][A-Za-z0-9_]{0,62}"
 # A category or a class: text that every store and log can hold.
@@ -26,32 +28,30 @@ PRINTABLE = r"^[^\x00-\x1f\x7f-\x9f\ud800-\udfff]*\Z"
 # The same in the dialect of JSON Schema, which knows no lone surrogates.
 SCHEMA_PRINTABLE = r"^[^\u0000-\u001f\u007f-\u009f]*$"
 
-CENTURY = timedelta(days=36_525)
+MAX_SHOWN = 60
+# Letters that do not decompose into one of ASCII and an accent.
+_LETTERS = str.maketrans({"ß": "ss", "æ": "ae", "Æ": "AE", "ø": "o", "Ø": "O", "œ": "oe", "ł": "l", "Ł": "L", "đ": "d"})
 
 
 def _identifier(name: str) -> str:
     if not re.fullmatch(IDENTIFIER, name):
-        raise ValueError("is a letter followed by at most 62 letters, digits or underscores")
+        raise ValueError(
+            f"is {_shorten(name)!r}, not a letter followed by at most 62 letters, digits or underscores, which queries "
+            f"and metrics can hold: name it {suggest_name(name)}"
+        )
     return name
 
 
-_LENGTH = TypeAdapter(timedelta)
-_SECONDS = r"[0-9]{1,6}(\.[0-9]{1,6})?S"
-_TIME = rf"T([0-9]{{1,6}}H([0-9]{{1,6}}M)?({_SECONDS})?|[0-9]{{1,6}}M({_SECONDS})?|{_SECONDS})"
-# The form that is written, and that documents promise to accept. Years and months, of 365 and 30 days, are read too.
-_ISO_DURATION = rf"^-?P([0-9]{{1,6}}W|[0-9]{{1,6}}D({_TIME})?|{_TIME})$"
+def suggest_name(text: str) -> str:
+    """An allowed name that resembles a text, such as a column: without accents, and with _ for other characters."""
+    plain = unicodedata.normalize("NFKD", text.translate(_LETTERS)).encode("ascii", "ignore").decode()
+    words = re.sub(r"[^A-Za-z0-9]+", "_", plain).strip("_")
+    name = (words if re.match("[A-Za-z]", words) else f"x_{words}" if words else "x")[:63].rstrip("_")
+    return f"{name}_" if name in RESERVED_NAMES else name
 
 
-def _parse_length(duration: object) -> timedelta:
-    """Only ISO 8601: a bare number has no unit, and other spellings are ambiguous."""
-    if isinstance(duration, timedelta):
-        return duration
-    try:
-        if isinstance(duration, str) and re.match(r"[+-]?P", duration):
-            return _LENGTH.validate_python(duration)
-    except ValidationError:
-        pass
-    raise ValueError("is not an ISO 8601 duration in a string, such as P7D or PT6H")
+def _shorten(text: str) -> str:
+    return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}…"
 
 
 def _format_length(duration: timedelta) -> str:
@@ -79,9 +79,9 @@ Text = Annotated[
 ]
 Length = Annotated[
     timedelta,
-    BeforeValidator(_parse_length),
+    BeforeValidator(parse_duration),
     PlainSerializer(_format_length, when_used="json"),
-    WithJsonSchema({"type": "string", "pattern": _ISO_DURATION}),
+    WithJsonSchema({"type": "string", "pattern": ISO_DURATION}),
 ]
 Duration = Annotated[Length, AfterValidator(_bounded)]
 

@@ -8,15 +8,22 @@ import hashlib
 import json
 from datetime import timedelta
 from functools import cached_property
-from typing import Literal, Self
+from typing import Annotated, Any, Literal, Self, get_args
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from contracts.clock import MICROSECOND, Clock
-from contracts.spec_values import CENTURY, Duration, Length, Name, Spec, Text
+from contracts.durations import CENTURY
+from contracts.spec_values import RESERVED_NAMES, Duration, Length, Name, Spec, Text, suggest_name
 
-RESERVED_NAMES = frozenset({"at", "task", "coverage", "rate"})
-
+Kind = Literal["number", "integer", "boolean", "category"]
+# Other words for kinds, as other tools use them.
+_KINDS: dict[str, Kind] = {
+    **dict.fromkeys(("float", "double", "numeric", "real", "decimal", "float64"), "number"),
+    **dict.fromkeys(("int", "int64", "long", "count", "whole"), "integer"),
+    **dict.fromkeys(("bool", "flag", "binary"), "boolean"),
+    **dict.fromkeys(("str", "string", "text", "categorical", "factor", "enum", "object", "label"), "category"),
+}
 Calendar = Literal["day", "week", "year"]
 DeltaMode = Literal["random", "adversarial", "warm", "grid"]
 RegressionLoss = Literal["gaussian", "absolute"]
@@ -41,12 +48,31 @@ _STEPS_PER_EPOCH = 16
 _FEWEST_ROWS, _MOST_ROWS = 32, 1024
 
 
+def _check_kind(given: object) -> object:
+    """The kind unchanged. Raises ValueError for an unknown text, with the kind that it probably means."""
+    if not isinstance(given, str) or given in get_args(Kind):
+        return given
+    meant = _KINDS.get(given.lower()) or (given.lower() if given.lower() in get_args(Kind) else None)
+    remedy = f'write kind = "{meant}"' if meant else f"a kind is one of {', '.join(get_args(Kind))}"
+    raise ValueError(f"is {given[:60]!r}, which is no kind of feature: {remedy}")
+
+
 class Feature(Spec):
     """One input. Only an `optional` feature may be absent or null; both mean missing."""
 
     name: Name = Field(description="its key in events and requests")
-    kind: Literal["number", "category"] = Field(description="the type of its values: a float, or one of some texts")
+    kind: Annotated[Kind, BeforeValidator(_check_kind)] = Field(
+        description="the type of its values: a float, a whole number up to ±2^53, true or false, or one of some texts"
+    )
     optional: bool = Field(False, description="whether it may be absent or null")
+
+
+def is_numeric(kind: str) -> bool:
+    """Whether values of a feature of this kind are stored as numbers."""
+    return kind != "category"
+
+
+_BOUNDS = {"minimum", "maximum"}
 
 
 class Target(Spec):
@@ -57,6 +83,36 @@ class Target(Spec):
     classes: tuple[Text, ...] | None = Field(
         None, description="the only labels that are accepted, at least two; if unset, those that a fit has seen"
     )
+    minimum: float | None = Field(
+        None,
+        description="of a regression: the least label that is accepted, and the least value that answers and intervals "
+        "have, such as 0 for counts",
+    )
+    maximum: float | None = Field(None, description="of a regression: the largest, likewise")
+
+    @model_serializer(mode="wrap")
+    def _leave_out_unset_bounds(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Processes of the previous release, which know no bounds, read every spec that sets none."""
+        return {name: value for name, value in write(self).items() if value is not None or name not in _BOUNDS}
+
+    @model_validator(mode="after")
+    def _bounds_fit_the_kind(self) -> Self:
+        if self.kind == "classification" and self.has_bounds:
+            raise ValueError("minimum and maximum belong to a regression target only")
+        if self.minimum is not None and self.maximum is not None and self.minimum >= self.maximum:
+            raise ValueError(f"minimum {self.minimum:g} is not below maximum {self.maximum:g}")
+        return self
+
+    @property
+    def has_bounds(self) -> bool:
+        """Whether `minimum` or `maximum` is set."""
+        return self.minimum is not None or self.maximum is not None
+
+    def bound(self, value: float) -> float:
+        """The value, or the bound that it is beyond."""
+        if self.minimum is not None and value < self.minimum:
+            return self.minimum
+        return self.maximum if self.maximum is not None and value > self.maximum else value
 
     @model_validator(mode="after")
     def _classes_fit_the_kind(self) -> Self:
@@ -218,12 +274,15 @@ class Task(Spec):
     @model_validator(mode="after")
     def _names_are_free(self) -> Self:
         names = [feature.name for feature in self.features]
-        if len(set(names)) < len(names):
-            raise ValueError("feature names differ from each other")
+        if repeated := {name for name in names if names.count(name) > 1}:
+            raise ValueError(f"feature names differ from each other; given twice: {', '.join(sorted(repeated))}")
         if taken := RESERVED_NAMES.intersection(names):
-            raise ValueError(f"feature names that are parameters of /predict are refused: {', '.join(sorted(taken))}")
+            words = ", ".join(f"{name} (name it {suggest_name(name)})" for name in sorted(taken))
+            raise ValueError(f"feature names that are parameters of /predict are refused: {words}")
         if self.target.name in names:
-            raise ValueError("the target is not one of the features")
+            raise ValueError(
+                f"the target is not one of the features: {self.target.name} is both, so give one of them another name"
+            )
         return self
 
     @cached_property
@@ -234,17 +293,22 @@ class Task(Spec):
 
     @cached_property
     def numbers(self) -> tuple[Feature, ...]:
-        """Number features in the order of the stored array."""
-        return tuple(feature for feature in self.features if feature.kind == "number")
+        """Features that are stored as numbers, in the order of the array. Booleans are 1 and 0."""
+        return tuple(feature for feature in self.features if is_numeric(feature.kind))
 
     @cached_property
     def categories(self) -> tuple[Feature, ...]:
         """Category features in the order of the stored array."""
-        return tuple(feature for feature in self.features if feature.kind == "category")
+        return tuple(feature for feature in self.features if not is_numeric(feature.kind))
 
     def with_training(self, training: Training) -> "Task":
         """The same problem with another recipe."""
         return self.model_copy(update={"training": training})
+
+    @property
+    def unbounded(self) -> "Task":
+        """The same problem without bounds of its target, which change neither the form of rows nor a fit."""
+        return self.model_copy(update={"target": self.target.model_copy(update=dict.fromkeys(_BOUNDS))})
 
     @property
     def is_classification(self) -> bool:
@@ -258,13 +322,13 @@ class Task(Spec):
     @property
     def row_schema(self) -> str:
         """Digest of the form of a stored row; revisions with different digests cannot share rows."""
-        rows = self.model_dump_json(include={"features", "target"})
+        rows = self.unbounded.model_dump_json(include={"features", "target"})
         return hashlib.sha256(rows.encode()).hexdigest()[:16]
 
     @property
     def recipe(self) -> str:
         """Digest of method, hyper-parameters and schema: fits with the same digest share one error matrix."""
-        spec = json.loads(self.model_dump_json(exclude={"name", "schedule", "guard"}))
+        spec = json.loads(self.unbounded.model_dump_json(exclude={"name", "schedule", "guard"}))
         spec["training"] = {
             name: value for name, value in spec["training"].items() if (name, value) not in _FORMER.items()
         }

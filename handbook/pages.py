@@ -2,8 +2,8 @@
 
 from collections.abc import Callable
 
-from contracts.spec_values import Spec
-from contracts.task import RESERVED_NAMES, Boosting, Feature, Guard, Target, Task, Training
+from contracts.spec_values import RESERVED_NAMES, Spec
+from contracts.task import Boosting, Feature, Guard, Target, Task, Training
 from handbook.api import api_page
 from handbook.commands import benchmarks_page, commands_page
 from handbook.metrics import metrics_page

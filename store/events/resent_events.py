@@ -16,7 +16,7 @@ from store.events.row_forms import find_places, has_target
 def find_told(connection: Connection, schema: Schema, sent: Sequence[Event]) -> list[bool]:
     """For each row, whether a stored revision of its event holds all of its values.
 
-    A feature is the same if name and kind are. Rows of another target do not count.
+    `find_places` says which features are the same. Rows of another target do not count.
     """
     specs = connection.execute(select(schemas.c.id, schemas.c.spec).where(schemas.c.task_id == schema.task_id))
     places = {row.id: find_places(schema.task, row.spec) for row in specs if has_target(schema.task, row.spec)}

@@ -7,8 +7,8 @@ the feature were optional. Two rules decide which rows count:
     a row of a later form       counts only if it has every feature that the task requires: a version of an earlier
                                 schema must not be asked about rows without one
 
-A feature is the same if its name and kind are. Rows of another target never count. If the task lists its classes, rows
-of other classes do not count either.
+A feature is the same if its name is and its values are stored alike: as a number, or as a text. Rows of another target
+never count. If the task lists its classes, rows of other classes do not count either.
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ from typing import Any
 from psycopg import sql
 from sqlalchemy import Connection, select
 
-from contracts.task import Task
+from contracts.task import Task, is_numeric
 from store.database import schemas
 
 # The class that `store.events.erasures` leaves; no real class is empty.
@@ -104,15 +104,15 @@ def has_target(task: Task, spec: dict[str, Any]) -> bool:
 def _counts(task: Task, spec: dict[str, Any], *, is_later: bool) -> bool:
     if not has_target(task, spec):
         return False
-    required = {(one["name"], one["kind"]) for one in spec["features"] if not one.get("optional", False)}
-    return not is_later or {(one.name, one.kind) for one in task.features if not one.optional} <= required
+    required = {(one["name"], is_numeric(one["kind"])) for one in spec["features"] if not one.get("optional", False)}
+    return not is_later or {(one.name, is_numeric(one.kind)) for one in task.features if not one.optional} <= required
 
 
 def find_places(task: Task, spec: dict[str, Any]) -> tuple[tuple[int | None, ...], ...]:
     """The places, from 1, of a task's numbers and categories in rows of this spec; None for those they lack."""
     places: list[tuple[int | None, ...]] = []
-    for kind, wanted in (("number", task.numbers), ("category", task.categories)):
-        held = [one["name"] for one in spec["features"] if one["kind"] == kind]
+    for stores_numbers, wanted in ((True, task.numbers), (False, task.categories)):
+        held = [one["name"] for one in spec["features"] if is_numeric(one["kind"]) is stores_numbers]
         places.append(tuple(held.index(one.name) + 1 if one.name in held else None for one in wanted))
     return tuple(places)
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from contracts.spec_values import suggest_name
 from contracts.task import Task, Training
 
 SPEC: dict[str, Any] = {
@@ -35,6 +36,12 @@ SPEC: dict[str, Any] = {
         ({"label_delay": "P999999999D"}, "less than or equal to 36525 days"),
         ({"target": {"name": "late", "kind": "classification", "classes": ["a", "b\x00"]}}, "control character"),
         ({"windows": "P7D"}, "Extra inputs"),
+        ({"features": [{"name": "air temp (°C)", "kind": "number"}]}, "name it air_temp_C"),
+        ({"features": [{"name": "x", "kind": "float"}]}, 'write kind = "number"'),
+        ({"features": [{"name": "x", "kind": "Boolean"}]}, 'write kind = "boolean"'),
+        ({"features": [{"name": "x", "kind": "vector"}]}, "one of number, integer, boolean, category"),
+        ({"target": {"name": "y", "kind": "classification", "minimum": 0}}, "regression target only"),
+        ({"target": {"name": "y", "kind": "regression", "minimum": 1, "maximum": 1}}, "1 is not below maximum 1"),
         ({"target": {"name": "late", "kind": "regression", "classes": ["a", "b"]}}, "classification target only"),
         ({"target": {"name": "late", "kind": "classification", "classes": ["a", "a"]}}, "at least two"),
         ({"guard": {"tolerance": float("nan")}}, "finite"),
@@ -96,3 +103,43 @@ def test_a_stored_spec_reads_back_as_the_same_task() -> None:
     task = Task.model_validate(SPEC | {"offset": "P5D", "label_delay": "PT6H"})
     assert Task.model_validate(task.model_dump(mode="json")) == task
     assert task.clock.offset == 5 * 86_400_000_000
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("prix-unitaire", "prix_unitaire"),
+        ("Größe", "Grosse"),
+        ("Ærø", "AEro"),
+        ("2nd floor", "x_2nd_floor"),
+        ("at", "at_"),
+        ("天气", "x"),
+        ("é" * 100, "e" * 63),
+        (" _id ", "id"),
+    ],
+)
+def test_a_column_of_a_file_gets_the_name_that_resembles_it(text: str, name: str) -> None:
+    assert suggest_name(text) == name
+    assert Task.model_validate(SPEC | {"features": [{"name": name, "kind": "number"}]}).features[0].name == name
+
+
+def test_integers_and_booleans_stand_among_the_numbers() -> None:
+    kinds = ("category", "boolean", "number", "integer")
+    task = Task.model_validate(SPEC | {"features": [{"name": kind, "kind": kind} for kind in kinds]})
+    assert [feature.name for feature in task.numbers] == ["boolean", "number", "integer"]
+    assert [feature.name for feature in task.categories] == ["category"]
+
+
+def test_bounds_of_a_target_change_neither_rows_nor_fits_and_are_written_only_if_set() -> None:
+    plain = Task.model_validate(SPEC | {"target": {"name": "delay", "kind": "regression"}})
+    bounded = Task.model_validate(SPEC | {"target": {"name": "delay", "kind": "regression", "minimum": 0}})
+    assert (plain.recipe, plain.row_schema) == (bounded.recipe, bounded.row_schema)
+    assert set(plain.model_dump(mode="json")["target"]) == {"name", "kind", "classes"}
+    assert bounded.model_dump(mode="json")["target"]["minimum"] == 0
+    assert Task.model_validate(bounded.model_dump(mode="json")) == bounded
+    assert [bounded.target.bound(value) for value in (-0.5, 0.0, 7.0)] == [0.0, 0.0, 7.0]
+
+
+def test_digests_of_tasks_that_are_stored_stay_the_same() -> None:
+    task = Task.model_validate(SPEC)
+    assert (task.recipe, task.row_schema) == ("ba9e7d5fa6faaa49", "b999bcfbe1ee7966")
