@@ -5,6 +5,8 @@ falls. Gauges are in `service.gauges`.
 """
 
 import time
+from collections import Counter as Counts
+from collections.abc import Iterable
 from pathlib import Path
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
@@ -38,6 +40,12 @@ class Metrics:
         self.not_finite = Counter(
             "morrow_answers_not_finite", "Runs of a graph without a finite answer", ["task"], registry=counted
         )
+        self.unseen = Counter(
+            "morrow_unseen_categories",
+            "Answers to a category that the fit of the version does not know",
+            ["task", "feature"],
+            registry=counted,
+        )
         self.follower_errors = Counter(
             "morrow_follower_errors", "Failed polls of registry, artefact or disk", ["kind"], registry=counted
         )
@@ -45,6 +53,11 @@ class Metrics:
         self.stale_workers = Counter(
             "morrow_stale_workers", "Workers that ended because they fell behind another", registry=counted
         )
+
+    def count_unseen(self, task: str, features: Iterable[str]) -> None:
+        """Count the category features of answers whose value the fit does not know."""
+        for feature, count in Counts(features).items():
+            self.unseen.labels(task, feature).inc(count)
 
     def count_answer(self, method: str, route: str, status: int, seconds: float) -> None:
         """Count an answer by method, route template and status; of /predict, also the seconds it took."""

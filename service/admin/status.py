@@ -79,7 +79,7 @@ def describe_champion(forecaster: Forecaster) -> answers.Champion:
             answers.AgeError(
                 age=age.age,
                 mean=age.mean,
-                low=age.low,
+                low=max(age.low, 0.0),  # older versions promise bands from below 0
                 high=age.high,
                 limit=age.limit,
                 num_windows=age.num_windows,
@@ -126,7 +126,7 @@ def describe_live_errors(forecaster: Forecaster, errors: Sequence[RealisedError]
                 age=age,
                 window=format_moment(manifest.cutoff + age * manifest.window),
                 expected=promise.mean if promise else None,
-                low=promise.low if promise else None,
+                low=max(promise.low, 0.0) if promise else None,
                 high=promise.high if promise else None,
                 limit=promise.limit if promise else None,
                 realised=found.error if found else None,

@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 
 from contracts.clock import format_moment, to_micros
 from contracts.errors import Fault, InvalidInput
-from contracts.task import Task, Training
+from contracts.task import Task, Training, is_numeric
 from service.admin.status import batch_size_of
 from service.models.forecaster import Forecaster
 from service.models.task_state import TaskState
@@ -54,6 +54,25 @@ def warn_of_gaps(task: Task, cycle_limit: timedelta, horizon: int | None = None)
         f"label_delay, one window and {limits} are together longer than {name} of {length} windows: "
         "a version may expire before the next one is released"
     ]
+
+
+def warn_of_kinds(before: Task | None, task: Task) -> list[str]:
+    """Warn of features whose kind a new revision changes."""
+    former = {} if before is None else {feature.name: feature.kind for feature in before.features}
+    warnings = []
+    for feature in task.features:
+        kind = former.get(feature.name, feature.kind)
+        if kind == feature.kind:
+            continue
+        if is_numeric(kind) == is_numeric(feature.kind):
+            values = "earlier rows keep their values, which nothing checks again"
+        else:
+            values = (
+                "its values in earlier rows count as missing; to use them, store the rows again with other ids, or set "
+                f'kind = "{kind}" again'
+            )
+        warnings.append(f"feature {feature.name} was of kind {kind} and is of kind {feature.kind} now: {values}")
+    return warnings
 
 
 def warn_of_version(forecaster: Forecaster | None, task_state: TaskState) -> list[str]:

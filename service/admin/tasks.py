@@ -1,13 +1,14 @@
 """The routes of tasks: define one, list them, show the status of one and the manifest of its version."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Path
 from msgspec.structs import asdict
 from pydantic import ValidationError
+from pydantic_core import ErrorDetails
 from sqlalchemy import Connection, func, select
 from starlette.requests import Request
 from starlette.responses import Response
@@ -17,6 +18,7 @@ from contracts.errors import Fault, InvalidInput, NotFound
 from contracts.task import Task
 from service.admin import answers
 from service.admin.cycles import describe_cycle, next_cycle
+from service.admin.row_warnings import warn_of_classes, warn_of_rows
 from service.admin.status import (
     describe_live_errors,
     describe_manifest,
@@ -24,7 +26,7 @@ from service.admin.status import (
     describe_task,
     describe_workers,
 )
-from service.admin.task_warnings import check_budget, warn, warn_of_gaps
+from service.admin.task_warnings import check_budget, warn, warn_of_gaps, warn_of_kinds
 from service.database import Store
 from service.errors import Malformed
 from service.models.follower import Follower
@@ -41,6 +43,7 @@ from service.web.parameters import TaskInPath, takes_only
 from store.catalog import Schema, define_task, find_task, list_tasks
 from store.cycles import Cycle, list_cycles
 from store.database import events
+from store.events.sample import Sample, read_sample
 
 NUM_CYCLES_SHOWN = 10
 
@@ -73,10 +76,12 @@ def tasks_router(
         task = parse_task(name, await read_body(request, settings))
         check_budget(task, cycle_limit)
         now = datetime.now(UTC)
-        schema, written = await store.run(lambda connection: define_task(connection, task, now))
+        schema, written, before = await store.run(lambda connection: _define(connection, task, now))
         follower.add_task(task.name, schema.task_id)
         defined = answers.TaskDefined(
-            **asdict(describe_revision(schema)), changed=written, warnings=warn_of_gaps(task, cycle_limit)
+            **asdict(describe_revision(schema)),
+            changed=written,
+            warnings=[*warn_of_gaps(task, cycle_limit), *warn_of_kinds(before, task), *warn_of_classes(task)],
         )
         return answers.respond(defined, 201 if written and schema.revision == 1 else 200)
 
@@ -95,7 +100,7 @@ def tasks_router(
         """Spec, number of events, the champion with its expected and realised errors by age, why it may not answer,
         last and next cycle, and warnings."""
         forecaster, now = follower.forecasters.get(name), datetime.now(UTC)
-        schema, task_state, num_events, cycles = await store.run(
+        schema, task_state, num_events, cycles, sample = await store.run(
             lambda connection: _read_status(connection, name, forecaster)
         )
         shown = [describe_cycle(cycle) for cycle in cycles]
@@ -108,7 +113,10 @@ def tasks_router(
                 last_verdict=next((_shorten(cycle) for cycle in shown if cycle.verdict), None),
                 cycles=shown,
                 next_cycle=next_cycle(schema.task, to_micros(now)),
-                warnings=warn(schema.task, forecaster, task_state, now, cycle_limit),
+                warnings=[
+                    *warn(schema.task, forecaster, task_state, now, cycle_limit),
+                    *warn_of_rows(schema.task, sample),
+                ],
             )
         )
 
@@ -153,10 +161,32 @@ def parse_task(name: str, body: bytes) -> Task:
     except ValidationError as error:
         raise InvalidInput(
             [
-                Fault(printable(".".join(map(str, fault["loc"]))), fault["msg"].removeprefix("Value error, "))
-                for fault in error.errors()
+                Fault(printable(_name_field(fault["loc"], spec)), _describe_fault(fault))
+                for fault in error.errors(include_url=False)
             ]
         ) from None
+
+
+def _name_field(place: Sequence[str | int], spec: Any) -> str:
+    """The path of a value in a spec, such as `features.distance.kind`: a feature is named and not counted."""
+    parts: list[str] = []
+    for part in place:
+        try:
+            spec = spec[part]
+        except (LookupError, TypeError):
+            spec = None
+        name = spec.get("name") if isinstance(part, int) and isinstance(spec, dict) else None
+        parts.append(name if isinstance(name, str) and name else str(part))
+    return ".".join(parts)
+
+
+def _describe_fault(fault: ErrorDetails) -> str:
+    match fault["type"]:
+        case "missing":
+            return "is required"
+        case "extra_forbidden":
+            return "is not a key of a task's file here (docs/reference/task.md lists all)"
+    return fault["msg"].removeprefix("Value error, ")
 
 
 def _refuse_constant(name: str) -> float:
@@ -176,6 +206,15 @@ def _refuse_repeated(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return spec
 
 
+def _define(connection: Connection, task: Task, now: datetime) -> tuple[Schema, bool, Task | None]:
+    """The stored revision, whether it is new, and the task as it was before."""
+    try:
+        before = find_task(connection, task.name).task
+    except NotFound:
+        before = None
+    return *define_task(connection, task, now), before
+
+
 def _shorten(cycle: answers.Cycle) -> dict[str, Any]:
     """The verdict of a cycle, with the cycle's id, cutoff and state."""
     return {"cycle": cycle.id, "cutoff": cycle.cutoff, "state": cycle.state, **(cycle.verdict or {})}
@@ -190,9 +229,10 @@ def _read_task_states(connection: Connection, forecasters: Mapping[str, Forecast
 
 def _read_status(
     connection: Connection, name: str, forecaster: Forecaster | None
-) -> tuple[Schema, TaskState, int, list[Cycle]]:
+) -> tuple[Schema, TaskState, int, list[Cycle], Sample]:
     schema = find_task(connection, name)
     task_state = read_task_state(connection, schema, forecaster)
     current = select(func.count()).where(events.c.task_id == schema.task_id, events.c.superseded_at.is_(None))
     num_events = connection.execute(current).scalar_one()
-    return schema, task_state, num_events, list(list_cycles(connection, schema.task_id, NUM_CYCLES_SHOWN))
+    cycles = list(list_cycles(connection, schema.task_id, NUM_CYCLES_SHOWN))
+    return schema, task_state, num_events, cycles, read_sample(connection, schema)

@@ -26,6 +26,7 @@ from service.ingest.schema_versions import ValidatedRows, append, find_schemas, 
 from service.metrics import Metrics
 from service.models.follower import Follower
 from service.settings import ServiceSettings
+from service.validation.lossless_json import without_mark
 from service.validation.names import printable
 from service.validation.rules import Refusal
 from service.web.bodies import NDJSON, RequestBody
@@ -92,7 +93,7 @@ class EventsEndpoint:
                 raise InvalidInput([Fault("atomic", "does not go with NDJSON, which is stored piece by piece")])
             counts, response = await self._store_lines(sent, task)
         else:
-            body = await sent.read()
+            body = without_mark(await sent.read())
             if body.lstrip()[:1] == b"[":
                 work = _store_array(self._find(task), body, self._settings.max_rows, is_atomic, datetime.now(UTC))
                 counts, response = await self._store.run(work)

@@ -10,7 +10,7 @@ from service.validation.json_types import Moment
 
 _PREDICTION = "the likeliest class, or the mean"
 _LEAD = "ISO 8601 duration since trained_until, with a sign before it"
-_EXPECTED_ERROR = "mean error at this age; null before the cutoff"
+_EXPECTED_ERROR = "mean error at this age; null before trained_until"
 _COVERAGE = "of `interval` or `prediction_set`; 0.9 if not asked for"
 _INTERVAL = "of a regression, low and high; null if too few scored rows support 0.9"
 _PREDICTION_SET = "of a classification, if `coverage` is asked for: the likeliest class first"
@@ -18,6 +18,10 @@ _RATE = "if asked for: change per second of each probability, or of `mean` and `
 _FLIPS_AT = (
     "with `rate`, of a classification: the first moment up to valid_until at which the prediction changes, features "
     f"held, to the second; null if it does not at any of {NUM_MOMENTS} moments"
+)
+_UNSEEN = (
+    "if there are any: category features whose value is in fewer than five rows of this version's fit; the answer is "
+    "that of any other such value"
 )
 
 
@@ -43,6 +47,7 @@ class Answer(msgspec.Struct, frozen=True, gc=False):
     prediction_set: Annotated[list[str] | UnsetType, Meta(description=_PREDICTION_SET)] = UNSET
     rate: Annotated[dict[str, float] | UnsetType, Meta(description=_RATE)] = UNSET
     flips_at: Annotated[Moment | UnsetType | None, Meta(description=_FLIPS_AT)] = UNSET
+    unseen: Annotated[list[str] | UnsetType, Meta(description=_UNSEEN)] = UNSET
 
 
 class Answers(msgspec.Struct, frozen=True, gc=False):

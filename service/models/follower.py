@@ -36,7 +36,7 @@ from service.models.local_copies import (
     write_current,
 )
 from service.models.registry import Champion, find_champion, make_client
-from service.models.task_state import RegistryState, TaskState, find_overlay, read_snapshot
+from service.models.task_state import ENDINGS, RegistryState, TaskState, find_overlay, read_snapshot
 from service.settings import ServiceSettings
 from service.validation.names import only_task
 from store.releases import Overlay
@@ -105,7 +105,7 @@ class Follower:
         registry, task_state = self.registries.get(task, RegistryState()), self.task_states.get(task)
         released = registry.champion or (task_state.champion if task_state else None)
         if released is None:
-            raise NoModel
+            raise NoModel(_say_missing(task, task_state))
         raise NotLoaded(f"Version {released} is released. {registry.reason or 'This process has not loaded it yet.'}")
 
     @property
@@ -309,3 +309,16 @@ class Follower:
             return f"The local copy cannot be written: {error.strerror}."
         self._metrics.follower_errors.labels("registry").inc()
         return str(error)
+
+
+def _say_missing(task: str, task_state: TaskState | None) -> str:
+    """Why no version of a task answers, and what releases one."""
+    last = None if task_state is None else task_state.last_ended
+    ended = ""
+    if last is not None and last.state in ENDINGS:
+        reason = f": {last.reason}" if last.reason else ""
+        ended = f" The cycle of {format_moment(last.cutoff)} {ENDINGS[last.state]}{reason}".rstrip(".") + "."
+    return (
+        f"No version of {task} had been released when this process looked last.{ended} `morrow cycle {task}` trains "
+        f"one, and `morrow task show {task}` says what it lacks."
+    )

@@ -21,12 +21,12 @@ from contracts.calibration import Calibration, find_quantile
 from contracts.clock import format_duration, format_moment
 from contracts.errors import ArtefactRefused, Fault, ModelExpired, MorrowError, OutsideHorizon
 from contracts.manifest import GRAPH_FILE, RATE_FILE, Feed, Manifest, check_probe, graph_feed, read_manifest
-from contracts.task import Task
+from contracts.task import Target, Task
 from service.errors import AnswerNotFinite
 from service.models.answer import Answer
 from service.models.class_change import find_class_change
 from service.models.conformal import DEFAULT_COVERAGE, interval, prediction_set, require_quantile
-from service.models.graph_sessions import RateGraph, open_session
+from service.models.graph_sessions import RateGraph, open_session, read_vocabularies
 from service.models.local_copies import read_made_at
 from service.validation.options import PLAIN, Options
 from service.validation.question_decoder import AT_OF_QUERY, Questions, Row, lay_out_rows
@@ -59,7 +59,9 @@ def make_question(row: Row, now: int, options: Options = PLAIN) -> Question:
 class Forecaster:
     """One version that answers; `overlay` is what `releases` adds to its manifest.
 
-    `made_at` is when the registry made it (milliseconds since the epoch), None if that is not known.
+    `known` has each category feature with the values that the fit knows, and "" for a missing one. It is empty if the
+    graph does not name them. `made_at` is when the registry made it (milliseconds since the epoch), None if that is not
+    known.
     """
 
     version: str
@@ -71,6 +73,7 @@ class Forecaster:
     errors: dict[int, float]
     overlay: Overlay
     made_at: int | None = None
+    known: tuple[tuple[str, frozenset[str]], ...] = ()
 
     @cached_property
     def valid_until(self) -> int:
@@ -136,6 +139,8 @@ class Forecaster:
         found = [self._describe(at, given, about[at]) for at, given in zip(asked, values, strict=True)]
         if coverage is not None:
             found = [self._cover(*each, coverage) for each in zip(found, values, quantiles, strict=True)]
+        if self.known:
+            found = [*map(self._name_unseen, found, questions.categories.tolist())]
         if options.rate:
             rates = self._require_finite(_by_row(self.rates.run(feed)))
             found = [self._move(*each) for each in zip(found, _parts(feed, 1), asked, rates, strict=True)]
@@ -154,7 +159,14 @@ class Forecaster:
             raise AnswerNotFinite(self.task.name, self.version)
         answer = self._describe(question.at, values, self._about(question.at))
         coverage = question.options.coverage
-        return answer if coverage is None or quantile is None else self._cover(answer, values, quantile, coverage)
+        if coverage is not None and quantile is not None:
+            answer = self._cover(answer, values, quantile, coverage)
+        return self._name_unseen(answer, question.row.categories) if self.known else answer
+
+    def _name_unseen(self, answer: Answer, categories: Sequence[str]) -> Answer:
+        """The answer with the category features whose value the fit does not know, if there are any."""
+        unseen = [name for (name, known), value in zip(self.known, categories, strict=True) if value not in known]
+        return msgspec.structs.replace(answer, unseen=unseen) if unseen else answer
 
     def _guard(self, moments: Sequence[int], has_at: Sequence[bool], at_field: str) -> None:
         if self.covers(min(moments)) and self.covers(max(moments)):
@@ -162,7 +174,12 @@ class Forecaster:
         outside = [place for place, at in enumerate(moments) if not self.covers(at)]
         first = outside[0]
         if not has_at[first] and moments[first] > self.valid_until:
-            raise ModelExpired(f"Version {self.version} was valid until {format_moment(self.valid_until)}.")
+            trained_until, valid_until = self._bounds
+            raise ModelExpired(
+                f"Version {self.version} was valid until {valid_until}. It was trained until {trained_until}, and a "
+                f"question without `at` is about now: ask with at={valid_until} or an earlier moment, or store newer "
+                f"events and run `morrow cycle {self.task.name}`."
+            )
         error = OutsideHorizon(moments[first], self.manifest.trained_from, self.valid_until, self.version)
         error.faults = tuple(Fault(at_field.format(place), error.reason(moments[place])) for place in outside)
         raise error
@@ -207,9 +224,11 @@ class Forecaster:
             shares = dict(zip(classes, values, strict=True))
             return Answer(self.task.name, prediction, shares, UNSET, UNSET, *about)
         mean, scale = values
+        if self._bounds_of_target is not None:
+            mean = self._bounds_of_target.bound(mean)
         age = self._age(at)
         quantile = None if age is None else self._default_quantiles.get(age)
-        usual = None if quantile is None else interval(mean, scale, quantile)
+        usual = None if quantile is None else self._interval(values, quantile)
         return Answer(self.task.name, mean, UNSET, mean, scale, *about, DEFAULT_COVERAGE, usual)
 
     @cached_property
@@ -224,9 +243,9 @@ class Forecaster:
         return {age: quantile for age, quantile in found.items() if quantile is not None}
 
     def _age(self, at: int) -> int | None:
-        """Age of the window that holds `at`; None up to the cutoff. The horizon's very end has the last age."""
+        """Age of the window that holds `at`; None before the cutoff. The horizon's very end has the last age."""
         cutoff, window = self.manifest.cutoff, self.manifest.window
-        return None if at <= cutoff else (min(at, self.valid_until - 1) - cutoff) // window
+        return None if at < cutoff else (min(at, self.valid_until - 1) - cutoff) // window
 
     def _require_quantile(self, at: int, coverage: float) -> float:
         return require_quantile(self.calibration, self._age(at), coverage)
@@ -236,13 +255,25 @@ class Forecaster:
         if self.task.is_classification:
             chosen = prediction_set(self.manifest.classes, values, self.manifest.calibration.temperature, quantile)
             return msgspec.structs.replace(answer, coverage=coverage, prediction_set=chosen)
+        return msgspec.structs.replace(answer, coverage=coverage, interval=self._interval(values, quantile))
+
+    def _interval(self, values: Values, quantile: float) -> list[float]:
+        """The interval of a regression, within the target's bounds."""
         mean, scale = values
-        return msgspec.structs.replace(answer, coverage=coverage, interval=interval(mean, scale, quantile))
+        found = interval(mean, scale, quantile)
+        return found if self._bounds_of_target is None else [*map(self._bounds_of_target.bound, found)]
+
+    @cached_property
+    def _bounds_of_target(self) -> Target | None:
+        """The target if it has bounds."""
+        return self.task.target if self.task.target.has_bounds else None
 
     def _move(self, answer: Answer, row: Feed, at: int, rates: Values) -> Answer:
         """The answer with its rates and, if it is a class, the moment of its flip; `row` is the feed of this row."""
         if not self.task.is_classification:
-            return msgspec.structs.replace(answer, rate=dict(zip(("mean", "scale"), rates, strict=True)))
+            is_at_bound = answer.mean in (self.task.target.minimum, self.task.target.maximum)
+            rate = {"mean": 0.0 if is_at_bound else rates[0], "scale": rates[1]}
+            return msgspec.structs.replace(answer, rate=rate)
         classes = self.manifest.classes
 
         def classes_at(moments: NDArray[np.int64]) -> NDArray[np.intp]:
@@ -291,6 +322,9 @@ def load_forecaster(folder: Path, task_name: str, version: str, *, threads: int)
         raise ArtefactRefused(f"The probe's answers do not have {num_outputs} columns.")
     session = open_session(folder / GRAPH_FILE, threads)
     check_probe(manifest, session.run)
+    vocabularies = read_vocabularies(session)
+    if vocabularies and len(vocabularies) != len(task.categories):
+        raise ArtefactRefused(f"The graph has {len(vocabularies)} vocabularies for {len(task.categories)} categories.")
     return Forecaster(
         version=version,
         manifest=manifest,
@@ -301,4 +335,8 @@ def load_forecaster(folder: Path, task_name: str, version: str, *, threads: int)
         errors={age.age: age.mean for age in manifest.ages},
         overlay=Overlay(manifest.valid_until, None),
         made_at=read_made_at(folder),
+        known=tuple(
+            (feature.name, frozenset(["", *vocabulary]))
+            for feature, vocabulary in zip(task.categories, vocabularies, strict=False)
+        ),
     )

@@ -4,12 +4,13 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import onnxruntime
 import structlog
 from numpy.typing import NDArray
 
 from contracts.errors import ArtefactRefused
-from contracts.manifest import RATE_FILE, Feed, Manifest, check_probe
+from contracts.manifest import RATE_FILE, VOCABULARIES, Feed, Manifest, check_probe
 from service.errors import RateRefused
 
 log = structlog.get_logger(__name__)
@@ -31,6 +32,20 @@ def open_session(graph: Path | bytes, threads: int) -> onnxruntime.InferenceSess
     except Exception as error:  # ONNX Runtime's errors have no root in common
         words = str(error) if isinstance(source, bytes) else str(error).replace(source, Path(source).name)
         raise ArtefactRefused(f"The graph cannot be loaded: {words}") from error
+
+
+def read_vocabularies(session: onnxruntime.InferenceSession) -> list[list[str]]:
+    """The values that each category feature had in enough rows of the fit; empty if an older Morrow made the graph.
+
+    Raises ArtefactRefused.
+    """
+    written = session.get_modelmeta().custom_metadata_map.get(VOCABULARIES)
+    if written is None:
+        return []
+    try:
+        return msgspec.json.decode(written, type=list[list[str]])
+    except msgspec.MsgspecError as error:
+        raise ArtefactRefused(f"The graph's vocabularies cannot be read: {error}") from error
 
 
 class RateGraph:

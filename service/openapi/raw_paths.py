@@ -69,15 +69,16 @@ def describe_raw_paths() -> Shape:
             "get": {
                 "tags": ["predict"],
                 "summary": "One prediction",
-                "description": "Each feature is a parameter of its own name. Write the + of an offset as %2B.",
+                "description": "Each feature is a parameter of its own name. Write the + of an offset as %2B. A "
+                "boolean may be true, t, yes, y, on or 1, or the opposite of one, in lower or upper case.",
                 "parameters": [_TASK, _COVERAGE, _RATE, _AT, _FEATURES],
                 "responses": {"200": {"description": "The answer"}, **_PROBLEMS_OF_PREDICT},
             },
             "post": {
                 "tags": ["predict"],
                 "summary": "Many predictions",
-                "description": "Either rows, each with its `at` (now if left out), or one row's features and a list of "
-                "`at`. At most 100 rows with `rate`.",
+                "description": "Either rows, each with its `at` (now if left out), or one row's features with one `at` "
+                "or a list of them. The answers are always a list. At most 100 rows with `rate`.",
                 "parameters": [_TASK, _COVERAGE, _RATE],
                 "responses": {"200": {"description": "The answers in order"}, **_PROBLEMS_OF_PREDICT},
             },

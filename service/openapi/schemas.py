@@ -18,20 +18,29 @@ from service.openapi.json_schema import MOMENT, REF, Shape, closed, many, nullab
 from service.web.fields import MAX_ACTOR, MAX_IDS, MAX_REASON
 
 _NUMBER: Shape = {"type": "number"}
+_BOOLEAN: Shape = {"type": "boolean"}
 _FEATURES: Shape = {
     "type": "object",
-    "description": "by name: those of the task and no other; only an optional feature may be left out or null",
-    "additionalProperties": {"anyOf": [_NUMBER, text(), {"type": "null"}]},
+    "description": "by name: those of the task and no other; a number, a whole number, true or false, or a text, as "
+    "the kind of the feature says; only an optional feature may be left out or null",
+    "additionalProperties": {"anyOf": [_NUMBER, _BOOLEAN, text(), {"type": "null"}]},
 }
 # A query string has no null: what is missing is left out.
-_FEATURES_IN_QUERY: Shape = _FEATURES | {"additionalProperties": {"anyOf": [_NUMBER, text()]}}
+_FEATURES_IN_QUERY: Shape = _FEATURES | {"additionalProperties": {"anyOf": [_NUMBER, _BOOLEAN, text()]}}
 _REST_OF_EVENT = {
     "at": MOMENT,
     "features": ref("Features"),
-    "label": {"anyOf": [_NUMBER, text()], "description": "a class, or a number if the task is a regression"},
+    "label": {
+        "anyOf": [_NUMBER, _BOOLEAN, text()],
+        "description": "a class, of which true is the text `true`, or a number if the task is a regression",
+    },
 }
 _KNOWN_AT = {"known_at": nullable(MOMENT) | {"description": "not before at; at + label_delay if left out"}}
 _ROW = closed({"features": ref("Features")}, {"at": nullable(MOMENT) | {"description": "now if left out"}})
+_ONE_OR_MANY = {
+    "anyOf": [MOMENT, many(MOMENT, minItems=1), {"type": "null"}],
+    "description": "one moment or many; now if left out",
+}
 _REASON = {"reason": text(MAX_REASON, description="why, for the record")}
 _ACTOR = {"actor": text(MAX_ACTOR, description="who asks")}
 _VERSION = text(description="a version that was released before")
@@ -56,7 +65,7 @@ _BODIES: dict[str, Shape] = {
     "Correction": closed(_REST_OF_EVENT, {"event_id": text(description="the id in the path"), **_KNOWN_AT}),
     "Row": _ROW,
     "Rows": closed({"rows": many(ref("Row"), minItems=1)}),
-    "RowAtMoments": closed({"features": ref("Features"), "at": many(MOMENT, minItems=1)}),
+    "RowAtMoments": closed({"features": ref("Features")}, {"at": _ONE_OR_MANY}),
     "CycleRequest": closed({}, _or_null({"as_of": MOMENT | {"description": "not in the future"}})),
     "RollbackRequest": closed(_REASON, _or_null({"version": _VERSION, **_ACTOR})),
     "HorizonOverride": closed(_REASON, _or_null({"version": _VERSION, "valid_until": _BOUND, **_ACTOR})),

@@ -14,6 +14,7 @@ from urllib.parse import parse_qsl
 import anyio
 import anyio.to_thread
 import msgspec
+from msgspec import UNSET
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -57,6 +58,7 @@ class PredictEndpoint:
     ) -> None:
         self._follower = follower
         self._authenticator = authenticator
+        self._metrics = metrics
         self._settings = settings
         self._now = now
         self._endpoint = RawEndpoint("/predict", {"GET": self._get, "POST": self._post}, authenticator, metrics)
@@ -90,7 +92,7 @@ class PredictEndpoint:
 
     def _finish(self, reply: Reply, scope: Scope, started: float, outcome: Answer | Exception) -> None:
         if isinstance(outcome, Answer):
-            response: Response = EncodedAnswer(self._encode(outcome))
+            response: Response = self._respond(outcome)
         else:
             response = self._endpoint.respond_to(outcome, scope)
         reply(self._endpoint.count(response, scope, started))
@@ -99,7 +101,7 @@ class PredictEndpoint:
         asked = self._read_plain(scope["query_string"])
         if asked is None:
             return await self._get_any(scope, receive)
-        return EncodedAnswer(self._encode(await self._batches.answer(*asked)))
+        return self._respond(await self._batches.answer(*asked))
 
     def _read_plain(self, query: bytes) -> tuple[Forecaster, Question] | None:
         """The question of a plain query, and the version that answers it; None if the query must be read by pairs."""
@@ -122,8 +124,13 @@ class PredictEndpoint:
         row = forecaster.rules.read_query(pairs, faults)
         question = make_question(row, now, options)
         if options.rate:
-            return EncodedAnswer(self._encode(await self._in_thread(forecaster.answer, question)))
-        return EncodedAnswer(self._encode(await self._batches.answer(forecaster, question)))
+            return self._respond(await self._in_thread(forecaster.answer, question))
+        return self._respond(await self._batches.answer(forecaster, question))
+
+    def _respond(self, answer: Answer) -> Response:
+        if answer.unseen is not UNSET:
+            self._metrics.count_unseen(answer.task, answer.unseen)
+        return EncodedAnswer(self._encode(answer))
 
     async def _post(self, scope: Scope, receive: Receive) -> Response:
         faults: list[Fault] = []
@@ -141,7 +148,9 @@ class PredictEndpoint:
         if options.rate and len(questions) > MAX_RATE_ROWS:
             reason = f"is given for at most {MAX_RATE_ROWS} rows at once; the body asks for {len(questions)}"
             raise InvalidInput([Fault("rate", reason)])
-        return self._encode(Answers(forecaster.answers(questions, now, options)))
+        answers = forecaster.answers(questions, now, options)
+        self._metrics.count_unseen(forecaster.task.name, (name for one in answers for name in one.unseen or ()))
+        return self._encode(Answers(answers))
 
     async def _find(self, task: str | None, faults: list[Fault]) -> Forecaster:
         """The version that answers, or soon will. If there is none, `faults` are reported first."""

@@ -24,11 +24,16 @@ export function spread(first, last) {
   return [...new Set([first, ...whole.slice(1)])].map((at) => new Date(at).toISOString());
 }
 
+function readValue({ value, dataset: { kind } }) {
+  if (kind === "boolean") return value === "true";
+  return kind === "category" ? value : Number(value);
+}
+
 function readFeatures(form) {
   const features = {};
   for (const input of form.querySelectorAll("[data-feature]")) {
     if (input.value === "") continue;
-    features[input.dataset.feature] = input.dataset.kind === "number" ? Number(input.value) : input.value;
+    features[input.dataset.feature] = readValue(input);
   }
   return features;
 }

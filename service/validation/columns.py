@@ -6,6 +6,7 @@ Python a step of its own. Functions raise ValueError without words; `service.val
 
 import math
 from collections.abc import Collection, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any, TypeVar
@@ -16,14 +17,16 @@ from msgspec import UNSET, UnsetType
 from msgspec.structs import astuple
 from numpy.typing import NDArray
 
-from contracts.task import Feature, Task
+from contracts.task import Feature, Task, is_numeric
+from contracts.truth import spell_truth
 from service.validation.lossless_json import count_character, without_escapes
 from service.validation.timestamps import parse_moments
-from service.validation.values import Number, Text, are_printable
+from service.validation.values import EXACT_INTEGER, Number, Text, are_printable
 
 # What decoding raises for a body that breaks a rule.
 REFUSALS = (msgspec.MsgspecError, ValueError, RecursionError)
 _Texts = TypeVar("_Texts", bound=Collection[str])
+_BOOLEANS = frozenset({True, False})
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,29 +43,38 @@ class FeatureColumns:
 
 @dataclass(frozen=True)
 class FeatureLayout:
-    """The struct of a task's features, numbers before categories, and which of them may be missing."""
+    """The struct of a task's features, numbers before categories, and which of them may be missing.
+
+    `integers` are the places of integers among the numbers.
+    """
 
     struct: type[msgspec.Struct]
     numbers: Sequence[Feature]
     categories: Sequence[Feature]
+    integers: Sequence[int]
 
     def lay_out(self, rows: Sequence[msgspec.Struct]) -> FeatureColumns:
-        """The columns of rows. Raises ValueError if a category holds a control character."""
+        """The columns of rows. Raises ValueError if an integer has a fraction, or a category a control character."""
         width = len(self.numbers) + len(self.categories)
         values = list(chain.from_iterable(map(astuple, rows)))
-        columns = [values[place::width] for place in range(width)]
+        columns: list[Sequence[Any]] = [values[place::width] for place in range(width)]
         num_strings = len(values)
         for feature, column in zip(self.numbers, columns, strict=False):
             if feature.optional:
                 num_strings -= column.count(math.nan)  # the default of an absent number: no JSON number is NaN
         categories: list[Sequence[str]] = []
-        for feature, column in zip(self.categories, columns[len(self.numbers) :], strict=True):
+        for feature, given in zip(self.categories, columns[len(self.numbers) :], strict=True):
+            distinct = {*given}
+            column, num_booleans = spell_booleans(given, distinct)
+            num_strings -= num_booleans
             present = [text for text in column if isinstance(text, str)] if feature.optional else column
-            require_printable({*present})
+            require_printable([text for text in distinct if isinstance(text, str)])
             num_strings += len(present) - (column.count(UNSET) if feature.optional else 0)
             all_present = len(present) == len(column)
             categories.append(column if all_present else [text if isinstance(text, str) else "" for text in column])
         numbers = np.array(columns[: len(self.numbers)], np.float64).reshape(len(self.numbers), len(rows))
+        for place in self.integers:
+            require_integers(numbers[place])
         # Plus zero: of minus zero, zero.
         return FeatureColumns(
             np.ascontiguousarray(numbers.T) + 0.0, list(chain.from_iterable(zip(*categories, strict=True))), num_strings
@@ -80,14 +92,37 @@ def compile_features(task: Task) -> FeatureLayout:
         gc=False,
         kw_only=True,
     )
-    return FeatureLayout(struct, task.numbers, task.categories)
+    return FeatureLayout(struct, task.numbers, task.categories, find_integers(task))
 
 
 def _field(name: str, feature: Feature) -> tuple[str, Any] | tuple[str, Any, Any]:
     """A field's name, its type and, if the feature is optional, its default."""
-    if feature.kind == "number":
-        return (name, Number | None, math.nan) if feature.optional else (name, Number)
-    return (name, Text | None | UnsetType, UNSET) if feature.optional else (name, Text)
+    if is_numeric(feature.kind):
+        kind: Any = bool if feature.kind == "boolean" else Number
+        return (name, kind | None, math.nan) if feature.optional else (name, kind)
+    return (name, Text | bool | None | UnsetType, UNSET) if feature.optional else (name, Text | bool)
+
+
+def find_integers(task: Task) -> tuple[int, ...]:
+    """The places of integers among a task's numbers."""
+    return tuple(place for place, feature in enumerate(task.numbers) if feature.kind == "integer")
+
+
+def require_integers(numbers: NDArray[np.float64]) -> None:
+    """Raise ValueError if one of the numbers, of which NaN is missing, has a fraction or is beyond ±2^53."""
+    given = numbers[~np.isnan(numbers)]
+    if (np.trunc(given) != given).any() or (np.abs(given) > EXACT_INTEGER).any():
+        raise ValueError
+
+
+def spell_booleans(column: Sequence[Any], distinct: AbstractSet[Any]) -> tuple[Sequence[Any], int]:
+    """A column of categories or classes with `true` and `false` as texts, and the number of booleans it had.
+
+    `distinct` are its values, each once.
+    """
+    if _BOOLEANS.isdisjoint(distinct):
+        return column, 0
+    return [*map(spell_truth, column)], sum(isinstance(value, bool) for value in column)
 
 
 def lay_out_moments(given: Sequence[str | UnsetType | None]) -> tuple[NDArray[np.int64], NDArray[np.bool_], int]:

@@ -3,6 +3,7 @@
 Nothing else accepts events. `service.validation.explainer` says what is wrong with a refused row.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +13,8 @@ import numpy as np
 from msgspec import UNSET, UnsetType
 
 from contracts.clock import MICROSECOND
-from contracts.task import Task
+from contracts.task import Target, Task
+from contracts.truth import spell_truth
 from service.validation.columns import (
     REFUSALS,
     FeatureLayout,
@@ -20,6 +22,7 @@ from service.validation.columns import (
     lay_out_moments,
     require_printable,
     require_strings,
+    spell_booleans,
 )
 from service.validation.timestamps import parse_moments
 from service.validation.values import LAST_MICRO, Number, Text, json_text
@@ -28,12 +31,13 @@ from store.events.batches import EventBatch
 
 @dataclass(frozen=True)
 class EventDecoder:
-    """Decodes events of one task; `label_delay` in microseconds."""
+    """Decodes events of one task; `label_delay` in microseconds, `bounds` of labels if the target has any."""
 
     features: FeatureLayout
     label_delay: int
     is_classification: bool
     classes: frozenset[str] | None
+    bounds: tuple[float, float] | None
     one: msgspec.json.Decoder[Any]
     many: msgspec.json.Decoder[list[Any]]
     correction: msgspec.json.Decoder[Any]
@@ -86,7 +90,7 @@ class EventDecoder:
         if not given:
             raise ValueError
         event_ids = require_printable([one.event_id for one in given])
-        labels = self._lay_out_labels([one.label for one in given])
+        labels, num_classes = self._lay_out_labels([one.label for one in given])
         at = parse_moments([one.at for one in given])
         said, says_known_at, num_strings_of_known_at = lay_out_moments([one.known_at for one in given])
         known_at = np.where(says_known_at, said, at + self.label_delay)
@@ -94,18 +98,32 @@ class EventDecoder:
             raise ValueError
         columns = self.features.lay_out([one.features for one in given])
         # Four names, and the texts of event_id, at and a class.
-        num_strings = (6 + self.is_classification) * len(given) + num_strings_of_known_at + columns.num_strings
+        num_strings = 6 * len(given) + num_classes + num_strings_of_known_at + columns.num_strings
         return EventBatch(
             event_ids, at, known_at, says_known_at, columns.numbers, columns.categories, labels
         ), num_strings
 
-    def _lay_out_labels(self, given: Sequence[Any]) -> Sequence[str]:
+    def _lay_out_labels(self, given: Sequence[Any]) -> tuple[Sequence[str], int]:
+        """The labels as they are stored, and how many of them are texts in JSON."""
         if not self.is_classification:
-            return [repr(label + 0.0) for label in given]
-        classes = require_printable({*given})
+            if self.bounds is not None and not self.bounds[0] <= min(given) <= max(given) <= self.bounds[1]:
+                raise ValueError
+            return [repr(label + 0.0) for label in given], 0
+        distinct = {*given}
+        labels, num_booleans = spell_booleans(given, distinct)
+        classes = require_printable({*map(spell_truth, distinct)} if num_booleans else distinct)
         if self.classes is not None and not self.classes.issuperset(classes):
             raise ValueError
-        return given
+        return labels, len(labels) - num_booleans
+
+
+def _find_bounds(target: Target) -> tuple[float, float] | None:
+    if not target.has_bounds:
+        return None
+    return (
+        -math.inf if target.minimum is None else target.minimum,
+        math.inf if target.maximum is None else target.maximum,
+    )
 
 
 def compile_event_decoder(task: Task) -> EventDecoder:
@@ -115,7 +133,7 @@ def compile_event_decoder(task: Task) -> EventDecoder:
     rest: list[Any] = [
         ("at", str),
         ("features", features.struct),
-        ("label", Text if task.is_classification else Number),
+        ("label", Text | bool if task.is_classification else Number),
         ("known_at", str | None | UnsetType, UNSET),
     ]
     event = msgspec.defstruct("GivenEvent", [event_id, *rest], forbid_unknown_fields=True, gc=False, kw_only=True)
@@ -131,6 +149,7 @@ def compile_event_decoder(task: Task) -> EventDecoder:
         label_delay=task.label_delay // MICROSECOND,
         is_classification=task.is_classification,
         classes=None if task.target.classes is None else frozenset(task.target.classes),
+        bounds=_find_bounds(task.target),
         one=msgspec.json.Decoder(event),
         many=msgspec.json.Decoder(list[event]),  # type: ignore[valid-type]  # the struct is made at run time
         correction=msgspec.json.Decoder(correction),

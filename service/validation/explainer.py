@@ -7,18 +7,36 @@ place: `rows[3].features.distance`.
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 from contracts.clock import MICROSECOND
 from contracts.errors import Fault
-from contracts.task import Task
+from contracts.task import Kind, Target, Task
+from contracts.truth import TRUTHS
 from service.validation.lossless_json import JsonObject
 from service.validation.names import MAX_FAULTS_PER_ROW, explain_body_names, explain_names
-from service.validation.question_decoder import AT_OF_MANY
-from service.validation.values import NumberLiteral, is_in_calendar, json_moment, json_number, json_text
+from service.validation.question_decoder import AT_OF_MANY, AT_OF_QUERY
+from service.validation.values import (
+    NumberLiteral,
+    is_in_calendar,
+    json_boolean,
+    json_category,
+    json_integer,
+    json_moment,
+    json_number,
+    json_text,
+)
 
 T = TypeVar("T")
 
+_READERS: Mapping[Kind, Callable[[object], object]] = {
+    "number": json_number,
+    "integer": json_integer,
+    "boolean": json_boolean,
+    "category": json_category,
+}
+MAX_CLASSES_SHOWN = 20
+_NULL = "is null, and the task requires it: a feature with optional = true may be missing"
 _EVENT_FIELDS = ("event_id", "at", "features", "label")
 
 
@@ -27,7 +45,7 @@ class Explainer:
     """Finds the faults of one task's rows, given as `lossless_json` decodes them."""
 
     task: Task
-    kinds: Mapping[str, Literal["number", "category"]]
+    kinds: Mapping[str, Kind]
 
     def explain_query(self, pairs: Iterable[tuple[str, str]]) -> list[Fault]:
         """The faults of a query's names and values."""
@@ -40,7 +58,7 @@ class Explainer:
             elif name == "at":
                 at = value
             else:
-                given[name] = NumberLiteral(value) if self.kinds.get(name) == "number" else value
+                given[name] = _read_query(value, self.kinds.get(name))
         if "at" in repeated:
             faults.append(Fault("at", "is given more than once"))
             del repeated["at"]
@@ -68,14 +86,14 @@ class Explainer:
             return [Fault("body", "is not a JSON object")]
         if "rows" in given:
             return self._explain_rows(given)
-        faults = explain_body_names(given, ("features", "at"), "the fields of a body with one row")
-        moments = given.get("at", [])
-        if not isinstance(moments, list):
-            faults.append(Fault("at", "is not an array of moments"))
-            moments = []
+        faults = explain_body_names(given, ("features",), "the fields of a body with one row", ("at",))
+        moments = given.get("at")
         self._explain_features(given.get("features", JsonObject()), "", faults)
-        for place, moment in enumerate(moments):
-            _read(json_moment, moment, AT_OF_MANY.format(place), faults)
+        if isinstance(moments, list):
+            for place, moment in enumerate(moments):
+                _read(json_moment, moment, AT_OF_MANY.format(place), faults)
+        elif moments is not None:
+            _read(json_moment, moments, AT_OF_QUERY, faults)
         return faults
 
     def _explain_rows(self, given: JsonObject) -> list[Fault]:
@@ -105,11 +123,15 @@ class Explainer:
             faults.append(Fault("at", "plus the task's label_delay is beyond the year 9999"))
 
     def _read_label(self, given: object) -> object:
+        target = self.task.target
         if not self.task.is_classification:
-            return json_number(given)
-        label = json_text(given)
-        if self.task.target.classes is not None and label not in self.task.target.classes:
-            raise ValueError("is not one of the task's classes")
+            number = json_number(given)
+            if target.bound(number) != number:
+                raise ValueError(f"is {number:g}, beyond {_say_bounds(target)}")
+            return number
+        label = json_category(given)
+        if target.classes is not None and label not in target.classes:
+            raise ValueError(f"is not one of the task's classes: {', '.join(target.classes[:MAX_CLASSES_SHOWN])}")
         return label
 
     def _explain_features(self, given: object, prefix: str, faults: list[Fault]) -> None:
@@ -123,9 +145,21 @@ class Explainer:
             field = prefix + feature.name
             value = given.get(feature.name)
             if value is not None:
-                _read(json_number if feature.kind == "number" else json_text, value, field, faults)
+                _read(_READERS[feature.kind], value, field, faults)
             elif not feature.optional:
-                faults.append(Fault(field, "is null" if feature.name in given else "is required"))
+                faults.append(Fault(field, _NULL if feature.name in given else "is required"))
+
+
+def _read_query(value: str, kind: Kind | None) -> object:
+    """The value of a parameter, as JSON has it."""
+    if kind in ("number", "integer"):
+        return NumberLiteral(value)
+    return TRUTHS.get(value, value) if kind == "boolean" else value
+
+
+def _say_bounds(target: Target) -> str:
+    bounds = {"minimum": target.minimum, "maximum": target.maximum}
+    return " and ".join(f"the target's {name} {bound:g}" for name, bound in bounds.items() if bound is not None)
 
 
 def _read(read: Callable[[object], T], value: object, field: str, faults: list[Fault]) -> T | None:

@@ -4,6 +4,7 @@ Python's decoder with these hooks keeps numbers as they were written and remembe
 cuts an array into the source texts of its rows, so that a refused row is kept exactly as it was sent.
 """
 
+import codecs
 import json
 import re
 from collections import Counter
@@ -14,6 +15,7 @@ import numpy as np
 from service.errors import Malformed, TooLarge
 from service.validation.values import NumberLiteral
 
+_UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _SPACE = re.compile(r"[ \t\n\r]*")
 
 
@@ -66,14 +68,18 @@ def without_escapes(body: bytes) -> bytes:
 
 
 def decode_text(body: bytes) -> str:
-    """UTF-8 without a byte order mark. Raises Malformed."""
+    """UTF-8, in which a byte order mark at the beginning says nothing. Raises Malformed."""
+    if body.startswith(_UTF_16) or b"\0" in body[:2]:  # JSON begins with a character of ASCII
+        raise Malformed("The body is UTF-16: send it in UTF-8.")
     try:
-        text = body.decode()
-    except UnicodeDecodeError:
-        raise Malformed("The body is not UTF-8.") from None
-    if text.startswith("\ufeff"):
-        raise Malformed("The body begins with a byte order mark.")
-    return text
+        return without_mark(body).decode()
+    except UnicodeDecodeError as error:
+        raise Malformed(f"The body is not UTF-8 (at byte {error.start}): send it in UTF-8.") from None
+
+
+def without_mark(body: bytes) -> bytes:
+    """A text without the byte order mark that some editors and libraries write before UTF-8."""
+    return body.removeprefix(codecs.BOM_UTF8)
 
 
 def decode_json(text: str) -> Any:

@@ -26,13 +26,15 @@ def explain_names(
     ]
 
 
-def explain_body_names(given: JsonObject, required: Sequence[str], of: str) -> list[Fault]:
+def explain_body_names(
+    given: JsonObject, required: Sequence[str], of: str, optional: Collection[str] = ()
+) -> list[Fault]:
     """The same for the body of a question, which may hold a parameter that belongs in the query string."""
     return [
         Fault(fault.field, f"is a parameter of the query string (POST /predict?{fault.field}=…), not of the body")
         if fault.field in NAMES
         else fault
-        for fault in explain_names(given, required, (), of)
+        for fault in explain_names(given, required, optional, of)
     ]
 
 

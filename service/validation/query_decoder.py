@@ -7,7 +7,7 @@ with a refused query.
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote
@@ -17,20 +17,27 @@ from msgspec import UNSET, UnsetType
 from msgspec.structs import astuple
 
 from contracts.clock import parse_moment
-from contracts.task import Task
-from service.validation.columns import REFUSALS, require_printable
+from contracts.task import Kind, Task
+from contracts.truth import parse_truth
+from service.validation.columns import REFUSALS, find_integers, require_printable
 from service.validation.question_decoder import Row
-from service.validation.values import Number, Text
+from service.validation.values import EXACT_INTEGER, Number, Text
 
+_TYPES: Mapping[Kind, Any] = {"number": Number, "integer": Number, "boolean": str, "category": Text}
 BAD_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
 
 
 @dataclass(frozen=True, slots=True)
 class QueryDecoder:
-    """Decodes one task's queries; the struct holds numbers, categories, `at` and `task`, in this order."""
+    """Decodes one task's queries; the struct holds numbers, categories, `at` and `task`, in this order.
+
+    `integers` and `booleans` are places among the numbers. A boolean is still a text in the struct.
+    """
 
     num_numbers: int
     num_features: int
+    integers: Sequence[int]
+    booleans: Sequence[int]
     struct: type[msgspec.Struct]
     decode_json: Any
 
@@ -60,6 +67,8 @@ class QueryDecoder:
     def _make_row(self, values: tuple[Any, ...]) -> Row:
         at = values[self.num_features]
         numbers, categories = values[: self.num_numbers], values[self.num_numbers : self.num_features]
+        if self.integers or self.booleans:
+            numbers = self._apply_kinds(numbers)
         # Plus zero: of an integer the float, and of minus zero, zero.
         if UNSET in numbers or UNSET in categories:
             numbers = tuple([math.nan if number is UNSET else number + 0.0 for number in numbers])
@@ -68,12 +77,24 @@ class QueryDecoder:
             numbers = tuple([number + 0.0 for number in numbers])
         return Row(None if at is UNSET else parse_moment(at), numbers, categories)
 
+    def _apply_kinds(self, numbers: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Numbers with booleans read. Raises ValueError for other spellings and for integers with a fraction."""
+        found = list(numbers)
+        for place in self.booleans:
+            if found[place] is not UNSET:
+                found[place] = parse_truth(found[place])
+        for place in self.integers:
+            number = found[place]
+            if number is not UNSET and (number % 1 or abs(number) > EXACT_INTEGER):
+                raise ValueError
+        return tuple(found)
+
 
 def compile_query_decoder(task: Task) -> QueryDecoder:
     """The decoder of a task's queries, which reads numbers from texts in JSON's grammar."""
     ordered = [*task.numbers, *task.categories]
-    fields = [
-        *((f"f{place}", Number if one.kind == "number" else Text, one.optional) for place, one in enumerate(ordered)),
+    fields: list[tuple[str, Any, bool]] = [
+        *((f"f{place}", _TYPES[one.kind], one.optional) for place, one in enumerate(ordered)),
         ("at", str, True),
         ("task", str, True),
     ]
@@ -85,7 +106,9 @@ def compile_query_decoder(task: Task) -> QueryDecoder:
         gc=False,
         kw_only=True,
     )
-    return QueryDecoder(len(task.numbers), len(ordered), query, msgspec.json.Decoder(query, strict=False).decode)
+    booleans = tuple(place for place, feature in enumerate(task.numbers) if feature.kind == "boolean")
+    decode = msgspec.json.Decoder(query, strict=False).decode
+    return QueryDecoder(len(task.numbers), len(ordered), find_integers(task), booleans, query, decode)
 
 
 def read_plain(query: bytes) -> str | None:

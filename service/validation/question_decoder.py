@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from contracts.task import Task
 from service.validation.columns import REFUSALS, FeatureLayout, compile_features, lay_out_moments, require_strings
 
-# The field of a row's moment: in a query, in one of many rows, or in the list that goes with one row.
+# The field of a row's moment: the only one, that of one of many rows, or one in the list that goes with one row.
 AT_OF_QUERY, AT_OF_ROW, AT_OF_MANY = "at", "rows[{}].at", "at[{}]"
 
 
@@ -73,13 +73,21 @@ class QuestionDecoder:
 
     def _lay_out(self, given: Any) -> tuple[Questions, int]:
         """The columns of a body, and the number of its names and texts in JSON."""
-        if given.rows is UNSET and given.features is not UNSET and given.at is not UNSET:
+        if given.rows is UNSET and given.features is not UNSET:
+            if isinstance(given.at, list):
+                return self._lay_out_moments(given.features, given.at)
             return self._lay_out_one_row(given.features, given.at)
         if given.rows is not UNSET and given.features is UNSET and given.at is UNSET:
             return self._lay_out_rows(given.rows)
         raise ValueError
 
-    def _lay_out_one_row(self, features: msgspec.Struct, moments: Sequence[str]) -> tuple[Questions, int]:
+    def _lay_out_one_row(self, features: msgspec.Struct, moment: str | UnsetType | None) -> tuple[Questions, int]:
+        at, has_at, num_strings_of_at = lay_out_moments([moment])
+        row = self.features.lay_out([features])
+        num_strings = 1 + num_strings_of_at + row.num_strings  # a name of the body
+        return Questions(at, has_at, row.numbers, _as_table(row.categories, 1), AT_OF_QUERY), num_strings
+
+    def _lay_out_moments(self, features: msgspec.Struct, moments: Sequence[str]) -> tuple[Questions, int]:
         at, has_at, _ = lay_out_moments(moments)
         row = self.features.lay_out([features])
         numbers, categories = row.numbers.repeat(len(at), 0), _as_table(row.categories, 1).repeat(len(at), 0)
@@ -112,7 +120,7 @@ def compile_question_decoder(task: Task) -> QuestionDecoder:
         [
             ("rows", list[row] | UnsetType, UNSET),  # type: ignore[valid-type]  # made at run time
             ("features", features.struct | UnsetType, UNSET),
-            ("at", list[str] | UnsetType, UNSET),
+            ("at", list[str] | str | None | UnsetType, UNSET),
         ],
         forbid_unknown_fields=True,
         gc=False,

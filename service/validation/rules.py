@@ -14,7 +14,14 @@ from contracts.task import Task
 from service.errors import TooLarge, UnreadableRequest
 from service.validation.event_decoder import EventDecoder, compile_event_decoder
 from service.validation.explainer import Explainer
-from service.validation.lossless_json import JsonObject, cut_rows, decode_json, decode_text, limit_values
+from service.validation.lossless_json import (
+    JsonObject,
+    cut_rows,
+    decode_json,
+    decode_text,
+    limit_values,
+    without_mark,
+)
 from service.validation.query_decoder import QueryDecoder, compile_query_decoder
 from service.validation.question_decoder import QuestionDecoder, Questions, Row, compile_question_decoder
 from store.events.batches import Event, EventBatch
@@ -54,10 +61,11 @@ class RowRules:
         return row
 
     def read_questions(self, body: bytes, max_rows: int, found: Sequence[Fault] = ()) -> Questions:
-        """The questions of a body of /predict: `{"rows": [{"at", "features"}]}`, or one row and many `at`.
+        """The questions of a body of /predict: `{"rows": [{"at", "features"}]}`, or one row and one or many `at`.
 
         Raises InvalidInput with every fault, those found before included, Malformed and TooLarge.
         """
+        body = without_mark(body)
         self._limit_values(body, max_rows)
         questions = self.questions.decode(body)
         if questions is None:
@@ -75,6 +83,7 @@ class RowRules:
 
         Raises Malformed if the body is not JSON at all, TooLarge for more than `max_rows` or their values.
         """
+        body = without_mark(body)
         self._limit_values(body, max_rows)
         batch = self.events.decode(body)
         if batch is not None:
@@ -86,6 +95,7 @@ class RowRules:
 
     def read_lines(self, lines: Sequence[bytes]) -> EventBatch | list[Event | Refusal]:
         """The same for lines of a stream, of which one that is not JSON is refused like any other."""
+        lines = [*map(without_mark, lines)]
         batch = self.events.decode_lines(lines)
         return self._sort(lines, 1) if batch is None else batch
 
@@ -95,6 +105,7 @@ class RowRules:
         Raises as `read_events`, and InvalidInput if the body has another id: it is then unknown which
         of the two events it corrects, so it is kept as a row of neither.
         """
+        body = without_mark(body)
         self._limit_values(body, 1)
         batch = self.events.decode_correction(body, event_id)
         if batch is not None:

@@ -14,6 +14,7 @@ from msgspec import Meta
 
 from contracts.clock import EPOCH, parse_moment, to_micros
 from contracts.spec_values import MAX_TEXT, PRINTABLE
+from contracts.truth import TRUTHS, spell_truth
 
 EXACT_INTEGER = 2**53
 # A finite 64-bit float, or an integer that is exactly one. The limits of a float refuse a query's "nan" and "inf".
@@ -27,6 +28,11 @@ Text = Annotated[str, Meta(min_length=1, max_length=MAX_TEXT)]
 _NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
 _INTEGER = re.compile(r"-?[0-9]+")
 _PRINTABLE = re.compile(PRINTABLE)
+# How libraries for data frames spell a missing or infinite value.
+_MISSING_OR_INFINITE = frozenset({"nan", "na", "n/a", "<na>", "nat", "none", "null", "nil", "inf", "infinity"})
+_REMEDY_FOR_MISSING = "send null for a missing value, or leave it out; the feature needs optional = true"
+_REPR_OF_NUMPY = re.compile(r"(np|numpy)\.")
+_MAX_SHOWN = 60
 FIRST_MICRO = to_micros(EPOCH.replace(year=1))
 LAST_MICRO = to_micros(EPOCH.replace(year=9999, month=12, day=31, hour=23, minute=59, second=59)) + 999_999
 
@@ -53,9 +59,23 @@ def _is_exact(integer: str) -> bool:
     return len(integer) <= 17 and abs(int(integer)) <= EXACT_INTEGER
 
 
+def parse_integer(literal: str) -> float:
+    """A whole number up to ±2^53 from a literal of a number, `3.0` and `1e3` included. Raises ValueError."""
+    number = parse_number(literal)
+    if not number.is_integer():
+        raise ValueError(
+            f'is {literal[:_MAX_SHOWN]}, which has a fraction: kind = "number" takes it, an integer has none'
+        )
+    if abs(number) > EXACT_INTEGER:
+        raise ValueError("is an integer beyond ±2^53, which a 64-bit float does not hold exactly")
+    return number
+
+
 def _why_not_a_number(literal: str) -> str:
     if not literal:
         return "is empty"
+    if literal.lower().lstrip("+-") in _MISSING_OR_INFINITE:
+        return f"is {literal}, which is no number: {_REMEDY_FOR_MISSING}"
     if " " in literal:
         return "holds a space, which a number cannot hold (a + in a query string arrives as a space)"
     return "is not a finite decimal number, such as -1.5 or 2e3"
@@ -65,11 +85,35 @@ def json_number(value: object) -> float:
     """A number from a JSON value. Raises ValueError."""
     if isinstance(value, NumberLiteral):
         return parse_number(value)
-    raise ValueError(f"is {_kind(value)}, not a number")
+    raise ValueError(f"is {_kind(value)}, not a number{_hint(value)}")
+
+
+def json_integer(value: object) -> float:
+    """A whole number from a JSON value. Raises ValueError."""
+    if isinstance(value, NumberLiteral):
+        return parse_integer(value)
+    raise ValueError(f"is {_kind(value)}, not an integer{_hint(value)}")
+
+
+def json_boolean(value: object) -> bool:
+    """A boolean from a JSON value. Raises ValueError."""
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, str) and value in TRUTHS:
+        marks = "" if isinstance(value, NumberLiteral) else ", without quotation marks"
+        raise ValueError(f"is {_kind(value)}, not a boolean: write {spell_truth(TRUTHS[value])}{marks}")
+    raise ValueError(f"is {_kind(value)}, not true or false{_hint(value)}")
+
+
+def json_category(value: object) -> str:
+    """A category or a class from a JSON value; true and false are the texts `true` and `false`. Raises ValueError."""
+    return json_text(spell_truth(value))
 
 
 def json_text(value: object, longest: int = MAX_TEXT) -> str:
     """A text of 1 to `longest` characters that any store and log can hold. Raises ValueError."""
+    if isinstance(value, NumberLiteral) and value.lower() in _MISSING_OR_INFINITE:
+        raise ValueError(f"is {value}, not a string: {_REMEDY_FOR_MISSING}")
     if not isinstance(value, str) or isinstance(value, NumberLiteral):
         raise ValueError(f"is {_kind(value)}, not a string")
     if not value:
@@ -96,6 +140,19 @@ def json_moment(value: object) -> int:
 def is_in_calendar(micros: int) -> bool:
     """Whether microseconds since the epoch are a date in UTC, as every parsed moment is."""
     return FIRST_MICRO <= micros <= LAST_MICRO
+
+
+def _hint(value: object) -> str:
+    """What to send instead of a value of another type, if it is one that libraries for data frames send."""
+    if isinstance(value, bool):
+        return ' (a feature of kind = "boolean" takes true and false)'
+    if not isinstance(value, str) or isinstance(value, NumberLiteral):
+        return ""
+    if value.lower().lstrip("+-") in _MISSING_OR_INFINITE:
+        return f": {_REMEDY_FOR_MISSING}"
+    if _REPR_OF_NUMPY.match(value):
+        return ": convert values of NumPy with .item() before they are encoded"
+    return ": write it without quotation marks" if _NUMBER.fullmatch(value) else ""
 
 
 def _kind(value: object) -> str:

@@ -4,6 +4,8 @@ No more of a body than its limit is ever held, whatever it decompresses to; a st
 """
 
 import asyncio
+import codecs
+import string
 import zlib
 from collections.abc import AsyncIterator, Iterable, Iterator
 
@@ -15,6 +17,8 @@ from service.settings import ServiceSettings
 
 JSON, NDJSON = "application/json", "application/x-ndjson"
 NUM_LINES_PER_CHUNK = 1000
+# A byte order mark alone is as good as a blank line.
+_BLANK = string.whitespace.encode() + codecs.BOM_UTF8
 _CHUNK_BYTES = 2**20
 _PIECE_BYTES = 2**16
 _OVERHEAD_BYTES = 2**20  # most bytes of headers and trailers of gzip files, in addition to their content
@@ -75,7 +79,7 @@ class RequestBody:
                 *lines, rest = (rest + piece).split(b"\n") if b"\n" in piece else [rest + piece]
                 for line in lines:
                     number += 1
-                    if line.strip():
+                    if line.strip(_BLANK):
                         chunk.append((number, line))
                         size += len(line)
                 if max(len(rest), *map(len, lines), 0) > self._max_bytes:
@@ -84,7 +88,7 @@ class RequestBody:
                     yield chunk[:NUM_LINES_PER_CHUNK]
                     chunk = chunk[NUM_LINES_PER_CHUNK:]
                     size = sum(len(line) for _, line in chunk)
-        if rest.strip():
+        if rest.strip(_BLANK):
             chunk.append((number + 1, rest))
         if chunk:
             yield chunk

@@ -204,7 +204,7 @@ def _claims(reply: Reply) -> Iterator[tuple[str, int, list[int], bool]]:
     if reply.status == 503:
         assert body["type"] == "/problems/model-expired"
         assert len(given) < len(reply.moments)
-        found = re.fullmatch(r"Version (\d+) was valid until (\S+)\.", body["detail"])
+        found = re.match(r"Version (\d+) was valid until (\S+)\. ", body["detail"])
         assert found is not None
         yield found[1], parse_moment(found[2]), [to_micros(datetime.now(UTC))], False
         return

@@ -71,12 +71,13 @@ async def test_what_too_few_rows_support_is_refused_with_their_number(tmp_path: 
     calibration = Calibration(1.0, [few, quantiles(1, num_rows=1)])
     for name, spec in (("class", {}), ("value", REGRESSION)):
         async with placed(tmp_path / name, spec=spec, calibration=calibration) as client:
-            assert (await ask(client, CUTOFF + 1, coverage="0.8")).status_code == 200
+            for at in (CUTOFF, CUTOFF + 1):
+                assert (await ask(client, at, coverage="0.8")).status_code == 200
             for at, coverage, words in [
                 (CUTOFF + 1, "0.801", "at age 0: 5 scored rows are too few for 0.801"),
                 (CUTOFF + WEEK, "0.5", "at age 1: 1 scored row is too few for 0.5"),
-                (CUTOFF, "0.5", "up to trained_until: no rows are scored there"),
-                (CUTOFF - WEEK, "0.5", "up to trained_until: no rows are scored there"),
+                (CUTOFF - 1, "0.5", "before trained_until: no rows are scored there"),
+                (CUTOFF - WEEK, "0.5", "before trained_until: no rows are scored there"),
                 (CUTOFF + 1, "0.9999", "is at most 0.999, whatever rows there are"),
             ]:
                 for refused in (

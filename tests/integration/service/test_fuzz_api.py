@@ -56,6 +56,7 @@ UNSAYABLE = (
     "feature names",
     "the target is not one of the features",
     "classes ",
+    "minimum ",
     "time_linear is at most time_width",
     "num_trelu is at most num_layers",
     "a recipe trains for at least one epoch",

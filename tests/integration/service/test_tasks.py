@@ -50,7 +50,10 @@ async def test_a_task_is_created_kept_and_revised(client: httpx.AsyncClient) -> 
         ({"window": "PT0S"}, "window"),
         ({"target": {"name": "y", "kind": "classification", "classes": ["a", "b\u0000"]}}, "target.classes.1"),
         ({"features": [{"name": "at", "kind": "number"}]}, ""),
-        ({"features": [{"name": "x", "kind": "text"}]}, "features.0.kind"),
+        ({"features": [{"name": "x", "kind": "text"}]}, "features.x.kind"),
+        ({"features": [{"name": "x"}]}, "features.x.kind"),
+        ({"features": [{"name": "air temp", "kind": "number"}]}, "features.air temp.name"),
+        ({"features": [{"kind": "number"}]}, "features.0.name"),
         ({"guard": {"tolerance": 0}}, "guard.tolerance"),
     ],
 )

@@ -1,0 +1,67 @@
+"""Warnings about stored rows that look as if their task, or their producer, means something else."""
+
+import math
+from collections.abc import Collection, Sequence
+
+from contracts.task import Task
+from store.events.sample import Sample
+
+# Fewer rows say little about the values that a feature has.
+MIN_ROWS = 100
+# A number with no more whole values than these is likely a code or a truth.
+MAX_CODES = 12
+MAX_SHOWN = 6
+# Texts that stand for a missing value in other tools.
+_MISSING = frozenset({"nan", "na", "n/a", "<na>", "nat", "none", "null", "nil", "?", "-", "inf"})
+
+
+def warn_of_rows(task: Task, sample: Sample) -> list[str]:
+    """Every warning about the newest rows of a task."""
+    warnings = warn_of_classes(task, sample.labels) if task.is_classification else []
+    for place, feature in enumerate(task.categories):
+        warnings += _warn_of_texts("categories", f"feature {feature.name}", {row[place] for row in sample.categories})
+    for place, feature in enumerate(task.numbers):
+        if feature.kind == "number":
+            warnings += _warn_of_codes(feature.name, [row[place] for row in sample.numbers])
+    return warnings
+
+
+def warn_of_classes(task: Task, labels: Collection[str] = ()) -> list[str]:
+    """Warn of classes, listed ones and these labels, that are written in two ways."""
+    return _warn_of_texts("classes", f"target {task.target.name}", {*(task.target.classes or ()), *labels})
+
+
+def _warn_of_texts(what: str, where: str, texts: Collection[str]) -> list[str]:
+    """Warn of texts that differ in case or blanks only, and of texts that stand for a missing value."""
+    found: dict[str, list[str]] = {}
+    for text in sorted(texts):
+        found.setdefault("".join(text.split()).casefold(), []).append(text)
+    alike = [group for group in found.values() if len(group) > 1]
+    warnings = []
+    if alike:
+        shown = "; ".join(" and ".join(map(repr, group)) for group in alike[:MAX_SHOWN])
+        warnings.append(
+            f"{where}: {what} that differ in case or blanks only count as different: {shown}. Let every producer write "
+            "them alike, and correct stored events with `morrow events correct`"
+        )
+    missing = [text for text in sorted(texts) if text.casefold() in _MISSING]
+    if missing and what == "categories":
+        warnings.append(
+            f"{where}: {', '.join(map(repr, missing))} counts as a category like any other: if it means a missing "
+            "value, set optional = true and send null"
+        )
+    return warnings
+
+
+def _warn_of_codes(name: str, column: Sequence[float]) -> list[str]:
+    """Warn of a number with few whole values, which may be a code, a truth or a count."""
+    given = [value for value in column if not math.isnan(value)]
+    values = sorted({*given})
+    if len(given) < MIN_ROWS or not 2 <= len(values) <= MAX_CODES or not all(map(float.is_integer, values)):
+        return []
+    shown = ", ".join(f"{value:.0f}" for value in values[:MAX_SHOWN]) + (", …" if len(values) > MAX_SHOWN else "")
+    if values == [0.0, 1.0]:
+        remedy = 'kind = "boolean" if they mean false and true, kind = "integer" if they are counts'
+    else:
+        remedy = 'kind = "category" if they are codes, kind = "integer" if they are counts or ranks'
+    return [f"feature {name} is of kind number and has {len(values)} whole values only ({shown}): set {remedy}"]

@@ -1,0 +1,92 @@
+"""What the status warns of, as far as the newest rows decide it."""
+
+import math
+from typing import Any
+
+import pytest
+
+from contracts.task import Task
+from service.admin.row_warnings import warn_of_classes, warn_of_rows
+from service.admin.task_warnings import warn_of_kinds
+from store.events.sample import Sample
+
+CLASSES = {"name": "rented", "kind": "classification"}
+
+
+def a_task(kind: str = "number", target: dict[str, Any] | None = None) -> Task:
+    features = [{"name": "weather", "kind": kind, "optional": True}]
+    return Task.model_validate({"name": "bikes", "window": "P7D", "features": features, "target": target or CLASSES})
+
+
+def of_numbers(*values: float) -> Sample:
+    numbers = [(values[place % len(values)],) for place in range(200)]
+    return Sample(["a"] * 200, numbers, [()] * 200)
+
+
+def of_labels(*labels: str) -> Sample:
+    return Sample(labels, [(1.5,)] * len(labels), [()] * len(labels))
+
+
+def of_categories(*texts: str) -> Sample:
+    return Sample(["a"] * len(texts), [()] * len(texts), [(text,) for text in texts])
+
+
+@pytest.mark.parametrize(
+    ("values", "remedy"),
+    [
+        ((1.0, 2.0, 3.0, math.nan), 'kind = "category" if they are codes, kind = "integer"'),
+        ((0.0, 1.0), 'kind = "boolean" if they mean false and true'),
+    ],
+)
+def test_a_number_of_few_whole_values_is_warned_of(values: tuple[float, ...], remedy: str) -> None:
+    (warning,) = warn_of_rows(a_task(), of_numbers(*values))
+    assert "weather is of kind number" in warning
+    assert remedy in warning
+    assert warn_of_rows(a_task("integer"), of_numbers(*values)) == []
+
+
+@pytest.mark.parametrize("values", [(1.0, 2.5), (1.0,), tuple(map(float, range(40))), (math.nan,)])
+def test_a_number_that_looks_like_one_is_not_warned_of(values: tuple[float, ...]) -> None:
+    assert warn_of_rows(a_task(), of_numbers(*values)) == []
+
+
+@pytest.mark.parametrize("labels", [("True", "true"), ("no ", "no"), ("New York", "new  york")])
+def test_classes_that_differ_in_case_or_blanks_only_are_warned_of(labels: tuple[str, ...]) -> None:
+    (warning,) = warn_of_rows(a_task(), of_labels(*labels, "other"))
+    assert "classes that differ in case or blanks only" in warning
+    assert all(repr(label) in warning for label in labels)
+    assert warn_of_rows(a_task(), of_labels("true", "false")) == []
+
+
+def test_listed_classes_are_compared_with_stored_ones() -> None:
+    task = a_task(target=CLASSES | {"classes": ["yes", "no"]})
+    assert warn_of_classes(task) == []
+    assert warn_of_classes(task, ["Yes"])
+    assert warn_of_classes(a_task(target=CLASSES | {"classes": ["yes", "Yes"]}))
+
+
+def test_categories_that_differ_in_case_only_or_mean_a_missing_value_are_warned_of() -> None:
+    alike, missing = warn_of_rows(a_task("category"), of_categories("North", "north", "nan"))
+    assert "feature weather: categories that differ" in alike
+    assert "'nan' counts as a category" in missing
+    assert "optional = true" in missing
+
+
+def test_numbers_of_a_regression_are_not_compared_as_texts() -> None:
+    task = a_task(target={"name": "rented", "kind": "regression"})
+    assert warn_of_rows(task, of_labels("1.0", "2.0")) == []
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "words"),
+    [
+        ("number", "category", "count as missing"),
+        ("category", "boolean", "count as missing"),
+        ("number", "integer", "keep their values"),
+    ],
+)
+def test_a_changed_kind_is_warned_of_with_what_happens_to_earlier_rows(before: str, after: str, words: str) -> None:
+    (warning,) = warn_of_kinds(a_task(before), a_task(after))
+    assert f"weather was of kind {before} and is of kind {after} now" in warning
+    assert words in warning
+    assert warn_of_kinds(a_task(after), a_task(after)) == warn_of_kinds(None, a_task(after)) == []
