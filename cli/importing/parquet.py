@@ -4,7 +4,7 @@ pyarrow comes with MLflow, and so with the trainer; an installation of the API a
 """
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from cli.importing.rows import OWN_COLUMNS, REASON, Row, encode_row, require_columns
 from contracts.errors import Fault, InvalidInput, NotFound
-from contracts.task import Task
+from contracts.task import Kind, Target, Task
+from contracts.truth import TRUTHS, unify_truth
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
@@ -40,23 +41,39 @@ def read_parquet(opened: "pq.ParquetFile", task: Task) -> Iterator[Row]:
     is missing.
     """
     require_columns(opened.schema_arrow.names)
-    numbers = {feature.name for feature in task.numbers}
+    kinds = {feature.name: feature.kind for feature in task.features}
     for piece in opened.iter_batches(ROWS_PER_PIECE):
         for cells in piece.to_pylist():
-            yield encode_row(_event(cells, numbers, task.is_classification))
+            yield encode_row(_event(cells, kinds, task.target))
 
 
-def _event(cells: Mapping[str, Any], numbers: set[str], is_classification: bool) -> dict[str, Any]:
+def _event(cells: Mapping[str, Any], kinds: Mapping[str, Kind], target: Target) -> dict[str, Any]:
     event = {name: _json_value(cells[name]) for name in ("event_id", "at")}
     event["features"] = {
-        name: _json_value(cell) if name in numbers else _text(cell)
+        name: _read_cell(cell, kinds.get(name, "category"))
         for name, cell in cells.items()
         if name not in (*OWN_COLUMNS, REASON)
     }
-    event["label"] = _text(cells["label"]) if is_classification else _json_value(cells["label"])
+    label = cells["label"]
+    event["label"] = _json_value(label) if target.kind == "regression" else _spell(_text(label), target.classes or ())
     if cells.get("known_at") is not None:
         event["known_at"] = _json_value(cells["known_at"])
     return event
+
+
+def _read_cell(cell: Any, kind: Kind) -> Any:
+    """The value of a feature of this kind, else the unchanged cell in JSON's types."""
+    match kind:
+        case "category":
+            return _spell(_text(cell))
+        case "boolean" if isinstance(cell, str | int):
+            return TRUTHS.get(str(cell), cell)
+    return _json_value(cell)
+
+
+def _spell(text: Any, classes: Sequence[str] = ()) -> Any:
+    """A text as CSV spells it: `True` is `true`, unless it is a listed class."""
+    return unify_truth(text) if isinstance(text, str) and text not in classes else text
 
 
 def _json_value(cell: Any) -> Any:

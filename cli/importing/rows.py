@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from typing import Any, BinaryIO
 
 from contracts.errors import Fault, InvalidInput
-from contracts.task import Task
+from contracts.task import Kind, Target, Task
+from contracts.truth import TRUTHS, unify_truth
 
 # The column in which `cli.importing.rejects` writes why a row was refused. No feature can have this name, because names
 # of features begin with a letter.
@@ -69,29 +70,46 @@ def require_columns(names: Iterable[str]) -> None:
 
 
 def _read_cells(reader: "csv.DictReader[str]", task: Task) -> Iterator[Row]:
-    numbers = {feature.name for feature in task.numbers}
+    kinds = {feature.name: feature.kind for feature in task.features}
     require_columns(reader.fieldnames or ())
     for cells in reader:
         if "" in cells or None in cells.values():
             raise InvalidInput([Fault(f"line {reader.line_num}", "has another number of cells than the header")])
         cells.pop(REASON, None)
-        yield encode_row(_event(cells, numbers, task.is_classification), cells)
+        yield encode_row(_event(cells, kinds, task.target), cells)
 
 
-def _event(cells: Mapping[str, str], numbers: set[str], is_classification: bool) -> dict[str, Any]:
+def _event(cells: Mapping[str, str], kinds: Mapping[str, Kind], target: Target) -> dict[str, Any]:
     event: dict[str, Any] = {
         "event_id": cells["event_id"],
         "at": cells["at"],
         "features": {
-            name: None if cell == "" else _number(cell) if name in numbers else cell
+            name: None if cell == "" else read_cell(cell, kinds.get(name, "category"))
             for name, cell in cells.items()
             if name not in OWN_COLUMNS
         },
-        "label": cells["label"] if is_classification else _number(cells["label"]),
+        "label": read_label(cells["label"], target),
     }
     if cells.get("known_at"):
         event["known_at"] = cells["known_at"]
     return event
+
+
+def read_cell(cell: str, kind: Kind) -> int | float | bool | str:
+    """The value of a feature of this kind, else the unchanged cell."""
+    match kind:
+        case "category":
+            return unify_truth(cell)
+        case "boolean":
+            return TRUTHS.get(cell, cell)
+    return _number(cell)
+
+
+def read_label(cell: str, target: Target) -> int | float | str:
+    """A class, or the number of a regression. `True` is the class `true`, unless the task lists `True`."""
+    if target.kind == "regression":
+        return _number(cell)
+    return cell if target.classes is not None and cell in target.classes else unify_truth(cell)
 
 
 def _number(cell: str) -> int | float | str:

@@ -186,7 +186,8 @@ def _judge_age(age: int, found: _Errors, guard: Guard, coverage: float) -> AgeVe
     if not all(map(math.isfinite, [*errors.values(), *fresh.values(), *naive.values()])):
         return AgeVerdict(age, len(errors), nan, nan, nan, nan, nan, 0, None, None, _NOT_FINITE)
     mean = fmean(errors.values())
-    low, high = predictive_band([errors[window] for window in sorted(errors)], coverage, lead=age + 1)
+    below, high = predictive_band([errors[window] for window in sorted(errors)], coverage, lead=age + 1)
+    low = max(below, 0.0)  # no error is negative
     limit = predictive_limit(list(errors.values()))
     shared = sorted(errors.keys() & naive.keys())
     naive_mean = fmean(naive[window] for window in shared) if shared else nan

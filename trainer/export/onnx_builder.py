@@ -4,7 +4,7 @@
 in the same form as in torch.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -57,10 +57,16 @@ class GraphBuilder:
         """Make a value the graph's output of this name."""
         self._nodes.append(helper.make_node("Identity", [value], [name]))
 
-    def build(self, inputs: Sequence[onnx.ValueInfoProto], outputs: Sequence[onnx.ValueInfoProto]) -> onnx.ModelProto:
-        """The whole graph as a model, checked."""
+    def build(
+        self,
+        inputs: Sequence[onnx.ValueInfoProto],
+        outputs: Sequence[onnx.ValueInfoProto],
+        metadata: Mapping[str, str] = {},
+    ) -> onnx.ModelProto:
+        """The whole graph as a model with its metadata, checked."""
         body = helper.make_graph(self._nodes, "morrow", inputs, outputs, self._constants)
         model = helper.make_model(body, opset_imports=_OPSETS, ir_version=_IR_VERSION, producer_name="morrow")
+        helper.set_model_props(model, dict(metadata))
         onnx.checker.check_model(model, full_check=True)
         return model
 

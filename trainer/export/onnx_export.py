@@ -7,11 +7,13 @@ any ONNX runtime gives the same answer, and serving needs no encoder of its own.
 builds the graph of values and the graph of their rates. Every activation of the cohort is `(E, n, width)`, as in torch.
 """
 
+import json
 from collections.abc import Iterator, Sequence
 
 import numpy as np
 import onnx
 
+from contracts.manifest import VOCABULARIES
 from trainer.data.encoder import Encoder
 from trainer.export.input_graph import look_up_embeddings, read_columns
 from trainer.export.onnx_builder import DOUBLE, FLOAT, INT64, STRING, Constant, Dual, GraphBuilder, rows_of
@@ -55,7 +57,10 @@ def _build(
         inputs.append(rows_of("numbers", DOUBLE, len(encoder.numbers)))
     if encoder.vocabularies:
         inputs.append(rows_of("categories", STRING, len(encoder.vocabularies)))
-    return graph.build(inputs, outputs if with_rate else outputs[: len(outputs) // 2])
+    if with_rate:
+        return graph.build(inputs, outputs)
+    vocabularies = {VOCABULARIES: json.dumps(encoder.vocabularies, ensure_ascii=False)}
+    return graph.build(inputs, outputs[: len(outputs) // 2], vocabularies if encoder.vocabularies else {})
 
 
 def _network(graph: GraphBuilder, weights: Weights, with_rate: bool) -> Dual:

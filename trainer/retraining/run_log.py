@@ -206,7 +206,14 @@ def _epoch_metrics(epoch: EpochReport) -> list[tuple[str, float, int]]:
     return [loss, (f"delta.{epoch.phase}", epoch.mean_delta, epoch.epoch)] if epoch.mean_delta else [loss]
 
 
-_COLUMN_TYPES = {"number": "double", "category": "string", "classification": "string", "regression": "double"}
+_COLUMN_TYPES = {
+    "number": "double",
+    "integer": "long",
+    "boolean": "boolean",
+    "category": "string",
+    "classification": "string",
+    "regression": "double",
+}
 
 
 def _describe_rows(reading: Reading) -> Lineage:

@@ -24,6 +24,7 @@ from mlflow.types.schema import AnyType
 
 from contracts.clock import format_moment
 from contracts.manifest import GRAPH_FILE, MANIFEST_FILE, RATE_FILE, Manifest
+from contracts.task import Kind
 from trainer.tracking import pyfunc_model
 
 FILES = (MANIFEST_FILE, GRAPH_FILE, RATE_FILE)
@@ -33,7 +34,6 @@ _CODE_FOLDER, _LOADER = "code", "morrow_frames"
 _REQUIREMENTS_FILE, _CONDA_FILE, _VIRTUALENV_FILE = "requirements.txt", "conda.yaml", "python_env.yaml"
 _EXAMPLE_FILE, _SERVING_EXAMPLE_FILE = "input_example.json", "serving_input_example.json"
 _NUM_EXAMPLE_ROWS = 3
-_COLUMN_TYPES = {"number": DataType.double, "category": DataType.string}
 
 
 def save_flavours(target: Path, folder: Path, manifest: Manifest) -> None:
@@ -95,13 +95,14 @@ def _write_example(target: Path, rows: pd.DataFrame) -> None:
 def make_signature(manifest: Manifest) -> ModelSignature:
     """The columns of rows and answers.
 
-    `at` may hold moments, text or microseconds, so its type is any. Numbers are doubles. A column of integers must be
-    converted first, because MLflow refuses conversions that could lose information.
+    The type of every column of rows is any: MLflow would refuse integers for doubles, integers with missing values, and
+    the types `category` and `string[pyarrow]` of pandas. The version's own code reads them and names what is wrong.
     """
     task = manifest.parse_task()
-    inputs: list[ColSpec | TensorSpec] = [ColSpec(AnyType(), "at")]  # type: ignore[no-untyped-call]  # MLflow's
-    inputs += [
-        ColSpec(_COLUMN_TYPES[feature.kind], feature.name, required=not feature.optional) for feature in task.features
+    columns = [("at", True), *((feature.name, not feature.optional) for feature in task.features)]
+    inputs: list[ColSpec | TensorSpec] = [
+        ColSpec(AnyType(), name, required=required)  # type: ignore[no-untyped-call]  # MLflow's
+        for name, required in columns
     ]
     outputs: list[ColSpec | TensorSpec]
     if manifest.classes:
@@ -117,9 +118,17 @@ def example_rows(manifest: Manifest) -> pd.DataFrame:
     task, probe = manifest.parse_task(), manifest.probe
     given: dict[str, Any] = {"at": pd.Series([format_moment(at) for at in probe.at], dtype=object)}
     for place, feature in enumerate(task.numbers):
-        given[feature.name] = pd.Series([row[place] for row in probe.numbers], dtype=np.float64)
+        drawn = pd.Series([row[place] for row in probe.numbers], dtype=np.float64)
+        given[feature.name] = _as_kind(drawn, feature.kind)
     for place, feature in enumerate(task.categories):
         given[feature.name] = pd.Series([row[place] for row in probe.categories], dtype=object)
     return pd.DataFrame({name: given[name] for name in ("at", *(feature.name for feature in task.features))}).head(
         _NUM_EXAMPLE_ROWS
     )
+
+
+def _as_kind(drawn: "pd.Series[Any]", kind: Kind) -> "pd.Series[Any]":
+    """Numbers of the probe, which are drawn whatever the kind, as values of a kind."""
+    if kind == "boolean":
+        return (drawn > 0.5).astype(object).where(drawn.notna(), None)
+    return drawn.round() if kind == "integer" else drawn

@@ -15,6 +15,8 @@ import onnxruntime
 import pandas as pd
 from numpy.typing import NDArray
 
+_TRUTHS = {"true": True, "1": True, "1.0": True, "false": False, "0": False, "0.0": False}
+
 
 class FrameModel:
     """The graph of a version, and its manifest's rules for rows and moments."""
@@ -28,23 +30,27 @@ class FrameModel:
 
         Classification adds `probability_<class>` for every class, regression adds `scale`, the standard deviation.
         `at` is a column of moments (in UTC if without an offset, RFC 3339 as text, or microseconds since the epoch).
-        Every feature is a column; an optional one may be left out. Raises ValueError for rows that break a rule.
+        Every feature is a column; an optional one may be left out. Columns may have any type of pandas that holds the
+        values: integers, booleans, `category`, strings of pyarrow. Raises ValueError for rows that break a rule.
         """
-        at = self._read_at(model_input)
-        feed = {"at": at}
-        for kind, read in (("number", _read_numbers), ("category", _read_categories)):
-            features = [feature for feature in self.manifest["task"]["features"] if feature["kind"] == kind]
-            if features:
-                feed[{"number": "numbers", "category": "categories"}[kind]] = np.column_stack(
-                    [_check_missing(read(model_input, feature["name"]), feature) for feature in features]
-                )
+        features = self.manifest["task"]["features"]
+        numbers = [feature for feature in features if feature["kind"] != "category"]
+        categories = [feature for feature in features if feature["kind"] == "category"]
+        feed = {"at": self._read_at(model_input)}
+        if numbers:
+            feed["numbers"] = np.column_stack([_read_numbers(model_input, feature) for feature in numbers])
+        if categories:
+            feed["categories"] = np.column_stack([_read_categories(model_input, feature) for feature in categories])
         outputs = self._session.run(None, feed)
         return pd.DataFrame(self._name(outputs), index=model_input.index)
 
     def _name(self, outputs: list[NDArray[Any]]) -> dict[str, NDArray[Any]]:
         classes = self.manifest["classes"]
         if not classes:
-            return {"prediction": outputs[0].astype(np.float64), "scale": outputs[1].astype(np.float64)}
+            target, means = self.manifest["task"]["target"], outputs[0].astype(np.float64)
+            low, high = (target.get(name) for name in ("minimum", "maximum"))
+            bounded = np.clip(means, -np.inf if low is None else low, np.inf if high is None else high)
+            return {"prediction": bounded, "scale": outputs[1].astype(np.float64)}
         probabilities = outputs[0].astype(np.float64)
         best = np.array(classes, object)[probabilities.argmax(axis=1)]
         shares = {f"probability_{name}": probabilities[:, place] for place, name in enumerate(classes)}
@@ -72,25 +78,58 @@ def _read_moments(values: "pd.Series[Any]") -> NDArray[np.int64]:
     return np.asarray(moments.astype("datetime64[us, UTC]").astype(np.int64))
 
 
-def _read_numbers(rows: pd.DataFrame, name: str) -> NDArray[np.float64]:
+def _read_numbers(rows: pd.DataFrame, feature: dict[str, Any]) -> NDArray[np.float64]:
     """A column `(n,)`, NaN if missing."""
+    name, kind = feature["name"], feature["kind"]
     if name not in rows:
-        return np.full(len(rows), np.nan)
-    values = pd.to_numeric(rows[name]).to_numpy(np.float64, na_value=np.nan)
+        return _check_missing(np.full(len(rows), np.nan), feature)
+    column, read = rows[name], _read_boolean if kind == "boolean" else _read_number
+    if isinstance(column.dtype, np.dtype) and column.dtype.kind in "iufb":
+        values = column.to_numpy(np.float64)
+    else:
+        values = np.array([np.nan if pd.isna(value) else read(value, name) for value in column], np.float64)
     if np.isinf(values).any():
         raise ValueError(f"Feature {name} is not finite in some rows.")
-    return values
+    if kind == "integer" and (np.nan_to_num(values) % 1).any():
+        raise ValueError(f"Feature {name} is an integer and has a fraction in some rows.")
+    if kind == "boolean" and not np.isin(values[~np.isnan(values)], (0, 1)).all():
+        raise ValueError(f"Feature {name} is a boolean and neither true nor false in some rows.")
+    return _check_missing(values, feature)
 
 
-def _read_categories(rows: pd.DataFrame, name: str) -> NDArray[np.object_]:
+def _read_number(value: Any, name: str) -> float:
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        raise ValueError(f"Feature {name} is {value!r} in some rows, not a number.") from None
+
+
+def _read_boolean(value: Any, name: str) -> bool:
+    found = _TRUTHS.get(str(value).lower())
+    if found is None:
+        raise ValueError(f"Feature {name} is {value!r} in some rows, not true or false.")
+    return found
+
+
+def _read_categories(rows: pd.DataFrame, feature: dict[str, Any]) -> NDArray[np.object_]:
     """A column `(n,)` of str, "" if missing."""
+    name = feature["name"]
     if name not in rows:
-        return np.full(len(rows), "", object)
-    return np.array(["" if pd.isna(value) else str(value) for value in rows[name]], object)
+        return _check_missing(np.full(len(rows), "", object), feature)
+    return _check_missing(np.array(["" if pd.isna(value) else _spell(value) for value in rows[name]], object), feature)
+
+
+def _spell(value: Any) -> str:
+    """A category as `morrow events import` writes it: booleans in lower case, whole numbers without a fraction."""
+    if isinstance(value, bool | np.bool_):
+        return str(value).lower()
+    if isinstance(value, float | np.floating) and float(value).is_integer():
+        return str(int(value))
+    return str(value)
 
 
 def _check_missing(values: NDArray[Any], feature: dict[str, Any]) -> NDArray[Any]:
-    is_missing = np.isnan(values) if feature["kind"] == "number" else values == ""
+    is_missing = values == "" if feature["kind"] == "category" else np.isnan(values)
     if not feature["optional"] and is_missing.any():
         raise ValueError(f"Feature {feature['name']} is missing in {int(is_missing.sum())} of {len(values)} rows.")
     return values

@@ -171,8 +171,81 @@ def test_rows_that_break_a_rule_are_refused(predict: Ask, changes: dict[str, Any
 def test_mlflow_refuses_frames_that_do_not_match_the_signature(predict: Ask) -> None:
     with pytest.raises(MlflowException, match=r"missing inputs \['distance'\]"):
         predict(rows().drop(columns="distance"))
-    with pytest.raises(MlflowException, match="Can not safely convert int64 to float64"):
-        predict(rows(distance=[1400, 200]))
+
+
+@pytest.mark.parametrize(
+    ("column", "values"),
+    [
+        ("distance", pd.Series([1400, 200])),
+        ("distance", pd.Series([1400, 200], dtype="Int64")),
+        ("distance", pd.Series([1400, 200], dtype="float32")),
+        ("distance", pd.Series(["1400", "200"])),
+        ("distance", pd.Series([1400, 200], dtype="category")),
+        ("wind", pd.Series([3.5, None], dtype="Float64")),
+        ("carrier", pd.Series(["UA", "??"], dtype="category")),
+        ("carrier", pd.Series(["UA", "??"], dtype="string[pyarrow]")),
+        ("carrier", pd.Series(["UA", "??"], dtype=object)),
+    ],
+)
+def test_columns_of_every_type_that_holds_the_values_get_the_same_answers(
+    predict: Ask, column: str, values: "pd.Series[Any]"
+) -> None:
+    pd.testing.assert_frame_equal(predict(rows(**{column: values})), predict(rows()))
+
+
+KINDS = [
+    {"name": "distance", "kind": "integer"},
+    {"name": "carrier", "kind": "category"},
+    {"name": "wind", "kind": "boolean", "optional": True},
+]
+
+
+@pytest.mark.parametrize(
+    "windy",
+    [
+        pd.Series([True, None], dtype=object),
+        pd.Series([True, None], dtype="boolean"),
+        pd.Series([1, None], dtype="Int64"),
+        pd.Series([1.0, None]),
+        pd.Series(["true", None]),
+    ],
+)
+def test_integers_and_booleans_are_read_from_every_type_that_holds_them(
+    tmp_path: Path, windy: "pd.Series[Any]"
+) -> None:
+    predict = load(save_version(tmp_path, spec={"features": KINDS}))
+    answers = predict(rows(distance=pd.Series([1400, 200]), wind=windy))
+    plain = load(save_version(tmp_path / "plain"))
+    pd.testing.assert_frame_equal(answers, plain(rows(wind=[1.0, None])))
+
+
+@pytest.mark.parametrize(
+    ("changes", "complaint"),
+    [
+        ({"distance": [1400.5, 200.0]}, "distance is an integer and has a fraction"),
+        ({"distance": ["far", "200"]}, "distance is 'far' in some rows, not a number"),
+        ({"wind": [2.0, None]}, "wind is a boolean and neither true nor false"),
+        ({"wind": ["maybe", None]}, "wind is 'maybe' in some rows, not true or false"),
+    ],
+)
+def test_values_that_are_not_of_the_kind_are_named(tmp_path: Path, changes: dict[str, Any], complaint: str) -> None:
+    predict = load(save_version(tmp_path, spec={"features": KINDS}))
+    with pytest.raises(ValueError, match=complaint):
+        predict(rows(**{"wind": [None, None], **changes}))
+
+
+def test_the_example_of_integers_and_booleans_holds_such_values(tmp_path: Path) -> None:
+    saved = save_version(tmp_path, spec={"features": KINDS})
+    example: Any = Model.load(saved).load_input_example(saved)
+    assert set(example["wind"].dropna()) <= {True, False}
+    assert all(float(value).is_integer() for value in example["distance"])
+    assert len(load(saved)(example)) == len(example)
+
+
+def test_predictions_stay_within_the_bounds_of_the_target(tmp_path: Path) -> None:
+    spec = {"target": {"name": "delay", "kind": "regression", "minimum": 1.0, "maximum": 1.5}}
+    answers = load(save_version(tmp_path, spec=spec))(rows(distance=[-5000.0, 5000.0]))
+    assert answers["prediction"].tolist() == [1.0, 1.5]
 
 
 def test_the_bare_graph_is_there_for_whoever_wants_to_ask_beyond_the_horizon(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import pytest
 from cli.importing.importer import batches
 from cli.importing.rows import read_csv
 from contracts.errors import InvalidInput
-from contracts.task import Task
+from contracts.task import Feature, Task
 
 CLASSIFICATION = Task.model_validate(
     {
@@ -59,6 +59,33 @@ def test_numbers_are_read_as_json_would_say_them(cell: str, value: object) -> No
 def test_what_is_no_number_is_left_for_the_api_to_refuse(cell: str) -> None:
     (event,) = read(HEADER + f"a,T,late,{cell},UA\n")
     assert event["features"] == {"distance": cell, "carrier": "UA"}
+
+
+KINDS = CLASSIFICATION.model_copy(
+    update={
+        "features": tuple(
+            Feature.model_validate({"name": name, "kind": kind, "optional": True})
+            for name, kind in (("distance", "integer"), ("carrier", "boolean"))
+        )
+    }
+)
+
+
+@pytest.mark.parametrize(
+    ("cell", "value"), [("True", True), ("no", False), ("1", True), ("F", False), ("", None), ("maybe", "maybe")]
+)
+def test_booleans_are_read_in_every_usual_spelling(cell: str, value: object) -> None:
+    (event,) = read(HEADER + f"a,T,late,3,{cell}\n", KINDS)
+    assert event["features"] == {"distance": 3, "carrier": value}
+
+
+@pytest.mark.parametrize("cell", ["True", "TRUE", "true"])
+def test_a_boolean_class_or_category_has_one_spelling_unless_the_task_lists_another(cell: str) -> None:
+    (event,) = read(HEADER + f"a,T,{cell},2,{cell}\n")
+    assert (event["label"], event["features"]) == ("true", {"distance": 2, "carrier": "true"})
+    listed = CLASSIFICATION.target.model_copy(update={"classes": (cell, "other")})
+    (event,) = read(HEADER + f"a,T,{cell},2,UA\n", CLASSIFICATION.model_copy(update={"target": listed}))
+    assert event["label"] == cell
 
 
 def test_digits_in_a_category_or_a_class_stay_text() -> None:

@@ -1,10 +1,12 @@
 """The graph contains encoder and cohort, and answers as they do."""
 
+import json
+
 import numpy as np
 import pytest
 import torch
 
-from contracts.manifest import graph_feed
+from contracts.manifest import VOCABULARIES, graph_feed
 from contracts.task import Feature
 from tests.unit.trainer.export.exported_network import (
     CATEGORIES,
@@ -39,6 +41,15 @@ def test_graph_answers_as_torch_does(features: tuple[Feature, ...], kind: str, n
         unit = encoder.label_unit.scale
         expected = torch_answers(encoder, network, range(num_members), rows)
         np.testing.assert_allclose(found / unit, expected / unit, rtol=1e-7, atol=1e-5)
+
+
+@pytest.mark.parametrize("features", [NUMBERS, NUMBERS + CATEGORIES])
+def test_a_graph_says_which_categories_its_fit_knows(features: tuple[Feature, ...]) -> None:
+    task = make_task(features)
+    encoder = fit_encoder(task, make_rows(task, 900), CUTOFF)
+    graph = build_graph(encoder, make_network(encoder, task.training, 2), [0, 1])
+    metadata = open_graph(graph.SerializeToString()).get_modelmeta().custom_metadata_map
+    assert json.loads(metadata.get(VOCABULARIES, "[]")) == [*map(list, encoder.vocabularies)]
 
 
 NO_CUDA = pytest.mark.skipif(not torch.cuda.is_available(), reason="this machine has no CUDA device")
