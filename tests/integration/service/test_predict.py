@@ -83,7 +83,14 @@ async def test_the_guard_is_exact_to_the_microsecond_and_names_both_bounds(
 
 @pytest.mark.parametrize(
     ("at", "expected"),
-    [(CUTOFF - WEEK, None), (CUTOFF - 1, None), (CUTOFF, 0.40), (CUTOFF + 1, 0.40), (CUTOFF + WEEK, 0.41), (VALID_UNTIL, 0.41)],
+    [
+        (CUTOFF - WEEK, None),
+        (CUTOFF - 1, None),
+        (CUTOFF, 0.40),
+        (CUTOFF + 1, 0.40),
+        (CUTOFF + WEEK, 0.41),
+        (VALID_UNTIL, 0.41),
+    ],
 )
 async def test_the_expected_error_is_that_of_the_age_and_null_before_the_cutoff(
     client: httpx.AsyncClient, at: int, expected: float | None
