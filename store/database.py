@@ -89,7 +89,26 @@ events = Table(
     Column("label", Text, nullable=False),
     # No foreign key: its trigger would run for every new row, and rows of erasures are never deleted.
     Column("erasure_id", BigInteger),
+    # The import that a first revision came with, if it came with one. No foreign key, for the same reason.
+    Column("import_id", BigInteger),
     Index("events_task_id_at_idx", "task_id", "at"),
+    # Rows of an import lie together, so ranges of blocks are enough, and cost an insert next to nothing.
+    Index("events_import_id_idx", "import_id", postgresql_using="brin"),
+)
+
+imports = Table(
+    "imports",
+    metadata,
+    Column("id", BigInteger, Identity(), primary_key=True),
+    Column("task_id", ForeignKey("tasks.id"), nullable=False),
+    Column("at", _moment, nullable=False),
+    Column("actor", Text, nullable=False),
+    Column("source", Text, nullable=False),
+    Column("retracted_at", _moment),
+    Column("retraction_actor", Text),
+    Column("retraction_reason", Text),
+    Column("num_retracted", BigInteger, nullable=False, server_default=text("0")),
+    Index("imports_task_id_idx", "task_id", "id"),
 )
 
 erasures = Table(

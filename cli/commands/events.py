@@ -1,4 +1,4 @@
-"""`morrow events`: import labelled events, correct one, erase some."""
+"""`morrow events`: import labelled events, undo an import, correct one event, erase some."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -7,25 +7,58 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cli.client.api import ask, open_api
-from cli.client.options import LOCAL_URL, Actor, AsJson, Reason, Url
+from cli.client.options import LOCAL_URL, Actor, AsJson, Reason, Url, require_file
 from cli.client.output import print_facts, print_json
-from cli.importing.formats import Format, choose_format
+from cli.importing.formats import Format
+from cli.reading.options import Decimal, Options, split_list, split_mapping
 from contracts.errors import Fault, InvalidInput
 
 if TYPE_CHECKING:
     from cli.importing.importer import Imported
 
 SOME_REFUSED = 3
+NUM_REASONS_SHOWN = 10
 
-app = typer.Typer(no_args_is_help=True, help="Import, correct and erase labelled events.")
+app = typer.Typer(no_args_is_help=True, help="Import labelled events, undo an import, correct and erase events.")
 
 
 @app.command("import")
 def import_events(
     task: str,
-    file: Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="CSV with a header, NDJSON or Parquet.")],
+    file: Annotated[
+        Path,
+        typer.Argument(
+            callback=require_file,
+            help="CSV with a header, NDJSON or Parquet, also compressed; - for standard input.",
+        ),
+    ],
     *,
     format: Annotated[Format | None, typer.Option(help="Format of the file. Default: by its suffix.")] = None,
+    columns: Annotated[
+        list[str] | None,
+        typer.Option("--map", metavar="NAME=COLUMN", help="Column of a value, such as at=when. May be repeated."),
+    ] = None,
+    timezone: Annotated[
+        str | None, typer.Option(help="Zone of moments without an offset, such as Europe/Berlin or UTC.")
+    ] = None,
+    day_first: Annotated[
+        bool | None, typer.Option("--dayfirst/--monthfirst", help="Order in dates such as 01/02/2026.")
+    ] = None,
+    at_format: Annotated[
+        str | None, typer.Option(metavar="FORMAT", help="Form of moments, such as '%d.%m.%y %H:%M'.")
+    ] = None,
+    missing: Annotated[
+        list[str] | None, typer.Option(help="Cells that mean a missing value, such as NA,-. Empty ones always do.")
+    ] = None,
+    decimal: Annotated[Decimal | None, typer.Option(help="Decimal mark. Default: as each column shows it.")] = None,
+    id_from: Annotated[
+        str | None, typer.Option(metavar="COLUMNS", help="Columns whose values together are the id, such as day,store.")
+    ] = None,
+    drop: Annotated[list[str] | None, typer.Option(metavar="COLUMN", help="Column not to read.")] = None,
+    separator: Annotated[str | None, typer.Option(help="Separator of CSV: one character, or tab.")] = None,
+    quote: Annotated[str | None, typer.Option(help="Quotation mark of CSV: one character, or none.")] = None,
+    encoding: Annotated[str | None, typer.Option(help="Encoding, such as windows-1252.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check every row, and store none.")] = False,
     folder: Annotated[
         Path | None,
         typer.Option(
@@ -40,19 +73,38 @@ def import_events(
 ) -> None:
     """Post the rows of a file: event_id, at, label, known_at if there is one, and each feature.
 
-    In CSV and Parquet these are columns; a line of NDJSON is an event as POST /events takes it. Refused rows go to a
-    file of rejects, each with its reason: correct that file and import it in turn. If an import breaks off, the same
-    command resumes it. Exit code 0: all rows are stored; 3: all rows are sent and some were refused; 1: it broke off.
-    Rows of erased events are counted, neither as stored nor as refused.
+    In CSV and Parquet these are columns; a line of NDJSON is an event as POST /events takes it. Names may differ in
+    case, blanks and accents. Without a column of ids, ids are digests of rows. Refused rows go to a file of rejects,
+    each with its reason: correct that file and import it in turn, with the same options. If an import breaks off, the
+    same command resumes it. Exit code 0: all rows are stored; 3: all rows are sent and some were refused; 1: it broke
+    off. Rows of erased events are counted, neither as stored nor as refused.
     """
     from cli.importing.importer import import_events as import_file
+    from cli.importing.importer import try_import
+    from cli.reading.sources import folder_of
 
-    imported = import_file(url, task, file, choose_format(file, format), folder or file.parent)
+    options = Options(
+        encoding=encoding,
+        separator=separator,
+        quote=quote,
+        columns=tuple(map(split_mapping, columns or [])),
+        id_from=split_list(id_from or ""),
+        dropped=tuple(drop or []),
+        missing=frozenset(cell for given in missing or [] for cell in split_list(given)),
+        timezone=timezone,
+        day_first=day_first,
+        at_format=at_format,
+        decimal=decimal,
+    )
+    if dry_run:
+        imported = try_import(url, task, file, format=format, options=options)
+    else:
+        imported = import_file(url, task, file, folder or folder_of(file), format=format, options=options)
     if as_json:
         print_json(_document(imported))
     else:
-        _print_imported(imported)
-    if imported.rejects is not None:
+        _print_imported(task, imported, dry_run=dry_run)
+    if imported.counts["rejected"] or imported.counts["conflicts"]:
         raise typer.Exit(SOME_REFUSED)
 
 
@@ -128,6 +180,61 @@ def erase_events(
         raise typer.Exit(SOME_REFUSED)
 
 
+@app.command("history")
+def list_imports(task: str, *, as_json: AsJson = False, url: Url = LOCAL_URL) -> None:
+    """List the imports of a task, newest first: id, time, file, and whether it was retracted."""
+    with open_api(url) as api:
+        answer = ask(api, "GET", f"/tasks/{task}/imports")
+    if as_json:
+        print_json(answer)
+        return
+    from cli.reports.imports import print_imports
+
+    print_imports(task, answer["imports"])
+
+
+@app.command("retract")
+def retract_import(
+    task: str,
+    *,
+    import_id: Annotated[int, typer.Option("--import", help="Id of the import; `morrow events history` lists them.")],
+    reason: Annotated[str, typer.Option(help="Reason, for the record.")] = "a mistaken import",
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask first. This cannot be undone.")] = False,
+    actor: Actor = None,
+    as_json: AsJson = False,
+    url: Url = LOCAL_URL,
+) -> None:
+    """Undo an import: its events leave every later training set, and their ids can be imported again.
+
+    Events that were corrected since, and rows of others, stay. Versions that were trained on the events answer as
+    before, and are named. If the command breaks off, run it again.
+    """
+    given: dict[str, Any] = {"reason": reason} | ({} if actor is None else {"actor": actor})
+    path = f"/tasks/{task}/imports/{import_id}"
+    with open_api(url) as api:
+        found = ask(api, "GET", path)
+        kept = f"; {_many(found['num_corrected'], 'corrected event')} stay" if found["num_corrected"] else ""
+        trained = f" Versions trained on them: {', '.join(found['versions'])}." if found["versions"] else ""
+        if not yes:
+            question = (
+                f"Import {import_id} of {task} is {found['source']} of {found['at']}.{trained} "
+                f"Take back {_many(found['num_events'], 'event')}{kept}?"
+            )
+            typer.confirm(question, abort=True, err=True)
+        before, versions = found["num_retracted"], found["versions"]
+        answer = ask(api, "POST", f"{path}/retract", json=given)
+        while answer["num_events"]:
+            answer = ask(api, "POST", f"{path}/retract", json=given)
+    facts = {**answer, "num_events": answer["num_retracted"] - before, "versions": versions}
+    sentence = f"{_many(facts['num_events'], 'event')} of import {import_id} taken back{kept}."
+    if versions:
+        sentence += (
+            f" Trained on them: {', '.join(versions)}. They answer as before until a newer one does: "
+            f"`morrow cycle {task}`."
+        )
+    print_facts(facts, sentence, as_json=as_json)
+
+
 def _document(imported: "Imported") -> dict[str, object]:
     return {
         "num_rows": imported.num_rows,
@@ -135,21 +242,42 @@ def _document(imported: "Imported") -> dict[str, object]:
         **imported.counts,
         "seconds": round(imported.seconds, 3),
         "rows_per_second": round(imported.rate, 1),
+        "import": imported.import_id,
         "rejects": None if imported.rejects is None else str(imported.rejects),
+        "notes": list(imported.notes),
+        "num_equal": imported.num_equal,
+        "reasons": [
+            {"field": one.field, "reason": one.reason, "count": one.count, "example": one.example}
+            for one in imported.reasons
+        ],
     }
 
 
-def _print_imported(imported: "Imported") -> None:
+def _print_imported(task: str, imported: "Imported", *, dry_run: bool) -> None:
     from rich.console import Console
 
     console = Console(highlight=False, soft_wrap=True)
-    console.print(", ".join(f"{count} {outcome}" for outcome, count in imported.counts.items()))
-    num_sent = imported.num_rows - imported.num_before
-    console.print(f"{num_sent:,} rows in {imported.seconds:.1f} s: {imported.rate:,.0f} a second.")
-    for fault in imported.faults:
-        console.print(fault, markup=False, style="red")
+    if dry_run:
+        for note in imported.notes:
+            console.print(note, markup=False)
+        counts = imported.counts
+        console.print(f"{counts['created']:,} rows are valid and {counts['rejected']:,} are not. Nothing is stored.")
+    else:
+        console.print(", ".join(f"{count} {outcome}" for outcome, count in imported.counts.items()))
+        num_sent = imported.num_rows - imported.num_before
+        console.print(f"{num_sent:,} rows in {imported.seconds:.1f} s: {imported.rate:,.0f} a second.")
+    if imported.num_equal:
+        equal = _many(imported.num_equal, "row")
+        console.print(f"{equal} equal an earlier one of the file: each is an event of its own, with a numbered id.")
+    for reason in imported.reasons[:NUM_REASONS_SHOWN]:
+        console.print(reason.describe(), markup=False, style="red")
+    if len(imported.reasons) > NUM_REASONS_SHOWN:
+        console.print(f"… and {len(imported.reasons) - NUM_REASONS_SHOWN} other reasons.", style="red")
     if imported.rejects is not None:
         console.print(f"Correct {imported.rejects} and import it in turn.", markup=False)
+    if imported.import_id is not None and imported.counts["created"]:
+        undo = f"morrow events retract {task} --import {imported.import_id}"
+        console.print(f"Import {imported.import_id}. If it was a mistake: {undo}", markup=False)
 
 
 def _read_ids(event_ids: Sequence[str], file: Path | None) -> list[str]:

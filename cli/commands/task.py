@@ -8,8 +8,10 @@ from typing import Annotated, Any
 import typer
 
 from cli.client.api import ask, open_api
-from cli.client.options import LOCAL_URL, AsJson, Url
+from cli.client.options import LOCAL_URL, AsJson, Url, require_file
 from cli.client.output import print_json
+from cli.importing.formats import Format
+from cli.reading.options import Decimal
 from contracts.errors import Fault, InvalidInput
 
 app = typer.Typer(no_args_is_help=True, help="Define tasks and show their state.")
@@ -58,6 +60,83 @@ def read_task_file(file: Path) -> dict[str, Any]:
         raise InvalidInput([Fault(str(file), reason)]) from error
     except tomllib.TOMLDecodeError as error:
         raise InvalidInput([Fault(str(file), f"is not TOML: {error}")]) from error
+
+
+@app.command("infer")
+def infer_task(
+    file: Annotated[
+        Path, typer.Argument(callback=require_file, help="CSV with a header, or Parquet; - for standard input.")
+    ],
+    *,
+    name: Annotated[str | None, typer.Option(help="Name of the task. Default: that of the file.")] = None,
+    at: Annotated[
+        str | None, typer.Option(metavar="COLUMN", help="Column of moments, or two as date+hour. Default: guessed.")
+    ] = None,
+    label: Annotated[str | None, typer.Option(metavar="COLUMN", help="Column to predict. Default: guessed.")] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="File to write, - for the screen. Default: NAME.toml."),
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace the file if it exists.")] = False,
+    format: Annotated[Format | None, typer.Option(help="Format of the file. Default: by its suffix.")] = None,
+    timezone: Annotated[str | None, typer.Option(help="Zone of moments without an offset. Default: UTC.")] = None,
+    day_first: Annotated[
+        bool | None, typer.Option("--dayfirst/--monthfirst", help="Order in dates such as 01/02/2026.")
+    ] = None,
+    at_format: Annotated[
+        str | None, typer.Option(metavar="FORMAT", help="Form of moments, such as '%d.%m.%y %H:%M'.")
+    ] = None,
+    missing: Annotated[list[str] | None, typer.Option(help="More cells that mean a missing value.")] = None,
+    decimal: Annotated[Decimal | None, typer.Option(help="Decimal mark. Default: as each column shows it.")] = None,
+    drop: Annotated[list[str] | None, typer.Option(metavar="COLUMN", help="Column to leave out.")] = None,
+    separator: Annotated[str | None, typer.Option(help="Separator of CSV: one character, or tab.")] = None,
+    quote: Annotated[str | None, typer.Option(help="Quotation mark of CSV: one character, or none.")] = None,
+    encoding: Annotated[str | None, typer.Option(help="Encoding, such as windows-1252.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Write a first task file for a CSV or Parquet file, with a comment for each guess.
+
+    It guesses the moments, the label, the kind of each feature, what may be missing, and a window that holds enough
+    rows. Nothing is sent: look the file through, then run the two commands that it prints.
+    """
+    import json
+    from datetime import UTC, datetime
+
+    from cli.inferring.infer import infer
+    from cli.reading.options import Options, split_list
+
+    options = Options(
+        encoding=encoding,
+        separator=separator,
+        quote=quote,
+        dropped=tuple(drop or []),
+        missing=frozenset(cell for given in missing or [] for cell in split_list(given)),
+        timezone=timezone,
+        day_first=day_first,
+        at_format=at_format,
+        decimal=decimal,
+    )
+    inferred = infer(file, format=format, name=name, at=at, label=label, options=options, now=datetime.now(UTC))
+    if out is not None and str(out) == "-":
+        typer.echo(inferred.text, nl=False)
+        return
+    path = out or Path(f"{inferred.name}.toml")
+    if path.exists() and not force:
+        raise InvalidInput([Fault(str(path), "exists: replace it with --force, or write another with --out FILE")])
+    path.write_text(inferred.text, "utf-8")
+    if as_json:
+        facts = {
+            "file": str(path),
+            "task": inferred.name,
+            "import": inferred.import_command,
+            "notes": list(inferred.notes),
+        }
+        typer.echo(json.dumps(facts, indent=2, ensure_ascii=False))
+        return
+    typer.echo(f"{path} holds the task {inferred.name}: {inferred.summary}.")
+    for note in inferred.notes:
+        typer.echo(note)
+    typer.echo(f"Look it through, then:\n  morrow task apply {path}\n  {inferred.import_command}")
 
 
 @app.command("show")

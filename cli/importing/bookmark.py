@@ -7,6 +7,7 @@ from pathlib import Path
 
 import msgspec
 
+from cli.importing.reasons import Reason
 from contracts.errors import Unavailable
 
 
@@ -20,12 +21,17 @@ class Source(msgspec.Struct, frozen=True):
 
 
 class Bookmark(msgspec.Struct, frozen=True):
-    """The first `num_rows` rows are sent and answered; the first `rejects_bytes` of the rejects belong to them."""
+    """The first `num_rows` rows are sent and answered; the first `rejects_bytes` of the rejects belong to them.
+
+    All rows of a file belong to one import, whose id stays when it is resumed.
+    """
 
     source: Source
     num_rows: int = 0
     counts: dict[str, int] = {}
     rejects_bytes: int = 0
+    reasons: dict[str, Reason] = {}
+    import_id: int | None = None
 
 
 def describe_source(url: str, task: str, file: Path) -> Source:

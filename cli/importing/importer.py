@@ -6,7 +6,7 @@ Answers are processed in the order of the file. So one number says how far an im
 
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -22,15 +22,19 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from cli.client.api import ask, open_api
 from cli.importing.bookmark import Bookmark, describe_source, name_bookmark, read_bookmark, write_bookmark
 from cli.importing.formats import Format
-from cli.importing.parquet import open_parquet, read_parquet
+from cli.importing.opened_file import OpenedFile, open_rows
+from cli.importing.reasons import Reason, Refused, add_reasons, find_refused_rows
 from cli.importing.rejects import append_rejects, cut_rejects, name_rejects
-from cli.importing.rows import Row, encode_row, read_csv, read_ndjson
+from cli.importing.rows import Row, encode_row
+from cli.reading.options import Options
+from cli.reading.sources import is_pipe, name_of
 from contracts.errors import MorrowError
 from contracts.task import Task
 
 ROWS_PER_BATCH = 1000
+BYTES_PER_BATCH = 8 * 2**20
 NUM_CONNECTIONS = 3
-NUM_FAULTS_SHOWN = 10
+MAX_SOURCE = 200
 OUTCOMES = ("created", "duplicates", "conflicts", "rejected")
 # Reported only if there were any.
 ERASED = "erased"
@@ -40,24 +44,21 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class RowFile:
-    """An open file. `position` turns a number of rows into the progress through the file, up to `length`."""
-
-    rows: Iterator[Row]
-    length: int
-    position: Callable[[int], int]
-
-
-@dataclass(frozen=True)
 class Imported:
-    """The outcome of an import. An earlier, broken import had sent the first `num_before` rows."""
+    """The outcome of an import. An earlier, broken import had sent the first `num_before` rows.
+
+    `num_equal` counts rows that equal an earlier one of the file, if ids are digests of rows. A trial has no id.
+    """
 
     num_rows: int
     num_before: int
     counts: dict[str, int]
     seconds: float
     rejects: Path | None
-    faults: tuple[str, ...]
+    reasons: tuple[Reason, ...]
+    notes: tuple[str, ...]
+    num_equal: int
+    import_id: int | None
 
     @property
     def rate(self) -> float:
@@ -65,41 +66,45 @@ class Imported:
         return (self.num_rows - self.num_before) / self.seconds
 
 
-def import_events(url: str, task_name: str, file: Path, format: Format, folder: Path) -> Imported:
+def import_events(
+    url: str, task_name: str, file: Path, folder: Path, *, format: Format | None, options: Options
+) -> Imported:
     """Post a file, from where an earlier import of it broke off. Rejected rows and the bookmark go to `folder`.
 
     A progress bar is shown on standard error. Raises InvalidInput, Refused, Unreachable and Unavailable.
     """
-    place, rejects = name_bookmark(file, folder), name_rejects(file, folder, is_csv=format == "csv")
-    mark = first = read_bookmark(place, describe_source(url, task_name, file))
-    faults: list[str] = []
+    place = None if is_pipe(file) else name_bookmark(file, folder)
     began = time.monotonic()
-    with open_api(url) as api:
-        task = Task.model_validate(ask(api, "GET", f"/tasks/{task_name}")["spec"])
-        write_bookmark(place, mark)
+    with open_api(url) as api, _open(api, task_name, file, format, options) as opened, _bar() as progress:
+        rejects = name_rejects(Path(name_of(file)), folder, is_csv=opened.format == "csv")
+        mark = first = _find_start(place, url, task_name, file)
+        if mark.import_id is None:
+            mark = msgspec.structs.replace(mark, import_id=_begin(api, task_name, file))
         cut_rejects(rejects, mark.rejects_bytes)
-        with open_rows(file, format, task) as opened, _bar() as progress:
-            bar = progress.add_task(file.name, total=opened.length, rows=mark.num_rows, rate=0.0)
-            if mark.num_rows:
-                progress.console.print(f"Resuming after {mark.num_rows:,} rows.", highlight=False)
-            rows = islice(opened.rows, mark.num_rows, None)
-            try:
-                for batch, answer in post_rows(api, task_name, rows):
-                    refused = find_refused(batch, answer)
-                    faults += [reason for _, reason in refused[: NUM_FAULTS_SHOWN - len(faults)]]
-                    mark = _advance(mark, batch, answer, append_rejects(rejects, refused))
+        print_notes(progress.console, opened.notes)
+        bar = progress.add_task(name_of(file), total=opened.length, rows=mark.num_rows, rate=0.0)
+        if mark.num_rows:
+            progress.console.print(f"Resuming after {mark.num_rows:,} rows.", highlight=False)
+        rows = islice(opened.rows, mark.num_rows, None)
+        try:
+            for batch, answer in post_rows(api, task_name, rows, mark.import_id):
+                refused = find_refused_rows(batch, answer["results"])
+                rejects_bytes = append_rejects(rejects, [(one.row, one.sentence) for one in refused])
+                mark = _advance(mark, batch, answer, refused, rejects_bytes)
+                if place is not None:
                     write_bookmark(place, mark)
-                    rate = (mark.num_rows - first.num_rows) / (time.monotonic() - began)
-                    at = opened.position(mark.num_rows)
-                    progress.update(bar, completed=at, rows=mark.num_rows, rate=rate)
-            except (MorrowError, KeyboardInterrupt):
-                if mark.num_rows:
-                    sentence = f"{mark.num_rows:,} rows are sent. Run the same command to resume."
-                    progress.console.print(sentence, highlight=False)
-                else:
-                    place.unlink()
-                raise
-    place.unlink()
+                rate = (mark.num_rows - first.num_rows) / (time.monotonic() - began)
+                at = opened.position(mark.num_rows)
+                progress.update(bar, completed=at, rows=mark.num_rows, rate=rate)
+        except (MorrowError, KeyboardInterrupt):
+            if mark.num_rows:
+                remedy = "Run the same command to resume." if place else "Sent again, they count as duplicates."
+                progress.console.print(f"{mark.num_rows:,} rows are sent. {remedy}", highlight=False)
+            elif place is not None:
+                place.unlink(missing_ok=True)
+            raise
+    if place is not None:
+        place.unlink(missing_ok=True)
     shown = (*OUTCOMES, ERASED) if ERASED in mark.counts else OUTCOMES
     return Imported(
         num_rows=mark.num_rows,
@@ -107,37 +112,121 @@ def import_events(url: str, task_name: str, file: Path, format: Format, folder: 
         counts={outcome: mark.counts.get(outcome, 0) for outcome in shown},
         seconds=time.monotonic() - began,
         rejects=rejects if mark.rejects_bytes else None,
-        faults=tuple(faults),
+        reasons=tuple(sorted(mark.reasons.values(), key=lambda reason: -reason.count)),
+        notes=opened.notes,
+        num_equal=opened.num_equal(),
+        import_id=mark.import_id,
     )
 
 
-@contextmanager
-def open_rows(file: Path, format: Format, task: Task) -> Iterator[RowFile]:
-    """A file of rows, which are read lazily. Raises as the readers of `cli.importing.rows` and
-    `cli.importing.parquet` do.
+def try_import(url: str, task_name: str, file: Path, *, format: Format | None, options: Options) -> Imported:
+    """Read a whole file and check every row by the task's rules, without storing any. Raises as `import_events`.
+
+    Which rows are stored already only the API can know, so all valid ones count as created.
     """
-    if format == "parquet":
-        with open_parquet(file) as opened:
-            yield RowFile(read_parquet(opened, task), opened.metadata.num_rows, lambda num_rows: num_rows)
-        return
-    with file.open("rb") as stream:
-        rows = read_csv(stream, task) if format == "csv" else read_ndjson(stream)
-        yield RowFile(rows, file.stat().st_size, lambda _: stream.tell())
+    began = time.monotonic()
+    counts: Counter[str] = Counter()
+    reasons: dict[str, Reason] = {}
+    with open_api(url) as api, _open(api, task_name, file, format, options) as opened:
+        for batch in batches(opened.rows, ROWS_PER_BATCH):
+            refused = find_refused_rows(batch, check_rows(batch, opened.task))
+            reasons = add_reasons(reasons, refused)
+            counts.update({"created": len(batch) - len(refused), "rejected": len(refused)})
+        return Imported(
+            num_rows=counts.total(),
+            num_before=0,
+            counts={outcome: counts[outcome] for outcome in OUTCOMES},
+            seconds=time.monotonic() - began,
+            rejects=None,
+            reasons=tuple(sorted(reasons.values(), key=lambda reason: -reason.count)),
+            notes=opened.notes,
+            num_equal=opened.num_equal(),
+            import_id=None,
+        )
 
 
-def post_rows(api: httpx.Client, task: str, rows: Iterable[Row]) -> Iterator[tuple[list[Row], dict[str, Any]]]:
+def print_notes(console: Console, notes: Sequence[str]) -> None:
+    """Say how a file is read."""
+    for note in notes:
+        console.print(note, markup=False, highlight=False, soft_wrap=True)
+
+
+@contextmanager
+def _open(
+    api: httpx.Client, task_name: str, file: Path, format: Format | None, options: Options
+) -> Iterator[OpenedFile]:
+    """The file read for the task, or for the features of its champion if it has not got those of a newer revision."""
+    answer = ask(api, "GET", f"/tasks/{task_name}")
+    task = Task.model_validate(answer["spec"])
+    with open_rows(file, format, task, options, lambda: _find_earlier(api, task, answer["champion"])) as opened:
+        yield opened
+
+
+def _find_earlier(api: httpx.Client, task: Task, champion: dict[str, Any] | None) -> Task | None:
+    """The task with the features of the version that answers, in whose form rows may still come; None if the same."""
+    if champion is None:
+        return None
+    spec = ask(api, "GET", f"/tasks/{task.name}/models/{champion['version']}")["task"]
+    earlier = Task.model_validate(spec)
+    return None if earlier.features == task.features else task.model_copy(update={"features": earlier.features})
+
+
+def _find_start(place: Path | None, url: str, task: str, file: Path) -> Bookmark:
+    """Where to go on. A bookmark is written at once, so that a folder that cannot be written to is noticed."""
+    source = describe_source(url, task, file)
+    if place is None:
+        return Bookmark(source)
+    mark = read_bookmark(place, source)
+    write_bookmark(place, mark)
+    return mark
+
+
+def _begin(api: httpx.Client, task: str, file: Path) -> int:
+    """The id of a new import."""
+    import_id: int = ask(api, "POST", f"/tasks/{task}/imports", json={"source": name_of(file)[:MAX_SOURCE]})["id"]
+    return import_id
+
+
+def check_rows(batch: Sequence[Row], task: Task) -> list[dict[str, Any]]:
+    """The results that POST /events would have for rows, as far as the task's rules decide them."""
+    from service.validation.rules import Refusal, compile_rules, list_rows
+
+    sent = [row.line for row in batch if row.is_sent]
+    checked = list_rows(compile_rules(task).read_lines(sent)) if sent else []
+    return [
+        {
+            "event_id": one.event_id,
+            "status": "rejected",
+            "line": line,
+            "errors": [{"field": fault.field, "reason": fault.reason} for fault in one.faults],
+        }
+        for line, one in enumerate(checked, start=1)
+        if isinstance(one, Refusal)
+    ]
+
+
+def post_rows(
+    api: httpx.Client, task: str, rows: Iterable[Row], import_id: int | None = None
+) -> Iterator[tuple[list[Row], dict[str, Any]]]:
     """Each batch with its answer of POST /events, in order. Raises Refused and Unreachable."""
+    params: dict[str, str | int] = {"task": task} | ({} if import_id is None else {"import": import_id})
     with ThreadPoolExecutor(NUM_CONNECTIONS) as connections:
         waiting: deque[tuple[list[Row], Future[dict[str, Any]]]] = deque()
-        for batch in batches(rows, ROWS_PER_BATCH):
-            body = b"\n".join(row.line for row in batch)
-            options: dict[str, Any] = {"params": {"task": task}, "content": body, "headers": NDJSON}
-            waiting.append((batch, connections.submit(ask, api, "POST", "/events", **options)))
+        for batch in _batch_rows(rows):
+            waiting.append((batch, connections.submit(_post, api, params, batch)))
             if len(waiting) > NUM_CONNECTIONS:
                 oldest, answer = waiting.popleft()
                 yield oldest, answer.result()
         for batch, answer in waiting:
             yield batch, answer.result()
+
+
+def _post(api: httpx.Client, params: Mapping[str, str | int], batch: Sequence[Row]) -> dict[str, Any]:
+    body = b"\n".join(row.line for row in batch if row.is_sent)
+    if not body:
+        return {"results": []}
+    answer: dict[str, Any] = ask(api, "POST", "/events", params=params, content=body, headers=NDJSON)
+    return answer
 
 
 def post_events(api: httpx.Client, task: str, events: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
@@ -153,26 +242,36 @@ def batches(rows: Iterable[T], size: int) -> Iterator[list[T]]:
         yield batch
 
 
+def _batch_rows(rows: Iterable[Row]) -> Iterator[list[Row]]:
+    """Batches that are limited in rows and in bytes."""
+    batch: list[Row] = []
+    num_bytes = 0
+    for row in rows:
+        batch.append(row)
+        num_bytes += len(row.line)
+        if len(batch) >= ROWS_PER_BATCH or num_bytes >= BYTES_PER_BATCH:
+            yield batch
+            batch, num_bytes = [], 0
+    if batch:
+        yield batch
+
+
 def find_refused(batch: Sequence[Row], answer: dict[str, Any]) -> list[tuple[Row, str]]:
     """The refused rows of a batch, each with its reason."""
-    return [
-        (batch[result["line"] - 1], _describe(result))
-        for result in answer["results"]
-        if result["status"] in ("conflict", "rejected")
-    ]
+    return [(one.row, one.sentence) for one in find_refused_rows(batch, answer["results"])]
 
 
-def _describe(result: dict[str, Any]) -> str:
-    if result["status"] == "conflict":
-        return f"{result['event_id']}: is stored with other content (to correct it: `morrow events correct`)"
-    faults = "; ".join(f"{fault['field']}: {fault['reason']}" for fault in result["errors"])
-    return f"{result['event_id'] or '(no event_id)'}: {faults}"
-
-
-def _advance(mark: Bookmark, batch: Sequence[Row], answer: dict[str, Any], rejects_bytes: int) -> Bookmark:
+def _advance(
+    mark: Bookmark, batch: Sequence[Row], answer: dict[str, Any], refused: Sequence[Refused], rejects_bytes: int
+) -> Bookmark:
     counts = Counter(mark.counts) + Counter({outcome: answer.get(outcome, 0) for outcome in (*OUTCOMES, ERASED)})
+    counts["rejected"] += sum(not row.is_sent for row in batch)
     return msgspec.structs.replace(
-        mark, num_rows=mark.num_rows + len(batch), counts=dict(counts), rejects_bytes=rejects_bytes
+        mark,
+        num_rows=mark.num_rows + len(batch),
+        counts=dict(counts),
+        rejects_bytes=rejects_bytes,
+        reasons=add_reasons(mark.reasons, refused),
     )
 
 

@@ -1,101 +1,293 @@
 """Rows of a Parquet file as events, for `morrow events import`: its types are turned into the fewer ones of JSON.
 
-pyarrow comes with MLflow, and so with the trainer; an installation of the API alone lacks it.
+A column is read as CSV would spell it. A type that no event can hold is refused by the column's name. pyarrow comes
+with MLflow, and so with the trainer; an installation of the API alone lacks it.
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from datetime import datetime
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import date, timedelta
 from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, Literal
 
-from cli.importing.rows import OWN_COLUMNS, REASON, Row, encode_row, require_columns
+from cli.importing.columns import Columns, match_columns
+from cli.importing.rows import LABEL, Read, Row, RowReader, Unreadable, compile_reader
+from cli.reading.numbers import find_style, settle_styles
+from cli.reading.options import DEFAULTS, Options
+from cli.reading.tables import refuse_twice
+from contracts.clock import EPOCH
 from contracts.errors import Fault, InvalidInput, NotFound
-from contracts.task import Kind, Target, Task
-from contracts.truth import TRUTHS, unify_truth
+from contracts.task import Task, is_numeric
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     import pyarrow.parquet as pq
 
 ROWS_PER_PIECE = 1000
+_EXACT_INTEGER = 2**53
+_UNITS = {"s": (1_000_000, 1), "ms": (1000, 1), "us": (1, 1), "ns": (1, 1000)}
+_OUTSIDE = "is outside of the years 1 to 9999"
+_LONGEST_REASON = 200
+
+# The use of a column. Texts are ids, categories and classes.
+Use = Literal["moment", "text", "number"]
 
 
-def open_parquet(file: Path) -> "pq.ParquetFile":
+def open_parquet(file: Path | IO[bytes]) -> "pq.ParquetFile":
     """The opened file. Raises NotFound if pyarrow is not installed, InvalidInput if the file is not Parquet."""
     try:
         import pyarrow as pa
         import pyarrow.parquet as pq
     except ImportError as error:
         raise NotFound("Parquet needs pyarrow: pip install 'morrow[trainer]', or convert the file to CSV.") from error
+    name = str(file) if isinstance(file, Path) else "file"
     try:
-        return pq.ParquetFile(file)
-    except pa.ArrowException as error:
-        raise InvalidInput([Fault(str(file), f"is not Parquet: {error}")]) from error
+        return pq.ParquetFile(file, page_checksum_verification=True)
+    except (pa.ArrowException, OSError) as error:
+        raise InvalidInput([Fault(name, f"is not Parquet, or ends too early: {_shorten(error)}")]) from error
 
 
-def read_parquet(opened: "pq.ParquetFile", task: Task) -> Iterator[Row]:
+def read_parquet(opened: "pq.ParquetFile", task: Task, options: Options = DEFAULTS) -> Iterator[Row]:
     """Rows of the same columns as in CSV. Null and NaN are missing values.
 
     In a category or a class, integers and booleans are read as CSV spells them. Raises InvalidInput if a needed column
-    is missing.
+    is missing or of a type that no event holds, if two columns have one name, or if the file is damaged.
     """
-    require_columns(opened.schema_arrow.names)
+    yield from read_events(opened, match_parquet(opened, task, options), task, options)
+
+
+def match_parquet(opened: "pq.ParquetFile", task: Task, options: Options) -> Columns:
+    """The columns of a file. Raises InvalidInput as `read_parquet`."""
+    names = opened.schema_arrow.names
+    refuse_twice(names, options.dropped)
+    columns = match_columns(names, task, options)
+    faults = [
+        Fault(names[place], reason)
+        for place, use in _uses(columns, task).items()
+        if (reason := refuse_type(opened.schema_arrow.field(place).type, use)) is not None
+    ]
+    if faults:
+        raise InvalidInput(faults)
+    return columns
+
+
+def read_events(opened: "pq.ParquetFile", columns: Columns, task: Task, options: Options) -> Iterator[Row]:
+    """The rows of these columns."""
+    names = opened.schema_arrow.names
+    uses = _uses(columns, task)
+    reader: RowReader | None = None
+    for piece in read_pieces(opened, [names[place] for place in uses]):
+        values: list[Sequence[Any]] = [()] * len(names)
+        for place, use in uses.items():
+            values[place] = read_column(piece.column(piece.schema.names.index(names[place])), use)
+        reader = reader or _make_reader(columns, task, options, values)
+        rows = zip(
+            *(values[place] if place in uses else [None] * len(piece) for place in range(len(names))), strict=True
+        )
+        for cells in rows:
+            line, faults, is_sent = reader.read(cells)
+            yield Row(line, faults=faults, is_sent=is_sent)
+
+
+def read_pieces(opened: "pq.ParquetFile", names: Sequence[str]) -> Iterator["pa.RecordBatch"]:
+    """Some rows at a time of these columns. Raises InvalidInput if the file is damaged."""
+    import pyarrow as pa
+
+    pieces = opened.iter_batches(ROWS_PER_PIECE, columns=list(names))
+    num_rows = 0
+    while True:
+        try:
+            piece = next(pieces, None)
+        except (pa.ArrowException, OSError, ValueError) as error:
+            reason = f"is damaged behind row {num_rows}: {_shorten(error)}"
+            raise InvalidInput([Fault("file", reason)]) from error
+        if piece is None:
+            return
+        num_rows += len(piece)
+        yield piece
+
+
+def refuse_type(type_: "pa.DataType", use: Use) -> str | None:
+    """Why no event can hold a column of this type; None if one can."""
+    from pyarrow import types
+
+    if types.is_dictionary(type_):
+        inner = refuse_type(type_.value_type, use)
+        return None if inner is None else f"is of the type {type_}, which no event holds"
+    if _is_text(type_) or types.is_null(type_) or types.is_integer(type_):
+        return None
+    if _name_extension(type_) == "arrow.uuid":
+        return None if use == "text" else f"is of the type {type_}, which is no {use}"
+    if types.is_timestamp(type_) or types.is_date(type_):
+        return f"is of the type {type_}, and its feature is a number" if use == "number" else None
+    if types.is_floating(type_) or types.is_decimal(type_) or types.is_boolean(type_):
+        return f"is of the type {type_}, which is no moment" if use == "moment" else None
+    return f"is of the type {type_}, which no event holds: save it as text or numbers, or leave it out by --drop"
+
+
+def read_column(column: "pa.Array", use: Use) -> list[Any]:
+    """The values of a column: texts, numbers, booleans and None, and `Unreadable` for what is none of these."""
+    import pyarrow as pa
+    from pyarrow import types
+
+    if types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    if _name_extension(column.type) == "arrow.uuid":
+        return [None if value is None else str(value) for value in column.to_pylist()]
+    type_ = column.type
+    if types.is_timestamp(type_):
+        times, divided_by = _UNITS[type_.unit]
+        return [_moment(value, times, divided_by, type_.tz) for value in column.cast(pa.int64()).to_pylist()]
+    if types.is_date(type_):
+        days = column.cast(pa.date32(), safe=False).cast(pa.int32()).to_pylist()
+        return [None if value is None else _day(value) for value in days]
+    if types.is_float16(type_):
+        column = column.cast(pa.float32())
+    values = _read_binary(column) if _is_binary(type_) else column.to_pylist()
+    if use == "number":
+        return [_number(value) for value in values] if types.is_floating(type_) or types.is_decimal(type_) else values
+    if types.is_string(type_) or types.is_large_string(type_) or _is_binary(type_):
+        return values
+    return [_text(value) for value in values]
+
+
+def _make_reader(columns: Columns, task: Task, options: Options, values: Sequence[Sequence[Any]]) -> RowReader:
+    """The reader of typed rows: texts are read as in CSV, other values are taken."""
+    numeric = {feature.name for feature in task.numbers if feature.kind != "boolean"}
+    written = {name: _texts(values[place]) for name, place in columns.features if name in numeric}
+    if not task.is_classification:
+        written[LABEL] = _texts(values[columns.label])
+    styles = settle_styles({name: find_style(texts, options.decimal) for name, texts in written.items()})
+    reader = compile_reader(columns, task, options, styles, [_texts(values[place]) for place in columns.at[:1]])
     kinds = {feature.name: feature.kind for feature in task.features}
-    for piece in opened.iter_batches(ROWS_PER_PIECE):
-        for cells in piece.to_pylist():
-            yield encode_row(_event(cells, kinds, task.target))
+    return replace(
+        reader,
+        event_id=_typed(reader.event_id),
+        moment=_typed(reader.moment, str),
+        label=_typed(reader.label),
+        features=[
+            (name, place, _typed(read, _truth if kinds[name] == "boolean" else None))
+            for name, place, read in reader.features
+        ],
+    )
 
 
-def _event(cells: Mapping[str, Any], kinds: Mapping[str, Kind], target: Target) -> dict[str, Any]:
-    event = {name: _json_value(cells[name]) for name in ("event_id", "at")}
-    event["features"] = {
-        name: _read_cell(cell, kinds.get(name, "category"))
-        for name, cell in cells.items()
-        if name not in (*OWN_COLUMNS, REASON)
-    }
-    label = cells["label"]
-    event["label"] = _json_value(label) if target.kind == "regression" else _spell(_text(label), target.classes or ())
-    if cells.get("known_at") is not None:
-        event["known_at"] = _json_value(cells["known_at"])
-    return event
+def _typed(read: Read, convert: Callable[[Any], Any] | None = None) -> Read:
+    """Reads texts; converts other values, so that they can be read, or takes them unchanged."""
+
+    def read_typed(value: Any) -> Any:
+        if isinstance(value, str):
+            return read(value)
+        if isinstance(value, Unreadable):
+            raise ValueError(value.reason)
+        if value is None or convert is None:
+            return value
+        return read(convert(value))
+
+    return read_typed
 
 
-def _read_cell(cell: Any, kind: Kind) -> Any:
-    """The value of a feature of this kind, else the unchanged cell in JSON's types."""
-    match kind:
-        case "category":
-            return _spell(_text(cell))
-        case "boolean" if isinstance(cell, str | int):
-            return TRUTHS.get(str(cell), cell)
-    return _json_value(cell)
+def _uses(columns: Columns, task: Task) -> Mapping[int, Use]:
+    """The places of the columns to read, each with its use."""
+    numeric = {feature.name for feature in task.features if is_numeric(feature.kind)}
+    uses: dict[int, Use] = {place: "number" if name in numeric else "text" for name, place in columns.features}
+    uses[columns.label] = "text" if task.is_classification else "number"
+    uses.update(dict.fromkeys(columns.id_from, "text"))
+    if columns.event_id is not None:
+        uses[columns.event_id] = "text"
+    uses.update(dict.fromkeys([*columns.at, *([] if columns.known_at is None else [columns.known_at])], "moment"))
+    return uses
 
 
-def _spell(text: Any, classes: Sequence[str] = ()) -> Any:
-    """A text as CSV spells it: `True` is `true`, unless it is a listed class."""
-    return unify_truth(text) if isinstance(text, str) and text not in classes else text
+def _texts(values: Sequence[Any]) -> list[str]:
+    return [value for value in values if isinstance(value, str)]
 
 
-def _json_value(cell: Any) -> Any:
-    """The cell in JSON's types. A value that JSON cannot express becomes text, which the API refuses for a number."""
-    match cell:
-        case None | bool() | int() | str():
-            return cell
-        case float() if math.isnan(cell):
+def _is_text(type_: "pa.DataType") -> bool:
+    from pyarrow import types
+
+    return types.is_string(type_) or types.is_large_string(type_) or types.is_string_view(type_) or _is_binary(type_)
+
+
+def _is_binary(type_: "pa.DataType") -> bool:
+    from pyarrow import types
+
+    tests = (types.is_binary, types.is_large_binary, types.is_fixed_size_binary, types.is_binary_view)
+    return any(test(type_) for test in tests)
+
+
+def _name_extension(type_: "pa.DataType") -> str | None:
+    name: str | None = getattr(type_, "extension_name", None)
+    return name
+
+
+def _read_binary(column: "pa.Array") -> list[Any]:
+    """Bytes as texts in UTF-8: many writers of strings leave out the mark that says so."""
+    return [None if value is None else _decode(value) for value in column.to_pylist()]
+
+
+def _decode(value: bytes) -> str | Unreadable:
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return Unreadable(f"holds bytes that are no text in UTF-8: {value[:20].hex(' ')}")
+
+
+def _moment(value: int | None, times: int, divided_by: int, zone: str | None) -> Any:
+    """A timestamp in RFC 3339, without an offset if the column has no zone. The zone's name does not matter."""
+    if value is None:
+        return None
+    try:
+        moment = EPOCH + timedelta(microseconds=value * times // divided_by)
+    except OverflowError:
+        return Unreadable(_OUTSIDE)
+    return (moment.replace(tzinfo=None) if zone is None else moment).isoformat()
+
+
+def _day(value: int) -> Any:
+    try:
+        return (date(1970, 1, 1) + timedelta(days=value)).isoformat()
+    except OverflowError:
+        return Unreadable(_OUTSIDE)
+
+
+def _number(value: Any) -> Any:
+    """A number in JSON's types. Infinity becomes text, which the API refuses."""
+    match value:
+        case float() if math.isnan(value):
             return None
-        case float() if math.isfinite(cell):
-            return cell
-        case Decimal() if cell.is_finite():
-            return float(cell)
-        case datetime():
-            return cell.isoformat()
-    return str(cell)
+        case float() if not math.isfinite(value):
+            return str(value)
+        case Decimal():
+            return int(value) if value == value.to_integral_value() else float(value)
+    return value
 
 
-def _text(cell: Any) -> Any:
-    match cell:
+def _text(value: Any) -> Any:  # noqa: PLR0911 a case for each type
+    """A value as CSV would spell it."""
+    match value:
         case bool():
-            return str(cell).lower()
+            return str(value).lower()
         case int():
-            return str(cell)
-    return _json_value(cell)
+            return str(value)
+        case float() if math.isnan(value):
+            return None
+        case float() if abs(value) >= _EXACT_INTEGER and math.isfinite(value):
+            return Unreadable(f"is {value!r}, a float of which digits may be lost: save it as integers or text")
+        case float():
+            return repr(value)
+        case Decimal():
+            return format(value, "f")
+    return value
+
+
+def _truth(value: Any) -> str:
+    """A number as a boolean is spelled in text; others are left for the API to refuse."""
+    return str(value).lower() if isinstance(value, bool) else f"{value:g}"
+
+
+def _shorten(error: Exception) -> str:
+    words = str(error).strip().splitlines() or [type(error).__name__]
+    return words[0][:_LONGEST_REASON]

@@ -1,22 +1,27 @@
-"""The file of rows that the API refused, each with its reason, to be corrected and imported in turn.
+"""The file of refused rows, each with its reason, to be corrected and imported in turn.
 
-It is CSV for a CSV file, and NDJSON for NDJSON and for Parquet, which an editor cannot correct.
+It is CSV for a CSV file, written as that one is, and NDJSON for NDJSON and for Parquet, which an editor cannot correct.
 """
 
 import csv
+import io
 import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from cli.importing.rows import REASON, Row
+from cli.importing.columns import REASON
+from cli.importing.formats import COMPRESSED
+from cli.importing.rows import Row
+from cli.reading.tables import CsvTable
 
 UNREADABLE = "_line"
 
 
 def name_rejects(file: Path, folder: Path, *, is_csv: bool) -> Path:
     """The path for the rejected rows of a file."""
-    return folder / f"{file.stem}.rejected.{'csv' if is_csv else 'ndjson'}"
+    stem = Path(file.stem).stem if file.suffix.lower() in COMPRESSED else file.stem
+    return folder / f"{stem}.rejected.{'csv' if is_csv else 'ndjson'}"
 
 
 def cut_rejects(path: Path, num_bytes: int) -> None:
@@ -30,19 +35,43 @@ def cut_rejects(path: Path, num_bytes: int) -> None:
 def append_rejects(path: Path, refused: Sequence[tuple[Row, str]]) -> int:
     """Append rows, each with its reason; returns the size of the file, 0 if there is none."""
     if refused:
-        # UTF-8 cannot hold a lone surrogate, which is written with JSON's backslash escape.
-        with path.open("a", encoding="utf-8", errors="backslashreplace", newline="") as stream:
+        with path.open("ab") as stream:
             is_new = stream.tell() == 0
-            writer = csv.writer(stream, lineterminator="\n")
             for row, reason in refused:
-                if row.cells is None:
-                    stream.write(_line(row.line, reason) + "\n")
+                if row.table is None or row.cells is None:
+                    # UTF-8 cannot hold a lone surrogate, which is written with JSON's backslash escape.
+                    stream.write((_line(row.line, reason) + "\n").encode(errors="backslashreplace"))
                     continue
                 if is_new:
-                    writer.writerow([*row.cells, REASON])
+                    names = [name for name in row.table.names if name != REASON]
+                    stream.write(_csv([*names, REASON], row.table, is_first=True))
                     is_new = False
-                writer.writerow([*row.cells.values(), reason])
+                stream.write(_csv([*_cells(row.cells, row.table), reason], row.table))
     return path.stat().st_size if path.exists() else 0
+
+
+def _cells(cells: Sequence[str], table: CsvTable) -> list[str]:
+    """A row's cells without an earlier reason. A broken line stands in the first cell, and the others are empty."""
+    if len(cells) != len(table.names):
+        return [*cells, *[""] * (sum(name != REASON for name in table.names) - len(cells))]
+    return [cell for name, cell in zip(table.names, cells, strict=True) if name != REASON]
+
+
+def _csv(cells: Sequence[str], table: CsvTable, *, is_first: bool = False) -> bytes:
+    """One line in the dialect of the table. Bytes that could not be decoded are written as they were."""
+    dialect = table.dialect
+    text = io.StringIO()
+    quote = '"' if dialect.quote == "\x00" else dialect.quote
+    csv.writer(text, lineterminator="\n", delimiter=dialect.separator, quotechar=quote).writerow(cells)
+    encoding = dialect.encoding
+    if not is_first:  # the mark stands at the beginning only
+        encoding = {"utf-8-sig": "utf-8", "utf-16": "utf-16-le", "utf-32": "utf-32-le"}.get(encoding, encoding)
+    elif encoding in ("utf-16", "utf-32"):
+        return ("\ufeff" + text.getvalue()).encode(f"{encoding}-le", "backslashreplace")
+    try:
+        return text.getvalue().encode(encoding, "surrogateescape")
+    except UnicodeEncodeError:
+        return text.getvalue().encode(encoding, "backslashreplace")
 
 
 def _line(line: bytes, reason: str) -> str:

@@ -1,125 +1,304 @@
-"""Rows of CSV and NDJSON files as events, for `morrow events import`.
+"""Rows of files as events, for `morrow events import`: each becomes the line of NDJSON that is sent.
 
-Nothing is validated here. A cell that does not look like a number or a time goes to the API unchanged, whose validation
-refuses it in its own words. Every row becomes the line of NDJSON that is sent.
+The API validates every value. Here only spellings are read that JSON does not have: a moment as a spreadsheet writes
+it, a number with a decimal comma. A cell that cannot be read is sent unchanged, so that the API refuses and keeps the
+row; our own reason is more exact than the API's, and replaces it.
 """
 
-import csv
-import io
 import json
-import math
-import re
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from hashlib import blake2b
 from typing import Any, BinaryIO
 
+import msgspec
+
+from cli.importing.columns import REASON, Columns, match_columns
+from cli.reading.csv_lines import Broken
+from cli.reading.dialects import is_broken, name_encoding
+from cli.reading.moments import MomentReader, find_order
+from cli.reading.numbers import NumberStyle, find_style, settle_styles
+from cli.reading.options import DEFAULTS, Options
+from cli.reading.tables import CsvTable, look_into, read_table
 from contracts.errors import Fault, InvalidInput
-from contracts.task import Kind, Target, Task
+from contracts.task import Kind, Task
 from contracts.truth import TRUTHS, unify_truth
 
-# The column in which `cli.importing.rejects` writes why a row was refused. No feature can have this name, because names
-# of features begin with a letter.
-REASON = "_reason"
-OWN_COLUMNS = ("event_id", "at", "known_at", "label")
+# No valid row is as long, and the API reads no longer line.
+MAX_ROW_BYTES = 2**20
+# Classes and categories that spell `true` and `false` with capitals.
+_BOOLEANS = {text: unify_truth(text) for text in TRUTHS if unify_truth(text) != text}
+# The key of the label's style among those of features.
+LABEL = "label "
+_DIGEST_BYTES = 12
 
-_NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?", re.ASCII)
-_INTEGER = re.compile(r"[-+]?\d+", re.ASCII)
-_LONGEST_INTEGER = 300  # no float64 holds a longer one
+Read = Callable[[Any], Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One event as a line of JSON, with the cells of its CSV line if it came from one."""
+    """One event as a line of JSON, and what is wrong with it already.
+
+    `cells` is the row of a CSV file, with the table that it belongs to; a broken one has its text as its only cell.
+    A row is not sent if it is broken, or if the API could take what stands for an unreadable value.
+    """
 
     line: bytes
-    cells: Mapping[str, str] | None = None
+    cells: Sequence[str] | None = None
+    table: CsvTable | None = None
+    faults: tuple[Fault, ...] = ()
+    is_sent: bool = True
 
 
-def encode_row(event: Mapping[str, Any], cells: Mapping[str, str] | None = None) -> Row:
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """A value of a typed file that no event can hold, and why."""
+
+    reason: str
+
+
+def encode_row(event: Mapping[str, Any]) -> Row:
     """The row of an event. Raises ValueError for a number that JSON cannot express."""
-    return Row(json.dumps(event, ensure_ascii=False, allow_nan=False).encode(), cells)
+    return Row(json.dumps(event, ensure_ascii=False, allow_nan=False).encode())
 
 
-def read_csv(stream: BinaryIO, task: Task) -> Iterator[Row]:
-    """Rows of a CSV file with a header: event_id, at, label, perhaps known_at, and a column for each feature.
+@dataclass
+class RowReader:
+    """Reads rows of cells as events. The cells of Parquet have types; those of CSV are texts.
 
-    An empty cell is a missing value. Raises InvalidInput if the file is not CSV in UTF-8, lacks a needed column or has
-    a line with another number of cells.
+    If ids are digests of rows, `num_equal` counts the rows that equal an earlier one.
     """
-    text = io.TextIOWrapper(stream, "utf-8-sig", newline="")
-    try:
-        yield from _read_cells(csv.DictReader(text, restkey=""), task)
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise InvalidInput([Fault("file", f"is not CSV in UTF-8: {error}")]) from error
-    finally:
-        text.detach()  # the caller closes the stream
+
+    columns: Columns
+    event_id: Read
+    moment: Read
+    label: Read
+    features: Sequence[tuple[str, int, Read]]
+    notes: tuple[str, ...] = ()
+    num_equal: int = 0
+    _seen: Counter[bytes] = field(default_factory=Counter)
+
+    def read(self, cells: Sequence[Any]) -> tuple[bytes, tuple[Fault, ...], bool]:
+        """The line of an event, what is wrong with it, and whether the API can be left to refuse it."""
+        faults: tuple[Fault, ...] = ()
+        is_sent = True
+        try:
+            event = self._read_plain(cells)
+        except ValueError:
+            event, faults, is_sent = self._read_each(cells)
+        try:
+            line = _encode(event)
+            if "event_id" not in event:
+                line = self._add_digest(event, line)
+        except ValueError as error:
+            return b"", (*faults, Fault("row", str(error))), False
+        if len(line) > MAX_ROW_BYTES:
+            return b"", (*faults, Fault("row", f"is longer than {MAX_ROW_BYTES} bytes")), False
+        return line, faults, is_sent
+
+    def _read_plain(self, cells: Sequence[Any]) -> dict[str, Any]:
+        columns = self.columns
+        event: dict[str, Any] = {}
+        if columns.event_id is not None:
+            event["event_id"] = self.event_id(cells[columns.event_id])
+        elif columns.id_from:
+            event["event_id"] = self._join_id(cells)
+        at = cells[columns.at[0]] if len(columns.at) == 1 else _join(cells, columns.at)
+        event["at"] = self.moment(at)
+        event["features"] = {name: read(cells[place]) for name, place, read in self.features}
+        event["label"] = self.label(cells[columns.label])
+        if columns.known_at is not None and (known_at := cells[columns.known_at]) not in ("", None):
+            event["known_at"] = self.moment(known_at)
+        return event
+
+    def _read_each(self, cells: Sequence[Any]) -> tuple[dict[str, Any], tuple[Fault, ...], bool]:
+        """As above; each cell that cannot be read is a fault, and stays unchanged if it is text."""
+        columns, faults = self.columns, list[Fault]()
+        is_sent = True
+
+        def attempt(name: str, read: Read, cell: Any) -> Any:
+            nonlocal is_sent
+            try:
+                return read(cell)
+            except ValueError as error:
+                faults.append(Fault(name, str(error)))
+                if isinstance(cell, str):
+                    return cell
+                is_sent = False
+                return None
+
+        event: dict[str, Any] = {}
+        if columns.event_id is not None:
+            event["event_id"] = attempt("event_id", self.event_id, cells[columns.event_id])
+        elif columns.id_from:
+            event["event_id"] = attempt("event_id", self._join_id, cells)
+        at = cells[columns.at[0]] if len(columns.at) == 1 else _join(cells, columns.at)
+        event["at"] = attempt("at", self.moment, at)
+        event["features"] = {
+            name: attempt(f"features.{name}", read, cells[place]) for name, place, read in self.features
+        }
+        event["label"] = attempt("label", self.label, cells[columns.label])
+        if columns.known_at is not None and (known_at := cells[columns.known_at]) not in ("", None):
+            event["known_at"] = attempt("known_at", self.moment, known_at)
+        return event, tuple(faults), is_sent
+
+    def _join_id(self, cells: Sequence[Any]) -> str:
+        parts = [self.event_id(cells[place]) for place in self.columns.id_from]
+        if any(part in ("", None) for part in parts):
+            raise ValueError("is made of columns of which one is empty")
+        return ":".join(map(str, parts))
+
+    def _add_digest(self, event: dict[str, Any], line: bytes) -> bytes:
+        """The line with an id made of its content. An equal row is another event, and its id is numbered."""
+        digest = blake2b(line, digest_size=_DIGEST_BYTES)
+        self._seen[digest.digest()] += 1
+        number = self._seen[digest.digest()]
+        self.num_equal += number > 1
+        suffix = f"-{number}" if number > 1 else ""
+        return _encode({"event_id": f"row-{digest.hexdigest()}{suffix}", **event})
 
 
-def read_ndjson(stream: BinaryIO) -> Iterator[Row]:
+def read_csv(stream: BinaryIO, task: Task, options: Options = DEFAULTS) -> Iterator[Row]:
+    """Rows of a CSV file that can be read again from its beginning. Raises InvalidInput as `open_csv`."""
+
+    def rewind() -> BinaryIO:
+        stream.seek(0)
+        return stream
+
+    table = look_into(rewind, options)
+    reader = make_reader(table, task, options)
+    yield from read_rows(rewind(), table, reader)
+
+
+def make_reader(table: CsvTable, task: Task, options: Options) -> RowReader:
+    """The reader of a table's rows. Raises InvalidInput if a needed column is missing."""
+    columns = match_columns(table.names, task, options)
+    numeric = {feature.name for feature in task.numbers if feature.kind != "boolean"}
+    styles = {
+        name: find_style(table.column(place), options.decimal) for name, place in columns.features if name in numeric
+    }
+    if not task.is_classification:
+        styles[LABEL] = find_style(table.column(columns.label), options.decimal)
+    styles = settle_styles(styles)
+    moments = [table.column(place) for place in columns.at[:1]]
+    reader = compile_reader(columns, task, options, styles, moments)
+    return replace(reader, notes=(*reader.notes, *_describe_styles(styles)))
+
+
+def _describe_styles(styles: Mapping[str, NumberStyle]) -> list[str]:
+    """What to say about numbers that are not written as JSON has them."""
+    commas = [name.strip() for name, style in styles.items() if style.decimal == "comma"]
+    signs = [f"{style.sign} of {name.strip()}" for name, style in styles.items() if style.sign]
+    return [
+        *([f"Decimal commas in {', '.join(commas)}."] if commas else []),
+        *([f"Signs that are left out: {', '.join(signs)}."] if signs else []),
+    ]
+
+
+def compile_reader(
+    columns: Columns,
+    task: Task,
+    options: Options,
+    styles: Mapping[str, NumberStyle],
+    moments: Sequence[Sequence[str]] = (),
+) -> RowReader:
+    """The reader of rows of texts, by the styles of its number columns (the label's is `LABEL`) and some moments."""
+    missing = dict.fromkeys(("", *options.missing))
+    kinds = {feature.name: feature.kind for feature in task.features}
+    day_first = options.day_first
+    notes = columns.notes
+    if day_first is None and moments and (day_first := find_order(moments[0])) is not None:
+        notes = (*notes, f"Dates put the {'day' if day_first else 'month'} first.")
+    return RowReader(
+        columns=columns,
+        event_id=_unchanged,
+        moment=MomentReader(options.timezone, day_first, options.at_format),
+        label=_label_reader(task, styles.get(LABEL, NumberStyle()), dict.fromkeys(options.missing)),
+        features=[
+            (name, place, _feature_reader(kinds[name], styles.get(name, NumberStyle()), missing))
+            for name, place in columns.features
+        ],
+        notes=notes,
+    )
+
+
+def read_rows(stream: BinaryIO, table: CsvTable, reader: RowReader) -> Iterator[Row]:
+    """The rows of a table in the order of the file, broken ones included."""
+    encoding = name_encoding(table.dialect.encoding)
+    for number, cells in read_table(stream, table):
+        if isinstance(cells, Broken):
+            yield Row(b"", [cells.text.rstrip("\r\n")], table, (Fault(f"line {number}", cells.reason),), False)
+            continue
+        line, faults, is_sent = reader.read(cells)
+        if not is_sent and is_broken("".join(cells)):
+            faults = (Fault(f"line {number}", f"holds bytes that are not {encoding}: give its --encoding"),)
+        yield Row(line, cells, table, faults, is_sent)
+
+
+def read_ndjson(stream: Iterable[bytes]) -> Iterator[Row]:
     """Rows of a file with one event as JSON on each line. Lines are sent unchanged; empty ones are skipped."""
+    is_first = True
     for line in stream:
-        event = line.removeprefix(b"\xef\xbb\xbf").strip()
-        if event:
+        event = line.removeprefix(b"\xef\xbb\xbf").strip(b" \t\r\n\x0b\x0c\x1a")
+        if not event:
+            continue
+        if is_first and (event == b"[" or event.startswith(b"[{")):
+            raise InvalidInput(
+                [Fault("file", "is one JSON array; NDJSON has an event on each line: `jq -c '.[]' FILE` makes it so")]
+            )
+        is_first = False
+        if len(event) > MAX_ROW_BYTES:
+            yield Row(event, faults=(Fault("row", f"is longer than {MAX_ROW_BYTES} bytes"),), is_sent=False)
+        else:
             yield Row(_without_reason(event))
 
 
-def require_columns(names: Iterable[str]) -> None:
-    """Raises InvalidInput if the file lacks a column that every event needs."""
-    if missing := {"event_id", "at", "label"} - set(names):
-        raise InvalidInput([Fault(name, "is not a column of the file") for name in sorted(missing)])
-
-
-def _read_cells(reader: "csv.DictReader[str]", task: Task) -> Iterator[Row]:
-    kinds = {feature.name: feature.kind for feature in task.features}
-    require_columns(reader.fieldnames or ())
-    for cells in reader:
-        if "" in cells or None in cells.values():
-            raise InvalidInput([Fault(f"line {reader.line_num}", "has another number of cells than the header")])
-        cells.pop(REASON, None)
-        yield encode_row(_event(cells, kinds, task.target), cells)
-
-
-def _event(cells: Mapping[str, str], kinds: Mapping[str, Kind], target: Target) -> dict[str, Any]:
-    event: dict[str, Any] = {
-        "event_id": cells["event_id"],
-        "at": cells["at"],
-        "features": {
-            name: None if cell == "" else read_cell(cell, kinds.get(name, "category"))
-            for name, cell in cells.items()
-            if name not in OWN_COLUMNS
-        },
-        "label": read_label(cells["label"], target),
-    }
-    if cells.get("known_at"):
-        event["known_at"] = cells["known_at"]
-    return event
-
-
-def read_cell(cell: str, kind: Kind) -> int | float | bool | str:
-    """The value of a feature of this kind, else the unchanged cell."""
+def _feature_reader(kind: Kind, style: NumberStyle, missing: Mapping[str, None]) -> Read:
     match kind:
         case "category":
-            return unify_truth(cell)
+            return partial(_look_up, {**_BOOLEANS, **missing})
         case "boolean":
-            return TRUTHS.get(cell, cell)
-    return _number(cell)
+            return partial(_look_up, {**TRUTHS, **missing})
+    return _number_reader(style, missing)
 
 
-def read_label(cell: str, target: Target) -> int | float | str:
-    """A class, or the number of a regression. `True` is the class `true`, unless the task lists `True`."""
-    if target.kind == "regression":
-        return _number(cell)
-    return cell if target.classes is not None and cell in target.classes else unify_truth(cell)
+def _label_reader(task: Task, style: NumberStyle, missing: Mapping[str, None]) -> Read:
+    """`True` is the class `true`, unless the task lists `True`. An empty label is left for the API to refuse."""
+    if not task.is_classification:
+        return _number_reader(style, missing)
+    listed = task.target.classes or ()
+    return partial(_look_up, {**{text: truth for text, truth in _BOOLEANS.items() if text not in listed}, **missing})
 
 
-def _number(cell: str) -> int | float | str:
-    """A number that JSON can express, else the unchanged cell."""
-    if not _NUMBER.fullmatch(cell):
-        return cell
-    if len(cell) <= _LONGEST_INTEGER and _INTEGER.fullmatch(cell):
-        return int(cell)
-    number = float(cell)
-    return number if math.isfinite(number) else cell
+def _number_reader(style: NumberStyle, missing: Mapping[str, None]) -> Read:
+    read = style.read
+
+    def read_number(cell: str) -> Any:
+        return None if cell in missing else read(cell)
+
+    return read_number
+
+
+def _look_up(words: Mapping[str, Any], cell: str) -> Any:
+    return words.get(cell, cell)
+
+
+def _unchanged(cell: Any) -> Any:
+    return cell
+
+
+def _join(cells: Sequence[Any], places: Sequence[int]) -> str:
+    """The cells of a date and a time as one moment."""
+    return " ".join(str(cells[place]).strip() for place in places)
+
+
+def _encode(event: Mapping[str, Any]) -> bytes:
+    try:
+        return msgspec.json.encode(event)
+    except OverflowError:  # an integer of more than 64 bits
+        return json.dumps(event, ensure_ascii=False).encode()
 
 
 def _without_reason(line: bytes) -> bytes:

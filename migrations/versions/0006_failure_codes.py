@@ -1,8 +1,8 @@
 """A code next to the sentence of a cycle that ended without a release.
 
 The previous release writes only sentences, and may run at the same time for a while. So a trigger gives each ended row
-without a code the code of its sentence; existing rows get theirs by one update. The next revision drops trigger and
-function: then no process writes a row without a code.
+without a code the code of its sentence; existing rows get theirs by one update. A revision of a later release drops
+trigger and function: then no process writes a row without a code.
 """
 
 import sqlalchemy as sa

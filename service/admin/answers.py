@@ -102,6 +102,33 @@ class ErasureResult(Erasure, frozen=True, kw_only=True):
     results: list[ErasedEvent]
 
 
+class Import(Struct, frozen=True, kw_only=True):
+    """Rows that came together."""
+
+    id: Count
+    at: Moment
+    actor: str
+    source: Annotated[str, Meta(description="the file, or whatever the sender calls it")]
+    retracted_at: Moment | None
+    retraction_actor: str | None
+    retraction_reason: str | None
+    num_retracted: Annotated[Count, Meta(description="events that were retracted")]
+
+
+class Imports(Struct, frozen=True):
+    """Newest first."""
+
+    imports: list[Import]
+
+
+class ImportContent(Import, frozen=True, kw_only=True):
+    """An import, and what is left of it."""
+
+    num_events: Annotated[Count, Meta(description="events as they came, which a retraction takes back")]
+    num_corrected: Annotated[Count, Meta(description="events that were corrected since, which a retraction keeps")]
+    versions: Annotated[list[str], Meta(description="released versions that were trained on any of the events")]
+
+
 class AgeError(Struct, frozen=True, kw_only=True):
     """The validated error of a version in the window of this age, with its 90 % band and the guard's limit."""
 

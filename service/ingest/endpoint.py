@@ -32,8 +32,9 @@ from service.validation.rules import Refusal
 from service.web.bodies import NDJSON, RequestBody
 from service.web.encoded_answer import EncodedAnswer
 from service.web.error_responses import problem_of
-from service.web.parameters import check_parameters, read_flag
+from service.web.parameters import check_parameters, read_flag, read_id
 from store.catalog import Schema
+from store.events.imports import require_open
 from store.events.writes import Correction, correct_event, record_rejections
 
 Status = Literal["created", "duplicate", "conflict", "rejected", "erased"]
@@ -86,16 +87,19 @@ class EventsEndpoint:
 
     async def post(self, scope: Scope, receive: Receive) -> Response:
         """Store one event, an array of events, or lines of them; answer after the commit."""
-        task, is_atomic = read_options(scope["query_string"])
+        task, is_atomic, import_id = read_options(scope["query_string"])
         sent = RequestBody(scope, receive, self._settings)
         if sent.media_type == NDJSON:
             if is_atomic:
                 raise InvalidInput([Fault("atomic", "does not go with NDJSON, which is stored piece by piece")])
-            counts, response = await self._store_lines(sent, task)
+            counts, response = await self._store_lines(sent, task, import_id)
         else:
             body = without_mark(await sent.read())
-            if body.lstrip()[:1] == b"[":
-                work = _store_array(self._find(task), body, self._settings.max_rows, is_atomic, datetime.now(UTC))
+            if import_id is not None or body.lstrip()[:1] == b"[":
+                find = self._find(task, import_id)
+                work = _store_array(
+                    find, body, self._settings.max_rows, is_atomic, datetime.now(UTC), import_id=import_id
+                )
                 counts, response = await self._store.run(work)
             else:
                 counts, response = answer_one(await self._group_commit.write(task, body))
@@ -113,7 +117,7 @@ class EventsEndpoint:
         self._metrics.events.labels(status).inc()
         return response
 
-    async def _store_lines(self, sent: RequestBody, task: str | None) -> tuple[Counts, Response]:
+    async def _store_lines(self, sent: RequestBody, task: str | None, import_id: int | None) -> tuple[Counts, Response]:
         """Store each chunk of a stream in a transaction of its own.
 
         Raises Unavailable, which says how much is stored.
@@ -122,7 +126,8 @@ class EventsEndpoint:
         shown: list[RowResult] = []
         async for chunk in sent.read_chunks():
             try:
-                results = await self._store.run(_append_lines(self._find(task), chunk, datetime.now(UTC)))
+                work = _append_lines(self._find(task, import_id), chunk, datetime.now(UTC), import_id)
+                results = await self._store.run(work)
             except Unavailable as error:
                 reason = f"{error} {counts.total()} lines before line {chunk[0][0]} are stored: send all of them again."
                 raise Unavailable(reason) from error
@@ -130,16 +135,25 @@ class EventsEndpoint:
             shown += [result for result in results if result.status != "created"][: MAX_RESULTS - len(shown)]
         return counts, _answer(counts, shown)
 
-    def _find(self, task: str | None) -> Find:
-        return lambda connection: find_schemas(self._follower, connection, task)
+    def _find(self, task: str | None, import_id: int | None = None) -> Find:
+        """The schemas of a task, of which an import must be open if one is given."""
+
+        def find(connection: Connection) -> Sequence[Schema]:
+            schemas = find_schemas(self._follower, connection, task)
+            if import_id is not None:
+                require_open(connection, schemas[0].task_id, import_id)
+            return schemas
+
+        return find
 
 
 @lru_cache(maxsize=64)
-def read_options(query: bytes) -> tuple[str | None, bool]:
-    """The task of a POST and whether it is atomic. Producers repeat their query. Raises InvalidInput."""
+def read_options(query: bytes) -> tuple[str | None, bool, int | None]:
+    """The task of a POST, whether it is atomic, and its import. Producers repeat their query. Raises InvalidInput."""
     given = QueryParams(query)
-    check_parameters(given, ("task", "atomic"))
-    return given.get("task"), read_flag(given, "atomic")
+    check_parameters(given, ("task", "atomic", "import"))
+    import_id = given.get("import")
+    return given.get("task"), read_flag(given, "atomic"), None if import_id is None else read_id(import_id, "import")
 
 
 def read_task(query: bytes) -> str | None:
@@ -181,7 +195,7 @@ def answer_one(one: QueuedEvent) -> tuple[Counts, Response]:
 
 
 def _store_array(
-    find: Find, body: bytes, max_rows: int, atomic: bool, received_at: datetime
+    find: Find, body: bytes, max_rows: int, atomic: bool, received_at: datetime, *, import_id: int | None
 ) -> Callable[[Connection], tuple[Counts, Response]]:
     """The work of one array inside its transaction; stored rejections outlive a refusal."""
 
@@ -192,7 +206,7 @@ def _store_array(
         record_rejections(connection, schemas[0].task_id, [*map(rejection_of, refused.values())], received_at)
         if atomic and refused:
             return {"rejected": len(refused)}, problem_of(InvalidInput(_locate(refused)))
-        results = _append(connection, validated, received_at, atomic)
+        results = _append(connection, validated, received_at, atomic, import_id)
         counts = Counter([result.status for result in results])
         for status, problem in _WHOLE.items():
             if atomic and counts[status]:
@@ -204,13 +218,13 @@ def _store_array(
 
 
 def _append_lines(
-    find: Find, chunk: Sequence[tuple[int, bytes]], received_at: datetime
+    find: Find, chunk: Sequence[tuple[int, bytes]], received_at: datetime, import_id: int | None
 ) -> Callable[[Connection], list[RowResult]]:
     def work(connection: Connection) -> list[RowResult]:
         schemas = find(connection)
         validated = validate(schemas, lambda rules: rules.read_lines([line for _, line in chunk]))
         record_rejections(connection, schemas[0].task_id, [*map(rejection_of, validated.refused.values())], received_at)
-        results = _append(connection, validated, received_at, False)
+        results = _append(connection, validated, received_at, False, import_id)
         return [
             msgspec.structs.replace(result, line=number) for (number, _), result in zip(chunk, results, strict=True)
         ]
@@ -218,10 +232,12 @@ def _append_lines(
     return work
 
 
-def _append(connection: Connection, validated: ValidatedRows, received_at: datetime, whole: bool) -> list[RowResult]:
+def _append(
+    connection: Connection, validated: ValidatedRows, received_at: datetime, whole: bool, import_id: int | None
+) -> list[RowResult]:
     """Store the valid rows; with `whole`, store none if any is in conflict or erased."""
     savepoint = connection.begin_nested() if whole else None
-    stored = append(connection, validated, received_at)
+    stored = append(connection, validated, received_at, import_id)
     results = [_refused(one) if isinstance(one, Refusal) else RowResult(*one) for one in stored]
     if savepoint is not None and any(result.status in _WHOLE for result in results):
         savepoint.rollback()

@@ -90,11 +90,14 @@ def group_by_schema(rows: Sequence[tuple[Schema, Event | Refusal]]) -> Validated
     return ValidatedRows(parts, refused)
 
 
-def append(connection: Connection, rows: ValidatedRows, received_at: datetime) -> list[tuple[str, Outcome] | Refusal]:
+def append(
+    connection: Connection, rows: ValidatedRows, received_at: datetime, import_id: int | None = None
+) -> list[tuple[str, Outcome] | Refusal]:
     """Store the accepted rows; return, in the order of the rows, each one's id and outcome, or its refusal."""
     found: dict[int, tuple[str, Outcome] | Refusal] = {**rows.refused}
     for schema, places, batch in rows.accepted:
-        stored = [*zip(batch.event_ids, append_batch(connection, schema, batch, received_at), strict=True)]
+        outcomes = append_batch(connection, schema, batch, received_at, import_id)
+        stored = [*zip(batch.event_ids, outcomes, strict=True)]
         if len(rows.accepted) == 1 and not found:
             return [*stored]
         found.update(zip(places, stored, strict=True))

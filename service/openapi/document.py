@@ -81,6 +81,12 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
     ("post", "/tasks/{task}/erasures"): Operation(
         "eraseEvents", {200: answers.ErasureResult}, _json(ref("ErasureRequest"))
     ),
+    ("get", "/tasks/{task}/imports"): Operation("listImports", {200: answers.Imports}),
+    ("post", "/tasks/{task}/imports"): Operation("beginImport", {200: answers.Import}, _json(ref("ImportRequest"))),
+    ("get", "/tasks/{task}/imports/{import}"): Operation("getImport", {200: answers.ImportContent}),
+    ("post", "/tasks/{task}/imports/{import}/retract"): Operation(
+        "retractImport", {200: answers.ImportContent}, _json(ref("RetractionRequest"))
+    ),
     ("get", "/livez"): Operation("getLiveness", {200: answers.Liveness}),
     ("get", "/readyz"): Operation("getReadiness", {200: answers.Readiness, 503: answers.Readiness}),
     ("get", "/metrics"): Operation("getMetrics"),

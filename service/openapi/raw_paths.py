@@ -14,6 +14,12 @@ _ATOMIC: Shape = {
     "schema": {"type": "boolean", "default": False},
     "description": "store all rows or none",
 }
+_IMPORT: Shape = {
+    "name": "import",
+    "in": "query",
+    "schema": {"type": "integer", "minimum": 1, "exclusiveMaximum": 10**18},
+    "description": "id of an import that the rows belong to",
+}
 _COVERAGE: Shape = {
     "name": "coverage",
     "in": "query",
@@ -91,7 +97,7 @@ def describe_raw_paths() -> Shape:
                 "`application/x-ndjson` holds one event per line and may have any length: it is stored piece by piece. "
                 "Its answer has counts, and results of the first thousand lines that were not created. Any body may "
                 "come with `Content-Encoding: gzip`.",
-                "parameters": [_TASK, _ATOMIC],
+                "parameters": [_TASK, _ATOMIC, _IMPORT],
                 "responses": {
                     "200": {"description": "A result for each row"},
                     "409": {

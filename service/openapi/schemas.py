@@ -70,6 +70,10 @@ _BODIES: dict[str, Shape] = {
     "RollbackRequest": closed(_REASON, _or_null({"version": _VERSION, **_ACTOR})),
     "HorizonOverride": closed(_REASON, _or_null({"version": _VERSION, "valid_until": _BOUND, **_ACTOR})),
     "CycleOverride": closed({"cycle": _HELD_CYCLE, **_REASON}, _or_null(_ACTOR)),
+    "ImportRequest": closed(
+        {"source": text(MAX_REASON, description="the file, or another name for people")}, _or_null(_ACTOR)
+    ),
+    "RetractionRequest": closed(_REASON, _or_null(_ACTOR)),
     "ErasureRequest": closed({"event_ids": many(text(), minItems=1, maxItems=MAX_IDS), **_REASON}, _or_null(_ACTOR)),
 }
 

@@ -1,5 +1,6 @@
 """Parameters of paths and queries: unknown and repeated parameters of a query are refused, never ignored."""
 
+import re
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection
 from typing import Annotated
@@ -49,5 +50,13 @@ def read_flag(given: QueryParams, name: str) -> bool:
     return _FLAGS[text]
 
 
+def read_id(text: str, name: str) -> int:
+    """The id of a numbered row, in a path or a query. Raises InvalidInput."""
+    if not _ID.fullmatch(text):
+        raise InvalidInput([Fault(name, "is not an id, such as 17")])
+    return int(text)
+
+
+_ID = re.compile(r"[1-9][0-9]{0,17}")
 _TRUE, _FALSE = ("1", "on", "t", "true", "y", "yes"), ("0", "off", "f", "false", "n", "no")
 _FLAGS = dict.fromkeys(_TRUE, True) | dict.fromkeys(_FALSE, False)

@@ -10,20 +10,16 @@ One more revision is added, as by a correction. Cells of the matrix know how man
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Literal
 
 from sqlalchemy import Connection, delete, insert, select, text, update
 
-from contracts.clock import MICROSECOND, from_micros, to_micros
 from store.catalog import Schema
 from store.database import erasures, rejected_events
+from store.events.tombstones import BLANK_CONTENT, window_grid
 
 Erased = Literal["erased", "erased_before", "unknown"]
-
-# `date_bin` counts windows from a start, and some versions of PostgreSQL miscount those before it. So the start is an
-# early one: the window that holds this day may begin before the calendar does; the next one cannot.
-_FIRST = datetime(1, 1, 2, tzinfo=UTC)
 
 
 @dataclass(frozen=True)
@@ -65,16 +61,7 @@ def erase_events(
     ).scalar_one()
     # First one more revision, a copy of the current one, which is blanked with the others: then none is current.
     connection.execute(_ADD, key)
-    clock = schema.task.clock
-    num_blank = connection.execute(
-        _BLANK,
-        {
-            **key,
-            "erasure_id": erasure_id,
-            "window": clock.window * MICROSECOND,
-            "origin": from_micros(clock.window_start(to_micros(_FIRST)) + clock.window),
-        },
-    ).rowcount
+    num_blank = connection.execute(_BLANK, {**key, "erasure_id": erasure_id, **window_grid(schema.task)}).rowcount
     num_rejected = connection.execute(
         delete(rejected_events).where(
             rejected_events.c.task_id == schema.task_id, rejected_events.c.event_id.in_(set(event_ids))
@@ -130,20 +117,12 @@ _ADD = text("""
     FROM events WHERE task_id = :task_id AND event_id = ANY(:ids) AND superseded_at IS NULL
 """)
 
-# A fit decodes rows before it looks at their moments, so blanks have the widths and types of real values.
-_BLANK = text("""
+_BLANK = text(f"""
     UPDATE events
-    SET at = date_bin(:window, events.at, :origin),
-        known_at = date_bin(:window, events.known_at, :origin),
-        received_at = date_bin(:window, events.received_at, :origin),
-        superseded_at = date_bin(:window, events.known_at, :origin),
-        numbers = array_fill('NaN'::float8, ARRAY[cardinality(events.numbers)]),
-        categories = array_fill(''::text, ARRAY[cardinality(events.categories)]),
-        label = CASE schemas.spec -> 'target' ->> 'kind' WHEN 'regression' THEN 'NaN' ELSE '' END,
-        erasure_id = :erasure_id
+    SET {BLANK_CONTENT}, erasure_id = :erasure_id
     FROM schemas
     WHERE events.task_id = :task_id AND events.event_id = ANY(:ids) AND schemas.id = events.schema_id
-""")
+""")  # noqa: S608 our own fragment
 
 _TRAINED = text("""
     SELECT cycles.version FROM cycles

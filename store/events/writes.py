@@ -43,8 +43,12 @@ def append_events(
     return append_batch(connection, schema, EventBatch.of(rows), received_at) if rows else []
 
 
-def append_batch(connection: Connection, schema: Schema, batch: EventBatch, received_at: datetime) -> list[Outcome]:
-    """Store new rows; returns for each `created`, `duplicate` (same content), `conflict`, or `erased` (before).
+def append_batch(
+    connection: Connection, schema: Schema, batch: EventBatch, received_at: datetime, import_id: int | None = None
+) -> list[Outcome]:
+    """Store new rows, perhaps of an import.
+
+    Returns for each `created`, `duplicate` (same content), `conflict`, or `erased` (before).
 
     Of two rows in a batch with the same new `event_id` the first counts. A row is a duplicate if any revision of its
     event holds the same values. Values that the row does not give cannot differ: a `known_at` that is left to the task,
@@ -55,13 +59,14 @@ def append_batch(connection: Connection, schema: Schema, batch: EventBatch, rece
     for place, event_id in enumerate(batch.event_ids):
         first.setdefault(event_id, place)
     if len(first) == len(batch) <= NUM_ROWS_PER_STATEMENT:
-        return _append(connection, schema, batch, received_at)
+        return _append(connection, schema, batch, received_at, import_id)
     found: dict[int, Outcome] = {}
 
     def ask(places: Sequence[int]) -> None:
         for start in range(0, len(places), NUM_ROWS_PER_STATEMENT):
             asked = places[start : start + NUM_ROWS_PER_STATEMENT]
-            found.update(zip(asked, _append(connection, schema, batch.select(asked), received_at), strict=True))
+            outcomes = _append(connection, schema, batch.select(asked), received_at, import_id)
+            found.update(zip(asked, outcomes, strict=True))
 
     # Every transaction locks its rows in the same order, so two batches wait for each other but never deadlock.
     ask([first[event_id] for event_id in sorted(first)])
@@ -75,7 +80,9 @@ def append_batch(connection: Connection, schema: Schema, batch: EventBatch, rece
     return [found[place] for place in range(len(batch))]
 
 
-def _append(connection: Connection, schema: Schema, batch: EventBatch, received_at: datetime) -> list[Outcome]:
+def _append(
+    connection: Connection, schema: Schema, batch: EventBatch, received_at: datetime, import_id: int | None
+) -> list[Outcome]:
     """One statement for rows without repeated new ids. A row that a concurrent insert won is read again."""
     not_created = connection.exec_driver_sql(
         _APPEND,
@@ -83,6 +90,7 @@ def _append(connection: Connection, schema: Schema, batch: EventBatch, received_
             "task_id": schema.task_id,
             "schema_id": schema.schema_id,
             "received_at": received_at,
+            "import_id": import_id,
             "ids": text_array(batch.event_ids),
             "ats": timestamp_array(batch.at),
             "known_ats": timestamp_array(batch.known_at),
@@ -112,7 +120,8 @@ def _append(connection: Connection, schema: Schema, batch: EventBatch, received_
         for place, is_told in zip(of_another_form, find_told(connection, schema, rows), strict=True):
             outcomes[place] = "duplicate" if is_told else "conflict"
     if lost:
-        for place, outcome in zip(lost, _append(connection, schema, batch.select(lost), received_at), strict=True):
+        again = _append(connection, schema, batch.select(lost), received_at, import_id)
+        for place, outcome in zip(lost, again, strict=True):
             outcomes[place] = outcome
     return outcomes
 
@@ -128,8 +137,9 @@ _APPEND = """
              WITH ORDINALITY AS given(event_id, at, known_at, says_known_at, label, n)
     ), created AS (
         INSERT INTO events
-            (task_id, event_id, revision, at, known_at, received_at, schema_id, numbers, categories, label)
-        SELECT %(task_id)s, event_id, 1, at, known_at, %(received_at)s, %(schema_id)s, numbers, categories, label
+            (task_id, event_id, revision, at, known_at, received_at, schema_id, numbers, categories, label, import_id)
+        SELECT %(task_id)s, event_id, 1, at, known_at, %(received_at)s, %(schema_id)s, numbers, categories, label,
+               %(import_id)s::bigint
         FROM input
         ORDER BY event_id COLLATE "C"
         ON CONFLICT DO NOTHING

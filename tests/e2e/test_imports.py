@@ -1,10 +1,14 @@
 """`morrow events import` as a user types it: three formats, rejects that can be mended, and going on after a kill."""
 
+import bz2
+import gzip
 import json
+import lzma
 import os
 import signal
 import subprocess
 import time
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -142,3 +146,160 @@ def test_an_import_that_is_killed_goes_on_where_it_was(demand: str, tmp_path: Pa
     assert len(Path(document["rejects"]).read_text().splitlines()) == 1 + num_rows // 1000
     assert not bookmark.exists()
     assert httpx.get(f"{demand}/tasks/demand").json()["num_events"] == num_rows - num_rows // 1000
+
+
+ROW = "a,2026-11-01T12:00:00Z,high,4.5,north\n"
+
+
+def test_a_pipe_is_read_and_leaves_nothing_behind_but_its_rejects(demand: str, tmp_path: Path) -> None:
+    lines = HEADER + ROW + "b,2026-11-01T12:00:00Z,low,x,north\n"
+    for content in (lines.encode(), gzip.compress(lines.encode())):
+        done = subprocess.run(
+            [*MORROW, "events", "import", "demand", "-", "--json"],
+            input=content,
+            env=os.environ | {"MORROW_URL": demand},
+            capture_output=True,
+            cwd=tmp_path,
+            check=False,
+        )
+        assert (done.returncode, b"Traceback" in done.stderr) == (3, False), done.stderr
+        assert json.loads(done.stdout)["rejected"] == 1
+    assert [path.name for path in tmp_path.iterdir() if path.is_file() and path.suffix != ".log"] == [
+        "stdin.rejected.csv"
+    ]
+    columns = {
+        "event_id": ["c"],
+        "at": ["2026-11-01T12:00:00Z"],
+        "label": ["low"],
+        "temperature": [1.0],
+        "region": ["n"],
+    }
+    pq.write_table(pa.table(columns), tmp_path / "x.parquet")
+    with (tmp_path / "x.parquet").open("rb") as stream:
+        done = subprocess.run(
+            [*MORROW, "events", "import", "demand", "/dev/stdin"],
+            stdin=stream,
+            env=os.environ | {"MORROW_URL": demand},
+            capture_output=True,
+            cwd=tmp_path,
+            check=False,
+        )
+    assert (done.returncode, b"1 created" in done.stdout) == (0, True), done.stderr
+
+
+@pytest.mark.parametrize("suffix", ["gz", "bz2", "xz", "zip", "zst"])
+def test_a_compressed_file_is_read_as_the_file_inside(demand: str, tmp_path: Path, suffix: str) -> None:
+    file = tmp_path / f"demand.csv.{suffix}"
+    content = (HEADER + ROW).encode()
+    if suffix == "zip":
+        with zipfile.ZipFile(file, "w") as archive:
+            archive.writestr("demand.csv", content)
+    elif suffix == "zst":
+        with pa.CompressedOutputStream(str(file), "zstd") as stream:
+            stream.write(content)
+    else:
+        file.write_bytes({"gz": gzip, "bz2": bz2, "xz": lzma}[suffix].compress(content))
+    assert counts(imported(demand, file, code=0)) == (1, 0, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("x.csv", b"\xd0\xcf\x11\xe0" + bytes(20), "Excel 97"),
+        ("x.csv", b"SQLite format 3\x00", "SQLite"),
+        ("x.csv", b"", "is empty"),
+        ("x.csv.gz", gzip.compress((HEADER + ROW).encode(), mtime=0)[:-12], "is damaged gzip or ends too early"),
+        ("x.parquet", b"", "is not Parquet"),
+        ("x.ndjson", b'[\n{"event_id": "a"}\n]', "jq -c"),
+    ],
+)
+def test_a_file_of_another_kind_is_refused_by_name(
+    demand: str, tmp_path: Path, name: str, content: bytes, words: str
+) -> None:
+    (tmp_path / name).write_bytes(content)
+    said = say(demand, "events", "import", "demand", str(tmp_path / name))
+    assert (said.code, words in said.err) == (1, True), said.err
+    assert [path.name for path in tmp_path.glob("*.bookmark")] == []
+
+
+def test_one_bad_line_ends_no_import_and_the_counts_are_true(demand: str, tmp_path: Path) -> None:
+    good = [ROW.replace("a,", f"a{number},", 1) for number in range(3000)]
+    bad = ["x," + "y" * 200_000 + ",high,1,north\n", "   \n", 'z,"2026,high,1,north\n', "\x1a"]
+    file = tmp_path / "demand.csv"
+    file.write_text(HEADER + "".join([*good[:1500], *bad[:3], *good[1500:], bad[3]]))
+    document = imported(demand, file, code=3)
+    assert counts(document) == (3000, 0, 0, 2)
+    assert len(Path(document["rejects"]).read_text().splitlines()) == 3
+    assert counts(imported(demand, file, code=3)) == (0, 3000, 0, 2)
+
+
+def test_reasons_are_counted_with_an_example_each(demand: str, tmp_path: Path) -> None:
+    file = tmp_path / "demand.csv"
+    file.write_text(
+        HEADER + "".join(f"a{k},2026-11-01T12:00:00Z,high,NA,north\n" for k in range(20)) + ROW.replace("Z", "")
+    )
+    document = imported(demand, file, code=3)
+    assert [(one["count"], one["field"], one["example"]) for one in document["reasons"]] == [
+        (20, "features.temperature", "a0"),
+        (1, "at", "a"),
+    ]
+    said = say(demand, "events", "import", "demand", str(file))
+    assert "20 rows, such as a0: features.temperature: is " in said.out
+    assert "(it holds 'NA')" in said.out
+    assert counts(imported(demand, file, "--missing", "NA", code=3)) == (0, 0, 0, 21)
+
+
+def test_rejects_are_written_as_their_file_is_and_imported_with_the_same_options(demand: str, tmp_path: Path) -> None:
+    file = tmp_path / "demand.csv"
+    text = "event_id;when;label;Temperature;Région\na;01.11.2026 12:00;high;4,5;Zürich\nb;01.11.2026;low;x;Genève\n"
+    file.write_bytes(text.replace("Région", "region").encode("cp1252"))
+    options = ("--map", "at=when", "--timezone", "Europe/Berlin")
+    document = imported(demand, file, *options, code=3)
+    assert counts(document) == (1, 0, 0, 1)
+    assert any("Windows-1252" in note and "semicolons" in note for note in document["notes"])
+    rejects = Path(document["rejects"])
+    assert rejects.read_bytes().decode("cp1252").splitlines()[0] == "event_id;when;label;Temperature;region;_reason"
+    rejects.write_bytes(rejects.read_bytes().replace(b";x;", b";7,5;"))
+    assert counts(imported(demand, rejects, *options, code=0)) == (1, 0, 0, 0)
+
+
+def test_a_trial_checks_every_row_and_stores_none(demand: str, tmp_path: Path) -> None:
+    file = tmp_path / "demand.csv"
+    file.write_text(HEADER + ROW + "b,2026-11-01T12:00:00Z,low,x,north\n")
+    said = say(demand, "events", "import", "demand", str(file), "--dry-run")
+    assert said.code == 3
+    assert "1 rows are valid and 1 are not. Nothing is stored." in said.out
+    assert "b: features.temperature: is " in said.out
+    assert "(it holds 'x')" in said.out
+    assert httpx.get(f"{demand}/tasks/demand").json()["num_events"] == 0
+    assert list(tmp_path.glob("demand.*")) == [file]
+    assert httpx.get(f"{demand}/tasks/demand/imports").json()["imports"] == []
+
+
+def test_a_mistaken_import_is_undone_and_the_right_one_takes_its_ids(demand: str, tmp_path: Path) -> None:
+    file = tmp_path / "demand.csv"
+    file.write_text(HEADER + ROW + ROW.replace("a,", "b,", 1))
+    first = imported(demand, file, code=0)["import"]
+    assert (
+        f"morrow events retract demand --import {first}" not in say(demand, "events", "import", "demand", str(file)).out
+    )
+    refused = say(demand, "events", "retract", "demand", "--import", str(first), typed="n\n")
+    assert refused.code == 1
+    assert "is demand.csv of" in refused.err
+    assert "Take back 2 events?" in refused.err
+    done = say(demand, "events", "retract", "demand", "--import", str(first), "--yes")
+    assert (done.code, f"2 events of import {first} taken back." in done.out) == (0, True)
+    file.write_text((HEADER + ROW + ROW.replace("a,", "b,", 1)).replace("high", "low"))
+    again = say(demand, "events", "import", "demand", str(file))
+    assert "2 created" in again.out
+    assert f"morrow events retract demand --import {first + 2}" in again.out
+    assert "2 events" in say(demand, "events", "history", "demand").out
+
+
+def test_a_file_in_the_form_of_the_version_that_answers_is_taken(demand: str, tmp_path: Path) -> None:
+    wider = {**TASK, "features": [*TASK["features"], {"name": "wind", "kind": "number"}]}
+    assert httpx.put(f"{demand}/tasks/demand", json=wider).status_code == 200
+    file = tmp_path / "demand.csv"
+    file.write_text(HEADER + ROW)
+    said = say(demand, "events", "import", "demand", str(file))
+    assert (said.code, "wind: is not a column of the file" in said.err) == (1, True)

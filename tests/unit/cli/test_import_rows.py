@@ -55,7 +55,7 @@ def test_numbers_are_read_as_json_would_say_them(cell: str, value: object) -> No
     assert event["features"] == {"distance": value, "carrier": "UA"}
 
 
-@pytest.mark.parametrize("cell", ["nan", "inf", "1e400", "1_000", " 1", "true", "twelve", "9" * 400])
+@pytest.mark.parametrize("cell", ["nan", "inf", "1e400", "1_000", "true", "twelve", "9" * 400])
 def test_what_is_no_number_is_left_for_the_api_to_refuse(cell: str) -> None:
     (event,) = read(HEADER + f"a,T,late,{cell},UA\n")
     assert event["features"] == {"distance": cell, "carrier": "UA"}
@@ -103,19 +103,13 @@ def test_a_byte_order_mark_is_not_part_of_the_first_name() -> None:
 
 
 def test_missing_columns_are_named() -> None:
-    with pytest.raises(InvalidInput, match="event_id: is not a column"):
-        read("at,label\nT,late\n")
+    with pytest.raises(InvalidInput, match=r"at: is not a column.*carrier: is not a column"):
+        read("event_id,label\na,late\n")
 
 
-@pytest.mark.parametrize("line", ["a,T,late,1\n", "a,T,late,1,UA,more\n"])
-def test_ragged_lines_are_named(line: str) -> None:
-    with pytest.raises(InvalidInput, match="line 2"):
-        read(HEADER + line)
-
-
-def test_a_file_in_another_encoding_is_refused() -> None:
-    with pytest.raises(InvalidInput, match="is not CSV in UTF-8"):
-        list(read_csv(io.BytesIO((HEADER + "é,T,late,1,UA\n").encode("latin-1")), CLASSIFICATION))
+def test_a_cell_is_read_without_the_blanks_around_a_number() -> None:
+    (event,) = read(HEADER + "a,T,late, 1 ,UA\n")
+    assert event["features"] == {"distance": 1, "carrier": "UA"}
 
 
 def test_batches_keep_order_and_lose_nothing() -> None:

@@ -1,0 +1,168 @@
+"""Which column of a file is which value of an event: by `--map`, or by a name that may differ in spelling."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from cli.reading.options import Options
+from contracts.errors import Fault, InvalidInput
+from contracts.spec_values import suggest_name
+from contracts.task import Task
+
+# The column in which `cli.importing.rejects` writes why a row was refused. No feature can have this name, because names
+# of features begin with a letter.
+REASON = "_reason"
+OWN_COLUMNS = ("event_id", "at", "known_at", "label")
+_SHOWN = 12
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The places of an event's values in a row, counted from 0.
+
+    event_id   the column of ids; None if ids are made of `id_from`, or of the whole row if that is empty
+    at         one column, or two of a date and a time
+    features   each feature that the file has, in the task's order
+    """
+
+    event_id: int | None
+    id_from: tuple[int, ...]
+    at: tuple[int, ...]
+    known_at: int | None
+    label: int
+    features: tuple[tuple[str, int], ...]
+    notes: tuple[str, ...]
+
+    @property
+    def used(self) -> set[int]:
+        """The places of all columns that are read."""
+        single = [place for place in (self.event_id, self.known_at, self.label) if place is not None]
+        return {*single, *self.id_from, *self.at, *(place for _, place in self.features)}
+
+
+def match_columns(names: Sequence[str], task: Task, options: Options) -> Columns:
+    """The columns of a file with these names. Raises InvalidInput if a needed one is missing, or if two fit."""
+    match = _Match([None if name in options.dropped or name == REASON else name for name in names], task)
+    mapped = match.read_mapping(options)
+    features = [feature.name for feature in task.features]
+    faults: list[Fault] = []
+    found: dict[str, tuple[int, ...]] = {}
+    for ours in (*OWN_COLUMNS, *features):
+        if ours == "event_id" and options.id_from:
+            continue
+        try:
+            places = match.find(ours, mapped.get(ours))
+        except InvalidInput as error:
+            faults += error.faults
+            continue
+        if places is not None:
+            found[ours] = places
+    needed = ["at", "label", *(feature.name for feature in task.features if not feature.optional)]
+    faults += [match.missing(ours) for ours in needed if ours not in found and not any(f.field == ours for f in faults)]
+    if faults:
+        raise InvalidInput(faults)
+    id_from = tuple(match.place_of("--id-from", name) for name in options.id_from)
+    columns = Columns(
+        event_id=found["event_id"][0] if "event_id" in found else None,
+        id_from=id_from,
+        at=found["at"],
+        known_at=found["known_at"][0] if "known_at" in found else None,
+        label=found["label"][0],
+        features=tuple((name, found[name][0]) for name in features if name in found),
+        notes=(),
+    )
+    absent = [name for name in features if name not in found]
+    return Columns(**{**vars(columns), "notes": tuple(match.describe(columns, found, absent))})
+
+
+def normalise(name: str) -> str:
+    """A name without accents, case, blanks and marks: two spellings of one name become the same."""
+    return suggest_name(name).casefold().rstrip("_")
+
+
+class _Match:
+    """The names of a file, None for those that are not read, matched with those of a task."""
+
+    def __init__(self, names: Sequence[str | None], task: Task) -> None:
+        self._names = names
+        self._task = task
+        self._normal = [None if not name else normalise(name) for name in names]
+        self._known = {*OWN_COLUMNS, *(feature.name for feature in task.features)}
+
+    def read_mapping(self, options: Options) -> dict[str, str]:
+        """Our names, each with its column's. Raises InvalidInput for a name of ours that is unknown or given twice."""
+        mapped: dict[str, str] = {}
+        for ours, column in options.columns:
+            name = "label" if ours == self._task.target.name and ours not in self._known else ours
+            if name not in self._known:
+                known = ", ".join(sorted(self._known))
+                raise InvalidInput([Fault("--map", f"{ours} is no value of an event of {self._task.name}: {known}")])
+            if name in mapped:
+                raise InvalidInput([Fault("--map", f"{name} is given twice: {mapped[name]} and {column}")])
+            mapped[name] = column
+        for name, column in mapped.items():
+            if name in self._names and name not in mapped.values() and name not in column.split("+"):
+                reason = f"names a column, and so does --map {name}={column}: leave one out, such as by --drop {name}"
+                raise InvalidInput([Fault(name, reason)])
+        return mapped
+
+    def find(self, ours: str, given: str | None) -> tuple[int, ...] | None:
+        """The places of one of our values, None if no column fits. Raises InvalidInput."""
+        if given is not None:
+            parts = [given] if given in self._names or ours != "at" else given.split("+")
+            return tuple(self.place_of("--map", part.strip() if len(parts) > 1 else part) for part in parts)
+        candidates = [ours] if ours != "label" else [ours, self._task.target.name]
+        for name in candidates:
+            if name in self._names:
+                return (self._names.index(name),)
+        for name in candidates:
+            places = [place for place, one in enumerate(self._normal) if one == normalise(name)]
+            # A column that is one of our names in full belongs to that.
+            places = [place for place in places if self._names[place] not in self._known]
+            if len(places) > 1:
+                both = " and ".join(f"{self._names[place]!r}" for place in places)
+                raise InvalidInput([Fault(ours, f"could be {both}: choose one with --map {ours}=COLUMN")])
+            if places:
+                return (places[0],)
+        return None
+
+    def place_of(self, option: str, column: str) -> int:
+        """The place of a column that an option names. Raises InvalidInput."""
+        if column in self._names:
+            return self._names.index(column)
+        places = [place for place, one in enumerate(self._normal) if one and one == normalise(column)]
+        if len(places) == 1:
+            return places[0]
+        raise InvalidInput([Fault(option, f"{column!r} is not a column of the file ({self._list()})")])
+
+    def missing(self, ours: str) -> Fault:
+        """The fault of a value that no column gives."""
+        also = f", nor is {self._task.target.name}" if ours == "label" else ""
+        return Fault(ours, f"is not a column of the file{also} ({self._list()}): name it with --map {ours}=COLUMN")
+
+    def describe(self, columns: Columns, found: dict[str, tuple[int, ...]], absent: Sequence[str]) -> list[str]:
+        """What to say about columns whose names differ from ours, or that are not read."""
+        renamed = [
+            f"{' and '.join(str(self._names[place]) for place in places)!r} is read as {ours}"
+            for ours, places in found.items()
+            if [self._names[place] for place in places] != [ours]
+        ]
+        passed = [name for place, name in enumerate(self._names) if name and place not in columns.used]
+        notes = [f"{'; '.join(renamed)}."] if renamed else []
+        if columns.id_from:
+            notes.append(f"Ids are made of {', '.join(str(self._names[place]) for place in columns.id_from)}.")
+        elif columns.event_id is None:
+            notes.append("No column is event_id: ids are digests of whole rows. To use a column: --id-from COLUMN.")
+        if absent:
+            notes.append(f"Missing in all rows, as no column has the name: {_shorten(absent)}.")
+        if passed:
+            notes.append(f"Passed over, as {self._task.name} has no such feature: {_shorten(passed)}.")
+        return notes
+
+    def _list(self) -> str:
+        names = [name for name in self._names if name]
+        return f"its columns: {_shorten(names)}" if names else "it names none"
+
+
+def _shorten(names: Sequence[str]) -> str:
+    rest = len(names) - _SHOWN
+    return ", ".join(names[:_SHOWN]) + (f" and {rest} more" if rest > 0 else "")

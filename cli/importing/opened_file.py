@@ -1,0 +1,136 @@
+"""A file opened as events of a task: its format, how it is read, and its rows, which are read lazily."""
+
+import io
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, ParamSpec, TypeVar
+
+from cli.importing.formats import Format, choose_format, find_format
+from cli.importing.parquet import match_parquet, open_parquet, read_events
+from cli.importing.rows import Row, make_reader, read_ndjson, read_rows
+from cli.reading.dialects import find_encoding, open_text
+from cli.reading.options import Options
+from cli.reading.sources import DAMAGES, Source, copy_to_file, damage, open_source
+from cli.reading.tables import look_into
+from contracts.errors import Fault, InvalidInput
+from contracts.task import Task
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class OpenedFile:
+    """Rows of a file as events of `task`. `position` turns a number of rows into the progress, up to `length`."""
+
+    format: Format
+    task: Task
+    rows: Iterator[Row]
+    notes: tuple[str, ...]
+    length: int
+    position: Callable[[int], int]
+    num_equal: Callable[[], int]
+
+
+@contextmanager
+def open_rows(
+    file: Path, format: Format | None, task: Task, options: Options, find_earlier: Callable[[], Task | None]
+) -> Iterator[OpenedFile]:
+    """A file of rows. If it lacks a feature, it is read in the form of `find_earlier`, if it has all of that.
+
+    Raises InvalidInput, as the readers of `cli.importing.rows` and `cli.importing.parquet` do.
+    """
+    with open_source(file) as source:
+        found = find_file_format(file, source, format)
+        notes = [f"Decompressed from {source.compression}."] if source.compression else []
+        if found == "parquet":
+            with open_content(source) as content, open_parquet(content) as opened:
+                notes.append(f"Parquet of {opened.metadata.num_rows:,} rows.")
+                try:
+                    columns = match_parquet(opened, task, options)
+                except InvalidInput as error:
+                    task = _earlier_or_raise(find_earlier, error)
+                    columns = match_parquet(opened, task, options)
+                rows = read_events(opened, columns, task, options)
+                yield OpenedFile(
+                    "parquet", task, rows, (*notes, *columns.notes), opened.metadata.num_rows, _unchanged, _none_equal
+                )
+        elif found == "csv":
+            table = _guard(source, look_into, source.open, options)
+            try:
+                reader = make_reader(table, task, options)
+            except InvalidInput as error:
+                task = _earlier_or_raise(find_earlier, error)
+                reader = make_reader(table, task, options)
+            rows = _guard_rows(source, read_rows(source.open(), table, reader))
+            notes += [*table.notes, *reader.notes]
+            yield OpenedFile("csv", task, rows, tuple(notes), source.length, source.tell, lambda: reader.num_equal)
+        else:
+            rows = _guard_rows(source, read_ndjson(_as_utf8(source, options.encoding)))
+            yield OpenedFile("ndjson", task, rows, tuple(notes), source.length, source.tell, _none_equal)
+
+
+def find_file_format(file: Path, source: Source, given: Format | None) -> Format:
+    """The given format, else that of the suffix, else that of a pipe's content. Raises InvalidInput."""
+    found = given or find_format(file)
+    if source.is_parquet:
+        if given not in (None, "parquet"):
+            raise InvalidInput([Fault(source.name, f"is Parquet, not {given}: leave out --format")])
+        return "parquet" if found is not None or source.is_pipe else choose_format(file, given)
+    if found is not None or not source.is_pipe:
+        return choose_format(file, given)
+    return "ndjson" if source.open().read(2**16).lstrip(b"\xef\xbb\xbf \t\r\n")[:1] in (b"{", b"[") else "csv"
+
+
+def _earlier_or_raise(find_earlier: Callable[[], Task | None], error: InvalidInput) -> Task:
+    """The task in the form of an earlier revision. Raises the error if there is none."""
+    earlier = find_earlier()
+    if earlier is None:
+        raise error
+    return earlier
+
+
+@contextmanager
+def open_content(source: Source) -> Iterator[IO[bytes]]:
+    """The content as a file in which a reader can jump."""
+    if source.compression is None:
+        yield source.open()
+        return
+    with copy_to_file(source) as copy:
+        yield copy
+
+
+def _as_utf8(source: Source, encoding: str | None) -> Iterable[bytes]:
+    """The lines of a file as UTF-8."""
+    found = find_encoding(io.BytesIO(source.open().read(2**20)), encoding)
+    if found.startswith("utf-8") or (found == "cp1252" and encoding is None):
+        return source.open()  # the API refuses broken lines
+    return (line.encode(errors="surrogateescape") for line in open_text(source.open(), found))
+
+
+def _guard_rows(source: Source, rows: Iterator[Row]) -> Iterator[Row]:
+    """The rows. Raises InvalidInput if the file is damaged."""
+    num_rows = 0
+    try:
+        for row in rows:
+            yield row
+            num_rows += 1
+    except DAMAGES as error:
+        raise damage(source, error, f" behind row {num_rows}") from error
+
+
+def _guard(source: Source, work: Callable[P, T], *given: P.args, **named: P.kwargs) -> T:
+    try:
+        return work(*given, **named)
+    except DAMAGES as error:
+        raise damage(source, error) from error
+
+
+def _unchanged(num_rows: int) -> int:
+    return num_rows
+
+
+def _none_equal() -> int:
+    return 0

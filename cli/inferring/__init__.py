@@ -1,0 +1,1 @@
+"""A first task file for a CSV or Parquet file: `morrow task infer`."""

@@ -1,0 +1,274 @@
+"""A task guessed from a file: time, label, ids, features and a window that holds enough rows, each with its reason."""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+from cli.importing.columns import OWN_COLUMNS, normalise
+from cli.inferring.kinds import Judged, complete, judge
+from cli.inferring.profile import Profile
+from cli.reading.moments import MomentReader
+from cli.reading.options import Options
+from contracts.errors import Fault, InvalidInput
+from contracts.spec_values import RESERVED_NAMES, suggest_name
+from contracts.truth import unify_truth
+
+_TIMES = (
+    "at",
+    "timestamp",
+    "datetime",
+    "date_time",
+    "time",
+    "date",
+    "when",
+    "datum",
+    "zeit",
+    "created_at",
+    "created",
+    "ts",
+)
+_LABELS = (
+    *("label", "target", "y", "outcome", "churned", "churn", "class", "is_churn", "default", "fraud", "is_fraud"),
+    *("converted", "response", "survived", "price", "sales", "demand", "cnt", "count", "total", "load", "rentals"),
+    *("revenue", "amount", "quantity", "value", "consumption"),
+)
+_HOURS = ("hr", "hour", "h", "stunde", "time", "hour_of_day")
+_IDS = re.compile(r"(^|_)(event_id|id|uuid|guid|key|nr)$")
+_WINDOWS = ((1, "P1D"), (7, "P7D"), (14, "P14D"), (28, "P28D"), (91, "P91D"), (364, "P364D"))
+_ROWS_PER_WINDOW = 100
+_FEWEST_WINDOWS = 8
+_MOST_CLASSES = 20
+_FEW_NUMBERS = 5
+# Windows behind which a file counts as one of the past.
+_OLD_WINDOWS = 2
+
+
+@dataclass(frozen=True)
+class Guessed:
+    """The parts of a task file, and how to import the file. `features` are pairs of a name and its column."""
+
+    name: str
+    at: tuple[Judged, ...]
+    label: Judged
+    label_why: str
+    is_classification: bool
+    classes: tuple[str, ...]
+    features: tuple[tuple[str, Judged], ...]
+    left_out: tuple[Judged, ...]
+    window: str
+    window_why: str
+    is_past: bool
+    first: datetime
+    last: datetime
+    options: Options
+    notes: tuple[str, ...]
+
+
+def guess_task(
+    profile: Profile, name: str, *, at: str | None, label: str | None, options: Options, now: datetime
+) -> Guessed:
+    """A task for a file. Raises InvalidInput if there is no row, no column of moments, or no label."""
+    if not profile.num_rows:
+        raise InvalidInput([Fault("file", "has no rows below its header")])
+    is_european = any("semicolons" in note for note in profile.notes)
+    reading = complete(profile.columns, options, is_european=is_european)
+    judged = [judge(column, reading, profile.num_rows) for column in profile.columns]
+    times = _find_time(judged, at)
+    rest = [one for one in judged if one not in times]
+    found, why = _find_label(rest, label)
+    rest = [one for one in rest if one is not found]
+    options = reading.options
+    notes = list(reading.guesses)
+    if options.timezone is None and _is_naive(times[0], options):
+        options = replace(options, timezone="UTC")
+        notes.append("moments have no offset, and are taken as UTC: name their zone with --timezone")
+    moments = _read_moments(times[0], options)
+    window, window_why = _choose_window(moments)
+    is_classification, classes = _read_target(found)
+    features, columns = _name_features([one for one in rest if one.kind not in ("none", "moment")], found)
+    ids = _find_id(judged, profile.num_rows)
+    names = {column.name for column in profile.columns}
+    options = _map(options, times, found, columns, ids, names=names)
+    first, last = min(moments), max(moments)
+    return Guessed(
+        name=name,
+        at=times,
+        label=found,
+        label_why=why,
+        is_classification=is_classification,
+        classes=classes,
+        features=tuple(features),
+        left_out=tuple(one for one in rest if one.kind in ("none", "moment")),
+        window=window,
+        window_why=window_why,
+        is_past=now - last > _OLD_WINDOWS * _length(window),
+        first=first,
+        last=last,
+        options=options,
+        notes=tuple(notes),
+    )
+
+
+def _find_time(judged: Sequence[Judged], given: str | None) -> tuple[Judged, ...]:
+    """The column of moments, or two of a date and an hour."""
+    if given is not None:
+        parts = [given] if any(one.name == given for one in judged) else given.split("+")
+        return tuple(_named(judged, part.strip(), "--at") for part in parts)
+    moments = [one for one in judged if one.kind == "moment"]
+    if not moments:
+        raise InvalidInput([Fault("--at", f"no column holds moments ({_list(judged)}): name it with --at COLUMN")])
+    best = min(moments, key=lambda one: (_rank(one.key, _TIMES), one.num_missing))
+    hour = next(
+        (one for one in judged if one.key in _HOURS and one.kind in ("integer", "category") and _is_hour(one)), None
+    )
+    if hour is not None and all(re.fullmatch(r"[\d./-]{8,10}", text) for text in list(best.counts)[:1000]):
+        return best, hour
+    return (best,)
+
+
+def _is_hour(one: Judged) -> bool:
+    return len(one.counts) > 12 and all(text.isdecimal() and int(text) < 25 for text in one.counts)
+
+
+def _find_label(judged: Sequence[Judged], given: str | None) -> tuple[Judged, str]:
+    if given is not None:
+        return _named(judged, given, "--label"), "as --label says"
+    usable = [one for one in judged if one.kind not in ("none", "moment")]
+    if not usable:
+        raise InvalidInput(
+            [Fault("--label", f"no column can be the label ({_list(judged)}): name it with --label COLUMN")]
+        )
+    named = [one for one in usable if _rank(one.key, _LABELS) < len(_LABELS)]
+    if named:
+        return min(named, key=lambda one: _rank(one.key, _LABELS)), "guessed by its name; --label COLUMN names another"
+    return usable[-1], "guessed as the last column; --label COLUMN names another"
+
+
+def _rank(key: str, names: Sequence[str]) -> int:
+    """The place of a name in a list; beyond it, if it is not there."""
+    if key in names:
+        return names.index(key)
+    parts = key.split("_")
+    return next((len(names) - 1 for name in names if name in parts and len(name) > 2), len(names))
+
+
+def _named(judged: Sequence[Judged], name: str, option: str) -> Judged:
+    same = [one for one in judged if one.name == name] or [
+        one for one in judged if normalise(one.name) == normalise(name)
+    ]
+    if len(same) != 1:
+        raise InvalidInput([Fault(option, f"{name!r} is not a column of the file ({_list(judged)})")])
+    return same[0]
+
+
+def _list(judged: Iterable[Judged]) -> str:
+    return ", ".join(one.name for one in judged)
+
+
+def _is_naive(time: Judged, options: Options) -> bool:
+    read = MomentReader(None, options.day_first, options.at_format)
+    for text in list(time.counts)[:100]:
+        try:
+            read(text)
+        except ValueError as error:
+            if "no offset" in str(error) or "its zone" in str(error):
+                return True
+    return False
+
+
+def _read_moments(time: Judged, options: Options) -> Counter[datetime]:
+    """The moments of rows with their counts. Raises InvalidInput if none can be read."""
+    read = MomentReader(options.timezone, options.day_first, options.at_format)
+    moments: Counter[datetime] = Counter()
+    reason = "is empty"
+    for text, count in time.counts.items():
+        try:
+            moments[datetime.fromisoformat(read(text))] += count
+        except ValueError as error:
+            reason = str(error)
+    if not moments:
+        raise InvalidInput([Fault(time.name, reason)])
+    return moments
+
+
+def _choose_window(moments: Counter[datetime]) -> tuple[str, str]:
+    """The shortest window that usually holds enough rows, as long as there are some windows of it."""
+    days = max(1.0, (max(moments) - min(moments)) / timedelta(days=1))
+    num_rows = moments.total()
+    chosen = None
+    for length, window in _WINDOWS:
+        if days / length < _FEWEST_WINDOWS and chosen is not None:
+            break
+        chosen = length, window
+        if num_rows * length / days >= _ROWS_PER_WINDOW:
+            break
+    assert chosen is not None
+    length, window = chosen
+    per_window = num_rows * length / days
+    why = f"about {per_window:,.0f} rows a window, and {max(1, round(days / length))} windows in the file"
+    if per_window < _ROWS_PER_WINDOW:
+        why += f"; fewer than {_ROWS_PER_WINDOW} rows a window make its errors uncertain"
+    return window, why
+
+
+def _length(window: str) -> timedelta:
+    return timedelta(days=next(days for days, name in _WINDOWS if name == window))
+
+
+def _read_target(label: Judged) -> tuple[bool, tuple[str, ...]]:
+    """Whether the label is a class, and the classes as they are stored."""
+    if label.kind == "number" or (label.kind == "integer" and len(label.counts) > _FEW_NUMBERS):
+        return False, ()
+    classes = tuple(sorted({unify_truth(text) for text in label.counts}))
+    return True, classes if 2 <= len(classes) <= _MOST_CLASSES else ()
+
+
+def _name_features(judged: Sequence[Judged], label: Judged) -> tuple[list[tuple[str, Judged]], dict[str, str]]:
+    """Features with their names, and the columns that no name finds by itself."""
+    taken = {suggest_name(label.name).lower(), *OWN_COLUMNS, *RESERVED_NAMES}
+    features: list[tuple[str, Judged]] = []
+    columns: dict[str, str] = {}
+    for one in judged:
+        name, number = one.key, 1
+        while name in taken:
+            number += 1
+            name = f"{one.key[:60]}_{number}"
+        if name != one.key or sum(other.key == one.key for other in judged) > 1:
+            columns[name] = one.name
+        taken.add(name)
+        features.append((name, one))
+    return features, columns
+
+
+def _find_id(judged: Sequence[Judged], num_rows: int) -> Judged | None:
+    """A column of ids: named so, different in every row, and never empty."""
+    unique = [
+        one for one in judged if len(one.counts) == num_rows and not one.num_missing and not one.column.is_row_number
+    ]
+    named = [one for one in unique if _IDS.search(one.key)]
+    return named[0] if named else None
+
+
+def _map(
+    options: Options,
+    times: Sequence[Judged],
+    label: Judged,
+    columns: dict[str, str],
+    ids: Judged | None,
+    *,
+    names: set[str],
+) -> Options:
+    """The options with the columns that an import does not find by their names."""
+    mapped = dict(options.columns)
+    time = "+".join(one.name for one in times)
+    if normalise(time) != normalise("at"):
+        mapped.setdefault("at", time)
+    if "label" in names and label.name != "label":
+        mapped.setdefault("label", label.name)
+    for name, column in columns.items():
+        mapped.setdefault(name, column)
+    if ids is not None and ids.name != "event_id" and not options.id_from:
+        mapped.setdefault("event_id", ids.name)
+    return replace(options, columns=tuple(mapped.items()))

@@ -1,0 +1,79 @@
+"""A task file for a file of rows, checked as an import would check it."""
+
+import tomllib
+from collections import Counter
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from cli.importing.formats import COMPRESSED, Format
+from cli.importing.importer import batches, check_rows
+from cli.importing.opened_file import open_rows
+from cli.importing.reasons import Reason, add_reasons, find_refused_rows
+from cli.inferring.guess import guess_task
+from cli.inferring.profile import MAX_ROWS, read_profile
+from cli.inferring.task_file import spell_command, write_task_file
+from cli.reading.options import Options
+from cli.reading.sources import is_pipe, name_of
+from contracts.spec_values import suggest_name
+from contracts.task import Task
+
+_ROWS_PER_BATCH = 1000
+_NUM_REASONS_SHOWN = 5
+
+
+@dataclass(frozen=True)
+class Inferred:
+    """The text of a task file, and the command that imports the rows."""
+
+    name: str
+    text: str
+    import_command: str
+    summary: str
+    notes: tuple[str, ...]
+
+
+def infer(
+    file: Path,
+    *,
+    format: Format | None,
+    name: str | None,
+    at: str | None,
+    label: str | None,
+    options: Options,
+    now: datetime,
+) -> Inferred:
+    """The task file for a file. Raises InvalidInput if the file cannot be read, or has no moments or no label."""
+    profile = read_profile(file, format, options)
+    named = name or suggest_name(_stem(file)).lower()
+    guessed = guess_task(profile, named, at=at, label=label, options=options, now=now)
+    command = spell_command(named, file, guessed.options)
+    text = write_task_file(guessed, profile, file, command)
+    task = Task.model_validate(tomllib.loads(text))
+    kind = f"classification into {len(guessed.classes)} classes" if guessed.classes else task.target.kind
+    summary = f"{kind} of {task.target.name} by {len(task.features)} features, in windows of {guessed.window}"
+    notes = [] if is_pipe(file) else _check(file, format, task, guessed.options)
+    return Inferred(named, text, command, summary, tuple(notes))
+
+
+def _stem(file: Path) -> str:
+    path = Path(name_of(file))
+    return Path(path.stem).stem if path.suffix.lower() in COMPRESSED else path.stem
+
+
+def _check(file: Path, format: Format | None, task: Task, options: Options) -> list[str]:
+    """What an import of the first rows would say."""
+    counts: Counter[str] = Counter()
+    reasons: dict[str, Reason] = {}
+    with open_rows(file, format, task, options, lambda: None) as opened:
+        for batch in batches(opened.rows, _ROWS_PER_BATCH):
+            refused = find_refused_rows(batch, check_rows(batch, task))
+            reasons = add_reasons(reasons, refused)
+            counts.update({"valid": len(batch) - len(refused), "refused": len(refused)})
+            if counts.total() >= MAX_ROWS:
+                break
+    worst = sorted(reasons.values(), key=lambda reason: -reason.count)[:_NUM_REASONS_SHOWN]
+    return [
+        f"Of {counts.total():,} rows {counts['valid']:,} are valid and {counts['refused']:,} would be refused.",
+        *(f"  {reason.describe()}" for reason in worst),
+    ]

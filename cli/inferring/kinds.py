@@ -1,0 +1,201 @@
+"""Which kind of value a column holds, and why: a guess, of which the task file says the reason."""
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from cli.inferring.profile import Column
+from cli.reading.moments import MomentReader, find_order
+from cli.reading.numbers import NumberStyle, find_style, settle_styles
+from cli.reading.options import Options
+from contracts.errors import InvalidInput
+from contracts.spec_values import MAX_TEXT, suggest_name
+from contracts.task import Kind
+from contracts.truth import TRUTHS
+
+# Texts that mean a missing value among numbers and moments; the first ones among texts too.
+_MISSING_TEXTS = ("NA", "N/A", "n/a", "#N/A", "NaN", "nan", "NULL", "null", "\\N", "NaT", "<NA>")
+_MISSING = (*_MISSING_TEXTS, "-", "--", "?", ".", "None", "none", "missing", "unknown")
+_MOST_CATEGORIES = 1000
+_FEW_CODES = 50
+_CODES = re.compile(
+    r"(^|_)(code|type|class|kind|category|zone|region|season|weather\w*|weekday|wday|dow|plan|segment|group|status|zip|plz)($|_)"
+)
+_WORDS = {frozenset({"true", "false"}), frozenset({"yes", "no"}), frozenset({"t", "f"}), frozenset({"y", "n"})}
+_SHORT_YEAR = re.compile(r"\d{1,2}([./-])\d{1,2}\1\d{2}(?: (\d{1,2}:\d\d)(:\d\d)?)?", re.ASCII)
+
+Found = Literal["moment", "none"] | Kind
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A column with the kind of its values; `none` is left out, for the reason `why`."""
+
+    column: Column
+    kind: Found
+    why: str
+    num_missing: int
+    counts: Counter[str]
+
+    @property
+    def name(self) -> str:
+        return self.column.name
+
+    @property
+    def key(self) -> str:
+        """The name for a feature."""
+        return suggest_name(self.column.name).lower()
+
+    @property
+    def examples(self) -> str:
+        """The most frequent values, for people."""
+        texts = [text if len(text) <= 24 else f"{text[:24]}…" for text, _ in self.counts.most_common(4)]
+        more = len(self.counts) - len(texts)
+        return ", ".join(texts) + (f" and {more:,} others" if more > 0 else "")
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How to read the file, completed by guesses, with the style of each column of numbers."""
+
+    options: Options
+    styles: dict[str, NumberStyle]
+    guesses: tuple[str, ...]
+
+
+def find_missing(columns: Iterable[Column], options: Options) -> frozenset[str]:
+    """The texts that mean a missing value: in columns whose other values are numbers or moments, or by themselves."""
+    found: set[str] = set(options.missing)
+    for column in columns:
+        present = {text for text in _MISSING if text in column.counts}
+        rest = [text for text in column.counts if text not in present and text]
+        if not present or not rest:
+            continue
+        style = find_style(rest, options.decimal)
+        is_typed = all(_is_number(text, style) for text in rest) or all(map(_looks_like_a_moment, rest[:1000]))
+        found |= {text for text in present if is_typed or text in _MISSING_TEXTS}
+    return frozenset(found)
+
+
+def complete(columns: Sequence[Column], options: Options, *, is_european: bool) -> Reading:
+    """The options with what the columns show: missing values, the form of dates, decimal marks."""
+    missing = find_missing(columns, options)
+    options = replace(options, missing=missing)
+    guesses: list[str] = []
+    texts = {column.name: [text for text in column.counts if text and text not in missing] for column in columns}
+    styles = settle_styles({name: find_style(found, options.decimal) for name, found in texts.items()})
+    dates = [
+        text for found in texts.values() if found and all(map(_looks_like_a_moment, found[:100])) for text in found
+    ]
+    if options.day_first is None and (day_first := _find_order(dates, styles, is_european)) is not None:
+        options = replace(options, day_first=day_first)
+        guesses.append(f"dates put the {'day' if day_first else 'month'} first")
+    if options.at_format is None and (short := [text for text in dates if _SHORT_YEAR.fullmatch(text)]):
+        found = _SHORT_YEAR.fullmatch(short[0])
+        assert found is not None
+        day, month = ("%d", "%m") if options.day_first is not False else ("%m", "%d")
+        time = " %H:%M:%S" if found[3] else " %H:%M" if found[2] else ""
+        options = replace(options, at_format=f"{day}{found[1]}{month}{found[1]}%y{time}")
+        guesses.append(f"dates have the form {options.at_format}")
+    return Reading(options, styles, tuple(guesses))
+
+
+def _find_order(dates: Sequence[str], styles: dict[str, NumberStyle], is_european: bool) -> bool | None:
+    """The order of day and month, by the dates or, if they do not show it, by how the file is written."""
+    if (order := find_order(dates)) is not None:
+        return order
+    if not any(re.match(r"\d{1,2}[/-]\d{1,2}[/-]\d", text) for text in dates):
+        return None
+    return True if is_european or any(style.decimal == "comma" for style in styles.values()) else None
+
+
+def judge(column: Column, reading: Reading, num_rows: int) -> Judged:  # noqa: PLR0911 one for each reason
+    """The kind of a column."""
+    missing = frozenset({"", *reading.options.missing})
+    num_missing = column.num_of(missing)
+    counts = Counter({text: count for text, count in column.counts.items() if text not in missing})
+
+    def found(kind: Found, why: str) -> Judged:
+        return Judged(column, kind, why, num_missing, counts)
+
+    if column.refusal is not None:
+        return found("none", column.refusal)
+    if not counts:
+        return found("none", "empty in every row")
+    if column.is_row_number or column.name.startswith("Unnamed: "):
+        return found("none", "numbers the rows")
+    if _are_moments(counts, reading.options):
+        return found("moment", "moments")
+    if len(counts) == 1:
+        return (
+            found("none", f"the same in every row: {next(iter(counts))[:40]}")
+            if not num_missing
+            else found("category", "one value, or missing")
+        )
+    style = reading.styles.get(column.name, NumberStyle())
+    if all(_is_number(text, style) for text in counts):
+        return _judge_numbers(column, style, found, counts, num_rows)
+    if frozenset(text.lower() for text in counts) in _WORDS and all(text in TRUTHS for text in counts):
+        return found("boolean", "two words for true and false")
+    if any(len(text) > MAX_TEXT for text in counts):
+        return found("none", f"texts longer than {MAX_TEXT} characters")
+    if len(counts) > max(_FEW_CODES, num_rows // 2):
+        return found("none", "nearly every row has a text of its own, as in ids, names and remarks")
+    if len(counts) > _MOST_CATEGORIES:
+        return found("category", f"texts, but {len(counts):,} different ones: a coarser column may do better")
+    return found("category", "texts")
+
+
+def _judge_numbers(
+    column: Column, style: NumberStyle, found: Callable[[Found, str], Judged], counts: Counter[str], num_rows: int
+) -> Judged:
+    key = suggest_name(column.name).lower()
+    read = [style.read(text) for text in counts]
+    is_whole = all(isinstance(number, int) for number in read)
+    if any(re.match(r"0\d", text) for text in counts):
+        return found("category", "digits that begin with 0, as in codes")
+    if is_whole and len(counts) == num_rows > _FEW_CODES and re.search(r"(^|_)(id|nr|no|number|key|uuid)$", key):
+        return found("none", "an id of the row")
+    if is_whole and 2 < len(counts) <= _FEW_CODES and _CODES.search(key):
+        return found("category", "whole numbers that look like codes; if they are amounts, write integer")
+    if is_whole and set(read) == {0, 1}:
+        return found("integer", "0 and 1; boolean would do as well")
+    if is_whole:
+        few = f"; only {len(counts)} values: if they are codes, write category" if len(counts) <= 12 else ""
+        return found("integer", f"whole numbers{few}")
+    sign = f"; {style.sign} is left out" if style.sign else ""
+    comma = " with decimal commas" if style.decimal == "comma" else ""
+    return found("number", f"numbers{comma}{sign}")
+
+
+def _is_number(text: str, style: NumberStyle) -> bool:
+    try:
+        return not isinstance(style.read(text), str)
+    except ValueError:
+        return False
+
+
+def _looks_like_a_moment(text: str) -> bool:
+    """Whether a text is a date of any order: bare numbers and years are not."""
+    return (
+        re.match(r"\d{1,4}[-/.]\d{1,2}[-/.]\d|\d{4}-\d\d$|[^\W\d_]{3,}\.?,? +\d|\d{1,2}[. -]+[^\W\d_]{3}", text)
+        is not None
+    )
+
+
+def _are_moments(counts: Counter[str], options: Options) -> bool:
+    """Whether every text is a moment. Numbers count only if they have the digits of seconds since 1970 and more."""
+    read = MomentReader(options.timezone or "UTC", options.day_first, options.at_format)
+    texts = list(counts)
+    sample = texts[:1000]
+    if any(re.fullmatch(r"\d{1,9}|\d+\.\d+|\d{11,12}|\d{14,}", text) for text in sample):
+        return False
+    num_bad = 0
+    for text in sample:
+        try:
+            read(text)
+        except (ValueError, InvalidInput):
+            num_bad += 1
+    return num_bad <= len(sample) // 100

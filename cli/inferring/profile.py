@@ -1,0 +1,106 @@
+"""What the columns of a file hold: each value with its count, in the first rows of the file."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+from cli.importing.formats import Format
+from cli.importing.opened_file import find_file_format, open_content
+from cli.importing.parquet import open_parquet, read_column, read_pieces, refuse_type
+from cli.reading.csv_lines import Broken
+from cli.reading.options import Options
+from cli.reading.sources import Source, open_source
+from cli.reading.tables import look_into, read_table, refuse_twice
+from contracts.errors import Fault, InvalidInput
+
+MAX_ROWS = 100_000
+_ROWS_PER_PIECE = 5000
+
+
+@dataclass(frozen=True)
+class Column:
+    """One named column. `counts` are its texts as CSV spells them; `refusal` says why no event can hold its type."""
+
+    name: str
+    counts: Counter[str]
+    is_row_number: bool = False
+    refusal: str | None = None
+
+    def num_of(self, missing: frozenset[str]) -> int:
+        """The number of rows that hold one of these texts."""
+        return sum(self.counts[text] for text in missing)
+
+
+@dataclass(frozen=True)
+class Profile:
+    """The columns of a file in their order; `is_cut` if it has more rows than were read."""
+
+    format: Format
+    columns: tuple[Column, ...]
+    num_rows: int
+    is_cut: bool
+    notes: tuple[str, ...]
+
+
+def read_profile(file: Path, format: Format | None, options: Options) -> Profile:
+    """The profile of a CSV or Parquet file. Raises InvalidInput as its import would."""
+    with open_source(file) as source:
+        found = find_file_format(file, source, format)
+        if found == "parquet":
+            return _read_parquet(source, options)
+        if found == "csv":
+            return _read_csv(source, options)
+    raise InvalidInput(
+        [Fault(str(file), "is NDJSON, whose events name their features already: write the task by hand")]
+    )
+
+
+def _read_csv(source: Source, options: Options) -> Profile:
+    table = look_into(source.open, options)
+    rows = (cells for _, cells in read_table(source.open(), table) if not isinstance(cells, Broken))
+    counters, num_rows, row_numbers = _count(table.names, islice(rows, MAX_ROWS))
+    columns = tuple(
+        Column(name, counters[place], row_numbers[place])
+        for place, name in enumerate(table.names)
+        if name and name not in options.dropped
+    )
+    return Profile("csv", columns, num_rows, next(rows, None) is not None, table.notes)
+
+
+def _read_parquet(source: Source, options: Options) -> Profile:
+    with open_content(source) as content, open_parquet(content) as opened:
+        schema = opened.schema_arrow
+        refuse_twice(schema.names, options.dropped)
+        refusals = {field.name: refuse_type(field.type, "text") for field in schema}
+        names = [name for name, refusal in refusals.items() if refusal is None and name not in options.dropped]
+
+        def rows() -> Iterator[Sequence[str]]:
+            for piece in read_pieces(opened, names):
+                read = [read_column(piece.column(piece.schema.names.index(name)), "text") for name in names]
+                for cells in zip(*read, strict=True):
+                    yield [cell if isinstance(cell, str) else "" for cell in cells]
+
+        counters, num_rows, row_numbers = _count(names, islice(rows(), MAX_ROWS))
+        columns = [Column(name, counters[place], row_numbers[place]) for place, name in enumerate(names)]
+        columns += [Column(name, Counter(), refusal=reason) for name, reason in refusals.items() if reason is not None]
+        return Profile("parquet", tuple(columns), num_rows, opened.metadata.num_rows > num_rows, ())
+
+
+def _count(names: Sequence[str], rows: Iterator[Sequence[str]]) -> tuple[list[Counter[str]], int, list[bool]]:
+    """The texts of each column with their counts, the number of rows, and which columns number the rows."""
+    counters: list[Counter[str]] = [Counter() for _ in names]
+    row_numbers = [True for _ in names]
+    num_rows = 0
+    while piece := list(islice(rows, _ROWS_PER_PIECE)):
+        for place, cells in enumerate(zip(*piece, strict=True)):
+            counters[place].update(cells)
+            row_numbers[place] = row_numbers[place] and _continues(cells, num_rows)
+        num_rows += len(piece)
+    return counters, num_rows, [is_one and num_rows > 1 for is_one in row_numbers]
+
+
+def _continues(cells: Sequence[str], start: int) -> bool:
+    """Whether cells count the rows, from 0 or from 1."""
+    return any(all(cell == str(number) for number, cell in enumerate(cells, start=start + one)) for one in (0, 1))

@@ -1,0 +1,185 @@
+"""How a text file is written: its encoding, its separator and its quotation mark, found by looking into it."""
+
+import codecs
+import csv
+import io
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import BinaryIO
+
+from cli.reading.options import Options
+from contracts.errors import Fault, InvalidInput
+
+csv.field_size_limit(sys.maxsize)  # longer cells are refused by row, not by file
+
+_SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "vertical bars"}
+_WORDS = {"tab": "\t", "\\t": "\t", "comma": ",", "semicolon": ";", "space": " "}
+_BOMS = (
+    (codecs.BOM_UTF8, "utf-8-sig"),
+    (codecs.BOM_UTF32_LE, "utf-32"),
+    (codecs.BOM_UTF32_BE, "utf-32"),
+    (codecs.BOM_UTF16_LE, "utf-16"),
+    (codecs.BOM_UTF16_BE, "utf-16"),
+)
+_NAMES = {
+    "utf-8": "UTF-8",
+    "utf-8-sig": "UTF-8 with a byte-order mark",
+    "utf-16": "UTF-16",
+    "utf-16-le": "UTF-16",
+    "utf-16-be": "UTF-16",
+    "utf-32": "UTF-32",
+    "cp1252": "Windows-1252",
+}
+_BLOCK_BYTES = 2**20
+_SAMPLE_LINES = 200
+_SAMPLE_CHARACTERS = 2**18
+_BAD = re.compile("[\udc80-\udcff]")
+_GOOD = re.compile("[\u0080-\ud7ff\ue000-\U0010ffff]")
+_SEP_LINE = re.compile(r"sep=(.)\s*", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """`has_sep_line`: the first line only names the separator, as Excel writes it. `skips_spaces`: after separators."""
+
+    encoding: str = "utf-8"
+    separator: str = ","
+    quote: str = '"'
+    skips_spaces: bool = False
+    has_sep_line: bool = False
+
+    def describe(self) -> str:
+        """In words, for people."""
+        separated = _SEPARATORS.get(self.separator, repr(self.separator))
+        quoted = "" if self.quote == '"' else f", quoted by {self.quote}"
+        return f"{name_encoding(self.encoding)}, separated by {separated}{quoted}"
+
+
+def name_encoding(encoding: str) -> str:
+    """An encoding under the name that people know."""
+    return _NAMES.get(encoding, encoding)
+
+
+def find_encoding(stream: BinaryIO, given: str | None) -> str:
+    """The encoding of a whole file: by its byte-order mark, else UTF-8, else Windows-1252. Raises InvalidInput.
+
+    A file that is UTF-8 but for a few bytes counts as UTF-8, and the lines with these bytes are refused.
+    """
+    if given is not None:
+        try:
+            found = codecs.lookup(given).name
+        except (LookupError, ValueError):
+            raise InvalidInput(
+                [Fault("--encoding", f"{given!r} is unknown; usual ones are utf-8, utf-16, windows-1252 and latin-1")]
+            ) from None
+        return "utf-8-sig" if found == "utf-8" else found
+    head = stream.read(_BLOCK_BYTES)
+    for mark, encoding in _BOMS:
+        if head.startswith(mark):
+            return encoding
+    if (half := _find_utf16(head)) is not None:
+        return half
+    decoder = codecs.getincrementaldecoder("utf-8")("surrogateescape")
+    num_bad = num_good = 0
+    while head:
+        if not head.isascii() or decoder.getstate()[0]:
+            text = decoder.decode(head)
+            num_bad += len(_BAD.findall(text))
+            num_good += len(_GOOD.findall(text))
+        head = stream.read(_BLOCK_BYTES)
+    return "cp1252" if num_bad > num_good else "utf-8"
+
+
+def _find_utf16(head: bytes) -> str | None:
+    """UTF-16 without a mark: every second byte of western text is NUL."""
+    sample = head[:4096]
+    even, odd = sample[0::2], sample[1::2]
+    if len(odd) < 8:
+        return None
+    if odd.count(0) > 0.4 * len(odd) and even.count(0) < 0.05 * len(even):
+        return "utf-16-le"
+    if even.count(0) > 0.4 * len(even) and odd.count(0) < 0.05 * len(odd):
+        return "utf-16-be"
+    return None
+
+
+def open_text(stream: BinaryIO, encoding: str) -> io.TextIOWrapper:
+    """The text of a stream. Bytes that are not of the encoding become lone surrogates, which `is_broken` finds."""
+    encoding = "utf-8-sig" if encoding == "utf-8" else encoding
+    return io.TextIOWrapper(stream, encoding, errors="surrogateescape", newline="")
+
+
+def is_broken(text: str) -> bool:
+    """Whether a text holds bytes that are not of its file's encoding."""
+    return _BAD.search(text) is not None
+
+
+def find_dialect(lines: Iterator[str], encoding: str, options: Options) -> Dialect:
+    """The dialect of a file by its first lines. Raises InvalidInput for an option that makes no sense."""
+    sample = _take(lines)
+    has_sep_line = bool(sample) and _SEP_LINE.fullmatch(sample[0]) is not None
+    named = sample[0].strip()[4:5] if has_sep_line else None
+    rows = sample[1:] if has_sep_line else sample
+    quote = _one_character("--quote", options.quote, {"none": "\x00"}) or '"'
+    separator = _one_character("--separator", options.separator, _WORDS) or named or _find_separator(rows, quote)
+    if options.quote is None and _is_quoted_by("'", rows, separator):
+        quote = "'"
+    return Dialect(encoding, separator, quote, _skips_spaces(rows, separator), has_sep_line)
+
+
+def _take(lines: Iterator[str]) -> list[str]:
+    """The first lines that are not blank, cut to a sample."""
+    found: list[str] = []
+    room = _SAMPLE_CHARACTERS
+    for line in islice(lines, _SAMPLE_LINES):
+        if line.strip() and room > 0:
+            found.append(line[:room])
+            room -= len(line)
+    return found
+
+
+def _one_character(option: str, given: str | None, words: dict[str, str]) -> str | None:
+    if given is None:
+        return None
+    found = words.get(given.lower(), given)
+    if len(found) != 1 or found in "\r\n":
+        raise InvalidInput([Fault(option, f"{given!r} is not one character")])
+    return found
+
+
+def _find_separator(rows: Sequence[str], quote: str) -> str:
+    """The separator that splits most rows into as many cells as the header; of several, the one with most cells."""
+    best, found = (0.0, 1), ","
+    for separator in _SEPARATORS:
+        widths = [len(cells) for cells in csv.reader(rows, delimiter=separator, quotechar=quote) if cells]
+        if not widths or widths[0] < 2:
+            continue
+        agreement = sum(width == widths[0] for width in widths) / len(widths)
+        if (round(agreement, 1), widths[0]) > best:
+            best, found = (round(agreement, 1), widths[0]), separator
+    return found
+
+
+def _is_quoted_by(quote: str, rows: Sequence[str], separator: str) -> bool:
+    """Whether cells of some column stand within this mark, and none within double ones."""
+    cells = [[cell.strip() for cell in row.strip("\r\n").split(separator)] for row in rows]
+    if any(cell.startswith('"') for row in cells for cell in row):
+        return False
+    width = len(cells[0]) if cells else 0
+    columns = zip(*(row[:width] for row in cells[1:] if len(row) >= width), strict=True)
+    return any(
+        column.count("") < len(column)
+        and all(len(cell) > 1 and cell[0] == cell[-1] == quote for cell in column if cell)
+        for column in map(list, columns)
+    )
+
+
+def _skips_spaces(rows: Sequence[str], separator: str) -> bool:
+    """Whether a space follows every separator."""
+    if separator == " ":
+        return False
+    rest = [cell for row in rows for cell in row.rstrip("\r\n").split(separator)[1:] if cell]
+    return bool(rest) and all(cell.startswith(" ") for cell in rest)

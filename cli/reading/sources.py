@@ -1,0 +1,203 @@
+"""Files and pipes as they are opened: compressed or not, and refused by name if they hold something else.
+
+A pipe is copied to a temporary file first. So it is read like any file, whose encoding and separators are found by
+looking into all of it.
+"""
+
+import bz2
+import gzip
+import io
+import lzma
+import shutil
+import sys
+import tempfile
+import zipfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, BinaryIO, cast
+
+from contracts.errors import Fault, InvalidInput, NotFound
+
+STDIN = Path("-")
+_DEVICES = ("/dev/", "/proc/")
+_COMPRESSED = (
+    (b"\x1f\x8b", "gzip"),
+    (b"BZh", "bzip2"),
+    (b"\xfd7zXZ\x00", "xz"),
+    (b"\x28\xb5\x2f\xfd", "zstd"),
+    (b"PK\x03\x04", "zip"),
+)
+_PARQUET = b"PAR1"
+# What begins like this is no text, and is refused by name.
+_FOREIGN = (
+    (b"\xd0\xcf\x11\xe0", "a workbook of Excel 97: save the sheet as CSV"),
+    (b"ARROW1", "Arrow IPC (Feather): save it as Parquet"),
+    (b"ORC", "ORC: save it as Parquet"),
+    (b"Obj\x01", "Avro: save it as Parquet or NDJSON"),
+    (b"SQLite format 3", "a database of SQLite: export the table as CSV"),
+    (b"\x04\x22\x4d\x18", "compressed with lz4: decompress it first"),
+    (b"\x1f\x9d", "compressed with compress (.Z): decompress it first"),
+    (b"7z\xbc\xaf\x27\x1c", "a 7-Zip archive: extract the file first"),
+    (b"Rar!", "a RAR archive: extract the file first"),
+    (b"%PDF", "PDF: export the table as CSV"),
+    (b"\x89HDF", "HDF5: save the table as Parquet or CSV"),
+)
+# What reading a damaged file raises.
+DAMAGES = (EOFError, OSError, zlib.error, lzma.LZMAError, zipfile.BadZipFile)
+
+
+@dataclass(frozen=True)
+class Source:
+    """An open file. `content` begins anew at each call of `open`; `raw` is the file as it is stored, `length` bytes."""
+
+    name: str
+    raw: BinaryIO
+    length: int
+    compression: str | None
+    is_pipe: bool
+
+    def open(self) -> BinaryIO:
+        """The content from its beginning, decompressed. Raises InvalidInput."""
+        self.raw.seek(0)
+        return _decompress(self.raw, self.compression, self.name)
+
+    def tell(self, _num_rows: int) -> int:
+        """How far the stored file is read, in bytes."""
+        return self.raw.tell()
+
+    @property
+    def is_parquet(self) -> bool:
+        """Whether the content begins as Parquet does."""
+        return _read_head(self).startswith(_PARQUET)
+
+
+def is_pipe(file: Path) -> bool:
+    """Whether a file can be read only once, and so cannot be resumed."""
+    return file == STDIN or not file.is_file()
+
+
+def name_of(file: Path) -> str:
+    """The file's name, for files that are written next to it; `stdin` for a pipe."""
+    return "stdin" if file == STDIN or str(file).startswith(_DEVICES) else file.name
+
+
+def folder_of(file: Path) -> Path:
+    """The folder for what is written next to the file: the present one for a pipe."""
+    return Path() if file == STDIN or str(file).startswith(_DEVICES) else file.parent
+
+
+@contextmanager
+def open_source(file: Path) -> Iterator[Source]:
+    """A file or a pipe (`-`). Raises InvalidInput if it cannot be read, or holds what is neither text nor Parquet."""
+    name = "standard input" if name_of(file) == "stdin" else str(file)
+    with _open_raw(file, name) as raw:
+        head = raw.read(16)
+        compression = next((kind for magic, kind in _COMPRESSED if head.startswith(magic)), None)
+        length = raw.seek(0, io.SEEK_END)
+        source = Source(name, raw, length, compression, is_pipe(file))
+        start = _read_head(source)
+        for magic, what in _FOREIGN:
+            if start.startswith(magic):
+                raise InvalidInput([Fault(name, f"is {what}")])
+        yield source
+
+
+@contextmanager
+def _open_raw(file: Path, name: str) -> Iterator[BinaryIO]:
+    try:
+        stream: IO[bytes] = sys.stdin.buffer if file == STDIN else file.open("rb")
+    except OSError as error:
+        raise InvalidInput([Fault(name, f"cannot be read: {error.strerror}")]) from error
+    with stream:
+        if not is_pipe(file):
+            yield cast(BinaryIO, stream)
+            return
+        with tempfile.TemporaryFile() as copy:
+            shutil.copyfileobj(stream, copy, 2**20)
+            copy.seek(0)
+            yield cast(BinaryIO, copy)
+
+
+def copy_to_file(source: Source) -> IO[bytes]:
+    """The decompressed content in a temporary file. Raises InvalidInput if the file is damaged."""
+    copy = tempfile.TemporaryFile()  # noqa: SIM115 the caller closes it
+    try:
+        shutil.copyfileobj(source.open(), copy, 2**20)
+    except DAMAGES as error:
+        copy.close()
+        raise damage(source, error) from error
+    copy.seek(0)
+    return copy
+
+
+def damage(source: Source, error: Exception, place: str = "") -> InvalidInput:
+    """The refusal of a file that cannot be read to its end."""
+    words = str(error).strip().splitlines()
+    kind = f"{source.compression} " if source.compression else ""
+    reason = f"is damaged {kind}or ends too early{place}: {words[0] if words else repr(error)}"
+    return InvalidInput([Fault(source.name, reason)])
+
+
+def _read_head(source: Source) -> bytes:
+    try:
+        return source.open().read(16)
+    except DAMAGES as error:
+        raise damage(source, error) from error
+
+
+def _decompress(raw: BinaryIO, compression: str | None, name: str) -> BinaryIO:
+    match compression:
+        case "gzip":
+            return cast(BinaryIO, gzip.GzipFile(fileobj=raw))
+        case "bzip2":
+            return cast(BinaryIO, bz2.BZ2File(raw))
+        case "xz":
+            return cast(BinaryIO, lzma.LZMAFile(raw))
+        case "zstd":
+            return _open_zstd(raw)
+        case "zip":
+            return _open_zip(raw, name)
+    return raw
+
+
+def _open_zstd(raw: BinaryIO) -> BinaryIO:
+    try:
+        import pyarrow as pa
+    except ImportError as error:
+        raise NotFound("zstd needs pyarrow: pip install 'morrow[trainer]', or decompress the file.") from error
+    unclosed = pa.PythonFile(_Unclosed(raw), mode="r")
+    return cast(BinaryIO, io.BufferedReader(pa.CompressedInputStream(unclosed, "zstd")))
+
+
+class _Unclosed(io.RawIOBase):
+    """A view of a file that stays open when the view is closed."""
+
+    def __init__(self, raw: BinaryIO) -> None:
+        self._raw = raw
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, size: int = -1) -> bytes:
+        return self._raw.read(size)
+
+
+def _open_zip(raw: BinaryIO, name: str) -> BinaryIO:
+    try:
+        archive = zipfile.ZipFile(raw)
+    except zipfile.BadZipFile as error:
+        raise InvalidInput([Fault(name, f"is a damaged ZIP archive: {error}")]) from error
+    names = [one.filename for one in archive.infolist() if not one.is_dir() and not one.filename.startswith("__MACOSX")]
+    if "xl/workbook.xml" in names:
+        raise InvalidInput([Fault(name, "is an Excel workbook: save the sheet as CSV")])
+    if "content.xml" in names:
+        raise InvalidInput([Fault(name, "is an OpenDocument file: save the sheet as CSV")])
+    if len(names) != 1:
+        raise InvalidInput([Fault(name, f"is a ZIP archive of {len(names)} files: extract the one to read")])
+    try:
+        return cast(BinaryIO, archive.open(names[0]))
+    except (RuntimeError, NotImplementedError) as error:
+        raise InvalidInput([Fault(name, f"is a ZIP archive that cannot be opened: {error}")]) from error

@@ -1,0 +1,110 @@
+"""A CSV file as a table: its dialect, the names of its columns, and a sample of its rows."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import BinaryIO
+
+from cli.reading.csv_lines import Broken, Record, read_records
+from cli.reading.dialects import Dialect, find_dialect, find_encoding, is_broken, name_encoding, open_text
+from cli.reading.options import Options
+from contracts.errors import Fault, InvalidInput
+
+# The rows that show how a column writes its values.
+NUM_SAMPLE_ROWS = 5000
+_SHOWN = 3
+
+
+@dataclass(frozen=True)
+class CsvTable:
+    """The columns of a CSV file; a column without a name is "". `sample` holds its first rows without broken ones."""
+
+    dialect: Dialect
+    names: tuple[str, ...]
+    sample: tuple[Sequence[str], ...]
+    notes: tuple[str, ...]
+
+    def column(self, place: int) -> list[str]:
+        """The sampled cells of a column."""
+        return [cells[place] for cells in self.sample]
+
+
+def look_into(open_: Callable[[], BinaryIO], options: Options) -> CsvTable:
+    """The table of a file, which is opened a few times from its beginning. Raises InvalidInput if it has no header."""
+    encoding = find_encoding(open_(), options.encoding)
+    text = open_text(open_(), encoding)
+    try:
+        dialect = find_dialect(text, encoding, options)
+    except UnicodeError as error:
+        raise _undecodable(encoding, error) from error
+    finally:
+        text.detach()
+    found = _read_all(open_(), dialect)
+    first = next(found, None)
+    if first is None:
+        raise InvalidInput([Fault("file", "is empty: its first line must name the columns")])
+    header = first[1]
+    if isinstance(header, Broken) or is_broken("".join(header)):
+        raise InvalidInput([Fault("line 1", f"names no columns in {name_encoding(encoding)}: give its --encoding")])
+    names = tuple(name.strip().lstrip("\ufeff") for name in header)
+    refuse_twice(names, options.dropped)
+    rows = islice(found, NUM_SAMPLE_ROWS)
+    sample = tuple(cells for _, cells in rows if not isinstance(cells, Broken))
+    return CsvTable(dialect, names, sample, (dialect.describe(), *_name_nameless(names, sample)))
+
+
+def read_table(stream: BinaryIO, table: CsvTable) -> Iterator[Record]:
+    """The records behind the header."""
+    return islice(_read_all(stream, table.dialect, len(table.names)), 1, None)
+
+
+def _read_all(stream: BinaryIO, dialect: Dialect, width: int | None = None) -> Iterator[Record]:
+    """All records, the header included."""
+    text = open_text(stream, dialect.encoding)
+    try:
+        skipped = 1 if dialect.has_sep_line else 0
+        for number, cells in read_records(islice(text, skipped, None), dialect, width):
+            yield number + skipped, cells
+    except UnicodeError as error:
+        raise _undecodable(dialect.encoding, error) from error
+    finally:
+        text.detach()  # the caller closes the stream
+
+
+def refuse_twice(names: Sequence[str], dropped: Sequence[str] = ()) -> None:
+    """Raises InvalidInput if two columns have the same name."""
+    twice = [name for name, number in Counter(names).items() if number > 1 and name and name not in dropped]
+    if twice:
+        raise InvalidInput(
+            [
+                Fault(name, f"names columns {_list(places_of(name, names))}: rename one, or leave out both by --drop")
+                for name in twice
+            ]
+        )
+
+
+def places_of(name: str, names: Sequence[str]) -> list[int]:
+    """The columns of this name, counted from 1."""
+    return [place for place, one in enumerate(names, start=1) if one == name]
+
+
+def _list(numbers: Sequence[int]) -> str:
+    return " and ".join(map(str, numbers))
+
+
+def _name_nameless(names: Sequence[str], sample: Sequence[Sequence[str]]) -> list[str]:
+    """What to say about columns that have values and no name."""
+    notes = []
+    for place, name in enumerate(names):
+        held = [] if name else [cells[place] for cells in sample if cells[place].strip()][:_SHOWN]
+        if held:
+            notes.append(
+                f"Column {place + 1} has no name and is passed over (it holds {', '.join(held)}). "
+                "To use it, name it in the header."
+            )
+    return notes
+
+
+def _undecodable(encoding: str, error: UnicodeError) -> InvalidInput:
+    return InvalidInput([Fault("file", f"is not CSV in {name_encoding(encoding)} ({error}): give its --encoding")])

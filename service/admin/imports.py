@@ -1,0 +1,114 @@
+"""Imports over HTTP: begun before their rows are sent, listed, and retracted if they were a mistake."""
+
+from datetime import UTC, datetime
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Path
+from msgspec.structs import asdict
+from sqlalchemy import Connection
+from starlette.requests import Request
+from starlette.responses import Response
+
+from contracts.clock import format_moment, to_micros
+from service.admin import answers
+from service.database import Store
+from service.settings import ServiceSettings
+from service.web.auth import actor_of
+from service.web.bodies import read_body
+from service.web.fields import Rule, json_actor, json_reason, read_fields
+from service.web.parameters import TaskInPath, read_id, takes_only
+from store.catalog import find_task
+from store.events.imports import Import, add_import, find_import, list_imports, read_import, retract_events
+
+ImportInPath = Annotated[str, Path(alias="import", description="id of the import")]
+
+
+def imports_router(store: Store, settings: ServiceSettings) -> APIRouter:
+    """The routes of /tasks/{task}/imports."""
+    router = APIRouter(tags=["tasks"], dependencies=[Depends(takes_only())])
+
+    @router.post("/tasks/{task}/imports", summary="Begin an import", response_description="The import")
+    async def post_import(name: TaskInPath, request: Request) -> Response:
+        """Rows that are then sent to `/events` with `import=` and its id can be retracted together."""
+        rules: dict[str, Rule] = {"source": json_reason, "actor": json_actor}
+        given = read_fields(await read_body(request, settings), rules, required=("source",))
+        actor, now = actor_of(request, given.get("actor")), datetime.now(UTC)
+
+        def begin(connection: Connection) -> Import:
+            task_id = find_task(connection, name).task_id
+            return add_import(connection, task_id, actor=actor, source=given["source"], now=now)
+
+        return answers.respond(describe_import(await store.run(begin)))
+
+    @router.get("/tasks/{task}/imports", summary="List the imports", response_description="The imports")
+    async def get_imports(name: TaskInPath) -> Response:
+        """Newest first; at most 1000."""
+        rows = await store.run(lambda connection: list_imports(connection, find_task(connection, name).task_id))
+        return answers.respond(answers.Imports([describe_import(row) for row in rows]))
+
+    @router.get("/tasks/{task}/imports/{import}", summary="One import", response_description="What is left of it")
+    async def get_import(name: TaskInPath, given_id: ImportInPath) -> Response:
+        """The events that a retraction would take back, those that it would keep, and the versions trained on them."""
+        import_id = read_id(given_id, "import")
+
+        def read(connection: Connection) -> answers.ImportContent:
+            task_id = find_task(connection, name).task_id
+            return _describe_content(connection, task_id, find_import(connection, task_id, import_id))
+
+        return answers.respond(await store.run(read))
+
+    @router.post(
+        "/tasks/{task}/imports/{import}/retract",
+        summary="Retract an import",
+        response_description="The import, and what is left of it",
+    )
+    async def post_retraction(name: TaskInPath, given_id: ImportInPath, request: Request) -> Response:
+        """Take back the events of an import, at most 20,000 at once: repeat the request while `num_events` is not 0.
+
+        No fit will see them, and their ids can be stored again. Events that were corrected since stay. `versions` lists
+        the versions that were trained on any of the events; they answer as before. Nothing can join the import then.
+        """
+        import_id = read_id(given_id, "import")
+        rules: dict[str, Rule] = {"reason": json_reason, "actor": json_actor}
+        given = read_fields(await read_body(request, settings), rules, required=("reason",))
+        actor, now = actor_of(request, given.get("actor")), datetime.now(UTC)
+
+        def retract(connection: Connection) -> answers.ImportContent:
+            schema = find_task(connection, name)
+            versions = read_import(connection, schema.task_id, import_id).versions
+            found, _ = retract_events(connection, schema, import_id, actor=actor, reason=given["reason"], now=now)
+            left = read_import(connection, schema.task_id, import_id)
+            return answers.ImportContent(
+                **asdict(describe_import(found)),
+                num_events=left.num_events,
+                num_corrected=left.num_corrected,
+                versions=list(versions),
+            )
+
+        return answers.respond(await store.run(retract))
+
+    return router
+
+
+def describe_import(found: Import) -> answers.Import:
+    """A row of the list."""
+    return answers.Import(
+        id=found.import_id,
+        at=format_moment(to_micros(found.at)),
+        actor=found.actor,
+        source=found.source,
+        retracted_at=None if found.retracted_at is None else format_moment(to_micros(found.retracted_at)),
+        retraction_actor=found.retraction_actor,
+        retraction_reason=found.retraction_reason,
+        num_retracted=found.num_retracted,
+    )
+
+
+def _describe_content(connection: Connection, task_id: int, found: Import) -> answers.ImportContent:
+    left = read_import(connection, task_id, found.import_id)
+    return answers.ImportContent(
+        **asdict(describe_import(found)),
+        num_events=left.num_events,
+        num_corrected=left.num_corrected,
+        versions=list(left.versions),
+    )

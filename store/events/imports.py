@@ -1,0 +1,170 @@
+"""Imports: rows that came together, and can be retracted together if they were a mistake.
+
+A retraction leaves tombstones under ids that no event can have, so that the same ids can be imported again. That is
+the difference from an erasure, which bars them. Events that were corrected since, or erased, stay as they are.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from sqlalchemy import Connection, insert, select, text, update
+
+from contracts.errors import Conflict, NotFound
+from store.catalog import Schema
+from store.database import imports
+from store.events.tombstones import BLANK_CONTENT, window_grid
+
+# Most events that one transaction retracts.
+MAX_RETRACTED = 20_000
+
+
+@dataclass(frozen=True)
+class Import:
+    """One import: who sent what when, and who retracted how many of its events when and why."""
+
+    import_id: int
+    at: datetime
+    actor: str
+    source: str
+    retracted_at: datetime | None
+    retraction_actor: str | None
+    retraction_reason: str | None
+    num_retracted: int
+
+
+@dataclass(frozen=True)
+class ImportedEvents:
+    """What is left of an import: events as they came, and events that were corrected since, which a retraction keeps.
+
+    `versions` are the released ones that were trained on any of the former, oldest cutoff first.
+    """
+
+    num_events: int
+    num_corrected: int
+    versions: Sequence[str]
+
+
+def add_import(connection: Connection, task_id: int, *, actor: str, source: str, now: datetime) -> Import:
+    """Begin an import."""
+    row = connection.execute(
+        insert(imports).values(task_id=task_id, at=now, actor=actor, source=source).returning(*_COLUMNS)
+    ).one()
+    return Import(*row)
+
+
+def list_imports(connection: Connection, task_id: int, limit: int = 1000) -> list[Import]:
+    """A task's imports, newest first."""
+    rows = connection.execute(
+        select(*_COLUMNS).where(imports.c.task_id == task_id).order_by(imports.c.id.desc()).limit(limit)
+    )
+    return [Import(*row) for row in rows]
+
+
+def find_import(connection: Connection, task_id: int, import_id: int) -> Import:
+    """One import of a task. Raises NotFound."""
+    return _find(connection, task_id, import_id, lock=None)
+
+
+def require_open(connection: Connection, task_id: int, import_id: int) -> None:
+    """Let rows join an import, which cannot be retracted until they are stored. Raises NotFound, Conflict."""
+    found = _find(connection, task_id, import_id, lock="share")
+    if found.retracted_at is not None:
+        raise Conflict(f"Import {import_id} is retracted: begin another one.")
+
+
+def read_import(connection: Connection, task_id: int, import_id: int) -> ImportedEvents:
+    """What is left of an import."""
+    key = {"task_id": task_id, "import_id": import_id}
+    num_events, num_corrected = connection.execute(_COUNT, key).one()
+    return ImportedEvents(num_events, num_corrected, list(connection.execute(_TRAINED, key).scalars()))
+
+
+def retract_events(
+    connection: Connection, schema: Schema, import_id: int, *, actor: str, reason: str, now: datetime
+) -> tuple[Import, int]:
+    """Retract events of an import, at most `MAX_RETRACTED`; returns it and the number of these events.
+
+    Nothing can join the import any more. Raises NotFound.
+    """
+    found = _find(connection, schema.task_id, import_id, lock="update")
+    key = {"task_id": schema.task_id, "import_id": import_id, "num_before": found.num_retracted}
+    num_events = connection.execute(_RETRACT, {**key, "most": MAX_RETRACTED, **window_grid(schema.task)}).rowcount
+    # One more revision for each window, so that every count of it differs from what cells know.
+    if num_events:
+        connection.execute(_ADD, key)
+    changes: dict[str, object] = {"num_retracted": found.num_retracted + num_events}
+    if found.retracted_at is None:
+        changes |= {"retracted_at": now, "retraction_actor": actor, "retraction_reason": reason}
+    row = connection.execute(
+        update(imports).where(imports.c.id == import_id).values(**changes).returning(*_COLUMNS)
+    ).one()
+    return Import(*row), num_events
+
+
+def _find(connection: Connection, task_id: int, import_id: int, *, lock: str | None) -> Import:
+    query = select(*_COLUMNS).where(imports.c.task_id == task_id, imports.c.id == import_id)
+    if lock is not None:
+        query = query.with_for_update(read=lock == "share")
+    row = connection.execute(query).one_or_none()
+    if row is None:
+        raise NotFound(f"This task has no import {import_id}.")
+    return Import(*row)
+
+
+_COLUMNS = (
+    imports.c.id,
+    imports.c.at,
+    imports.c.actor,
+    imports.c.source,
+    imports.c.retracted_at,
+    imports.c.retraction_actor,
+    imports.c.retraction_reason,
+    imports.c.num_retracted,
+)
+
+# Ids of tombstones begin with a control character, which no id of an event can hold.
+_COUNT = text("""
+    SELECT count(*) FILTER (WHERE superseded_at IS NULL),
+           count(*) FILTER (WHERE superseded_at IS NOT NULL AND erasure_id IS NULL AND event_id NOT LIKE E'\x01%')
+    FROM events WHERE task_id = :task_id AND import_id = :import_id AND revision = 1
+""")
+
+# Like a correction, a retraction locks first revisions, which never move, all of them in one order.
+_RETRACT = text(f"""
+    WITH doomed AS (
+        SELECT event_id FROM events
+        WHERE task_id = :task_id AND import_id = :import_id AND revision = 1 AND superseded_at IS NULL
+        ORDER BY event_id COLLATE "C" LIMIT :most FOR UPDATE
+    ), numbered AS (
+        SELECT event_id, :num_before + row_number() OVER () AS n FROM doomed
+    )
+    UPDATE events
+    SET {BLANK_CONTENT}, event_id = E'\x01' || :import_id || ':' || numbered.n
+    FROM schemas, numbered
+    WHERE events.task_id = :task_id AND events.event_id = numbered.event_id AND events.revision = 1
+      AND schemas.id = events.schema_id
+""")  # noqa: S608 our own fragment
+
+_ADD = text("""
+    INSERT INTO events
+        (task_id, event_id, revision, at, known_at, received_at, superseded_at, schema_id, numbers, categories, label,
+         import_id)
+    SELECT task_id, E'\x01' || :import_id || ':' || :num_before || ':' || row_number() OVER (), 1, at, known_at,
+           received_at, superseded_at, schema_id, numbers, categories, label, import_id
+    FROM (
+        SELECT DISTINCT ON (schema_id, at) * FROM events
+        WHERE task_id = :task_id AND import_id = :import_id AND event_id LIKE E'\x01%'
+        ORDER BY schema_id, at, known_at
+    ) AS windows
+""")
+
+_TRAINED = text("""
+    SELECT cycles.version FROM cycles
+    WHERE cycles.task_id = :task_id AND cycles.state = 'released' AND EXISTS (
+        SELECT FROM events
+        WHERE events.task_id = :task_id AND events.import_id = :import_id AND events.superseded_at IS NULL
+          AND events.at < cycles.cutoff AND events.known_at <= cycles.cutoff AND events.received_at <= cycles.read_at
+    )
+    ORDER BY cycles.cutoff
+""")
