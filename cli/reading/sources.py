@@ -51,7 +51,7 @@ DAMAGES = (EOFError, OSError, zlib.error, lzma.LZMAError, zipfile.BadZipFile)
 
 @dataclass(frozen=True)
 class Source:
-    """An open file. `content` begins anew at each call of `open`; `raw` is the file as it is stored, `length` bytes."""
+    """An open file. Each call of `open` begins again; `raw` is the file as it is stored, `length` bytes."""
 
     name: str
     raw: BinaryIO

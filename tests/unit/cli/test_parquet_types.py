@@ -18,7 +18,13 @@ from cli.reading.options import Options
 from contracts.errors import InvalidInput
 from tests.unit.cli.test_import_rows import CLASSIFICATION
 
-BASE: dict[str, Any] = {"event_id": ["a"], "at": ["2026-01-01T00:00:00Z"], "label": ["late"], "distance": [1.5], "carrier": ["UA"]}
+BASE: dict[str, Any] = {
+    "event_id": ["a"],
+    "at": ["2026-01-01T00:00:00Z"],
+    "label": ["late"],
+    "distance": [1.5],
+    "carrier": ["UA"],
+}
 
 
 def rows_of(path: Path, options: Options) -> list[Row]:
