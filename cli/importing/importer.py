@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from cli.client.api import ask, open_api
-from cli.importing.bookmark import Bookmark, describe_source, name_bookmark, read_bookmark, write_bookmark
+from cli.importing.bookmark import Bookmark, Source, describe_source, name_bookmark, read_bookmark, write_bookmark
 from cli.importing.formats import Format
 from cli.importing.opened_file import OpenedFile, open_rows
 from cli.importing.reasons import Reason, Refused, add_reasons, find_refused_rows
@@ -173,10 +173,9 @@ def _find_earlier(api: httpx.Client, task: Task, champion: dict[str, Any] | None
 
 def _find_start(place: Path | None, url: str, task: str, file: Path) -> Bookmark:
     """Where to go on. A bookmark is written at once, so that a folder that cannot be written to is noticed."""
-    source = describe_source(url, task, file)
     if place is None:
-        return Bookmark(source)
-    mark = read_bookmark(place, source)
+        return Bookmark(Source(url, task, 0, 0))
+    mark = read_bookmark(place, describe_source(url, task, file))
     write_bookmark(place, mark)
     return mark
 

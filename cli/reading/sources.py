@@ -76,7 +76,7 @@ class Source:
 
 def is_pipe(file: Path) -> bool:
     """Whether a file can be read only once, and so cannot be resumed."""
-    return file == STDIN or not file.is_file()
+    return file == STDIN or str(file).startswith(_DEVICES) or not file.is_file()
 
 
 def name_of(file: Path) -> str:
