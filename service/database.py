@@ -7,13 +7,13 @@ from typing import TypeVar
 
 import anyio
 import anyio.to_thread
-from sqlalchemy import Connection, Engine, event
-from sqlalchemy.engine.interfaces import DBAPIConnection
+from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from contracts.errors import Unavailable
 from store.errors import StoreOutage
 from store.outages import LATE, name_outage
+from store.sessions import limit_waits
 
 T = TypeVar("T")
 
@@ -32,7 +32,8 @@ class Store:
         self._queue_size = queue_size
         self._seconds = seconds
         self._limiter = anyio.CapacityLimiter(places)
-        event.listen(engine, "connect", self._limit_statements)
+        # A statement ends when its caller has stopped waiting.
+        limit_waits(engine, {"statement_timeout": seconds})
 
     async def run(self, work: Callable[[Connection], T]) -> T:
         """The result of `work`, after commit. Raises Unavailable if the database does not answer in time.
@@ -80,16 +81,3 @@ class Store:
 
     def close(self) -> None:
         self._engine.dispose()
-
-    def _limit_statements(self, connection: DBAPIConnection, _record: object) -> None:
-        """Let a statement end when its caller has stopped waiting; a stricter limit of the database role is kept."""
-        cursor = connection.cursor()
-        cursor.execute(_LIMIT, (int(self._seconds * 1000),))
-        cursor.close()
-        connection.commit()
-
-
-_LIMIT = """
-    SELECT set_config('statement_timeout', least(nullif(setting::bigint, 0), %s)::text, false)
-    FROM pg_settings WHERE name = 'statement_timeout'
-"""

@@ -19,11 +19,12 @@ from sqlalchemy import (
     Table,
     Text,
     create_engine,
-    event,
+    make_url,
     text,
 )
 from sqlalchemy.dialects.postgresql import ARRAY, JSONB, TIMESTAMP
-from sqlalchemy.engine.interfaces import DBAPIConnection
+
+from store.sessions import keep_sessions_plain
 
 metadata = MetaData(
     naming_convention={
@@ -235,25 +236,33 @@ api_keys = Table(
 
 
 def make_engine(database_url: str, *, pool_size: int = POOL_SIZE) -> Engine:
-    """An engine whose connections use UTC and are checked before use. Waits are bounded, and rows stay out of logs."""
+    """An engine whose connections use UTC and are checked before use. Waits are bounded, and rows stay out of logs.
+
+    The URL and these arguments say where the server is and how a session begins; variables of libpq may only add how
+    to log in (`docs/decisions/0021-built-environments.md`).
+    """
+    url = make_url(database_url)
     engine = create_engine(
-        database_url,
+        url,
         pool_size=pool_size,
         max_overflow=0,
         pool_timeout=5,
         pool_pre_ping=True,
         hide_parameters=True,
-        connect_args={"options": "-c application_name=morrow", "client_encoding": "utf8", "connect_timeout": 5},
+        connect_args={name: value for name, value in _CONNECT.items() if name not in url.query}
+        | {"client_encoding": "utf8"},
     )
-    event.listen(engine, "connect", _speak_plainly)
+    keep_sessions_plain(engine)
     return engine
 
 
-def _speak_plainly(connection: DBAPIConnection, _record: object) -> None:
-    """Fix the format of moments and numbers, whatever the settings of database, role and environment."""
-    cursor = connection.cursor()
-    cursor.execute(
-        "SET datestyle = iso; SET intervalstyle = postgres; SET timezone = 'utc'; SET extra_float_digits = 1"
-    )
-    cursor.close()
-    connection.commit()
+# An argument that is given keeps libpq from its variable. The URL may say otherwise. An empty one is not sent: a pooler
+# refuses `options`.
+_CONNECT: dict[str, str | int] = {
+    "application_name": "morrow",
+    "connect_timeout": 5,
+    "options": "",
+    "hostaddr": "",
+    "target_session_attrs": "any",
+    "load_balance_hosts": "disable",
+}

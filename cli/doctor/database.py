@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from datetime import UTC, datetime
 
-from sqlalchemy import Connection, make_url, text
-from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy import Connection, text
+from sqlalchemy.exc import DBAPIError
 
 from cli.doctor.finding import Finding, fail, judge_skew, ok, warn
 from cli.errors import PostgresError
@@ -18,7 +18,8 @@ from service.web.auth import is_loopback
 from store.api_keys import list_keys
 from store.catalog import list_tasks
 from store.database import POOL_SIZE, make_engine
-from store.outages import FULL, name_outage
+from store.refusals import explain_refusal
+from store.sessions import is_pooled
 
 _MORE_CONNECTIONS = "raise max_connections of PostgreSQL, or lower MORROW_POOL_SIZE or MORROW_WORKERS"
 # The trainer and its training process.
@@ -54,20 +55,18 @@ def examine_store(settings: ServiceSettings, on_task: Callable[[str], object]) -
         except PostgresError as error:
             yield fail("database", str(error), "read the end of postgres.log below MORROW_HOME")
             return
-        except SQLAlchemyError as error:
-            place = make_url(str(settings.database_url)).render_as_string()
-            reason = str(getattr(error, "orig", error)).strip().splitlines()[0]
-            if name_outage(error) == FULL:
-                yield fail("database", f"{place} takes no more connections: {reason}", _MORE_CONNECTIONS)
-            else:
-                yield fail("database", f"{place} does not answer: {reason}", "start it, or correct MORROW_DATABASE_URL")
+        except DBAPIError as error:
+            if (refusal := explain_refusal(error, url)) is None:
+                raise
+            yield fail("database", refusal.words, refusal.remedy)
             return
         yield from _examine(connection, settings, on_task)
 
 
 def _examine(connection: Connection, settings: ServiceSettings, on_task: Callable[[str], object]) -> Iterator[Finding]:
     version = connection.execute(text("SHOW server_version")).scalar_one()
-    yield ok("database", f"PostgreSQL {version} answers" + ("" if settings.database_url else ", Morrow's own"))
+    whose = "" if settings.database_url else ", Morrow's own"
+    yield ok("database", f"PostgreSQL {version} answers{whose}{', through a pooler' if is_pooled(connection) else ''}")
     before = datetime.now(UTC)
     theirs = connection.execute(text("SELECT clock_timestamp()")).scalar_one()
     after = datetime.now(UTC)

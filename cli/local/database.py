@@ -1,11 +1,12 @@
 """The PostgreSQL that a command uses: the one that the settings name, else the embedded one below the home folder."""
 
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 
 from sqlalchemy import Connection, make_url
-from sqlalchemy.exc import OperationalError
+from sqlalchemy.exc import DBAPIError, OperationalError
 
 from cli.local.postgres import embedded_postgres
 from cli.local.postgres_cluster import has_cluster
@@ -13,6 +14,7 @@ from contracts.errors import NotFound, Unavailable
 from contracts.runtime.settings import SharedSettings
 from migrations import is_migrated, migrate
 from store.database import make_engine
+from store.refusals import explain_refusal
 
 SCHEMA_LIMIT_SECONDS = 60.0
 
@@ -61,8 +63,10 @@ def migrated_store(settings: SharedSettings, say: Callable[[str], object] | None
         url = settings.database_url or cleanup.enter_context(embedded_postgres(settings.home / "postgres"))
         try:
             done = migrate(url)
-        except OperationalError as error:
-            raise Unavailable(f"The database does not answer: {error.orig}") from error
+        except DBAPIError as error:
+            if (refusal := explain_refusal(error, url)) is None:
+                raise
+            raise Unavailable(str(refusal)) from error
         if say is not None:
             say(done)
         yield url
@@ -80,11 +84,11 @@ def transaction(database_url: str) -> Iterator[Connection]:
 
 
 def await_schema(database_url: str, limit_seconds: float) -> None:
-    """Wait while another process migrates. A server that does not answer ends the wait: API and trainer start
-    without it, and recover once it is back.
+    """Wait while another process migrates. A server that does not answer ends the wait with a warning: API and trainer
+    start without it, and recover once it is back.
 
-    Raises Unavailable if the tables do not appear in time, Conflict if a newer Morrow has migrated the database too
-    far.
+    Raises Unavailable if the tables do not appear in time or cannot be read, Conflict if a newer Morrow has migrated
+    the database too far.
     """
     deadline = time.monotonic() + limit_seconds
     engine = make_engine(database_url)
@@ -96,7 +100,11 @@ def await_schema(database_url: str, limit_seconds: float) -> None:
             if time.monotonic() > deadline:
                 raise Unavailable("The database lacks the tables of this version: run `morrow migrate`.")
             time.sleep(0.5)
-    except OperationalError:
-        return
+    except DBAPIError as error:
+        if (refusal := explain_refusal(error, database_url)) is None:
+            raise
+        if not isinstance(error, OperationalError):
+            raise Unavailable(str(refusal)) from error
+        sys.stderr.write(f"Warning: {refusal}\n")
     finally:
         engine.dispose()

@@ -1,8 +1,8 @@
 """Work for the time while no cycle is requested: rivals are fitted, one task at a time.
 
 It has no rows in `cycles`. The work left follows from the error matrix, so a stop, a kill or a restart costs one fit at
-most. A session lock in PostgreSQL keeps two trainers from filling the same cells; it ends with its connection, however
-this process ends.
+most. An open transaction holds a lock in PostgreSQL, which keeps two trainers from filling the same cells. It ends with
+its connection, however this process ends. A lock of the session would stay behind in a pooler.
 """
 
 import time
@@ -23,8 +23,8 @@ log = structlog.get_logger(__name__)
 
 _PAUSE_SECONDS = 5.0
 _INTERRUPTIONS = STORE_OUTAGES | {FailureCode.STOPPED, FailureCode.PREEMPTED}
-_TRY_LOCK = text("SELECT pg_try_advisory_lock(hashtext('morrow.rivals'), :task_id)")
-_UNLOCK = text("SELECT pg_advisory_unlock_all()")
+_STAY = text("SET LOCAL idle_in_transaction_session_timeout = 0")
+_TRY_LOCK = text("SELECT pg_try_advisory_xact_lock(hashtext('morrow.rivals'), :task_id)")
 
 
 class IdleWork:
@@ -83,15 +83,15 @@ class IdleWork:
     def _unlock(self) -> None:
         if self._lock is not None:
             try:
-                # The end of the session would release it too, but a moment after its connection is closed.
-                self._lock.execute(_UNLOCK)
+                self._lock.rollback()
             except DBAPIError:
                 self._lock.invalidate()  # in the pool it would keep the lock
             self._lock.close()
             self._lock = None
 
     def _try_lock(self, task_id: int) -> bool:
-        lock = self._engine.connect().execution_options(isolation_level="AUTOCOMMIT")
+        lock = self._engine.connect()
+        lock.execute(_STAY)
         if lock.execute(_TRY_LOCK, {"task_id": task_id}).scalar_one():
             self._lock = lock
             return True
