@@ -36,5 +36,5 @@ USER 10001:10001
 VOLUME /var/lib/morrow
 EXPOSE 8000
 HEALTHCHECK --interval=10s --timeout=5s --start-period=60s --retries=3 \
-    CMD ["python", "-c", "from urllib.request import urlopen; urlopen('http://127.0.0.1:8000/livez', timeout=4)"]
+    CMD ["python", "-c", "from urllib.request import *; build_opener(ProxyHandler({})).open('http://127.0.0.1:8000/livez', timeout=4)"]
 CMD ["morrow", "serve"]

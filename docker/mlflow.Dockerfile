@@ -19,6 +19,7 @@ COPY --from=build /opt/mlflow /opt/mlflow
 COPY docker/with-secrets.sh /usr/local/bin/with-secrets
 COPY docker/mlflow-auth.ini /etc/mlflow-auth.ini
 COPY cli/local/mlflow_main.py /opt/mlflow_main.py
+COPY docker/mlflow_health.py /opt/mlflow_health.py
 ENV PATH=/opt/mlflow/bin:$PATH \
     PYTHONSAFEPATH=1 \
     PYTHONUNBUFFERED=1
@@ -27,6 +28,6 @@ VOLUME /var/lib/mlflow
 EXPOSE 5000
 # The first start makes the tables: up to two minutes on a slow machine.
 HEALTHCHECK --interval=10s --timeout=5s --start-period=300s --retries=3 \
-    CMD ["python", "-c", "from urllib.request import urlopen; urlopen('http://127.0.0.1:5000/health', timeout=4)"]
+    CMD ["python", "/opt/mlflow_health.py", "http://127.0.0.1:5000", "127.0.0.1:5000"]
 ENTRYPOINT ["with-secrets"]
 CMD ["python", "/opt/mlflow_main.py", "server", "--host", "0.0.0.0", "--port", "5000", "--uvicorn-opts", "--no-access-log"]
