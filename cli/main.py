@@ -3,6 +3,11 @@
 A command imports heavy libraries only when it runs, so that `morrow --help` answers at once.
 """
 
+if __name__ == "__main__":
+    from contracts.runtime.entry import begin
+
+    begin()
+
 from collections.abc import Callable
 from typing import Any
 

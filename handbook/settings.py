@@ -28,7 +28,7 @@ _DEVELOPERS = (
     ("MORROW_LARGE_MIB", "`128`", "size of the version that a test loads under traffic, in MiB"),
 )
 # Defaults that depend on the machine.
-_FOUND = {"batch_threads": "cores / workers", "git_sha": "that of the checkout"}
+_FOUND = {"batch_threads": "cores / workers", "git_sha": "that of the checkout", "home": "`~/.morrow`"}
 _COMPOSE = re.compile(r"\$\{(?P<name>\w+)(?::-(?P<default>[^}]*)|:\?(?P<demand>[^}]*))?\}")
 
 
@@ -68,8 +68,7 @@ def _default(name: str, field: FieldInfo) -> str:
         return code(str(value).lower())
     if isinstance(value, tuple):
         return code(str(list(value)))
-    text = str(value)
-    return code(text.replace(str(Path.home()), "~", 1) if isinstance(value, Path) else text)
+    return code(str(value))
 
 
 def _compose_rows() -> list[tuple[str, str]]:

@@ -1,7 +1,6 @@
 """Wire the service: make a FastAPI app from the settings."""
 
 import gc
-import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
@@ -135,7 +134,7 @@ def make_app(settings: ServiceSettings, workers: Path | None = None, stop: Calla
     app.add_middleware(AuthenticationMiddleware, authenticator=authenticator, settings=settings)
     app.add_middleware(CountRequests, metrics=metrics)
     # uvicorn would also put this in front of the hot paths, which do not use the client's address.
-    app.add_middleware(ProxyHeadersMiddleware, trusted_hosts=os.environ.get("FORWARDED_ALLOW_IPS", "127.0.0.1"))
+    app.add_middleware(ProxyHeadersMiddleware, trusted_hosts=settings.trusted_proxies)
     handle_errors(app, metrics)
     group_commit = GroupCommit(store, settings.queue_size, partial(find_schemas, follower))
     events = EventsEndpoint(store, follower, group_commit, settings, metrics)

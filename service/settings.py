@@ -1,8 +1,10 @@
 """Settings of the service: environment variables with the prefix MORROW_."""
 
-from typing import Any, Literal
+import json
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
+from pydantic_settings import NoDecode
 
 from contracts.runtime.cores import count_cores, share_cores
 from contracts.runtime.settings import SharedSettings
@@ -16,6 +18,18 @@ MAX_WAITING_PER_THREAD = 32
 def _batch_threads(known: dict[str, Any]) -> int:
     """One thread for each core of a worker."""
     return min(MOST_THREADS, share_cores(count_cores(), known.get("workers", 1)))
+
+
+def _read_list(value: object) -> object:
+    """A JSON list, or words with commas between them."""
+    if not isinstance(value, str):
+        return value
+    if value.startswith("["):
+        try:
+            return json.loads(value)
+        except ValueError:
+            raise ValueError(f'{value} is no list: write ["docs", "metrics"] or docs,metrics') from None
+    return [word for part in value.split(",") if (word := part.strip())]
 
 
 class ServiceSettings(SharedSettings):
@@ -42,8 +56,12 @@ class ServiceSettings(SharedSettings):
         False,
         description="answer every client while there is no key, on any address; for use behind a checking proxy",
     )
-    public: tuple[Literal["docs", "metrics"], ...] = Field(
-        (), description="paths that need no key: docs, metrics (JSON list)"
+    public: Annotated[tuple[Literal["docs", "metrics"], ...], NoDecode, BeforeValidator(_read_list)] = Field(
+        (), description="paths that need no key: docs, metrics (a JSON list, or words with commas)"
+    )
+    trusted_proxies: str = Field(
+        "127.0.0.1",
+        description="addresses of proxies whose X-Forwarded-For and X-Forwarded-Proto count, with commas; * for all",
     )
     max_body_bytes: int = Field(16 * 2**20, ge=1024, description="largest request body; a larger one is answered 413")
     body_seconds: float = Field(30.0, gt=0, description="longest pause between two pieces of a body; then 408")

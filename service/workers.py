@@ -21,6 +21,8 @@ import structlog
 import uvicorn
 from uvicorn.supervisors import Multiprocess
 
+from contracts.errors import Fault, InvalidInput
+from contracts.runtime.http_clients import mlflow_options
 from contracts.runtime.logs import configure_logs
 from contracts.runtime.python_process import protect_imports_of_children
 from service.server.connection import Connection
@@ -49,13 +51,15 @@ class _Supervisor(Multiprocess):
 def serve(settings: ServiceSettings) -> None:
     """Run the API until SIGTERM or SIGINT; requests in flight are finished first.
 
-    Raises ValueError if `settings.database_url` is not set.
+    Raises InvalidInput if `settings.database_url` is not set, or if MLflow cannot be asked as the settings say.
     """
     if settings.database_url is None:
-        raise ValueError("The service needs a database: set MORROW_DATABASE_URL.")
+        raise InvalidInput([Fault("MORROW_DATABASE_URL", "is not set; `morrow serve` brings its own")])
+    if settings.mlflow_url is not None:
+        mlflow_options(settings.mlflow_url)
     configure_logs(settings)
     if settings.workers == 1:
-        uvicorn.run(_make(settings), **_options(settings))
+        uvicorn.run(_make(settings), workers=1, **_options(settings))
         return
     gc.enable()  # the supervisor has started
     protect_imports_of_children()
@@ -121,6 +125,7 @@ def _options(settings: ServiceSettings) -> dict[str, Any]:
         "http": Connection,
         "ws": "none",
         "proxy_headers": False,  # the app reads them
+        "forwarded_allow_ips": settings.trusted_proxies,  # else uvicorn reads a variable of its own
         "access_log": False,
         "log_config": None,
         "server_header": False,

@@ -33,7 +33,7 @@ def start_mlflow(folder: Path, url: str, log: int) -> subprocess.Popen[bytes]:
     host, port = url.removeprefix("http://").split(":")
     return subprocess.Popen(
         server_command(folder, host, int(port)),
-        env=os.environ | server_environment(),
+        env=server_environment(),
         stdout=log,
         stderr=log,
         start_new_session=True,

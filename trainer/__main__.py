@@ -3,15 +3,19 @@
 The check, which a container makes every few seconds, loads nothing of what the trainer runs on.
 """
 
-import sys
-from datetime import UTC, datetime
-
-from trainer.scheduling.library_loading import fast_imports
-from trainer.scheduling.liveness import is_alive
-from trainer.settings import TrainerSettings
-
 if __name__ == "__main__":
-    settings = TrainerSettings()
+    from contracts.runtime.entry import begin, sentences
+
+    begin()
+    import sys
+    from datetime import UTC, datetime
+
+    from trainer.scheduling.library_loading import fast_imports
+    from trainer.scheduling.liveness import is_alive
+    from trainer.settings import TrainerSettings
+
+    with sentences():
+        settings = TrainerSettings()
     if sys.argv[1:] == ["check"]:
         sys.exit(0 if is_alive(settings, datetime.now(UTC)) else 1)
     with fast_imports():
@@ -19,4 +23,5 @@ if __name__ == "__main__":
         from trainer.scheduling.scheduler import run_trainer
 
     configure_logs(settings)
-    run_trainer(settings)
+    with sentences():
+        run_trainer(settings)

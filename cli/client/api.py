@@ -4,6 +4,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from cli.errors import Refused, Unreachable
+from contracts.errors import Fault, InvalidInput
 
 if TYPE_CHECKING:
     import httpx
@@ -12,14 +13,24 @@ TIMEOUT_SECONDS = 60.0
 
 
 def open_api(url: str) -> "httpx.Client":
-    """A client for the API at `url` that sends the key of MORROW_KEY; use it as a context manager."""
+    """A client for the API at `url` that sends the key of MORROW_KEY; use it as a context manager.
+
+    Raises InvalidInput if the address, the key, or a proxy that the address needs cannot be used.
+    """
     import httpx
 
+    from contracts.runtime.addresses import read_http_address
+    from contracts.runtime.http_clients import client_options
+
+    try:
+        address = read_http_address(url)
+    except ValueError as error:
+        raise InvalidInput([Fault("MORROW_URL", f"{url} {error}")]) from None
     key = os.environ.get("MORROW_KEY")
+    if key and not (key.isascii() and key.isprintable()):
+        raise InvalidInput([Fault("MORROW_KEY", "holds a character that no key has: copy it again")])
     headers = {"Authorization": f"Bearer {key}"} if key else None
-    # A proxy that the environment names must not stand between us and our own machine.
-    is_local = httpx.URL(url).host in ("127.0.0.1", "localhost", "::1")
-    return httpx.Client(base_url=url, headers=headers, timeout=TIMEOUT_SECONDS, trust_env=not is_local)
+    return httpx.Client(base_url=address, headers=headers, timeout=TIMEOUT_SECONDS, **client_options(address))
 
 
 def ask(api: "httpx.Client", method: str, path: str, **options: Any) -> Any:
@@ -33,7 +44,12 @@ def ask(api: "httpx.Client", method: str, path: str, **options: Any) -> Any:
         raise Unreachable(f"The API at {api.base_url} does not answer ({error}). {hint}") from error
     if response.is_error:
         raise Refused(response.status_code, read_problem(response))
-    return response.json()
+    try:
+        return response.json()
+    except ValueError as error:
+        raise Unreachable(
+            f"What answers at {api.base_url} is not Morrow's API: correct MORROW_URL, and see that no proxy answers."
+        ) from error
 
 
 def read_problem(response: "httpx.Response") -> dict[str, Any]:

@@ -7,7 +7,8 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from contracts.errors import InvalidInput, MorrowError
+from cli.explanation import explain
+from contracts.errors import InvalidInput
 
 
 class Commands(TyperGroup):
@@ -17,21 +18,15 @@ class Commands(TyperGroup):
     """
 
     def invoke(self, ctx: Any) -> Any:
-        from pydantic import ValidationError
-
         code = 1
         _print_on_any_terminal()
         try:
             return super().invoke(ctx)
-        except MorrowError as error:
-            sentence = str(error)
+        except Exception as error:
+            if (sentence := explain(error)) is None:
+                raise
             if isinstance(error, InvalidInput) and any(fault.field.startswith("--") for fault in error.faults):
                 code = 2
-        except ValidationError as error:
-            prefix = "MORROW_" if error.title.endswith("Settings") else ""
-            sentence = "\n".join(
-                f"{_name_field(fault['loc'], prefix)}: {fault['msg']}" for fault in error.errors(include_url=False)
-            )
         typer.secho(sentence, fg="red", err=True)
         raise typer.Exit(code)
 
@@ -41,12 +36,6 @@ def _print_on_any_terminal() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
-
-
-def _name_field(path: tuple[int | str, ...], prefix: str) -> str:
-    """A field under the name that people write: for a setting, its environment variable."""
-    name = ".".join(map(str, path))
-    return prefix + name.upper() if prefix else name
 
 
 def _print_version(is_asked: bool) -> None:

@@ -1,12 +1,18 @@
 """`morrow runs`: delete runs of old cycles from MLflow."""
 
-from typing import Annotated
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from cli.client.options import AsJson
 from cli.client.output import print_json
 from cli.local.stack_file import read_stack_file
+from contracts.errors import Fault, InvalidInput, Unavailable
+
+if TYPE_CHECKING:
+    from trainer.tracking.registry import Registry
 
 app = typer.Typer(no_args_is_help=True, help="Clean up the runs of cycles in MLflow.")
 
@@ -37,21 +43,20 @@ def prune(
     from rich.console import Console
     from rich.table import Table
 
-    from trainer.tracking.registry import Registry
     from trainer.tracking.retention import plan
 
-    registry = Registry(url or _find_mlflow())
     table = Table("task", "cycles", "runs", "cycles to delete", "runs to delete")
     facts = []
-    for name in registry.experiments() if task is None else [task]:
-        pruning = plan(name, list(registry.past_runs(name)), registry.registered_runs(name), keep)
-        if pruning.num_runs or task is not None:
-            counts = (pruning.num_cycles, pruning.num_runs, pruning.num_deletable_cycles, len(pruning.deletable))
-            table.add_row(name, *(f"{count:,}" for count in counts))
-            names = ("num_cycles", "num_runs", "num_cycles_to_delete", "num_runs_to_delete")
-            facts.append({"task": name, **dict(zip(names, counts, strict=True))})
-        for run in pruning.deletable if yes else ():
-            registry.delete_run(run.run_id)
+    with _open_registry(url or _find_mlflow()) as registry:
+        for name in registry.experiments() if task is None else [task]:
+            pruning = plan(name, list(registry.past_runs(name)), registry.registered_runs(name), keep)
+            if pruning.num_runs or task is not None:
+                counts = (pruning.num_cycles, pruning.num_runs, pruning.num_deletable_cycles, len(pruning.deletable))
+                table.add_row(name, *(f"{count:,}" for count in counts))
+                names = ("num_cycles", "num_runs", "num_cycles_to_delete", "num_runs_to_delete")
+                facts.append({"task": name, **dict(zip(names, counts, strict=True))})
+            for run in pruning.deletable if yes else ():
+                registry.delete_run(run.run_id)
     if as_json:
         print_json({"deleted": yes, "tasks": facts})
         return
@@ -63,6 +68,23 @@ def prune(
         console.print("Deleted. Run `mlflow gc` on the server to remove them from its database too.")
     else:
         console.print("Nothing is deleted without --yes.")
+
+
+@contextmanager
+def _open_registry(url: str) -> "Iterator[Registry]":
+    """The registry at this address. Raises InvalidInput if that cannot be asked, Unavailable if it does not answer."""
+    from contracts.runtime.addresses import read_http_address, split_credentials
+    from trainer.tracking.registry import Registry
+
+    try:
+        address = read_http_address(url)
+    except ValueError as error:
+        raise InvalidInput([Fault("--mlflow", str(error))]) from None
+    try:
+        yield Registry(address)
+    except Unavailable as error:
+        place, _ = split_credentials(address)
+        raise Unavailable(f"{error} It is at {place}: start it, or correct --mlflow or MORROW_MLFLOW_URL.") from error
 
 
 def _find_mlflow() -> str:

@@ -20,7 +20,7 @@ class RivalProcess:
 
     def __init__(self, addresses: Addresses, home: Path) -> None:
         own = {"MORROW_HOME": str(home), "MORROW_DATABASE_URL": addresses.database}
-        self._environment = child_environment(home) | own
+        self._environment = child_environment(home, own)
         self._log = home / "logs" / "rivals.log"
 
     def __enter__(self) -> Self:

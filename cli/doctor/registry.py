@@ -1,5 +1,6 @@
 """The checks of MLflow: its answer, its version, its clock, and the files of each champion."""
 
+import os
 import tempfile
 import threading
 from collections.abc import Iterator, Sequence
@@ -13,7 +14,9 @@ import httpx
 from cli.doctor.finding import Finding, fail, judge_skew, ok, warn
 from contracts.errors import ArtefactRefused, Unavailable
 from contracts.manifest import read_manifest
+from contracts.registry_answers import PROBE, explain_status
 from contracts.runtime.addresses import split_credentials
+from contracts.runtime.proxies import find_proxy
 from service.models.registry import download_version, find_champion_version, make_client
 
 
@@ -29,9 +32,15 @@ def examine_registry(mlflow_url: str | None, tasks: Sequence[str]) -> Iterator[F
             answer = client.get("/version")
             answered_at = datetime.now(UTC)
             answer.raise_for_status()
+            probe = client.get(PROBE)
         except httpx.HTTPError as error:
-            remedy = "start it, or correct MORROW_MLFLOW_URL; 403 means that its --allowed-hosts lacks this name"
-            yield fail("MLflow", f"{place} does not answer: {error}", remedy)
+            proxy = find_proxy(place, os.environ)
+            through = "" if proxy is None else ", asked through the proxy that this environment names,"
+            yield fail("MLflow", f"{place}{through} does not answer: {error}", "start it, or correct MORROW_MLFLOW_URL")
+            return
+        if probe.status_code != httpx.codes.OK:
+            words, _, remedy = explain_status(probe.status_code, probe.text).removesuffix(".").partition(": ")
+            yield fail("MLflow", f"{place}: {words}", remedy or "look at MLflow's log")
             return
         yield judge_version(str(place), answer.text.strip(), _wanted_version())
         if "date" in answer.headers:

@@ -1,8 +1,10 @@
 """The MLflow server of `morrow up`, the demo and the tests: it uses SQLite and serves its artefacts itself."""
 
+import os
 from pathlib import Path
 
 from contracts.runtime.python_process import python_command
+from contracts.runtime.surroundings import build_environment
 
 
 def server_command(folder: Path, host: str, port: int) -> list[str]:
@@ -18,9 +20,10 @@ def server_command(folder: Path, host: str, port: int) -> list[str]:
 
 
 def server_environment() -> dict[str, str]:
-    """Variables to set on top of our environment: no jobs, no telemetry."""
-    return {
+    """The whole environment of the server: no setting of another MLflow, no jobs, no telemetry."""
+    own = {
         "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",  # halves its memory
         "MLFLOW_DISABLE_TELEMETRY": "true",
         "DO_NOT_TRACK": "true",
     }
+    return build_environment(os.environ, "mlflow", own)

@@ -24,7 +24,8 @@ from types import TracebackType
 from typing import BinaryIO, Self
 from urllib.parse import urlencode
 
-import psycopg
+from sqlalchemy import text
+from sqlalchemy.exc import SQLAlchemyError
 
 from cli.errors import PostgresError
 from cli.local.postgres_cluster import (
@@ -40,6 +41,7 @@ from cli.local.postgres_cluster import (
     sweep,
 )
 from cli.local.processes import start_guarded
+from store.database import make_engine
 
 __all__ = ["EmbeddedPostgres", "PostgresError", "embedded_postgres"]
 
@@ -60,6 +62,8 @@ _SETTINGS = {
     "log_checkpoints": "off",
     "logging_collector": "off",
 }
+# The server asks for nothing on its private socket. Variables of libpq may demand otherwise, and the URL wins.
+_LOGIN = {"sslmode": "disable", "gssencmode": "disable", "channel_binding": "disable", "require_auth": "none"}
 _NOT_DURABLE = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
 
 
@@ -233,13 +237,17 @@ def _answer(cluster: Path) -> str | None:
             pass
         case _:
             return None
+    query = urlencode({"host": host, "port": port, **_LOGIN}, safe="/")
+    url = f"postgresql+psycopg://{DATABASE}@/{DATABASE}?{query}"
+    engine = make_engine(url, pool_size=1)
     try:
-        with psycopg.connect(host=host, port=port, user=DATABASE, dbname=DATABASE, connect_timeout=5) as connection:
-            row = connection.execute("SELECT pg_read_file('postmaster.pid')").fetchone()
-    except psycopg.Error:
+        with engine.connect() as connection:
+            found = connection.execute(text("SELECT pg_read_file('postmaster.pid')")).scalar_one()
+    except SQLAlchemyError:
         return None
-    query = urlencode({"host": host, "port": port}, safe="/")
-    return f"postgresql+psycopg://{DATABASE}@/{DATABASE}?{query}" if row == (pidfile,) else None
+    finally:
+        engine.dispose()
+    return url if found == pidfile else None
 
 
 def _open_log(data_dir: Path) -> BinaryIO:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import IO, TypedDict
 
 from cli.errors import ChildDied
+from contracts.runtime.python_process import find_start_folder
 
 MAX_SHOWN = 300
 GRACE_SECONDS = 20  # the trainer gives its own child ten of them
@@ -80,7 +81,7 @@ def start_guarded(
         process = subprocess.Popen(
             ["/bin/sh", "-c", _LAUNCH, "sh", *options, *command],
             env=environment,
-            cwd=cwd,
+            cwd=cwd or find_start_folder(),
             stdin=pipe,
             stdout=log if kept is None else kept,
             stderr=log,

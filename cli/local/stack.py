@@ -27,8 +27,10 @@ from cli.local.signals import ignored_signals
 from cli.local.stack_file import StackUrls, stack_file
 from contracts.runtime.python_process import python_command
 from contracts.runtime.settings import SharedSettings
+from contracts.runtime.surroundings import build_environment
 from migrations import migrate
 from trainer.scheduling.liveness import heartbeat_file
+from trainer.scheduling.registry_health import find_trouble
 from trainer.settings import TrainerSettings
 
 HOST = "127.0.0.1"
@@ -60,6 +62,7 @@ class EmbeddedStack:
         self._children: list[Child] = []
         self._postgres = EmbeddedPostgres(self._settings.home / "postgres")
         self.addresses = Addresses("", "", "")
+        self._trouble: str | None = None
 
     def __enter__(self) -> Self:
         try:
@@ -92,7 +95,11 @@ class EmbeddedStack:
 
     def _start(self) -> None:
         home = self._settings.home
-        home.mkdir(parents=True, exist_ok=True)
+        try:
+            home.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            reason = f"{home} cannot be made ({error.strerror}): set MORROW_HOME to a folder that can be written to."
+            raise StackError(reason) from error
         self._cleanup.enter_context(_sole_stack(home))
         _await_free_port(self._port)
         columns = (SpinnerColumn(finished_text="[green]✓"), TextColumn("{task.description}"), TimeElapsedColumn())
@@ -110,7 +117,7 @@ class EmbeddedStack:
             checks = {
                 "API": lambda: _answers(client, f"{self.addresses.api}/livez"),
                 "trainer": lambda: _is_newer(heartbeat_file(self._settings), self._began),
-                "MLflow": lambda: _answers(client, f"{mlflow}/health"),
+                "MLflow": self._has_registry,
             }
             for name, is_ready in checks.items():
                 self._await(name, is_ready)
@@ -121,7 +128,9 @@ class EmbeddedStack:
         folder = self._settings.home / "mlflow"
         folder.mkdir(exist_ok=True)
         port = kept_port(folder / "port", self._port)
-        self._add("MLflow", server_command(folder, HOST, port), server_environment())
+        self._add(
+            "MLflow", server_command(folder, HOST, port), server_environment() | temporary_folder(self._settings.home)
+        )
         return f"http://{HOST}:{port}"
 
     def _start_postgres(self) -> str:
@@ -132,23 +141,32 @@ class EmbeddedStack:
             "MORROW_HOME": str(self._settings.home),
             "MORROW_DATABASE_URL": self.addresses.database,
             "MORROW_MLFLOW_URL": self.addresses.mlflow,
+            # The URLs hold the passwords already.
+            "MORROW_DATABASE_PASSWORD_FILE": "",
+            "MORROW_MLFLOW_PASSWORD_FILE": "",
         }
-        morrow = python_command("-m", "cli.main")
-        self._add("API", [*morrow, "serve"], shared | {"MORROW_HOST": HOST, "MORROW_PORT": str(self._port)})
-        self._add("trainer", [*morrow, "trainer"], shared)
+        morrow = python_command("-m", "cli.entry")
+        api = shared | {"MORROW_HOST": HOST, "MORROW_PORT": str(self._port)}
+        self._add("API", [*morrow, "serve"], child_environment(self._settings.home, api))
+        self._add("trainer", [*morrow, "trainer"], child_environment(self._settings.home, shared))
 
     def _add(self, name: str, command: Sequence[str], environment: Mapping[str, str]) -> None:
         log = self._settings.home / "logs" / f"{name.lower()}.log"
-        child = start_child(name, command, {**child_environment(self._settings.home), **environment}, log)
+        child = start_child(name, command, environment, log)
         self._children.append(child)
         self._cleanup.callback(child.stop)
+
+    def _has_registry(self) -> bool:
+        self._trouble = find_trouble(self.addresses.mlflow)
+        return self._trouble is None
 
     def _await(self, name: str, is_ready: Callable[[], bool]) -> None:
         deadline = time.monotonic() + READY_LIMIT_SECONDS
         while not is_ready():
             self.check()
             if time.monotonic() > deadline:
-                raise StackError(f"{name} was not ready within {READY_LIMIT_SECONDS:.0f} s.")
+                reason = self._trouble if name == "MLflow" else f"Its log is {self._settings.home / 'logs'}."
+                raise StackError(f"{name} was not ready within {READY_LIMIT_SECONDS:.0f} s. {reason}")
             time.sleep(0.1)
         self.check()
 
@@ -208,11 +226,16 @@ def _is_free(port: int) -> bool:
         return True
 
 
-def child_environment(home: Path) -> dict[str, str]:
-    """Our environment, with a temporary folder below the home folder, because libraries leave files there."""
+def child_environment(home: Path, own: Mapping[str, str]) -> dict[str, str]:
+    """The environment of a part of ours: built, with its own variables, and with a temporary folder below `home`."""
+    return build_environment(os.environ, own={**temporary_folder(home), **own})
+
+
+def temporary_folder(home: Path) -> dict[str, str]:
+    """The variable that sends the files that libraries leave to a folder below the home folder."""
     folder = home / "tmp"
     folder.mkdir(exist_ok=True)
-    return os.environ | {"TMPDIR": str(folder)}
+    return {"TMPDIR": str(folder)}
 
 
 def free_port() -> int:

@@ -8,6 +8,7 @@ from pathlib import Path
 import msgspec
 
 from cli.client.options import LOCAL_URL
+from contracts.runtime.settings import default_home
 
 FILE = "stack.json"
 
@@ -21,7 +22,7 @@ class StackUrls(msgspec.Struct, frozen=True):
 
 def exports_for(home: Path, api: str) -> Iterator[str]:
     """The variables that a shell must export for commands to find a stack that is not at the default place."""
-    if (folder := home.expanduser().resolve()) != (Path.home() / ".morrow").resolve():
+    if (folder := home.expanduser().resolve()) != default_home().resolve():
         yield f"MORROW_HOME={shlex.quote(str(folder))}"
     if api != LOCAL_URL:
         yield f"MORROW_URL={api}"

@@ -7,7 +7,15 @@ mode (`-P`), in which only the installation and PYTHONPATH count.
 
 import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from typing import NoReturn
+
+# Variables of Python that say where it writes, and change no result. PYTHONUTF8 counts only if it is on.
+_HARMLESS = {
+    *("PYTHONUNBUFFERED", "PYTHONSAFEPATH", "PYTHONDONTWRITEBYTECODE", "PYTHONPYCACHEPREFIX", "PYTHONFAULTHANDLER"),
+    *("PYTHONNOUSERSITE", "PYTHONUSERBASE"),
+}
 
 
 def python_command(*arguments: str) -> list[str]:
@@ -30,3 +38,18 @@ def find_start_folder() -> str | None:
 def protect_imports_of_children() -> None:
     """Put children in safe-path mode whose command line a library writes, such as the workers of uvicorn."""
     os.environ["PYTHONSAFEPATH"] = "1"
+
+
+def is_harmless(name: str, value: str) -> bool:
+    """Whether a variable of Python may pass. PYTHONPATH may if Morrow itself is found by it."""
+    if name == "PYTHONPATH":
+        ours = Path(__file__).parents[2]
+        return any(Path(folder).absolute() == ours for folder in value.split(os.pathsep) if folder)
+    return name in _HARMLESS or (name, value) == ("PYTHONUTF8", "1")
+
+
+def restart(environment: Mapping[str, str]) -> NoReturn:
+    """Start this process again, as the same command with the same process id, in another environment."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], dict(environment))  # noqa: S606 our own command

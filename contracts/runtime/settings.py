@@ -3,13 +3,39 @@
 An entry point reads them from the environment once and passes them down.
 """
 
+import os
+import pwd
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic.fields import FieldInfo
+from pydantic_settings import BaseSettings, EnvSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 
-from contracts.runtime.addresses import with_password
+from contracts.errors import Fault, InvalidInput
+from contracts.runtime.addresses import read_database_url, read_http_address, with_password
+from contracts.runtime.surroundings import is_service_link, unquote_value
+
+
+def default_home() -> Path:
+    """`.morrow` in the user's home folder. Raises InvalidInput if this user has none."""
+    try:
+        return Path(os.environ.get("HOME") or pwd.getpwuid(os.getuid()).pw_dir) / ".morrow"
+    except KeyError:
+        reason = "is not set, and this user has no home folder: set it to a folder that can be written to"
+        raise InvalidInput([Fault("MORROW_HOME", reason)]) from None
+
+
+class _PlainEnvironment(EnvSettingsSource):
+    """Variables as meant: without quotation marks around them, and without those that Kubernetes writes."""
+
+    def get_field_value(self, field: FieldInfo, field_name: str) -> tuple[Any, str, bool]:
+        value, key, is_complex = super().get_field_value(field, field_name)
+        if isinstance(value, str):
+            value = unquote_value(value)
+            if not value or is_service_link(value):
+                value = None
+        return value, key, is_complex
 
 
 class SharedSettings(BaseSettings):
@@ -18,13 +44,13 @@ class SharedSettings(BaseSettings):
     model_config = SettingsConfigDict(env_prefix="MORROW_", env_ignore_empty=True, frozen=True, extra="ignore")
 
     home: Path = Field(
-        Path.home() / ".morrow", description="folder for local state: the embedded database, model copies"
+        default_factory=default_home, description="folder for local state: the embedded database, model copies"
     )
     database_password_file: Path | None = Field(
         None, description="file with the password of the database's user, to keep it out of the URL"
     )
     database_url: str | None = Field(
-        None, description="SQLAlchemy URL postgresql+psycopg://…; if unset, the embedded PostgreSQL is used"
+        None, description="URL postgresql://USER@HOST:5432/NAME; if unset, the embedded PostgreSQL is used"
     )
     mlflow_password_file: Path | None = Field(
         None, description="file with the password of MLflow's user, if MLflow asks for one"
@@ -37,8 +63,22 @@ class SharedSettings(BaseSettings):
     log_format: Literal["auto", "json", "text"] = Field("auto", description="auto: text on a terminal, else json")
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field("INFO", description="lowest level that is logged")
 
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        **_others: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Read arguments first, then the environment, and no file."""
+        return init_settings, _PlainEnvironment(settings_cls)
+
     @field_validator("database_url", "mlflow_url")
     @classmethod
-    def _fill_password(cls, address: str | None, known: ValidationInfo) -> str | None:
-        file = known.data.get(f"{str(known.field_name).removesuffix('_url')}_password_file")
-        return address if address is None or file is None else with_password(address, file)
+    def _read_address(cls, address: str | None, known: ValidationInfo) -> str | None:
+        if address is None:
+            return None
+        name = str(known.field_name)
+        address = read_database_url(address) if name == "database_url" else read_http_address(address)
+        file = known.data.get(f"{name.removesuffix('_url')}_password_file")
+        return address if file is None else with_password(address, file)

@@ -4,14 +4,12 @@ Only proxied artefacts (`mlflow-artifacts:`) can be read this way; any other sto
 """
 
 import re
-import ssl
 import threading
 import time
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import httpx
 import msgspec
@@ -19,7 +17,8 @@ import msgspec
 from contracts.artifact_proxy import proxied_path, proxy_address
 from contracts.errors import ArtefactRefused, NotFound, Unavailable
 from contracts.manifest import MANIFEST_FILE
-from contracts.runtime.addresses import split_credentials
+from contracts.registry_answers import explain_status
+from contracts.runtime.http_clients import mlflow_options
 from store.releases import ALIAS
 
 MAX_MANIFEST_BYTES = 64 * 2**20
@@ -65,12 +64,9 @@ class _Listed(msgspec.Struct):
 def make_client(mlflow_url: str) -> httpx.Client:
     """A client that never waits longer than two seconds for the next bytes.
 
-    The certificates of all authorities take 40 ms and some MiB to read, so they are read for an https address only.
-    For http, the client trusts none.
+    Raises InvalidInput if the address needs a proxy or certificates that cannot be used.
     """
-    address, credentials = split_credentials(mlflow_url.rstrip("/"))
-    trusted = True if urlsplit(address).scheme == "https" else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    return httpx.Client(base_url=address, auth=credentials, timeout=2.0, verify=trusted)
+    return httpx.Client(timeout=2.0, **mlflow_options(mlflow_url))
 
 
 def find_champion(client: httpx.Client, task: str) -> Champion | None:
@@ -122,16 +118,19 @@ def _ask(client: httpx.Client, method: str, path: str, parameters: dict[str, str
     given: dict[str, Any] = {"params": parameters} if method == "GET" else {"json": parameters}
     try:
         with client.stream(method, f"/api/2.0/mlflow/{path}", **given) as response:
-            found = msgspec.json.decode(_read_answer(response), type=dict[str, Any])
+            body = _read_answer(response)
+            if response.status_code not in (200, 400, 404):
+                raise Unavailable(explain_status(response.status_code, body.decode(errors="replace")))
+            found = msgspec.json.decode(body, type=dict[str, Any])
     except httpx.HTTPError as error:
         raise Unavailable("The registry does not answer.") from error
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise Unavailable(_UNREADABLE) from error
-    if response.status_code in (400, 404) and found.get("error_code") in _NO_SUCH:
+    if response.status_code == 200:
+        return found
+    if found.get("error_code") in _NO_SUCH:
         return None
-    if response.status_code != 200:
-        raise Unavailable(f"The registry answers with status {response.status_code}.")
-    return found
+    raise Unavailable(explain_status(response.status_code, ""))
 
 
 def _read_answer(response: httpx.Response) -> bytes:

@@ -47,7 +47,7 @@ def test_up_serves_trains_and_stops(folder: Path, tmp_path: Path) -> None:
     ):
         assert "Ctrl-C stops everything" in printed
         api.put(f"/tasks/{task.name}", json=task.model_dump(mode="json")).raise_for_status()
-        events = [_document(event) for event in drifting_events(0, 6)]
+        events = [document_of(event) for event in drifting_events(0, 6)]
         assert api.post("/events", params={"task": task.name}, json=events).json()["created"] == len(events)
         cycle = request_cycle(api, task.name, format_moment(cutoff_after(6)))
         ended = follow_cycle(api, task.name, cycle, lambda _step: None)
@@ -80,7 +80,7 @@ def test_the_command_and_the_workers_of_the_api_start(folder: Path, database_url
     assert "decoy" not in (tmp_path / "log").read_text()
 
 
-def _document(event: Event) -> dict[str, object]:
+def document_of(event: Event) -> dict[str, object]:
     """As POST /events takes it."""
     (x,), (kind,) = event.numbers, event.categories
     return {

@@ -36,7 +36,7 @@ def _name_our_own(error: MorrowError) -> Failure:
         case StoreOutage():
             return error.failure
         case RegistryUnreachable():
-            return REGISTRY_UNREACHABLE
+            return Failure(REGISTRY_UNREACHABLE.code, str(error))
         case ArtefactRefused():
             return Failure(FailureCode.ARTEFACT_REFUSED, str(error))
         case Conflict():

@@ -17,11 +17,12 @@ from uuid import uuid4
 import structlog
 from apscheduler.schedulers.background import BackgroundScheduler
 from sqlalchemy import ColumnElement, Connection, Engine, select
-from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from contracts.clock import format_moment, to_micros
 from contracts.errors import Conflict, Fault, InvalidInput, LeaseLost
 from contracts.failure import PREEMPTED, STOPPED, Failure, FailureCode
+from contracts.runtime.http_clients import mlflow_options
 from store.catalog import Schema, list_tasks
 from store.cycles import (
     claim_cycle,
@@ -34,13 +35,14 @@ from store.cycles import (
 )
 from store.database import cycles, make_engine
 from store.outages import name_outage
+from store.refusals import explain_refusal
 from trainer.monitoring.live_scoring import LiveScoring
 from trainer.scheduling import worker_process
 from trainer.scheduling.due_cutoffs import due_cutoff, newest_cutoff
 from trainer.scheduling.idle_work import IdleWork
 from trainer.scheduling.jobs import FillRivals, RunCycle, Sweep
 from trainer.scheduling.liveness import retire_heartbeat, write_heartbeat
-from trainer.scheduling.registry_health import is_healthy
+from trainer.scheduling.registry_health import find_trouble
 from trainer.scheduling.worker_process import Child
 from trainer.settings import TrainerSettings
 
@@ -55,13 +57,15 @@ _LATE_TICKS = 10
 def run_trainer(settings: TrainerSettings) -> None:
     """Run until SIGTERM or SIGINT; a running cycle then ends as failed, and the next start retries it.
 
-    Raises InvalidInput if the settings name no database or no MLflow.
+    Raises InvalidInput if the settings name no database or no MLflow, or if MLflow cannot be asked as they say.
     """
     missing = [name for name in ("database_url", "mlflow_url") if getattr(settings, name) is None]
     if missing:
         raise InvalidInput(
             [Fault(f"MORROW_{name.upper()}", "is not set; `morrow up` brings its own") for name in missing]
         )
+    assert settings.mlflow_url is not None
+    mlflow_options(settings.mlflow_url)  # raises if a proxy is needed that cannot be used
     settings.home.mkdir(parents=True, exist_ok=True)
     logging.getLogger("apscheduler").setLevel(logging.ERROR)
     stop = threading.Event()
@@ -112,6 +116,7 @@ class Trainer:
         self._renew_at = 0.0
         self._ticked_at = time.monotonic()
         self._outage: FailureCode | None = None
+        self._registry_trouble: str | None = None
         # An earlier trainer may have left runs open.
         self._must_sweep = True
         self._sweep_at = 0.0
@@ -127,7 +132,7 @@ class Trainer:
         except SQLAlchemyError as error:
             if (outage := name_outage(error)) is None:
                 raise
-            self._log_outage(outage)
+            self._log_outage(outage, error)
         else:
             if self._outage is not None:
                 log.info("store.reached")
@@ -274,7 +279,11 @@ class Trainer:
 
     def _has_registry(self) -> bool:
         assert self.settings.mlflow_url is not None
-        return is_healthy(self.settings.mlflow_url)
+        trouble = find_trouble(self.settings.mlflow_url)
+        if trouble not in (None, self._registry_trouble):
+            log.warning("registry.unreachable", reason=trouble)
+        self._registry_trouble = trouble
+        return trouble is None
 
     def _log_late_tick(self) -> None:
         """Warn if this process was stopped, or the machine slept, for many ticks."""
@@ -283,10 +292,15 @@ class Trainer:
         if pause > _LATE_TICKS * self.settings.tick_seconds:
             log.warning("tick.late", seconds=round(pause, 1))
 
-    def _log_outage(self, outage: Failure) -> None:
+    def _log_outage(self, outage: Failure, error: SQLAlchemyError) -> None:
         if self._outage is not outage.code:
             lacks_tables = outage.code is FailureCode.STORE_NOT_MIGRATED
-            log.warning("store.not_migrated" if lacks_tables else "store.unreachable", reason=outage.reason)
+            refusal = explain_refusal(error, self.engine.url) if isinstance(error, DBAPIError) else None
+            log.warning(
+                "store.not_migrated" if lacks_tables else "store.unreachable",
+                reason=outage.reason,
+                detail=None if refusal is None else str(refusal),
+            )
         self._outage = outage.code
 
 

@@ -89,8 +89,8 @@ def _run(engine: Engine, cycle: Cycle, task: str, settings: TrainerSettings, mlf
 
     try:
         end_orphans(engine, mlflow_url)
-    except Unavailable:
-        log.warning("registry.unreachable")
+    except Unavailable as error:
+        log.warning("registry.unreachable", reason=str(error))
     except CycleError as error:
         log.warning("orphans.not_ended", reason=str(error))
     with structlog.contextvars.bound_contextvars(task=task, cycle_id=cycle.cycle_id):

@@ -10,13 +10,15 @@ from dataclasses import dataclass
 import structlog
 
 from contracts.failure import KILLED, STOPPED, Failure, FailureCode
+from contracts.runtime.addresses import split_credentials
 from contracts.runtime.python_process import find_start_folder, python_command
+from contracts.runtime.surroundings import build_environment
 from contracts.verdict import Decision
 from store.cycles import Cycle
 from store.outages import SILENT
 from trainer.scheduling.jobs import Job, RunCycle, Sweep, encode_job
 from trainer.scheduling.worker import EXIT_ORPHANED, EXIT_STOPPED, EXIT_STORE_AWAY
-from trainer.settings import TrainerSettings
+from trainer.settings import TrainerSettings, count_threads
 
 log = structlog.get_logger(__name__)
 
@@ -52,9 +54,14 @@ class Child:
 
 def start(settings: TrainerSettings, job: Job) -> Child:
     """Start a process for this job in a session of its own, so that a terminal's Ctrl-C does not reach it."""
+    own = {
+        "MORROW_MLFLOW_URL": split_credentials(settings.mlflow_url or "")[0],  # says which proxy is needed
+        "OMP_NUM_THREADS": str(count_threads(settings)),
+    }
     process = subprocess.Popen(
         python_command("-m", "trainer.scheduling.worker"),
         cwd=find_start_folder(),
+        env=build_environment(os.environ, own=own),
         stdin=subprocess.PIPE,
         stdout=sys.stderr,
         start_new_session=True,

@@ -1,5 +1,6 @@
 """MLflow's errors translated: no answer and server faults become RegistryUnreachable, a refusal a CycleError."""
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -8,7 +9,10 @@ from requests import RequestException
 
 from contracts.errors import CycleError, Unavailable
 from contracts.failure import REGISTRY_UNREACHABLE
+from contracts.registry_answers import explain_status
 
+# How MLflow's client words an answer that is not MLflow's JSON.
+_REFUSAL = re.compile(r"failed with error code (401|403|407)\b")
 ALREADY_EXISTS = "RESOURCE_ALREADY_EXISTS"
 
 _MISSING = ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE")
@@ -22,8 +26,8 @@ class Missing(CycleError):
 class RegistryUnreachable(Unavailable):
     """MLflow does not answer, or fails while it does."""
 
-    def __init__(self) -> None:
-        super().__init__(REGISTRY_UNREACHABLE.reason)
+    def __init__(self, reason: str = REGISTRY_UNREACHABLE.reason) -> None:
+        super().__init__(reason)
 
 
 @contextmanager
@@ -38,4 +42,6 @@ def translated_errors() -> Iterator[None]:
             raise RegistryUnreachable from error
         raise CycleError(f"MLflow refuses: {error.message}") from error
     except (MlflowException, RequestException) as error:
+        if found := _REFUSAL.search(str(error)):
+            raise RegistryUnreachable(explain_status(int(found[1]), str(error))) from error
         raise RegistryUnreachable from error

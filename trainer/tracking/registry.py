@@ -35,6 +35,8 @@ from contracts.clock import format_moment, parse_moment
 from contracts.errors import ArtefactRefused, CycleError, NotFound, Unavailable
 from contracts.manifest import MANIFEST_FILE, Manifest, read_manifest
 from contracts.runtime.addresses import split_credentials
+from contracts.runtime.http_clients import mlflow_options
+from contracts.runtime.proxies import exempt_own
 from store.releases import ALIAS
 from trainer.tracking.errors import ALREADY_EXISTS, Missing, RegistryUnreachable, translated_errors
 from trainer.tracking.flavours import FILES, save_flavours
@@ -89,10 +91,12 @@ class Registry:
     """One MLflow server. Every method raises Unavailable if it does not answer in time."""
 
     def __init__(self, url: str) -> None:
-        self.url, self._credentials = split_credentials(url.rstrip("/"))
-        if self._credentials is not None:
+        self.url, credentials = split_credentials(url.rstrip("/"))
+        if credentials is not None:
             # MLflow's client reads them only from here, so its errors show the address without them.
-            os.environ["MLFLOW_TRACKING_USERNAME"], os.environ["MLFLOW_TRACKING_PASSWORD"] = self._credentials
+            os.environ["MLFLOW_TRACKING_USERNAME"], os.environ["MLFLOW_TRACKING_PASSWORD"] = credentials
+        self._options = mlflow_options(url)
+        exempt_own(os.environ, self.url)  # MLflow's client finds proxies there
         self._client = MlflowClient(self.url, self.url)
         self._experiments: dict[str, str] = {}
 
@@ -262,10 +266,10 @@ class Registry:
             self._client.set_registered_model_alias(task, ALIAS, version)
 
     def _download_file(self, path: str, target: Path) -> None:
-        url = f"{self.url}{proxy_address(path)}"
         try:
             with (
-                httpx.stream("GET", url, auth=self._credentials, timeout=_DOWNLOAD_SECONDS) as answer,
+                httpx.Client(timeout=_DOWNLOAD_SECONDS, **self._options) as client,
+                client.stream("GET", proxy_address(path)) as answer,
                 target.open("wb") as file,
             ):
                 if answer.status_code == httpx.codes.NOT_FOUND:
@@ -277,9 +281,9 @@ class Registry:
             raise RegistryUnreachable from error
 
     def _delete_folder(self, path: str) -> None:
-        url = f"{self.url}{proxy_address(path)}"
         try:
-            httpx.delete(url, auth=self._credentials, timeout=_DELETE_SECONDS).raise_for_status()
+            with httpx.Client(timeout=_DELETE_SECONDS, **self._options) as client:
+                client.delete(proxy_address(path)).raise_for_status()
         except httpx.HTTPError as error:
             raise RegistryUnreachable from error
 

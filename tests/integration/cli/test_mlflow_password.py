@@ -37,16 +37,12 @@ def guarded_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         *server_command(folder, "127.0.0.1", port),
         "--app-name=basic-auth",
     ]
-    environment = (
-        os.environ
-        | server_environment()
-        | {
-            "MLFLOW_AUTH_CONFIG_PATH": str(folder / "auth.ini"),
-            "MLFLOW_AUTH_ADMIN_USERNAME": "morrow",
-            "MLFLOW_AUTH_ADMIN_PASSWORD_FILE": str(folder / "password"),
-            "MLFLOW_FLASK_SERVER_SECRET_KEY_FILE": str(folder / "key"),
-        }
-    )
+    environment = server_environment() | {
+        "MLFLOW_AUTH_CONFIG_PATH": str(folder / "auth.ini"),
+        "MLFLOW_AUTH_ADMIN_USERNAME": "morrow",
+        "MLFLOW_AUTH_ADMIN_PASSWORD_FILE": str(folder / "password"),
+        "MLFLOW_FLASK_SERVER_SECRET_KEY_FILE": str(folder / "key"),
+    }
     log = (folder / "server.log").open("wb")
     process = subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True)
     try:

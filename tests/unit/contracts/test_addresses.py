@@ -1,6 +1,7 @@
-"""Passwords come from files, stand in the address that settings carry, and leave it again before it is shown."""
+"""Addresses of stores: their spellings, and passwords, which come from files and are never shown."""
 
 from pathlib import Path
+from urllib.parse import unquote
 
 import pytest
 from hypothesis import given
@@ -8,7 +9,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 from sqlalchemy import make_url
 
-from contracts.runtime.addresses import split_credentials, with_password
+from contracts.runtime.addresses import read_database_url, read_http_address, split_credentials, with_password
 from contracts.runtime.settings import SharedSettings
 
 DATABASE = "postgresql+psycopg://morrow@postgres:5432/morrow"
@@ -73,3 +74,76 @@ def test_a_password_that_cannot_be_had_is_said(
         file.write_bytes(content)
     with pytest.raises(ValidationError, match=reason):
         SharedSettings(database_url=address, database_password_file=file)
+
+
+@pytest.mark.parametrize(
+    "spelling",
+    [
+        "postgres://morrow@db:5432/morrow",
+        "postgresql://morrow@db:5432/morrow",
+        "POSTGRESQL://morrow@db:5432/morrow",
+        "postgresql+psycopg://morrow@db:5432/morrow",
+        '"postgres://morrow@db:5432/morrow"',
+        " 'postgresql://morrow@db:5432/morrow' ",
+    ],
+)
+def test_every_usual_spelling_of_a_database_is_read(spelling: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MORROW_DATABASE_URL", spelling)
+    assert SharedSettings().database_url == "postgresql+psycopg://morrow@db:5432/morrow"
+
+
+@pytest.mark.parametrize("password", ["50%", "100%zz", "a b", "p@ss", "a#b", "[x]", "%41", "ok"])
+def test_characters_of_a_password_that_a_url_cannot_hold_are_quoted(password: str) -> None:
+    url = make_url(read_database_url(f"postgres://morrow:{password}@db/morrow"))
+    assert (url.host, url.password) == ("db", unquote(password))
+    assert split_credentials(read_http_address(f"http://me:{password}@mlflow:5000/")) == (
+        "http://mlflow:5000",
+        ("me", url.password),
+    )
+
+
+@pytest.mark.parametrize(
+    ("url", "reason"),
+    [
+        ("postgresql+asyncpg://morrow:secret@db/morrow", "names the driver 'asyncpg'"),
+        ("postgresql+psycopg2://morrow:secret@db/morrow", "names the driver 'psycopg2'"),
+        ("mysql://morrow:secret@db/morrow", "stores in PostgreSQL only"),
+        ("jdbc:postgresql://db/morrow?password=secret", "stores in PostgreSQL only"),
+        ("sqlite:///secret.db", "stores in PostgreSQL only"),
+        ("host=db password=secret", "is no URL"),
+        ("postgresql:/morrow:secret@db/morrow", "is no URL"),
+        ("postgresql://morrow:secret@db:54x2/morrow", "has the port '54x2'"),
+        ("postgresql://morrow:secret@db:/morrow", "has the port ''"),
+        ("postgresql://morrow:secret@db:99999/morrow", "has the port '99999'"),
+        ("postgresql://morrow:secret@d b/morrow", "has a space in its host"),
+        ("postgresql://morrow:sec/ret@db/morrow", "write / as %2F"),
+        ("postgresql://morrow:sec?ret@db/morrow", "write / as %2F"),
+    ],
+)
+def test_an_address_that_cannot_be_a_database_is_refused_in_a_sentence_without_its_password(
+    url: str, reason: str
+) -> None:
+    with pytest.raises(ValueError, match=reason) as caught:
+        read_database_url(url)
+    assert "sec" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("address", "reason"),
+    [
+        ("localhost:5000", "write http://localhost:5000"),
+        ("databricks", "has no scheme"),
+        ("sqlite:///mlflow.db", "only http:// and https://"),
+        ("http://", "names no host"),
+        ("http://mlflow:50x0", "has the port '50x0'"),
+        ("http://me:sec/ret@mlflow", "write / as %2F"),
+    ],
+)
+def test_an_address_that_no_client_can_ask_is_refused_in_a_sentence(address: str, reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        read_http_address(address)
+
+
+def test_an_address_of_a_server_loses_the_slash_at_its_end() -> None:
+    assert read_http_address("HTTPS://mlflow.example/below/") == "https://mlflow.example/below"
+    assert read_http_address("http://[::1]:5000") == "http://[::1]:5000"

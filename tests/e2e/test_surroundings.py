@@ -1,0 +1,179 @@
+"""Whatever a shell, a platform or another program has set: Morrow starts, trains, answers and stops as without it."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import httpx
+import pytest
+
+from cli.client.wait import await_version, follow_cycle, request_cycle
+from cli.local.stack import HOST, free_port
+from contracts.clock import format_moment
+from contracts.runtime.http_clients import client_options
+from tests.e2e.morrow_command import MORROW
+from tests.e2e.test_shadowed_modules import DECOY, document_of
+from tests.e2e.test_up import GONE_SECONDS, running
+from tests.integration.drifting_task import cutoff_after, drifting_events, drifting_task
+
+HOSTILE = {
+    **{"HTTP_PROXY": "http://127.0.0.1:1", "https_proxy": "http://x:port", "ALL_PROXY": "socks5://127.0.0.1:1"},
+    **{"WEB_CONCURRENCY": "4", "UVICORN_PORT": "1", "UVICORN_RELOAD": "true", "FORWARDED_ALLOW_IPS": "x"},
+    **{"GUNICORN_CMD_ARGS": "--bind x", "FLASK_APP": "x", "PROMETHEUS_MULTIPROC_DIR": "/nowhere"},
+    **{"PGCHANNELBINDING": "require", "PGSSLMODE": "verify-full", "PGHOST": "nowhere", "PGHOSTADDR": "10.0.0.1"},
+    **{"PGPORT": "1", "PGDATABASE": "x", "PGUSER": "x", "PGSERVICE": "nowhere", "PGOPTIONS": "-c no.such=1 -x"},
+    **{"PGREQUIREAUTH": "scram-sha-256", "PGREQUIREPEER": "x", "PGTARGETSESSIONATTRS": "standby", "PGTZ": "Nowhere"},
+    **{"PGDATESTYLE": "Nowhere", "PGCLIENTENCODING": "LATIN1", "PGAPPNAME": "x", "PGCONNECT_TIMEOUT": "x"},
+    **{"PGSSLMINPROTOCOLVERSION": "x", "PGGSSENCMODE": "require", "PGPASSFILE": "/nowhere"},
+    **{"MLFLOW_DEFAULT_ARTIFACT_ROOT": "s3://x", "MLFLOW_BACKEND_STORE_URI": "mysql://x", "MLFLOW_WORKERS": "4"},
+    **{"MLFLOW_ARTIFACTS_DESTINATION": "s3://x", "MLFLOW_SERVER_ALLOWED_HOSTS": "x", "MLFLOW_STATIC_PREFIX": "/x"},
+    **{"MLFLOW_TRACKING_URI": "databricks", "MLFLOW_TRACKING_TOKEN": "x", "MLFLOW_TRACKING_USERNAME": "x"},
+    **{
+        "MLFLOW_HTTP_REQUEST_TIMEOUT": "x",
+        "MLFLOW_EXPERIMENT_ID": "9",
+        "MLFLOW_RUN_ID": "x",
+        "MLFLOW_AUTH_CONFIG_PATH": "/x",
+    },
+    **{
+        "MLFLOW_ENABLE_ASYNC_LOGGING": "true",
+        "MLFLOW_SERVER_DISABLE_SECURITY_MIDDLEWARE": "x",
+        "MLFLOW_REGISTRY_URI": "x",
+    },
+    **{"PYTHONWARNINGS": "error", "PYTHONOPTIMIZE": "2", "PYTHONHASHSEED": "7", "PYTHONIOENCODING": "ascii"},
+    **{"OMP_NUM_THREADS": "many", "MKL_NUM_THREADS": "-3", "OPENBLAS_NUM_THREADS": "x", "KMP_AFFINITY": "x"},
+    **{"MPLBACKEND": "nosuch", "PYTORCH_CUDA_ALLOC_CONF": "x", "TORCH_LOGS": "x", "OTEL_TRACES_EXPORTER": "x"},
+    **{"TMPDIR": "/nowhere", "SSL_CERT_FILE": "/nowhere", "REQUESTS_CA_BUNDLE": "/nowhere", "SSLKEYLOGFILE": "/x/y"},
+    **{"LC_ALL": "xx_XX.UTF-8", "LANG": "tr_TR.ISO-8859-9", "TZ": "Nowhere/Nothing", "BASH_ENV": "/nowhere"},
+}
+
+
+def decoys(folder: Path) -> Path:
+    """A folder of modules with names of libraries that raise once they are imported."""
+    made = folder / "decoys"
+    made.mkdir()
+    for module in ("typer", "pydantic", "uvicorn", "numpy", "torch", "mlflow", "psycopg"):
+        (made / f"{module}.py").write_text(DECOY)
+    return made
+
+
+def test_up_serves_trains_and_stops_in_a_hostile_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The working directory is removed meanwhile, and PYTHONPATH leads to modules that raise."""
+    gone, home, port = tmp_path / "gone", tmp_path / "home", free_port()
+    gone.mkdir()
+    for name, value in HOSTILE.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("PYTHONPATH", str(decoys(tmp_path)))
+    script = f"import os, sys; os.rmdir(os.getcwd()); os.execv({sys.executable!r}, {MORROW!r} + sys.argv[1:])"
+    command = [sys.executable, "-c", script]
+    task = drifting_task()
+    settings = {"port_8000_tcp": "tcp://10.0.0.1:8000", "workers": '"2"', "threads": "1", "service_host": "10.0.0.1"}
+    with (
+        running(home, port, command=command, cwd=gone, **settings) as (process, printed),
+        httpx.Client(base_url=f"http://{HOST}:{port}", timeout=60, **client_options(f"http://{HOST}")) as api,
+    ):
+        assert "Ctrl-C stops everything" in printed, printed
+        assert "MORROW_PORT_8000_TCP=tcp://10.0.0.1:8000 is passed over" in printed
+        api.put(f"/tasks/{task.name}", json=task.model_dump(mode="json")).raise_for_status()
+        events = [document_of(event) for event in drifting_events(0, 6)]
+        assert api.post("/events", params={"task": task.name}, json=events).json()["created"] == len(events)
+        cycle = request_cycle(api, task.name, format_moment(cutoff_after(6)))
+        ended = follow_cycle(api, task.name, cycle, lambda _step: None)
+        assert ended["state"] == "released", ended
+        assert await_version(api, task.name, ended["version"])
+        question = {"at": format_moment(cutoff_after(6)), "x": "0.5", "kind": "a"}
+        assert api.get("/predict", params=question).json()["version"] == ended["version"]
+        process.send_signal(signal.SIGINT)
+        assert process.wait(GONE_SECONDS) == 0
+    logs = "".join(log.read_text() for log in (home / "logs").iterdir())
+    assert "decoy" not in logs
+    assert "Traceback" not in logs
+
+
+@pytest.mark.parametrize("module", ["service", "trainer", "cli.main", "cli.entry"])
+def test_an_entry_process_starts_again_without_what_python_has_read(module: str, tmp_path: Path) -> None:
+    """Modules of PYTHONPATH raise; without docstrings no command has a help text, and no error a sentence."""
+    given = {name: value for name, value in os.environ.items() if not name.startswith(("MORROW_", "PYTHON"))} | {
+        "PYTHONPATH": str(decoys(tmp_path)),
+        "PYTHONOPTIMIZE": "2",
+        "PYTHONWARNINGS": "error",
+        "HOME": str(tmp_path),
+    }
+    done = subprocess.run(
+        [sys.executable, "-P", "-m", module, *(["task", "--help"] if module.startswith("cli") else [])],
+        env=given,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert "decoy" not in done.stderr
+    assert "Traceback" not in done.stderr
+    if module.startswith("cli"):
+        assert done.returncode == 0, done.stderr
+        assert "Define" in done.stdout
+    else:
+        assert (done.returncode, "MORROW_DATABASE_URL: is not set" in done.stderr) == (1, True), done.stderr
+
+
+@pytest.mark.parametrize(
+    ("variables", "words"),
+    [
+        ({"MORROW_URL": "http://127.0.0.1:1"}, "The API at http://127.0.0.1:1 does not answer"),
+        ({"MORROW_URL": "127.0.0.1:8000"}, "write http://127.0.0.1:8000"),
+        ({"MORROW_URL": "ftp://x"}, "only http:// and https:// can be asked"),
+        ({"MORROW_URL": "http://127.0.0.1:80x0"}, "has the port '80x0'"),
+        ({"MORROW_URL": "http://no-such-host.invalid"}, "does not answer"),
+        ({"MORROW_URL": "http://far.example", "ALL_PROXY": "socks5://x:1"}, "ALL_PROXY: names a socks5 proxy"),
+        ({"MORROW_URL": "https://far.example", "SSL_CERT_FILE": "/nowhere"}, "SSL_CERT_FILE: /nowhere cannot be read"),
+        ({"MORROW_URL": "http://127.0.0.1:1", "SSL_CERT_FILE": "/nowhere"}, "does not answer"),
+        ({"MORROW_URL": "http://127.0.0.1:1", "ALL_PROXY": "socks5://x:1"}, "does not answer"),
+        ({"MORROW_KEY": "schlüssel"}, "MORROW_KEY: holds a character that no key has"),
+    ],
+)
+def test_a_command_that_cannot_reach_the_api_says_so_in_a_sentence(variables: dict[str, str], words: str) -> None:
+    _fails_in_a_sentence(["task", "show", "x"], variables, words)
+
+
+@pytest.mark.parametrize("arguments", [["cycle", "x"], ["rollback", "x", "--reason", "r"], ["task", "list"]])
+def test_every_command_says_so_alike(arguments: list[str]) -> None:
+    nowhere = {"MORROW_URL": "http://127.0.0.1:1"}
+    _fails_in_a_sentence(arguments, nowhere, "The API at http://127.0.0.1:1 does not answer")
+
+
+@pytest.mark.parametrize(
+    ("url", "words"),
+    [
+        ("postgresql://morrow:secret@127.0.0.1:1/morrow", "does not answer"),
+        ("postgresql+asyncpg://morrow:secret@127.0.0.1:1/morrow", "MORROW_DATABASE_URL: names the driver 'asyncpg'"),
+        ("postgresql://morrow:secret@127.0.0.1:54x2/morrow", "MORROW_DATABASE_URL: has the port '54x2'"),
+        ("mysql://morrow:secret@127.0.0.1/morrow", "MORROW_DATABASE_URL: begins with mysql://"),
+        ("postgresql://morrow:secret@no-such-host.invalid/morrow", "is not known here"),
+    ],
+)
+@pytest.mark.parametrize("arguments", [["migrate"], ["keys", "list"], ["backtest", "x"]], ids=lambda one: one[0])
+def test_a_command_that_cannot_reach_the_database_says_so_in_a_sentence(
+    arguments: list[str], url: str, words: str
+) -> None:
+    _fails_in_a_sentence(arguments, {"MORROW_DATABASE_URL": url}, words)
+
+
+def test_a_command_that_cannot_reach_mlflow_says_so_in_a_sentence() -> None:
+    _fails_in_a_sentence(["runs", "prune"], {"MORROW_MLFLOW_URL": "http://127.0.0.1:1"}, "http://127.0.0.1:1")
+
+
+def test_a_home_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    home = tmp_path / "file" / "home"
+    _fails_in_a_sentence(["up", "--port", str(free_port())], {"MORROW_HOME": str(home)}, f"{home} cannot be made")
+
+
+def _fails_in_a_sentence(arguments: list[str], variables: dict[str, str], words: str) -> None:
+    done = subprocess.run(
+        [*MORROW, *arguments], env=os.environ | variables, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode != 0
+    assert words in done.stderr.replace("\n", " "), done.stderr
+    assert "Traceback" not in done.stderr
+    assert "secret" not in done.stderr
