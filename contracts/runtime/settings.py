@@ -68,7 +68,9 @@ class SharedSettings(BaseSettings):
         cls,
         settings_cls: type[BaseSettings],
         init_settings: PydanticBaseSettingsSource,
-        **_others: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,  # noqa: ARG003 replaced
+        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003 not read
+        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003 not read
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         """Read arguments first, then the environment, and no file."""
         return init_settings, _PlainEnvironment(settings_cls)
