@@ -239,7 +239,7 @@ def make_engine(database_url: str, *, pool_size: int = POOL_SIZE) -> Engine:
     """An engine whose connections use UTC and are checked before use. Waits are bounded, and rows stay out of logs.
 
     The URL and these arguments say where the server is and how a session begins; variables of libpq may only add how
-    to log in (`docs/decisions/0021-built-environments.md`).
+    to log in (`docs/decisions/0022-built-environments.md`).
     """
     url = make_url(database_url)
     engine = create_engine(

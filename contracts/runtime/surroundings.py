@@ -3,7 +3,7 @@
 A shell, a platform or another program on the machine sets variables that libraries of ours read: WEB_CONCURRENCY,
 PGSERVICE, MLFLOW_BACKEND_STORE_URI, PYTHONWARNINGS. None of them may start, stop or change a process of ours. So a
 child gets the variables that are named here, and an entry process drops all others from its own environment before it
-imports anything that could read them (`docs/decisions/0021-built-environments.md`).
+imports anything that could read them (`docs/decisions/0022-built-environments.md`).
 """
 
 import os
