@@ -1,6 +1,6 @@
 """The spellings of a boolean in text: each means the same wherever Morrow reads text without types."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TypeVar
 
 _TRUE, _FALSE = ("true", "t", "yes", "y", "on", "1"), ("false", "f", "no", "n", "off", "0")
@@ -30,6 +30,17 @@ def parse_truth(text: str) -> bool:
 def spell_truth(value: T) -> T | str:
     """`true` or `false` of a boolean, which is how a class or a category holds it; any other value unchanged."""
     return (TRUE_TEXT if value else FALSE_TEXT) if isinstance(value, bool) else value
+
+
+def respell_truths(known: Collection[str]) -> dict[str, str]:
+    """Spellings of true and false that are not known, each with the only known spelling of the same."""
+    found: dict[str, str] = {}
+    for word in _PLAIN:
+        spellings = _spellings((word,))
+        held = spellings.intersection(known)
+        if len(held) == 1:
+            found |= dict.fromkeys(spellings - held, *held)
+    return found
 
 
 def unify_truth(text: str) -> str:

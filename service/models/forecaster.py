@@ -22,6 +22,7 @@ from contracts.clock import format_duration, format_moment
 from contracts.errors import ArtefactRefused, Fault, ModelExpired, MorrowError, OutsideHorizon
 from contracts.manifest import GRAPH_FILE, RATE_FILE, Feed, Manifest, check_probe, graph_feed, read_manifest
 from contracts.task import Target, Task
+from contracts.truth import respell_truths
 from service.errors import AnswerNotFinite
 from service.models.answer import Answer
 from service.models.class_change import find_class_change
@@ -133,14 +134,17 @@ class Forecaster:
         self._guard(asked, questions.has_at.tolist(), questions.at_field)
         coverage = options.coverage
         quantiles = [] if coverage is None else [self._require_quantile(at, coverage) for at in asked]
-        feed = graph_feed(self.task, moments, questions.numbers, questions.categories)
+        categories = questions.categories
+        if self._spellings:
+            categories = np.array([*map(self._respell, categories.tolist())], object)
+        feed = graph_feed(self.task, moments, questions.numbers, categories)
         values = self._require_finite(self._run(feed))
         about = {at: self._about(at) for at in set(asked)}  # rows of one batch often share a moment
         found = [self._describe(at, given, about[at]) for at, given in zip(asked, values, strict=True)]
         if coverage is not None:
             found = [self._cover(*each, coverage) for each in zip(found, values, quantiles, strict=True)]
         if self.known:
-            found = [*map(self._name_unseen, found, questions.categories.tolist())]
+            found = [*map(self._name_unseen, found, categories.tolist())]
         if options.rate:
             rates = self._require_finite(_by_row(self.rates.run(feed)))
             found = [self._move(*each) for each in zip(found, _parts(feed, 1), asked, rates, strict=True)]
@@ -161,7 +165,7 @@ class Forecaster:
         coverage = question.options.coverage
         if coverage is not None and quantile is not None:
             answer = self._cover(answer, values, quantile, coverage)
-        return self._name_unseen(answer, question.row.categories) if self.known else answer
+        return self._name_unseen(answer, self._respell(question.row.categories)) if self.known else answer
 
     def _name_unseen(self, answer: Answer, categories: Sequence[str]) -> Answer:
         """The answer with the category features whose value the fit does not know, if there are any."""
@@ -196,8 +200,23 @@ class Forecaster:
             self.task,
             np.array([one.at for one in questions], np.int64),
             np.array([one.row.numbers for one in questions], np.float64),
-            np.array([one.row.categories for one in questions], object),
+            np.array([self._respell(one.row.categories) for one in questions], object),
         )
+
+    @cached_property
+    def _spellings(self) -> dict[int, dict[str, str]]:
+        """Places of categories that hold booleans, with other spellings of the two that the fit knows."""
+        found = {place: respell_truths(known) for place, (_, known) in enumerate(self.known)}
+        return {place: spellings for place, spellings in found.items() if spellings}
+
+    def _respell(self, categories: Sequence[str]) -> Sequence[str]:
+        """The categories of a row, with booleans as the fit knows them: clients in Python write `True` for `true`."""
+        if not self._spellings:
+            return categories
+        spelled = list(categories)
+        for place, spellings in self._spellings.items():
+            spelled[place] = spellings.get(spelled[place], spelled[place])
+        return spelled
 
     def _require_finite(self, found: list[Values]) -> list[Values]:
         if not all(map(_is_finite, found)):

@@ -95,9 +95,8 @@ class RowRules:
 
     def read_lines(self, lines: Sequence[bytes]) -> EventBatch | list[Event | Refusal]:
         """The same for lines of a stream, of which one that is not JSON is refused like any other."""
-        lines = [*map(without_mark, lines)]
         batch = self.events.decode_lines(lines)
-        return self._sort(lines, 1) if batch is None else batch
+        return self._sort([*map(without_mark, lines)], 1) if batch is None else batch
 
     def read_correction(self, body: bytes, event_id: str) -> Event | Refusal:
         """One event, as `read_events` reads it; its `event_id` may be left out, or is this one.

@@ -142,6 +142,24 @@ async def test_answers_name_the_features_whose_category_is_unseen_and_metrics_co
         assert 'morrow_unseen_categories_total{feature="carrier",task="flights"} 4.0' in metrics
 
 
+@pytest.mark.parametrize("known", ["true", "True"])
+async def test_a_boolean_category_is_found_in_the_spelling_that_the_version_knows(tmp_path: Path, known: str) -> None:
+    teach(place_version(tmp_path), known, "false", "FALSE", "UA")
+    at = format_moment(CUTOFF)
+    async with serving(service_settings(DEAD_DATABASE, tmp_path)) as client:
+        for spelling in ("true", "True", "TRUE"):
+            one = (await client.get("/predict", params={**ROW, "carrier": spelling, "at": at})).json()
+            (many,) = (await client.post("/predict", json={"features": {**ROW, "carrier": spelling}, "at": at})).json()[
+                "answers"
+            ]
+            assert "unseen" not in one
+            assert "unseen" not in many
+        as_boolean = {"features": {**ROW, "carrier": True}, "at": at}
+        assert "unseen" not in (await client.post("/predict", json=as_boolean)).json()["answers"][0]
+        two_are_known = (await client.get("/predict", params={**ROW, "carrier": "False", "at": at})).json()
+        assert two_are_known["unseen"] == ["carrier"]
+
+
 async def test_a_version_that_does_not_say_what_it_knows_names_nothing_as_unseen(tmp_path: Path) -> None:
     async with placed(tmp_path) as client:
         answer = await client.get("/predict", params={**ROW, "carrier": "ZZ", "at": format_moment(CUTOFF)})
