@@ -133,7 +133,10 @@ def are_printable(texts: Collection[str]) -> bool:
 def json_moment(value: object) -> int:
     """Microseconds since the epoch of an RFC 3339 string with an offset. Raises ValueError."""
     if not isinstance(value, str) or isinstance(value, NumberLiteral):
-        raise ValueError(f"is {_kind(value)}, not an RFC 3339 time in a string")
+        hint = ": write it as in 2026-01-31T12:00:00Z" if isinstance(value, NumberLiteral) else ""
+        raise ValueError(f"is {_kind(value)}, not an RFC 3339 time in a string{hint}")
+    if value.lower() in _MISSING_OR_INFINITE:
+        raise ValueError(f"is {value}, which is no moment: write one such as 2026-01-31T12:00:00Z")
     return parse_moment(value)
 
 
