@@ -143,7 +143,7 @@ class Forecaster:
         found = [self._describe(at, given, about[at]) for at, given in zip(asked, values, strict=True)]
         if coverage is not None:
             found = [self._cover(*each, coverage) for each in zip(found, values, quantiles, strict=True)]
-        if self.known:
+        if self._has_unseen(categories):
             found = [*map(self._name_unseen, found, categories.tolist())]
         if options.rate:
             rates = self._require_finite(_by_row(self.rates.run(feed)))
@@ -165,7 +165,15 @@ class Forecaster:
         coverage = question.options.coverage
         if coverage is not None and quantile is not None:
             answer = self._cover(answer, values, quantile, coverage)
-        return self._name_unseen(answer, self._respell(question.row.categories)) if self.known else answer
+        for value, (_, known) in zip(question.row.categories, self.known, strict=False):
+            if value not in known:
+                return self._name_unseen(answer, self._respell(question.row.categories))
+        return answer
+
+    def _has_unseen(self, categories: NDArray[np.object_]) -> bool:
+        """Whether the fit does not know a value in some row `(n, q)`."""
+        columns = zip(self.known, categories.T.tolist(), strict=False)
+        return not all(known.issuperset(column) for (_, known), column in columns)
 
     def _name_unseen(self, answer: Answer, categories: Sequence[str]) -> Answer:
         """The answer with the category features whose value the fit does not know, if there are any."""
@@ -196,11 +204,14 @@ class Forecaster:
         return found
 
     def _feed(self, questions: Sequence[Question]) -> Feed:
+        categories: list[Sequence[str]] = [one.row.categories for one in questions]
+        if self._spellings:
+            categories = [*map(self._respell, categories)]
         return graph_feed(
             self.task,
             np.array([one.at for one in questions], np.int64),
             np.array([one.row.numbers for one in questions], np.float64),
-            np.array([self._respell(one.row.categories) for one in questions], object),
+            np.array(categories, object),
         )
 
     @cached_property
@@ -211,8 +222,6 @@ class Forecaster:
 
     def _respell(self, categories: Sequence[str]) -> Sequence[str]:
         """The categories of a row, with booleans as the fit knows them: clients in Python write `True` for `true`."""
-        if not self._spellings:
-            return categories
         spelled = list(categories)
         for place, spellings in self._spellings.items():
             spelled[place] = spellings.get(spelled[place], spelled[place])

@@ -76,7 +76,7 @@ def test_a_question_in_a_body_and_one_in_a_query_are_the_same_row() -> None:
     assert row == ask(rain="false", stops="3")
 
 
-@pytest.mark.parametrize("spelling", [*TRUTHS])
+@pytest.mark.parametrize("spelling", sorted(TRUTHS))
 def test_a_boolean_of_a_query_has_any_usual_spelling(spelling: str) -> None:
     assert ask(holiday=spelling).numbers[0] == TRUTHS[spelling]
 
