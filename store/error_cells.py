@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, delete, select, tuple_
+from sqlalchemy import ColumnElement, Connection, delete, func, select, tuple_
 from sqlalchemy.dialects.postgresql import insert
 
 from contracts.clock import from_micros, to_micros
@@ -135,6 +135,14 @@ def read_marks(connection: Connection, task_id: int, recipe: str, *, since: int)
         .order_by(error_cells.c.window, error_cells.c.origin, error_cells.c.method)
     )
     return [_mark(row) for row in rows]
+
+
+def find_newest_origin(connection: Connection, task_id: int, recipe: str) -> int | None:
+    """The newest origin whose fits were scored (microseconds); None if no cell of the recipe is stored."""
+    newest = connection.execute(
+        select(func.max(error_cells.c.origin)).where(error_cells.c.task_id == task_id, error_cells.c.recipe == recipe)
+    ).scalar_one()
+    return None if newest is None else to_micros(newest)
 
 
 def delete_window(connection: Connection, task_id: int, recipe: str, window: int) -> None:

@@ -1,13 +1,15 @@
-"""How `morrow task` shows a task: its state, champion and warnings, and tables of its errors and cycles."""
+"""How `morrow task` shows a task: its state, skill, champion and warnings, and tables of its errors and cycles."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import msgspec
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from contracts.clock import count_windows
+from contracts.skill import Skill, describe_skill
 from service.web.html import four_figures
 
 
@@ -24,7 +26,7 @@ def print_tasks(tasks: Sequence[dict[str, Any]]) -> None:
     if not tasks:
         Console().print("There is no task yet: `morrow task apply FILE.toml` defines one.", highlight=False)
         return
-    table = Table("task", "revision", "state", "version", "valid until", "registry")
+    table = Table("task", "revision", "state", "version", "valid until", "vs. naive", "registry")
     for task in tasks:
         champion = task["champion"] or {}
         table.add_row(
@@ -33,18 +35,21 @@ def print_tasks(tasks: Sequence[dict[str, Any]]) -> None:
             _state(task) + _missing(task),
             champion.get("version", "–"),
             champion.get("valid_until", "–"),
+            _percent(task["skill"]),
             task["registry"]["state"],
         )
     Console().print(table)
 
 
 def print_task(name: str, status: dict[str, Any]) -> None:
-    """Print a task's state and champion, its expected and realised errors by age, and its last cycles."""
+    """Print a task's state, skill and champion, its expected and realised errors by age, and its last cycles."""
     console = Console()
     events = "event" if status["num_events"] == 1 else "events"
     console.print(f"{name}, revision {status['revision']}: {status['num_events']:,} {events}")
     for heading, text in state_facts(status):
         console.print(f"{heading:<10}{text}", markup=False, highlight=False)
+    if status["skill"] is not None:
+        console.print(skill_table(status))
     if status["live_errors"]:
         console.print(errors_table(status))
     console.print(f"Next      {status['next_cycle'] or 'on request'}")
@@ -56,7 +61,7 @@ def print_task(name: str, status: dict[str, Any]) -> None:
 
 
 def state_facts(status: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """Headings with their texts: the state and its reasons, rivals, the recipe, the registry and the champion."""
+    """Headings with their texts: the state and its reasons, the skill, the recipe, the registry and the champion."""
     registry, champion, closed = status["registry"], status["champion"], status["closed"]
     yield "State", _state(status)
     if closed is not None:
@@ -65,8 +70,11 @@ def state_facts(status: dict[str, Any]) -> Iterator[tuple[str, str]]:
         yield "Stale", status["stale_reason"]
     if status["missing_windows"]:
         yield "Needs", f"{count_windows(status['missing_windows'])} more before a horizon can be judged"
-    for rival in status["rivals"]:
-        yield "Rival", _describe_rival(rival, status["better_method"])
+    if status["skill"] is not None:
+        skill = msgspec.convert(status["skill"], Skill)
+        yield "Skill", describe_skill(skill)
+        for advice in skill.advice:
+            yield "Try", advice
     if status["choice"] is not None:
         yield "Recipe", _describe_choice(status["choice"])
     yield "Registry", registry["state"] + (f": {registry['reason']}" if registry["reason"] else "")
@@ -90,12 +98,29 @@ def _missing(status: dict[str, Any]) -> str:
     return f", needs {count_windows(status['missing_windows'])} more" if status["missing_windows"] else ""
 
 
-def _describe_rival(rival: dict[str, Any], better: dict[str, Any] | None) -> str:
-    """A rival's mean error compared with ours on the same windows, and whether it is clearly better."""
-    theirs = rival["error"] + rival["difference"]
-    remark = ": clearly better" if better is not None and better["method"] == rival["method"] else ""
-    windows = count_windows(rival["num_windows"])
-    return f"{rival['method']} {four_figures(theirs)} against our {four_figures(rival['error'])} on {windows}{remark}"
+def skill_table(status: dict[str, Any]) -> Table:
+    """The model's error compared with naive and each rival on the same windows, within 80 columns."""
+    skill, better = status["skill"], status["better_method"] or {}
+    name = skill["error_name"].replace("_", " ")
+    table = Table("against", "its error", "ours", "skill", "windows", title=name, title_justify="left")
+    naive = {"method": "naive", "error": skill["naive"], "ours": skill["error"]} | {
+        key: skill[key] for key in ("skill", "num_windows")
+    }
+    for other in [naive, *skill["rivals"]]:
+        remark = ", clearly better" if better.get("method") == other["method"] else ""
+        table.add_row(
+            other["method"] + remark,
+            four_figures(other["error"]),
+            four_figures(other["ours"]),
+            _percent(other),
+            str(other["num_windows"]),
+        )
+    return table
+
+
+def _percent(compared: dict[str, Any] | None) -> str:
+    """A skill in percent; a dash if nothing is scored."""
+    return "–" if compared is None or compared["skill"] is None else f"{compared['skill']:.0f} %"
 
 
 def _describe_choice(choice: dict[str, Any]) -> str:

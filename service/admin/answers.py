@@ -10,6 +10,7 @@ import msgspec
 from msgspec import Meta, Struct
 from starlette.responses import Response
 
+from contracts.skill import Skill
 from contracts.spec_values import Spec
 from contracts.task import Task, Training
 from contracts.verdict import Comparison
@@ -220,6 +221,9 @@ class TaskOverview(TaskRevision, frozen=True, kw_only=True):
     better_method: Annotated[Comparison | None, Meta(description="a rival that the newest verdict found better")]
     rivals: tuple[Comparison, ...]
     missing_windows: Annotated[Count, Meta(description="complete windows still needed to judge a horizon")]
+    skill: Annotated[
+        Skill | None, Meta(description="how good the model is; null until windows of its recipe are scored")
+    ]
 
 
 class Tasks(Struct, frozen=True):

@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 from msgspec.structs import asdict
 
 from contracts.clock import format_moment, to_micros
+from contracts.skill import Skill
 from service.admin import answers
 from service.admin.releases import describe_release
 from service.models.forecaster import Forecaster
@@ -27,6 +28,7 @@ def describe_task(
     forecaster: Forecaster | None,
     registry: RegistryState,
     task_state: TaskState,
+    skill: Skill | None,
     *,
     now: datetime,
     cycle_limit: timedelta,
@@ -48,6 +50,7 @@ def describe_task(
         better_method=task_state.better_method,
         rivals=task_state.rivals,
         missing_windows=task_state.missing_windows,
+        skill=skill,
     )
 
 

@@ -15,6 +15,7 @@ from starlette.responses import Response
 
 from contracts.clock import to_micros
 from contracts.errors import Fault, InvalidInput, NotFound
+from contracts.skill import Skill, with_hints
 from contracts.task import Task
 from service.admin import answers
 from service.admin.cycles import describe_cycle, next_cycle
@@ -31,6 +32,7 @@ from service.database import Store
 from service.errors import Malformed
 from service.models.follower import Follower
 from service.models.forecaster import Forecaster
+from service.models.model_skills import read_skills
 from service.models.task_state import RegistryState, TaskState, read_task_state
 from service.server.worker_heartbeats import WorkerHeartbeats
 from service.settings import ServiceSettings
@@ -56,10 +58,10 @@ def tasks_router(
     cycle_limit = timedelta(seconds=settings.cycle_limit_seconds)
 
     def describe(
-        schema: Schema, forecaster: Forecaster | None, task_state: TaskState, now: datetime
+        schema: Schema, forecaster: Forecaster | None, task_state: TaskState, skill: Skill | None, now: datetime
     ) -> answers.TaskOverview:
         registry = follower.registries.get(schema.task.name, RegistryState())
-        return describe_task(schema, forecaster, registry, task_state, now=now, cycle_limit=cycle_limit)
+        return describe_task(schema, forecaster, registry, task_state, skill, now=now, cycle_limit=cycle_limit)
 
     @router.put(
         "/tasks/{task}",
@@ -91,32 +93,32 @@ def tasks_router(
         forecasters, now = follower.forecasters, datetime.now(UTC)
         found = await store.run(lambda connection: _read_task_states(connection, forecasters))
         overviews = [
-            describe(schema, forecasters.get(schema.task.name), task_state, now) for schema, task_state in found
+            describe(schema, forecasters.get(schema.task.name), task_state, skill, now)
+            for schema, task_state, skill in found
         ]
         return answers.respond(answers.Tasks(overviews))
 
     @router.get("/tasks/{task}", summary="Status of a task", response_description="The status")
     async def get_task(name: TaskInPath) -> Response:
-        """Spec, number of events, the champion with its expected and realised errors by age, why it may not answer,
-        last and next cycle, and warnings."""
+        """Spec, number of events, the champion with its skill and its expected and realised errors by age, why it may
+        not answer, last and next cycle, and warnings."""
         forecaster, now = follower.forecasters.get(name), datetime.now(UTC)
-        schema, task_state, num_events, cycles, sample = await store.run(
+        schema, task_state, skill, num_events, cycles, sample = await store.run(
             lambda connection: _read_status(connection, name, forecaster)
         )
         shown = [describe_cycle(cycle) for cycle in cycles]
+        mistakes = warn_of_rows(schema.task, sample)
+        advised = None if skill is None else with_hints(skill, mistakes)
         return answers.respond(
             answers.TaskStatus(
-                **asdict(describe(schema, forecaster, task_state, now)),
+                **asdict(describe(schema, forecaster, task_state, advised, now)),
                 workers=describe_workers(heartbeats.all(now.timestamp()), name),
                 num_events=num_events,
                 live_errors=[] if forecaster is None else describe_live_errors(forecaster, task_state.realised),
                 last_verdict=next((_shorten(cycle) for cycle in shown if cycle.verdict), None),
                 cycles=shown,
                 next_cycle=next_cycle(schema.task, to_micros(now)),
-                warnings=[
-                    *warn(schema.task, forecaster, task_state, now, cycle_limit),
-                    *warn_of_rows(schema.task, sample),
-                ],
+                warnings=[*warn(schema.task, forecaster, task_state, now, cycle_limit), *mistakes],
             )
         )
 
@@ -220,19 +222,25 @@ def _shorten(cycle: answers.Cycle) -> dict[str, Any]:
     return {"cycle": cycle.id, "cutoff": cycle.cutoff, "state": cycle.state, **(cycle.verdict or {})}
 
 
-def _read_task_states(connection: Connection, forecasters: Mapping[str, Forecaster]) -> list[tuple[Schema, TaskState]]:
+def _read_task_states(
+    connection: Connection, forecasters: Mapping[str, Forecaster]
+) -> list[tuple[Schema, TaskState, Skill | None]]:
+    schemas = list_tasks(connection)
+    skills = read_skills(connection, schemas, forecasters)
     return [
-        (schema, read_task_state(connection, schema, forecasters.get(schema.task.name)))
-        for schema in list_tasks(connection)
+        (schema, read_task_state(connection, schema, forecasters.get(schema.task.name)), skills.get(schema.task_id))
+        for schema in schemas
     ]
 
 
 def _read_status(
     connection: Connection, name: str, forecaster: Forecaster | None
-) -> tuple[Schema, TaskState, int, list[Cycle], Sample]:
+) -> tuple[Schema, TaskState, Skill | None, int, list[Cycle], Sample]:
     schema = find_task(connection, name)
     task_state = read_task_state(connection, schema, forecaster)
+    skills = read_skills(connection, [schema], {} if forecaster is None else {name: forecaster})
     current = select(func.count()).where(events.c.task_id == schema.task_id, events.c.superseded_at.is_(None))
     num_events = connection.execute(current).scalar_one()
     cycles = list(list_cycles(connection, schema.task_id, NUM_CYCLES_SHOWN))
-    return schema, task_state, num_events, cycles, read_sample(connection, schema)
+    sample = read_sample(connection, schema)
+    return schema, task_state, skills.get(schema.task_id), num_events, cycles, sample

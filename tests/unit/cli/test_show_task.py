@@ -4,7 +4,7 @@ from typing import Any
 
 from rich.console import Console
 
-from cli.reports.task import errors_table, state_facts
+from cli.reports.task import errors_table, skill_table, state_facts
 
 STATUS: dict[str, Any] = {
     "state": "closed",
@@ -13,10 +13,19 @@ STATUS: dict[str, Any] = {
     "stale_reason": "the cycle of 2026-02-05T00:00:00Z was held: suspect",
     "missing_windows": 0,
     "better_method": {"method": "gbdt", "num_windows": 3, "error": 0.4, "difference": -0.0251},
-    "rivals": [
-        {"method": "baseline", "num_windows": 1, "error": 0.4, "difference": 0.01},
-        {"method": "gbdt", "num_windows": 3, "error": 0.4, "difference": -0.0251},
-    ],
+    "rivals": [{"method": "gbdt", "num_windows": 3, "error": 0.4, "difference": -0.0251}],
+    "skill": {
+        "error_name": "mean_absolute_error",
+        "num_windows": 9,
+        "error": 0.41,
+        "naive": 0.5,
+        "skill": 18.0,
+        "rivals": [
+            {"method": "gbdt", "num_windows": 3, "error": 0.3749, "ours": 0.4, "skill": -6.695},
+            {"method": "baseline", "num_windows": 1, "error": 0.41, "ours": 0.4, "skill": 2.439},
+        ],
+        "advice": ["gbdt has an error that is 6 % smaller: set training.tune = true"],
+    },
     "override": None,
     "choice": None,
     "registry": {"state": "ok", "reason": None},
@@ -36,10 +45,8 @@ def test_a_closed_task_says_what_closed_it_that_it_is_stale_and_what_is_better()
     assert facts["State"] == "closed, stale"
     assert facts["Closed"] == "at 2026-02-05T00:00:00Z by trainer: 0.9 is above its limit 0.7"
     assert facts["Stale"].endswith("was held: suspect")
-    assert [text for heading, text in state_facts(STATUS) if heading == "Rival"] == [
-        "baseline 0.4100 against our 0.4000 on 1 window",
-        "gbdt 0.3749 against our 0.4000 on 3 windows: clearly better",
-    ]
+    assert facts["Skill"] == "18 % better than naive on 9 windows; 7 % worse than gbdt, the best rival, on 3 windows"
+    assert facts["Try"] == "gbdt has an error that is 6 % smaller: set training.tune = true"
     assert facts["Fit"] == "in minibatches of 1,024 rows"
     assert facts["Valid"] == "until 2026-02-05T00:00:00Z, a horizon of 2 windows"
 
@@ -50,12 +57,26 @@ def test_a_bound_that_an_admin_has_set_is_told_from_a_validated_one() -> None:
 
 
 def test_a_task_without_a_model_says_how_many_windows_are_missing() -> None:
-    nothing: dict[str, Any] = {"state": "no_model", "closed": None, "stale": False, "missing_windows": 1, "rivals": []}
+    nothing: dict[str, Any] = {"state": "no_model", "closed": None, "stale": False, "missing_windows": 1, "skill": None}
     facts = dict(state_facts({**STATUS, **nothing, "champion": None}))
     assert facts["State"] == "no model"
     assert facts["Needs"] == "1 window more before a horizon can be judged"
     assert facts["Champion"] == "none yet"
     assert "Closed" not in facts
+    assert "Skill" not in facts
+
+
+def test_the_model_stands_against_naive_and_each_rival_in_80_columns() -> None:
+    console = Console(width=80, highlight=False)
+    with console.capture() as captured:
+        console.print(skill_table(STATUS))
+    lines = [line.strip("│ ").split("│") for line in captured.get().splitlines() if "│" in line]
+    assert max(map(len, captured.get().splitlines())) <= 80
+    assert [[cell.strip() for cell in line] for line in lines] == [
+        ["naive", "0.5000", "0.4100", "18 %", "9"],
+        ["gbdt, clearly better", "0.3749", "0.4000", "-7 %", "3"],
+        ["baseline", "0.4100", "0.4000", "2 %", "1"],
+    ]
 
 
 def test_a_chosen_recipe_is_told_with_what_it_was_worth() -> None:

@@ -1,0 +1,138 @@
+"""Whether a model is any good: its error compared with naive and with each rival, and what to try if it is poor.
+
+A skill score is the share of another method's error that ours saves, `1 − ours / theirs`, in percent: 0 if both are
+equal, 100 for a perfect model, below zero if the other method is better. Both errors are means over the same windows.
+"""
+
+from collections.abc import Sequence
+from typing import Annotated, get_args
+
+from msgspec import Meta, Struct
+from msgspec.structs import replace
+
+from contracts.clock import count_windows
+from contracts.task import Method, Task
+
+# Below this skill against naive a model is poor, in percent: an average of the newest window does nearly as well.
+POOR = 10.0
+# A rival counts as better if it saves this share of our error, in percent.
+_LEAST_GAIN = 1.0
+# With fewer windows a mean error is uncertain.
+FEW_WINDOWS = 8
+
+
+class ComparedError(Struct, frozen=True, kw_only=True):
+    """Another method compared with ours on the same target windows."""
+
+    method: str
+    num_windows: Annotated[int, Meta(description="target windows that both were scored on")]
+    error: Annotated[float, Meta(description="its mean error")]
+    ours: Annotated[float, Meta(description="our mean error on these windows")]
+    skill: Annotated[float | None, Meta(description="share of its error that ours saves, percent; null if it has none")]
+
+
+class Skill(Struct, frozen=True, kw_only=True):
+    """How good a model is: its mean error inside its horizon, and its skill against naive and against each rival."""
+
+    error_name: str
+    num_windows: Annotated[int, Meta(description="windows behind `error`, `naive` and `skill`")]
+    error: Annotated[float, Meta(description="mean error of the model")]
+    naive: Annotated[float, Meta(description="mean error of the answer of the newest known window")]
+    skill: Annotated[float | None, Meta(description="share of naive's error that the model saves, in percent")]
+    rivals: Annotated[tuple[ComparedError, ...], Meta(description="the best first")]
+    advice: Annotated[tuple[str, ...], Meta(description="what to try next; empty if the model is not poor")] = ()
+
+    @property
+    def is_poor(self) -> bool:
+        """Whether naive or a rival does as well."""
+        return self.skill is None or self.skill < POOR or self.better is not None
+
+    @property
+    def better(self) -> ComparedError | None:
+        """The best rival, if it is better than the model."""
+        best = self.rivals[0] if self.rivals else None
+        return best if best is not None and _gain(best) >= _LEAST_GAIN else None
+
+
+def score(error: float, reference: float) -> float | None:
+    """The skill of an error against a reference, in percent; None if the reference alone is without error."""
+    if reference > 0:
+        return 100 * (1 - error / reference)
+    return 0.0 if error == reference else None
+
+
+def judge_skill(task: Task, error_name: str, naive: ComparedError, rivals: Sequence[ComparedError]) -> Skill:
+    """The skill of a task's model with advice, from its error compared with naive and with rivals."""
+    ordered = tuple(sorted(rivals, key=lambda rival: (_saved(rival), rival.method)))
+    found = Skill(
+        error_name=error_name,
+        num_windows=naive.num_windows,
+        error=naive.ours,
+        naive=naive.error,
+        skill=naive.skill,
+        rivals=ordered,
+    )
+    return replace(found, advice=tuple(_advise(task, found))) if found.is_poor else found
+
+
+def with_hints(skill: Skill, hints: Sequence[str]) -> Skill:
+    """The same, but a poor model is first advised about likely mistakes of its task or rows: these sentences."""
+    return replace(skill, advice=(*hints, *skill.advice)) if skill.is_poor and hints else skill
+
+
+def describe_skill(skill: Skill) -> str:
+    """The skill in one line: against naive, with the windows behind it, and against the best rival."""
+    few = "only " if skill.num_windows < FEW_WINDOWS else ""
+    said = f"{compare(skill.skill)} naive on {few}{count_windows(skill.num_windows)}"
+    if not skill.rivals:
+        return said
+    best = skill.rivals[0]
+    return f"{said}; {compare(best.skill)} {best.method}, the best rival, on {count_windows(best.num_windows)}"
+
+
+def compare(skill: float | None) -> str:
+    """A skill as words that go before the other method's name."""
+    if skill is None:
+        return "worse than"
+    percent = round(skill)
+    return "as good as" if percent == 0 else f"{abs(percent)} % {'better' if percent > 0 else 'worse'} than"
+
+
+def _advise(task: Task, skill: Skill) -> list[str]:
+    """What to try, the likeliest to help first; each names a command or a key with its value."""
+    training, said = task.training, []
+    if (better := skill.better) is not None:
+        said.append(_advise_like(task, better))
+    if not training.tune and (better is None or better.method in get_args(Method)):
+        said.append("let the trainer choose a better recipe: set training.tune = true")
+    if skill.num_windows < FEW_WINDOWS:
+        said.append(
+            f"only {count_windows(skill.num_windows)} stand behind these errors: "
+            f"import more of the past (morrow events import {task.name} FILE), then run: morrow backtest {task.name}"
+        )
+    if training.number_form == "plain" and task.numbers:
+        said.append('separate numbers that are crowded or extreme: set training.number_form = "quantile"')
+    if task.target.kind == "regression" and training.label_form == "plain":
+        said.append('learn labels that differ in proportion, such as prices: set training.label_form = "log"')
+    return said
+
+
+def _advise_like(task: Task, better: ComparedError) -> str:
+    ahead = f"the error of {better.method} is {round(_gain(better))} % smaller on the same windows"
+    if better.method in get_args(Method):
+        return f'train as a better method does, for {ahead}: set training.method = "{better.method}"'
+    untapped = f"search for a better recipe, for {ahead} and the features hold more than the network has learned"
+    if not task.training.tune:
+        return f"{untapped}: set training.tune = true"
+    more = min(1000, 2 * task.training.tune_trials)
+    return f"{untapped}: set training.tune_trials = {more} and a larger training.tune_seconds"
+
+
+def _gain(rival: ComparedError) -> float:
+    """The share of our error that a rival saves, in percent."""
+    return score(rival.error, rival.ours) or 0.0
+
+
+def _saved(rival: ComparedError) -> float:
+    """A rival's error as a share of ours: rivals may have been scored on different windows."""
+    return rival.error / rival.ours if rival.ours > 0 else float("inf")

@@ -1,0 +1,57 @@
+"""How good the models of tasks are: the figures behind the status, the pages and `morrow task show`."""
+
+from collections.abc import Mapping, Sequence
+
+from sqlalchemy import Connection
+
+from contracts.skill import ComparedError, Skill, judge_skill, score
+from service.models.forecaster import Forecaster
+from store.catalog import Schema
+from store.error_cells import NAIVE
+from store.paired_errors import MatrixPart, PairedErrors, read_paired_errors
+
+
+def read_skills(
+    connection: Connection, schemas: Sequence[Schema], forecasters: Mapping[str, Forecaster]
+) -> dict[int, Skill]:
+    """Task id -> skill of the version that answers, inside its horizon, else of fresh fits of the task's own recipe.
+
+    A task is left out until windows of its recipe are scored. One statement reads all of them.
+    """
+    found = read_paired_errors(connection, [find_part(one, forecasters.get(one.task.name)) for one in schemas])
+    skills = {
+        schema.task_id: _judge(schema, forecasters.get(schema.task.name), found.get(schema.task_id, []))
+        for schema in schemas
+    }
+    return {task_id: skill for task_id, skill in skills.items() if skill is not None}
+
+
+def find_part(schema: Schema, forecaster: Forecaster | None) -> MatrixPart:
+    """The cells by which the version that answers is judged; without one, those of the task's own recipe at age 0."""
+    task = schema.task if forecaster is None else forecaster.task
+    return MatrixPart(
+        task_id=schema.task_id,
+        recipe=task.recipe if forecaster is None else forecaster.manifest.recipe,
+        method=task.training.method,
+        error_name=task.error_name if forecaster is None else forecaster.manifest.error_name,
+        window=task.clock.window,
+        num_ages=1 if forecaster is None else max(1, forecaster.manifest.horizon),
+    )
+
+
+def _judge(schema: Schema, forecaster: Forecaster | None, pairs: Sequence[PairedErrors]) -> Skill | None:
+    compared = [
+        ComparedError(
+            method=pair.method,
+            num_windows=pair.num_windows,
+            error=pair.error,
+            ours=pair.ours,
+            skill=score(pair.ours, pair.error),
+        )
+        for pair in pairs
+    ]
+    naive = next((one for one in compared if one.method == NAIVE), None)
+    if naive is None:
+        return None
+    error_name = schema.task.error_name if forecaster is None else forecaster.manifest.error_name
+    return judge_skill(schema.task, error_name, naive, [one for one in compared if one is not naive])

@@ -1,0 +1,105 @@
+"""Mean errors of our method and of each other one on the same target windows, read from the error matrix at once.
+
+One statement serves one task or all of them, so a list of tasks costs as little as a single status. Cells count as
+soon as they are stored and complete.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import Connection, text
+
+from contracts.clock import MICROSECOND, to_micros
+
+# The newest target windows, which count, as they do for the horizon.
+COUNTED_WINDOWS = 52
+NUM_RECENT = 16
+
+
+@dataclass(frozen=True, kw_only=True)
+class MatrixPart:
+    """The cells that count: of one recipe of a task, at its first ages; `window` is a length in microseconds."""
+
+    task_id: int
+    recipe: str
+    method: str
+    error_name: str
+    window: int
+    num_ages: int
+
+
+@dataclass(frozen=True)
+class PairedErrors:
+    """Mean errors of another method and of ours on the target windows that both were scored on.
+
+    A window counts once, by its mean over the ages at which both have a complete and finite error. `recent` holds the
+    newest of these windows, oldest first, each with our error.
+    """
+
+    method: str
+    num_windows: int
+    error: float
+    ours: float
+    recent: tuple[tuple[int, float], ...]
+
+
+def read_paired_errors(
+    connection: Connection, parts: Sequence[MatrixPart], *, only: str | None = None
+) -> dict[int, list[PairedErrors]]:
+    """Task id -> every other method with errors on our windows, by name; with `only`, that method alone."""
+    if not parts:
+        return {}
+    rows = connection.execute(
+        _READ,
+        {
+            "task_ids": [part.task_id for part in parts],
+            "recipes": [part.recipe for part in parts],
+            "methods": [part.method for part in parts],
+            "are_losses": [part.error_name == "log_loss" for part in parts],
+            "lengths": [part.window * MICROSECOND for part in parts],
+            "nums_ages": [part.num_ages for part in parts],
+            "only": only,
+            "num_windows": COUNTED_WINDOWS,
+            "num_recent": NUM_RECENT,
+        },
+    )
+    found: dict[int, list[PairedErrors]] = {}
+    for task_id, method, num_windows, error, ours, windows, errors in rows:
+        recent = tuple((to_micros(window), own) for window, own in zip(windows, errors, strict=True))
+        found.setdefault(task_id, []).append(PairedErrors(method, num_windows, error, ours, recent[::-1]))
+    return found
+
+
+# Errors that are not finite sort after every finite one, so one comparison leaves out infinity and NaN. Origins far
+# before the newest cannot hold one of the newest windows, and are not read.
+_READ = text("""
+    WITH part AS (
+        SELECT given.*, newest.origin - 3 * :num_windows * given.length AS since FROM unnest(
+            CAST(:task_ids AS int[]), CAST(:recipes AS text[]), CAST(:methods AS text[]),
+            CAST(:are_losses AS bool[]), CAST(:lengths AS interval[]), CAST(:nums_ages AS int[])
+        ) AS given(task_id, recipe, own, is_loss, length, num_ages)
+        CROSS JOIN LATERAL (
+            SELECT max(origin) AS origin FROM error_cells
+            WHERE task_id = given.task_id AND recipe = given.recipe
+        ) AS newest
+    ), scored AS (
+        SELECT part.task_id, part.own, cell.method, cell.origin, cell."window",
+            CASE WHEN part.is_loss THEN cell.loss ELSE cell.metric END AS error
+        FROM part JOIN error_cells AS cell ON cell.task_id = part.task_id AND cell.recipe = part.recipe
+            AND cell.origin >= part.since AND cell."window" < cell.origin + part.num_ages * part.length
+        WHERE cell.is_complete AND CASE WHEN part.is_loss THEN cell.loss ELSE cell.metric END < 'infinity'
+            AND (CAST(:only AS text) IS NULL OR cell.method IN (part.own, :only))
+    ), ours AS (
+        SELECT *, dense_rank() OVER (PARTITION BY task_id ORDER BY "window" DESC) AS place
+        FROM scored WHERE method = own
+    ), pair AS (
+        SELECT ours.task_id, other.method, ours."window", avg(other.error) AS error, avg(ours.error) AS own_error
+        FROM ours JOIN scored AS other USING (task_id, origin, "window")
+        WHERE ours.place <= :num_windows AND other.method <> ours.own
+        GROUP BY ours.task_id, other.method, ours."window"
+    )
+    SELECT task_id, method, count(*), avg(error), avg(own_error),
+        (array_agg("window" ORDER BY "window" DESC))[1 : :num_recent],
+        (array_agg(own_error ORDER BY "window" DESC))[1 : :num_recent]
+    FROM pair GROUP BY task_id, method ORDER BY task_id, method
+""")

@@ -1,0 +1,110 @@
+"""Errors of our method and of others on the same windows, read for several tasks by one statement."""
+
+import math
+from dataclasses import replace
+
+import pytest
+from sqlalchemy import Engine, event
+
+from store.catalog import Schema
+from store.error_cells import Cell, record_cells
+from store.paired_errors import COUNTED_WINDOWS, NUM_RECENT, MatrixPart, PairedErrors, read_paired_errors
+from tests.integration.artefacts import CUTOFF, WEEK
+from tests.integration.published_versions import NOW, define
+
+
+def part_of(schema: Schema, num_ages: int = 1) -> MatrixPart:
+    task = schema.task
+    return MatrixPart(
+        task_id=schema.task_id,
+        recipe=task.recipe,
+        method=task.training.method,
+        error_name=task.error_name,
+        window=WEEK,
+        num_ages=num_ages,
+    )
+
+
+def cell(place: int, age: int, method: str, loss: float, *, is_complete: bool = True) -> Cell:
+    """A cell of the origin this many weeks before the cutoff."""
+    origin = CUTOFF - place * WEEK
+    return Cell(origin, origin + age * WEEK, method, 50, loss, loss / 10, is_complete=is_complete)
+
+
+def store(engine: Engine, schema: Schema, *cells: Cell, recipe: str | None = None) -> None:
+    with engine.begin() as connection:
+        record_cells(connection, schema.task_id, recipe or schema.task.recipe, cells, NOW)
+
+
+def read(engine: Engine, *parts: MatrixPart, only: str | None = None) -> dict[int, list[PairedErrors]]:
+    with engine.connect() as connection:
+        return read_paired_errors(connection, parts, only=only)
+
+
+def test_methods_are_compared_on_the_windows_that_both_were_scored_on(engine: Engine) -> None:
+    schema = define(engine)
+    store(
+        engine,
+        schema,
+        *(cell(place, 0, "gi", 0.2 + place / 10) for place in range(3)),
+        *(cell(place, 0, "naive", 0.6) for place in range(3)),
+        cell(0, 0, "gbdt", 0.25),
+        cell(1, 0, "gbdt", 9.0, is_complete=False),
+        cell(7, 0, "gbdt", 9.0),
+    )
+    gbdt, naive = read(engine, part_of(schema))[schema.task_id]
+    assert (gbdt.method, gbdt.num_windows, gbdt.error, gbdt.ours) == ("gbdt", 1, 0.25, 0.2)
+    assert (naive.method, naive.num_windows) == ("naive", 3)
+    assert [naive.error, naive.ours] == pytest.approx([0.6, 0.3])
+    assert [window for window, _ in naive.recent] == [CUTOFF - 2 * WEEK, CUTOFF - WEEK, CUTOFF]
+    assert [error for _, error in naive.recent] == pytest.approx([0.4, 0.3, 0.2])
+
+
+def test_a_window_counts_once_by_its_mean_over_the_ages_inside_the_horizon(engine: Engine) -> None:
+    schema = define(engine)
+    cells = [(0, 0, 0.1), (1, 1, 0.3), (1, 0, 0.8), (2, 2, 9.0)]
+    for place, age, loss in cells:
+        store(engine, schema, cell(place, age, "gi", loss), cell(place, age, "naive", 2 * loss))
+    (naive,) = read(engine, part_of(schema, num_ages=2))[schema.task_id]
+    assert naive.num_windows == 2
+    assert naive.ours == pytest.approx((0.2 + 0.8) / 2)
+    assert naive.error == pytest.approx(2 * naive.ours)
+
+
+def test_errors_that_are_not_finite_and_other_recipes_are_left_out(engine: Engine) -> None:
+    schema = define(engine)
+    store(engine, schema, cell(0, 0, "gi", math.inf), cell(0, 0, "naive", 0.6))
+    store(engine, schema, cell(1, 0, "gi", 0.2), cell(1, 0, "naive", math.nan), cell(1, 0, "gbdt", 0.3))
+    store(engine, schema, cell(2, 0, "gi", 0.2), cell(2, 0, "naive", 0.6), recipe="another")
+    (gbdt,) = read(engine, part_of(schema))[schema.task_id]
+    assert (gbdt.method, gbdt.num_windows) == ("gbdt", 1)
+
+
+def test_only_the_newest_windows_count(engine: Engine) -> None:
+    schema = define(engine)
+    places = range(COUNTED_WINDOWS + 10)
+    store(engine, schema, *(cell(place, 0, "gi", float(place >= COUNTED_WINDOWS)) for place in places))
+    store(engine, schema, *(cell(place, 0, "naive", 1.0) for place in places))
+    (naive,) = read(engine, part_of(schema))[schema.task_id]
+    assert (naive.num_windows, naive.ours) == (COUNTED_WINDOWS, 0.0)
+    assert [window for window, _ in naive.recent] == [CUTOFF - place * WEEK for place in range(NUM_RECENT)][::-1]
+
+
+def test_a_regression_is_judged_by_its_absolute_error(engine: Engine) -> None:
+    schema = define(engine)
+    store(engine, schema, cell(0, 0, "gi", 0.2), cell(0, 0, "naive", 0.6))
+    (naive,) = read(engine, replace(part_of(schema), error_name="mean_absolute_error"))[schema.task_id]
+    assert [naive.ours, naive.error] == pytest.approx([0.02, 0.06])
+
+
+def test_any_number_of_tasks_takes_one_statement(engine: Engine) -> None:
+    schemas = [define(engine) for _ in range(5)]
+    for schema in schemas[1:]:
+        store(engine, schema, cell(0, 0, "gi", 0.2), cell(0, 0, "naive", 0.6), cell(0, 0, "gbdt", 0.3))
+    statements: list[str] = []
+    event.listen(engine, "before_cursor_execute", lambda *given: statements.append(given[2]))
+    found = read(engine, *map(part_of, schemas), only="naive")
+    assert len([statement for statement in statements if "error_cells" in statement]) == 1
+    assert set(found) == {schema.task_id for schema in schemas[1:]}
+    assert {pair.method for pairs in found.values() for pair in pairs} == {"naive"}
+    assert read(engine) == {}

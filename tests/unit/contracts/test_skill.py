@@ -1,0 +1,97 @@
+"""Whether a model is good: its skill against naive and rivals, and what is advised if it is poor."""
+
+from typing import Any
+
+import pytest
+
+from contracts.skill import ComparedError, Skill, compare, describe_skill, judge_skill, score, with_hints
+from contracts.task import Task
+
+
+def task(**changes: Any) -> Task:
+    spec: dict[str, Any] = {
+        "name": "flights",
+        "features": [{"name": "distance", "kind": "number"}],
+        "target": {"name": "outcome", "kind": "classification"},
+        "window": "P1D",
+    }
+    return Task.model_validate(spec | changes)
+
+
+def compared(method: str, error: float, ours: float, num_windows: int = 20) -> ComparedError:
+    return ComparedError(method=method, num_windows=num_windows, error=error, ours=ours, skill=score(ours, error))
+
+
+def judged(naive: ComparedError, *rivals: ComparedError, of: Task | None = None) -> Skill:
+    return judge_skill(of or task(), "log_loss", naive, rivals)
+
+
+@pytest.mark.parametrize(
+    ("error", "reference", "skill"), [(0.2, 0.5, 60), (0.5, 0.5, 0), (0.6, 0.5, -20), (0, 0, 0), (0.1, 0, None)]
+)
+def test_a_skill_is_the_share_of_the_error_that_is_saved(error: float, reference: float, skill: float | None) -> None:
+    assert score(error, reference) == (None if skill is None else pytest.approx(skill))
+
+
+def test_a_model_that_beats_naive_and_every_rival_needs_no_advice() -> None:
+    skill = judged(compared("naive", 0.6, 0.2), compared("baseline", 0.25, 0.2), compared("gbdt", 0.21, 0.2))
+    assert [rival.method for rival in skill.rivals] == ["gbdt", "baseline"]
+    assert (skill.is_poor, skill.advice) == (False, ())
+    assert describe_skill(skill) == (
+        "67 % better than naive on 20 windows; 5 % better than gbdt, the best rival, on 20 windows"
+    )
+
+
+def test_rivals_of_different_windows_are_ordered_by_their_share_of_our_error() -> None:
+    hard, easy = compared("baseline", 0.5, 0.6, num_windows=3), compared("gbdt", 0.21, 0.2)
+    assert [rival.method for rival in judged(compared("naive", 0.6, 0.2), easy, hard).rivals] == ["baseline", "gbdt"]
+
+
+def test_a_better_rival_that_can_be_trained_is_advised_as_the_method() -> None:
+    advice = judged(compared("naive", 0.6, 0.2), compared("base_time", 0.1, 0.2)).advice
+    assert advice[0] == (
+        "train as a better method does, for the error of base_time is 50 % smaller on the same windows: "
+        'set training.method = "base_time"'
+    )
+
+
+def test_a_better_rival_that_is_never_served_advises_another_recipe() -> None:
+    worse = (compared("naive", 0.6, 0.2), compared("gbdt", 0.1, 0.2))
+    assert "set training.tune = true" in judged(*worse).advice[0]
+    tuned = task(training={"tune": True, "tune_trials": 600})
+    assert "set training.tune_trials = 1000" in judged(*worse, of=tuned).advice[0]
+    assert not any("tune = true" in one for one in judged(*worse, of=tuned).advice)
+
+
+def test_a_hardly_better_rival_is_no_reason_for_advice() -> None:
+    assert judged(compared("naive", 0.6, 0.2), compared("gbdt", 0.199, 0.2)).advice == ()
+
+
+def test_few_windows_behind_a_poor_model_advise_more_of_the_past() -> None:
+    few = judged(compared("naive", 0.6, 0.59, num_windows=3)).advice
+    assert any("morrow events import flights FILE" in one and "morrow backtest flights" in one for one in few)
+    assert not any("import" in one for one in judged(compared("naive", 0.6, 0.59)).advice)
+    assert "on only 3 windows" in describe_skill(judged(compared("naive", 0.6, 0.59, num_windows=3)))
+
+
+def test_every_advice_names_a_command_or_a_key_with_its_value() -> None:
+    price = {"name": "price", "kind": "regression"}
+    for of in (task(), task(target=price), task(training={"tune": True})):
+        advice = judged(compared("naive", 0.5, 0.6, 2), compared("gbdt", 0.3, 0.6), of=of).advice
+        assert advice
+        assert all("morrow " in one or " = " in one for one in advice)
+
+
+def test_likely_mistakes_come_first_and_only_if_the_model_is_poor() -> None:
+    hint = 'feature hour is of kind number: set kind = "category"'
+    poor = judged(compared("naive", 0.5, 0.6))
+    assert with_hints(poor, [hint]).advice == (hint, *poor.advice)
+    assert with_hints(judged(compared("naive", 0.6, 0.2)), [hint]).advice == ()
+
+
+@pytest.mark.parametrize(
+    ("skill", "words"),
+    [(18.4, "18 % better than"), (-6.7, "7 % worse than"), (0.3, "as good as"), (None, "worse than")],
+)
+def test_a_skill_in_words(skill: float | None, words: str) -> None:
+    assert compare(skill) == words
