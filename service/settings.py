@@ -56,6 +56,10 @@ class ServiceSettings(SharedSettings):
         False,
         description="answer every client while there is no key, on any address; for use behind a checking proxy",
     )
+    mlflow_link: str | None = Field(
+        None,
+        description="address of MLflow for people's browsers, to which the pages link; if unset, MORROW_MLFLOW_URL",
+    )
     public: Annotated[tuple[Literal["docs", "metrics"], ...], NoDecode, BeforeValidator(_read_list)] = Field(
         (), description="paths that need no key: docs, metrics (a JSON list, or words with commas)"
     )

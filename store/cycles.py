@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Literal
 
-from sqlalchemy import Connection, Row, case, exists, func, select, update
+from sqlalchemy import Connection, Row, case, exists, func, select, true, update
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.exc import IntegrityError
 
@@ -313,6 +313,19 @@ def find_judged(connection: Connection, task_id: int) -> Cycle | None:
         .limit(1)
     ).one_or_none()
     return None if row is None else _cycle(row)
+
+
+def find_newest_states(connection: Connection) -> dict[int, tuple[int, State]]:
+    """Task id -> cutoff (microseconds) and state of its newest attempt, for every task that has one."""
+    newest = (
+        select(cycles.c.cutoff, cycles.c.state)
+        .where(cycles.c.task_id == tasks.c.id)
+        .order_by(cycles.c.cutoff.desc(), cycles.c.attempt.desc())
+        .limit(1)
+        .lateral()
+    )
+    rows = connection.execute(select(tasks.c.id, newest.c.cutoff, newest.c.state).join(newest, true()))
+    return {task_id: (to_micros(cutoff), state) for task_id, cutoff, state in rows}
 
 
 def list_cycles(connection: Connection, task_id: int, limit: int = 1000) -> Sequence[Cycle]:

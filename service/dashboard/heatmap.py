@@ -1,4 +1,6 @@
-"""The error matrix as a table for people: a row for each origin, a column for each target window, newest first.
+"""The error matrix as a table for people: a row for each origin, a column for each target window, oldest first.
+
+Time runs from left to right and from top to bottom, as in the picture of a run.
 
 The shade of a cell repeats its number in seven levels between the least and the largest error of the table.
 """
@@ -27,7 +29,7 @@ class Heat:
 
 @dataclass(frozen=True)
 class HeatTable:
-    """Starts of target windows, and origins, newest first; each origin has a cell or None for each window."""
+    """Starts of target windows, and origins, oldest first; each origin has a cell or None for each window."""
 
     windows: tuple[str, ...]
     rows: tuple[tuple[str, tuple[Heat | None, ...]], ...]
@@ -43,7 +45,7 @@ def tabulate(marks: Sequence[Mark], method: str, error_name: str, clock: Clock) 
     cells = {(mark.origin, mark.window): mark for mark in found if mark.origin in origins and mark.window in windows}
     if not cells:
         return None
-    windows = [window for window in windows if any((origin, window) in cells for origin in origins)]
+    windows = sorted(window for window in windows if any((origin, window) in cells for origin in origins))
     errors = [error_of(mark, error_name) for mark in cells.values()]
     least, largest = min(errors), max(errors)
 
@@ -56,5 +58,5 @@ def tabulate(marks: Sequence[Mark], method: str, error_name: str, clock: Clock) 
         level = min(NUM_LEVELS - 1, int(share * NUM_LEVELS))
         return Heat(error, level, clock.age(origin, window), mark.num_rows, mark.is_complete)
 
-    rows = tuple((format_moment(origin), tuple(warm(origin, window) for window in windows)) for origin in origins)
+    rows = tuple((format_moment(origin), tuple(warm(origin, window) for window in windows)) for origin in origins[::-1])
     return HeatTable(tuple(map(format_moment, windows)), rows, least, largest)

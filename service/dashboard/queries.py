@@ -1,32 +1,41 @@
-"""The dashboard's queries: a few small ones for every task; history, errors and rows for one task.
+"""The dashboard's queries: a few statements for every task together; history, errors and rows for one task.
 
 None of them asks the registry or a model. Counting rows may be slow, so it is a read of its own.
 """
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from itertools import chain
 
-from sqlalchemy import ColumnElement, Connection, func, select, text
+from sqlalchemy import ColumnElement, Connection, TextClause, func, select, text
 
 from contracts.clock import MICROSECOND, format_moment, from_micros, to_micros
+from contracts.skill import Skill, with_hints
 from contracts.spec_values import MAX_TEXT
-from service.dashboard.heatmap import MAX_ORIGINS
+from contracts.task import Task
+from service.admin.row_warnings import warn_of_rows
 from service.metrics import Metrics
 from service.models.forecaster import Forecaster
+from service.models.model_skills import find_part, read_skills
 from service.models.task_state import TaskState, read_task_state
 from store.catalog import Schema, find_task, list_tasks
-from store.cycles import Cycle, list_cycles
+from store.cycles import Cycle, find_newest_states, list_cycles
 from store.database import rejected_events
-from store.error_cells import Mark, read_marks
+from store.error_cells import NAIVE, Mark, find_newest_origin, read_marks
 from store.events.columns import find_newest
+from store.events.sample import read_sample
+from store.paired_errors import COUNTED_WINDOWS, PairedErrors, read_paired_errors
 from store.releases import Action, Release, list_releases
 
 NUM_CYCLES = 12
 MAX_RELEASES = 200
 NUM_EVENT_WINDOWS = 40
 NUM_REFUSED = 10
+# The most categories of one feature that the form offers.
+_MOST_CATEGORIES = 100
 _SHOWN_ACTIONS: tuple[Action, ...] = ("release", "rollback", "close", "reopen", "override")
 _YEAR_ONE = to_micros(datetime(1, 1, 1, tzinfo=UTC))
 _COUNTED_ROUTES = ("/predict", "/events", "/events/{event_id}")
@@ -34,20 +43,21 @@ _COUNTED_ROUTES = ("/predict", "/events", "/events/{event_id}")
 
 @dataclass(frozen=True)
 class Overview:
-    """One task of the list; `has_events` is None if a version answers, because only a task without one needs it."""
+    """One task of the list, and its errors compared with naive's."""
 
     schema: Schema
     task_state: TaskState
-    has_events: bool | None
-    newest: Cycle | None
+    naive: PairedErrors | None
 
 
 @dataclass(frozen=True)
-class Board(Overview):
+class Board:
     """One task by itself, releases newest first. `marks` belong to the recipe of the version that answers, else to
     the task's own."""
 
-    recipe: str
+    schema: Schema
+    task_state: TaskState
+    skill: Skill | None
     cycles: Sequence[Cycle]
     releases: Sequence[Release]
     marks: Sequence[Mark]
@@ -55,11 +65,17 @@ class Board(Overview):
 
 @dataclass(frozen=True)
 class WindowCount:
-    """Events whose present revision lies in a window, and whether the window has ended."""
+    """Events whose present revision lies in a window, rows refused during it, and whether the window has ended."""
 
     window: str
     num_events: int
+    num_refused: int
     has_ended: bool
+
+    @property
+    def num_rows(self) -> int:
+        """All that came in."""
+        return self.num_events + self.num_refused
 
 
 @dataclass(frozen=True)
@@ -73,11 +89,23 @@ class RefusedRow:
 
 @dataclass(frozen=True)
 class Intake:
-    """Rows of a task by window, oldest first; the number of rows refused in the last day, and the newest of them."""
+    """Rows of a task by window, oldest first; the number of rows refused in the last day, and the newest of them.
+
+    `mistakes` are warnings about stored rows that look wrong.
+    """
 
     windows: Sequence[WindowCount]
     num_refused: int
     refused: Sequence[RefusedRow]
+    mistakes: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class Filling:
+    """Values by feature of the newest event, and the categories that the newest events have, most frequent first."""
+
+    values: Mapping[str, float | str | None]
+    categories: Mapping[str, Sequence[str]]
 
 
 @dataclass(frozen=True)
@@ -90,34 +118,60 @@ class RequestCount:
     failed: int
 
 
-def read_overviews(connection: Connection, forecasters: Mapping[str, Forecaster], now: datetime) -> list[Overview]:
-    """Every task, by name."""
-    return [
-        Overview(schema, *_read_state(connection, schema, forecasters.get(schema.task.name), now), cycle)
-        for schema in list_tasks(connection)
-        for cycle in [next(iter(list_cycles(connection, schema.task_id, 1)), None)]
-    ]
+def read_overviews(
+    connection: Connection, forecasters: Mapping[str, Forecaster], task_states: Mapping[str, TaskState]
+) -> list[Overview]:
+    """Every task, by name.
+
+    `task_states` are those of the follower's last poll, some seconds old at most. Only a task with a newer version or
+    cycle is read again, so the number of statements does not grow with the number of tasks.
+    """
+    known = list_tasks(connection)
+    parts = [find_part(schema, forecasters.get(schema.task.name)) for schema in known]
+    paired = read_paired_errors(connection, parts, only=NAIVE)
+    newest = find_newest_states(connection)
+    found = []
+    for schema in known:
+        forecaster, task_state = forecasters.get(schema.task.name), task_states.get(schema.task.name)
+        version = None if forecaster is None else forecaster.version
+        if task_state is None or (task_state.version, _newest_of(task_state)) != (version, newest.get(schema.task_id)):
+            task_state = read_task_state(connection, schema, forecaster)
+        found.append(Overview(schema, task_state, next(iter(paired.get(schema.task_id, [])), None)))
+    return found
 
 
-def read_board(connection: Connection, name: str, forecaster: Forecaster | None, now: datetime) -> Board:
+def read_board(connection: Connection, name: str, forecaster: Forecaster | None) -> Board:
     """One task. Raises NotFound."""
     schema = find_task(connection, name)
     cycles = list_cycles(connection, schema.task_id, NUM_CYCLES)
-    recipe = schema.task.recipe if forecaster is None else forecaster.manifest.recipe
-    origins = [cycle.cutoff for cycle in cycles[:1]]
-    if forecaster is not None:
-        origins.append(forecaster.manifest.cutoff)
-    since = max(origins, default=None)
-    marks = [] if since is None else _read_marks(connection, schema, recipe, since)
-    return Board(
-        schema,
-        *_read_state(connection, schema, forecaster, now),
-        cycles[0] if cycles else None,
-        recipe,
-        cycles,
-        list_releases(connection, schema.task_id, actions=_SHOWN_ACTIONS, limit=MAX_RELEASES, with_calibration=False),
-        marks,
+    part = find_part(schema, forecaster)
+    newest = find_newest_origin(connection, schema.task_id, part.recipe)
+    since = None if newest is None else newest - COUNTED_WINDOWS * part.window
+    marks = [] if since is None else read_marks(connection, schema.task_id, part.recipe, since=since)
+    skill = read_skills(connection, [schema], {} if forecaster is None else {name: forecaster}).get(schema.task_id)
+    if skill is not None and skill.is_poor:
+        skill = with_hints(skill, warn_of_rows(schema.task, read_sample(connection, schema)))
+    releases = list_releases(
+        connection, schema.task_id, actions=_SHOWN_ACTIONS, limit=MAX_RELEASES, with_calibration=False
     )
+    task_state = read_task_state(connection, schema, forecaster)
+    return Board(schema, task_state, skill, cycles, releases, marks)
+
+
+def read_filling(connection: Connection, name: str, task: Task) -> Filling | None:
+    """What the newest events of a task offer for rows of this form; None if there is no event. Raises NotFound."""
+    sample = read_sample(connection, replace(find_task(connection, name), task=task))
+    if not sample.labels:
+        return None
+    numbers = zip(task.numbers, map(_or_none, sample.numbers[0]), strict=True)
+    texts = zip(task.categories, (text or None for text in sample.categories[0]), strict=True)
+    values: dict[str, float | str | None] = {one.name: value for one, value in chain(numbers, texts)}
+    columns = zip(*sample.categories, strict=True)
+    found = {
+        one.name: [text for text, _ in Counter(filter(None, column)).most_common(_MOST_CATEGORIES)]
+        for one, column in zip(task.categories, columns, strict=False)
+    }
+    return Filling(values, found)
 
 
 def read_intake(connection: Connection, name: str, now: datetime) -> Intake:
@@ -129,15 +183,17 @@ def read_intake(connection: Connection, name: str, now: datetime) -> Intake:
     num_refused, refused = _count_refused(connection, schema, day_ago), _list_refused(connection, schema, day_ago)
     if newest is None:
         return Intake((), num_refused, refused)
+    mistakes = warn_of_rows(schema.task, read_sample(connection, schema))
     end = clock.window_start(newest)
     start = end - (NUM_EVENT_WINDOWS - 1) * clock.window
-    counts = _count_windows(connection, schema, start, end + clock.window)
+    counts = _count_windows(connection, _COUNT_EVENTS, schema, start, end + clock.window)
+    refusals = _count_windows(connection, _COUNT_REFUSALS, schema, start, end + clock.window)
     first = min(counts)
     windows = tuple(
-        WindowCount(format_moment(window), counts.get(window, 0), window + clock.window <= at)
+        WindowCount(format_moment(window), counts.get(window, 0), refusals.get(window, 0), window + clock.window <= at)
         for window in range(first, end + 1, clock.window)
     )
-    return Intake(windows, num_refused, refused)
+    return Intake(windows, num_refused, refused, mistakes)
 
 
 def count_requests(metrics: Metrics) -> list[RequestCount]:
@@ -150,25 +206,14 @@ def count_requests(metrics: Metrics) -> list[RequestCount]:
     return [RequestCount(route, *(counts[route, kind] for kind in "245")) for route in _COUNTED_ROUTES]
 
 
-def _read_state(
-    connection: Connection, schema: Schema, forecaster: Forecaster | None, now: datetime
-) -> tuple[TaskState, bool | None]:
-    task_state = read_task_state(connection, schema, forecaster)
-    if forecaster is not None:
-        return task_state, None
-    return task_state, find_newest(connection, schema.task_id, before=to_micros(now)) is not None
-
-
-def _read_marks(connection: Connection, schema: Schema, recipe: str, newest: int) -> list[Mark]:
-    return read_marks(connection, schema.task_id, recipe, since=newest - MAX_ORIGINS * schema.task.clock.window)
-
-
-def _count_windows(connection: Connection, schema: Schema, start: int, end: int) -> dict[int, int]:
-    """The number of events by start of window, for windows from `start` to `end` that hold any (microseconds)."""
+def _count_windows(
+    connection: Connection, statement: TextClause, schema: Schema, start: int, end: int
+) -> dict[int, int]:
+    """The number of rows by start of window, for windows from `start` to `end` that hold any (microseconds)."""
     clock = schema.task.clock
     earliest = clock.window_start(_YEAR_ONE) + clock.window
     rows = connection.execute(
-        _COUNT_WINDOWS,
+        statement,
         {
             "task_id": schema.task_id,
             "window": clock.window * MICROSECOND,
@@ -177,6 +222,15 @@ def _count_windows(connection: Connection, schema: Schema, start: int, end: int)
         },
     )
     return {to_micros(window): count for window, count in rows}
+
+
+def _newest_of(task_state: TaskState) -> tuple[int, str] | None:
+    newest = task_state.recent[0] if task_state.recent else None
+    return None if newest is None else (newest.cutoff, newest.state)
+
+
+def _or_none(number: float) -> float | None:
+    return number if math.isfinite(number) else None
 
 
 def _count_refused(connection: Connection, schema: Schema, since: datetime) -> int:
@@ -197,8 +251,14 @@ def _refused_since(schema: Schema, since: datetime) -> tuple[ColumnElement[bool]
     return rejected_events.c.task_id == schema.task_id, rejected_events.c.received_at > since
 
 
-_COUNT_WINDOWS = text("""
+_COUNT_EVENTS = text("""
     SELECT date_bin(:window, at, :start) AS start, count(*)
     FROM events WHERE task_id = :task_id AND superseded_at IS NULL AND at >= :start AND at < :end
+    GROUP BY 1
+""")
+# A refused row may have no moment, so the time of its arrival counts.
+_COUNT_REFUSALS = text("""
+    SELECT date_bin(:window, received_at, :start) AS start, count(*)
+    FROM rejected_events WHERE task_id = :task_id AND received_at >= :start AND received_at < :end
     GROUP BY 1
 """)

@@ -3,7 +3,12 @@
 import { drawAll } from "./charts.js";
 import { post, sayProblem } from "./key.js";
 
-const NUM_MOMENTS = 61;
+const MINUTE = 60_000;
+const DAY = 1440 * MINUTE;
+// Each step divides a day, or is whole days and divides a week. So the moments meet all phases of a day or always the
+// same one, and no slow wave appears that is not there.
+const STEPS = [1, 2, 5, 10, 15, 30, 60, 120, 180, 360].map((minutes) => minutes * MINUTE).concat(DAY, 7 * DAY);
+const MOST_MOMENTS = 1500;
 const NUM_ROWS = 7;
 
 const shorten = (moment) => moment.replace(/\.\d+Z$/, "Z").replace("T", " ");
@@ -16,13 +21,21 @@ function element(name, text, className = "") {
   return made;
 }
 
-// Moments in whole seconds, evenly spaced from `first` to `last` (milliseconds), both included; one if they are equal.
-export function spread(first, last) {
-  const step = (last - first) / (NUM_MOMENTS - 1);
-  const found = step > 0 ? Array.from({ length: NUM_MOMENTS }, (_, place) => first + place * step) : [first];
-  const whole = found.map((at) => Math.floor(at / 1000) * 1000);
-  return [...new Set([first, ...whole.slice(1)])].map((at) => new Date(at).toISOString());
+// Moments from `first` to `last` (milliseconds), both included, by the shortest step of which `most` reach; one if they
+// are equal.
+export function spread(first, last, most) {
+  const step = STEPS.find((one) => (last - first) / one < most - 1) ?? Math.ceil((last - first) / (most - 1) / (7 * DAY)) * 7 * DAY;
+  const count = Math.ceil((last - first) / step);
+  const found = Array.from({ length: count }, (_, place) => first + place * step);
+  return { step, at: [...found, last].map((at) => new Date(at).toISOString()) };
 }
+
+const saySpan = (step) => {
+  const minutes = step / MINUTE;
+  if (minutes < 60) return minutes === 1 ? "every minute" : `every ${minutes} minutes`;
+  if (minutes < 1440) return minutes === 60 ? "every hour" : `every ${minutes / 60} hours`;
+  return minutes === 1440 ? "once a day, at the same time" : `every ${minutes / 1440} days, at the same time`;
+};
 
 function readValue({ value, dataset: { kind } }) {
   if (kind === "boolean") return value === "true";
@@ -39,17 +52,19 @@ function readFeatures(form) {
 }
 
 async function predict(form) {
-  const at = new Date(form.elements.at.value + "Z").getTime();
+  const first = new Date(form.elements.at.value + "Z").getTime();
   const until = Math.floor(new Date(form.dataset.validUntil).getTime() / 1000) * 1000;
-  const body = { features: readFeatures(form), at: spread(at, Math.max(at, until)) };
+  const most = Math.max(2, Math.min(MOST_MOMENTS, Number(form.dataset.mostRows)));
+  const { step, at } = spread(first, Math.max(first, until), most);
+  const body = { features: readFeatures(form), at };
   const path = `predict?task=${encodeURIComponent(form.dataset.task)}`;
   const coverage = form.elements.coverage.value;
   if (coverage) {
     const answer = await post(`${path}&coverage=${coverage}`, body);
-    if (answer.document.type !== "/problems/coverage-unsupported") return { ...answer, note: "" };
-    return { ...(await post(path, body)), note: `Without a band: ${answer.document.detail}` };
+    if (answer.document.type !== "/problems/coverage-unsupported") return { ...answer, step, note: "" };
+    return { ...(await post(path, body)), step, note: `Without a band: ${answer.document.detail}` };
   }
-  return { ...(await post(path, body)), note: "" };
+  return { ...(await post(path, body)), step, note: "" };
 }
 
 function readPath(answers) {
@@ -95,15 +110,31 @@ function tabulate(answers) {
   return wide;
 }
 
-function show(target, { ok, document: found, note }) {
+// The answer in a few characters: the likeliest class with its probability, or the mean.
+function sayShort(answer) {
+  if (!answer.probabilities) return figure(answer.prediction);
+  return `${answer.prediction} · ${Math.round(100 * answer.probabilities[answer.prediction])} %`;
+}
+
+function sayRest(answer) {
+  const said = [`At ${shorten(answer.at)}, valid until ${shorten(answer.valid_until)}, by version ${answer.version}.`];
+  if (answer.coverage) {
+    const band = answer.interval ? `between ${answer.interval.map(figure).join(" and ")}` : sayBand(answer).replaceAll(", ", " or ");
+    said.push(`${Math.round(100 * answer.coverage)} times in 100 the truth is ${band}.`);
+  }
+  if (answer.unseen) said.push(`No fit has seen this ${answer.unseen.join(", ")}.`);
+  if (answer.expected_error !== null) said.push(`Expected ${answer.error_name.replaceAll("_", " ")}: ${figure(answer.expected_error)}.`);
+  return said.join(" ");
+}
+
+function show(target, { ok, document: found, step, note }) {
   target.replaceChildren();
   if (!ok) {
     target.append(element("p", sayProblem(found), "bad"));
     return;
   }
   const [first] = found.answers;
-  const expected = first.expected_error === null ? "" : `, expected ${first.error_name.replaceAll("_", " ")} ${figure(first.expected_error)}`;
-  target.append(element("p", `${figure(first.prediction)} at ${shorten(first.at)}, by version ${first.version}${expected}.`));
+  target.append(element("p", sayShort(first), "answer"), element("p", sayRest(first), "soft"));
   if (note) target.append(element("p", note, "soft"));
   if (found.answers.length > 1) {
     const chart = element("div", undefined, "chart");
@@ -111,7 +142,7 @@ function show(target, { ok, document: found, note }) {
     chart.dataset.points = JSON.stringify(readPath(found.answers));
     chart.setAttribute("role", "img");
     chart.setAttribute("aria-label", "Path of the prediction up to the end of the horizon; the table below shows the same.");
-    target.append(chart);
+    target.append(element("p", `The same row up to the end of the horizon, asked ${saySpan(step)}:`, "soft"), chart);
   }
   target.append(tabulate(found.answers));
   drawAll(target);

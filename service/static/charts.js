@@ -2,10 +2,10 @@
 
 const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 const drawn = new Map();
+const HEIGHT = 280;
 
 const figure = (value) => (value == null ? "–" : Number(value.toPrecision(4)).toString());
 const moment = (seconds) => new Date(seconds * 1000).toISOString().slice(0, 19).replace("T", " ") + "Z";
-
 
 // A tick as a date, with the time of day if ticks are closer than a day.
 function shorten(at, ticks) {
@@ -14,14 +14,15 @@ function shorten(at, ticks) {
 }
 
 const axes = (x) => [
-  { stroke: colour("--soft"), grid: { stroke: colour("--line") }, ticks: { stroke: colour("--line") }, ...x },
-  { stroke: colour("--soft"), grid: { stroke: colour("--line") }, ticks: { stroke: colour("--line") }, size: 60 },
+  { stroke: colour("--soft"), grid: { stroke: colour("--line"), width: 1 }, ticks: { show: false }, ...x },
+  { stroke: colour("--soft"), grid: { stroke: colour("--line"), width: 1 }, ticks: { show: false }, size: 60 },
 ];
 
 const line = (label, stroke, more = {}) => ({
-  label, stroke, width: 2, points: { show: false }, value: (_, value) => figure(value), ...more,
+  label, stroke, width: 2, points: { show: false }, value: (_, value) => (value == null ? "" : figure(value)), ...more,
 });
-const edge = (label) => line(label, undefined, { width: 0 });
+// The edges of a band have no line, and no place in the legend.
+const edge = (label) => line(label, undefined, { width: 0, class: "edge" });
 
 // Fills between a band's upper and lower series, given by their indices.
 const band = (upper, lower, tint) => ({ series: [upper, lower], fill: tint + "33" });
@@ -30,22 +31,42 @@ const band = (upper, lower, tint) => ({ series: [upper, lower], fill: tint + "33
 const widen = (points, least, most) =>
   points.length === 1 ? [points[0].age - 0.5, points[0].age + 0.5] : [least - 0.5, most + 0.5];
 
+// Tints the ages that the horizon includes, behind everything else.
+const shadeHorizon = (points) => (chart) => {
+  const last = points.findLast((point) => point.is_valid);
+  if (!last) return;
+  const { ctx, bbox } = chart;
+  const end = Math.min(chart.valToPos(last.age + 0.5, "x", true), bbox.left + bbox.width);
+  ctx.save();
+  ctx.fillStyle = colour("--good") + "1a";
+  ctx.fillRect(bbox.left, bbox.top, end - bbox.left, bbox.height);
+  ctx.restore();
+};
+
 function errorOptions(points, name) {
   const accent = colour("--accent");
+  const isIn = points.map((point) => point.is_valid);
+  // A line reaches from the last age of the horizon to the first refused one.
+  const beyond = points.map((point, place) => (!isIn[place] || !isIn[place + 1] ? point.expected : null));
+  const keys = ["age", "expected", "high", "low", "limit", "naive", "realised"];
+  const [ages, expected, ...others] = keys.map((key) => points.map((point) => point[key]));
   return {
-    data: ["age", "expected", "high", "low", "limit", "realised"].map((key) => points.map((point) => point[key])),
+    data: [ages, expected.map((error, place) => (isIn[place] ? error : null)), ...others, beyond],
     scales: { x: { time: false, range: (_, least, most) => widen(points, least, most) } },
     axes: axes({ label: "age in windows", labelSize: 20, incrs: [1, 2, 5, 10, 20] }),
     bands: [band(2, 3, accent)],
+    hooks: { drawClear: [shadeHorizon(points)] },
     series: [
-      { label: "age", value: (_, age) => figure(age) },
-      line("expected", accent, { points: { show: true, size: 6 } }),
+      { label: "age", value: (_, age) => (age == null ? "" : figure(age)) },
+      line("expected", accent, { points: { show: true, size: 7, fill: accent } }),
       edge("band, high"),
       edge("band, low"),
       line("limit", colour("--bad"), { dash: [5, 4], width: 1, points: { show: true, size: 4 } }),
+      line("naive", colour("--soft"), { dash: [8, 5], width: 1.5, points: { show: true, size: 6, fill: colour("--soft") } }),
       line(`realised ${name}`, colour("--ink"), {
         paths: () => null, points: { show: true, size: 10, fill: colour("--warn"), stroke: colour("--ink") },
       }),
+      line("beyond the horizon", accent, { dash: [2, 4], width: 1.5, points: { show: true, size: 7, fill: colour("--card") } }),
     ],
   };
 }
@@ -62,7 +83,7 @@ function pathOptions(path) {
     tzDate: (seconds) => uPlot.tzDate(new Date(seconds * 1000), "Etc/UTC"),
     bands: hasBand ? [band(lines.length + 1, lines.length + 2, strokes[0])] : [],
     series: [
-      { label: "moment", value: (_, seconds) => (seconds == null ? "–" : moment(seconds)) },
+      { label: "moment", value: (_, seconds) => (seconds == null ? "" : moment(seconds)) },
       ...lines,
       ...(hasBand ? [edge("band, high"), edge("band, low")] : []),
     ],
@@ -75,14 +96,14 @@ export function draw(element) {
   const options = element.dataset.chart === "errors" ? errorOptions(points, element.dataset.errorName) : pathOptions(points);
   const { data, ...others } = options;
   drawn.get(element)?.destroy();
-  drawn.set(element, new uPlot({ width: element.clientWidth, height: 240, ...others }, data, element));
+  drawn.set(element, new uPlot({ width: element.clientWidth, height: HEIGHT, ...others }, data, element));
 }
 
 const resized = new ResizeObserver((entries) => {
   for (const { target } of entries) {
     const chart = drawn.get(target);
     if (chart && target.clientWidth && chart.width !== target.clientWidth) {
-      chart.setSize({ width: target.clientWidth, height: 240 });
+      chart.setSize({ width: target.clientWidth, height: HEIGHT });
     }
   }
 });

@@ -1,4 +1,4 @@
-// Fetches a locked page with the key, renews a page after changes, and sends its forms to the API.
+// Fetches a locked page with the key, renews a page after changes, opens its dialogs and sends their forms to the API.
 
 import "./ask.js";
 import { drawAll } from "./charts.js";
@@ -6,6 +6,7 @@ import { askForKey, forgetKey, hasKey, headers, post, sayProblem } from "./key.j
 
 const seen = new Map();
 let opened = [];
+let sought = "";
 
 document.addEventListener("htmx:configRequest", (event) => Object.assign(event.detail.headers, headers()));
 
@@ -31,6 +32,7 @@ document.addEventListener("htmx:beforeSwap", (event) => {
   if (target.id === "state" && seen.get("state") === serverResponse) event.detail.shouldSwap = false;
   seen.set(target.id, serverResponse);
   opened = [...document.querySelectorAll("details[open]")].map((one) => one.id);
+  sought = document.getElementById("find")?.value ?? "";
 });
 
 // A form that is being filled in stays until it is sent.
@@ -40,13 +42,54 @@ document.addEventListener("htmx:oobBeforeSwap", (event) => {
 
 document.addEventListener("htmx:afterSettle", (event) => {
   for (const id of opened) document.getElementById(id)?.setAttribute("open", "");
+  find();
   const [mark, board] = ["mark", "board"].map((id) => document.getElementById(id));
   if (event.detail.target.id === "state" && board && mark?.dataset.mark !== board.dataset.mark) htmx.trigger(board, "renew");
 });
 
 htmx.onLoad((element) => {
-  drawAll(element.parentElement ?? element);
+  const place = element.parentElement ?? element;
+  drawAll(place);
   markWide();
+  for (const one of place.querySelectorAll(".at-end")) one.scrollLeft = one.scrollWidth;
+});
+
+// Shows the rows whose task's name holds what is typed, also after the list was renewed.
+function find() {
+  const field = document.getElementById("find");
+  if (!field) return;
+  if (sought && !field.value) field.value = sought;
+  const wanted = field.value.trim().toLowerCase();
+  for (const row of document.querySelectorAll(".list li")) row.hidden = !row.dataset.name.toLowerCase().includes(wanted);
+}
+
+document.addEventListener("input", (event) => {
+  if (event.target.id === "find") find();
+});
+
+// Buttons that open a dialog, close one, or copy a text.
+document.addEventListener("click", async (event) => {
+  const button = event.target.closest("button");
+  if (!button) return;
+  if (button.dataset.open) {
+    const dialog = document.getElementById(button.dataset.open);
+    dialog.querySelector("output").textContent = "";
+    dialog.showModal();
+  } else if ("close" in button.dataset) button.closest("dialog").close();
+  else if ("copy" in button.dataset) {
+    await navigator.clipboard?.writeText(button.dataset.copy);
+    button.textContent = "Copied";
+    setTimeout(() => { button.textContent = "Copy"; }, 1500);
+  }
+});
+
+// One note is open at a time, and a click elsewhere or Escape closes it.
+const closeNotes = (except) => {
+  for (const one of document.querySelectorAll(".notes details[open]")) if (one !== except) one.removeAttribute("open");
+};
+document.addEventListener("click", (event) => closeNotes(event.target.closest(".notes details")));
+document.addEventListener("keydown", (event) => {
+  if (event.key === "Escape") closeNotes();
 });
 
 // Marks a table that is wider than its container as scrollable.

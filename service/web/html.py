@@ -4,6 +4,7 @@ A page loads nothing from other hosts. Its scripts and styles are the files in `
 policy refuses everything else.
 """
 
+import json
 import re
 from functools import cache
 from pathlib import Path
@@ -13,7 +14,8 @@ from markupsafe import Markup, escape
 from starlette.responses import HTMLResponse, Response
 from starlette.staticfiles import StaticFiles
 
-from contracts.clock import from_micros
+from contracts.clock import from_micros, parse_moment
+from contracts.skill import compare
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -47,7 +49,8 @@ class StaticPages(StaticFiles):
 def answer_page(template: str, path: str, status: int = 200, **found: Any) -> HTMLResponse:
     """The page that a template makes for `path`; addresses in it are relative to that path."""
     root = "../" * (path.count("/") - 1)
-    return HTMLResponse(_templates().get_template(template).render(root=root, **found), status, HEADERS)
+    known = {"root": root, "path": path, "mlflow": None, **found}
+    return HTMLResponse(_templates().get_template(template).render(known), status, HEADERS)
 
 
 def shorten_moment(text: str | None) -> str:
@@ -55,9 +58,34 @@ def shorten_moment(text: str | None) -> str:
     return re.sub(r"^(\d{4}-\d{2}-\d{2})T(\d{2}:\d{2}:\d{2})(?:\.\d+)?Z$", r"\1 \2Z", text or "")
 
 
+def say_distance(moment: int | str, now: int) -> str:
+    """How far a moment is from now, in words: `in 3 hours`, `2 days ago`. Microseconds, or RFC 3339."""
+    micros = parse_moment(moment) if isinstance(moment, str) else moment
+    if abs(micros - now) < 60_000_000:
+        return "just now" if micros <= now else "in a moment"
+    return f"in {say_length(micros - now)}" if micros > now else f"{say_length(now - micros)} ago"
+
+
+def say_length(micros: int) -> str:
+    """A duration in the largest unit of which it holds two or more; below two minutes, one minute."""
+    for name, seconds in _UNITS:
+        if (number := micros // (seconds * 1_000_000)) > 1:
+            return f"{number:,} {name}s"
+    return "1 minute"
+
+
+# A year as the calendar's mean, for which two or more are said.
+_UNITS = (("year", 31_556_952), ("day", 86_400), ("hour", 3600), ("minute", 60))
+
+
 def fill_moment(micros: int) -> str:
     """A timestamp as a form field holds it, in UTC and to the second."""
     return from_micros(micros).strftime("%Y-%m-%dT%H:%M:%S")
+
+
+def fill_value(value: float | str) -> str:
+    """A value as a form field holds it: whole numbers without a point."""
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
 
 
 def four_figures(value: float | None) -> str:
@@ -68,6 +96,11 @@ def four_figures(value: float | None) -> str:
 def say_name(name: str) -> str:
     """An identifier as words."""
     return name.replace("_", " ")
+
+
+def indent_json(document: object) -> str:
+    """An answer for people: indented JSON, or the text if it is none."""
+    return document if isinstance(document, str) else json.dumps(document, indent=2, ensure_ascii=False)
 
 
 def mark_code(text: str) -> Markup:
@@ -85,6 +118,10 @@ def _templates() -> "Environment":
     )
     templates.filters |= {
         "moment": shorten_moment,
+        "relative": say_distance,
+        "skill": compare,
+        "pretty": indent_json,
+        "plain": fill_value,
         "field_moment": fill_moment,
         "figure": four_figures,
         "words": say_name,

@@ -22,7 +22,7 @@ import migrations
 from contracts.clock import from_micros
 from contracts.failure import FailureCode
 from migrations import migrate
-from service.dashboard.pages import find_overrulable
+from service.dashboard.task_page import find_overrulable
 from service.models.task_state import read_task_state
 from store.catalog import Schema, find_task
 from store.cycles import Cycle, claim_cycle, find_gate, list_cycles, request_cycle

@@ -14,24 +14,24 @@ def mark(origin: int, window: int, loss: float, method: str = "gi", *, is_comple
     return Mark(origin * DAY, window * DAY, method, 50, loss, loss / 2, 50, is_complete, 0)
 
 
-def test_newest_origins_and_windows_come_first_and_gaps_stay_empty() -> None:
+def test_time_runs_to_the_right_and_downwards_and_gaps_stay_empty() -> None:
     marks = [mark(1, 1, 0.2), mark(1, 2, 0.4), mark(2, 2, 0.3, is_complete=False), mark(2, 2, 0.1, "naive")]
     table = tabulate(marks, "gi", "log_loss", CLOCK)
     assert table is not None
-    assert table.windows == (format_moment(2 * DAY), format_moment(DAY))
-    (newest, newest_cells), (oldest, oldest_cells) = table.rows
+    assert table.windows == (format_moment(DAY), format_moment(2 * DAY))
+    (oldest, oldest_cells), (newest, newest_cells) = table.rows
     assert (newest, oldest) == (format_moment(2 * DAY), format_moment(DAY))
-    assert newest_cells[1] is None
-    assert newest_cells[0] is not None
-    assert (newest_cells[0].error, newest_cells[0].age, newest_cells[0].is_complete) == (0.3, 0, False)
-    assert [cell and (cell.error, cell.age) for cell in oldest_cells] == [(0.4, 1), (0.2, 0)]
+    assert newest_cells[0] is None
+    assert newest_cells[1] is not None
+    assert (newest_cells[1].error, newest_cells[1].age, newest_cells[1].is_complete) == (0.3, 0, False)
+    assert [cell and (cell.error, cell.age) for cell in oldest_cells] == [(0.2, 0), (0.4, 1)]
     assert (table.least, table.largest) == (0.2, 0.4)
 
 
 def test_shades_go_from_the_least_to_the_largest_error() -> None:
     table = tabulate([mark(1, 1 + place, place / 10) for place in range(11)], "gi", "log_loss", CLOCK)
     assert table is not None
-    levels = [cell.level for cell in reversed(table.rows[0][1]) if cell]
+    levels = [cell.level for cell in table.rows[0][1] if cell]
     assert levels == sorted(levels)
     assert (levels[0], levels[-1]) == (0, NUM_LEVELS - 1)
     same = tabulate([mark(1, 1, 0.5), mark(1, 2, 0.5)], "gi", "log_loss", CLOCK)
@@ -52,4 +52,4 @@ def test_a_long_history_shows_its_newest_part() -> None:
     table = tabulate(marks, "gi", "log_loss", CLOCK)
     assert table is not None
     assert (len(table.rows), len(table.windows)) == (MAX_ORIGINS, MAX_WINDOWS - 1)
-    assert table.windows[0] == format_moment(62 * DAY)
+    assert table.windows[-1] == format_moment(62 * DAY)

@@ -1,0 +1,190 @@
+"""The one thing to do next about a task: a sentence with a command to copy, or the action of the page that does it."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Literal
+
+from contracts.clock import count_windows, from_micros, to_micros
+from contracts.skill import Skill
+from contracts.task import Task
+from service.admin.cycles import next_cycle
+from service.models.forecaster import Forecaster
+from service.models.task_state import ENDINGS, RecentAttempt, RegistryState, State, TaskState, state_of, why_stale
+from service.web.html import say_distance
+from store.cycles import Cycle
+
+Action = Literal["retrain", "rollback", "override", "release-held"]
+
+
+@dataclass(frozen=True)
+class NextStep:
+    """What to do and why; the command that does it, and the action of the page."""
+
+    text: str
+    command: str | None = None
+    action: Action | None = None
+    is_needed: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class Situation:
+    """Everything that the next step depends on.
+
+    `held` are the cycles that an admin may release in spite of their verdict, newest first.
+    """
+
+    task: Task
+    forecaster: Forecaster | None
+    task_state: TaskState
+    registry: RegistryState
+    skill: Skill | None
+    held: Sequence[Cycle]
+    now: datetime
+    cycle_limit: timedelta
+
+    @property
+    def at(self) -> int:
+        """Now, in microseconds."""
+        return to_micros(self.now)
+
+    @property
+    def state(self) -> State:
+        """The state of the task in one word."""
+        return state_of(self.forecaster, self.task_state, self.at)
+
+    @property
+    def newest(self) -> RecentAttempt | None:
+        """The newest attempt at a cycle."""
+        return self.task_state.recent[0] if self.task_state.recent else None
+
+    @property
+    def retrain(self) -> str:
+        """The command that retrains."""
+        return f"morrow cycle {self.task.name}"
+
+
+def find_next_step(found: Situation) -> NextStep:
+    """The most urgent step."""
+    return next(step for rule in _RULES if (step := rule(found)) is not None)
+
+
+def is_expiring(task: Task, forecaster: Forecaster, now: datetime, cycle_limit: timedelta) -> bool:
+    """Whether a version that is still valid may expire before the next cycle can have replaced it.
+
+    Without a schedule, whether less than a window is left.
+    """
+    at = to_micros(now)
+    if at > forecaster.valid_until:
+        return False
+    if task.schedule == "manual":
+        return forecaster.valid_until - at < task.clock.window
+    boundary = task.clock.window_start(at) + task.clock.window
+    return from_micros(forecaster.valid_until) < from_micros(boundary) + cycle_limit
+
+
+def _load(found: Situation) -> NextStep | None:
+    if found.forecaster is not None or not (found.registry.champion or found.task_state.champion):
+        return None
+    return NextStep("Find out why the released version cannot be loaded.", "morrow doctor")
+
+
+def _send_events(found: Situation) -> NextStep | None:
+    if found.forecaster is not None or found.task_state.newest is not None:
+        return None
+    return NextStep("Send labelled events of the past.", f"morrow events import {found.task.name} FILE")
+
+
+def _wait(found: Situation) -> NextStep | None:
+    is_under_way = found.newest is not None and found.newest.state in ("requested", "running")
+    return NextStep("Wait for the cycle that is under way.") if is_under_way and found.state != "valid" else None
+
+
+def _release_held(found: Situation) -> NextStep | None:
+    if not found.held or found.newest is None or found.held[0].cutoff != found.newest.cutoff:
+        return None
+    return NextStep(
+        "Read the verdict of the held cycle below. Release its candidate if the labels are right.",
+        f'morrow override {found.task.name} --cycle {found.held[0].cycle_id} --reason "…"',
+        "release-held",
+    )
+
+
+def _send_more_events(found: Situation) -> NextStep | None:
+    missing = found.task_state.missing_windows
+    if found.forecaster is not None or not missing:
+        return None
+    needs = f"{count_windows(missing)} with events {'is' if missing == 1 else 'are'} still needed"
+    return NextStep(f"Send events of earlier windows: {needs}.", f"morrow events import {found.task.name} FILE")
+
+
+def _make_first_version(found: Situation) -> NextStep | None:
+    last = found.task_state.last_ended
+    if found.forecaster is not None:
+        return None
+    if last is not None and last.state == "held" and (advised := _improve(found)):
+        return advised
+    if last is not None and last.state != "released":
+        why = f"Read why the last cycle {ENDINGS[last.state]}, mend that, and retrain."
+        return NextStep(why, found.retrain, "retrain")
+    return NextStep("Retrain for a first version.", found.retrain, "retrain")
+
+
+def _retrain(found: Situation) -> NextStep | None:
+    if found.state == "closed":
+        return NextStep("Retrain on the labels that closed the horizon.", found.retrain, "retrain")
+    if found.state == "expired":
+        return NextStep("Retrain: this version answers no present moment.", found.retrain, "retrain")
+    return None
+
+
+def _reach_registry(found: Situation) -> NextStep | None:
+    is_degraded = found.registry.state == "degraded"
+    return NextStep("Find out why the registry cannot be followed.", "morrow doctor") if is_degraded else None
+
+
+def _end_staleness(found: Situation) -> NextStep | None:
+    if not why_stale(found.task, found.task_state, found.now, found.cycle_limit):
+        return None
+    last = found.task_state.last_ended
+    if last is not None and last.state == "failed":
+        return NextStep("Mend what made the last cycle fail, then retrain.", found.retrain, "retrain")
+    return NextStep("Find out why no newer version was released.", "morrow doctor")
+
+
+def _replace_expiring(found: Situation) -> NextStep | None:
+    forecaster = found.forecaster
+    if forecaster is None or not is_expiring(found.task, forecaster, found.now, found.cycle_limit):
+        return None
+    return NextStep("Retrain before this version expires.", found.retrain, "retrain")
+
+
+def _improve(found: Situation) -> NextStep | None:
+    if found.skill is None or not found.skill.advice:
+        return None
+    first = found.skill.advice[0]
+    return NextStep(f"{first[0].upper()}{first[1:]}.")
+
+
+def _rest(found: Situation) -> NextStep:
+    boundary = next_cycle(found.task, found.at)
+    if boundary is not None:
+        return NextStep(f"Nothing. The next cycle begins {say_distance(boundary, found.at)}.", is_needed=False)
+    return NextStep("Nothing. Retrain when new labels have come.", found.retrain, is_needed=False)
+
+
+# The most urgent first; the last one always applies.
+_RULES: tuple[Callable[[Situation], NextStep | None], ...] = (
+    _load,
+    _send_events,
+    _wait,
+    _release_held,
+    _send_more_events,
+    _make_first_version,
+    _retrain,
+    _reach_registry,
+    _end_staleness,
+    _replace_expiring,
+    _improve,
+    _rest,
+)

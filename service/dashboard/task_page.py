@@ -1,0 +1,175 @@
+"""What the page of one task shows: its health, and the pictures and tables of its history.
+
+While no database answers, the state of the follower's last poll and the version's own promises are shown.
+"""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from contracts.clock import to_micros
+from contracts.task import Task
+from contracts.verdict import MatrixFigures
+from service.admin.cycles import describe_cycle, next_cycle
+from service.admin.releases import describe_release
+from service.admin.status import describe_champion
+from service.dashboard.heatmap import tabulate
+from service.dashboard.horizon_ages import list_ages
+from service.dashboard.next_step import Situation, find_next_step
+from service.dashboard.queries import Board, Overview
+from service.dashboard.summary import Sentence, summarize
+from service.dashboard.task_rows import TaskRow, describe_row, find_row_state, find_time_left
+from service.dashboard.timeline import Span, draw_timeline, list_spans
+from service.models.follower import Follower
+from service.models.forecaster import Forecaster
+from service.models.task_state import RegistryState, TaskState
+from store.cycles import Cycle, find_gate
+
+
+@dataclass(frozen=True, kw_only=True)
+class Known:
+    """What is known of a task now: by the database if it answers, else by the follower alone."""
+
+    name: str
+    forecaster: Forecaster | None
+    registry: RegistryState
+    task: Task | None
+    task_state: TaskState | None
+    has_database: bool
+    now: datetime
+    cycle_limit: timedelta
+
+    @property
+    def sentences(self) -> list[Sentence]:
+        """The sentences about the task, the most important first."""
+        has_events = self.task_state.newest is not None if self.has_database and self.task_state is not None else None
+        return summarize(
+            self.task,
+            self.forecaster,
+            self.task_state,
+            self.registry,
+            has_events,
+            now=self.now,
+            cycle_limit=self.cycle_limit,
+        )
+
+
+def know(
+    follower: Follower, name: str, found: Overview | Board | None, *, now: datetime, cycle_limit: timedelta
+) -> Known:
+    """What follower and database say of a task; `found` is None while no database answers."""
+    forecaster = follower.forecasters.get(name)
+    task = found.schema.task if found is not None else forecaster.task if forecaster is not None else None
+    return Known(
+        name=name,
+        forecaster=forecaster,
+        registry=follower.registries.get(name, RegistryState()),
+        task=task,
+        task_state=follower.task_states.get(name) if found is None else found.task_state,
+        has_database=found is not None,
+        now=now,
+        cycle_limit=cycle_limit,
+    )
+
+
+def describe_listed(known: Known, found: Overview | None) -> TaskRow:
+    """A task as a row of the list."""
+    return describe_row(
+        found, known.name, known.forecaster, known.sentences, now=known.now, cycle_limit=known.cycle_limit
+    )
+
+
+def describe_health(known: Known, board: Board | None) -> dict[str, Any]:
+    """The version that answers, its skill, its cycles and what to do next."""
+    forecaster, at = known.forecaster, to_micros(known.now)
+    return {
+        "name": known.name,
+        "now": at,
+        "revision": None if board is None else board.schema.revision,
+        "state": find_row_state(forecaster, known.task_state, known.task, now=known.now, cycle_limit=known.cycle_limit),
+        "sentences": known.sentences,
+        "champion": None if forecaster is None else describe_champion(forecaster),
+        "left": None if forecaster is None else find_time_left(forecaster, at),
+        "override": None if known.task_state is None else known.task_state.override,
+        "skill": None if board is None else board.skill,
+        "next_cycle": None if known.task is None else next_cycle(known.task, at),
+        "step": None if board is None else find_next_step(_situation(known, board)),
+    }
+
+
+def _situation(known: Known, board: Board) -> Situation:
+    return Situation(
+        task=board.schema.task,
+        forecaster=known.forecaster,
+        task_state=board.task_state,
+        registry=known.registry,
+        skill=board.skill,
+        held=find_overrulable(board.cycles),
+        now=known.now,
+        cycle_limit=known.cycle_limit,
+    )
+
+
+def describe_history(board: Board | None, forecaster: Forecaster | None, now: datetime) -> dict[str, Any]:
+    """Pictures and tables of one task; without a database, only the promises of the version itself."""
+    spans = [] if board is None else list_spans(board.releases)
+    if forecaster is not None and forecaster.version not in {span.version for span in spans}:
+        spans.insert(0, _span(forecaster))
+    task = forecaster.task if forecaster else board.schema.task if board else None
+    champion = None if forecaster is None else forecaster.version
+    realised = () if board is None else board.task_state.realised
+    figures, marks = (None, ()) if board is None else (_find_figures(board, forecaster), board.marks)
+    ages = [] if task is None else list_ages(task, forecaster, figures, marks, realised)
+    cycles = [] if board is None else [describe_cycle(cycle) for cycle in board.cycles]
+    return {
+        "mark": _mark(board, forecaster),
+        "timeline": None if task is None else draw_timeline(spans, champion, task.clock, to_micros(now)),
+        "ages": ages,
+        "refused": next((age for age in ages if age.reason is not None), None),
+        "points": [asdict(age) for age in ages],
+        "matrix": None if task is None else tabulate(marks, task.training.method, task.error_name, task.clock),
+        "error_name": None if task is None else task.error_name,
+        "cycles": cycles,
+        "held": [] if board is None else [describe_cycle(cycle) for cycle in find_overrulable(board.cycles)],
+        "releases": [] if board is None else [describe_release(row) for row in board.releases],
+        "former": [span.version for span in spans if span.version != champion],
+        "asked": None if forecaster is None else forecaster.task,
+        "default_at": None if forecaster is None else min(to_micros(now), forecaster.valid_until),
+    }
+
+
+def _find_figures(board: Board, forecaster: Forecaster | None) -> MatrixFigures | None:
+    """The figures behind the horizon that is shown: of the version that answers, else of the newest candidate."""
+    if forecaster is None:
+        judged = board.task_state.judged
+        return None if judged is None or judged.verdict is None else judged.verdict.matrix
+    return next(
+        (row.matrix for row in board.releases if row.action == "release" and row.version == forecaster.version), None
+    )
+
+
+def find_overrulable(cycles: Sequence[Cycle]) -> list[Cycle]:
+    """Cycles that an override may release: held, but not by a gate, and without a newer released cutoff."""
+    released = [cycle.cutoff for cycle in cycles if cycle.state == "released"]
+    return [
+        cycle
+        for cycle in cycles
+        if cycle.state == "held" and find_gate(cycle) is None and all(cutoff <= cycle.cutoff for cutoff in released)
+    ]
+
+
+def _span(forecaster: Forecaster) -> Span:
+    manifest = forecaster.manifest
+    return Span(forecaster.version, manifest.cutoff, manifest.valid_until, forecaster.valid_until)
+
+
+def _mark(board: Board | None, forecaster: Forecaster | None) -> str:
+    """A digest that changes if pictures and tables would show something new."""
+    seen: list[object] = [None if forecaster is None else (forecaster.version, forecaster.valid_until)]
+    if board is not None:
+        seen += [(cycle.cycle_id, cycle.state, cycle.step, cycle.override_reason) for cycle in board.cycles]
+        seen += [board.releases[0].release_id if board.releases else None]
+        seen += [(mark.origin, mark.window, mark.num_rows) for mark in board.marks]
+    return hashlib.sha256(repr(seen).encode()).hexdigest()[:16]

@@ -1,0 +1,177 @@
+"""The list of tasks as people scan it: one row a task, the worst first, and a strip that counts them by state."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from statistics import fmean
+from typing import Literal
+
+from contracts.clock import format_moment, to_micros
+from contracts.skill import compare, score
+from contracts.task import Task
+from service.admin.cycles import next_cycle
+from service.dashboard.next_step import is_expiring
+from service.dashboard.queries import Overview
+from service.dashboard.summary import Sentence, Tone
+from service.models.forecaster import Forecaster
+from service.models.task_state import State, TaskState, state_of
+from service.web.html import say_length
+
+RowState = State | Literal["expiring"]
+# The worst first. The strip counts in the opposite order.
+ORDER: tuple[RowState, ...] = ("closed", "expired", "no_model", "expiring", "valid")
+_WORDS: Mapping[RowState, str] = {"no_model": "without model"}
+_TONES: Mapping[RowState, Tone] = {"closed": "bad", "expired": "bad", "no_model": "soft", "expiring": "warn"}
+
+
+@dataclass(frozen=True)
+class TimeLeft:
+    """How much of a version's validity is left, as a share in percent and in words."""
+
+    share: float
+    words: str
+
+
+@dataclass(frozen=True)
+class Sparkline:
+    """Realised errors of the newest windows and the expected one, placed in a square of 100 by 100; y grows downwards.
+
+    `words` say the same to people who do not see it.
+    """
+
+    points: str
+    last: tuple[float, float]
+    expected: float | None
+    is_worse: bool
+    words: str
+
+
+@dataclass(frozen=True)
+class TaskRow:
+    """One task of the list. Moments are RFC 3339."""
+
+    name: str
+    state: RowState
+    version: str | None
+    valid_until: str | None
+    left: TimeLeft | None
+    sparkline: Sparkline | None
+    skill: str | None
+    last_state: str | None
+    last_cutoff: str | None
+    next_cycle: str | None
+    headline: Sentence
+    notes: Sequence[Sentence]
+
+    @property
+    def tone(self) -> Tone:
+        """The colour of its dot: that of its state, unless a note is worse."""
+        tones = {_TONES.get(self.state, "good"), *(note.tone for note in self.notes)}
+        return next((tone for tone in ("bad", "warn") if tone in tones), _TONES.get(self.state, "good"))
+
+    @property
+    def words(self) -> str:
+        """Its state in words."""
+        return _WORDS.get(self.state, self.state)
+
+
+def describe_row(
+    overview: Overview | None,
+    name: str,
+    forecaster: Forecaster | None,
+    sentences: Sequence[Sentence],
+    *,
+    now: datetime,
+    cycle_limit: timedelta,
+) -> TaskRow:
+    """A row of the list; `overview` is None while no database answers."""
+    at = to_micros(now)
+    task_state = None if overview is None else overview.task_state
+    task = overview.schema.task if overview is not None else forecaster.task if forecaster is not None else None
+    naive = None if overview is None else overview.naive
+    last = None if task_state is None or not task_state.recent else task_state.recent[0]
+    return TaskRow(
+        name=name,
+        state=find_row_state(forecaster, task_state, task, now=now, cycle_limit=cycle_limit),
+        version=None if forecaster is None else forecaster.version,
+        valid_until=None if forecaster is None else format_moment(forecaster.valid_until),
+        left=None if forecaster is None else find_time_left(forecaster, at),
+        sparkline=None if naive is None else draw_sparkline(naive.recent, _expected(forecaster)),
+        skill=None if naive is None else f"{compare(score(naive.ours, naive.error))} naive",
+        last_state=None if last is None else last.state,
+        last_cutoff=None if last is None else format_moment(last.cutoff),
+        next_cycle=None if task is None else next_cycle(task, at),
+        headline=sentences[0],
+        notes=[sentence for sentence in sentences[1:] if sentence.tone in ("bad", "warn")],
+    )
+
+
+def find_row_state(
+    forecaster: Forecaster | None,
+    task_state: TaskState | None,
+    task: Task | None,
+    *,
+    now: datetime,
+    cycle_limit: timedelta,
+) -> RowState:
+    """The state of a task, in which a version that is about to expire has a name of its own."""
+    state = state_of(forecaster, task_state, to_micros(now))
+    if state != "valid" or forecaster is None or task is None:
+        return state
+    return "expiring" if is_expiring(task, forecaster, now, cycle_limit) else state
+
+
+def order_rows(rows: Sequence[TaskRow]) -> list[TaskRow]:
+    """The worst first; of equal states the one with the worse notes, then the one that expires first."""
+    tones = ("bad", "warn", "good", "soft")
+    return sorted(
+        rows, key=lambda row: (ORDER.index(row.state), tones.index(row.tone), row.valid_until or "", row.name)
+    )
+
+
+def count_states(rows: Sequence[TaskRow]) -> list[tuple[int, str, Tone]]:
+    """How many tasks are in each state that occurs, in words and with its tone; the best state first."""
+    counts = Counter(row.state for row in rows)
+    return [
+        (counts[state], _WORDS.get(state, state), _TONES.get(state, "good"))
+        for state in reversed(ORDER)
+        if counts[state]
+    ]
+
+
+def find_time_left(forecaster: Forecaster, at: int) -> TimeLeft:
+    """What is left of the time from a version's cutoff to the end of its validity."""
+    whole, left = forecaster.valid_until - forecaster.manifest.cutoff, forecaster.valid_until - at
+    if left < 0:
+        return TimeLeft(0.0, f"ended {say_length(-left)} ago")
+    return TimeLeft(round(min(100.0, 100 * left / whole), 1) if whole > 0 else 0.0, f"{say_length(left)} left")
+
+
+def draw_sparkline(errors: Sequence[tuple[int, float]], expected: float | None) -> Sparkline | None:
+    """The picture of these windows' errors, oldest first; None for fewer than two."""
+    if len(errors) < 2:
+        return None
+    values = [error for _, error in errors]
+    bounds = values if expected is None else [*values, expected]
+    least, spread = min(bounds), max(bounds) - min(bounds) or 1.0
+
+    def height(value: float) -> float:
+        return round(90 - 80 * (value - least) / spread, 1)
+
+    places = [(round(100 * place / (len(values) - 1), 1), height(value)) for place, value in enumerate(values)]
+    recent = fmean(values[-3:])
+    words = f"Realised error of the newest {len(values)} windows: {values[0]:.4g} at first, {values[-1]:.4g} at last"
+    return Sparkline(
+        points=" ".join(f"{x},{y}" for x, y in places),
+        last=places[-1],
+        expected=None if expected is None else height(expected),
+        is_worse=expected is not None and recent > 1.25 * expected,
+        words=words if expected is None else f"{words}; {expected:.4g} is expected",
+    )
+
+
+def _expected(forecaster: Forecaster | None) -> float | None:
+    """The mean error that a version promises inside its horizon."""
+    errors = [] if forecaster is None else [age.mean for age in forecaster.manifest.ages]
+    return fmean(errors) if errors else None

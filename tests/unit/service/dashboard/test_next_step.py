@@ -1,0 +1,83 @@
+"""The one step that a task's page recommends, before a version answers."""
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from contracts.clock import to_micros
+from contracts.skill import ComparedError, judge_skill, score
+from contracts.task import Task
+from contracts.verdict import decode_verdict
+from service.dashboard.next_step import NextStep, Situation, find_next_step
+from service.models.task_state import RecentAttempt, RegistryState, TaskState
+from store.cycles import Cycle
+
+NOW = datetime(2026, 2, 1, tzinfo=UTC)
+CUTOFF = to_micros(datetime(2026, 1, 31, tzinfo=UTC))
+TASK = Task.model_validate(
+    {
+        "name": "flights",
+        "features": [{"name": "distance", "kind": "number"}],
+        "target": {"name": "outcome", "kind": "classification"},
+        "window": "P1D",
+    }
+)
+NEW = TaskState(
+    defined_at=NOW, champion=None, version=None, released=None, bound=None, recent=(), judged=None, realised=()
+)
+FED = replace(NEW, newest=CUTOFF)
+
+
+def step(task_state: TaskState, *held: Cycle, **found: Any) -> NextStep:
+    given: dict[str, Any] = {"registry": RegistryState(), "skill": None, "forecaster": None} | found
+    return find_next_step(
+        Situation(task=TASK, task_state=task_state, held=held, now=NOW, cycle_limit=timedelta(hours=1), **given)
+    )
+
+
+def held(**verdict: Any) -> Cycle:
+    return Cycle(5, 1, CUTOFF, 1, "held", None, None, None, None, 10, "why", decode_verdict(verdict), NOW, NOW, NOW)
+
+
+def test_a_task_without_events_needs_some() -> None:
+    assert step(NEW).command == "morrow events import flights FILE"
+
+
+def test_a_task_with_too_few_windows_needs_earlier_ones() -> None:
+    found = step(replace(FED, awaited=3))
+    assert "3 windows with events are still needed" in found.text
+    assert found.command == "morrow events import flights FILE"
+
+
+def test_a_task_with_enough_events_is_retrained() -> None:
+    assert (step(FED).command, step(FED).action) == ("morrow cycle flights", "retrain")
+
+
+def test_a_cycle_under_way_is_waited_for() -> None:
+    found = step(replace(FED, recent=(RecentAttempt(CUTOFF, "running", None),)))
+    assert found.text.startswith("Wait")
+    assert found.command is None
+
+
+def test_a_cycle_that_failed_is_read_before_the_next() -> None:
+    found = step(replace(FED, recent=(RecentAttempt(CUTOFF, "failed", "no memory"),)))
+    assert "why the last cycle failed" in found.text
+    assert found.action == "retrain"
+
+
+def test_a_held_candidate_that_an_admin_may_release_is_offered() -> None:
+    found = step(replace(FED, recent=(RecentAttempt(CUTOFF, "held", "suspect"),)), held())
+    assert found.action == "release-held"
+    assert found.command is not None
+    assert found.command.startswith("morrow override flights --cycle 5")
+
+
+def test_a_candidate_held_for_its_errors_leads_to_the_advice() -> None:
+    naive = ComparedError(method="naive", num_windows=9, error=0.5, ours=0.6, skill=score(0.6, 0.5))
+    skill = judge_skill(TASK, "log_loss", naive, [])
+    found = step(replace(FED, recent=(RecentAttempt(CUTOFF, "held", "does not beat naive"),)), skill=skill)
+    assert found.text == "Let the trainer choose a better recipe: set training.tune = true."
+
+
+def test_a_released_version_that_cannot_be_loaded_is_looked_into() -> None:
+    assert step(NEW, registry=RegistryState("degraded", "refused", "3")).command == "morrow doctor"

@@ -1,0 +1,30 @@
+"""How far a moment is from now, in words."""
+
+import pytest
+
+from service.web.html import say_distance
+
+MINUTE, HOUR, DAY = 60_000_000, 3_600_000_000, 86_400_000_000
+
+
+@pytest.mark.parametrize(
+    ("distance", "words"),
+    [
+        (0, "just now"),
+        (-59_999_999, "just now"),
+        (1, "in a moment"),
+        (MINUTE, "in 1 minute"),
+        (-2 * MINUTE, "2 minutes ago"),
+        (119 * MINUTE, "in 119 minutes"),
+        (-2 * HOUR, "2 hours ago"),
+        (47 * HOUR, "in 47 hours"),
+        (102 * DAY, "in 102 days"),
+        (-4000 * DAY, "10 years ago"),
+    ],
+)
+def test_a_distance_is_said_in_its_largest_unit(distance: int, words: str) -> None:
+    assert say_distance(5000 * DAY + distance, 5000 * DAY) == words
+
+
+def test_a_moment_may_be_written_as_in_an_answer() -> None:
+    assert say_distance("1970-01-04T00:00:00Z", 0) == "in 3 days"
