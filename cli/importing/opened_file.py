@@ -74,13 +74,13 @@ def open_rows(
 
 def find_file_format(file: Path, source: Source, given: Format | None) -> Format:
     """The given format, else that of the suffix, else that of a pipe's content. Raises InvalidInput."""
-    found = given or find_format(file)
+    found = given or find_format(file) or find_format(source.content_name)
     if source.is_parquet:
         if given not in (None, "parquet"):
             raise InvalidInput([Fault(source.name, f"is Parquet, not {given}: leave out --format")])
         return "parquet" if found is not None or source.is_pipe else choose_format(file, given)
     if found is not None or not source.is_pipe:
-        return choose_format(file, given)
+        return found or choose_format(file, given)
     return "ndjson" if source.open().read(2**16).lstrip(b"\xef\xbb\xbf \t\r\n")[:1] in (b"{", b"[") else "csv"
 
 

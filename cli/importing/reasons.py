@@ -29,7 +29,7 @@ class Reason(msgspec.Struct, frozen=True):
 
     def describe(self) -> str:
         """In words, for people."""
-        rows = "1 row" if self.count == 1 else f"{self.count:,} rows, such as"
+        rows = "1 row:" if self.count == 1 else f"{self.count:,} rows, such as"
         said = self.reason if self.reason == CONFLICT or self.field == "line" else f"{self.field}: {self.reason}"
         sentence = f"{self.example}: {said}"
         return f"{rows} {sentence}" + (f" (it holds {self.value})" if self.value else "")

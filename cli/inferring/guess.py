@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from cli.importing.columns import OWN_COLUMNS, normalise
-from cli.inferring.kinds import Judged, complete, judge
+from cli.inferring.kinds import Judged, complete, judge, looks_like_a_moment
 from cli.inferring.profile import Profile
 from cli.reading.moments import MomentReader
 from cli.reading.options import Options
@@ -75,7 +75,7 @@ def guess_task(
     is_european = any("semicolons" in note for note in profile.notes)
     reading = complete(profile.columns, options, is_european=is_european)
     judged = [judge(column, reading, profile.num_rows) for column in profile.columns]
-    times = _find_time(judged, at)
+    times = _find_time(judged, at, reading.options)
     rest = [one for one in judged if one not in times]
     found, why = _find_label(rest, label)
     rest = [one for one in rest if one is not found]
@@ -111,14 +111,24 @@ def guess_task(
     )
 
 
-def _find_time(judged: Sequence[Judged], given: str | None) -> tuple[Judged, ...]:
+def _find_time(judged: Sequence[Judged], given: str | None, options: Options) -> tuple[Judged, ...]:
     """The column of moments, or two of a date and an hour."""
     if given is not None:
         parts = [given] if any(one.name == given for one in judged) else given.split("+")
         return tuple(_named(judged, part.strip(), "--at") for part in parts)
     moments = [one for one in judged if one.kind == "moment"]
     if not moments:
-        raise InvalidInput([Fault("--at", f"no column holds moments ({_list(judged)}): name it with --at COLUMN")])
+        for one in judged:
+            if one.counts and all(map(looks_like_a_moment, list(one.counts)[:100])):
+                _read_moments(one, options)  # it says why it cannot be read
+        raise InvalidInput(
+            [
+                Fault(
+                    "--at",
+                    f"no column holds moments, and every event needs one ({_list(judged)}): name it with --at COLUMN",
+                )
+            ]
+        )
     best = min(moments, key=lambda one: (_rank(one.key, _TIMES), one.num_missing))
     hour = next(
         (one for one in judged if one.key in _HOURS and one.kind in ("integer", "category") and _is_hour(one)), None

@@ -74,7 +74,7 @@ def find_missing(columns: Iterable[Column], options: Options) -> frozenset[str]:
         if not present or not rest:
             continue
         style = find_style(rest, options.decimal)
-        is_typed = all(_is_number(text, style) for text in rest) or all(map(_looks_like_a_moment, rest[:1000]))
+        is_typed = all(_is_number(text, style) for text in rest) or all(map(looks_like_a_moment, rest[:1000]))
         found |= {text for text in present if is_typed or text in _MISSING_TEXTS}
     return frozenset(found)
 
@@ -86,9 +86,7 @@ def complete(columns: Sequence[Column], options: Options, *, is_european: bool) 
     guesses: list[str] = []
     texts = {column.name: [text for text in column.counts if text and text not in missing] for column in columns}
     styles = settle_styles({name: find_style(found, options.decimal) for name, found in texts.items()})
-    dates = [
-        text for found in texts.values() if found and all(map(_looks_like_a_moment, found[:100])) for text in found
-    ]
+    dates = [text for found in texts.values() if found and all(map(looks_like_a_moment, found[:100])) for text in found]
     if options.day_first is None and (day_first := _find_order(dates, styles, is_european)) is not None:
         options = replace(options, day_first=day_first)
         guesses.append(f"dates put the {'day' if day_first else 'month'} first")
@@ -141,7 +139,7 @@ def judge(column: Column, reading: Reading, num_rows: int) -> Judged:  # noqa: P
         return found("boolean", "two words for true and false")
     if any(len(text) > MAX_TEXT for text in counts):
         return found("none", f"texts longer than {MAX_TEXT} characters")
-    if len(counts) > max(_FEW_CODES, num_rows // 2):
+    if len(counts) > max(_FEW_CODES, (num_rows - num_missing) // 2):
         return found("none", "nearly every row has a text of its own, as in ids, names and remarks")
     if len(counts) > _MOST_CATEGORIES:
         return found("category", f"texts, but {len(counts):,} different ones: a coarser column may do better")
@@ -177,7 +175,7 @@ def _is_number(text: str, style: NumberStyle) -> bool:
         return False
 
 
-def _looks_like_a_moment(text: str) -> bool:
+def looks_like_a_moment(text: str) -> bool:
     """Whether a text is a date of any order: bare numbers and years are not."""
     return (
         re.match(r"\d{1,4}[-/.]\d{1,2}[-/.]\d|\d{4}-\d\d$|[^\W\d_]{3,}\.?,? +\d|\d{1,2}[. -]+[^\W\d_]{3}", text)

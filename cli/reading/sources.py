@@ -69,6 +69,14 @@ class Source:
         return self.raw.tell()
 
     @property
+    def content_name(self) -> Path:
+        """The name of the file inside a ZIP archive; otherwise that of the file."""
+        if self.compression != "zip":
+            return Path(self.name)
+        self.raw.seek(0)
+        return Path(_list_members(zipfile.ZipFile(self.raw))[0])
+
+    @property
     def is_parquet(self) -> bool:
         """Whether the content begins as Parquet does."""
         return _read_head(self).startswith(_PARQUET)
@@ -190,7 +198,7 @@ def _open_zip(raw: BinaryIO, name: str) -> BinaryIO:
         archive = zipfile.ZipFile(raw)
     except zipfile.BadZipFile as error:
         raise InvalidInput([Fault(name, f"is a damaged ZIP archive: {error}")]) from error
-    names = [one.filename for one in archive.infolist() if not one.is_dir() and not one.filename.startswith("__MACOSX")]
+    names = _list_members(archive)
     if "xl/workbook.xml" in names:
         raise InvalidInput([Fault(name, "is an Excel workbook: save the sheet as CSV")])
     if "content.xml" in names:
@@ -201,3 +209,8 @@ def _open_zip(raw: BinaryIO, name: str) -> BinaryIO:
         return cast(BinaryIO, archive.open(names[0]))
     except (RuntimeError, NotImplementedError) as error:
         raise InvalidInput([Fault(name, f"is a ZIP archive that cannot be opened: {error}")]) from error
+
+
+def _list_members(archive: zipfile.ZipFile) -> list[str]:
+    """The files of an archive, without folders and what macOS adds."""
+    return [one.filename for one in archive.infolist() if not one.is_dir() and not one.filename.startswith("__MACOSX")]

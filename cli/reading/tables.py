@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 from typing import BinaryIO
@@ -69,7 +70,8 @@ def _read_all(stream: BinaryIO, dialect: Dialect, width: int | None = None) -> I
     except UnicodeError as error:
         raise _undecodable(dialect.encoding, error) from error
     finally:
-        text.detach()  # the caller closes the stream
+        with suppress(ValueError):  # the caller has closed the stream
+            text.detach()
 
 
 def refuse_twice(names: Sequence[str], dropped: Sequence[str] = ()) -> None:

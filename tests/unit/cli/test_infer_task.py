@@ -1,0 +1,170 @@
+"""`morrow task infer`: what it guesses from files as people have them, and that an import takes the guess."""
+
+import json
+import random
+import shlex
+import tomllib
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from typer.testing import CliRunner
+
+from cli.inferring.infer import Inferred, infer
+from cli.main import app
+from cli.reading.options import Options
+from contracts.errors import InvalidInput
+from contracts.task import Task
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def infer_file(file: Path, options: Options = Options(), **given: str) -> Inferred:  # noqa: B008 it is frozen
+    named = {"name": None, "at": None, "label": None, **given}
+    return infer(file, format=None, options=options, now=NOW, **named)
+
+
+def spec_of(inferred: Inferred) -> dict[str, Any]:
+    """The features of an inferred task by name; the whole text is a valid task."""
+    task = Task.model_validate(tomllib.loads(inferred.text))
+    return {feature.name: (feature.kind, feature.optional) for feature in task.features}
+
+
+def churn_export(file: Path) -> Path:
+    """A classification with local dates, blanks, currency signs, an index column and semicolons, in Windows-1252."""
+    rng = random.Random(3)  # noqa: S311
+    lines = ["; Kunden-Nr;Datum;Vertrag;Preis (€);Laufzeit;Größe;Support?;Bemerkung;Land;Gekündigt"]
+    for k in range(600):
+        at = datetime(2024, 1, 1) + timedelta(minutes=rng.randrange(500_000))  # noqa: DTZ001
+        price = "" if k % 20 == 0 else f"{rng.randrange(1, 3)}.{rng.randrange(100, 999)},{rng.randrange(10, 99)} €"
+        cells = (
+            100_000 + k,
+            f"{at:%d.%m.%Y %H:%M}",
+            rng.choice(["Basis", "Flex"]),
+            price,
+            rng.choice(["12", "24", "NA"]),
+        )
+        more = (rng.choice(["S", "M"]), rng.choice(["Yes", "No"]), f"Anruf {k}" if k % 9 == 0 else "", "DE")
+        lines.append(";".join(map(str, (k, *cells, *more, rng.choice(["Ja", "Nein"])))))
+    file.write_bytes("\r\n".join(lines).encode("cp1252"))
+    return file
+
+
+def hourly_rentals(file: Path) -> Path:
+    """A year of hourly rows, whose date and hour are in two columns."""
+    lines = ["instant,dteday,hr,weathersit,workingday,temp,cnt"]
+    day = datetime(2011, 1, 1, tzinfo=UTC)
+    for k in range(365 * 24):
+        at = day + timedelta(hours=k)
+        lines.append(f"{k + 1},{at:%Y-%m-%d},{at.hour},{k % 3 + 1},{k % 2},{k % 50 / 50},{k % 300}")
+    file.write_text("\n".join(lines))
+    return file
+
+
+def test_a_messy_export_becomes_a_task_that_takes_every_row(tmp_path: Path) -> None:
+    inferred = infer_file(churn_export(tmp_path / "churn export.csv"), Options(timezone="Europe/Berlin"))
+    assert spec_of(inferred) == {
+        "vertrag": ("category", False),
+        "preis": ("number", True),
+        "laufzeit": ("integer", True),
+        "grosse": ("category", False),
+        "support": ("boolean", False),
+    }
+    spec = tomllib.loads(inferred.text)
+    assert (inferred.name, spec["schedule"]) == ("churn_export", "manual")
+    assert spec["target"] == {"name": "gekundigt", "kind": "classification", "classes": ["Ja", "Nein"]}
+    assert inferred.notes[0] == "Of 600 rows 600 are valid and 0 would be refused."
+    words = shlex.split(inferred.import_command)
+    assert words[:4] == ["morrow", "events", "import", "churn_export"]
+    assert "at=Datum" in words
+    assert "event_id=Kunden-Nr" in words
+    assert words[words.index("--missing") + 1] == "NA"
+    for reason in ("Bemerkung: nearly every row", "Land: the same in every row: DE", "Kunden-Nr: an id of the row"):
+        assert reason in inferred.text
+    assert "missing in 30 rows (5.0 %)" in inferred.text
+    assert inferred.import_command in inferred.text
+
+
+def test_a_year_of_hourly_rows_becomes_a_regression_in_weeks(tmp_path: Path) -> None:
+    inferred = infer_file(hourly_rentals(tmp_path / "hour.csv"))
+    spec = tomllib.loads(inferred.text)
+    assert (spec["window"], spec["target"]["name"], spec["target"]["kind"]) == ("P7D", "cnt", "regression")
+    assert spec_of(inferred) == {
+        "weathersit": ("category", False),
+        "workingday": ("integer", False),
+        "temp": ("number", False),
+    }
+    assert "--map at=dteday+hr" in inferred.import_command
+    assert "about 168 rows a window, and 52 windows in the file" in inferred.text
+    assert inferred.notes[0] == "Of 8,760 rows 8,760 are valid and 0 would be refused."
+
+
+def test_parquet_is_inferred_from_its_types(tmp_path: Path) -> None:
+    file = tmp_path / "trips.parquet"
+    at = [datetime(2025, 12, 1, tzinfo=UTC) + timedelta(hours=k) for k in range(500)]
+    columns = {
+        "pickup": pa.array(at, pa.timestamp("us", "UTC")),
+        "km": [k / 7 for k in range(500)],
+        "rain": [k % 2 == 0 for k in range(500)],
+        "tags": [["a"]] * 500,
+        "minutes": [k % 90 for k in range(500)],
+    }
+    pq.write_table(pa.table(columns), file)
+    inferred = infer_file(file, label="minutes")
+    assert spec_of(inferred) == {"km": ("number", False), "rain": ("boolean", False)}
+    assert "tags: is of the type list<" in inferred.text
+    assert "--timezone" not in inferred.import_command
+    assert inferred.notes[0].startswith("Of 500 rows 500 are valid")
+
+
+def test_names_that_collide_or_are_taken_are_mapped(tmp_path: Path) -> None:
+    file = tmp_path / "x.csv"
+    lines = [f"2025-01-{k % 28 + 1:02}T00:00:00Z,{k % 7},{k % 5},{k % 3},{'ab'[k % 2]}" for k in range(200)]
+    file.write_text("when,Temp C,temp-c,coverage,label\n" + "\n".join(lines))
+    inferred = infer_file(file)
+    assert list(spec_of(inferred)) == ["temp_c", "temp_c_2", "coverage_"]
+    assert inferred.notes[0] == "Of 200 rows 200 are valid and 0 would be refused."
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("a,b\n1,2\n", "--at: no column holds moments, and every event needs one"),
+        ("at,label\n", "has no rows"),
+        ("at\n2025-01-01T00:00:00Z\n", "--label: no column can be the label"),
+        ("at,x,label\n01/02/2025,1,2\n02/03/2025,2,3\n", "--dayfirst or --monthfirst"),
+    ],
+)
+def test_what_cannot_be_guessed_is_said(tmp_path: Path, text: str, words: str) -> None:
+    file = tmp_path / "x.csv"
+    file.write_text(text)
+    with pytest.raises(InvalidInput, match=words):
+        infer_file(file)
+
+
+def test_dates_of_two_digits_get_a_form(tmp_path: Path) -> None:
+    file = tmp_path / "x.csv"
+    file.write_text("day,x,y\n" + "\n".join(f"{k % 28 + 1:02}.03.25,{k % 40}.5,{k % 2}" for k in range(100)))
+    inferred = infer_file(file)
+    assert "--at-format %d.%m.%y" in inferred.import_command
+    assert inferred.notes[0] == "Of 100 rows 100 are valid and 0 would be refused."
+
+
+def test_the_command_writes_a_file_and_says_what_follows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    file = churn_export(tmp_path / "churn.csv")
+    run = CliRunner().invoke
+    done = run(app, ["task", "infer", str(file)])
+    assert done.exit_code == 0, done.output
+    assert "morrow task apply churn.toml" in done.output
+    assert f"morrow events import churn {file}" in done.output
+    again = run(app, ["task", "infer", str(file)])
+    assert again.exit_code == 1
+    assert "churn.toml: exists" in again.output
+    told = json.loads(run(app, ["task", "infer", str(file), "--force", "--json"]).output)
+    assert (told["task"], told["file"]) == ("churn", "churn.toml")
+    shown = run(app, ["task", "infer", str(file), "--out", "-"])
+    assert shown.output == (tmp_path / "churn.toml").read_text()
