@@ -17,6 +17,7 @@ from contracts.clock import from_micros, to_micros
 from contracts.errors import Conflict, LeaseLost, NotFound
 from contracts.failure import LEASE_EXPIRED, OVERTAKEN, Failure, FailureCode
 from contracts.verdict import Decision, Verdict, decode_verdict, encode
+from store.catalog import lock_task
 from store.database import cycles, tasks
 
 State = Literal["requested", "running", "released", "held", "skipped", "failed"]
@@ -32,7 +33,7 @@ class Cycle:
 
     `override_actor` and `override_reason` say which admin wants it released although a verdict held its cutoff before;
     gates hold it all the same. An attempt that ended without a release has a `failure_code`, and `reason` says the same
-    to people.
+    to people. `replaces` is the id of the released attempt at the same cutoff that this one was requested to replace.
     """
 
     cycle_id: int
@@ -53,6 +54,7 @@ class Cycle:
     override_actor: str | None = None
     override_reason: str | None = None
     failure_code: FailureCode | None = None
+    replaces: int | None = None
 
 
 def request_cycle(
@@ -61,14 +63,20 @@ def request_cycle(
     cutoff: int,
     now: datetime,
     override: tuple[str, str] | None = None,
+    *,
+    recipe: str | None = None,
+    again: bool = False,
 ) -> Cycle:
     """Request that a cutoff is trained; a second request while it waits or runs changes nothing.
 
     `override` is the actor and reason of an admin who wants it released in spite of its verdict. It is stored with an
-    attempt that still waits, and passed on by an attempt that fails. Raises Conflict if the cutoff has been released
-    already, or if an attempt without the override is running.
+    attempt that still waits, and passed on by an attempt that fails.
+
+    A released cutoff is trained once more only if `again` is set, if `recipe` is another one than that of the release,
+    or to retry an attempt that was requested in this way. Raises Conflict otherwise, or if an attempt without the
+    override is running.
     """
-    connection.execute(select(tasks.c.id).where(tasks.c.id == task_id).with_for_update())
+    lock_task(connection, task_id)
     rows = connection.execute(
         select(*_COLUMNS)
         .where(cycles.c.task_id == task_id, cycles.c.cutoff == from_micros(cutoff))
@@ -78,9 +86,15 @@ def request_cycle(
     for cycle in attempts:
         if cycle.state in ("requested", "running"):
             return cycle if override is None else _note_override(connection, cycle, override)
-        if cycle.state == "released":
-            raise Conflict(f"This cutoff has been released already, as version {cycle.version}.")
     last = attempts[0] if attempts else None
+    released = next((cycle for cycle in attempts if cycle.state == "released"), None)
+    if released is not None and not (again or _is_other_recipe(released, recipe)):
+        is_retry = last is not released and last is not None and (override is not None or last.state == "failed")
+        if not is_retry:
+            raise Conflict(
+                f"This cutoff has been released already, as version {released.version}. To train it once more, run "
+                'morrow cycle with --again, or send "again": true.'
+            )
     if override is None and last is not None and last.state == "failed":
         actor, reason = last.override_actor, last.override_reason
     else:
@@ -95,10 +109,17 @@ def request_cycle(
             requested_at=now,
             override_actor=actor,
             override_reason=reason,
+            replaces=None if released is None else released.cycle_id,
         )
         .returning(*_COLUMNS)
     ).one()
     return _cycle(row)
+
+
+def _is_other_recipe(released: Cycle, recipe: str | None) -> bool:
+    """Whether a release is known to have another recipe than this one."""
+    matrix = None if released.verdict is None else released.verdict.matrix
+    return recipe is not None and matrix is not None and matrix.recipe not in ("", recipe)
 
 
 def override_cycle(
@@ -109,7 +130,7 @@ def override_cycle(
     Raises NotFound if the task has no such cycle. Raises Conflict if it is not held, if a gate holds it, or if a newer
     cutoff is released.
     """
-    connection.execute(select(tasks.c.id).where(tasks.c.id == task_id).with_for_update())
+    lock_task(connection, task_id)
     row = connection.execute(
         select(*_COLUMNS).where(cycles.c.task_id == task_id, cycles.c.id == cycle_id)
     ).one_or_none()
@@ -262,12 +283,15 @@ def _write_held(
 
 
 def expire_leases(connection: Connection, now: datetime) -> Sequence[Cycle]:
-    """End the cycles whose lease has expired; returns them, so that their runs can be ended too."""
+    """End the cycles whose lease has expired; returns them, so that their runs can be ended too.
+
+    A row that another transaction has locked waits for a later call, and holds up no other task.
+    """
     expired = connection.execute(
         select(cycles.c.id, cycles.c.verdict)
         .where(cycles.c.state == "running", cycles.c.lease_until <= now)
         .order_by(cycles.c.id)
-        .with_for_update()
+        .with_for_update(skip_locked=True)
     ).all()
     broken = Decision("lease", False, reason=LEASE_EXPIRED.reason)
     ended = []
@@ -328,6 +352,20 @@ def find_newest_states(connection: Connection) -> dict[int, tuple[int, State]]:
     return {task_id: (to_micros(cutoff), state) for task_id, cutoff, state in rows}
 
 
+def find_released_cutoff(connection: Connection, task_id: int) -> int | None:
+    """The newest cutoff that has been released (microseconds); None if none has."""
+    newest = connection.execute(
+        select(func.max(cycles.c.cutoff)).where(cycles.c.task_id == task_id, cycles.c.state == "released")
+    ).scalar_one()
+    return None if newest is None else to_micros(newest)
+
+
+def find_cycles(connection: Connection, cycle_ids: Collection[int]) -> dict[int, Cycle]:
+    """The cycles of these ids that there are, of any task."""
+    rows = connection.execute(select(*_COLUMNS).where(cycles.c.id.in_(cycle_ids)))
+    return {row.id: _cycle(row) for row in rows}
+
+
 def list_cycles(connection: Connection, task_id: int, limit: int = 1000) -> Sequence[Cycle]:
     """A task's cycles, newest cutoff and attempt first."""
     rows = connection.execute(
@@ -358,6 +396,7 @@ _COLUMNS = (
     cycles.c.override_actor,
     cycles.c.override_reason,
     cycles.c.failure_code,
+    cycles.c.replaces,
 )
 
 
@@ -381,4 +420,5 @@ def _cycle(row: Row[*tuple[Any, ...]]) -> Cycle:
         override_actor=row.override_actor,
         override_reason=row.override_reason,
         failure_code=None if row.failure_code is None else FailureCode(row.failure_code),
+        replaces=row.replaces,
     )

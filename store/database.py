@@ -163,12 +163,15 @@ cycles = Table(
     Column("override_reason", Text),
     # A `contracts.failure.FailureCode`. A trigger fills it in for rows that the previous release writes.
     Column("failure_code", Text),
+    # The released attempt at the same cutoff that this one was requested to replace.
+    Column("replaces", BigInteger),
     CheckConstraint("state in ('requested', 'running', 'released', 'held', 'skipped', 'failed')", name="state"),
     Index("cycles_task_id_cutoff_attempt_key", "task_id", "cutoff", "attempt", unique=True),
     Index(
-        "cycles_one_released_key",
+        "cycles_one_release_key",
         "task_id",
         "cutoff",
+        text("coalesce(replaces, 0)"),
         unique=True,
         postgresql_where=text("state = 'released'"),
     ),

@@ -16,9 +16,12 @@ _POLL_SECONDS = 0.2
 _CYCLE_POLL_SECONDS = 0.5
 
 
-def request_cycle(api: "httpx.Client", task: str, as_of: str | None) -> dict[str, Any]:
+def request_cycle(api: "httpx.Client", task: str, as_of: str | None, *, again: bool = False) -> dict[str, Any]:
     """Ask for a cycle as of a moment (RFC 3339), None for now; returns the requested cycle."""
-    cycle: dict[str, Any] = ask(api, "POST", f"/tasks/{task}/cycles", json={"as_of": as_of} if as_of else {})
+    body: dict[str, Any] = {"as_of": as_of} if as_of else {}
+    if again:
+        body["again"] = True
+    cycle: dict[str, Any] = ask(api, "POST", f"/tasks/{task}/cycles", json=body)
     return cycle
 
 

@@ -1,13 +1,16 @@
 """The routes of cycles: request one, and list them."""
 
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from fastapi import APIRouter, Depends
+from msgspec.structs import asdict
 from sqlalchemy import Connection
 from starlette.requests import Request
 from starlette.responses import Response
 
-from contracts.clock import format_moment, to_micros
+from contracts.clock import count_windows, format_moment, to_micros
+from contracts.cutoffs import newest_cutoff, useful_cutoff
 from contracts.errors import Fault, InvalidInput
 from contracts.task import Task
 from contracts.verdict import to_json
@@ -16,10 +19,11 @@ from service.database import Store
 from service.settings import ServiceSettings
 from service.validation.values import is_in_calendar, json_moment
 from service.web.bodies import read_body
-from service.web.fields import read_fields
+from service.web.fields import json_flag, read_fields
 from service.web.parameters import TaskInPath, takes_only
 from store.catalog import find_task
-from store.cycles import Cycle, list_cycles, request_cycle
+from store.cycles import Cycle, find_released_cutoff, list_cycles, request_cycle
+from store.events.columns import find_newest
 
 
 def cycles_router(store: Store, settings: ServiceSettings) -> APIRouter:
@@ -33,18 +37,16 @@ def cycles_router(store: Store, settings: ServiceSettings) -> APIRouter:
         response_description="The cycle, which waits for the trainer",
     )
     async def post_cycle(name: TaskInPath, request: Request) -> Response:
-        """Request a retraining as of the newest window boundary, or of the boundary at or before `as_of`."""
+        """Request a retraining as of the newest window boundary, or of the boundary at or before `as_of`.
+
+        If no event lies in the newest windows, the end of the newest window with events takes the place of the newest
+        boundary, and `note` says so. A released cutoff is trained once more only with `again`, or if the recipe has
+        changed since.
+        """
         now = datetime.now(UTC)
-        as_of = parse_as_of(await read_body(request, settings), to_micros(now))
-
-        def ask(connection: Connection) -> Cycle:
-            schema = find_task(connection, name)
-            cutoff = schema.task.clock.window_start(as_of)
-            if not is_in_calendar(cutoff):
-                raise InvalidInput([Fault("as_of", "lies in a window that begins before the year 1")])
-            return request_cycle(connection, schema.task_id, cutoff, now)
-
-        return answers.respond(describe_cycle(await store.run(ask)), 202)
+        asked = parse_request(await read_body(request, settings), to_micros(now))
+        cycle, note = await store.run(lambda connection: _request(connection, name, asked, now))
+        return answers.respond(answers.CycleRequested(**asdict(describe_cycle(cycle)), note=note), 202)
 
     @router.get("/tasks/{task}/cycles", summary="History of retrainings", response_description="The cycles")
     async def get_cycles(name: TaskInPath) -> Response:
@@ -55,12 +57,41 @@ def cycles_router(store: Store, settings: ServiceSettings) -> APIRouter:
     return router
 
 
-def parse_as_of(body: bytes, now: int) -> int:
-    """`as_of` of a body `{"as_of": moment}`, which may be empty; microseconds. Raises InvalidInput."""
-    as_of: int = read_fields(body, {"as_of": json_moment}).get("as_of", now)
-    if as_of > now:
+@dataclass(frozen=True)
+class CycleRequest:
+    """A request for a retraining: as of this moment (microseconds) or of the newest useful one, and released or not."""
+
+    as_of: int | None
+    again: bool
+
+
+def parse_request(body: bytes, now: int) -> CycleRequest:
+    """A body such as `{"as_of": moment, "again": true}`, which may be empty; microseconds. Raises InvalidInput."""
+    given = read_fields(body, {"as_of": json_moment, "again": json_flag})
+    as_of = given.get("as_of")
+    if as_of is not None and as_of > now:
         raise InvalidInput([Fault("as_of", "lies in the future")])
-    return as_of
+    return CycleRequest(as_of, given.get("again", False))
+
+
+def _request(connection: Connection, name: str, asked: CycleRequest, now: datetime) -> tuple[Cycle, str | None]:
+    """The requested cycle, and a note if its cutoff is not the newest boundary although no `as_of` is given."""
+    schema = find_task(connection, name)
+    task, newest = schema.task, newest_cutoff(schema.task, now)
+    if asked.as_of is None:
+        cutoff = useful_cutoff(task, now, find_newest(connection, schema.task_id, before=newest))
+        # Nothing older can be released after the newest release.
+        cutoff = max(cutoff, find_released_cutoff(connection, schema.task_id) or cutoff)
+    else:
+        cutoff = task.clock.window_start(asked.as_of)
+    if not is_in_calendar(cutoff):
+        raise InvalidInput([Fault("as_of", "lies in a window that begins before the year 1")])
+    note = None
+    if asked.as_of is None and cutoff < newest:
+        windows = count_windows((newest - cutoff) // task.clock.window)
+        note = f"the newest {windows} hold no event, so the cutoff is the end of the newest window with events"
+    cycle = request_cycle(connection, schema.task_id, cutoff, now, recipe=task.recipe, again=asked.again)
+    return cycle, note
 
 
 def next_cycle(task: Task, now: int) -> str | None:
@@ -85,6 +116,7 @@ def describe_cycle(cycle: Cycle) -> answers.Cycle:
         reason=cycle.reason,
         verdict=None if cycle.verdict is None else to_json(cycle.verdict),
         override=None if actor is None else answers.Override(actor, cycle.override_reason),
+        replaces=cycle.replaces,
         run_id=cycle.run_id,
         requested_at=_moment(cycle.requested_at),
         started_at=_moment(cycle.started_at),

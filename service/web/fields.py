@@ -68,3 +68,10 @@ def json_id(value: object) -> int:
     if found is None:
         raise ValueError("is not an id, such as 17")
     return int(found[1])
+
+
+def json_flag(value: object) -> bool:
+    """true or false. Raises ValueError."""
+    if not isinstance(value, bool):
+        raise ValueError("is not true or false")
+    return value

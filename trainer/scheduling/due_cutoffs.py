@@ -1,15 +1,17 @@
 """Which cutoff of a task is due, and whether a failed one is retried: pure rules over the task's cycles.
 
-After downtime only the newest cutoff counts, and cutoffs that somebody asked for. An interrupted fit is retried, since
+After downtime only the newest cutoff counts, and cutoffs that somebody asked for. A task without events has nothing to
+train, and one whose events stopped has nothing new: both wait for events. An interrupted fit is retried, since
 its interruption says nothing about the model. A fit that failed by itself is retried only for a scheduled task: an
 admin who asked for a fit by hand wants to see its failure.
 """
 
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
-from itertools import groupby
+from itertools import groupby, takewhile
 
 from contracts.clock import to_micros
+from contracts.cutoffs import newest_cutoff, useful_cutoff
 from contracts.failure import STORE_OUTAGES, FailureCode
 from contracts.task import Task
 from store.cycles import Cycle
@@ -20,11 +22,6 @@ _INTERRUPTIONS = STORE_OUTAGES | _UNCOUNTED | {FailureCode.LEASE_EXPIRED}
 _LONGEST_PAUSE = timedelta(minutes=15)
 
 
-def newest_cutoff(task: Task, now: datetime) -> int:
-    """The newest window boundary that has been reached, microseconds."""
-    return task.clock.window_start(to_micros(now))
-
-
 def due_cutoff(
     task: Task,
     cycles: Sequence[Cycle],
@@ -33,36 +30,41 @@ def due_cutoff(
     max_attempts: int,
     pause: timedelta,
     has_registry: Callable[[], bool],
+    newest_event: Callable[[], int | None],
 ) -> int | None:
     """The cutoff to request now, or None. `cycles` are the task's, newest cutoff and attempt first.
 
     `has_registry` says whether MLflow answers: a finished fit that waits for it is not retried before. Neither such a
-    wait nor a stop on request counts as an attempt.
+    wait nor a stop on request counts as an attempt. `newest_event` finds the newest event before the newest boundary
+    (microseconds), None if there is none.
     """
-    newest = newest_cutoff(task, now)
-    if task.schedule == "window" and (not cycles or cycles[0].cutoff < newest):
-        return newest
+    if task.schedule == "window" and (not cycles or cycles[0].cutoff < newest_cutoff(task, now)):
+        newest = newest_event()
+        cutoff = None if newest is None else useful_cutoff(task, now, newest)
+        if cutoff is not None and (not cycles or cycles[0].cutoff < cutoff):
+            return cutoff
     for _, group in groupby(cycles, key=lambda cycle: cycle.cutoff):
+        # Attempts before a release have had their result: those after it were requested to replace it.
         attempts = list(group)
-        last, ended_at = attempts[0], attempts[0].ended_at
-        if last.state == "released":  # nothing older can be released after it
+        later = list(takewhile(lambda cycle: cycle.state != "released", attempts))
+        is_newest = attempts[0].cutoff == cycles[0].cutoff
+        if later and _may_retry(task, later, now, pause, is_newest=is_newest):
+            if later[0].failure_code is FailureCode.REGISTRY_UNREACHABLE:
+                is_due = has_registry()
+            else:
+                is_due = sum(attempt.failure_code not in _UNCOUNTED for attempt in later) < max_attempts
+            if is_due:
+                return later[0].cutoff
+        if len(later) < len(attempts):  # nothing older can be released after a release
             return None
-        if last.state != "failed" or ended_at is None or now < ended_at + retry_pause(len(attempts), pause):
-            continue
-        if not _may_retry(task, attempts, is_newest=last.cutoff == cycles[0].cutoff):
-            continue
-        if last.failure_code is FailureCode.REGISTRY_UNREACHABLE:
-            may_try = has_registry()
-        else:
-            may_try = sum(attempt.failure_code not in _UNCOUNTED for attempt in attempts) < max_attempts
-        if may_try:
-            return last.cutoff
     return None
 
 
-def _may_retry(task: Task, attempts: Sequence[Cycle], *, is_newest: bool) -> bool:
+def _may_retry(task: Task, attempts: Sequence[Cycle], now: datetime, pause: timedelta, *, is_newest: bool) -> bool:
     """Whether a failed cutoff deserves another attempt: the newest one does, and older ones that somebody asked for."""
     last, first = attempts[0], attempts[-1]
+    if last.state != "failed" or last.ended_at is None or now < last.ended_at + retry_pause(len(attempts), pause):
+        return False
     if last.failure_code not in _INTERRUPTIONS:
         return is_newest and task.schedule == "window"
     # The scheduler makes its own requests while the window lasts.

@@ -11,7 +11,7 @@ import signal
 import threading
 import time
 from datetime import UTC, datetime, timedelta
-from functools import cache
+from functools import cache, partial
 from uuid import uuid4
 
 import structlog
@@ -20,6 +20,7 @@ from sqlalchemy import ColumnElement, Connection, Engine, select
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from contracts.clock import format_moment, to_micros
+from contracts.cutoffs import newest_cutoff
 from contracts.errors import Conflict, Fault, InvalidInput, LeaseLost
 from contracts.failure import PREEMPTED, STOPPED, Failure, FailureCode
 from contracts.runtime.http_clients import mlflow_options
@@ -34,11 +35,12 @@ from store.cycles import (
     skip_overtaken,
 )
 from store.database import cycles, make_engine
+from store.events.columns import find_newest
 from store.outages import name_outage
 from store.refusals import explain_refusal
 from trainer.monitoring.live_scoring import LiveScoring
 from trainer.scheduling import worker_process
-from trainer.scheduling.due_cutoffs import due_cutoff, newest_cutoff
+from trainer.scheduling.due_cutoffs import due_cutoff
 from trainer.scheduling.idle_work import IdleWork
 from trainer.scheduling.jobs import FillRivals, RunCycle, Sweep
 from trainer.scheduling.liveness import retire_heartbeat, write_heartbeat
@@ -100,7 +102,8 @@ def follow_clock(scheduler: BackgroundScheduler, now: datetime, tick: timedelta)
     """Tick now if the clock was set back: APScheduler would wait until the clock reaches the old time again."""
     for job in scheduler.get_jobs():
         if job.next_run_time - now > _LATE_TICKS * tick:
-            log.warning("clock.set_back", seconds=round((job.next_run_time - now).total_seconds(), 1))
+            seconds = round((job.next_run_time - now).total_seconds(), 1)
+            log.warning("clock.set_back", seconds=seconds, remedy="synchronise the clock of this machine")
             job.modify(next_run_time=now)
 
 
@@ -145,7 +148,7 @@ class Trainer:
             try:
                 self._finish(self.child, now)
             except SQLAlchemyError:
-                log.warning("cycle.not_ended", reason="its lease will run out")
+                log.warning("cycle.not_ended", reason="its lease will run out", remedy="morrow doctor")
         self.engine.dispose()
 
     def _run_tick(self, now: datetime) -> None:
@@ -160,7 +163,8 @@ class Trainer:
                 # The next attempt sweeps by itself, so it comes first.
                 self._must_sweep, self._sweep_at = True, time.monotonic() + _SWEEP_PAUSE_SECONDS
                 for cycle in expired:
-                    log.warning("cycle.expired", task=names[cycle.task_id], cycle_id=cycle.cycle_id, step=cycle.step)
+                    facts = {"task": names[cycle.task_id], "cycle_id": cycle.cycle_id, "step": cycle.step}
+                    log.warning("cycle.expired", **facts, remedy="if its trainer lives, raise MORROW_LEASE_SECONDS")
         self._request(now)
         if self.child is not None and isinstance(self.child.job, FillRivals) and self._must_preempt():
             worker_process.stop(self.child, PREEMPTED, _RIVAL_GRACE_SECONDS)
@@ -217,11 +221,14 @@ class Trainer:
                     max_attempts=self.settings.max_attempts,
                     pause=timedelta(seconds=self.settings.retry_seconds),
                     has_registry=has_registry,
+                    newest_event=partial(
+                        find_newest, connection, schema.task_id, before=newest_cutoff(schema.task, now)
+                    ),
                 )
                 if cutoff is not None:
                     _skip_overtaken(connection, schema, cutoff, now)
                     try:
-                        cycle = request_cycle(connection, schema.task_id, cutoff, now)
+                        cycle = request_cycle(connection, schema.task_id, cutoff, now, recipe=schema.task.recipe)
                     except Conflict:
                         continue
                     log.info(
@@ -290,7 +297,9 @@ class Trainer:
         pause = time.monotonic() - self._ticked_at
         self._ticked_at += pause
         if pause > _LATE_TICKS * self.settings.tick_seconds:
-            log.warning("tick.late", seconds=round(pause, 1))
+            log.warning(
+                "tick.late", seconds=round(pause, 1), remedy="give the trainer more cores, or set MORROW_THREADS"
+            )
 
     def _log_outage(self, outage: Failure, error: SQLAlchemyError) -> None:
         if self._outage is not outage.code:
@@ -300,6 +309,7 @@ class Trainer:
                 "store.not_migrated" if lacks_tables else "store.unreachable",
                 reason=outage.reason,
                 detail=None if refusal is None else str(refusal),
+                remedy="morrow migrate" if lacks_tables else "check MORROW_DATABASE_URL: morrow doctor",
             )
         self._outage = outage.code
 

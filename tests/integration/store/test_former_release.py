@@ -19,7 +19,7 @@ from alembic.config import Config
 from sqlalchemy import Connection, Engine, text
 
 import migrations
-from contracts.clock import from_micros
+from contracts.clock import from_micros, to_micros
 from contracts.failure import FailureCode
 from migrations import migrate
 from service.dashboard.task_page import find_overrulable
@@ -131,6 +131,7 @@ def is_due(schema: Schema, attempts: Sequence[Cycle]) -> list[bool]:
             max_attempts=2,
             pause=timedelta(seconds=30),
             has_registry=partial(bool, answers),
+            newest_event=partial(to_micros, now),
         )
         is not None
         for schedule in ("manual", "window")

@@ -8,15 +8,25 @@ import numpy as np
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
-from sqlalchemy import Engine, text
+from sqlalchemy import Connection, Engine, text
 
 from contracts.clock import to_micros
 from contracts.errors import Conflict, LeaseLost, NotFound
 from contracts.failure import Failure, FailureCode
 from contracts.task import Task
+from contracts.verdict import MatrixFigures, Verdict
 from migrations import is_migrated, migrate
 from store.catalog import Schema, define_task, find_task, list_tasks
-from store.cycles import begin_step, claim_cycle, end_cycle, expire_leases, list_cycles, request_cycle
+from store.cycles import (
+    Cycle,
+    begin_step,
+    claim_cycle,
+    end_cycle,
+    expire_leases,
+    find_released_cutoff,
+    list_cycles,
+    request_cycle,
+)
 from store.database import metadata
 from store.error_cells import Cell, read_cells, record_cells
 from store.events.batches import Event
@@ -207,6 +217,61 @@ def test_one_trainer_wins_a_cycle_and_a_lost_lease_releases_nothing(engine: Engi
             (2, "released"),
             (1, "failed"),
         ]
+
+
+def release(connection: Connection, cycle: Cycle, version: str) -> Cycle:
+    """The claimed cycle, released by a trainer of the task's recipe."""
+    claimed = claim_cycle(connection, f"lease {cycle.cycle_id}", NOW, LEASE)
+    assert claimed is not None
+    assert claimed.cycle_id == cycle.cycle_id
+    verdict = Verdict(True, matrix=MatrixFigures(recipe="old"))
+    end_cycle(connection, claimed, "released", None, NOW, version=version, verdict=verdict)
+    return claimed
+
+
+def test_a_released_cutoff_is_trained_once_more_where_it_is_wanted_or_the_recipe_has_changed(
+    engine: Engine, schema: Schema
+) -> None:
+    with engine.begin() as connection:
+        first = request_cycle(connection, schema.task_id, START, NOW, recipe="old", again=True)
+        assert first.replaces is None
+        release(connection, first, "1")
+        for recipe in (None, "old"):
+            with pytest.raises(Conflict, match=r"as version 1\. .*--again"):
+                request_cycle(connection, schema.task_id, START, NOW, recipe=recipe)
+        second = request_cycle(connection, schema.task_id, START, NOW, recipe="new")
+        assert (second.attempt, second.replaces) == (2, first.cycle_id)
+        release(connection, second, "2")
+        third = request_cycle(connection, schema.task_id, START, NOW, recipe="old", again=True)
+        assert (third.attempt, third.replaces) == (3, second.cycle_id)
+        claimed = claim_cycle(connection, "a lease", NOW, LEASE)
+        assert claimed is not None
+        end_cycle(connection, claimed, "failed", Failure(FailureCode.STOPPED, "It was stopped."), NOW)
+        # A retry needs no new wish.
+        fourth = request_cycle(connection, schema.task_id, START, NOW, recipe="old")
+        assert (fourth.attempt, fourth.replaces) == (4, second.cycle_id)
+        release(connection, fourth, "3")
+        assert [cycle.state for cycle in list_cycles(connection, schema.task_id)] == [
+            "released",
+            "failed",
+            "released",
+            "released",
+        ]
+        assert find_released_cutoff(connection, schema.task_id) == START
+
+
+def test_one_released_attempt_is_replaced_once(engine: Engine, schema: Schema) -> None:
+    with engine.begin() as connection:
+        release(connection, request_cycle(connection, schema.task_id, START, NOW), "1")
+        release(connection, request_cycle(connection, schema.task_id, START, NOW, again=True), "2")
+    with engine.begin() as connection:
+        third = request_cycle(connection, schema.task_id, START, NOW, again=True)
+        # As if another trainer had been asked to replace the first release as well.
+        connection.execute(text("UPDATE cycles SET replaces = :id WHERE attempt = 3"), {"id": third.cycle_id - 2})
+        claimed = claim_cycle(connection, "a lease", NOW, LEASE)
+        assert claimed is not None
+        with pytest.raises(Conflict):
+            end_cycle(connection, claimed, "released", None, NOW, version="3")
 
 
 def test_a_scheduled_tasks_newest_cutoff_comes_before_what_was_asked_for_by_hand(

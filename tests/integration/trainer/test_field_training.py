@@ -178,7 +178,7 @@ def test_a_trainer_keeps_no_job_in_the_database_and_leaves_those_of_others(
     engine: Engine, database_url: str, tmp_path: Path
 ) -> None:
     """So a rename of our functions can lose no schedule, and a job that nobody can read stops none."""
-    schema = define(engine, drifting_task(schedule="window"), 0)
+    schema = define(engine, drifting_task(schedule="window"), 1)
     with engine.begin() as connection:
         connection.execute(text("CREATE TABLE apscheduler_jobs (id text PRIMARY KEY, job_state bytea NOT NULL)"))
         connection.execute(text("INSERT INTO apscheduler_jobs VALUES ('tick', 'no pickle')"))

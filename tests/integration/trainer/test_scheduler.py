@@ -23,7 +23,17 @@ from contracts.verdict import Decision, Verdict
 from store.cycles import Cycle, end_cycle
 from store.database import make_engine
 from store.outages import SILENT
-from tests.integration.drifting_task import HOUR, START, claim, cutoff_after, cycles_of, define, drifting_task, now
+from tests.integration.drifting_task import (
+    HOUR,
+    START,
+    add_windows,
+    claim,
+    cutoff_after,
+    cycles_of,
+    define,
+    drifting_task,
+    now,
+)
 from tests.integration.trainer_ticks import MakeTrainer, ask, has_ended, settings_for, tick_until, trainers
 from trainer.scheduling import worker_process as supervisor
 from trainer.scheduling.jobs import RunCycle
@@ -39,7 +49,7 @@ def make_trainer(engine: Engine, database_url: str, mlflow_url: str, tmp_path: P
 
 
 def test_a_scheduled_task_is_asked_for_its_newest_cutoff_only(engine: Engine, make_trainer: MakeTrainer) -> None:
-    schema = define(engine, drifting_task(schedule="window"), 0)
+    schema = define(engine, drifting_task(schedule="window"), 5)
     trainer = make_trainer()
     claim(engine, schema, cutoff_after(1))
     ask(engine, schema, cutoff_after(2), START + 2.5 * HOUR)
@@ -54,6 +64,23 @@ def test_a_scheduled_task_is_asked_for_its_newest_cutoff_only(engine: Engine, ma
     ]
     verdict = cycles_of(engine, schema)[2].verdict
     assert verdict == Verdict.of(Decision("newest_cutoff", False, reason="a newer cutoff is due"))
+
+
+def test_a_scheduled_task_without_events_makes_no_cycle_and_its_first_one_comes_with_the_first_events(
+    engine: Engine, make_trainer: MakeTrainer
+) -> None:
+    schema = define(engine, drifting_task(schedule="window"), 0)
+    trainer = make_trainer()
+    for hour in (5.5, 9.5):
+        trainer._request(START + hour * HOUR)
+    assert cycles_of(engine, schema) == []
+    add_windows(engine, schema, 0, 3)
+    trainer._request(START + 900.5 * HOUR)
+    trainer._request(START + 901.5 * HOUR)
+    assert [(cycle.cutoff, cycle.state) for cycle in cycles_of(engine, schema)] == [(cutoff_after(3), "requested")]
+    add_windows(engine, schema, 902, 903)
+    trainer._request(START + 903.5 * HOUR)
+    assert [cycle.cutoff for cycle in cycles_of(engine, schema)] == [cutoff_after(903), cutoff_after(3)]
 
 
 def test_two_trainers_release_one_version(engine: Engine, make_trainer: MakeTrainer, mlflow_url: str) -> None:

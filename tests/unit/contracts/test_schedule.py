@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from itertools import pairwise
 
 import pytest
@@ -39,7 +40,15 @@ def simulate(spec: Task, durations: Sequence[timedelta]) -> list[Released]:
             running = False
             found.append(Released(now, from_micros(cutoff)))
         past = [_cycle(newest, "requested" if newest > cutoff else "released")] if newest else []
-        due = due_cutoff(spec, past, now, max_attempts=3, pause=HOUR, has_registry=lambda: True)
+        due = due_cutoff(
+            spec,
+            past,
+            now,
+            max_attempts=3,
+            pause=HOUR,
+            has_registry=lambda: True,
+            newest_event=partial(to_micros, now),
+        )
         newest = newest if due is None else due
         if not running and left and newest > cutoff:
             cutoff, running, ends = newest, True, now + left.pop(0)

@@ -1,6 +1,8 @@
 """Which cutoff is asked for, and when a failed one is asked for again."""
 
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from itertools import pairwise
 
 import pytest
@@ -45,9 +47,23 @@ def cycle(
     )
 
 
-def due(cycles: list[Cycle], now: datetime, *, schedule: str = "window", has_registry: bool = True) -> int | None:
+def due(
+    cycles: list[Cycle],
+    now: datetime,
+    *,
+    schedule: str = "window",
+    has_registry: bool = True,
+    newest: Callable[[datetime], int | None] = to_micros,
+) -> int | None:
+    """The due cutoff of a task whose newest event is of now, or as `newest` says."""
     return due_cutoff(
-        task(schedule=schedule), cycles, now, max_attempts=3, pause=PAUSE, has_registry=lambda: has_registry
+        task(schedule=schedule),
+        cycles,
+        now,
+        max_attempts=3,
+        pause=PAUSE,
+        has_registry=lambda: has_registry,
+        newest_event=lambda: newest(now),
     )
 
 
@@ -71,7 +87,8 @@ def test_the_windows_around_a_change_of_summer_time_are_ordinary_windows(window:
     for minute in range(0, 3 * 24 * 60, 10):
         now = change - timedelta(days=1) + timedelta(minutes=minute)
         past = [cycle("released", cutoff=cutoff) for cutoff in reversed(asked)]
-        found = due_cutoff(spec, past, now, max_attempts=3, pause=PAUSE, has_registry=lambda: True)
+        newest = partial(to_micros, now)
+        found = due_cutoff(spec, past, now, max_attempts=3, pause=PAUSE, has_registry=lambda: True, newest_event=newest)
         asked += [] if found is None else [found]
     steps = {later - earlier for earlier, later in pairwise(asked)}
     assert steps == {spec.window // MICROSECOND}
@@ -135,3 +152,26 @@ def test_stops_that_somebody_asked_for_do_not_use_up_the_attempts() -> None:
 
 def test_pauses_are_bounded() -> None:
     assert [retry_pause(k, PAUSE).total_seconds() for k in (1, 2, 3, 1000)] == [30, 60, 120, 900]
+
+
+def test_a_scheduled_task_waits_for_its_first_events() -> None:
+    assert due([], NOON + 5 * HOUR, newest=lambda _: None) is None
+    assert due([], NOON + 5 * HOUR) == to_micros(NOON + 5 * HOUR)
+
+
+def test_where_no_horizon_reaches_from_the_newest_events_to_now_the_end_of_these_events_is_due_once() -> None:
+    ended = to_micros(NOON - timedelta(minutes=1))
+    longest = task().guard.max_age * HOUR
+    for later, cutoff in ((longest - HOUR, NOON + longest - HOUR), (longest, NOON), (1000 * longest, NOON)):
+        assert due([], NOON + later, newest=lambda _: ended) == to_micros(cutoff)
+    assert due([cycle("released")], NOON + 1000 * longest, newest=lambda _: ended) is None
+    assert due([cycle("held")], NOON + 1000 * longest, newest=lambda _: ended) is None
+
+
+@pytest.mark.parametrize("schedule", ["manual", "window"])
+def test_an_interrupted_attempt_to_replace_a_release_is_tried_again(schedule: str) -> None:
+    again = [cycle("failed", LEASE_EXPIRED, attempt=2), cycle("released")]
+    assert due(again, NOON + timedelta(minutes=1), schedule=schedule) == CUTOFF
+    assert due([cycle("released", attempt=3), *again], NOON + timedelta(minutes=9), schedule=schedule) is None
+    older = cycle("failed", LEASE_EXPIRED, cutoff=to_micros(NOON - HOUR))
+    assert due([cycle("held", attempt=2), cycle("released"), older], NOON + timedelta(minutes=9)) is None
