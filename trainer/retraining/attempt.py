@@ -6,7 +6,7 @@ away, and updates the MLflow run as well.
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -20,7 +20,7 @@ from contracts.failure import Failure
 from contracts.manifest import Manifest
 from contracts.verdict import Decision, Verdict
 from store.catalog import lock_task
-from store.cycles import Cycle, State, Step, begin_step, end_cycle, list_cycles, renew_lease
+from store.cycles import Cycle, State, Step, begin_step, end_cycle, find_cycles, list_cycles, renew_lease
 from store.errors import StoreOutage
 from store.outages import name_outage
 from store.releases import record_release
@@ -30,7 +30,7 @@ from trainer.progress import Report
 from trainer.tracking.descriptions import describe_cycle
 from trainer.tracking.registry import Champion, Registry, RunStatus
 from trainer.tracking.run_buffer import Run
-from trainer.tracking.tags import NOTE_TAG, STATE_TAG, VERDICT_TAG
+from trainer.tracking.tags import NOTE_TAG, STATE_TAG, VERDICT_TAG, VERSION_TAG
 
 log = structlog.get_logger(__name__)
 
@@ -47,6 +47,8 @@ class Attempt:
     lease_time: timedelta
     now: Callable[[], datetime]
     report: Report
+    # The steps that have begun.
+    steps: list[Step] = field(default_factory=list)
 
     def begin(self, step: Step, **found: Any) -> None:
         """Record the step before its work begins, and renew the lease. Raises LeaseLost.
@@ -54,6 +56,7 @@ class Attempt:
         The run gets the CPU time and memory used so far; their step is the number of seconds since the claim.
         """
         self.run.flush_if_due()
+        self.steps.append(step)
         self.write(
             lambda connection: begin_step(
                 connection, self.cycle, step, self.now(), self.lease_time, run_id=self.run.run_id, **found
@@ -78,8 +81,11 @@ class Attempt:
         return state
 
     def fail(self, status: RunStatus, failure: Failure) -> State | None:
-        """End cycle and run as failed, if their stores answer; else the scheduler ends them after the lease expires."""
-        state: State | None = "failed"
+        """End cycle and run as failed, if their stores answer; else the scheduler ends them after the lease expires.
+
+        A cycle that has ended before, for example by its release a moment ago, stays as it ended, and so does its run.
+        Returns the state in which the cycle ended here, None if it did not.
+        """
         try:
             with self.engine.begin() as connection:
                 end_cycle(connection, self.cycle, "failed", failure, self.now(), run_id=self.run.run_id)
@@ -87,10 +93,12 @@ class Attempt:
         except (LeaseLost, SQLAlchemyError) as error:
             if isinstance(error, SQLAlchemyError) and name_outage(error) is None:
                 raise
-            log.warning("cycle.not_ended", cycle_id=self.cycle.cycle_id, error=type(error).__name__)
-            state = None
+            log.warning(
+                "cycle.not_ended", cycle_id=self.cycle.cycle_id, error=type(error).__name__, remedy="morrow doctor"
+            )
+            return self._follow_ledger(status, failure)
         self._end_run(status, "failed", "failed", failure.reason)
-        return state
+        return "failed"
 
     def check_newest_cutoff(self, connection: Connection, champion: Champion | None) -> Decision:
         """Whether the ledger has released a newer cutoff, or the alias names one: after a kill either may be ahead."""
@@ -138,9 +146,12 @@ class Attempt:
         self.write(work)
         valid_until = format_moment(manifest.valid_until)
         self.report("cycle.ended", state="released", version=version, valid_until=valid_until)
-        self.run.set_tags({STATE_TAG: "released", VERDICT_TAG: "released", "morrow.version": version})
-        self.run.end("FINISHED", None)
+        self._end_released_run(version)
         return "released"
+
+    def check_lease(self) -> None:
+        """Renew the lease, right before something is written that others can see. Raises LeaseLost."""
+        self.write(lambda connection: renew_lease(connection, self.cycle, self.now(), self.lease_time))
 
     def write(self, work: Callable[[Connection], None]) -> None:
         """Do short work in a transaction; while PostgreSQL is away, retry for as long as the lease can last."""
@@ -155,6 +166,30 @@ class Attempt:
                 if time.monotonic() >= deadline:
                     raise StoreOutage(outage) from error
                 time.sleep(1)
+
+    def _follow_ledger(self, status: RunStatus, failure: Failure) -> State | None:
+        """End the run as the ledger says that the cycle has ended; returns "released" if it was released.
+
+        If the ledger does not answer after a release has begun, the run stays open: a sweep ends it later.
+        """
+        try:
+            with self.engine.connect() as connection:
+                cycle = find_cycles(connection, [self.cycle.cycle_id]).get(self.cycle.cycle_id)
+        except SQLAlchemyError as error:
+            if name_outage(error) is None:
+                raise
+            if "release" in self.steps:
+                return None
+            cycle = None
+        if cycle is not None and cycle.state == "released":
+            self._end_released_run(str(cycle.version))
+            return "released"
+        self._end_run(status, "failed", "failed", failure.reason)
+        return None
+
+    def _end_released_run(self, version: str) -> None:
+        self.run.set_tags({STATE_TAG: "released", VERDICT_TAG: "released", VERSION_TAG: version})
+        self.run.end("FINISHED", None)
 
     def _end_run(self, status: RunStatus, state: State, verdict: str, reason: str) -> None:
         description = describe_cycle(self.task, self.cycle.cutoff, f"It was {_ENDINGS[state]}: {reason}")

@@ -11,22 +11,26 @@ import signal
 import sys
 import threading
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
 import structlog
-from sqlalchemy import Engine
+from sqlalchemy import Engine, select
 from sqlalchemy.exc import SQLAlchemyError
 
 from contracts.clock import format_moment, to_micros
 from contracts.errors import CycleError, Unavailable
 from contracts.runtime.logs import configure_logs
 from store.catalog import list_tasks
-from store.cycles import Cycle, list_cycles
-from store.database import make_engine
+from store.cycles import Cycle, find_cycles
+from store.database import cycles, make_engine
 from store.outages import name_outage
 from trainer.progress import Report
 from trainer.scheduling.jobs import FillRivals, RunCycle, Sweep, decode_job
 from trainer.scheduling.library_loading import fast_imports
 from trainer.settings import TrainerSettings
+
+if TYPE_CHECKING:
+    from trainer.tracking.registry import Registry
 
 log = structlog.get_logger(__name__)
 
@@ -35,6 +39,7 @@ EXIT_ORPHANED = 70
 EXIT_STOPPED = 130
 # Facts of reports that are microseconds since the epoch.
 _MOMENTS = ("cutoff", "origin")
+_UNDER_WAY = ("requested", "running")
 # Rivals leave the cores to the API and to cycles.
 _NICENESS = 10
 
@@ -66,7 +71,7 @@ def run_job(stream: io.RawIOBase) -> int:
         if name_outage(error) is None:
             raise
         # The scheduler reports the outage; here only this job is lost.
-        log.warning("child.cut_short", job=type(job).__name__, error=type(error).__name__)
+        log.warning("child.cut_short", job=type(job).__name__, error=type(error).__name__, remedy="morrow doctor")
         return EXIT_STORE_AWAY
     return 0
 
@@ -90,9 +95,9 @@ def _run(engine: Engine, cycle: Cycle, task: str, settings: TrainerSettings, mlf
     try:
         end_orphans(engine, mlflow_url)
     except Unavailable as error:
-        log.warning("registry.unreachable", reason=str(error))
+        log.warning("registry.unreachable", reason=str(error), remedy="check MORROW_MLFLOW_URL: morrow doctor")
     except CycleError as error:
-        log.warning("orphans.not_ended", reason=str(error))
+        log.warning("orphans.not_ended", reason=str(error), remedy="morrow doctor")
     with structlog.contextvars.bound_contextvars(task=task, cycle_id=cycle.cycle_id):
         report = report_to("trainer.cycle")
         run_cycle(engine, Registry(mlflow_url), cycle, settings=settings, now=lambda: datetime.now(UTC), report=report)
@@ -121,23 +126,49 @@ def _die_with_parent(stream: io.RawIOBase) -> None:
 
 
 def end_orphans(engine: Engine, mlflow_url: str) -> None:
-    """End runs that MLflow shows as running although their cycle, known by its lease, has ended."""
+    """Let the runs of all tasks agree with the ledger, which knows each cycle by its id and lease.
+
+    A run that MLflow shows as running although its cycle has ended is ended. One that has ended otherwise than its
+    cycle gets the cycle's end, for example if the trainer was stopped right after a release.
+    """
     with fast_imports():
-        from trainer.tracking.registry import Registry
+        from trainer.tracking.registry import EndedRun, Registry
 
     registry = Registry(mlflow_url)
     with engine.connect() as connection:
-        ended = {
-            (schema.task.name, cycle.cycle_id, cycle.lease): cycle
-            for schema in list_tasks(connection)
-            for cycle in list_cycles(connection, schema.task_id)
-            if cycle.state not in ("requested", "running")
-        }
-    for task in {name for name, _, _ in ended}:
-        for run in registry.open_runs(task):
-            if cycle := ended.get((task, run.cycle_id, run.lease)):
-                registry.end_run(run.run_id, "FAILED" if cycle.state == "failed" else "FINISHED", cycle.reason)
-                log.info("run.orphan_ended", task=task, run_id=run.run_id, cycle_id=run.cycle_id)
+        # A task without an ended cycle has no run that could disagree.
+        with_ends = set(
+            connection.execute(select(cycles.c.task_id).where(cycles.c.state.not_in(_UNDER_WAY)).distinct()).scalars()
+        )
+        names = {one.task_id: one.task.name for one in list_tasks(connection) if one.task_id in with_ends}
+    runs = [run for task in names.values() for run in registry.open_runs(task)]
+    runs += registry.ended_runs(names.values())
+    with engine.connect() as connection:
+        known = find_cycles(connection, {run.cycle_id for run in runs})
+    for run in runs:
+        cycle = known.get(run.cycle_id)
+        if cycle is None or cycle.lease != run.lease or cycle.state in _UNDER_WAY or cycle.task_id not in names:
+            continue
+        facts = {"task": names[cycle.task_id], "run_id": run.run_id, "cycle_id": run.cycle_id}
+        if not isinstance(run, EndedRun):
+            _end_run(registry, names[cycle.task_id], run.run_id, cycle)
+            log.info("run.orphan_ended", **facts)
+        elif (run.status == "FINISHED") is (cycle.state == "failed") or run.state not in (None, cycle.state):
+            _end_run(registry, names[cycle.task_id], run.run_id, cycle)
+            log.info("run.corrected", **facts, state=cycle.state)
+
+
+def _end_run(registry: "Registry", task: str, run_id: str, cycle: Cycle) -> None:
+    """End a run as its cycle has ended."""
+    from trainer.tracking.tags import NOTE_TAG, STATE_TAG, VERDICT_TAG, VERSION_TAG
+
+    verdict = f"{cycle.state}: {cycle.reason}" if cycle.state in ("held", "skipped") else cycle.state
+    tags = {STATE_TAG: cycle.state, VERDICT_TAG: verdict}
+    if cycle.state == "released" and cycle.version is not None:
+        tags[VERSION_TAG] = cycle.version
+        if (description := registry.describe_version(task, cycle.version)) is not None:
+            tags[NOTE_TAG] = description
+    registry.correct_run(run_id, "FAILED" if cycle.state == "failed" else "FINISHED", tags, cycle.reason)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,8 @@ import os
 import re
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -27,7 +28,7 @@ os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")
 
 import httpx
 from mlflow import MlflowClient
-from mlflow.entities import Dataset, DatasetInput, Metric, Param, RunTag
+from mlflow.entities import Dataset, DatasetInput, Metric, Param, Run, RunTag
 from mlflow.exceptions import RestException
 
 from contracts.artifact_proxy import proxied_path, proxy_address
@@ -41,11 +42,23 @@ from store.releases import ALIAS
 from trainer.tracking.errors import ALREADY_EXISTS, Missing, RegistryUnreachable, translated_errors
 from trainer.tracking.flavours import FILES, save_flavours
 from trainer.tracking.retention import PastRun
-from trainer.tracking.tags import CUTOFF_TAG, CYCLE_TAG, LEASE_TAG, MANIFEST_TAG, PARENT_TAG, REASON_TAG
+from trainer.tracking.tags import (
+    CUTOFF_TAG,
+    CYCLE_TAG,
+    KIND_OF_RUNS,
+    KIND_TAG,
+    LEASE_TAG,
+    MANIFEST_TAG,
+    PARENT_TAG,
+    REASON_TAG,
+    STATE_TAG,
+)
 
 RunStatus = Literal["FINISHED", "FAILED", "KILLED"]
 
 _MAX_FOUND = 1000
+_MAX_COMPARED = 100
+_MAX_EXPERIMENTS = 100
 _MAX_METRICS = 500
 _MAX_PARAM = 6000
 _MAX_DIGEST = 36
@@ -71,6 +84,14 @@ class OpenRun:
     run_id: str
     cycle_id: int
     lease: str
+
+
+@dataclass(frozen=True)
+class EndedRun(OpenRun):
+    """The run of a cycle that MLflow shows as ended, with its status and the state of the cycle in its tags."""
+
+    status: str
+    state: str | None
 
 
 @dataclass(frozen=True)
@@ -149,18 +170,57 @@ class Registry:
 
     def open_runs(self, task: str) -> list[OpenRun]:
         """The newest runs of a task that are shown as running and have our tags."""
+        experiment = self._find_experiment(task)
+        if experiment is None:
+            return []
         with translated_errors():
-            experiment = self._client.get_experiment_by_name(task)
-            if experiment is None:
-                return []
-            runs = self._client.search_runs(
-                [experiment.experiment_id], "attributes.status = 'RUNNING'", max_results=100
-            )
+            runs = self._client.search_runs([experiment], "attributes.status = 'RUNNING'", max_results=_MAX_COMPARED)
         return [
             OpenRun(run.info.run_id, int(run.data.tags[CYCLE_TAG]), run.data.tags[LEASE_TAG])
             for run in runs
-            if run.data.tags.get(CYCLE_TAG, "").isdecimal() and LEASE_TAG in run.data.tags
+            if _is_ours(run)
         ]
+
+    def ended_runs(self, tasks: Collection[str]) -> list[EndedRun]:
+        """Runs of these tasks' cycles that have ended: all that are not FINISHED, and the newest others."""
+        with translated_errors():
+            known = self._client.search_experiments(max_results=_MAX_FOUND)
+        ids = [str(experiment.experiment_id) for experiment in known if experiment.name in tasks]
+        found: list[EndedRun] = []
+        for start in range(0, len(ids), _MAX_EXPERIMENTS):
+            some = ids[start : start + _MAX_EXPERIMENTS]
+            found += self._search_ended(some, "attributes.status != 'FINISHED'", is_whole=True)
+            query = f"attributes.status = 'FINISHED' AND tags.`{STATE_TAG}` LIKE '%'"
+            found += self._search_ended(some, query, is_whole=False)
+        return found
+
+    def _search_ended(self, experiments: list[str], query: str, *, is_whole: bool) -> list[EndedRun]:
+        """The newest page of a search, or all pages."""
+        found: list[EndedRun] = []
+        token: str | None = None
+        while True:
+            with translated_errors():
+                page = self._client.search_runs(experiments, query, max_results=_MAX_COMPARED, page_token=token)
+            found += [ended for run in page if (ended := _as_ended(run)) is not None]
+            token = page.token
+            if not (is_whole and token):
+                return found
+
+    def correct_run(self, run_id: str, status: RunStatus, tags: Mapping[str, str], reason: str | None) -> None:
+        """Give an ended run another end. A run that did not fail has no reason."""
+        self.log(run_id, [], {}, tags)
+        if reason is None:
+            with suppress(Missing), translated_errors():
+                self._client.delete_tag(run_id, REASON_TAG)
+        self.end_run(run_id, status, reason)
+
+    def describe_version(self, task: str, version: str) -> str | None:
+        """The description of a version; None if it has none or is gone."""
+        try:
+            with translated_errors():
+                return str(self._client.get_model_version(task, version).description or "") or None
+        except Missing:
+            return None
 
     def experiments(self) -> list[str]:
         """The names of all experiments: tasks, and anything else on this server."""
@@ -212,12 +272,20 @@ class Registry:
             self._client.delete_run(run_id)
 
     def register(
-        self, folder: Path, manifest: Manifest, run_id: str, tags: Mapping[str, str], description: str | None = None
+        self,
+        folder: Path,
+        manifest: Manifest,
+        run_id: str,
+        tags: Mapping[str, str],
+        description: str | None = None,
+        *,
+        before_write: Callable[[], None] = lambda: None,
     ) -> str:
         """Make the artefact a version of its task's model, and read it back; returns the version.
 
-        A repetition for the same artefact finds its version. Raises Unavailable after some retries, CycleError if
-        MLflow refuses, and ArtefactRefused if the files that come back are not those that were sent.
+        A repetition for the same artefact finds its version. `before_write` is called right before a version is
+        created, and may raise to prevent that. Raises Unavailable after some retries, CycleError if MLflow refuses, and
+        ArtefactRefused if the files that come back are not those that were sent.
         """
         name = _model_name(manifest)
         identity = hashlib.sha256((folder / MANIFEST_FILE).read_bytes()).hexdigest()
@@ -225,7 +293,12 @@ class Registry:
         for attempt in range(_NUM_ATTEMPTS):
             try:
                 version = self._find_version(name, identity) or self._create_version(
-                    folder, manifest, run_id=run_id, tags=tags, description=description
+                    folder,
+                    manifest,
+                    run_id=run_id,
+                    tags=tags,
+                    description=description,
+                    before_write=before_write,
                 )
                 self._read_back(name, version, identity)
                 return version
@@ -287,11 +360,18 @@ class Registry:
         except httpx.HTTPError as error:
             raise RegistryUnreachable from error
 
+    def _find_experiment(self, task: str) -> str | None:
+        """The id of the task's experiment; None if there is none."""
+        with translated_errors():
+            experiment = self._client.get_experiment_by_name(task)
+        return None if experiment is None else str(experiment.experiment_id)
+
     def _experiment(self, task: str) -> str:
+        """The id of the task's experiment, which MLflow's pages open on its runs. It is created or restored."""
         experiment = self._client.get_experiment_by_name(task)
         if experiment is None:
             try:
-                return str(self._client.create_experiment(task))
+                return str(self._client.create_experiment(task, tags={KIND_TAG: KIND_OF_RUNS}))
             except RestException as error:
                 if error.error_code != ALREADY_EXISTS:
                     raise
@@ -299,6 +379,8 @@ class Registry:
         assert experiment is not None, "it exists: MLflow just said so"
         if experiment.lifecycle_stage == "deleted":
             self._client.restore_experiment(experiment.experiment_id)
+        if KIND_TAG not in experiment.tags:
+            self._client.set_experiment_tag(experiment.experiment_id, KIND_TAG, KIND_OF_RUNS)
         return str(experiment.experiment_id)
 
     def _find_version(self, name: str, identity: str) -> str | None:
@@ -308,12 +390,20 @@ class Registry:
         return str(max(ready)) if ready else None
 
     def _create_version(
-        self, folder: Path, manifest: Manifest, *, run_id: str, tags: Mapping[str, str], description: str | None
+        self,
+        folder: Path,
+        manifest: Manifest,
+        *,
+        run_id: str,
+        tags: Mapping[str, str],
+        description: str | None,
+        before_write: Callable[[], None],
     ) -> str:
         name = _model_name(manifest)
         with translated_errors(), tempfile.TemporaryDirectory(prefix="morrow-") as temporary:
             flavour = Path(temporary) / "model"
             save_flavours(flavour, folder, manifest)
+            before_write()
             model = self._client.create_logged_model(self._experiment(name), name=name, source_run_id=run_id)
             self._client.log_model_artifacts(model.model_id, str(flavour))
             self._client.finalize_logged_model(model.model_id, "READY")
@@ -322,6 +412,7 @@ class Registry:
             except RestException as error:
                 if error.error_code != ALREADY_EXISTS:
                     raise
+            before_write()  # once more: the upload may have taken long
             version = self._client.create_model_version(
                 name,
                 source=f"models:/{model.model_id}",
@@ -345,6 +436,19 @@ def _model_name(manifest: Manifest) -> str:
     if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]{0,62}", name):
         raise CycleError("The manifest names no task that could be a model's name.")
     return name
+
+
+def _is_ours(run: Run) -> bool:
+    """Whether a run names its cycle and lease."""
+    return run.data.tags.get(CYCLE_TAG, "").isdecimal() and LEASE_TAG in run.data.tags
+
+
+def _as_ended(run: Run) -> EndedRun | None:
+    """The run of a cycle that has ended; None for any other, such as a fit below a cycle."""
+    tags = run.data.tags
+    if not _is_ours(run) or PARENT_TAG in tags or run.info.status == "RUNNING":
+        return None
+    return EndedRun(run.info.run_id, int(tags[CYCLE_TAG]), tags[LEASE_TAG], run.info.status, tags.get(STATE_TAG))
 
 
 def _as_input(lineage: Lineage) -> DatasetInput:

@@ -61,7 +61,13 @@ class Run:
             try:
                 self.registry.log_file(run_id, file)
             except OSError as error:
-                log.warning("run.file_missing", task=self._task, file=file.name, reason=error.strerror)
+                log.warning(
+                    "run.file_missing",
+                    task=self._task,
+                    file=file.name,
+                    reason=error.strerror,
+                    remedy="give MORROW_HOME to one trainer alone",
+                )
 
         self._parcels.append(send)
 
@@ -91,7 +97,7 @@ class Run:
             self.flush()
         except Unavailable:
             if not self._is_away:
-                log.warning("registry.unreachable", task=self._task)
+                log.warning("registry.unreachable", task=self._task, remedy="check MORROW_MLFLOW_URL: morrow doctor")
             self._is_away = True
             self._quiet_until = time.monotonic() + _PAUSE_SECONDS_WHEN_AWAY
         else:
@@ -118,7 +124,8 @@ class Run:
             run_id = self.flush()
             self.registry.end_run(run_id, status, reason)
         except (Unavailable, CycleError) as error:
-            log.warning("run.not_ended", task=self._task, run_id=self.run_id, status=status, error=str(error))
+            facts = {"task": self._task, "run_id": self.run_id, "status": status, "error": str(error)}
+            log.warning("run.not_ended", **facts, remedy="a sweep ends it once MLflow answers: morrow doctor")
 
     def _milliseconds(self) -> int:
         return int(self._now().timestamp() * 1000)

@@ -8,6 +8,10 @@ MANIFEST_TAG = "morrow.manifest"
 REASON_TAG = "morrow.reason"
 STATE_TAG = "morrow.state"
 VERDICT_TAG = "morrow.verdict"
+VERSION_TAG = "morrow.version"
 # Tags that MLflow's own pages read: the text above a run, and the run above it.
 NOTE_TAG = "mlflow.note.content"
 PARENT_TAG = "mlflow.parentRunId"
+# How MLflow's pages open an experiment, and the kind that opens on its runs.
+KIND_TAG = "mlflow.experimentKind"
+KIND_OF_RUNS = "custom_model_development"
