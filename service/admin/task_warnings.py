@@ -9,10 +9,14 @@ from contracts.task import Task, Training, is_numeric
 from service.admin.status import batch_size_of
 from service.models.forecaster import Forecaster
 from service.models.task_state import TaskState
+from service.validation.names import printable
+from store.events.odd_rows import OddRows
 
 # With fewer steps of pre-training, a network has hardly learned. On the bicycles of the tutorial, the error after 20
 # steps is one and a half times the error after 300.
 FEW_STEPS = 100
+# Labels and ids that a warning names.
+MAX_NAMED = 3
 # The methods whose training begins with a phase on all rows.
 PRETRAINED = frozenset({"gi", "baseline", "base_time", "grad_reg", "time_perturb"})
 
@@ -48,12 +52,19 @@ def warn_of_gaps(task: Task, cycle_limit: timedelta, horizon: int | None = None)
     if task.label_delay + running + task.window + cycle_limit <= length * task.window:
         return []
     if length == 1:
-        return [f"{name} is one window: every version expires while the next one trains"]
+        return [f"{name} is one window: every version expires while the next one trains; {_longer(task, horizon)}"]
     limits = "twice the time limit of a cycle" if running else "the time limit of a cycle"
     return [
         f"label_delay, one window and {limits} are together longer than {name} of {length} windows: "
-        "a version may expire before the next one is released"
+        f"a version may expire before the next one is released; {_longer(task, horizon)}"
     ]
+
+
+def _longer(task: Task, horizon: int | None) -> str:
+    """What makes versions valid for longer: a longer limit, or else a horizon that reaches it."""
+    if horizon is None or horizon >= task.guard.max_age:
+        return f"set guard.max_age above {task.guard.max_age}, or MORROW_CYCLE_LIMIT_SECONDS lower"
+    return f"see what limits it: morrow backtest {task.name} --origins 52"
 
 
 def warn_of_kinds(before: Task | None, task: Task) -> list[str]:
@@ -83,14 +94,42 @@ def warn_of_version(forecaster: Forecaster | None, task_state: TaskState) -> lis
     """
     if forecaster is None or task_state.bound is not None:
         return []
-    return [f"version {forecaster.version} answers but was never released: the guard does not watch it"]
+    return [
+        f"version {forecaster.version} answers but was never released: the guard does not watch it; release one with "
+        f"morrow cycle {forecaster.task.name}, or go back with morrow rollback {forecaster.task.name}"
+    ]
 
 
 def warn_of_events(task: Task, task_state: TaskState, now: datetime) -> list[str]:
     """Warn if an event is dated more than a window ahead: its sender may have meant another year."""
     if task_state.newest is None or task_state.newest <= to_micros(now + task.window):
         return []
-    return [f"the newest event is dated {format_moment(task_state.newest)}, in the future: no fit reads it until then"]
+    return [
+        f"the newest event is dated {format_moment(task_state.newest)}, in the future: no fit reads it until then; if "
+        "that is a mistake, correct it with morrow events correct, or erase it with morrow events erase"
+    ]
+
+
+def warn_of_odd_rows(task: Task, odd: OddRows) -> list[str]:
+    """Warn of events dated far from all others, which no fit reads, and of labels far outside the others."""
+    repair = f"correct them with morrow events correct {task.name}, or erase them with morrow events erase {task.name}"
+    warnings = []
+    for far, side, end in ((odd.before, "before", "begin"), (odd.after, "after", "end")):
+        if far is not None:
+            events = "1 event is" if far.count == 1 else f"{far.count:,} events are"
+            ids = ", ".join(map(printable, far.ids[:MAX_NAMED])) + (", …" if far.count > MAX_NAMED else "")
+            warnings.append(
+                f"{events} dated far {side} the others, the outermost at {format_moment(far.outermost)} ({ids}): no "
+                f"fit reads them, and the others {end} at {format_moment(far.others)}; {repair}"
+            )
+    if (labels := odd.labels) is not None:
+        some = ", ".join(f"{value:.6g}" for value in labels.values[:MAX_NAMED])
+        warnings.append(
+            f"{labels.num_far:,} of the newest {labels.num_labels:,} labels lie far outside the others, which are from "
+            f"{labels.low:.6g} to {labels.high:.6g}: {some}. Unless a feature foretells them, fits and scores count "
+            f"them as the nearest end of that range. If they stand for missing labels, {repair}"
+        )
+    return warnings
 
 
 def warn_of_fit(training: Training, num_rows: int, batch_size: int) -> list[str]:

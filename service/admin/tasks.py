@@ -27,7 +27,7 @@ from service.admin.status import (
     describe_task,
     describe_workers,
 )
-from service.admin.task_warnings import check_budget, warn, warn_of_gaps, warn_of_kinds
+from service.admin.task_warnings import check_budget, warn, warn_of_gaps, warn_of_kinds, warn_of_odd_rows
 from service.database import Store
 from service.errors import Malformed
 from service.models.follower import Follower
@@ -45,6 +45,7 @@ from service.web.parameters import TaskInPath, takes_only
 from store.catalog import Schema, define_task, find_task, list_tasks
 from store.cycles import Cycle, list_cycles
 from store.database import events
+from store.events.odd_rows import OddRows, find_odd_rows
 from store.events.sample import Sample, read_sample
 
 NUM_CYCLES_SHOWN = 10
@@ -103,11 +104,11 @@ def tasks_router(
         """Spec, number of events, the champion with its skill and its expected and realised errors by age, why it may
         not answer, last and next cycle, and warnings."""
         forecaster, now = follower.forecasters.get(name), datetime.now(UTC)
-        schema, task_state, skill, num_events, cycles, sample = await store.run(
-            lambda connection: _read_status(connection, name, forecaster)
+        schema, task_state, skill, num_events, cycles, sample, odd = await store.run(
+            lambda connection: _read_status(connection, name, forecaster, now)
         )
         shown = [describe_cycle(cycle) for cycle in cycles]
-        mistakes = warn_of_rows(schema.task, sample)
+        mistakes, odd_rows = warn_of_rows(schema.task, sample), warn_of_odd_rows(schema.task, odd)
         advised = None if skill is None else with_hints(skill, mistakes)
         return answers.respond(
             answers.TaskStatus(
@@ -118,7 +119,8 @@ def tasks_router(
                 last_verdict=next((_shorten(cycle) for cycle in shown if cycle.verdict), None),
                 cycles=shown,
                 next_cycle=next_cycle(schema.task, to_micros(now)),
-                warnings=[*warn(schema.task, forecaster, task_state, now, cycle_limit), *mistakes],
+                warnings=[*warn(schema.task, forecaster, task_state, now, cycle_limit), *mistakes, *odd_rows],
+                row_warnings=[*mistakes, *odd_rows],
             )
         )
 
@@ -234,8 +236,8 @@ def _read_task_states(
 
 
 def _read_status(
-    connection: Connection, name: str, forecaster: Forecaster | None
-) -> tuple[Schema, TaskState, Skill | None, int, list[Cycle], Sample]:
+    connection: Connection, name: str, forecaster: Forecaster | None, now: datetime
+) -> tuple[Schema, TaskState, Skill | None, int, list[Cycle], Sample, OddRows]:
     schema = find_task(connection, name)
     task_state = read_task_state(connection, schema, forecaster)
     skills = read_skills(connection, [schema], {} if forecaster is None else {name: forecaster})
@@ -243,4 +245,5 @@ def _read_status(
     num_events = connection.execute(current).scalar_one()
     cycles = list(list_cycles(connection, schema.task_id, NUM_CYCLES_SHOWN))
     sample = read_sample(connection, schema)
-    return schema, task_state, skills.get(schema.task_id), num_events, cycles, sample
+    odd = find_odd_rows(connection, schema.task_id, schema.task, num_events, now)
+    return schema, task_state, skills.get(schema.task_id), num_events, cycles, sample, odd

@@ -23,7 +23,7 @@ from contracts.clock import Clock
 from contracts.errors import CycleError
 from contracts.task import Calendar, Task
 from store.events.columns import EventColumns
-from trainer.data.labels import PLAIN, LabelUnit, fit_label_unit
+from trainer.data.labels import PLAIN, LabelUnit, find_usual_range, fit_label_unit
 from trainer.data.numbers import Number, fit_number
 
 # A category value seen less often in a fit falls into the unseen bucket; so that bucket has rows to train on.
@@ -106,7 +106,10 @@ def fit_encoder(task: Task, rows: EventColumns, cutoff: int, which: NDArray[np.b
 
     labels = taken(rows.labels)
     classes = _classes(task, labels, rows.classes) if task.is_classification else ()
-    unit = PLAIN if task.is_classification else fit_label_unit(task.target.name, labels, task.training.label_form)
+    unit = PLAIN
+    if not task.is_classification:
+        usual = find_usual_range(task, rows, which)
+        unit = fit_label_unit(task.target.name, labels, task.training.label_form, usual)
     return Encoder(
         cutoff=cutoff,
         clock=task.clock,

@@ -12,6 +12,7 @@ import numpy as np
 from sqlalchemy import Engine
 
 from contracts.clock import to_micros
+from contracts.far_values import count_far_off
 from contracts.task import Training
 from store.catalog import Schema
 from store.events.columns import EventColumns, read_events
@@ -29,7 +30,7 @@ class Reading:
     @cached_property
     def current(self) -> EventColumns:
         """All rows that were known at the cutoff, however old: those that fits are scored on."""
-        return self.events.as_of(self.cutoff)
+        return self._without_far_off(self.events.as_of(self.cutoff))
 
     @cached_property
     def latest(self) -> EventColumns:
@@ -38,7 +39,15 @@ class Reading:
 
     def known(self, origin: int) -> EventColumns:
         """The rows that were known at an origin, of the windows that `training.history` lets a fit read."""
-        return self.latest if origin == self.cutoff else self._in_history(self.events.as_of(origin), origin)
+        if origin == self.cutoff:
+            return self.latest
+        return self._in_history(self._without_far_off(self.events.as_of(origin)), origin)
+
+    def _without_far_off(self, rows: EventColumns) -> EventColumns:
+        """The rows without those dated far from all others: validity starts where rows support it."""
+        task = self.schema.task
+        before, after = count_far_off(rows.at, task.clock.window, task.guard.min_rows - 1)
+        return rows.select(slice(before, len(rows) - after)) if before or after else rows
 
     def _in_history(self, rows: EventColumns, origin: int) -> EventColumns:
         task = self.schema.task

@@ -23,14 +23,33 @@ def num_empty_windows(task: Task, known: EventColumns, cutoff: int) -> int:
     return max(0, complete_until(task, cutoff) - newest) // task.clock.window
 
 
-def target_windows(task: Task, rows: EventColumns, cutoff: int) -> list[int]:
+def target_windows(task: Task, rows: EventColumns, cutoff: int, count: int | None = None) -> list[int]:
     """Starts of the newest complete windows that have rows, oldest first: those that every age is compared on.
 
-    `rows` are those known at the cutoff.
+    `rows` are those known at the cutoff. `count` is the most windows; if None, as many as a cycle must look back on.
     """
     starts = np.unique(task.clock.window_starts(rows.at))
     complete = starts[starts < complete_until(task, cutoff)]
-    return [int(start) for start in complete[-(task.guard.min_pairs + EXTRA_WINDOWS) :]]
+    count = task.guard.min_pairs + EXTRA_WINDOWS if count is None else count
+    return [int(start) for start in complete[-count:]]
+
+
+def pairs_to_score(task: Task, rows: EventColumns, cutoff: int, count: int) -> list[tuple[int, int]]:
+    """(origin, target window) of every age, on the newest windows with rows: at most `count` windows for an age.
+
+    An origin right after a window without rows knows what an earlier origin knows. It is left out, unless too few
+    windows would remain for an age. Each target window has age 0 as well, which the other ages are compared with.
+    """
+    window, guard = task.clock.window, task.guard
+    starts = np.unique(task.clock.window_starts(rows.at))
+    fed = {int(start) + window for start in starts}
+    newest = target_windows(task, rows, cutoff, len(starts))[::-1] if len(starts) else []
+    pairs: set[tuple[int, int]] = set()
+    for age in range(guard.max_age):
+        sound = [start for start in newest if start in fed and start - age * window in fed][:count]
+        for start in sound if len(sound) >= guard.min_pairs else newest[:count]:
+            pairs |= {(start, start), (start - age * window, start)}
+    return sorted(pairs, key=lambda pair: (pair[1], -pair[0]))
 
 
 def needed_pairs(windows: Sequence[int], clock: Clock, guard: Guard) -> list[tuple[int, int]]:

@@ -1,0 +1,97 @@
+"""A cheap look at a task's events for values that are far from all others; `contracts.far_values` says what is far.
+
+It reads the oldest and the newest rows only, so a status can afford it however many events there are.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+import numpy as np
+from numpy.typing import NDArray
+from sqlalchemy import Connection, Row, select
+
+from contracts.clock import MICROSECOND, to_micros
+from contracts.far_values import FarLabels, count_far_off_ends, find_far_labels, most_far_off
+from contracts.task import Task
+from store.database import events
+
+_MOST_MOMENTS = 1000
+_MOST_LABELS = 10_000
+
+
+@dataclass(frozen=True)
+class FarEvents:
+    """Events dated far from all others: their number, the ids of the outermost, and moments in microseconds.
+
+    `outermost` is the moment of the outermost of them, and `others` that of the nearest event which is not far off.
+    """
+
+    count: int
+    ids: tuple[str, ...]
+    outermost: int
+    others: int
+
+
+@dataclass(frozen=True)
+class OddRows:
+    """Events dated far before or after the others, and labels far outside the others among the newest rows."""
+
+    before: FarEvents | None = None
+    after: FarEvents | None = None
+    labels: FarLabels | None = None
+
+
+def find_odd_rows(connection: Connection, task_id: int, task: Task, num_events: int, now: datetime) -> OddRows:
+    """What stands out among the events before `now`; `num_events` is the number of all."""
+    most = min(most_far_off(num_events), _MOST_MOMENTS)
+    oldest = _read_ends(connection, task_id, now, most + 1, newest=False)
+    newest = _read_ends(connection, task_id, now, most + 1, newest=True)
+    before = after = None
+    if len(oldest.at) > most:
+        window, most_newest = task.window // MICROSECOND, task.guard.min_rows - 1
+        num_before, num_after = count_far_off_ends(oldest.at, newest.at[::-1], window, most_newest)
+        before, after = oldest.describe(num_before), newest.describe(num_after)
+    labels = None if task.is_classification else find_far_labels(_read_labels(connection, task_id, now))
+    return OddRows(before, after, labels)
+
+
+@dataclass(frozen=True)
+class _Ends:
+    """Moments `(n,)` and ids of events, the outermost first."""
+
+    at: NDArray[np.int64]
+    ids: tuple[str, ...]
+
+    def describe(self, count: int) -> FarEvents | None:
+        """The outermost events; None if there are none."""
+        return FarEvents(count, self.ids[:count], int(self.at[0]), int(self.at[count])) if count else None
+
+
+def _read_ends(connection: Connection, task_id: int, now: datetime, count: int, *, newest: bool) -> _Ends:
+    """The oldest or the newest events."""
+    order = events.c.at.desc() if newest else events.c.at
+    rows = connection.execute(
+        select(events.c.at, events.c.event_id)
+        .where(events.c.task_id == task_id, events.c.superseded_at.is_(None), events.c.at < now)
+        .order_by(order)
+        .limit(count)
+    ).all()
+    return _Ends(np.array([to_micros(at) for at, _ in rows], np.int64), tuple(event_id for _, event_id in rows))
+
+
+def _read_labels(connection: Connection, task_id: int, now: datetime) -> NDArray[np.float64]:
+    """The labels of the newest rows; NaN where a row of an earlier target has no number."""
+    rows = connection.execute(
+        select(events.c.label)
+        .where(events.c.task_id == task_id, events.c.superseded_at.is_(None), events.c.at < now)
+        .order_by(events.c.at.desc())
+        .limit(_MOST_LABELS)
+    )
+    return np.array([_as_number(row) for row in rows], np.float64)
+
+
+def _as_number(row: Row[tuple[str]]) -> float:
+    try:
+        return float(row.label)
+    except ValueError:
+        return float("nan")
