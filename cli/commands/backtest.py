@@ -17,6 +17,14 @@ def backtest(
         typer.Option(help="As known at this moment (RFC 3339). Default: the end of the newest window with events."),
     ] = None,
     *,
+    origins: Annotated[
+        int | None,
+        typer.Option(
+            min=2,
+            max=52,
+            help="Score every age on this many newest windows, at one fit each. Default: as few as decide.",
+        ),
+    ] = None,
     picture: Annotated[Path | None, typer.Option(help="Write the matrix as a heat map to this PNG or SVG.")] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -28,5 +36,12 @@ def backtest(
     settings = TrainerSettings()
     with open_known_store(settings, partial(typer.echo, err=True)) as database_url:
         print_backtest(
-            settings, database_url, task, lambda: datetime.now(UTC), as_of=as_of, picture=picture, as_json=as_json
+            settings,
+            database_url,
+            task,
+            lambda: datetime.now(UTC),
+            as_of=as_of,
+            origins=origins,
+            picture=picture,
+            as_json=as_json,
         )

@@ -15,15 +15,24 @@ if TYPE_CHECKING:
 
 def cycle(
     task: str,
-    as_of: Annotated[str | None, typer.Option(help="Train as of this moment (RFC 3339). Default: now.")] = None,
+    as_of: Annotated[
+        str | None,
+        typer.Option(help="Train as of this moment (RFC 3339). Default: now, or the end of the newest events."),
+    ] = None,
     *,
+    again: Annotated[bool, typer.Option("--again", help="Train a cutoff that has been released once more.")] = False,
     wait: Annotated[bool, typer.Option(help="Wait for the end; exit code 1 unless it is released.")] = True,
     as_json: AsJson = False,
     url: Url = LOCAL_URL,
 ) -> None:
-    """Retrain a task."""
+    """Retrain a task.
+
+    A cutoff that has been released is trained once more if the recipe has changed since, or with --again.
+    """
     with open_api(url) as api:
-        requested = request_cycle(api, task, as_of)
+        requested = request_cycle(api, task, as_of, again=again)
+        if requested["note"]:
+            typer.echo(f"As of {requested['cutoff']}: {requested['note']}.", err=True)
         if not wait:
             print_facts(requested, f"Cycle as of {requested['cutoff']}: {requested['state']}.", as_json=as_json)
         elif not finish_cycle(api, task, requested, as_json=as_json):
@@ -45,14 +54,18 @@ def finish_cycle(api: "httpx.Client", task: str, cycle: dict[str, Any], *, as_js
     if as_json:
         print_json(ended)
     else:
-        first, *ages = describe_end(ended)
+        first, *ages = describe_end(ended, task)
         for line in (first + waited, *ages):
             Console().print(line, markup=False, highlight=False)
     return is_released
 
 
-def describe_end(cycle: dict[str, Any]) -> list[str]:
-    """How a cycle ended, with a line for each judged age; there is none if it ended before that."""
+def describe_end(cycle: dict[str, Any], task: str = "TASK") -> list[str]:
+    """How a cycle ended, with a line for each judged age; there is none if it ended before that.
+
+    If an age is not valid, the last line says what may help.
+    """
+    from contracts.remedies import suggest
     from contracts.verdict import decode_verdict
 
     lines = [f"Cycle as of {cycle['cutoff']}: {cycle['state']}" + _outcome(cycle)]
@@ -62,6 +75,9 @@ def describe_end(cycle: dict[str, Any]) -> list[str]:
             for age in matrix.ages
             if age.mean is not None
         ]
+        broken = next((age for age in matrix.ages if age.reason), None)
+        if broken is not None and (remedy := suggest(task, broken, matrix.tolerance, matrix.max_error)) is not None:
+            lines.append(f"  {remedy}")
     return lines
 
 

@@ -1,6 +1,7 @@
 """The output of `morrow backtest`: the error matrix by age, and the verdict of the horizon rule."""
 
 import math
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from datetime import datetime
@@ -15,8 +16,9 @@ from sqlalchemy import Connection
 
 from cli.client.options import parse_moment_option
 from cli.client.output import print_json
-from contracts.clock import format_moment, to_micros
+from contracts.clock import count_windows, format_moment, to_micros
 from contracts.errors import Fault, InvalidInput
+from contracts.remedies import suggest
 from contracts.task import Task
 from service.web.html import four_figures
 from store.catalog import Schema, find_task
@@ -24,7 +26,7 @@ from store.database import make_engine
 from store.error_cells import Cell, error_of
 from store.events.columns import find_newest
 from trainer.evaluation.backtest import backtest
-from trainer.evaluation.horizon import AgeVerdict, HorizonVerdict, horizon_rule, judge_ages
+from trainer.evaluation.horizon import COUNTED_WINDOWS, AgeVerdict, HorizonVerdict, horizon_rule, judge_ages
 from trainer.evaluation.suspect_windows import counted
 from trainer.plots.matrix import save_matrix
 from trainer.progress import Report
@@ -41,14 +43,15 @@ def print_backtest(
     now: Callable[[], datetime],
     *,
     as_of: str | None,
+    origins: int | None,
     picture: Path | None,
     as_json: bool,
 ) -> None:
     """Fit and score the cells that the task's matrix lacks, then print the matrix, its ages and the verdict.
 
     `as_of` (RFC 3339) is rounded down to a window boundary. If it is not given, the boundary after the newest window
-    with events is used, so streams that ended in the past work too. `picture` is a file for the matrix as a heat map.
-    Raises CycleError, InvalidInput.
+    with events is used, so streams that ended in the past work too. `origins` is the number of windows to score.
+    `picture` is a file for the matrix as a heat map. Raises CycleError, InvalidInput.
     """
     console = Console()
     engine = make_engine(database_url)
@@ -58,13 +61,16 @@ def print_backtest(
             cutoff = find_cutoff(connection, schema, to_micros(now()), as_of)
         columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
         with Progress(*columns, console=console, transient=True) as progress:
-            cells, verdict = backtest(engine, schema, cutoff, settings=settings, now=now, report=_follow(progress))
+            cost = _Cost(_follow(progress))
+            cells, verdict = backtest(
+                engine, schema, cutoff, settings=settings, now=now, report=cost.follow, num_windows=origins
+            )
     finally:
         engine.dispose()
     if picture is not None:
         save_matrix(schema.task, cells, picture)
     if as_json:
-        print_json(_document(schema.task, cutoff, cells, verdict))
+        print_json(_document(schema.task, cutoff, cells, verdict, cost.seconds_per_origin()))
         return
     console.print(f"{len(cells)} cells as of {format_moment(cutoff)}{'' if as_of else ', after the newest events'}")
     if cells:
@@ -74,7 +80,13 @@ def print_backtest(
     for age in ages:
         if age.reason:
             console.print(f"Age {age.age} is not valid: {age.reason}.", markup=False, highlight=False)
+    guard = schema.task.guard
+    broken = next((age for age in ages if age.reason), None)
+    if broken is not None and (remedy := suggest(task_name, broken, guard.tolerance, guard.max_error)) is not None:
+        console.print(f"{remedy}.", markup=False, highlight=False)
     console.print(_sentence(schema.task, verdict))
+    more = _describe_more(schema.task, _count_scored(schema.task, cells), verdict, cost.seconds_per_origin())
+    console.print(more, markup=False, highlight=False)
 
 
 def find_cutoff(connection: Connection, schema: Schema, now: int, as_of: str | None) -> int:
@@ -91,6 +103,28 @@ def find_cutoff(connection: Connection, schema: Schema, now: int, as_of: str | N
 def _judge_ages(task: Task, cells: Sequence[Cell]) -> tuple[AgeVerdict, ...]:
     """The figures of each age that exist already, if too few windows allow no verdict."""
     return judge_ages(counted(task, cells), horizon_rule(task))
+
+
+class _Cost:
+    """Counts the fits of a backtest and their time, and passes each report on."""
+
+    def __init__(self, report: Report) -> None:
+        self._report = report
+        self._num_fits = 0
+        self._began = self._ended = time.monotonic()
+
+    def follow(self, event: str, /, **facts: Any) -> None:
+        """Count what is reported."""
+        if event == "matrix.missing":
+            if not self._num_fits:
+                self._began = time.monotonic()
+            self._num_fits += int(facts["num_to_fit"])
+        self._ended = time.monotonic()
+        self._report(event, **facts)
+
+    def seconds_per_origin(self) -> float | None:
+        """The mean time of a fit; None if every origin was fitted before."""
+        return (self._ended - self._began) / self._num_fits if self._num_fits else None
 
 
 def _follow(progress: Progress) -> Report:
@@ -111,7 +145,9 @@ def _follow(progress: Progress) -> Report:
     return report
 
 
-def _document(task: Task, cutoff: int, cells: Sequence[Cell], verdict: HorizonVerdict) -> dict[str, Any]:
+def _document(
+    task: Task, cutoff: int, cells: Sequence[Cell], verdict: HorizonVerdict, seconds_per_origin: float | None
+) -> dict[str, Any]:
     """The matrix, the verdict on each age and the horizon; missing figures are null."""
     return {
         "task": task.name,
@@ -120,6 +156,9 @@ def _document(task: Task, cutoff: int, cells: Sequence[Cell], verdict: HorizonVe
         "horizon": verdict.horizon,
         "reason": verdict.reason,
         "missing_windows": verdict.missing_windows,
+        "num_scored_windows": _count_scored(task, cells),
+        "num_known_windows": verdict.num_known,
+        "seconds_per_origin": seconds_per_origin,
         "cells": [
             {
                 "method": cell.method,
@@ -198,6 +237,27 @@ def _figure(value: float | None) -> str:
     if value is None or math.isnan(value):
         return "–"
     return f"{value:.4f}" if abs(value) < 1 else four_figures(value)
+
+
+def _count_scored(task: Task, cells: Sequence[Cell]) -> int:
+    """The complete windows with an error of the task's method."""
+    return len({cell.window for cell in cells if cell.method == task.training.method and cell.is_complete})
+
+
+def _describe_more(task: Task, num_scored: int, verdict: HorizonVerdict, seconds_per_origin: float | None) -> str:
+    """How many windows stand behind the verdict, and what more of them would cost."""
+    behind = f"{count_windows(num_scored)} of the {verdict.num_known} with complete labels stand behind this."
+    most = min(verdict.num_known, COUNTED_WINDOWS)
+    if most <= num_scored:
+        return behind
+    cost = ""
+    if seconds_per_origin is not None:
+        cost = f", about {_say_seconds((most - num_scored) * seconds_per_origin)} more"
+    return f"{behind} To score {most}: morrow backtest {task.name} --origins {most}{cost}."
+
+
+def _say_seconds(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
 
 
 def _sentence(task: Task, verdict: HorizonVerdict) -> str:

@@ -4,7 +4,9 @@ The same code fills the matrix at a task's start, in every cycle, and for `morro
 steady cycle finds all origins among the kept fits, so it fits none here.
 """
 
+import time
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from datetime import datetime
 from functools import partial
 
@@ -19,7 +21,15 @@ from contracts.verdict import Comparison
 from store.catalog import Schema
 from store.error_cells import Cell, read_cells, record_cells
 from trainer.data.snapshot import Reading, read
-from trainer.data.windows import complete_until, in_window, needed_pairs, num_empty_windows, target_windows
+from trainer.data.windows import (
+    EXTRA_WINDOWS,
+    complete_until,
+    in_window,
+    needed_pairs,
+    num_empty_windows,
+    pairs_to_score,
+    target_windows,
+)
 from trainer.evaluation.fit_store import FitStore, score_fit
 from trainer.evaluation.horizon import HorizonVerdict, after_empty_windows, compare_rivals, horizon_rule, judge_horizon
 from trainer.evaluation.origin_fits import Fit, fit_origins, keep_fit
@@ -33,6 +43,12 @@ from trainer.settings import TrainerSettings
 
 # Windows for which kept fits outlive the oldest origin that a cycle can still need.
 _MARGIN_WINDOWS = 2
+# The most windows that are scored without being asked for: half a year of weeks.
+MOST_WINDOWS = 26
+# Known windows are counted up to this number.
+MOST_COUNTED = 10_000
+# The share of a cycle's time limit that fits for more windows than the fewest may take.
+EXTENSION_SHARE = 0.25
 
 
 def backtest(
@@ -43,16 +59,18 @@ def backtest(
     settings: TrainerSettings,
     now: Callable[[], datetime],
     report: Report,
+    num_windows: int | None = None,
 ) -> tuple[list[Cell], HorizonVerdict]:
     """Fill and judge the matrix of a task as of a cutoff (microseconds). Raises CycleError if nothing can be fitted.
 
-    Cells and fits are kept, so a later cycle finds them.
+    Every age is scored on `num_windows` windows; if None, as `fill_and_judge` decides. Cells and fits are kept, so a
+    later cycle finds them.
     """
     reading = read(engine, schema, cutoff, now())
     if reason := reason_to_skip(schema.task, reading.fit_rows(cutoff)):
         raise CycleError(f"Nothing can be fitted as of this cutoff: {reason}.")
     store = FitStore(settings.home, schema.task)
-    cells = fill_matrix(
+    return fill_and_judge(
         engine,
         reading,
         store,
@@ -60,8 +78,85 @@ def backtest(
         choose_device(settings),
         report=report,
         on_epoch=partial(report_epoch, report, "score"),
+        num_windows=num_windows,
     )
-    return cells, judge(reading, cells)
+
+
+def fill_and_judge(
+    engine: Engine,
+    reading: Reading,
+    store: FitStore,
+    settings: TrainerSettings,
+    device: torch.device,
+    *,
+    report: Report,
+    on_epoch: Callable[[EpochReport], None],
+    on_fit: Callable[[Fit, Manifest, Sequence[Cell]], None] | None = None,
+    num_windows: int | None = None,
+) -> tuple[list[Cell], HorizonVerdict]:
+    """The matrix as of the reading's cutoff, and the horizon that follows from it.
+
+    A few windows may be unusual ones, such as those around Christmas. So if they support less than the longest horizon,
+    twice as many are scored, and so on, up to MOST_WINDOWS. Their fits may take EXTENSION_SHARE of a cycle's time
+    limit. With `num_windows` that many are scored and no more.
+    """
+    task = reading.schema.task
+    num_known = len(target_windows(task, reading.current, reading.cutoff, MOST_COUNTED))
+    count = task.guard.min_pairs + EXTRA_WINDOWS if num_windows is None else num_windows
+    cost = _FitCost(EXTENSION_SHARE * settings.cycle_limit_seconds)
+    is_first = True
+    while True:
+        began = time.monotonic()
+        num_fits = 0
+
+        def follow(fit: Fit, manifest: Manifest, cells: Sequence[Cell]) -> None:
+            nonlocal num_fits
+            num_fits += 1
+            if on_fit is not None:
+                on_fit(fit, manifest, cells)
+
+        cells = fill_matrix(
+            engine,
+            reading,
+            store,
+            settings,
+            device,
+            report=report,
+            on_epoch=on_epoch,
+            on_fit=follow,
+            count=count,
+            is_extension=not is_first,
+        )
+        verdict = replace(judge(reading, cells), num_known=num_known)
+        cost.add(num_fits, time.monotonic() - began, is_extension=not is_first)
+        more = min(2 * count, MOST_WINDOWS, num_known)
+        is_short = judge_horizon(counted(task, cells), horizon_rule(task)).horizon < task.guard.max_age
+        if num_windows is not None or not is_short or more <= count or not cost.allows(more - count):
+            return cells, verdict
+        report("matrix.extended", num_windows=more, num_known=num_known)
+        count, is_first = more, False
+
+
+class _FitCost:
+    """The time that fits have taken so far, and whether more of them are within the limit (seconds)."""
+
+    def __init__(self, limit: float) -> None:
+        self._limit = limit
+        self._num_fits = 0
+        self._seconds = 0.0
+        self._extra_seconds = 0.0
+
+    def add(self, num_fits: int, seconds: float, *, is_extension: bool) -> None:
+        """Count a round of fits."""
+        if num_fits:
+            self._num_fits, self._seconds = self._num_fits + num_fits, self._seconds + seconds
+        if is_extension:
+            self._extra_seconds += seconds
+
+    def allows(self, num_fits: int) -> bool:
+        """Whether this many further fits stay within the limit, if they take as long as those before."""
+        each = self._seconds / self._num_fits if self._num_fits else 0.0
+        return self._extra_seconds + num_fits * each <= self._limit
 
 
 def judge(reading: Reading, cells: Sequence[Cell]) -> HorizonVerdict:
@@ -94,8 +189,13 @@ def fill_matrix(
     report: Report,
     on_epoch: Callable[[EpochReport], None],
     on_fit: Callable[[Fit, Manifest, Sequence[Cell]], None] | None = None,
+    count: int | None = None,
+    is_extension: bool = False,
 ) -> list[Cell]:
     """The matrix as of the reading's cutoff, with missing cells added; its newest windows may be incomplete.
+
+    At most `count` windows are scored for each age; if None, as many as a cycle must look back on. In an extension, a
+    stored cell of an old window is not scored again after a correction, because its fit is gone.
 
     If any origin must be fitted, so are those whose target windows still wait for labels. Together they cost less than
     one by one in later cycles. Cells are stored origin by origin, so a killed backtest keeps all cells that it scored.
@@ -104,11 +204,11 @@ def fill_matrix(
     """
     task = reading.schema.task
     matrix = {(cell.origin, cell.window, cell.method): cell for cell in _read_matrix(engine, reading)}
-    wanted = _missing_pairs(reading, matrix.values())
+    wanted = _missing_pairs(reading, matrix.values(), count, is_extension=is_extension)
     found = {origin: store.find(origin) for origin in wanted}
     kept = [fit for fit in found.values() if fit is not None]
     absent = [origin for origin, fit in found.items() if fit is None]
-    if absent:
+    if absent and not is_extension:
         absent += _soon_needed(reading, store)
     report("matrix.missing", num_kept=len(kept), num_to_fit=len(absent))
 
@@ -144,7 +244,9 @@ def _read_matrix(engine: Engine, reading: Reading) -> list[Cell]:
     return [cell for cell in cells if cell.num_revisions <= reading.fingerprints.get(cell.window, (0, 0))[1]]
 
 
-def _missing_pairs(reading: Reading, cells: Iterable[Cell]) -> dict[int, list[int]]:
+def _missing_pairs(
+    reading: Reading, cells: Iterable[Cell], count: int | None, *, is_extension: bool
+) -> dict[int, list[int]]:
     """origin -> target windows whose cells are needed and missing or stale; only origins that can be fitted."""
     task = reading.schema.task
     there = {
@@ -152,10 +254,10 @@ def _missing_pairs(reading: Reading, cells: Iterable[Cell]) -> dict[int, list[in
         for cell in cells
         if cell.method == task.training.method
         and cell.is_complete
-        and (cell.num_rows, cell.num_revisions) == reading.fingerprints.get(cell.window)
+        and (is_extension or (cell.num_rows, cell.num_revisions) == reading.fingerprints.get(cell.window))
     }
     wanted: dict[int, list[int]] = {}
-    for origin, window in _needed_pairs(reading):
+    for origin, window in _needed_pairs(reading, count):
         if (origin, window) not in there:
             wanted.setdefault(origin, []).append(window)
     return {
@@ -169,9 +271,10 @@ def delete_unneeded(reading: Reading, store: FitStore) -> None:
         store.delete_older(min(origin for origin, _ in pairs) - _MARGIN_WINDOWS * reading.schema.task.clock.window)
 
 
-def _needed_pairs(reading: Reading) -> list[tuple[int, int]]:
+def _needed_pairs(reading: Reading, count: int | None = None) -> list[tuple[int, int]]:
     task = reading.schema.task
-    return needed_pairs(target_windows(task, reading.current, reading.cutoff), task.clock, task.guard)
+    count = task.guard.min_pairs + EXTRA_WINDOWS if count is None else count
+    return pairs_to_score(task, reading.current, reading.cutoff, count)
 
 
 def _first_looks(reading: Reading, cells: Iterable[Cell]) -> list[tuple[int, int]]:

@@ -51,12 +51,16 @@ class AgeVerdict:
 
 @dataclass(frozen=True)
 class HorizonVerdict:
-    """The horizon in windows, the figures behind it, and how many target windows are missing if there are too few."""
+    """The horizon in windows, the figures behind it, and how many target windows are missing if there are too few.
+
+    `num_known` counts the complete windows with rows, scored or not.
+    """
 
     horizon: int
     ages: tuple[AgeVerdict, ...]
     missing_windows: int
     reason: str | None
+    num_known: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)

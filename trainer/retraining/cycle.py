@@ -40,7 +40,7 @@ from store.error_cells import delete_origin
 from store.releases import list_releases
 from trainer.data.labels import clip_labels
 from trainer.data.snapshot import Reading, read
-from trainer.evaluation.backtest import compare, delete_unneeded, fill_matrix, judge
+from trainer.evaluation.backtest import compare, delete_unneeded, fill_and_judge
 from trainer.evaluation.calibration import calibration_of
 from trainer.evaluation.fit_store import FitStore
 from trainer.evaluation.horizon import HorizonVerdict
@@ -154,7 +154,7 @@ def _retrain(
         return attempt.end("skipped", Verdict.of(*decisions), **_rows(reading))
 
     attempt.begin("score", **_rows(reading))
-    cells = fill_matrix(
+    cells, horizon = fill_and_judge(
         engine,
         reading,
         store,
@@ -164,7 +164,6 @@ def _retrain(
         on_epoch=follow_epochs(attempt.report, run, "score", prefix="backtest_"),
         on_fit=log_scored_fits(run, task.clock),
     )
-    horizon = judge(reading, cells)
 
     attempt.begin("fit")
     _fit_or_reuse(attempt, reading, store, settings, device, horizon=horizon, calibration=calibration_of(task, cells))
@@ -259,5 +258,10 @@ def _register(attempt: Attempt, folder: Path, candidate: Artefact, decisions: Se
     attempt.run.set_tags({NOTE_TAG: description})
     run_id = attempt.run.flush()
     return attempt.registry.register(
-        folder, candidate.manifest, run_id, version_tags(attempt.cycle, candidate), description
+        folder,
+        candidate.manifest,
+        run_id,
+        version_tags(attempt.cycle, candidate),
+        description,
+        before_write=attempt.check_lease,
     )

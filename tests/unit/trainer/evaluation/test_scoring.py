@@ -9,7 +9,14 @@ import pytest
 from contracts.errors import CycleError
 from store.error_cells import NAIVE
 from tests.unit.tiny_events import HOUR, rows, task
-from trainer.data.windows import EXTRA_WINDOWS, complete_until, in_window, needed_pairs, target_windows
+from trainer.data.windows import (
+    EXTRA_WINDOWS,
+    complete_until,
+    in_window,
+    needed_pairs,
+    pairs_to_score,
+    target_windows,
+)
 from trainer.evaluation.calibration import LEAST_PROBABILITY, TEMPERATURES, nonconformity, sketch
 from trainer.evaluation.scoring import (
     make_cell,
@@ -140,3 +147,28 @@ def test_row_errors_are_what_the_tasks_error_is_the_mean_of() -> None:
     assert errors.tolist() == pytest.approx([-math.log(0.2), -math.log(LEAST_PROBABILITY)])
     numbers = [np.array([1.0, 2.0], np.float32), np.array([0.5, 2.0], np.float32)]
     assert row_errors(task("regression"), (), numbers, rows([0, 1], [2.0, -2.0])).tolist() == [1.0, 4.0]
+
+
+def test_every_age_is_scored_on_the_newest_windows() -> None:
+    known = rows([k * HOUR for k in range(9)], [0.0] * 9, ("a",))
+    pairs = pairs_to_score(task(), known, 9 * HOUR, 4)
+    assert pairs == sorted(needed_pairs([k * HOUR for k in (5, 6, 7, 8)], task().clock, task().guard), key=by_window)
+
+
+def test_an_origin_after_an_empty_window_is_scored_only_where_too_few_others_are_there() -> None:
+    known = rows([k * HOUR for k in (0, 1, 2, 3, 4, 6, 7, 8, 9)], [0.0] * 9, ("a",))
+    pairs = pairs_to_score(task(), known, 10 * HOUR, 3)
+    assert 6 * HOUR not in {origin for origin, _ in pairs}
+    assert 6 * HOUR not in {window for _, window in pairs}
+    for age in range(3):
+        windows = [window for origin, window in pairs if window - origin == age * HOUR]
+        assert len(windows) >= 2
+        assert all((window, window) in pairs for window in windows)
+    # Every second window is empty, so no window follows one with rows.
+    sparse = rows([2 * k * HOUR for k in range(6)], [0.0] * 6, ("a",))
+    found = pairs_to_score(task(), sparse, 11 * HOUR, 2)
+    assert found == sorted(needed_pairs([8 * HOUR, 10 * HOUR], task().clock, task().guard), key=by_window)
+
+
+def by_window(pair: tuple[int, int]) -> tuple[int, int]:
+    return pair[1], -pair[0]
