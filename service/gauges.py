@@ -78,7 +78,7 @@ class StateGauges(Collector):
             "morrow_better_method", "1 if a rival is clearly better than ours", labels=["task", "method"]
         )
         failed = GaugeMetricFamily("morrow_cycles_failed", "Cycles failed in a row, up to now", labels=["task"])
-        held = GaugeMetricFamily("morrow_held", "1 while the newest cycle that ended is held", labels=["task"])
+        held = GaugeMetricFamily("morrow_held", "1 while the cycle that ended last is held", labels=["task"])
         window = GaugeMetricFamily(
             "morrow_window_seconds", "Seconds of a window of the version that answers", labels=["task"]
         )

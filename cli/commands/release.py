@@ -54,6 +54,8 @@ def override(
         if cycle is None:
             waited = describe_wait(await_bound(api, task, answer["version"], answer["valid_until"]))
             sentence = f"Version {answer['version']} of {task} is valid until {answer['valid_until']}.{waited}"
+            if answer["note"]:
+                sentence = f"Nothing has changed: {answer['note']} (--valid-until)."
             print_facts(answer, sentence, as_json=as_json)
             return
         if not wait or not as_json:

@@ -41,10 +41,19 @@ class Cycle(Struct, frozen=True, kw_only=True):
     reason: Annotated[str | None, Meta(description="why the cycle did not release a version")]
     verdict: Annotated[dict[str, Any] | None, Meta(description="every rule with its value and its threshold")]
     override: Override | None
+    replaces: Annotated[
+        Count | None, Meta(description="the released cycle of the same cutoff that this one was requested to replace")
+    ]
     run_id: Annotated[str | None, Meta(description="the run in MLflow")]
     requested_at: Moment | None
     started_at: Moment | None
     ended_at: Moment | None
+
+
+class CycleRequested(Cycle, frozen=True, kw_only=True):
+    """A requested retraining."""
+
+    note: Annotated[str | None, Meta(description="why the cutoff is not the newest window boundary")]
 
 
 class Cycles(Struct, frozen=True):
@@ -63,6 +72,12 @@ class Release(Struct, frozen=True, kw_only=True):
     reason: str
     at: Moment
     verdict: Annotated[dict[str, Any] | None, Meta(description="the figures behind the action")]
+
+
+class BoundOverridden(Release, frozen=True, kw_only=True):
+    """The row of an override of a bound."""
+
+    note: Annotated[str | None, Meta(description="what to pass if the bound was the same before")]
 
 
 class Releases(Struct, frozen=True):
@@ -265,6 +280,9 @@ class TaskStatus(TaskOverview, frozen=True, kw_only=True):
     cycles: list[Cycle]
     next_cycle: Annotated[Moment | None, Meta(description="null if cycles run on request only")]
     warnings: list[str]
+    row_warnings: Annotated[
+        list[str], Meta(description="the warnings about events: far-off moments, and labels far outside the others")
+    ]
 
 
 class Liveness(Struct, frozen=True):

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 
 import httpx
 from fastapi import APIRouter, Depends
+from msgspec.structs import asdict
 from sqlalchemy import Connection
 from starlette.requests import Request
 from starlette.responses import Response
@@ -93,12 +94,12 @@ def releases_router(store: Store, client: httpx.Client | None, settings: Service
         actor, reason, now = actor_of(request, given.get("actor")), given["reason"], datetime.now(UTC)
         if "cycle" not in given:
             version, until = given.get("version"), given.get("valid_until")
-            row = await store.run(
+            row, note = await store.run(
                 lambda connection: _override_bound(
                     connection, name, version, until, actor=actor, reason=reason, now=now
                 )
             )
-            return answers.respond(describe_release(row))
+            return answers.respond(answers.BoundOverridden(**asdict(describe_release(row)), note=note))
         if faults := [Fault(field, "does not go with cycle") for field in ("version", "valid_until") if field in given]:
             raise InvalidInput(faults)
         cycle = await store.run(
@@ -145,7 +146,7 @@ def _roll_back(
     champion = find_champion_version(client, name)
     version = version or find_former(connection, task_id, champion)
     if version is None:
-        raise Conflict("No version was champion before: there is nothing to roll back to.")
+        raise Conflict(_say_no_former(connection, task_id, champion))
     released = list_releases(connection, task_id, version=version, actions=["release"], limit=1)
     overlay = read_overlay(connection, task_id, version)
     if not released or overlay is None:
@@ -172,6 +173,19 @@ def _roll_back(
     return row
 
 
+def _say_no_former(connection: Connection, task_id: int, champion: str | None) -> str:
+    """Why a rollback without a version finds none, and which versions may be named instead."""
+    released = list_releases(connection, task_id, actions=["release"], with_calibration=False)
+    others = list(dict.fromkeys(row.version for row in released if row.version != champion))
+    if champion is None:
+        state = "No version has been released yet, so there is nothing to roll back"
+    else:
+        state = f"Version {champion} is the champion, and no version was champion before it was released"
+    if not others:
+        return f"{state}: there is nothing to roll back to. A cycle releases a new version: morrow cycle TASK."
+    return f"{state}. Name the version that must answer, with --version or as version: {', '.join(others[:10])}."
+
+
 def _override_bound(
     connection: Connection,
     name: str,
@@ -181,7 +195,8 @@ def _override_bound(
     actor: str,
     reason: str,
     now: datetime,
-) -> Release:
+) -> tuple[Release, str | None]:
+    """The row, and a note if the bound is what it was before."""
     schema = find_task(connection, name)
     lock_task(connection, schema.task_id)
     version = version or _find_champion(connection, schema.task_id)
@@ -199,7 +214,7 @@ def _override_bound(
         raise InvalidInput([Fault("valid_until", fault)])
     if earliest is not None and valid_until < earliest:
         raise InvalidInput([Fault("valid_until", f"is before {format_moment(earliest)}, the version's cutoff")])
-    return record_release(
+    row = record_release(
         connection,
         schema.task_id,
         version,
@@ -210,6 +225,13 @@ def _override_bound(
         now=now,
         verdict=BoundOverride(from_micros(overlay.valid_until), from_micros(promised.valid_until)),
     )
+    if valid_until != overlay.valid_until:
+        return row, None
+    note = (
+        f"version {version} was valid until {format_moment(valid_until)} already, so its bound has not changed: pass "
+        f"another valid_until, at most {format_moment(latest)}"
+    )
+    return row, note
 
 
 def _find_champion(connection: Connection, task_id: int) -> str:

@@ -7,12 +7,13 @@ of the metrics never queries the database. The status of a task is read again fo
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Literal
 
 from sqlalchemy import Connection, func, select
 
 from contracts.clock import format_moment, to_micros
+from contracts.cutoffs import newest_cutoff, useful_cutoff
 from contracts.errors import Unavailable
 from contracts.task import Task
 from contracts.verdict import Comparison, MatrixFigures
@@ -39,6 +40,7 @@ ENDED = ("released", "held", "skipped", "failed")
 ENDINGS = {"held": "was held", "skipped": "was skipped", "failed": "failed"}
 # Attempts that are read to count failures in a row.
 MAX_RECENT = 50
+_LONG_AGO = datetime.min.replace(tzinfo=UTC)
 
 State = Literal["no_model", "valid", "closed", "expired"]
 
@@ -54,11 +56,12 @@ class RegistryState:
 
 @dataclass(frozen=True)
 class RecentAttempt:
-    """An attempt without its verdict. `cutoff` in microseconds."""
+    """An attempt without its verdict. `cutoff` in microseconds; `ended_at` is None before its end."""
 
     cutoff: int
     state: str
     reason: str | None
+    ended_at: datetime | None = None
 
 
 @dataclass(frozen=True)
@@ -105,8 +108,9 @@ class TaskState:
 
     @property
     def last_ended(self) -> RecentAttempt | None:
-        """The newest attempt that has ended."""
-        return next((attempt for attempt in self.recent if attempt.state in ENDED), None)
+        """The attempt that ended last, whatever its cutoff: a release after a held cycle may have an older one."""
+        ended = [attempt for attempt in self.recent if attempt.state in ENDED]
+        return max(ended, key=lambda attempt: attempt.ended_at or _LONG_AGO, default=None)
 
     @property
     def num_failed(self) -> int:
@@ -186,8 +190,20 @@ def why_stale(task: Task, task_state: TaskState, now: datetime, cycle_limit: tim
     if last is not None and last.state != "released":
         return f"the cycle of {format_moment(last.cutoff)} {ENDINGS[last.state]}: {last.reason}"
     if newest is None or newest.state in ENDED:
-        return "no cycle has been asked for since: is the trainer running?"
+        return _why_no_cycle(task, task_state, now)
     return f"the cycle of {format_moment(newest.cutoff)} has not ended yet"
+
+
+def _why_no_cycle(task: Task, task_state: TaskState, now: datetime) -> str:
+    """Why no cycle was requested: a scheduled cycle waits for events."""
+    if task_state.newest is None:
+        return f"no event is stored: send labelled rows to POST /events?task={task.name}"
+    if useful_cutoff(task, now, task_state.newest) < newest_cutoff(task, now):
+        return (
+            f"the newest event is of {format_moment(task_state.newest)}: the next cycle waits for newer events, sent "
+            f"to POST /events?task={task.name}"
+        )
+    return "no cycle has been asked for since: is the trainer running?"
 
 
 def _count_awaited(connection: Connection, schema: Schema) -> int:
@@ -207,12 +223,12 @@ def _newest(
 
 def _read_recent(connection: Connection, task_id: int) -> tuple[RecentAttempt, ...]:
     rows = connection.execute(
-        select(cycles.c.cutoff, cycles.c.state, cycles.c.reason)
+        select(cycles.c.cutoff, cycles.c.state, cycles.c.reason, cycles.c.ended_at)
         .where(cycles.c.task_id == task_id)
         .order_by(cycles.c.cutoff.desc(), cycles.c.attempt.desc())
         .limit(MAX_RECENT)
     )
-    return tuple(RecentAttempt(to_micros(cutoff), state, reason) for cutoff, state, reason in rows)
+    return tuple(RecentAttempt(to_micros(cutoff), *rest) for cutoff, *rest in rows)
 
 
 def _read_realised(connection: Connection, task_id: int, forecaster: Forecaster) -> tuple[RealisedError, ...]:

@@ -68,13 +68,13 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
     ("get", "/tasks/{task}/models/{version}"): Operation("getModel", {200: answers.Model}),
     ("get", "/tasks/{task}/cycles"): Operation("listCycles", {200: answers.Cycles}),
     ("post", "/tasks/{task}/cycles"): Operation(
-        "requestCycle", {202: answers.Cycle}, _json(ref("CycleRequest")), needs_body=False
+        "requestCycle", {202: answers.CycleRequested}, _json(ref("CycleRequest")), needs_body=False
     ),
     ("get", "/tasks/{task}/releases"): Operation("listReleases", {200: answers.Releases}),
     ("post", "/tasks/{task}/rollback"): Operation("rollBack", {200: answers.Release}, _json(ref("RollbackRequest"))),
     ("post", "/tasks/{task}/override"): Operation(
         "overrideVerdict",
-        {200: answers.Release, 202: answers.Cycle},
+        {200: answers.BoundOverridden, 202: answers.Cycle},
         _json(_either("HorizonOverride", "CycleOverride")),
     ),
     ("get", "/tasks/{task}/erasures"): Operation("listErasures", {200: answers.Erasures}),

@@ -45,6 +45,7 @@ _REASON = {"reason": text(MAX_REASON, description="why, for the record")}
 _ACTOR = {"actor": text(MAX_ACTOR, description="who asks")}
 _VERSION = text(description="a version that was released before")
 _BOUND = MOMENT | {"description": "if left out, the later of the present bound and the bound of the release"}
+_AGAIN = {"type": "boolean", "description": "whether a cutoff that has been released is trained once more"}
 _HELD_CYCLE = {
     "type": "integer",
     "minimum": 1,
@@ -66,7 +67,7 @@ _BODIES: dict[str, Shape] = {
     "Row": _ROW,
     "Rows": closed({"rows": many(ref("Row"), minItems=1)}),
     "RowAtMoments": closed({"features": ref("Features")}, {"at": _ONE_OR_MANY}),
-    "CycleRequest": closed({}, _or_null({"as_of": MOMENT | {"description": "not in the future"}})),
+    "CycleRequest": closed({}, _or_null({"as_of": MOMENT | {"description": "not in the future"}, "again": _AGAIN})),
     "RollbackRequest": closed(_REASON, _or_null({"version": _VERSION, **_ACTOR})),
     "HorizonOverride": closed(_REASON, _or_null({"version": _VERSION, "valid_until": _BOUND, **_ACTOR})),
     "CycleOverride": closed({"cycle": _HELD_CYCLE, **_REASON}, _or_null(_ACTOR)),

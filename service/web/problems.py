@@ -69,7 +69,7 @@ KINDS: dict[type[MorrowError], Kind] = {
     OutsideHorizon: Kind(422, "outside-horizon", "The moment is outside the validated horizon"),
     CoverageUnsupported: Kind(422, "coverage-unsupported", "Too few scored rows support the coverage"),
     NotFound: Kind(404, "not-found", "There is no such thing"),
-    Conflict: Kind(409, "conflict", "This contradicts what is stored"),
+    Conflict: Kind(409, "conflict", "The present state does not allow this"),
     NotReady: Kind(503, "not-ready", "Nothing can answer yet", 10),
     NoModel: Kind(503, "no-model", "No version has been released yet", 10),
     NotLoaded: Kind(503, "not-loaded", "The released version is not loaded here yet", 2),

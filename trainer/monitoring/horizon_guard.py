@@ -158,6 +158,7 @@ def enforce(engine: Engine, task_id: int, task: Task, now: datetime, *, since: i
     for change in written:
         say = log.warning if change.action == "close" else log.info
         figures = to_json(change.verdict)
+        remedy = f"morrow cycle {task.name}, or morrow override {task.name} --reason TEXT"
         say(
             EVENTS[change.action],
             task=task.name,
@@ -165,6 +166,7 @@ def enforce(engine: Engine, task_id: int, task: Task, now: datetime, *, since: i
             valid_until=format_moment(change.valid_until),
             reason=change.reason,
             **{key: figures[key] for key in ("window", "age", "value", "threshold") if key in figures},
+            **({"remedy": remedy} if change.action == "close" else {}),
         )
     return True
 

@@ -91,7 +91,7 @@ class LiveScoring:
             if (outage := name_outage(error)) is None:
                 raise
             if self._is_new("live.waiting", outage.code):
-                log.warning("live.waiting", reason=outage.reason)
+                log.warning("live.waiting", reason=outage.reason, remedy="morrow doctor")
         self._rest_until = time.monotonic() + REST_FACTOR * (time.monotonic() - began)
 
     def score_new_labels(self, now: datetime) -> int:
@@ -219,7 +219,7 @@ class LiveScoring:
     def _refuse(self, folder: Path, error: CycleError, stamp: tuple[Path, int] | None = None) -> None:
         stamp = stamp or _stamp(folder)
         if stamp not in self._refused:
-            log.warning("fit.refused", folder=str(folder), reason=str(error))
+            log.warning("fit.refused", folder=str(folder), reason=str(error), remedy="morrow cycle TASK fits it again")
         self._refused.add(stamp)
 
     def _is_new(self, *trouble: str) -> bool:

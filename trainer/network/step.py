@@ -97,7 +97,7 @@ def capture(network: Network, function: TensorObjective, example: tuple[Tensor, 
     try:
         captured = torch.cuda.make_graphed_callables(Step(network, function), example, allow_unused_input=True)
     except RuntimeError as error:
-        log.warning("fit.not_recorded", reason=str(error))
+        log.warning("fit.not_recorded", reason=str(error), remedy="fits are slower but right; MORROW_DEVICE=cpu")
         return function
     assert isinstance(captured, Step)
     return captured

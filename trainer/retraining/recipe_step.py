@@ -127,7 +127,8 @@ def budget_of(task: Task, cycle_limit_seconds: float) -> Budget:
     """The budget that the task asks for, cut to half of the time that a cycle may take."""
     asked, longest = task.training.tune_seconds, LONGEST_SHARE * cycle_limit_seconds
     if asked > longest:
-        log.warning("choice.cut", asked_seconds=asked, seconds=longest)
+        remedy = "raise MORROW_CYCLE_LIMIT_SECONDS, or lower training.tune_seconds"
+        log.warning("choice.cut", asked_seconds=asked, seconds=longest, remedy=remedy)
     return Budget(task.training.tune_trials, min(asked, longest))
 
 

@@ -65,7 +65,10 @@ def test_an_event_that_is_dated_more_than_a_window_ahead_is_told() -> None:
     told = [[words for words in said(replace(NEW, newest=at), True) if "newest event" in words] for at in dated]
     assert told == [
         [],
-        ["Note: the newest event is dated 2026-02-02T00:00:01Z, in the future: no fit reads it until then."],
+        [
+            "Note: the newest event is dated 2026-02-02T00:00:01Z, in the future: no fit reads it until then; if that "
+            "is a mistake, correct it with morrow events correct, or erase it with morrow events erase."
+        ],
     ]
 
 
@@ -100,6 +103,6 @@ def test_a_released_version_that_is_not_loaded_is_no_missing_release() -> None:
 
 
 def test_a_task_that_has_waited_too_long_says_so() -> None:
-    waited = replace(NEW, defined_at=NOW - timedelta(days=5))
+    waited = replace(NEW, defined_at=NOW - timedelta(days=5), newest=to_micros(NOW))
     words = said(waited, True)
     assert "No new version for too long: no cycle has been asked for since: is the trainer running?" in words

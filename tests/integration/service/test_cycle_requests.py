@@ -1,0 +1,182 @@
+"""What a request for a cycle, a rollback or an override says of the state that it meets."""
+
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from sqlalchemy import Engine
+
+from contracts.clock import MICROSECOND, format_moment, to_micros
+from store.catalog import Schema
+from store.error_cells import Cell, record_cells
+from store.events.batches import Event
+from store.events.writes import append_events
+from tests.integration.artefacts import CUTOFF, WEEK, place_version
+from tests.integration.drifting_task import now
+from tests.integration.published_versions import NOW, define, note, publish_and_release, run_cycle
+from tests.integration.service_app import service_settings, serving
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+async def client(database_url: str, mlflow_url: str, tmp_path: Path) -> AsyncIterator[httpx.AsyncClient]:
+    async with serving(service_settings(database_url, tmp_path / "home", mlflow_url=mlflow_url)) as client:
+        yield client
+
+
+def append(engine: Engine, schema: Schema, moments: list[int]) -> None:
+    with engine.begin() as connection:
+        rows = [Event(f"e{at}", at, at, (1.0, 2.0), ("UA",), "late") for at in moments]
+        append_events(connection, schema, rows, NOW)
+
+
+async def request(client: httpx.AsyncClient, schema: Schema, **body: Any) -> httpx.Response:
+    return await client.post(f"/tasks/{schema.task.name}/cycles", json=body)
+
+
+async def test_without_a_moment_a_stream_that_ended_is_trained_as_of_its_end_and_the_answer_says_so(
+    client: httpx.AsyncClient, engine: Engine, schema: Schema
+) -> None:
+    boundary = schema.task.clock.window_start(to_micros(now()))
+    end = boundary - 725 * WEEK
+    append(engine, schema, [end - 2 * WEEK, end - 1])
+    answer = await request(client, schema)
+    # The task's labels are due after a day.
+    assert (answer.status_code, answer.json()["cutoff"]) == (202, format_moment(end + WEEK))
+    assert answer.json()["note"] == (
+        "the newest 724 windows hold no event, so the cutoff is the end of the newest window with events"
+    )
+    named = await request(client, schema, as_of=format_moment(boundary))
+    assert (named.json()["cutoff"], named.json()["note"]) == (format_moment(boundary), None)
+
+
+async def test_a_stream_that_runs_is_trained_as_of_now(
+    client: httpx.AsyncClient, engine: Engine, schema: Schema
+) -> None:
+    boundary = schema.task.clock.window_start(to_micros(now()))
+    for moments in ([], [boundary - WEEK]):
+        append(engine, schema, moments)
+        answer = (await request(client, schema)).json()
+        assert (answer["cutoff"], answer["note"]) == (format_moment(boundary), None)
+
+
+async def test_after_a_release_nothing_older_is_asked_for(
+    client: httpx.AsyncClient, engine: Engine, schema: Schema
+) -> None:
+    append(engine, schema, [CUTOFF - 30 * WEEK])
+    run_cycle(engine, schema, CUTOFF, "released", version="3")
+    refused = await request(client, schema)
+    assert (refused.status_code, refused.json()["type"]) == (409, "/problems/conflict")
+    assert "already, as version 3" in refused.json()["detail"]
+    assert '"again": true' in refused.json()["detail"]
+    assert refused.json()["title"] == "The present state does not allow this"
+    again = await request(client, schema, again=True)
+    assert (again.status_code, again.json()["cutoff"], again.json()["attempt"]) == (202, format_moment(CUTOFF), 2)
+    first = (await client.get(f"/tasks/{schema.task.name}/cycles")).json()["cycles"][1]
+    assert (again.json()["replaces"], first["replaces"]) == (first["id"], None)
+
+
+async def test_another_recipe_needs_no_wish(client: httpx.AsyncClient, engine: Engine, schema: Schema) -> None:
+    verdict = {"passed": True, "recipe": schema.task.recipe}
+    run_cycle(engine, schema, CUTOFF, "released", version="3", verdict=verdict)
+    at = format_moment(CUTOFF)
+    assert (await request(client, schema, as_of=at)).status_code == 409
+    spec = schema.task.model_dump(mode="json")
+    await client.put(f"/tasks/{schema.task.name}", json=spec | {"guard": spec["guard"] | {"max_age": 5}})
+    assert (await request(client, schema, as_of=at)).status_code == 409
+    await client.put(f"/tasks/{schema.task.name}", json=spec | {"training": {"width": 7}})
+    assert (await request(client, schema, as_of=at)).status_code == 202
+
+
+@pytest.mark.parametrize("again", [1, "true", "yes", [], 0.0])
+async def test_a_wish_is_true_or_false(client: httpx.AsyncClient, schema: Schema, again: object) -> None:
+    refused = await request(client, schema, again=again)
+    assert (refused.status_code, refused.json()["errors"][0]["field"]) == (422, "again")
+
+
+async def test_a_rollback_without_a_former_champion_names_the_state_and_the_way_out(
+    client: httpx.AsyncClient, mlflow_url: str, engine: Engine, schema: Schema, tmp_path: Path
+) -> None:
+    async def roll_back() -> tuple[int, str]:
+        answer = await client.post(f"/tasks/{schema.task.name}/rollback", json={"reason": "a test"})
+        return answer.status_code, answer.json().get("detail", "")
+
+    status, said = await roll_back()
+    assert (status, "No version has been released yet" in said) == (409, True)
+    first = publish_and_release(mlflow_url, engine, schema, tmp_path)
+    status, said = await roll_back()
+    assert (status, f"Version {first} is the champion, and no version was champion before" in said) == (409, True)
+    second = publish_and_release(mlflow_url, engine, schema, tmp_path)
+    assert (await roll_back())[0] == 200
+    status, said = await roll_back()
+    assert (status, said) == (
+        409,
+        f"Version {first} is the champion, and no version was champion before it was released. Name the version that "
+        f"must answer, with --version or as version: {second}.",
+    )
+
+
+async def test_an_override_that_changes_nothing_says_so_and_what_to_pass(
+    database_url: str, engine: Engine, schema: Schema, tmp_path: Path
+) -> None:
+    place_version(tmp_path, "7", task=schema.task.name)
+    note(engine, schema, "7", "release")
+    async with serving(service_settings(database_url, tmp_path)) as client:
+        path, reason = f"/tasks/{schema.task.name}/override", {"reason": "a test"}
+        same = (await client.post(path, json=reason)).json()
+        assert same["valid_until"] == format_moment(CUTOFF + 2 * WEEK)
+        assert same["note"] == (
+            f"version 7 was valid until {format_moment(CUTOFF + 2 * WEEK)} already, so its bound has not changed: pass "
+            f"another valid_until, at most {format_moment(CUTOFF + 4 * WEEK)}"
+        )
+        changed = await client.post(path, json={**reason, "valid_until": format_moment(CUTOFF + 3 * WEEK)})
+        assert changed.json()["note"] is None
+
+
+async def test_a_release_after_a_held_cycle_of_a_newer_cutoff_ends_the_alarm(
+    client: httpx.AsyncClient, engine: Engine, schema: Schema
+) -> None:
+    run_cycle(engine, schema, CUTOFF + 9 * WEEK, "held", "no age is validated")
+    status = (await client.get(f"/tasks/{schema.task.name}")).json()
+    assert status["cycles"][0]["state"] == "held"
+    with engine.begin() as connection:
+        connection.exec_driver_sql("UPDATE cycles SET ended_at = ended_at - interval '1 hour'")
+    run_cycle(engine, schema, CUTOFF, "released", version="3")
+    page = (await client.get(f"/pages/{schema.task.name}")).text
+    assert "was held" not in page
+
+
+async def test_the_matrix_of_a_version_is_shown_however_long_ago_its_windows_are(
+    client: httpx.AsyncClient, engine: Engine, schema: Schema
+) -> None:
+    task = schema.task
+    run_cycle(engine, schema, CUTOFF + 700 * WEEK, "held", "no event of the newest 700 windows is known")
+    cells = [Cell(CUTOFF - k * WEEK, CUTOFF - k * WEEK, task.training.method, 10, 0.3123, 0.1) for k in range(20)]
+    with engine.begin() as connection:
+        record_cells(connection, schema.task_id, task.recipe, cells, NOW)
+    page = (await client.get(f"/pages/{schema.task.name}")).text
+    assert page.count("0.3123") >= 8
+
+
+async def test_the_status_warns_of_far_off_events_and_far_labels_and_counts_them(
+    client: httpx.AsyncClient, engine: Engine
+) -> None:
+    schema = define(engine, target={"name": "delay", "kind": "regression"})
+    hour = timedelta(hours=1) // MICROSECOND
+    moments = [-62_135_596_800_000_000, 0, *(CUTOFF - k * hour for k in range(400))]
+    with engine.begin() as connection:
+        rows = [
+            Event(f"e{k}", at, at, (1.0, 2.0), ("UA",), "-9999" if k % 50 == 7 else str(k % 29))
+            for k, at in enumerate(moments)
+        ]
+        append_events(connection, schema, rows, NOW)
+    status = (await client.get(f"/tasks/{schema.task.name}")).json()
+    moment, label = status["row_warnings"]
+    assert set(status["row_warnings"]) <= set(status["warnings"])
+    assert moment.startswith("2 events are dated far before the others, the outermost at 0001-01-01T00:00:00Z (e0, e1)")
+    assert f"morrow events erase {schema.task.name}" in moment
+    assert label.startswith("8 of the newest 402 labels lie far outside the others, which are from 0 to 28: -9999.")
