@@ -13,6 +13,7 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from contracts.errors import Unavailable
 from store.errors import StoreOutage
 from store.outages import LATE, name_outage
+from store.refusals import explain_refusal
 from store.sessions import limit_waits
 
 T = TypeVar("T")
@@ -78,6 +79,12 @@ class Store:
                     raise StoreOutage(outage) from error
                 raise
         raise AssertionError("the last try returns or raises")
+
+    def explain(self, outage: Unavailable) -> str | None:
+        """Why the database refuses, with the remedy, for the log of an outage; clients must not see it."""
+        cause = outage.__cause__
+        refusal = explain_refusal(cause, self._engine.url) if isinstance(cause, DBAPIError) else None
+        return None if refusal is None else str(refusal)
 
     def close(self) -> None:
         self._engine.dispose()

@@ -25,6 +25,7 @@ from cli.local.postgres import EmbeddedPostgres
 from cli.local.processes import Child, start_child
 from cli.local.signals import ignored_signals
 from cli.local.stack_file import StackUrls, stack_file
+from contracts.failure import REGISTRY_UNREACHABLE
 from contracts.runtime.python_process import python_command
 from contracts.runtime.settings import SharedSettings
 from contracts.runtime.surroundings import build_environment
@@ -158,6 +159,8 @@ class EmbeddedStack:
 
     def _has_registry(self) -> bool:
         self._trouble = find_trouble(self.addresses.mlflow)
+        if self._trouble not in (None, REGISTRY_UNREACHABLE.reason) and self._settings.mlflow_url is not None:
+            raise StackError(self._trouble)  # waiting does not help
         return self._trouble is None
 
     def _await(self, name: str, is_ready: Callable[[], bool]) -> None:

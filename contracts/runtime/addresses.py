@@ -56,7 +56,8 @@ def split_credentials(address: str) -> tuple[str, Credentials | None]:
 def read_database_url(text: str) -> str:
     """The SQLAlchemy URL that is meant: `postgres://` and `postgresql://` are spellings of it.
 
-    A space, a lone % and a further @ in user and password are quoted. Raises ValueError with a sentence that shows no
+    A space, a lone % and a further @ in user and password are quoted. Several hosts, and the folder of a socket, may
+    stand where libpq takes them. Raises ValueError with a sentence that shows no
     part of a password.
     """
     found = _DATABASE.fullmatch(text)
@@ -69,9 +70,16 @@ def read_database_url(text: str) -> str:
             raise ValueError(f"names the driver {driver!r}, and Morrow uses psycopg: {_EXAMPLE}")
         raise ValueError(f"begins with {scheme}://, and Morrow stores in PostgreSQL only: {_EXAMPLE}")
     rest = found["rest"] or ""
-    _check_place(found["place"], "5432", has_stray="@" in (rest if found["login"] is None else rest.partition("?")[0]))
+    has_stray = "@" in (rest if found["login"] is None else rest.partition("?")[0])
+    places = found["place"].split(",")
+    for place in places:
+        _check_place(place, "5432", has_stray=has_stray)
     login = "" if found["login"] is None else f"{_quote_strays(found['login'])}@"
-    return f"{DATABASE_SCHEME}://{login}{found['place']}{rest}"
+    if len(places) == 1 and not places[0].lower().startswith("%2f"):
+        return f"{DATABASE_SCHEME}://{login}{places[0]}{rest}"
+    path, _, query = rest.partition("?")
+    hosts = "&".join(f"host={place}" for place in places)
+    return f"{DATABASE_SCHEME}://{login}{path}?{hosts}{f'&{query}' if query else ''}"
 
 
 def read_http_address(text: str) -> str:

@@ -1,17 +1,22 @@
 """What every entry process does first, and how it says in sentences that it cannot go on."""
 
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from contracts.errors import MorrowError
 from contracts.runtime.surroundings import PREFIX, settle
+
+if TYPE_CHECKING:
+    from pydantic_core import ErrorDetails
 
 
 def begin() -> None:
     """Make this process independent of its surroundings, and warn of variables that were passed over."""
     for one in settle():
-        sys.stderr.write(f"Warning: {one.variable}={one.value} is passed over. {one.reason}.\n")
+        sys.stderr.write(f"Warning: {one.variable}={one.value} is passed over: {one.reason}.\n")
 
 
 @contextmanager
@@ -38,7 +43,9 @@ def as_sentence(error: Exception) -> str | None:
         return None
     prefix = PREFIX if error.title.endswith("Settings") else ""
     return "\n".join(
-        f"{_name_field(fault['loc'], prefix)}: {_reason(fault['msg'])}" for fault in error.errors(include_url=False)
+        f"{_name_field(fault['loc'], prefix)}: {_reason(fault)}"
+        for fault in error.errors(include_url=False)
+        if fault["type"] != "default_factory_not_called"  # a default that follows from a faulty value
     )
 
 
@@ -48,5 +55,8 @@ def _name_field(path: tuple[int | str, ...], prefix: str) -> str:
     return prefix + name.upper() if prefix else name
 
 
-def _reason(message: str) -> str:
-    return message.removeprefix("Value error, ")
+def _reason(fault: "ErrorDetails") -> str:
+    """What is wrong, with a word or number that was given. A longer value, such as a URL, may hold a password."""
+    reason, given = fault["msg"].removeprefix("Value error, "), fault["input"]
+    is_plain = isinstance(given, str) and re.fullmatch(r"[\w.,+-]{1,40}", given) and repr(given) not in reason
+    return f"{reason} (given: {given!r})" if is_plain else reason

@@ -24,10 +24,10 @@ _SYSTEM = {
     *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TMPDIR", "TZDIR", "LD_LIBRARY_PATH"),
     *("LD_PRELOAD", "TERM", "COLORTERM", "COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR", "MPLCONFIGDIR"),
 }
-_SYSTEM_PREFIXES = ("LC_", "MALLOC_", "XDG_")
+_SYSTEM_PREFIXES = ("LC_", "MALLOC_", "XDG_", "DYLD_")
 # What the API, the trainer and commands read besides.
 _OURS = {"SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"}
-_OUR_PREFIXES = (PREFIX, "CUDA_", "NVIDIA_", "ROCR_", "HIP_")
+_OUR_PREFIXES = (PREFIX, "CUDA_", "NVIDIA_", "ROCR_", "HIP_", "HSA_")
 _COMPLETION = {
     "_MORROW_COMPLETE",
     "COMP_WORDS",
@@ -96,7 +96,9 @@ def tidy(environment: MutableMapping[str, str]) -> list[PassedOver]:
     for name in [name for name in environment if name.startswith(PREFIX)]:
         environment[name] = unquote_value(environment[name])
         if is_service_link(environment[name]):
-            reason = "Kubernetes set it for a service of this name: set another name, or enableServiceLinks: false"
+            reason = (
+                "Kubernetes sets it for a service called morrow; enableServiceLinks: false in the pod keeps it away"
+            )
             passed_over.append(PassedOver(name, environment.pop(name), reason))
     return passed_over
 

@@ -220,7 +220,7 @@ class Follower:
             snapshot = self._store.transact(lambda connection: read_snapshot(connection, self.forecasters))
         except Unavailable as error:
             if self.database_answers:
-                log.warning("database.unreachable", reason=str(error))
+                log.warning("database.unreachable", reason=str(error), detail=self._store.explain(error))
             self.database_answers = False
             self._overlays = {}
             return

@@ -13,6 +13,7 @@ from cli.client.wait import await_version, follow_cycle, request_cycle
 from cli.local.stack import HOST, free_port
 from contracts.clock import format_moment
 from contracts.runtime.http_clients import client_options
+from tests.e2e.containers import SERVICES
 from tests.e2e.morrow_command import MORROW
 from tests.e2e.test_shadowed_modules import DECOY, document_of
 from tests.e2e.test_up import GONE_SECONDS, running
@@ -136,7 +137,9 @@ def test_a_command_that_cannot_reach_the_api_says_so_in_a_sentence(variables: di
     _fails_in_a_sentence(["task", "show", "x"], variables, words)
 
 
-@pytest.mark.parametrize("arguments", [["cycle", "x"], ["rollback", "x", "--reason", "r"], ["task", "list"]])
+@pytest.mark.parametrize(
+    "arguments", [["cycle", "x"], ["rollback", "x", "--reason", "r"], ["override", "x", "--reason", "r"]]
+)
 def test_every_command_says_so_alike(arguments: list[str]) -> None:
     nowhere = {"MORROW_URL": "http://127.0.0.1:1"}
     _fails_in_a_sentence(arguments, nowhere, "The API at http://127.0.0.1:1 does not answer")
@@ -161,6 +164,18 @@ def test_a_command_that_cannot_reach_the_database_says_so_in_a_sentence(
 
 def test_a_command_that_cannot_reach_mlflow_says_so_in_a_sentence() -> None:
     _fails_in_a_sentence(["runs", "prune"], {"MORROW_MLFLOW_URL": "http://127.0.0.1:1"}, "http://127.0.0.1:1")
+
+
+def test_what_answers_and_is_not_morrow_is_named(mlflow_url: str) -> None:
+    _fails_in_a_sentence(["task", "show"], {"MORROW_URL": f"{mlflow_url}/health?"}, "correct MORROW_URL")
+
+
+def test_a_container_of_the_api_is_healthy_whatever_proxy_docker_names(api: str) -> None:
+    _, *command = SERVICES["api"]["healthcheck"]["test"]
+    command = [word.replace("http://127.0.0.1:8000", api) for word in command]
+    assert api in command[-1]
+    proxies = {"HTTP_PROXY": "http://127.0.0.1:1", "http_proxy": "http://127.0.0.1:1"}
+    subprocess.run(command, env=os.environ | proxies, check=True, timeout=60)
 
 
 def test_a_home_that_cannot_be_made_is_named(tmp_path: Path) -> None:

@@ -9,13 +9,16 @@ import anyio
 import pytest
 from sqlalchemy import Connection, Engine, text
 
+from contracts.failure import STOPPED
 from migrations import migrate
 from service.database import Store
 from store.database import make_engine
 from store.sessions import is_pooled
-from tests.integration.drifting_task import cutoff_after, define, drifting_task, now
+from tests.integration.drifting_task import cutoff_after, cycles_of, define, drifting_task, now
 from tests.integration.pgbouncer import MISSING, PROGRAM, pgbouncer
 from tests.integration.service_app import TASK, an_event, service_settings, serving
+from tests.integration.trainer.test_idle_work import with_our_cells
+from tests.integration.trainer_ticks import ask, has_ended, tick_until, trainers
 from trainer.data.snapshot import read
 from trainer.scheduling.idle_work import IdleWork
 from trainer.scheduling.jobs import FillRivals
@@ -98,14 +101,22 @@ def test_a_training_set_is_read_in_one_snapshot(pooled: Engine, engine: Engine) 
     assert len(through.events) == len(direct.events) > 0
 
 
-def test_the_lock_of_idle_work_is_released_in_the_session_that_holds_it(pooled: Engine, engine: Engine) -> None:
-    from tests.integration.trainer.test_idle_work import with_our_cells
+def test_a_cycle_is_carried_out(pooled_url: str, engine: Engine, mlflow_url: str, tmp_path: Path) -> None:
+    """By a trainer and its training processes, which all go through the pooler."""
+    schema = define(engine, drifting_task(), 8)
+    ask(engine, schema, cutoff_after(8))
+    through = make_engine(pooled_url)
+    with trainers(through, pooled_url, mlflow_url, tmp_path) as make:
+        tick_until([make()], lambda: has_ended(engine, schema))
+    through.dispose()
+    (cycle,) = cycles_of(engine, schema)
+    assert cycle.state == "released", cycle.reason
 
+
+def test_the_lock_of_idle_work_is_released_in_the_session_that_holds_it(pooled: Engine, engine: Engine) -> None:
     schema = with_our_cells(engine)
     job = FillRivals(schema.task_id, schema.task.name)
     one, other = IdleWork(pooled, 3), IdleWork(pooled, 3)
-    from contracts.failure import STOPPED
-
     for _ in range(3):
         one._next_check = other._next_check = 0.0
         assert one.choose(now()) == job

@@ -92,6 +92,14 @@ def test_every_usual_spelling_of_a_database_is_read(spelling: str, monkeypatch: 
     assert SharedSettings().database_url == "postgresql+psycopg://morrow@db:5432/morrow"
 
 
+def test_several_hosts_and_the_folder_of_a_socket_may_stand_where_libpq_takes_them() -> None:
+    url = make_url(read_database_url("postgres://morrow@one:5433,two/morrow?target_session_attrs=read-write"))
+    assert (url.host, url.database, url.query["host"]) == (None, "morrow", ("one:5433", "two"))
+    assert url.query["target_session_attrs"] == "read-write"
+    url = make_url(read_database_url("postgres://morrow@%2Frun%2Fpostgresql/morrow"))
+    assert (url.host, url.query["host"]) == (None, "/run/postgresql")
+
+
 @pytest.mark.parametrize("password", ["50%", "100%zz", "a b", "p@ss", "a#b", "[x]", "%41", "ok"])
 def test_characters_of_a_password_that_a_url_cannot_hold_are_quoted(password: str) -> None:
     url = make_url(read_database_url(f"postgres://morrow:{password}@db/morrow"))

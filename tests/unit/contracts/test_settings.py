@@ -49,6 +49,16 @@ def test_a_value_that_cannot_be_read_is_named_with_its_variable(
     assert (ended.value.code, "Traceback" in said, "secret" in said) == (1, False, False)
 
 
+def test_a_faulty_value_is_shown_and_nothing_that_follows_from_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MORROW_WORKERS", "many")
+    with pytest.raises(ValidationError) as caught:
+        ServiceSettings()
+    sentence = as_sentence(caught.value) or ""
+    assert sentence.startswith("MORROW_WORKERS: Input should be a valid integer")
+    assert "'many'" in sentence
+    assert "\n" not in sentence
+
+
 def test_a_bug_keeps_its_traceback() -> None:
     with pytest.raises(ZeroDivisionError), sentences():
         raise ZeroDivisionError

@@ -97,6 +97,14 @@ def test_make_makes_every_secret_once_and_for_its_owner_alone(tmp_path: Path) ->
     assert {file.name: file.read_text() for file in (tmp_path / "secrets").iterdir()} == made
 
 
+def test_no_log_and_no_process_fills_the_machine() -> None:
+    for service in SERVICES.values():
+        assert set(service["logging"]["options"]) == {"max-size", "max-file"}
+        assert re.fullmatch(r"512m|\$\{\w+_MEMORY:-\d+g\}", service["mem_limit"])
+    limits = {service["mem_limit"][2:].split(":")[0] for service in SERVICES.values() if "$" in service["mem_limit"]}
+    assert limits <= set(re.findall(r"^(\w+)=", (ROOT / ".env.example").read_text(), re.MULTILINE))
+
+
 def test_the_database_is_asked_over_tcp() -> None:
     """While the image makes its cluster, a server answers on the socket and goes away again."""
     assert "--host=127.0.0.1" in SERVICES[STORE]["healthcheck"]["test"]
