@@ -45,10 +45,15 @@ def _warn_of_texts(what: str, where: str, texts: Collection[str]) -> list[str]:
             "them alike, and correct stored events with `morrow events correct`"
         )
     missing = [text for text in sorted(texts) if text.casefold() in _MISSING]
-    if missing and what == "categories":
+    if missing:
+        remedy = (
+            "set optional = true and send null"
+            if what == "categories"
+            else "send an event once its label is known, and erase these with `morrow events erase`"
+        )
         warnings.append(
-            f"{where}: {', '.join(map(repr, missing))} counts as a category like any other: if it means a missing "
-            "value, set optional = true and send null"
+            f"{where}: {', '.join(map(repr, missing))} counts like any other of its {what}: if it means a missing value, "
+            f"{remedy}"
         )
     return warnings
 

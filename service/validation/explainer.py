@@ -19,6 +19,7 @@ from service.validation.question_decoder import AT_OF_MANY, AT_OF_QUERY
 from service.validation.values import (
     NumberLiteral,
     is_in_calendar,
+    is_missing,
     json_boolean,
     json_category,
     json_integer,
@@ -72,7 +73,7 @@ class Explainer:
         """The faults of an event: the first `MAX_FAULTS_PER_ROW`, and the number of the others."""
         if not isinstance(given, JsonObject):
             return [Fault("event", "is not a JSON object")]
-        faults = explain_names(given, _EVENT_FIELDS, ("known_at",), "the fields of an event")
+        faults = self._place_features(explain_names(given, _EVENT_FIELDS, ("known_at",), "the fields of an event"))
         _read_field(json_text, given, "event_id", faults)
         at = _read_field(json_moment, given, "at", faults)
         self._explain_known_at(given.get("known_at"), at, faults)
@@ -86,7 +87,8 @@ class Explainer:
             return [Fault("body", "is not a JSON object")]
         if "rows" in given:
             return self._explain_rows(given)
-        faults = explain_body_names(given, ("features",), "the fields of a body with one row", ("at",))
+        named = explain_body_names(given, ("features",), "the fields of a body with one row", ("at",))
+        faults = self._place_features(named)
         moments = given.get("at")
         self._explain_features(given.get("features", JsonObject()), "", faults)
         if isinstance(moments, list):
@@ -108,11 +110,21 @@ class Explainer:
     def _explain_row(self, given: Any, field: str) -> list[Fault]:
         if not isinstance(given, JsonObject):
             return [Fault(field, "is not a JSON object")]
-        faults = explain_names(given, ("features",), ("at",), "the fields of a row", f"{field}.")
+        named = explain_names(given, ("features",), ("at",), "the fields of a row", f"{field}.")
+        faults = self._place_features(named, f"{field}.")
         if given.get("at") is not None:
             _read(json_moment, given["at"], f"{field}.at", faults)
         self._explain_features(given.get("features", JsonObject()), f"{field}.", faults)
         return faults
+
+    def _place_features(self, faults: Sequence[Fault], prefix: str = "") -> list[Fault]:
+        """The same, but a feature that stands outside of `features`, as in a query, is told its place."""
+        placed = []
+        for fault in faults:
+            name = fault.field.removeprefix(prefix)
+            is_feature = name in self.kinds and fault.reason.startswith("is not one of")
+            placed.append(Fault(fault.field, f'belongs in "features": {{"{name}": …}}') if is_feature else fault)
+        return placed
 
     def _explain_known_at(self, given: object, at: int | None, faults: list[Fault]) -> None:
         if given is not None:
@@ -124,6 +136,8 @@ class Explainer:
 
     def _read_label(self, given: object) -> object:
         target = self.task.target
+        if is_missing(given):
+            raise ValueError(f"is {'null' if given is None else given}, and an event is sent once its label is known")
         if not self.task.is_classification:
             number = json_number(given)
             if target.bound(number) != number:

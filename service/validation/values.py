@@ -125,6 +125,11 @@ def json_text(value: object, longest: int = MAX_TEXT) -> str:
     return value
 
 
+def is_missing(value: object) -> bool:
+    """Whether a value of JSON stands for a missing or an infinite number: null, or a literal such as NaN."""
+    return value is None or (isinstance(value, NumberLiteral) and value.lower().lstrip("+-") in _MISSING_OR_INFINITE)
+
+
 def are_printable(texts: Collection[str]) -> bool:
     """Whether no text holds a control character or a lone surrogate."""
     return bool(_PRINTABLE.match("".join(texts)))

@@ -68,8 +68,14 @@ def test_listed_classes_are_compared_with_stored_ones() -> None:
 def test_categories_that_differ_in_case_only_or_mean_a_missing_value_are_warned_of() -> None:
     alike, missing = warn_of_rows(a_task("category"), of_categories("North", "north", "nan"))
     assert "feature weather: categories that differ" in alike
-    assert "'nan' counts as a category" in missing
+    assert "'nan' counts like any other of its categories" in missing
     assert "optional = true" in missing
+
+
+def test_a_class_that_means_an_unknown_label_is_warned_of() -> None:
+    (warning,) = warn_of_rows(a_task(), of_labels("yes", "nan"))
+    assert "'nan' counts like any other of its classes" in warning
+    assert "morrow events erase" in warning
 
 
 def test_numbers_of_a_regression_are_not_compared_as_texts() -> None:

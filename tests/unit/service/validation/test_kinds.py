@@ -173,6 +173,25 @@ def test_a_moment_that_is_none_is_named_as_in_a_query() -> None:
     assert [fault.field for fault in caught.value.faults] == ["at"]
 
 
+@pytest.mark.parametrize("label", [None, float("nan")])
+def test_an_event_without_a_label_is_told_to_wait_for_it(label: Any) -> None:
+    row = event_of(label=label)
+    assert isinstance(row, Refusal)
+    (fault,) = row.faults
+    assert (fault.field, fault.reason.split(", ")[1]) == ("label", "and an event is sent once its label is known")
+
+
+def test_features_outside_of_features_are_told_their_place() -> None:
+    body = {"event_id": "e", "at": AT, "label": "busy", **FEATURES}
+    row = read_one(RULES, json.dumps(body).encode())
+    assert isinstance(row, Refusal)
+    assert Fault("docks", 'belongs in "features": {"docks": …}') in row.faults
+    for asked, prefix in (({"at": AT, **FEATURES}, ""), ({"rows": [{"at": AT, **FEATURES}]}, "rows[0].")):
+        with pytest.raises(InvalidInput) as caught:
+            RULES.read_questions(json.dumps(asked).encode(), 10)
+        assert Fault(f"{prefix}docks", 'belongs in "features": {"docks": …}') in caught.value.faults
+
+
 MARK = b"\xef\xbb\xbf"
 
 
