@@ -52,8 +52,8 @@ def _warn_of_texts(what: str, where: str, texts: Collection[str]) -> list[str]:
             else "send an event once its label is known, and erase these with `morrow events erase`"
         )
         warnings.append(
-            f"{where}: {', '.join(map(repr, missing))} counts like any other of its {what}: if it means a missing value, "
-            f"{remedy}"
+            f"{where}: {', '.join(map(repr, missing))} counts like any other of its {what}: if it means a missing "
+            f"value, {remedy}"
         )
     return warnings
 
