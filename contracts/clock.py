@@ -31,6 +31,8 @@ def parse_moment(text: str) -> int:
     if not _RFC3339.fullmatch(text):
         if _LOST_PLUS.fullmatch(text):
             raise ValueError("holds a space where an offset's sign belongs: write + as %2B in a query string")
+        if text[10:11] == " " and _RFC3339.fullmatch(text.replace(" ", "T", 1)):
+            raise ValueError("has a blank between date and time: write T there, as in 2026-01-31T12:00:00Z")
         if _NAIVE.fullmatch(text):
             raise ValueError("has no offset: an offset such as Z or +02:00 is required")
         raise ValueError("is not an RFC 3339 time with an offset, such as 2026-01-31T12:00:00Z")

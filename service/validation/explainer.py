@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from contracts.clock import MICROSECOND
 from contracts.errors import Fault
 from contracts.task import Kind, Target, Task
-from contracts.truth import TRUTHS
+from contracts.truth import TRUTHS, spell_truth
 from service.validation.lossless_json import JsonObject
 from service.validation.names import MAX_FAULTS_PER_ROW, explain_body_names, explain_names
 from service.validation.question_decoder import AT_OF_MANY, AT_OF_QUERY
@@ -143,7 +143,7 @@ class Explainer:
             if target.bound(number) != number:
                 raise ValueError(f"is {number:g}, beyond {_say_bounds(target)}")
             return number
-        label = json_category(given)
+        label = json_text(spell_truth(given))
         if target.classes is not None and label not in target.classes:
             raise ValueError(f"is not one of the task's classes: {', '.join(target.classes[:MAX_CLASSES_SHOWN])}")
         return label

@@ -106,7 +106,11 @@ def json_boolean(value: object) -> bool:
 
 
 def json_category(value: object) -> str:
-    """A category or a class from a JSON value; true and false are the texts `true` and `false`. Raises ValueError."""
+    """A category from a JSON value; true and false are the texts `true` and `false`. Raises ValueError."""
+    if isinstance(value, NumberLiteral) and not is_missing(value):
+        raise ValueError(
+            f'is a number, not a string: write "{value[:_MAX_SHOWN]}" in quotation marks, or change its kind'
+        )
     return json_text(spell_truth(value))
 
 

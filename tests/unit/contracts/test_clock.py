@@ -56,6 +56,7 @@ def test_an_offset_names_the_same_instant(at: int, minutes: int) -> None:
         ("2026-01-01T00:00", "is required"),
         ("2026-01-01", "is required"),
         ("2026-01-01T00:00:00 02:00", "%2B"),
+        ("2026-01-01 00:00:00+00:00", "write T there"),
         ("2026-01-01T24:00:00Z", "RFC 3339"),
         ("2026-01-01T23:59:60Z", "calendar"),
         ("2026-02-30T00:00:00Z", "calendar"),

@@ -123,6 +123,7 @@ def test_an_integer_that_is_none_is_refused_at_each_entrance(value: float, words
         ({"holiday": 1}, "holiday", "is a number, not a boolean: write true"),
         ({"holiday": "True"}, "holiday", "write true, without quotation marks"),
         ({"holiday": "nan"}, "holiday", "send null for a missing value"),
+        ({"region": 3}, "region", 'write "3" in quotation marks'),
         ({"region": float("nan")}, "region", "is NaN, not a string: send null"),
     ],
 )
