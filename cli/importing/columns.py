@@ -57,7 +57,8 @@ def match_columns(names: Sequence[str], task: Task, options: Options) -> Columns
         if places is not None:
             found[ours] = places
     needed = ["at", "label", *(feature.name for feature in task.features if not feature.optional)]
-    faults += [match.missing(ours) for ours in needed if ours not in found and not any(f.field == ours for f in faults)]
+    absent = [ours for ours in needed if ours not in found and all(fault.field != ours for fault in faults)]
+    faults += [match.missing(ours, is_last=ours == absent[-1]) for ours in absent]
     if faults:
         raise InvalidInput(faults)
     id_from = tuple(match.place_of("--id-from", name) for name in options.id_from)
@@ -70,8 +71,8 @@ def match_columns(names: Sequence[str], task: Task, options: Options) -> Columns
         features=tuple((name, found[name][0]) for name in features if name in found),
         notes=(),
     )
-    absent = [name for name in features if name not in found]
-    return Columns(**{**vars(columns), "notes": tuple(match.describe(columns, found, absent))})
+    optional = [name for name in features if name not in found]
+    return Columns(**{**vars(columns), "notes": tuple(match.describe(columns, found, optional))})
 
 
 def normalise(name: str) -> str:
@@ -132,12 +133,13 @@ class _Match:
         places = [place for place, one in enumerate(self._normal) if one and one == normalise(column)]
         if len(places) == 1:
             return places[0]
-        raise InvalidInput([Fault(option, f"{column!r} is not a column of the file ({self._list()})")])
+        raise InvalidInput([Fault(option, f"{column!r} is not a column of the file ({self.list_names()})")])
 
-    def missing(self, ours: str) -> Fault:
-        """The fault of a value that no column gives."""
+    def missing(self, ours: str, *, is_last: bool) -> Fault:
+        """The fault of a value that no column gives; the last one lists the columns that there are."""
         also = f", nor is {self._task.target.name}" if ours == "label" else ""
-        return Fault(ours, f"is not a column of the file{also} ({self._list()}): name it with --map {ours}=COLUMN")
+        remedy = f" ({self.list_names()}): name it with --map {ours}=COLUMN" if is_last else ""
+        return Fault(ours, f"is not a column of the file{also}{remedy}")
 
     def describe(self, columns: Columns, found: dict[str, tuple[int, ...]], absent: Sequence[str]) -> list[str]:
         """What to say about columns whose names differ from ours, or that are not read."""
@@ -158,7 +160,8 @@ class _Match:
             notes.append(f"Passed over, as {self._task.name} has no such feature: {_shorten(passed)}.")
         return notes
 
-    def _list(self) -> str:
+    def list_names(self) -> str:
+        """The columns of the file, for people."""
         names = [name for name in self._names if name]
         return f"its columns: {_shorten(names)}" if names else "it names none"
 

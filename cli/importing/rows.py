@@ -244,10 +244,11 @@ def read_ndjson(stream: Iterable[bytes]) -> Iterator[Row]:
         event = line.removeprefix(b"\xef\xbb\xbf").strip(b" \t\r\n\x0b\x0c\x1a")
         if not event:
             continue
-        if is_first and (event == b"[" or event.startswith(b"[{")):
-            raise InvalidInput(
-                [Fault("file", "is one JSON array; NDJSON has an event on each line: `jq -c '.[]' FILE` makes it so")]
-            )
+        if is_first and (event in (b"[", b"{") or event.startswith(b"[{")):
+            kind = "one JSON array" if event.startswith(b"[") else "JSON over several lines"
+            made = "'.[]'" if event.startswith(b"[") else "."
+            reason = f"is {kind}; NDJSON has an event on each line: `jq -c {made} FILE` makes it so"
+            raise InvalidInput([Fault("file", reason)])
         is_first = False
         if len(event) > MAX_ROW_BYTES:
             yield Row(event, faults=(Fault("row", f"is longer than {MAX_ROW_BYTES} bytes"),), is_sent=False)

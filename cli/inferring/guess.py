@@ -5,9 +5,11 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from itertools import combinations
+from math import isclose
 
 from cli.importing.columns import OWN_COLUMNS, normalise
-from cli.inferring.kinds import Judged, complete, judge, looks_like_a_moment
+from cli.inferring.kinds import Judged, Reading, complete, judge, looks_like_a_moment
 from cli.inferring.profile import Profile
 from cli.reading.moments import MomentReader
 from cli.reading.options import Options
@@ -43,6 +45,8 @@ _MOST_CLASSES = 20
 _FEW_NUMBERS = 5
 # Windows behind which a file counts as one of the past.
 _OLD_WINDOWS = 2
+# Rows without which a coincidence may look like a rule.
+_FEWEST_ROWS = 20
 
 
 @dataclass(frozen=True)
@@ -91,6 +95,7 @@ def guess_task(
     ids = _find_id(judged, profile.num_rows)
     names = {column.name for column in profile.columns}
     options = _map(options, times, found, columns, ids, names=names)
+    notes += _find_leaks(profile, found, features, reading)
     first, last = min(moments), max(moments)
     return Guessed(
         name=name,
@@ -250,6 +255,34 @@ def _name_features(judged: Sequence[Judged], label: Judged) -> tuple[list[tuple[
         taken.add(name)
         features.append((name, one))
     return features, columns
+
+
+def _find_leaks(profile: Profile, label: Judged, features: Sequence[tuple[str, Judged]], reading: Reading) -> list[str]:
+    """Features that give the label away: equal to it in every sampled row, or two of which it is the sum."""
+    rows = [row for row in profile.sample if row[label.name] not in ("", *reading.options.missing)]
+    if len(rows) < _FEWEST_ROWS:
+        return []
+    labels = [row[label.name] for row in rows]
+    notes = [
+        f"{one.name} equals {label.name} in every row: drop it unless it is known before the outcome"
+        for _, one in features
+        if [row[one.name] for row in rows] == labels
+    ]
+    numbers = {
+        one.name: [reading.styles[one.name].read(row[one.name]) for row in rows]
+        for one in (label, *(one for _, one in features))
+        if one.kind in ("integer", "number") and not one.num_missing
+    }
+    sums = numbers.pop(label.name, None)
+    if sums is None:
+        return notes
+    for first, second in combinations(numbers, 2):
+        pairs = zip(numbers[first], numbers[second], sums, strict=True)
+        if all(isclose(float(a) + float(b), float(total), abs_tol=1e-9) for a, b, total in pairs):
+            notes.append(
+                f"{first} and {second} add up to {label.name}: drop them unless they are known before the outcome"
+            )
+    return notes
 
 
 def _find_id(judged: Sequence[Judged], num_rows: int) -> Judged | None:

@@ -53,7 +53,8 @@ def infer(
     kind = f"classification into {len(guessed.classes)} classes" if guessed.classes else task.target.kind
     summary = f"{kind} of {task.target.name} by {len(task.features)} features, in windows of {guessed.window}"
     notes = [] if is_pipe(file) else _check(file, format, task, guessed.options)
-    return Inferred(named, text, command, summary, tuple(notes))
+    said = [f"Note: {note}." for note in guessed.notes]
+    return Inferred(named, text, command, summary, (*notes, *said))
 
 
 def _stem(file: Path) -> str:

@@ -16,6 +16,7 @@ from cli.reading.tables import look_into, read_table, refuse_twice
 from contracts.errors import Fault, InvalidInput
 
 MAX_ROWS = 100_000
+NUM_SAMPLE_ROWS = 500
 _ROWS_PER_PIECE = 5000
 
 
@@ -35,13 +36,14 @@ class Column:
 
 @dataclass(frozen=True)
 class Profile:
-    """The columns of a file in their order; `is_cut` if it has more rows than were read."""
+    """The columns of a file in their order; `is_cut` if it has more rows than were read. `sample` holds first rows."""
 
     format: Format
     columns: tuple[Column, ...]
     num_rows: int
     is_cut: bool
     notes: tuple[str, ...]
+    sample: tuple[dict[str, str], ...] = ()
 
 
 def read_profile(file: Path, format: Format | None, options: Options) -> Profile:
@@ -61,12 +63,13 @@ def _read_csv(source: Source, options: Options) -> Profile:
     table = look_into(source.open, options)
     rows = (cells for _, cells in read_table(source.open(), table) if not isinstance(cells, Broken))
     counters, num_rows, row_numbers = _count(table.names, islice(rows, MAX_ROWS))
+    sample = tuple(dict(zip(table.names, cells, strict=True)) for cells in table.sample[:NUM_SAMPLE_ROWS])
     columns = tuple(
         Column(name, counters[place], row_numbers[place])
         for place, name in enumerate(table.names)
         if name and name not in options.dropped
     )
-    return Profile("csv", columns, num_rows, next(rows, None) is not None, table.notes)
+    return Profile("csv", columns, num_rows, next(rows, None) is not None, table.notes, sample)
 
 
 def _read_parquet(source: Source, options: Options) -> Profile:

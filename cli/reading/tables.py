@@ -49,6 +49,10 @@ def look_into(open_: Callable[[], BinaryIO], options: Options) -> CsvTable:
     if isinstance(header, Broken) or is_broken("".join(header)):
         raise InvalidInput([Fault("line 1", f"names no columns in {name_encoding(encoding)}: give its --encoding")])
     names = tuple(name.strip().lstrip("\ufeff") for name in header)
+    if any(not name.isprintable() for name in names):
+        raise InvalidInput(
+            [Fault("line 1", "holds control characters, so the file is no text, or in another encoding")]
+        )
     refuse_twice(names, options.dropped)
     rows = islice(found, NUM_SAMPLE_ROWS)
     sample = tuple(cells for _, cells in rows if not isinstance(cells, Broken))

@@ -1,5 +1,7 @@
 """Imports: rows that came together are retracted together, and nothing else goes with them."""
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import Any
 
@@ -125,6 +127,39 @@ def test_nothing_joins_a_retracted_import_or_one_of_another_task(engine: Engine,
     retract(engine, schema, mistaken)
     with engine.begin() as connection, pytest.raises(Conflict, match="is retracted"):
         require_open(connection, schema.task_id, mistaken)
+
+
+def test_a_retraction_waits_for_rows_that_are_joining(engine: Engine, schema: Schema) -> None:
+    mistaken = begin(engine, schema, event("a"))
+    with ThreadPoolExecutor(1) as pool, engine.connect() as connection:
+        with connection.begin():
+            require_open(connection, schema.task_id, mistaken)
+            append_batch(connection, schema, EventBatch.of([event("b")]), NOW, mistaken)
+            retracting = pool.submit(retract, engine, schema, mistaken)
+            with pytest.raises(TimeoutError):
+                retracting.result(timeout=0.5)
+        assert retracting.result(timeout=30) == 2
+    assert current(engine) == {}
+
+
+def test_rows_that_arrive_while_their_ids_are_retracted_are_stored_once(engine: Engine, schema: Schema) -> None:
+    for turn in range(10):
+        mistaken, barrier = begin(engine, schema, event(f"e{turn}", label="no")), threading.Barrier(4)
+
+        def take_part(
+            k: int, turn: int = turn, mistaken: int = mistaken, barrier: threading.Barrier = barrier
+        ) -> object:
+            barrier.wait()
+            if k == 0:
+                return retract(engine, schema, mistaken)
+            with engine.begin() as connection:
+                return append_events(connection, schema, [event(f"e{turn}")], NOW)[0]
+
+        with ThreadPoolExecutor(4) as pool:
+            outcomes = list(pool.map(take_part, range(4)))
+        assert outcomes[0] == 1
+        assert outcomes[1:].count("created") == (current(engine).get(f"e{turn}") is not None)
+        assert current(engine).get(f"e{turn}") in (None, "yes")
 
 
 def test_a_version_that_was_trained_on_an_import_is_named(engine: Engine, schema: Schema) -> None:

@@ -102,6 +102,16 @@ def test_a_year_of_hourly_rows_becomes_a_regression_in_weeks(tmp_path: Path) -> 
     assert inferred.notes[0] == "Of 8,760 rows 8,760 are valid and 0 would be refused."
 
 
+def test_columns_that_give_the_label_away_are_named(tmp_path: Path) -> None:
+    file = tmp_path / "x.csv"
+    rows = [(k % 7, k % 11, k % 5) for k in range(100)]
+    lines = [f"2025-01-{k % 28 + 1:02}T00:00:00Z,{a},{b},{c},{a + b}" for k, (a, b, c) in enumerate(rows)]
+    file.write_text("at,casual,registered,hour_of_day,cnt\n" + "\n".join(lines))
+    text = infer_file(file).text
+    assert "# Note: casual and registered add up to cnt: drop them unless" in text
+    assert text.count("add up to") == 1
+
+
 def test_parquet_is_inferred_from_its_types(tmp_path: Path) -> None:
     file = tmp_path / "trips.parquet"
     at = [datetime(2025, 12, 1, tzinfo=UTC) + timedelta(hours=k) for k in range(500)]
