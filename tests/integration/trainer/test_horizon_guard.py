@@ -76,6 +76,7 @@ def test_a_complete_window_above_its_limit_closes_its_version_and_says_so(engine
         "age": 1,
         "value": 1.5,
         "threshold": 1.0,
+        "remedy": "morrow cycle wide, or morrow override wide --reason TEXT",
     }
     (row,) = [row for row in rows_of(engine, schema) if row.action == "close"]
     assert (row.actor, row.reason, row.at) == ("trainer", line["reason"], moment(12))
