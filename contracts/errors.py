@@ -13,12 +13,15 @@
     │   └── NoKeys                                                                  (service)
     ├── Unavailable                 a store we depend on does not answer
     │   ├── StoreOutage             PostgreSQL, and why                             (store)
+    │   │   └── Locked              a lock that another session holds               (store)
+    │   ├── SpecUnreadable          a stored task that this release cannot read     (store)
     │   └── RegistryUnreachable     MLflow                                          (trainer.tracking)
     ├── UnreadableRequest           a request that cannot be taken as it was sent   (service)
     │   ├── Malformed
     │   ├── TooSlow
     │   ├── TooLarge
     │   └── UnsupportedContent
+    ├── PreconditionFailed          an If-Match that does not hold                  (service)
     ├── Overloaded                  more is asked than can be answered              (service)
     ├── RateRefused                 a version that cannot give rates                (service)
     ├── AnswerNotFinite             a graph that answers NaN or infinity            (service)

@@ -28,6 +28,7 @@ def migrate(database_url: str) -> str:
     engine = make_engine(database_url)
     try:
         with engine.begin() as connection:
+            connection.execute(text("SET LOCAL lock_timeout = 0"))  # others wait for as long as a migration takes
             connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})
             found, newest = _revision(connection), _newest_revision()
             if found > newest + 1:

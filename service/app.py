@@ -10,6 +10,7 @@ import anyio
 import anyio.to_thread
 import structlog
 from fastapi import FastAPI
+from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
@@ -26,17 +27,20 @@ from service.gauges import StateGauges
 from service.ingest.endpoint import EventsEndpoint
 from service.ingest.group_commit import GroupCommit
 from service.ingest.schema_versions import find_schemas
-from service.metrics import CountRequests, Metrics
+from service.metrics import METHODS, Metrics
 from service.models.follower import Follower
 from service.models.registry import make_client
 from service.openapi.document import describe
 from service.predict.endpoint import PredictEndpoint, Reply
 from service.server.worker_heartbeats import WorkerHeartbeats
 from service.settings import ServiceSettings
+from service.web.access_log import AccessLog
+from service.web.answered_requests import AnsweredRequests, NoteAnswers
 from service.web.api_keys import ApiKeys
 from service.web.auth import AuthenticationMiddleware, Authenticator
 from service.web.error_responses import handle_errors
 from service.web.html import StaticPages
+from service.web.preconditions import RefusePreconditions
 from service.web.raw_endpoint import RawEndpoint
 from store.database import make_engine
 
@@ -55,6 +59,7 @@ class App(FastAPI):
     predict: PredictEndpoint
     events: RawEndpoint
     event: RawEndpoint
+    access_log: AccessLog
 
     def try_fast_path(self, scope: Scope, reply: Reply) -> None:
         """Call `reply` once, with the application that answers a request; a response is one too.
@@ -73,7 +78,9 @@ class App(FastAPI):
         if scope["method"] == "HEAD":  # answered as GET; the server omits the body
             scope = {**scope, "method": "GET"}
         path = scope["path"]
-        if path == "/predict":
+        if path == "*" and scope["method"] == "OPTIONS":  # about the server, not about a path
+            await Response(status_code=204, headers={"Allow": ", ".join(METHODS)})(scope, receive, send)
+        elif path == "/predict":
             await self.predict(scope, receive, send)
         elif path == "/events":
             await self.events(scope, receive, send)
@@ -131,16 +138,15 @@ def make_app(settings: ServiceSettings, workers: Path | None = None, stop: Calla
         title="Morrow", version=VERSION, description=DESCRIPTION, lifespan=lifespan, docs_url=None, redoc_url=None
     )
     authenticator = Authenticator(api_keys, settings)
-    app.add_middleware(AuthenticationMiddleware, authenticator=authenticator, settings=settings)
-    app.add_middleware(CountRequests, metrics=metrics)
-    # uvicorn would also put this in front of the hot paths, which do not use the client's address.
-    app.add_middleware(ProxyHeadersMiddleware, trusted_hosts=settings.trusted_proxies)
+    app.access_log = AccessLog(settings.access_log, lambda: follower.tasks)
+    answered = AnsweredRequests(metrics, app.access_log)
+    _add_middleware(app, authenticator, answered, settings)
     handle_errors(app, metrics)
     group_commit = GroupCommit(store, settings.queue_size, partial(find_schemas, follower))
     events = EventsEndpoint(store, follower, group_commit, settings, metrics)
-    app.predict = PredictEndpoint(follower, authenticator, metrics, settings)
-    app.events = RawEndpoint("/events", {"POST": events.post}, authenticator, metrics)
-    app.event = RawEndpoint("/events/{event_id}", {"PUT": events.put}, authenticator, metrics)
+    app.predict = PredictEndpoint(follower, authenticator, answered, settings)
+    app.events = RawEndpoint("/events", {"POST": events.post}, authenticator, answered)
+    app.event = RawEndpoint("/events/{event_id}", {"PUT": events.put}, authenticator, answered)
     app.router.routes.append(Route("/predict", app.predict, include_in_schema=False))  # so that /predict/ is redirected
     app.include_router(tasks_router(store, follower, heartbeats, settings))
     app.include_router(cycles_router(store, settings))
@@ -152,3 +158,14 @@ def make_app(settings: ServiceSettings, workers: Path | None = None, stop: Calla
     app.mount("/static", StaticPages())
     describe(app)
     return app
+
+
+def _add_middleware(
+    app: App, authenticator: Authenticator, answered: AnsweredRequests, settings: ServiceSettings
+) -> None:
+    """What stands in front of the framework's routes, the innermost first."""
+    app.add_middleware(RefusePreconditions)
+    app.add_middleware(AuthenticationMiddleware, authenticator=authenticator, settings=settings)
+    app.add_middleware(NoteAnswers, answered=answered)
+    # uvicorn would also put this in front of the hot paths, which do not use the client's address.
+    app.add_middleware(ProxyHeadersMiddleware, trusted_hosts=settings.trusted_proxies)

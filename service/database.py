@@ -11,8 +11,8 @@ from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from contracts.errors import Unavailable
-from store.errors import StoreOutage
-from store.outages import LATE, name_outage
+from store.errors import Locked, StoreOutage
+from store.outages import LATE, is_locked, name_outage
 from store.refusals import explain_refusal
 from store.sessions import limit_waits
 
@@ -23,6 +23,10 @@ T = TypeVar("T")
 _UNDONE = ("40001", "40P01")
 _NUM_TRIES = 3
 _PAUSE_SECONDS = 0.05
+# After a lock was not granted, other transactions wait only briefly for this many seconds: each wait holds a connection
+# of the pool, and requests that need no such lock must get one.
+_BRIEF_SECONDS = 30.0
+_WAIT_BRIEFLY = "SET LOCAL lock_timeout = '200ms'"
 
 
 class Store:
@@ -33,6 +37,7 @@ class Store:
         self._queue_size = queue_size
         self._seconds = seconds
         self._limiter = anyio.CapacityLimiter(places)
+        self._is_brief_until = 0.0
         # A statement ends when its caller has stopped waiting.
         limit_waits(engine, {"statement_timeout": seconds})
 
@@ -70,12 +75,17 @@ class Store:
         for tries_left in reversed(range(_NUM_TRIES)):
             try:
                 with self._engine.begin() as connection:
+                    if time.monotonic() < self._is_brief_until:
+                        connection.exec_driver_sql(_WAIT_BRIEFLY)
                     return work(connection)
             except SQLAlchemyError as error:
                 if tries_left and isinstance(error, DBAPIError) and getattr(error.orig, "sqlstate", None) in _UNDONE:
                     time.sleep(_PAUSE_SECONDS)
                     continue
                 if outage := name_outage(error):
+                    if is_locked(error):
+                        self._is_brief_until = time.monotonic() + _BRIEF_SECONDS
+                        raise Locked(outage) from error
                     raise StoreOutage(outage) from error
                 raise
         raise AssertionError("the last try returns or raises")

@@ -26,6 +26,17 @@ class NoKeys(NotReady):
     """No key exists yet: `morrow keys add NAME --scope admin` makes one."""
 
 
+class PreconditionFailed(MorrowError):
+    """A precondition of the request does not hold, or is not one that this request takes.
+
+    `etag` is the current entity tag, if there is one.
+    """
+
+    def __init__(self, message: str, etag: str | None = None) -> None:
+        self.etag = etag
+        super().__init__(message)
+
+
 class UnreadableRequest(MorrowError):
     """The request cannot be accepted as sent.
 

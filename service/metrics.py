@@ -4,14 +4,12 @@ Any worker answers a scrape for all of them. Counters are summed over the worker
 falls. Gauges are in `service.gauges`.
 """
 
-import time
 from collections import Counter as Counts
 from collections.abc import Iterable
 from pathlib import Path
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.multiprocess import MultiProcessCollector
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 METHODS = ("DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT")
 # The route of answers given before the route is known, such as 401 and 404.
@@ -74,30 +72,3 @@ class Metrics:
         """The series of an answer; prometheus_client takes longer to find one than to count."""
         counter = self.requests.labels(method, route, str(status))
         return counter, self.predict_seconds.labels(method) if route == "/predict" else None
-
-
-class CountRequests:
-    """ASGI middleware: counts the framework's answers."""
-
-    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
-        self._app = app
-        self._metrics = metrics
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-        status = 500
-        started = time.perf_counter()
-
-        async def note_status(message: Message) -> None:
-            nonlocal status
-            if message["type"] == "http.response.start":
-                status = message["status"]
-            await send(message)
-
-        try:
-            await self._app(scope, receive, note_status)
-        finally:
-            route = getattr(scope.get("route"), "path_format", NO_ROUTE)
-            self._metrics.count_answer(scope["method"], route, status, time.perf_counter() - started)

@@ -69,6 +69,17 @@ class ServiceSettings(SharedSettings):
     )
     max_body_bytes: int = Field(16 * 2**20, ge=1024, description="largest request body; a larger one is answered 413")
     body_seconds: float = Field(30.0, gt=0, description="longest pause between two pieces of a body; then 408")
+    keep_alive_seconds: float = Field(
+        120.0,
+        ge=1,
+        description="seconds that a connection stays open without a request; must exceed the idle time after which "
+        "proxies and clients drop a connection",
+    )
+    access_log: Literal["all", "sampled", "off"] = Field(
+        "sampled",
+        description="which answers are logged as request.answered. sampled: at most 20 successes and 20 refusals a "
+        "second of each worker, and a count of the others",
+    )
     queue_size: int = Field(
         1000,
         ge=1,

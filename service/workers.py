@@ -129,5 +129,6 @@ def _options(settings: ServiceSettings) -> dict[str, Any]:
         "access_log": False,
         "log_config": None,
         "server_header": False,
+        "timeout_keep_alive": settings.keep_alive_seconds,
         "timeout_graceful_shutdown": DRAIN_SECONDS,
     }

@@ -4,7 +4,7 @@ If a task asks for a recipe to be chosen, the chosen recipe replaces the written
 kept folders go by the chosen recipe, and no other code needs to know how it came about.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import lru_cache
@@ -15,6 +15,7 @@ from sqlalchemy.dialects.postgresql import distinct_on, insert
 from contracts.errors import NotFound
 from contracts.task import Task
 from store.database import schemas, tasks
+from store.errors import SpecUnreadable
 from store.recipe_choices import Choice, read_choices
 
 
@@ -38,14 +39,29 @@ class Schema:
         return replace(self, task=self.task.with_training(choice.training), choice=choice)
 
 
-def define_task(connection: Connection, task: Task, now: datetime) -> tuple[Schema, bool]:
-    """Store the task, or a new revision if its spec differs; returns it and whether anything was written."""
+def define_task(
+    connection: Connection,
+    task: Task,
+    now: datetime,
+    check: Callable[[int | None], None] = lambda _revision: None,
+) -> tuple[Schema, bool]:
+    """Store the task, or a new revision if its spec differs; returns it and whether anything was written.
+
+    `check` gets the revision that would be replaced, None if there is none, and raises if it must stay.
+    """
     connection.execute(insert(tasks).values(name=task.name, created_at=now).on_conflict_do_nothing())
-    task_id = connection.execute(select(tasks.c.id).where(tasks.c.name == task.name).with_for_update()).scalar_one()
-    newest = _newest(connection, task.name)
+    # As in `lock_task`: a stronger lock would wait for every open transaction that has stored an event of the task.
+    row = select(tasks.c.id).where(tasks.c.name == task.name).with_for_update(key_share=True)
+    task_id = connection.execute(row).scalar_one()
+    try:
+        newest = _newest(connection, task.name)
+        former = newest[0].revision if newest else None
+    except SpecUnreadable as error:
+        newest, former = [], error.revision
     if newest and newest[0].written == task:
         return newest[0], False
-    revision = newest[0].revision + 1 if newest else 1
+    check(former)
+    revision = 1 + (former or 0)
     schema_id = connection.execute(
         schemas.insert().returning(schemas.c.id),
         {
@@ -60,7 +76,7 @@ def define_task(connection: Connection, task: Task, now: datetime) -> tuple[Sche
 
 
 def find_task(connection: Connection, name: str) -> Schema:
-    """The newest revision of a task. Raises NotFound."""
+    """The newest revision of a task. Raises NotFound, SpecUnreadable."""
     # PostgreSQL cannot even compare with a name that holds NUL.
     found = None if "\x00" in name else _newest(connection, name)
     if not found:
@@ -89,8 +105,19 @@ def find_form(connection: Connection, newest: Schema, task: Task) -> Schema | No
 
 
 def list_tasks(connection: Connection) -> Sequence[Schema]:
-    """The newest revision of every task, by name."""
+    """The newest revision of every task, by name, except those that `list_unreadable` names."""
     return _newest(connection, None)
+
+
+def list_unreadable(connection: Connection) -> dict[str, SpecUnreadable]:
+    """The tasks whose newest spec cannot be read by this release; no other task suffers for them."""
+    found = {}
+    for row in connection.execute(_NEWEST):
+        try:
+            _parse_task(row.spec)
+        except ValueError:
+            found[row.name] = SpecUnreadable(row.name, row.revision)
+    return found
 
 
 def lock_task(connection: Connection, task_id: int, *, wait: bool = True) -> bool:
@@ -105,7 +132,13 @@ def lock_task(connection: Connection, task_id: int, *, wait: bool = True) -> boo
 
 def _newest(connection: Connection, name: str | None) -> Sequence[Schema]:
     rows = connection.execute(_NEWEST) if name is None else connection.execute(_NEWEST_NAMED, {"name": name})
-    found = [Schema(task_id, schema_id, revision, _parse_task(spec)) for task_id, schema_id, revision, spec in rows]
+    found: list[Schema] = []
+    for row in rows:
+        try:
+            found.append(Schema(row.task_id, row.id, row.revision, _parse_task(row.spec)))
+        except ValueError as error:
+            if name is not None:
+                raise SpecUnreadable(name, row.revision) from error
     choices = read_choices(connection, {schema.task_id for schema in found if schema.task.training.tune})
     if not choices:  # the usual case, and each incoming event gets here: a recipe is a digest of the whole task
         return found
@@ -114,7 +147,7 @@ def _newest(connection: Connection, name: str | None) -> Sequence[Schema]:
 
 # Built and parsed once, because each incoming event reads its task.
 _NEWEST = (
-    select(tasks.c.id, schemas.c.id, schemas.c.revision, cast(schemas.c.spec, Text))
+    select(tasks.c.name, schemas.c.task_id, schemas.c.id, schemas.c.revision, cast(schemas.c.spec, Text).label("spec"))
     .ext(distinct_on(tasks.c.name))
     .join(schemas, schemas.c.task_id == tasks.c.id)
     .order_by(tasks.c.name, schemas.c.revision.desc())

@@ -291,7 +291,7 @@ def expire_leases(connection: Connection, now: datetime) -> Sequence[Cycle]:
         select(cycles.c.id, cycles.c.verdict)
         .where(cycles.c.state == "running", cycles.c.lease_until <= now)
         .order_by(cycles.c.id)
-        .with_for_update(skip_locked=True)
+        .with_for_update(key_share=True, skip_locked=True)
     ).all()
     broken = Decision("lease", False, reason=LEASE_EXPIRED.reason)
     ended = []

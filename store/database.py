@@ -3,11 +3,14 @@
 Functions elsewhere take a `Connection`; only the outermost caller begins a transaction.
 """
 
+from datetime import UTC, datetime
+
 from sqlalchemy import (
     BigInteger,
     Boolean,
     CheckConstraint,
     Column,
+    ColumnElement,
     Double,
     Engine,
     ForeignKey,
@@ -24,7 +27,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.postgresql import ARRAY, JSONB, TIMESTAMP
 
-from store.sessions import keep_sessions_plain
+from store.sessions import keep_sessions_plain, limit_waits
 
 metadata = MetaData(
     naming_convention={
@@ -35,8 +38,22 @@ metadata = MetaData(
     }
 )
 _moment = TIMESTAMP(timezone=True)
+# The moments that Python's calendar has. PostgreSQL has others, which no process of ours can read.
+FIRST_MOMENT = datetime(1, 1, 1, tzinfo=UTC)
+LAST_MOMENT = datetime(9999, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC)
 # The most connections of a process, unless its settings say otherwise.
 POOL_SIZE = 5
+# Longest wait for a lock, so that a transaction of somebody else holds up a statement, and no process.
+LOCK_SECONDS = 5
+# Longest pause inside a transaction. The longest of ours waits for the registry; a frozen process then frees its locks.
+IDLE_SECONDS = 60
+
+
+def _moments(*columns: str) -> CheckConstraint:
+    """Keep out moments without microseconds: only a client that writes past the API could store them."""
+    in_calendar = "\"{0}\" >= '0001-01-01T00:00:00Z' and \"{0}\" < '10000-01-01T00:00:00Z'"
+    return CheckConstraint(" and ".join(in_calendar.format(column) for column in columns), name="moments")
+
 
 tasks = Table(
     "tasks",
@@ -44,6 +61,8 @@ tasks = Table(
     Column("id", Integer, Identity(), primary_key=True),
     Column("name", Text, nullable=False, unique=True),
     Column("created_at", _moment, nullable=False),
+    _moments("created_at"),
+    CheckConstraint("name <> ''", name="name"),
 )
 
 schemas = Table(
@@ -55,6 +74,8 @@ schemas = Table(
     Column("spec", JSONB, nullable=False),
     Column("row_schema", Text, nullable=False),
     Column("created_at", _moment, nullable=False),
+    _moments("created_at"),
+    CheckConstraint("jsonb_typeof(spec) = 'object' and revision > 0", name="spec"),
     Index("schemas_task_id_revision_key", "task_id", "revision", unique=True),
 )
 
@@ -72,6 +93,7 @@ choices = Table(
     Column("seconds", Double, nullable=False),
     Column("run_id", Text),
     Column("chosen_at", _moment, nullable=False),
+    _moments("cutoff", "chosen_at"),
 )
 
 events = Table(
@@ -92,6 +114,15 @@ events = Table(
     Column("erasure_id", BigInteger),
     # The import that a first revision came with, if it came with one. No foreign key, for the same reason.
     Column("import_id", BigInteger),
+    _moments("at", "known_at", "received_at", "superseded_at"),
+    CheckConstraint("revision > 0 and event_id <> '' and (label <> '' or superseded_at is not null)", name="texts"),
+    # A missing number is NaN and a missing category is empty; an array is read by its places.
+    CheckConstraint(
+        "array_ndims(numbers) <= 1 and array_position(numbers, null) is null "
+        "and 'infinity' <> all(numbers) and '-infinity' <> all(numbers)",
+        name="numbers",
+    ),
+    CheckConstraint("array_ndims(categories) <= 1 and array_position(categories, null) is null", name="categories"),
     Index("events_task_id_at_idx", "task_id", "at"),
     # Rows of an import lie together, so ranges of blocks are enough, and cost an insert next to nothing.
     Index("events_import_id_idx", "import_id", postgresql_using="brin"),
@@ -109,6 +140,7 @@ imports = Table(
     Column("retraction_actor", Text),
     Column("retraction_reason", Text),
     Column("num_retracted", BigInteger, nullable=False, server_default=text("0")),
+    _moments("at", "retracted_at"),
     Index("imports_task_id_idx", "task_id", "id"),
 )
 
@@ -123,6 +155,7 @@ erasures = Table(
     Column("num_events", BigInteger, nullable=False),
     Column("num_revisions", BigInteger, nullable=False),
     Column("num_rejected", BigInteger, nullable=False),
+    _moments("at"),
     Index("erasures_task_id_idx", "task_id", "id"),
 )
 
@@ -135,6 +168,7 @@ rejected_events = Table(
     Column("event_id", Text),
     Column("reason", Text, nullable=False),
     Column("payload", Text, nullable=False),
+    _moments("received_at"),
     Index("rejected_events_task_id_received_at_idx", "task_id", "received_at"),
 )
 
@@ -165,6 +199,7 @@ cycles = Table(
     Column("failure_code", Text),
     # The released attempt at the same cutoff that this one was requested to replace.
     Column("replaces", BigInteger),
+    _moments("cutoff", "requested_at", "started_at", "ended_at", "lease_until", "read_at"),
     CheckConstraint("state in ('requested', 'running', 'released', 'held', 'skipped', 'failed')", name="state"),
     Index("cycles_task_id_cutoff_attempt_key", "task_id", "cutoff", "attempt", unique=True),
     Index(
@@ -200,6 +235,11 @@ error_cells = Table(
     Column("scores", ARRAY(Double), nullable=False),
     Column("tempered", ARRAY(Double), nullable=False),
     Column("scored_at", _moment, nullable=False),
+    _moments("origin", "window", "scored_at"),
+    CheckConstraint(
+        "num_rows >= 0 and array_position(scores, null) is null and array_position(tempered, null) is null",
+        name="figures",
+    ),
 )
 
 releases = Table(
@@ -215,6 +255,8 @@ releases = Table(
     Column("actor", Text, nullable=False),
     Column("reason", Text, nullable=False),
     Column("at", _moment, nullable=False),
+    _moments("valid_until", "at"),
+    CheckConstraint("version <> ''", name="version"),
     CheckConstraint(
         "action in ('release', 'rollback', 'calibrate', 'close', 'reopen', 'override')",
         name="action",
@@ -234,15 +276,23 @@ api_keys = Table(
     Column("rate", Double),
     Column("created_at", _moment, nullable=False),
     Column("revoked_at", _moment),
+    _moments("created_at", "revoked_at"),
+    CheckConstraint("rate > 0 and rate < 'infinity'", name="rate"),
     Index("api_keys_name_key", "name", unique=True, postgresql_where=text("revoked_at IS NULL")),
 )
+
+
+def is_readable(moment: Column[datetime]) -> ColumnElement[bool]:
+    """Whether a moment has microseconds."""
+    return moment.between(FIRST_MOMENT, LAST_MOMENT)
 
 
 def make_engine(database_url: str, *, pool_size: int = POOL_SIZE) -> Engine:
     """An engine whose connections use UTC and are checked before use. Waits are bounded, and rows stay out of logs.
 
-    The URL and these arguments say where the server is and how a session begins; variables of libpq may only add how
-    to log in (`docs/decisions/0022-built-environments.md`).
+    The waits are those for a connection, for a lock and inside a transaction. The URL and these arguments say where the
+    server is and how a session begins; variables of libpq may only add how to log in
+    (`docs/decisions/0022-built-environments.md`).
     """
     url = make_url(database_url)
     engine = create_engine(
@@ -256,6 +306,7 @@ def make_engine(database_url: str, *, pool_size: int = POOL_SIZE) -> Engine:
         | {"client_encoding": "utf8"},
     )
     keep_sessions_plain(engine)
+    limit_waits(engine, {"lock_timeout": LOCK_SECONDS, "idle_in_transaction_session_timeout": IDLE_SECONDS})
     return engine
 
 

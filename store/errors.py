@@ -10,3 +10,22 @@ class StoreOutage(Unavailable):
     def __init__(self, failure: Failure) -> None:
         self.failure = failure
         super().__init__(failure.reason)
+
+
+class Locked(StoreOutage):
+    """Another session of the database holds a lock that this needs: pg_stat_activity lists open transactions."""
+
+    def __init__(self, failure: Failure) -> None:
+        self.failure = failure
+        Unavailable.__init__(self)
+
+
+class SpecUnreadable(Unavailable):
+    """The stored spec of a task is not one that this release understands."""
+
+    def __init__(self, task: str, revision: int) -> None:
+        self.revision = revision
+        super().__init__(
+            f"Revision {revision} of the task {task!r} cannot be read by this release: a newer one has stored it, or "
+            "it was changed by hand. Run the newer release, or define the task again with PUT /tasks/{task}."
+        )

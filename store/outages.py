@@ -15,6 +15,7 @@ SILENT = Failure(FailureCode.STORE_SILENT, "The database does not answer.")
 NOT_MIGRATED = Failure(FailureCode.STORE_NOT_MIGRATED, "The database has not got the tables of this version.")
 FULL = Failure(FailureCode.STORE_NO_CONNECTIONS, "The database takes no more connections.")
 LATE = Failure(FailureCode.STORE_TIMEOUT, "The database did not answer in time.")
+_LOCK_NOT_AVAILABLE = "55P03"
 # By SQLSTATE, or by its class, the first two characters.
 _OUTAGES = {
     "08": SILENT,
@@ -26,7 +27,7 @@ _OUTAGES = {
     "53200": Failure(FailureCode.STORE_OUT_OF_MEMORY, "The database has no memory left."),
     "53300": FULL,
     "53": Failure(FailureCode.STORE_LIMIT, "The database has reached one of its limits."),
-    "55P03": LATE,
+    _LOCK_NOT_AVAILABLE: LATE,
     "57014": LATE,
     "57": SILENT,
     "58": Failure(FailureCode.STORE_MACHINE, "The database's machine has failed it."),
@@ -48,3 +49,8 @@ def name_outage(error: Exception) -> Failure | None:
         return None
     # There never was a connection, or it is gone.
     return FULL if _FULL.search(str(error.orig)) else SILENT
+
+
+def is_locked(error: Exception) -> bool:
+    """Whether a statement waited too long for a lock of another session; any other row or table may be free."""
+    return isinstance(error, DBAPIError) and getattr(error.orig, "sqlstate", None) == _LOCK_NOT_AVAILABLE

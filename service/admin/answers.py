@@ -306,9 +306,10 @@ class Readiness(Struct, frozen=True):
     tasks: dict[str, TaskReadiness]
 
 
-def respond(answer: Struct, status: int = 200) -> Response:
+def respond(answer: Struct, status: int = 200, *, etag: str | None = None) -> Response:
     """The response with this answer."""
-    return Response(_ENCODER.encode(answer), status, media_type=JSON)
+    headers = None if etag is None else {"ETag": etag}
+    return Response(_ENCODER.encode(answer), status, headers, media_type=JSON)
 
 
 def _dump(model: object) -> object:

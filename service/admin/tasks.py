@@ -1,7 +1,7 @@
 """The routes of tasks: define one, list them, show the status of one and the manifest of its version."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any
 
@@ -42,9 +42,11 @@ from service.validation.values import EXACT_INTEGER
 from service.web.bodies import read_body
 from service.web.fields import MAX_VALUES
 from service.web.parameters import TaskInPath, takes_only
+from service.web.preconditions import etag_of, read_preconditions
 from store.catalog import Schema, define_task, find_task, list_tasks
 from store.cycles import Cycle, list_cycles
 from store.database import events
+from store.errors import SpecUnreadable
 from store.events.odd_rows import OddRows, find_odd_rows
 from store.events.sample import Sample, read_sample
 
@@ -69,24 +71,32 @@ def tasks_router(
         summary="Define a task",
         status_code=200,
         response_description="The task; `changed` says whether this request changed it",
-        responses={201: {"description": "The task is new"}},
+        responses={
+            201: {"description": "The task is new"},
+            412: {"description": "`If-Match` or `If-None-Match` does not hold for the current revision"},
+        },
     )
     async def put_task(name: TaskInPath, request: Request) -> Response:
         """Store a task's spec; a changed spec becomes a new revision. If its features change, the version that answers
         needs the old ones until a version of the new schema is released, and events may have either form until then.
         Fits read both forms: values that earlier rows lack count as missing. Rows of another target are no longer used.
+        The ETag is the number of the revision; `If-Match` and `If-None-Match` are honoured.
         """
+        preconditions = read_preconditions(request.scope)
         task = parse_task(name, await read_body(request, settings))
         check_budget(task, cycle_limit)
         now = datetime.now(UTC)
-        schema, written, before = await store.run(lambda connection: _define(connection, task, now))
+        schema, written, before = await store.run(
+            lambda connection: _define(connection, task, now, preconditions.check)
+        )
         follower.add_task(task.name, schema.task_id)
         defined = answers.TaskDefined(
             **asdict(describe_revision(schema)),
             changed=written,
             warnings=[*warn_of_gaps(task, cycle_limit), *warn_of_kinds(before, task), *warn_of_classes(task)],
         )
-        return answers.respond(defined, 201 if written and schema.revision == 1 else 200)
+        status = 201 if written and schema.revision == 1 else 200
+        return answers.respond(defined, status, etag=etag_of(schema.revision))
 
     @router.get("/tasks", summary="List the tasks", response_description="The tasks, by name")
     async def get_tasks() -> Response:
@@ -121,7 +131,8 @@ def tasks_router(
                 next_cycle=next_cycle(schema.task, to_micros(now)),
                 warnings=[*warn(schema.task, forecaster, task_state, now, cycle_limit), *mistakes, *odd_rows],
                 row_warnings=[*mistakes, *odd_rows],
-            )
+            ),
+            etag=etag_of(schema.revision),
         )
 
     @router.get(
@@ -210,13 +221,15 @@ def _refuse_repeated(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return spec
 
 
-def _define(connection: Connection, task: Task, now: datetime) -> tuple[Schema, bool, Task | None]:
-    """The stored revision, whether it is new, and the task as it was before."""
+def _define(
+    connection: Connection, task: Task, now: datetime, check: Callable[[int | None], None]
+) -> tuple[Schema, bool, Task | None]:
+    """The stored revision, whether it is new, and the task as it was before. Raises as `check` does."""
     try:
         before = find_task(connection, task.name).task
-    except NotFound:
+    except (NotFound, SpecUnreadable):
         before = None
-    return *define_task(connection, task, now), before
+    return *define_task(connection, task, now, check), before
 
 
 def _shorten(cycle: answers.Cycle) -> dict[str, Any]:

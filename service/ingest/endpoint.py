@@ -33,9 +33,10 @@ from service.web.bodies import NDJSON, RequestBody
 from service.web.encoded_answer import EncodedAnswer
 from service.web.error_responses import problem_of
 from service.web.parameters import check_parameters, read_flag, read_id
+from service.web.preconditions import Preconditions, etag_of, read_preconditions, refuse_preconditions
 from store.catalog import Schema
 from store.events.imports import require_open
-from store.events.writes import Correction, correct_event, record_rejections
+from store.events.writes import Correction, correct_event, find_revision, record_rejections
 
 Status = Literal["created", "duplicate", "conflict", "rejected", "erased"]
 Counts = Mapping[Status, int]
@@ -88,6 +89,7 @@ class EventsEndpoint:
     async def post(self, scope: Scope, receive: Receive) -> Response:
         """Store one event, an array of events, or lines of them; answer after the commit."""
         task, is_atomic, import_id = read_options(scope["query_string"])
+        refuse_preconditions(scope)
         sent = RequestBody(scope, receive, self._settings)
         if sent.media_type == NDJSON:
             if is_atomic:
@@ -108,11 +110,12 @@ class EventsEndpoint:
         return response
 
     async def put(self, scope: Scope, receive: Receive) -> Response:
-        """Store a correction of one event."""
+        """Store a correction of one event, if its preconditions hold."""
         task = read_task(scope["query_string"])
+        preconditions = read_preconditions(scope)
         event_id = scope["path"].removeprefix("/events/")
         body = await RequestBody(scope, receive, self._settings).read()
-        work = _correct(self._find(task), event_id, body, datetime.now(UTC))
+        work = _correct(self._find(task), event_id, body, preconditions, datetime.now(UTC))
         status, response = await self._store.run(work)
         self._metrics.events.labels(status).inc()
         return response
@@ -164,7 +167,7 @@ def read_task(query: bytes) -> str | None:
 
 
 def _correct(
-    find: Find, event_id: str, body: bytes, received_at: datetime
+    find: Find, event_id: str, body: bytes, preconditions: Preconditions, received_at: datetime
 ) -> Callable[[Connection], tuple[Correction | Literal["rejected"], Response]]:
     """The work of one correction inside its transaction; a stored rejection outlives the refusal."""
 
@@ -173,9 +176,10 @@ def _correct(
         if isinstance(row, Refusal):
             record_rejections(connection, schema.task_id, [rejection_of(row)], received_at)
             return "rejected", problem_of(InvalidInput(row.faults))
-        outcome = correct_event(connection, schema, row, received_at)
+        outcome = correct_event(connection, schema, row, received_at, preconditions.check)
         answer = msgspec.json.encode(CorrectionResult(row.event_id, outcome))
-        return outcome, EncodedAnswer(answer)
+        revision = find_revision(connection, schema.task_id, row.event_id)
+        return outcome, EncodedAnswer(answer, etag=etag_of(revision))
 
     return work
 

@@ -5,6 +5,7 @@ queue up, and the next request writes those. An event is acknowledged only after
 """
 
 import asyncio
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -18,10 +19,13 @@ from service.database import Store
 from service.ingest.schema_versions import append, group_by_schema, validate_one
 from service.validation.rules import Refusal, RowRules, compile_rules
 from store.catalog import Schema
+from store.errors import Locked
 from store.events.batches import Event, EventBatch
 from store.events.writes import Outcome, Rejection, append_batch, record_rejections
 
 MAX_GROUP = 500
+# How long a group may be written one by one if many of its events wait for a lock; the others are answered 503.
+_LONGEST_SPLIT_SECONDS = 3.0
 
 # The id of a body's event, "" if none was accepted, and its outcome.
 _Found = tuple[str, Outcome | Refusal | Exception | None]
@@ -70,14 +74,22 @@ class GroupCommit:
         return one
 
     async def _write(self, group: Sequence[QueuedEvent]) -> None:
-        """Write a group; if the statement fails, write each event alone, so that one cannot fail the others."""
+        """Write a group; if it fails by one of its events or by a lock, write each event alone.
+
+        So no event can fail the others, and no session that holds the row of one event or task.
+        """
         found: Sequence[_Found]
         try:
             found = await self._store.run(lambda connection: self._append(connection, group))
         except Exception as error:  # noqa: BLE001 each request of the group raises it
-            if not isinstance(error, Unavailable) and len(group) > 1:
+            is_locked = isinstance(error, Locked)
+            if len(group) > 1 and (is_locked or not isinstance(error, Unavailable)):
+                until = time.monotonic() + _LONGEST_SPLIT_SECONDS
                 for one in group:
-                    await self._write([one])
+                    if is_locked and time.monotonic() > until:
+                        one.outcome = error
+                    else:
+                        await self._write([one])
                 return
             found = [("", error)] * len(group)
         # Set only here, after the commit: an abandoned thread may still be running.

@@ -7,6 +7,7 @@ task's status says `degraded` and why. /predict only reads the references that a
 import threading
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 
@@ -73,6 +74,7 @@ class Follower:
         self._models = settings.home / "models"
         self._task_ids: Mapping[str, int] = {}
         self._overlays: Mapping[str, Overlay] = {}
+        self._faults: Mapping[str, str] = {}
         self._backoff = Backoff()
         self._stopping = threading.Event()
         threads = settings.model_threads
@@ -110,9 +112,14 @@ class Follower:
 
     @property
     def is_ready(self) -> bool:
-        """Whether every task with a champion has a version that answers, and /predict or /events can be served."""
+        """Whether every task with a champion has a version that answers, and /predict or /events can be served.
+
+        While any task is answered, a task whose only version is broken does not count: no other process could answer.
+        """
         missing = [
-            task for task, registry in self.registries.items() if registry.champion and task not in self.forecasters
+            task
+            for task, registry in self.registries.items()
+            if registry.champion and task not in self.forecasters and not (registry.is_refused and self.forecasters)
         ]
         can_serve = bool(self.forecasters) or (self.database_answers and self._has_polled)
         return not missing and not self._is_retired and can_serve
@@ -190,11 +197,14 @@ class Follower:
                 self._save_overlay(task)
                 found = self._follow(task, now)
             except (Unavailable, OSError) as error:
-                found = RegistryState("degraded", self._count_error(error), registry.champion)
+                reason = self._count_error(error)
+                found = RegistryState("degraded", reason, registry.champion, registry.is_refused)
             except Exception as error:  # a bug in following one task must not stop the others
                 self._metrics.follower_errors.labels("bug").inc()
                 log.error("follower.failed", task=task, exc_info=error)
                 found = RegistryState("degraded", "Following it failed; the error is in the log.", registry.champion)
+            if task in self._faults and found.state == "ok":
+                found = replace(found, state="degraded", reason=self._faults[task])
             if (found.state, found.reason) != (registry.state, registry.reason):
                 say = log.warning if found.state == "degraded" else log.info
                 say(f"registry.{found.state}", task=task, reason=found.reason, champion=found.champion)
@@ -229,7 +239,20 @@ class Follower:
         self.database_answers = True
         self._task_ids = {**self._task_ids, **snapshot.task_ids}
         self.task_states = snapshot.task_states
+        self._note_faults(snapshot.faults)
         self._overlays = snapshot.overlays
+
+    def _note_faults(self, faults: Mapping[str, str]) -> None:
+        """Note the tasks whose rows cannot be read; each change is counted and logged once."""
+        for task in faults.keys() - self._faults.keys():
+            self._metrics.follower_errors.labels("rows").inc()
+            log.error("task.unreadable", task=task, reason=faults[task])
+        known = {task: registry for task, registry in self.registries.items() if task in {*self.tasks, *faults}}
+        unknown = {
+            task: RegistryState("degraded", faults[task]) for task in faults.keys() - known.keys() - {*self.tasks}
+        }
+        self.registries = {**known, **unknown}
+        self._faults = faults
 
     def _save_overlay(self, task: str) -> None:
         """Save the overlay of the version that answers, for a restart. Raises OSError."""
@@ -264,10 +287,12 @@ class Follower:
                 self._metrics.follower_errors.labels("artefact").inc()
                 log.error("artefact.refused", task=task, version=version, reason=str(error), source="registry")
             except (Unavailable, OSError) as error:
-                self._backoff.add(task, version, self._count_error(error), now, longest=LONGEST_WAIT)
+                reason = self._count_error(error)
+                self._backoff.add(task, version, reason, now, longest=LONGEST_WAIT, is_broken=False)
             else:
                 return RegistryState(champion=version)
-        return RegistryState("degraded", self._backoff.reason(task), version)
+        is_refused = self._backoff.is_broken(task)
+        return RegistryState("degraded", self._backoff.reason(task), version, is_refused)
 
     def _load(self, client: httpx.Client, task: str, champion: Champion) -> bool:
         """Load a version and let it answer; False if the next poll must do so. Raises as `load_champion`."""

@@ -5,11 +5,12 @@ of the metrics never queries the database. The status of a task is read again fo
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Literal
+from typing import Literal, TypeVar, TypeVarTuple
 
+import structlog
 from sqlalchemy import Connection, func, select
 
 from contracts.clock import format_moment, to_micros
@@ -19,11 +20,12 @@ from contracts.task import Task
 from contracts.verdict import Comparison, MatrixFigures
 from service.database import Store
 from service.models.forecaster import Forecaster
-from store.catalog import Schema, list_tasks
+from store.catalog import Schema, list_tasks, list_unreadable
 from store.cycles import Cycle, find_judged
 from store.database import cycles, tasks
 from store.error_cells import error_of, read_marks
-from store.events.columns import count_windows, find_newest
+from store.events.columns import count_windows, find_newest, has_unreadable
+from store.outages import name_outage
 from store.releases import (
     BOUND_ACTIONS,
     CHAMPION_ACTIONS,
@@ -42,16 +44,30 @@ ENDINGS = {"held": "was held", "skipped": "was skipped", "failed": "failed"}
 MAX_RECENT = 50
 _LONG_AGO = datetime.min.replace(tzinfo=UTC)
 
+_UNREADABLE_EVENTS = (
+    "Events with a moment before the year 1 or after 9999 were written past the API, and count for nothing: correct or "
+    "delete those with at > '9999-12-31' or at < '0001-01-01'."
+)
+
 State = Literal["no_model", "valid", "closed", "expired"]
+
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+
+log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True)
 class RegistryState:
-    """How following a task's alias goes; `champion` is the version that the alias named last."""
+    """How following a task's alias goes; `champion` is the version that the alias named last.
+
+    With `is_refused`, that version is broken: no process could answer with it.
+    """
 
     state: Literal["ok", "degraded"] = "ok"
     reason: str | None = None
     champion: str | None = None
+    is_refused: bool = False
 
 
 @dataclass(frozen=True)
@@ -251,26 +267,51 @@ def _read_realised(connection: Connection, task_id: int, forecaster: Forecaster)
 
 @dataclass(frozen=True)
 class Snapshot:
-    """The store at one poll, by task; `overlays` of tasks whose version has rows of its own."""
+    """The store at one poll, by task; `overlays` of tasks whose version has rows of its own.
+
+    `faults` says of a task why some of its rows cannot be read.
+    """
 
     task_ids: Mapping[str, int] = field(default_factory=dict)
     task_states: Mapping[str, TaskState] = field(default_factory=dict)
     overlays: Mapping[str, Overlay] = field(default_factory=dict)
+    faults: Mapping[str, str] = field(default_factory=dict)
 
 
 def read_snapshot(connection: Connection, forecasters: Mapping[str, Forecaster]) -> Snapshot:
-    """Everything that a follower with these versions needs, in a few small queries."""
+    """Everything that a follower with these versions needs, in a few small queries.
+
+    A row that cannot be read is a fault of its own task, and hides neither another task nor the task's own bound.
+    """
     schemas = list_tasks(connection)
+    faults = {task: str(error) for task, error in list_unreadable(connection).items()}
     task_ids = {schema.task.name: schema.task_id for schema in schemas}
-    task_states = {
-        schema.task.name: read_task_state(connection, schema, forecasters.get(schema.task.name)) for schema in schemas
-    }
-    found = {
-        task: _read_overlay(connection, task_ids[task], forecaster)
-        for task, forecaster in forecasters.items()
-        if task in task_ids
-    }
-    return Snapshot(task_ids, task_states, {task: overlay for task, overlay in found.items() if overlay is not None})
+    task_states, overlays = {}, {}
+    for schema in schemas:
+        task, forecaster = schema.task.name, forecasters.get(schema.task.name)
+        if forecaster is not None:
+            overlay = _read_or_note(faults, task, _read_overlay, connection, schema.task_id, forecaster)
+            if overlay is not None:
+                overlays[task] = overlay
+        state = _read_or_note(faults, task, read_task_state, connection, schema, forecaster)
+        if state is not None:
+            task_states[task] = state
+        if has_unreadable(connection, schema.task_id):
+            faults.setdefault(task, _UNREADABLE_EVENTS)
+    return Snapshot(task_ids, task_states, overlays, faults)
+
+
+def _read_or_note(faults: dict[str, str], task: str, read: Callable[[*Ts], T], *given: *Ts) -> T | None:
+    """What `read` returns; None if a row of the task cannot be read, which is noted. Raises outages as they are."""
+    try:
+        return read(*given)
+    except Exception as error:
+        # An error of the server has ended the transaction, so no other task could be read either.
+        if getattr(getattr(error, "orig", None), "sqlstate", None) or name_outage(error) is not None:
+            raise
+        log.debug("task.unreadable", task=task, exc_info=error)
+        faults[task] = f"Rows of this task cannot be read ({type(error).__name__}): they were written past the API."
+        return None
 
 
 def find_overlay(store: Store, task_id: int, forecaster: Forecaster) -> Overlay | None:

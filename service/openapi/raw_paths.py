@@ -116,12 +116,14 @@ def describe_raw_paths() -> Shape:
                 "description": "The whole corrected event; `event_id` may be left out. It becomes a new revision that "
                 "counts from the moment at which it is received, whatever its `known_at`, so earlier training sets can "
                 "still be rebuilt. A correction that breaks a rule is stored with its reasons, unless its id differs "
-                "from the path.",
+                "from the path. The ETag is the number of the revision, 1 for an event that was never corrected; "
+                "`If-Match` and `If-None-Match` are honoured.",
                 "parameters": [_EVENT_ID, _TASK],
                 "responses": {
                     "200": {"description": "The correction is stored, or was stored before"},
                     "404": {"description": "There is no such event"},
                     "409": {"description": "The event was erased"},
+                    "412": {"description": "`If-Match` or `If-None-Match` does not hold for the current revision"},
                     "422": {"description": "The correction breaks a rule"},
                     "503": _NOTHING_STORED,
                 },

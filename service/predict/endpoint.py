@@ -20,7 +20,6 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from contracts.errors import Fault, InvalidInput, MorrowError
 from service.errors import Malformed, Overloaded
-from service.metrics import Metrics
 from service.models.answer import Answer, Answers
 from service.models.follower import Follower
 from service.models.forecaster import Forecaster, Question, make_question
@@ -30,6 +29,7 @@ from service.settings import MAX_WAITING_PER_THREAD, ServiceSettings
 from service.validation.names import printable
 from service.validation.options import Options, take_options
 from service.validation.query_decoder import BAD_ESCAPE, find_task, read_plain
+from service.web.answered_requests import AnsweredRequests
 from service.web.auth import Authenticator
 from service.web.bodies import RequestBody
 from service.web.encoded_answer import EncodedAnswer
@@ -52,16 +52,16 @@ class PredictEndpoint:
         self,
         follower: Follower,
         authenticator: Authenticator,
-        metrics: Metrics,
+        answered: AnsweredRequests,
         settings: ServiceSettings,
         now: Callable[[], int] = lambda: time.time_ns() // 1000,
     ) -> None:
         self._follower = follower
         self._authenticator = authenticator
-        self._metrics = metrics
+        self._metrics = answered.metrics
         self._settings = settings
         self._now = now
-        self._endpoint = RawEndpoint("/predict", {"GET": self._get, "POST": self._post}, authenticator, metrics)
+        self._endpoint = RawEndpoint("/predict", {"GET": self._get, "POST": self._post}, authenticator, answered)
         self._encode = msgspec.json.Encoder().encode
         self._batches = MicroBatches()
         self._threads = anyio.CapacityLimiter(settings.batch_threads)
@@ -95,7 +95,7 @@ class PredictEndpoint:
             response: Response = self._respond(outcome)
         else:
             response = self._endpoint.respond_to(outcome, scope)
-        reply(self._endpoint.count(response, scope, started))
+        reply(self._endpoint.note(response, scope, started))
 
     async def _get(self, scope: Scope, receive: Receive) -> Response:
         asked = self._read_plain(scope["query_string"])

@@ -1,6 +1,6 @@
 """What a client can do on one connection: uvicorn's protocol, with bounds on the head of a request.
 
-Three things differ from uvicorn:
+Five things differ from uvicorn:
 
 - Heads. uvicorn reads a head of any size into memory, and any trailers after the last chunk of a body. Here both
   have a largest size, and a head has a time limit. `service.web.bodies` limits bodies.
@@ -8,6 +8,10 @@ Three things differ from uvicorn:
   or two is refused, because a proxy in front may have read another request (RFC 9112, 3.2).
 - Slow readers. uvicorn keeps an answer until its client has read it. Here, a connection is closed if its client reads
   next to nothing.
+- Other protocols. uvicorn's parser drops the body of a request that offers one, as each request of Java's HttpClient
+  and of `curl --http2` does. Here the offer is ignored, and the request is read as HTTP/1.1 (RFC 9110, 7.8).
+- Stops. uvicorn closes idle connections at once, although a request may be on its way. Here, such a request is still
+  answered, with `Connection: close`.
 
 If anything else ends a connection, complete requests before it are answered first, provided that the client still
 reads. So the refusal of one request never answers another, and an answer that no client can receive is no error.
@@ -20,6 +24,7 @@ import re
 from functools import partial
 from typing import Any
 
+import httptools
 from starlette.types import Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
@@ -31,6 +36,8 @@ HEAD_SECONDS = 30.0
 # A client must read at least this many bytes of a waiting answer in this many seconds.
 LEAST_READ_BYTES = 32_768
 READ_SECONDS = 30.0
+# Seconds after a stop in which requests on open connections are still answered.
+LINGER_SECONDS = 3.0
 
 
 class Connection(HttpToolsProtocol):
@@ -38,31 +45,40 @@ class Connection(HttpToolsProtocol):
 
     head_seconds = HEAD_SECONDS
     read_seconds = READ_SECONDS
+    linger_seconds = LINGER_SECONDS
 
     def __init__(self, *given: Any, **more: Any) -> None:
         super().__init__(*given, **more)
         self._is_in_head = False
+        self._is_offer = False  # the head that was just read offers another protocol
+        self._opening = b""  # the first bytes, until a request is complete
         self._num_fed = 0  # bytes of the piece that is being read, if one is
         self._num_open = 0  # bytes of the pieces since the one in which a head began, or a part of a body came
         self._head_timer: asyncio.TimerHandle | None = None
         self._read_timer: asyncio.TimerHandle | None = None
+        self._linger_timer: asyncio.TimerHandle | None = None
         self._running: RequestResponseCycle | None = None
         self._is_ending = False
+        self._is_stopping = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self._start_head_timer()
+        # A client may open a connection long before its first request, as it may wait between two.
+        self.timeout_keep_alive_task = self.loop.call_later(self.timeout_keep_alive, self.timeout_keep_alive_handler)
 
     def data_received(self, data: bytes) -> None:
         if self._is_ending:
             return
+        self._unset_keepalive_if_required()
+        if self.cycle is None:
+            self._opening = (self._opening + data)[: len(_HTTP_2)]
         self._num_fed = len(data)
         self._num_open += self._num_fed
-        super().data_received(data)
+        self._parse(data)
         self._num_fed = 0
         if self._is_ending:
             return
-        if self._is_in_head:
+        if self._is_in_head or (self.timeout_keep_alive_task is None and self._is_idle):
             self._start_head_timer()
         if self._num_open > MAX_HEAD_BYTES:
             self._refuse(431, _TOO_LARGE)
@@ -78,9 +94,19 @@ class Connection(HttpToolsProtocol):
         super().connection_lost(exc)
         self._stop_head_timer()
         self._stop_read_timer()
+        if self._linger_timer is not None:
+            self._linger_timer.cancel()
         if self._running is not None:  # uvicorn notifies only the newest request; an older one may be running
             self._running.disconnected = True
             self._running.message_event.set()
+
+    def shutdown(self) -> None:
+        """Answer what is asked on this connection for some seconds more, then close it."""
+        self._is_stopping = True
+        if self._is_idle:
+            self._linger_timer = self.loop.call_later(self.linger_seconds, self._end_idle)
+        else:
+            self.cycle.keep_alive = False
 
     def pause_writing(self) -> None:
         super().pause_writing()
@@ -93,29 +119,35 @@ class Connection(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         super().on_message_begin()
         self._is_in_head = True
-        self._num_open = 0
+        if not self._is_offer:
+            self._num_open = 0
 
     def on_headers_complete(self) -> None:
         self._is_in_head = False
+        self._is_offer = False
         self._stop_head_timer()
-        if self._num_fed + self._num_open > MAX_HEAD_BYTES and self._head_size() > MAX_HEAD_BYTES:
+        if self.parser.should_upgrade():
+            if self.parser.get_method() != b"CONNECT":
+                self._is_offer = True  # `_parse` reads this head again
+                return
+            self.app, self.url = partial(_refuse_head, 400, _NO_PROXY), b"/"
+        elif self._num_fed + self._num_open > MAX_HEAD_BYTES and self._head_size() > MAX_HEAD_BYTES:
             self.app = partial(_refuse_head, 431, _TOO_LARGE)
             self.url = b"/"  # uvicorn's URL parser fails on a URL longer than the limit of a head
         elif not self._names_host():
             self.app = partial(_refuse_head, 400, _NO_HOST)
+        elif self.url[:1] != b"/":
+            self.url = _as_path(self.url)
         self._num_open = 0
         super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        if not self._is_offer:
+            super().on_message_complete()
 
     def on_body(self, body: bytes) -> None:
         self._num_open = 0
         super().on_body(body)
-
-    def send_400_response(self, msg: str) -> None:
-        """Refuse a request that cannot be parsed, and read nothing after it."""
-        self._refuse(400, msg)
-
-    def _unsupported_upgrade_warning(self) -> None:
-        """Log nothing: HTTP lets a server ignore an upgrade, and answer in the present protocol."""
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         """Try the application's fast path, which needs no task, for a request that has just been read.
@@ -124,6 +156,8 @@ class Connection(HttpToolsProtocol):
         This method is private to uvicorn, so uvicorn is pinned to a version that `test_pinned_uvicorn.py` checks.
         """
         self._running = cycle
+        if self._is_stopping and not self.pipeline:
+            cycle.keep_alive = False
         try_fast_path = getattr(app, "try_fast_path", None)
         if try_fast_path is None or not self._num_fed or self.flow.write_paused:
             super()._start_asgi_task(cycle, app)
@@ -150,6 +184,44 @@ class Connection(HttpToolsProtocol):
             self.transport.close()
         cycle.on_response()
 
+    def _parse(self, data: bytes) -> None:
+        """Feed the parser, which stops behind the head of a request that offers another protocol.
+
+        It took the request's body for bytes of that protocol. So a new parser reads the head without the offer, and
+        then the rest.
+        """
+        while True:
+            try:
+                self.parser.feed_data(data)
+            except httptools.HttpParserUpgrade as stop:
+                if not self._is_offer:  # CONNECT: nothing after it is a request
+                    self._end()
+                    return
+                data = self._write_head() + data[stop.args[0] :]
+                self.parser = httptools.HttpRequestParser(self)
+                self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn's
+            except httptools.HttpParserError:
+                self._refuse(400, _describe_noise(self._opening))
+                return
+            else:
+                return
+
+    def _write_head(self) -> bytes:
+        """The head that was just read, without its offer of another protocol."""
+        version = self.parser.get_http_version().encode()
+        lines = [b"%s %s HTTP/%s" % (self.parser.get_method(), self.url, version)]
+        for name, value in self.headers:
+            if name == b"connection":
+                value = b",".join(token for token in value.split(b",") if token.strip().lower() != b"upgrade")  # noqa: PLW2901
+            if name != b"upgrade":
+                lines.append(b"%s: %s" % (name, value))
+        return b"\r\n".join([*lines, b"\r\n"])
+
+    @property
+    def _is_idle(self) -> bool:
+        """Whether every request that has begun is answered."""
+        return self.cycle is None or self.cycle.response_complete
+
     @property
     def _awaits_answer(self) -> bool:
         """Whether the newest request is complete and waits for its answer."""
@@ -158,9 +230,13 @@ class Connection(HttpToolsProtocol):
     def _refuse(self, status: int, detail: str) -> None:
         """Answer the request that is being read, unless an earlier answer is due, and end the connection."""
         is_due = bool(self.pipeline) or (self.cycle is not None and self.cycle.response_started)
-        has_answered = self.cycle is None or self.cycle.response_complete
-        if has_answered or not (is_due or self._awaits_answer):
-            self.transport.write(_write_refusal(status, detail))
+        if self._is_idle or not (is_due or self._awaits_answer):
+            answer = write_problem(HTTP_KINDS[status], detail, {"Connection": "close"})
+            lines = [name + b": " + value + b"\r\n" for name, value in answer.raw_headers]
+            self.transport.write(b"".join([STATUS_LINE[status], *lines, b"\r\n", bytes(answer.body)]))
+            access_log = getattr(self.config.loaded_app, "access_log", None)
+            if access_log is not None:
+                access_log.note_unread(status, answer.problem, detail)
         self._end()
 
     def _end(self) -> None:
@@ -170,6 +246,10 @@ class Connection(HttpToolsProtocol):
             self.cycle.keep_alive = False
         else:
             self.transport.close()
+
+    def _end_idle(self) -> None:
+        if self._is_idle:  # otherwise the answer closes the connection
+            self._end()
 
     def _start_head_timer(self) -> None:
         if self._head_timer is None:
@@ -216,17 +296,34 @@ class Connection(HttpToolsProtocol):
 _HEAD = (STATUS_LINE[200], b"content-type: application/json\r\n")
 _TOO_LARGE = f"The request line and the headers may have at most {MAX_HEAD_BYTES} bytes."
 _NO_HOST = "A request of HTTP/1.1 must have one Host header, with a host and nothing else."
+_NO_PROXY = "CONNECT is a request to a proxy, and Morrow is none: send the request itself."
+_NOISE = "This is not a request of HTTP/1.1."
+_IS_HTTP_2 = (
+    "This port speaks HTTP/1.1, and the client began HTTP/2 without asking: let it speak HTTP/1.1 "
+    "(curl --http1.1), or put a proxy in front."
+)
+_IS_TLS = "This port speaks plain HTTP, and the client began TLS: use http://, or put a proxy that ends TLS in front."
+_HTTP_2 = b"PRI * HTTP/2.0"
+_TLS = b"\x16\x03"
 # Characters of a name or an address, and a port (RFC 3986, 3.2.2); it may be empty.
 _HOST = re.compile(rb"[A-Za-z0-9._~!$&'()*+,;=%:\[\]-]*")
+
+
+def _as_path(target: bytes) -> bytes:
+    """The path and query of a target that names the server too, such as `http://host/path` (RFC 9112, 3.2.2)."""
+    parsed = httptools.parse_url(target)
+    if parsed.path is not None:
+        return target
+    return b"/" if parsed.query is None else b"/?" + parsed.query
+
+
+def _describe_noise(opening: bytes) -> str:
+    """What is wrong with bytes that are no request, by the first bytes of their connection."""
+    if opening.startswith(_TLS):
+        return _IS_TLS
+    return _IS_HTTP_2 if opening.startswith(_HTTP_2) else _NOISE
 
 
 async def _refuse_head(status: int, detail: str, scope: Scope, receive: Receive, send: Send) -> None:
     """The application that answers a request with a refused head."""
     await write_problem(HTTP_KINDS[status], detail, {"Connection": "close"})(scope, receive, send)
-
-
-def _write_refusal(status: int, detail: str) -> bytes:
-    """A complete response, for a request that no application has seen."""
-    answer = write_problem(HTTP_KINDS[status], detail, {"Connection": "close"})
-    lines = [name + b": " + value + b"\r\n" for name, value in answer.raw_headers]
-    return b"".join([STATUS_LINE[status], *lines, b"\r\n", bytes(answer.body)])

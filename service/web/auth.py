@@ -16,11 +16,12 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from contracts.errors import MorrowError
-from service.errors import Forbidden
+from service.errors import Forbidden, Unauthenticated
 from service.settings import ServiceSettings
 from service.web.api_keys import ApiKeys
 from service.web.error_responses import problem_of
 from service.web.html import answer_page
+from service.web.problems import PROBLEM
 from store.api_keys import Scope as KeyScope
 
 HEALTH = frozenset({"/livez", "/readyz"})
@@ -28,7 +29,8 @@ PUBLIC = {"docs": frozenset({"/docs", "/openapi.json"}), "metrics": frozenset({"
 _PAGES = ("/pages/", "/problems/")
 _STATIC = "/static/"
 _IMPORTS = re.compile(r"/tasks/[^/]+/imports(/[^/]+/retract)?")
-_NAME = "morrow.key"
+# Where the name of a request's key is, in the state of its scope.
+KEY_NAME = "morrow.key"
 _LONGEST_HEADER = 1024
 
 
@@ -44,8 +46,10 @@ class Authenticator:
         _refuse_other_sites(scope)
         if self._allows_anonymous and await self._api_keys.is_empty():
             return
+        if len(_list_authorizations(scope)) > 1:
+            raise Unauthenticated("The request has more than one Authorization header: send one, with one key.")
         key = await self._api_keys.admit(read_token(scope), needed_scope(scope["method"], scope["path"]))
-        scope.setdefault("state", {})[_NAME] = key.name
+        scope.setdefault("state", {})[KEY_NAME] = key.name
 
     def admits_at_once(self, scope: Scope) -> bool:
         """Whether `admit` would let a GET pass without waiting, and without counting it against the key's rate.
@@ -84,11 +88,13 @@ def refuse(error: MorrowError, scope: Scope) -> Response:
 
     The request's body is not read, so no other request can follow on its connection.
     """
-    answer = problem_of(error)
+    problem = problem_of(error)
+    answer: Response = problem
     wants_page = b"text/html" in (_find_header(scope, b"accept") or b"")
     if wants_page and _is_page(scope["path"]):
         title = "This page needs a key" if answer.status_code == 401 else "This page cannot be shown now"
         detail = str(error)
+        scope.setdefault("state", {})[PROBLEM] = problem.problem
         answer = answer_page("sign_in.html", scope["path"], answer.status_code, title=title, detail=detail)
         wants_page = False
     answer.headers["Connection"] = "close"
@@ -110,8 +116,11 @@ def needed_scope(method: str, path: str) -> KeyScope | None:
 
 
 def read_token(scope: Scope) -> str | None:
-    """The key that a request carries, valid or not; None if it carries none."""
-    header = _find_header(scope, b"authorization") or b""
+    """The key that a request carries, valid or not; None if it carries none, or more than one."""
+    headers = _list_authorizations(scope)
+    if len(headers) != 1:
+        return None
+    header = headers[0]
     kind, _, value = header[:_LONGEST_HEADER].partition(b" ")
     try:
         if kind.lower() == b"bearer":
@@ -125,7 +134,7 @@ def read_token(scope: Scope) -> str | None:
 
 def actor_of(request: Request, given: str | None) -> str:
     """The actor of a request, for the record: the key's name, with the name that the request gives."""
-    key: str | None = request.scope.get("state", {}).get(_NAME)
+    key: str | None = request.scope.get("state", {}).get(KEY_NAME)
     if key is None:
         return given or "admin"
     return key if given is None else f"{given} (key {key})"
@@ -152,6 +161,10 @@ def _refuse_other_sites(scope: Scope) -> None:
 
 def _is_page(path: str) -> bool:
     return path in ("/", "/docs") or path.startswith(_PAGES)
+
+
+def _list_authorizations(scope: Scope) -> list[bytes]:
+    return [value for name, value in scope["headers"] if name == b"authorization"]
 
 
 def _find_header(scope: Scope, name: bytes) -> bytes | None:

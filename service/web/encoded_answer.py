@@ -8,8 +8,10 @@ class EncodedAnswer(Response):
 
     body: bytes
 
-    def __init__(self, body: bytes) -> None:
+    def __init__(self, body: bytes, *, etag: str | None = None) -> None:
         self.status_code = 200
         self.body = body
         self.background = None
         self.raw_headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
+        if etag is not None:
+            self.raw_headers.append((b"etag", etag.encode()))

@@ -15,16 +15,16 @@ from starlette.routing import Match
 
 from contracts.clock import format_moment
 from contracts.errors import Fault, InvalidInput, MorrowError, OutsideHorizon
-from service.errors import AnswerNotFinite, Throttled, UnreadableRequest
+from service.errors import AnswerNotFinite, PreconditionFailed, Throttled, UnreadableRequest
 from service.metrics import METHODS, Metrics
-from service.web.problems import HTTP_KINDS, KINDS, Kind, write_problem
+from service.web.problems import HTTP_KINDS, KINDS, Kind, ProblemResponse, write_problem
 
 MAX_FAULTS = 100
 
 log = structlog.get_logger(__name__)
 
 
-def problem_of(error: MorrowError) -> Response:
+def problem_of(error: MorrowError) -> ProblemResponse:
     """The problem document of one of our errors."""
     kind = next(KINDS[cls] for cls in type(error).__mro__ if cls in KINDS)
     more: dict[str, Any] = {}
@@ -42,6 +42,8 @@ def problem_of(error: MorrowError) -> Response:
         }
     if isinstance(error, Throttled):
         headers["Retry-After"] = str(math.ceil(error.seconds))
+    if isinstance(error, PreconditionFailed) and error.etag is not None:
+        headers["ETag"] = error.etag
     if isinstance(error, UnreadableRequest) and error.has_rest:
         headers["Connection"] = "close"
     return write_problem(kind, detail, headers, **more)

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
 from contracts.errors import (
     Conflict,
@@ -31,6 +32,7 @@ from service.errors import (
     Forbidden,
     Malformed,
     Overloaded,
+    PreconditionFailed,
     RateRefused,
     Throttled,
     TooLarge,
@@ -41,6 +43,8 @@ from service.errors import (
 from service.validation.json_types import Count, Moment
 
 MEDIA_TYPE = "application/problem+json"
+# Where a refusal leaves its problem type in the state of a request's scope.
+PROBLEM = "morrow.problem"
 
 
 @dataclass(frozen=True)
@@ -69,6 +73,7 @@ KINDS: dict[type[MorrowError], Kind] = {
     OutsideHorizon: Kind(422, "outside-horizon", "The moment is outside the validated horizon"),
     CoverageUnsupported: Kind(422, "coverage-unsupported", "Too few scored rows support the coverage"),
     NotFound: Kind(404, "not-found", "There is no such thing"),
+    PreconditionFailed: Kind(412, "precondition-failed", "A precondition does not hold"),
     Conflict: Kind(409, "conflict", "The present state does not allow this"),
     NotReady: Kind(503, "not-ready", "Nothing can answer yet", 10),
     NoModel: Kind(503, "no-model", "No version has been released yet", 10),
@@ -108,10 +113,22 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
     version: str | UnsetType = UNSET
 
 
-def write_problem(kind: Kind, detail: str, headers: dict[str, str] | None = None, **more: Any) -> Response:
+class ProblemResponse(Response):
+    """A problem document, which leaves its type in the request's scope for the access log."""
+
+    def __init__(self, content: bytes, kind: Kind, headers: dict[str, str]) -> None:
+        super().__init__(content, kind.status, headers, MEDIA_TYPE)
+        self.problem = f"/problems/{kind.name}"
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        scope.setdefault("state", {})[PROBLEM] = self.problem
+        await super().__call__(scope, receive, send)
+
+
+def write_problem(kind: Kind, detail: str, headers: dict[str, str] | None = None, **more: Any) -> ProblemResponse:
     """A problem document; `more` are its optional members."""
     problem = Problem(type=f"/problems/{kind.name}", title=kind.title, status=kind.status, detail=detail, **more)
     headers = dict(headers or {})
     if kind.retry_after is not None:
         headers["Retry-After"] = str(kind.retry_after)
-    return Response(msgspec.json.encode(problem), kind.status, headers, MEDIA_TYPE)
+    return ProblemResponse(msgspec.json.encode(problem), kind, headers)

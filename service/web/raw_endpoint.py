@@ -10,7 +10,8 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from contracts.errors import MorrowError
-from service.metrics import NO_ROUTE, Metrics
+from service.metrics import NO_ROUTE
+from service.web.answered_requests import AnsweredRequests
 from service.web.auth import Authenticator, refuse
 from service.web.error_responses import refuse_method, respond_to
 
@@ -22,12 +23,12 @@ class RawEndpoint:
     """The application behind one route template, such as `/events/{event_id}`."""
 
     def __init__(
-        self, route: str, handlers: Mapping[str, Handler], authenticator: Authenticator, metrics: Metrics
+        self, route: str, handlers: Mapping[str, Handler], authenticator: Authenticator, answered: AnsweredRequests
     ) -> None:
         self._route = route
         self._handlers = handlers
         self._authenticator = authenticator
-        self._metrics = metrics
+        self._answered = answered
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         started = time.perf_counter()
@@ -35,8 +36,7 @@ class RawEndpoint:
             await self._authenticator.admit(scope)
         except Exception as error:  # noqa: BLE001 it becomes a problem
             response = refuse(error, scope) if isinstance(error, MorrowError) else self.respond_to(error, scope)
-            self._metrics.count_answer(scope["method"], NO_ROUTE, response.status_code, 0.0)
-            await response(scope, receive, send)
+            await self._answered.note(response, scope, NO_ROUTE, started)(scope, receive, send)
             return
         handler = self._handlers.get(scope["method"], self._refuse_method)
         await self.answer_admitted(handler, started, scope, receive, send)
@@ -49,17 +49,15 @@ class RawEndpoint:
             response = await handler(scope, receive)
         except Exception as error:  # noqa: BLE001 it becomes a problem
             response = self.respond_to(error, scope)
-        await self.count(response, scope, started)(scope, receive, send)
+        await self.note(response, scope, started)(scope, receive, send)
 
     def respond_to(self, error: Exception, scope: Scope) -> Response:
         """The problem document of an exception."""
-        return respond_to(error, scope["method"], scope["path"], self._metrics)
+        return respond_to(error, scope["method"], scope["path"], self._answered.metrics)
 
-    def count(self, response: Response, scope: Scope, started: float) -> Response:
-        """The same response, counted before it is sent, so that a killed worker leaves no answer uncounted."""
-        seconds = time.perf_counter() - started
-        self._metrics.count_answer(scope["method"], self._route, response.status_code, seconds)
-        return response
+    def note(self, response: Response, scope: Scope, started: float) -> Response:
+        """The same response, counted and logged."""
+        return self._answered.note(response, scope, self._route, started)
 
     async def _refuse_method(self, _scope: Scope, _receive: Receive) -> Response:
         return refuse_method([*self._handlers])

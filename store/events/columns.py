@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from psycopg import sql
-from sqlalchemy import Connection, func, select, true
+from sqlalchemy import Connection, exists, func, or_, select, true
 
 from contracts.clock import EPOCH, Clock, from_micros, to_micros
 from contracts.task import Task
-from store.database import events
+from store.database import FIRST_MOMENT, LAST_MOMENT, events, is_readable
 from store.events.copied_tuples import Survey, Vocabulary, read_pieces, survey, tuple_fields, tuple_layout
 from store.events.row_forms import Forms, find_forms
 from store.sql_arrays import POSTGRES_EPOCH
@@ -135,8 +135,7 @@ def _allowed(task_id: int, forms: Forms, cutoff: int, since: int | None, until: 
     allowed = sql.SQL("task_id = {task_id} AND at < {cutoff} AND known_at <= {cutoff} AND {counts}").format(
         task_id=sql.Literal(task_id), cutoff=sql.Literal(from_micros(cutoff)), counts=forms.condition()
     )
-    if since is not None:
-        allowed += sql.SQL(" AND at >= {}").format(sql.Literal(from_micros(since)))
+    allowed += sql.SQL(" AND at >= {}").format(sql.Literal(FIRST_MOMENT if since is None else from_micros(since)))
     if until is not None:
         allowed += sql.SQL(" AND at < {}").format(sql.Literal(from_micros(until)))
     return allowed
@@ -204,15 +203,26 @@ def read_fingerprints(
 
 
 def find_newest(connection: Connection, task_id: int, *, before: int | None = None) -> int | None:
-    """When the newest event, or the newest before a moment, happened (microseconds); None if there is none."""
+    """When the newest event, or the newest before a moment, happened (microseconds); None if there is none.
+
+    An event with a moment that has no microseconds, such as `infinity`, is passed over: `has_unreadable` finds it.
+    """
     newest = connection.execute(
         select(func.max(events.c.at)).where(
             events.c.task_id == task_id,
             events.c.superseded_at.is_(None),
+            is_readable(events.c.at),
             true() if before is None else events.c.at < from_micros(before),
         )
     ).scalar_one()
     return None if newest is None else to_micros(newest)
+
+
+def has_unreadable(connection: Connection, task_id: int) -> bool:
+    """Whether the task has events with a moment that has no microseconds, from a time when the table took them."""
+    at = events.c.at
+    sides = [exists().where(events.c.task_id == task_id, side) for side in (at < FIRST_MOMENT, at > LAST_MOMENT)]
+    return connection.execute(select(or_(*sides))).scalar_one()
 
 
 def count_windows(connection: Connection, task_id: int, clock: Clock, *, until: int, most: int) -> int:
@@ -224,7 +234,7 @@ def count_windows(connection: Connection, task_id: int, clock: Clock, *, until: 
                 events.c.task_id == task_id,
                 events.c.superseded_at.is_(None),
                 events.c.at < from_micros(until),
-                true() if since is None else events.c.at >= from_micros(since),
+                events.c.at >= (FIRST_MOMENT if since is None else from_micros(since)),
             )
         ).scalar_one()
         if oldest is None:

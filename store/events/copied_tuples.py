@@ -15,12 +15,17 @@ import numpy as np
 from numpy.typing import NDArray
 from psycopg import Cursor, sql
 
+from contracts.errors import CycleError
 from contracts.task import Task
 
 WITHHELD_BYTES = 13  # of 256: the fixed 5 % of events that no fit uses
 _HEADER_BYTES = 19
 _TRAILER = b"\xff\xff"
 _ROWS_PER_PIECE = 8192
+_ODD_WIDTH = (
+    "Rows of this task hold more or fewer numbers than it has features of that kind: they were written past the API. "
+    "SELECT event_id, cardinality(numbers) FROM events finds them."
+)
 _ARRAY_HEAD = 5  # dimensions, whether any is null, type of an element, length, first index: 32 bits each
 
 
@@ -101,7 +106,7 @@ def tuple_layout(task: Task) -> np.dtype[Any]:
 
 
 def read_pieces(copy: Iterable[bytes | bytearray | memoryview], layout: np.dtype[Any]) -> Iterator[NDArray[Any]]:
-    """The tuples of a binary COPY, some thousands at a time.
+    """The tuples of a binary COPY, some thousands at a time. Raises CycleError if one has another width.
 
     Each row is copied as it arrives. Thousands of rows held as the driver's objects make Python's garbage collector
     traverse the whole heap again and again. That costs nearly five times as much as the rest of reading.
@@ -117,14 +122,16 @@ def read_pieces(copy: Iterable[bytes | bytearray | memoryview], layout: np.dtype
         _check_widths(piece, layout)
         yield piece
         rest = bytes(data[num_tuples * layout.itemsize :])
-    assert rest == _TRAILER, "the stream of tuples ends within one"
+    if rest != _TRAILER:
+        raise CycleError(_ODD_WIDTH)
 
 
 def _check_widths(piece: NDArray[Any], layout: np.dtype[Any]) -> None:
     names = [name for name in layout.names or () if f"length_{name}" in (layout.names or ())]
-    assert (piece["num_fields"] == len(names)).all()
-    for name in names:
-        assert (piece[f"length_{name}"] == layout[name].itemsize).all(), f"{name} has no fixed width"
+    are_whole = [piece["num_fields"] == len(names)]
+    are_whole += [piece[f"length_{name}"] == layout[name].itemsize for name in names]
+    if not np.all(are_whole):
+        raise CycleError(_ODD_WIDTH)
 
 
 def _text_columns(task: Task) -> list[sql.Composable]:

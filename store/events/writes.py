@@ -6,17 +6,17 @@ They are read back as arrays (`store.events.columns`). The table is append-only:
 adds one, so a past training set can be rebuilt.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection, select, text
 
 from contracts.clock import from_micros
 from contracts.errors import Conflict, NotFound
 from store.catalog import Schema
-from store.database import rejected_events
+from store.database import events, rejected_events
 from store.events.batches import Event, EventBatch
 from store.events.resent_events import find_told
 from store.sql_arrays import bool_array, float8_array, text_array, timestamp_array
@@ -167,12 +167,19 @@ _APPEND = """
 """
 
 
-def correct_event(connection: Connection, schema: Schema, event: Event, received_at: datetime) -> Correction:
+def correct_event(
+    connection: Connection,
+    schema: Schema,
+    event: Event,
+    received_at: datetime,
+    check: Callable[[int], None] = lambda _revision: None,
+) -> Correction:
     """Add a revision with this content and close the former one, unless that has the same content.
 
     The correction is known when it is received, whatever `event.known_at` says, but never before the former revision.
-    So from the moment at which an event is known, exactly one revision of it is visible. Raises NotFound, and Conflict
-    if the event is erased.
+    So from the moment at which an event is known, exactly one revision of it is visible. `check` gets the number of the
+    revision that would be closed, and raises if it must stay; the caller's transaction then undoes the rest. Raises
+    NotFound, and Conflict if the event is erased.
     """
     key = {"task_id": schema.task_id, "event_id": event.event_id}
     # Every correction locks the first revision's row, which never moves, so the next one sees its result.
@@ -188,8 +195,18 @@ def correct_event(connection: Connection, schema: Schema, event: Event, received
         "categories": list(event.categories),
         "label": event.label,
     }
-    written = connection.execute(_CORRECT, {**key, **content, "received_at": received_at})
-    return "corrected" if written.rowcount == 1 else "duplicate"
+    written = connection.execute(_CORRECT, {**key, **content, "received_at": received_at}).one_or_none()
+    if written is None:
+        return "duplicate"
+    check(written.revision - 1)
+    return "corrected"
+
+
+def find_revision(connection: Connection, task_id: int, event_id: str) -> int:
+    """The number of an event's current revision."""
+    current = events.c.task_id == task_id, events.c.event_id == event_id, events.c.superseded_at.is_(None)
+    revision: int = connection.execute(select(events.c.revision).where(*current)).scalar_one()
+    return revision
 
 
 _LOCK = text(
@@ -216,6 +233,7 @@ _CORRECT = text("""
     SELECT :task_id, :event_id, former.revision + 1, given.at, former.superseded_at, :received_at, :schema_id,
            given.numbers, given.categories, given.label
     FROM given, former
+    RETURNING revision
 """)
 
 

@@ -25,7 +25,7 @@ from contracts.task import Task
 from store.catalog import Schema, list_tasks
 from store.error_cells import Cell, Mark, delete_window, read_marks, record_cells
 from store.events.columns import EventColumns, read_events, read_fingerprints
-from store.outages import name_outage
+from store.outages import is_locked, name_outage
 from store.releases import list_releases
 from trainer.data.windows import complete_until
 from trainer.evaluation.fit_store import find_origins, open_fit, recipe_folder, score_fit
@@ -106,7 +106,7 @@ class LiveScoring:
             try:
                 num_cells += self._score_task(schema, now)
             except Exception as error:  # a bug in one task must not stop the others
-                if name_outage(error) is not None:
+                if name_outage(error) is not None and not is_locked(error):
                     raise
                 if self._is_new("live.failed", schema.task.name, type(error).__name__):
                     log.error("live.failed", task=schema.task.name, exc_info=error)

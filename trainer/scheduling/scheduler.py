@@ -10,6 +10,7 @@ import logging
 import signal
 import threading
 import time
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from functools import cache, partial
 from uuid import uuid4
@@ -24,7 +25,7 @@ from contracts.cutoffs import newest_cutoff
 from contracts.errors import Conflict, Fault, InvalidInput, LeaseLost
 from contracts.failure import PREEMPTED, STOPPED, Failure, FailureCode
 from contracts.runtime.http_clients import mlflow_options
-from store.catalog import Schema, list_tasks
+from store.catalog import Schema, list_tasks, lock_task
 from store.cycles import (
     claim_cycle,
     end_cycle,
@@ -36,7 +37,7 @@ from store.cycles import (
 )
 from store.database import cycles, make_engine
 from store.events.columns import find_newest
-from store.outages import name_outage
+from store.outages import is_locked, name_outage
 from store.refusals import explain_refusal
 from trainer.monitoring.live_scoring import LiveScoring
 from trainer.scheduling import worker_process
@@ -120,6 +121,7 @@ class Trainer:
         self._ticked_at = time.monotonic()
         self._outage: FailureCode | None = None
         self._registry_trouble: str | None = None
+        self._unreadable: set[str] = set()
         # An earlier trainer may have left runs open.
         self._must_sweep = True
         self._sweep_at = 0.0
@@ -163,7 +165,7 @@ class Trainer:
                 # The next attempt sweeps by itself, so it comes first.
                 self._must_sweep, self._sweep_at = True, time.monotonic() + _SWEEP_PAUSE_SECONDS
                 for cycle in expired:
-                    facts = {"task": names[cycle.task_id], "cycle_id": cycle.cycle_id, "step": cycle.step}
+                    facts = {"task": names.get(cycle.task_id), "cycle_id": cycle.cycle_id, "step": cycle.step}
                     log.warning("cycle.expired", **facts, remedy="if its trainer lives, raise MORROW_LEASE_SECONDS")
         self._request(now)
         if self.child is not None and isinstance(self.child.job, FillRivals) and self._must_preempt():
@@ -210,41 +212,72 @@ class Trainer:
             log.error("child.ended", **facts, reason=failure.reason)
 
     def _request(self, now: datetime) -> None:
+        """Request due cutoffs, each in a transaction of its own: no task waits for the lock or the rows of another."""
         has_registry = cache(self._has_registry)  # one answer for all tasks
-        with self.engine.begin() as connection:
-            for schema in list_tasks(connection):
-                past = list_cycles(connection, schema.task_id, limit=100)
-                cutoff = due_cutoff(
-                    schema.task,
-                    past,
-                    now,
-                    max_attempts=self.settings.max_attempts,
-                    pause=timedelta(seconds=self.settings.retry_seconds),
-                    has_registry=has_registry,
-                    newest_event=partial(
-                        find_newest, connection, schema.task_id, before=newest_cutoff(schema.task, now)
-                    ),
-                )
-                if cutoff is not None:
-                    _skip_overtaken(connection, schema, cutoff, now)
-                    try:
-                        cycle = request_cycle(connection, schema.task_id, cutoff, now, recipe=schema.task.recipe)
-                    except Conflict:
-                        continue
-                    log.info(
-                        "cycle.requested",
-                        task=schema.task.name,
-                        cutoff=format_moment(cutoff),
-                        attempt=cycle.attempt,
-                        late_seconds=(to_micros(now) - cutoff) / 1e6,
-                    )
+        with self.engine.connect() as connection:
+            schemas = list_tasks(connection)
+            due = [schema for schema in schemas if self._find_due(connection, schema, now, has_registry) is not None]
+        for schema in due:
+            try:
+                with self.engine.begin() as connection:
+                    if lock_task(connection, schema.task_id, wait=False):  # otherwise a later tick tries again
+                        self._request_due(connection, schema, now, has_registry)
+            except Conflict:
+                continue
+            except SQLAlchemyError as error:
+                if not is_locked(error):
+                    raise
+
+    def _request_due(
+        self, connection: Connection, schema: Schema, now: datetime, has_registry: Callable[[], bool]
+    ) -> None:
+        """Request the task's due cutoff, if another trainer has not requested it meanwhile. Raises Conflict."""
+        cutoff = self._find_due(connection, schema, now, has_registry)
+        if cutoff is None:
+            return
+        _skip_overtaken(connection, schema, cutoff, now)
+        cycle = request_cycle(connection, schema.task_id, cutoff, now, recipe=schema.task.recipe)
+        log.info(
+            "cycle.requested",
+            task=schema.task.name,
+            cutoff=format_moment(cutoff),
+            attempt=cycle.attempt,
+            late_seconds=(to_micros(now) - cutoff) / 1e6,
+        )
+
+    def _find_due(
+        self, connection: Connection, schema: Schema, now: datetime, has_registry: Callable[[], bool]
+    ) -> int | None:
+        """The task's due cutoff; None as well if its cycles cannot be read, which is logged once."""
+        task = schema.task
+        try:
+            past = list_cycles(connection, schema.task_id, limit=100)
+        except Exception as error:  # one task's rows must not stop the others
+            if getattr(getattr(error, "orig", None), "sqlstate", None) or name_outage(error) is not None:
+                raise
+            if task.name not in self._unreadable:
+                log.error("task.unreadable", task=task.name, exc_info=error)
+            self._unreadable.add(task.name)
+            return None
+        self._unreadable.discard(task.name)
+        return due_cutoff(
+            task,
+            past,
+            now,
+            max_attempts=self.settings.max_attempts,
+            pause=timedelta(seconds=self.settings.retry_seconds),
+            has_registry=has_registry,
+            newest_event=partial(find_newest, connection, schema.task_id, before=newest_cutoff(task, now)),
+        )
 
     def _claim(self, now: datetime) -> None:
         with self.engine.begin() as connection:
             tasks = {schema.task_id: schema.task for schema in list_tasks(connection)}
             scheduled = [task_id for task_id, task in tasks.items() if task.schedule == "window"]
             cycle = claim_cycle(connection, uuid4().hex, now, self._lease_time, newest_first=scheduled)
-        if cycle is not None:
+        if cycle is not None and cycle.task_id not in tasks:
+            log.error("task.unreadable", task_id=cycle.task_id, cycle_id=cycle.cycle_id)  # its lease will run out
+        elif cycle is not None:
             task = tasks[cycle.task_id].name
             log.info(
                 "cycle.claimed",

@@ -8,12 +8,12 @@ import httpx
 import pytest
 from sqlalchemy import Engine
 
-from contracts.errors import OutsideHorizon
+from contracts.errors import NotLoaded, OutsideHorizon
 from contracts.manifest import MANIFEST_FILE
 from store.catalog import Schema
 from tests.integration.artefacts import CUTOFF, WEEK, move_alias, publish, write_version
 from tests.integration.make_follower import MakeFollower, ask
-from tests.integration.published_versions import note
+from tests.integration.published_versions import define, note
 
 
 def damage_graph(folder: Path) -> None:
@@ -180,3 +180,41 @@ def test_where_copy_and_artefact_are_damaged_the_previous_version_answers_and_th
     restarted.poll(3)
     assert ask(restarted, task).version == third == "3"
     assert {path.name for path in home.iterdir()} == {"1", "3", "current.json"}
+
+
+def test_a_task_whose_only_version_is_broken_takes_no_other_task_out_of_rotation(
+    make_follower: MakeFollower, engine: Engine, mlflow_url: str, tmp_path: Path
+) -> None:
+    broken, sound = define(engine).task.name, define(engine).task.name
+    bad = write_version(tmp_path / "bad", task=broken)
+    damage_graph(bad)
+    publish(mlflow_url, broken, bad)
+    follower = make_follower()
+    follower.poll(0)
+    assert not follower.is_ready  # nothing at all answers here
+    version = publish(mlflow_url, sound, write_version(tmp_path / "good", task=sound))
+    for now in (1, 2, 30):
+        follower.poll(now)
+        assert follower.is_ready
+    assert ask(follower, sound).version == version
+    assert (follower.registries[broken].state, follower.registries[sound].state) == ("degraded", "ok")
+    with pytest.raises(NotLoaded, match="checksum"):
+        follower.find(broken)
+
+
+def test_a_version_that_is_not_loaded_yet_keeps_a_process_out_of_rotation(
+    make_follower: MakeFollower, engine: Engine, mlflow_url: str, tmp_path: Path
+) -> None:
+    sound, away = define(engine).task.name, define(engine).task.name
+    for task in (sound, away):
+        publish(mlflow_url, task, write_version(tmp_path / task, task=task))
+    folder = tmp_path / "home" / "models" / away
+    folder.parent.mkdir(parents=True)
+    folder.write_text("a file where the folder of copies belongs")
+    follower = make_follower()
+    follower.poll(0)
+    assert sound in follower.forecasters
+    assert (follower.registries[away].state, follower.is_ready) == ("degraded", False)
+    folder.unlink()
+    follower.poll(100)
+    assert follower.is_ready

@@ -1,0 +1,202 @@
+"""Rows that no process can read, written past the API: new ones are refused, and old ones harm their own task only."""
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from sqlalchemy import Engine, text
+from sqlalchemy.exc import IntegrityError, SQLAlchemyError
+
+from contracts.errors import CycleError, OutsideHorizon
+from store.catalog import Schema, find_task, list_tasks
+from store.database import metadata
+from store.errors import SpecUnreadable
+from store.events.batches import Event
+from store.events.columns import count_windows, find_newest, read_events
+from store.events.writes import append_events
+from tests.integration.artefacts import CUTOFF, WEEK
+from tests.integration.make_follower import MakeFollower, ask
+from tests.integration.published_versions import define, note, publish_and_release, wait_for
+from tests.integration.service_app import TASK, service_settings, serving
+
+NOW = datetime(2026, 2, 1, tzinfo=UTC)
+GOOD = {"event_id": "'e'", "revision": "1", "at": "now()", "known_at": "now()", "received_at": "now()"}
+GOOD |= {"superseded_at": "NULL", "numbers": "'{1,NaN}'", "categories": "'{UA}'", "label": "'late'"}
+
+
+# What a newer release may store, with a key that this one does not know.
+NEWER_SPEC = "UPDATE schemas SET spec = spec || '{\"invented_later\": 1}' WHERE task_id = :id"
+
+
+def insert_event(engine: Engine, schema: Schema, **changes: str) -> None:
+    values = {**GOOD, **changes}
+    columns, given = ", ".join(values), ", ".join(values.values())
+    statement = f"INSERT INTO events (task_id, schema_id, {columns}) VALUES (:task, :schema, {given})"  # noqa: S608 our own words
+    with engine.begin() as connection:
+        connection.execute(text(statement), {"task": schema.task_id, "schema": schema.schema_id})
+
+
+def allow_anything(engine: Engine, *tables: str) -> None:
+    """Take the constraints away: the rows were written before there were any."""
+    with engine.begin() as connection:
+        for table in tables:
+            for constraint in metadata.tables[table].constraints:
+                if constraint.name and str(constraint.name).endswith("_check"):
+                    connection.execute(text(f"ALTER TABLE {table} DROP CONSTRAINT {constraint.name}"))
+
+
+BAD: list[dict[str, str]] = [
+    *({column: f"'{value}'"} for column in ("at", "known_at", "received_at") for value in ("infinity", "-infinity")),
+    {"at": "'12000-01-01Z'"},
+    {"at": "'0044-03-15 BC'"},
+    {"superseded_at": "'infinity'"},
+    {"event_id": "''"},
+    {"revision": "0"},
+    {"label": "''"},
+    {"numbers": "'{1,Infinity}'"},
+    {"numbers": "'{-Infinity,1}'"},
+    {"numbers": "'{1,NULL}'"},
+    {"numbers": "'{{1,2},{3,4}}'"},
+    {"categories": "'{NULL}'"},
+]
+
+
+@pytest.mark.parametrize("changes", BAD, ids=str)
+def test_a_row_that_no_process_could_read_is_refused_by_the_table(
+    engine: Engine, schema: Schema, changes: dict[str, str]
+) -> None:
+    with pytest.raises(SQLAlchemyError):
+        insert_event(engine, schema, **changes)
+    insert_event(engine, schema)
+    insert_event(engine, schema, event_id="'first'", at="'0001-01-01Z'", known_at="'9999-12-31T23:59:59.999999Z'")
+
+
+def test_no_ledger_takes_a_moment_that_no_process_could_read(engine: Engine, schema: Schema) -> None:
+    note(engine, schema, "1", "release")
+    for statement in (
+        "UPDATE releases SET valid_until = 'infinity'",
+        "UPDATE releases SET at = '-infinity'",
+        "UPDATE tasks SET created_at = 'infinity'",
+        "UPDATE tasks SET name = ''",
+        "UPDATE schemas SET spec = '[]'",
+    ):
+        with pytest.raises(IntegrityError), engine.begin() as connection:
+            connection.execute(text(statement))
+
+
+def test_each_constraint_of_the_tables_is_in_the_database(engine: Engine) -> None:
+    named = {
+        str(constraint.name)
+        for table in metadata.tables.values()
+        for constraint in table.constraints
+        if str(constraint.name).endswith("_check")
+    }
+    with engine.connect() as connection:
+        found = connection.execute(text("SELECT conname FROM pg_constraint WHERE contype = 'c'")).scalars()
+        assert named == {name for name in found if name.endswith("_check")} & named
+    assert len(named) >= 20
+
+
+def test_a_follower_obeys_every_task_although_the_rows_of_one_cannot_be_read(
+    make_follower: MakeFollower, engine: Engine, mlflow_url: str, tmp_path: Path
+) -> None:
+    spoilt, garbled, other = define(engine), define(engine), define(engine)
+    for schema in (spoilt, garbled, other):
+        publish_and_release(mlflow_url, engine, schema, tmp_path)
+    follower = make_follower()
+    follower.poll(0)
+    allow_anything(engine, "events", "releases", "cycles", "schemas")
+    insert_event(engine, spoilt, at="'infinity'")
+    with engine.begin() as connection:
+        columns, values = "task_id, cutoff, attempt, state, requested_at", ":id, 'infinity', 1, 'failed', now()"
+        statement = text(f"INSERT INTO cycles ({columns}) VALUES ({values})")  # noqa: S608 our own words
+        connection.execute(statement, {"id": garbled.task_id})
+    for schema in (spoilt, garbled, other):
+        note(engine, schema, "1", "close", valid_until=CUTOFF + WEEK)
+    follower.poll(10)
+    for schema in (spoilt, garbled, other):
+        with pytest.raises(OutsideHorizon):
+            ask(follower, schema.task.name, CUTOFF + WEEK + 1)
+    states = {schema.task.name: follower.registries[schema.task.name] for schema in (spoilt, garbled, other)}
+    assert states[other.task.name].state == "ok"
+    assert "moment before the year 1 or after 9999" in str(states[spoilt.task.name].reason)
+    assert "cannot be read" in str(states[garbled.task.name].reason)
+    assert {states[one.task.name].state for one in (spoilt, garbled)} == {"degraded"}
+    assert follower.is_ready
+    with engine.begin() as connection:
+        connection.execute(text("DELETE FROM events"))
+        connection.execute(text("DELETE FROM cycles"))
+    follower.poll(20)
+    assert {follower.registries[one.task.name].state for one in (spoilt, garbled)} == {"ok"}
+
+
+@pytest.mark.anyio
+async def test_a_task_with_such_an_event_is_shown_as_degraded_and_its_status_answers(
+    engine: Engine, database_url: str, mlflow_url: str, tmp_path: Path
+) -> None:
+    spoilt, other = define(engine), define(engine)
+    publish_and_release(mlflow_url, engine, spoilt, tmp_path)
+    allow_anything(engine, "events")
+    insert_event(engine, spoilt, at="'12000-01-01Z'")
+    async with serving(service_settings(database_url, tmp_path / "home", mlflow_url=mlflow_url)) as client:
+        name = spoilt.task.name
+
+        async def get(path: str) -> Any:
+            return (await client.get(path)).raise_for_status().json()
+
+        await wait_for(client, f"/tasks/{name}", lambda found: found["registry"]["state"] == "degraded")
+        status = await get(f"/tasks/{name}")
+        assert "written past the API" in status["registry"]["reason"]
+        assert (await get("/readyz"))["tasks"][name]["registry"] == "degraded"
+        assert f'morrow_registry_degraded{{task="{name}"}} 1.0' in (await client.get("/metrics")).text
+        assert {one["task"] for one in (await get("/tasks"))["tasks"]} == {name, other.task.name}
+
+
+def test_such_events_count_for_nothing(engine: Engine, schema: Schema) -> None:
+    with engine.begin() as connection:
+        append_events(connection, schema, [Event("good", CUTOFF, CUTOFF, (1.0, 2.0), ("UA",), "late")], NOW)
+    allow_anything(engine, "events")
+    for number, moment in enumerate(("infinity", "-infinity", "12000-01-01Z", "0044-03-15 BC")):
+        insert_event(engine, schema, event_id=f"'{number}'", at=f"'{moment}'", known_at="'2020-01-01Z'")
+    snapshot = engine.connect().execution_options(isolation_level="REPEATABLE READ")
+    with snapshot as connection, connection.begin():
+        assert find_newest(connection, schema.task_id) == CUTOFF
+        assert count_windows(connection, schema.task_id, schema.task.clock, until=CUTOFF + 4 * WEEK, most=5) == 1
+        assert read_events(connection, schema.task_id, schema.task, CUTOFF + WEEK).at.tolist() == [CUTOFF]
+
+
+def test_a_row_with_more_numbers_than_its_task_has_is_named_by_the_fit(engine: Engine, schema: Schema) -> None:
+    insert_event(engine, schema, at="'2020-01-01Z'", known_at="'2020-01-01Z'", numbers="'{1,2,3}'")
+    snapshot = engine.connect().execution_options(isolation_level="REPEATABLE READ")
+    with snapshot as connection, connection.begin(), pytest.raises(CycleError, match="written past the API"):
+        read_events(connection, schema.task_id, schema.task, CUTOFF)
+
+
+def test_a_spec_that_cannot_be_read_hides_no_other_task(make_follower: MakeFollower, engine: Engine) -> None:
+    odd, other = define(engine), define(engine)
+    with engine.begin() as connection:
+        connection.execute(text(NEWER_SPEC), {"id": odd.task_id})
+        assert [schema.task.name for schema in list_tasks(connection)] == [other.task.name]
+        with pytest.raises(SpecUnreadable, match="a newer one has stored it"):
+            find_task(connection, odd.task.name)
+    follower = make_follower()
+    follower.poll(0)
+    assert follower.registries[other.task.name].state == "ok"
+    assert follower.registries[odd.task.name].state == "degraded"
+    assert "cannot be read by this release" in str(follower.registries[odd.task.name].reason)
+
+
+@pytest.mark.anyio
+async def test_an_unreadable_task_is_a_503_that_says_why(engine: Engine, database_url: str, tmp_path: Path) -> None:
+    odd = define(engine)
+    with engine.begin() as connection:
+        connection.execute(text(NEWER_SPEC), {"id": odd.task_id})
+    async with serving(service_settings(database_url, tmp_path)) as client:
+        answer: httpx.Response = await client.get(f"/tasks/{odd.task.name}")
+        assert (answer.status_code, answer.json()["type"]) == (503, "/problems/unavailable")
+        assert "cannot be read by this release" in answer.json()["detail"]
+        again = await client.put(f"/tasks/{odd.task.name}", json={**TASK, "window": "P1D"})
+        assert (again.status_code, again.json()["revision"]) == (200, 2)
+        assert (await client.get(f"/tasks/{odd.task.name}")).status_code == 200
