@@ -14,6 +14,7 @@ import pytest
 from sqlalchemy import Connection, Engine, text
 from sqlalchemy.exc import DBAPIError, OperationalError
 
+from contracts.clock import to_micros
 from contracts.task import Task
 from service.database import Store
 from service.ingest.group_commit import GroupCommit
@@ -90,6 +91,10 @@ def test_a_task_whose_row_somebody_locks_holds_up_the_cycles_of_no_other(engine:
     locked, other = define(engine, schedule="window"), define(engine, schedule="window")
     settings = TrainerSettings(home=tmp_path, mlflow_url="http://127.0.0.1:9", database_url="postgresql://unused")
     trainer = Trainer(engine, settings)
+    known = to_micros(NOW - WEEK)
+    with engine.begin() as connection:
+        for schema in (locked, other):
+            append_events(connection, schema, [Event("e", known, known, (1.0, 2.0), ("UA",), "late")], NOW)
     with engine.begin() as holding:
         holding.execute(text("SELECT FROM tasks WHERE id = :id FOR UPDATE"), {"id": locked.task_id})
         trainer._request(NOW)
