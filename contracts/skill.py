@@ -48,6 +48,11 @@ class Skill(Struct, frozen=True, kw_only=True):
         return self.skill is None or self.skill < POOR or self.better is not None
 
     @property
+    def is_uncertain(self) -> bool:
+        """Whether few windows stand behind it."""
+        return self.num_windows < FEW_WINDOWS
+
+    @property
     def better(self) -> ComparedError | None:
         """The best rival, if it is better than the model."""
         best = self.rivals[0] if self.rivals else None
@@ -82,7 +87,7 @@ def with_hints(skill: Skill, hints: Sequence[str]) -> Skill:
 
 def describe_skill(skill: Skill) -> str:
     """The skill in one line: against naive, with the windows behind it, and against the best rival."""
-    few = "only " if skill.num_windows < FEW_WINDOWS else ""
+    few = "only " if skill.is_uncertain else ""
     said = f"{compare(skill.skill)} naive on {few}{count_windows(skill.num_windows)}"
     if not skill.rivals:
         return said
@@ -105,7 +110,7 @@ def _advise(task: Task, skill: Skill) -> list[str]:
         said.append(_advise_like(task, better))
     if not training.tune and (better is None or better.method in get_args(Method)):
         said.append("let the trainer choose a better recipe: set training.tune = true")
-    if skill.num_windows < FEW_WINDOWS:
+    if skill.is_uncertain:
         said.append(
             f"only {count_windows(skill.num_windows)} stand behind these errors: "
             f"import more of the past (morrow events import {task.name} FILE), then run: morrow backtest {task.name}"

@@ -48,10 +48,11 @@ function errorOptions(points, name) {
   const isIn = points.map((point) => point.is_valid);
   // A line reaches from the last age of the horizon to the first refused one.
   const beyond = points.map((point, place) => (!isIn[place] || !isIn[place + 1] ? point.expected : null));
+  const hasBeyond = isIn.includes(false);
   const keys = ["age", "expected", "high", "low", "limit", "naive", "realised"];
   const [ages, expected, ...others] = keys.map((key) => points.map((point) => point[key]));
   return {
-    data: [ages, expected.map((error, place) => (isIn[place] ? error : null)), ...others, beyond],
+    data: [ages, expected.map((error, place) => (isIn[place] ? error : null)), ...others, ...(hasBeyond ? [beyond] : [])],
     scales: { x: { time: false, range: (_, least, most) => widen(points, least, most) } },
     axes: axes({ label: "age in windows", labelSize: 20, incrs: [1, 2, 5, 10, 20] }),
     bands: [band(2, 3, accent)],
@@ -67,7 +68,7 @@ function errorOptions(points, name) {
         paths: () => null, points: { show: true, size: 10, fill: colour("--warn"), stroke: colour("--ink") },
       }),
       line("beyond the horizon", accent, { dash: [2, 4], width: 1.5, points: { show: true, size: 7, fill: colour("--card") } }),
-    ],
+    ].slice(0, hasBeyond ? undefined : -1),
   };
 }
 

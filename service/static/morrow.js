@@ -60,7 +60,7 @@ function find() {
   if (!field) return;
   if (sought && !field.value) field.value = sought;
   const wanted = field.value.trim().toLowerCase();
-  for (const row of document.querySelectorAll(".list li")) row.hidden = !row.dataset.name.toLowerCase().includes(wanted);
+  for (const row of document.querySelectorAll(".list .row[data-name]")) row.hidden = !row.dataset.name.toLowerCase().includes(wanted);
 }
 
 document.addEventListener("input", (event) => {

@@ -83,6 +83,11 @@ def fill_moment(micros: int) -> str:
     return from_micros(micros).strftime("%Y-%m-%dT%H:%M:%S")
 
 
+def round_percent(share: float | None) -> str:
+    """A share in whole percent; a dash if there is none."""
+    return "–" if share is None else f"{share:.0f} %"
+
+
 def fill_value(value: float | str) -> str:
     """A value as a form field holds it: whole numbers without a point."""
     return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
@@ -120,6 +125,7 @@ def _templates() -> "Environment":
         "moment": shorten_moment,
         "relative": say_distance,
         "skill": compare,
+        "percent": round_percent,
         "pretty": indent_json,
         "plain": fill_value,
         "field_moment": fill_moment,

@@ -16,7 +16,7 @@ from store.catalog import Schema
 from store.cycles import list_cycles
 from store.releases import list_releases
 from tests.e2e.browser import api, contrast, open_browser, unnamed, watch
-from tests.e2e.dashboard_data import HORIZON, MARKUP, define, fill, post_events
+from tests.e2e.dashboard_data import HORIZON, MARKUP, REFUSAL, define, fill, post_events
 from tests.e2e.processes import wait_for
 from tests.integration.artefacts import WEEK
 from tests.integration.published_versions import note, publish_and_release, run_cycle
@@ -153,6 +153,130 @@ def test_a_prediction_is_drawn_up_to_the_horizon(
         expect(page.locator("#answer")).to_contain_text("outside the validated horizon")
         counted = watched.open(url).get_by_role("row", name="/predict").locator("td").all_inner_texts()
         assert counted == ["4", "1", "0"]  # two by the page and two by this test, and the one outside
+        assert watched.errors == []
+
+
+def test_health_comes_first_with_errors_against_naive_and_rivals_and_one_next_step(
+    browser: Browser, database_url: str, engine: Engine, tmp_path: Path
+) -> None:
+    now = datetime.now(UTC)
+    fill(engine, define(engine, "flights", now), tmp_path, now)
+    with api(database_url, tmp_path) as url:
+        page = watch(browser).open(f"{url}/pages/flights")
+        assert page.locator("main section").first.get_attribute("id") == "state"
+        expect(page.get_by_role("region", name="Validity")).to_contain_text(re.compile(r"\d+ (days|hours) left"))
+        quality = page.get_by_role("region", name="Quality")
+        expect(quality).to_contain_text("33 % better than naive")
+        expect(quality).to_contain_text("9 % better than the best rival, gbdt")
+        skill = httpx.get(f"{url}/tasks/flights").json()["skill"]
+        shown = [row.locator("td").nth(1).inner_text() for row in quality.get_by_role("row").all()[1:]]
+        assert [float(error) for error in shown] == pytest.approx(
+            [skill["error"], skill["naive"], skill["rivals"][0]["error"]], rel=1e-3
+        )
+        expect(page.get_by_role("region", name="Cycles", exact=True)).to_contain_text("Held")
+        step = page.get_by_role("region", name="Next step")
+        expect(step).to_contain_text("Release its candidate")
+        expect(step.locator("code")).to_have_text('morrow override flights --cycle 4 --reason "…"')
+        expect(page.locator(".refused")).to_contain_text(f"Age 3 was refused: {REFUSAL}")
+
+
+def test_the_form_is_folded_and_filled_with_the_newest_event(
+    browser: Browser, database_url: str, engine: Engine, tmp_path: Path
+) -> None:
+    now = datetime.now(UTC)
+    fill(engine, define(engine, "flights", now), tmp_path, now)
+    with api(database_url, tmp_path) as url:
+        page = watch(browser).open(f"{url}/pages/flights")
+        expect(page.get_by_role("button", name="Predict")).to_be_hidden()
+        page.get_by_text("Ask for a prediction").click()
+        values = [page.locator(f"#ask-{name}").input_value() for name in ("distance", "carrier", "wind")]
+        assert values == ["1400", "UA", "3.5"]
+        assert page.locator("#known-carrier option").evaluate_all("all => all.map(one => one.value)") == ["UA"]
+        page.get_by_role("button", name="Predict").click()
+        expect(page.locator("#answer .answer")).to_have_text(re.compile(r"^on_time · \d+ %$"))
+        expect(page.locator("#answer")).to_contain_text("valid until")
+
+
+def test_a_path_meets_all_phases_of_a_day_or_always_the_same_one(
+    browser: Browser, database_url: str, engine: Engine, tmp_path: Path
+) -> None:
+    with api(database_url, tmp_path) as url:
+        page = watch(browser).open(url)
+        hour, day = 3_600_000, 86_400_000
+        for hours in (1, 30, 24 * 30, 24 * 102, 24 * 400, 24 * 4000, 24 * 40_000):
+            found = page.evaluate(
+                "async end => (await import('/static/ask.js')).spread(1234000, 1234000 + end, 1500)", hours * hour
+            )
+            step, moments = found["step"], found["at"]
+            assert day % step == 0 or step % (7 * day) == 0, hours
+            assert 2 <= len(moments) <= 1500, hours
+            assert moments[-1] > moments[-2]
+        assert page.evaluate("async () => (await import('/static/ask.js')).spread(1234000, 1234000, 1500).at") == [
+            "1970-01-01T00:20:34.000Z"
+        ]
+
+
+def test_an_action_asks_before_it_acts(browser: Browser, database_url: str, engine: Engine, tmp_path: Path) -> None:
+    now = datetime.now(UTC)
+    fill(engine, define(engine, "flights", now), tmp_path, now)
+    with api(database_url, tmp_path) as url:
+        watched = watch(browser)
+        page = watched.open(f"{url}/pages/flights")
+        sent: list[str] = []
+        page.on("request", lambda request: sent.append(request.url) if request.method == "POST" else None)
+        for name, words in (("Retrain", "newest window"), ("Roll back", "earlier version"), ("Override", "version 7")):
+            page.get_by_role("button", name=name, exact=True).first.click()
+            dialog = page.get_by_role("dialog", name=name)
+            expect(dialog).to_contain_text(words)
+            dialog.get_by_role("button", name="Cancel").click()
+            expect(dialog).to_be_hidden()
+        assert sent == []
+        assert watched.errors == []
+
+
+def test_a_long_list_is_searched_and_warnings_open_behind_a_sign(
+    browser: Browser, database_url: str, engine: Engine, tmp_path: Path
+) -> None:
+    now = datetime.now(UTC)
+    for place in range(14):
+        define(engine, f"store_{place:02d}", now)
+    with api(database_url, tmp_path) as url:
+        watched = watch(browser)
+        page = watched.open(url)
+        expect(page.locator(".strip")).to_have_text("14 without model")
+        page.get_by_label("Find a task").fill("e_1")
+        expect(page.locator(".list li.row:visible")).to_have_count(4)
+        row = page.locator(".row[data-name=store_10]")
+        warning = "Following the registry is degraded"
+        expect(row.get_by_text(warning)).to_be_hidden()
+        row.locator("summary").focus()
+        page.keyboard.press("Enter")
+        expect(row.get_by_text(warning)).to_be_visible()
+        page.keyboard.press("Escape")
+        expect(row.get_by_text(warning)).to_be_hidden()
+        assert watched.errors == []
+
+
+def test_every_operation_shows_a_request_to_copy_and_its_answer(
+    browser: Browser, database_url: str, engine: Engine, tmp_path: Path
+) -> None:
+    define(engine, "flights", datetime.now(UTC))
+    with api(database_url, tmp_path) as url:
+        watched = watch(browser)
+        page = watched.open(f"{url}/docs")
+        operations = page.locator(".operation")
+        document = httpx.get(f"{url}/openapi.json").json()
+        assert operations.count() == sum(map(len, document["paths"].values()))
+        shown = [one.inner_text() for one in operations.locator("h3 code").all()]
+        assert shown[:4] == ["/predict", "/predict", "/events", "/events/{event_id}"]
+        for operation in operations.all():
+            request, answer = operation.locator(".sample pre").all_inner_texts()
+            assert request.startswith("curl ")
+            assert f"'{url}/" in request
+            assert answer
+            assert operation.locator(".copy").first.get_attribute("data-copy") == request
+        links = page.locator("a[href^='#']").evaluate_all("all => all.map(one => one.getAttribute('href').slice(1))")
+        assert page.evaluate("ids => ids.filter(id => !document.getElementById(id))", links) == []
         assert watched.errors == []
 
 
