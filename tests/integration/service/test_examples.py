@@ -79,9 +79,9 @@ async def test_each_operation_has_an_example_that_is_answered_as_shown(
     if os.environ.get("RECORD_EXAMPLES"):
         FILE.write_bytes(msgspec.json.format(msgspec.json.encode(answered), indent=2) + b"\n")
     for name, example in examples.items():
-        found = answered[name]
-        assert found.status == example.status, name
-        assert isinstance(found.answer, str) or masked(found.answer) == masked(example.answer), name
+        found, remedy = answered[name], f"{name}: record it again by RECORD_EXAMPLES=1 and this test"
+        assert found.status == example.status, remedy
+        assert isinstance(found.answer, str) or masked(found.answer) == masked(example.answer), remedy
 
 
 def test_a_request_is_shown_as_a_command_for_the_shell() -> None:
