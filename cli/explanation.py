@@ -46,8 +46,10 @@ def _explain_server(error: Exception) -> str | None:
         return None
     import httpx
 
-    if isinstance(error, httpx.TransportError | httpx.InvalidURL):
-        request = error._request if isinstance(error, httpx.TransportError) else None
-        place = "A server" if request is None else f"The server at {request.url.copy_with(userinfo=b'')}"
-        return f"{place} does not answer ({error}): start it, or correct MORROW_URL or MORROW_MLFLOW_URL."
-    return None
+    if not isinstance(error, httpx.TransportError):
+        return None
+    try:
+        place = f"The server at {error.request.url.copy_with(userinfo=b'')}"
+    except RuntimeError:  # it was raised before there was a request
+        place = "A server"
+    return f"{place} does not answer ({error}): start it, or correct MORROW_URL or MORROW_MLFLOW_URL."

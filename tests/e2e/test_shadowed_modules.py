@@ -40,21 +40,12 @@ def folder(tmp_path: Path) -> Path:
 
 def test_up_serves_trains_and_stops(folder: Path, tmp_path: Path) -> None:
     port, home = free_port(), tmp_path / "home"
-    task = drifting_task()
     with (
         running(home, port, command=[str(MORROW)], cwd=folder, workers="2", threads="1") as (process, printed),
         httpx.Client(base_url=f"http://{HOST}:{port}", timeout=60) as api,
     ):
         assert "Ctrl-C stops everything" in printed
-        api.put(f"/tasks/{task.name}", json=task.model_dump(mode="json")).raise_for_status()
-        events = [document_of(event) for event in drifting_events(0, 6)]
-        assert api.post("/events", params={"task": task.name}, json=events).json()["created"] == len(events)
-        cycle = request_cycle(api, task.name, format_moment(cutoff_after(6)))
-        ended = follow_cycle(api, task.name, cycle, lambda _step: None)
-        assert ended["state"] == "released", ended
-        assert await_version(api, task.name, ended["version"])
-        question = {"at": format_moment(cutoff_after(6)), "x": "0.5", "kind": "a"}
-        assert api.get("/predict", params=question).json()["version"] == ended["version"]
+        train_and_ask(api)
         process.send_signal(signal.SIGINT)
         assert process.wait(GONE_SECONDS) == 0
     assert "decoy" not in "".join(log.read_text() for log in (home / "logs").iterdir())
@@ -80,7 +71,21 @@ def test_the_command_and_the_workers_of_the_api_start(folder: Path, database_url
     assert "decoy" not in (tmp_path / "log").read_text()
 
 
-def document_of(event: Event) -> dict[str, object]:
+def train_and_ask(api: httpx.Client) -> None:
+    """Store events, carry out a cycle and get an answer of its version."""
+    task = drifting_task()
+    api.put(f"/tasks/{task.name}", json=task.model_dump(mode="json")).raise_for_status()
+    events = [_document(event) for event in drifting_events(0, 6)]
+    assert api.post("/events", params={"task": task.name}, json=events).json()["created"] == len(events)
+    cycle = request_cycle(api, task.name, format_moment(cutoff_after(6)))
+    ended = follow_cycle(api, task.name, cycle, lambda _step: None)
+    assert ended["state"] == "released", ended
+    assert await_version(api, task.name, ended["version"])
+    question = {"at": format_moment(cutoff_after(6)), "x": "0.5", "kind": "a"}
+    assert api.get("/predict", params=question).json()["version"] == ended["version"]
+
+
+def _document(event: Event) -> dict[str, object]:
     """As POST /events takes it."""
     (x,), (kind,) = event.numbers, event.categories
     return {

@@ -9,15 +9,12 @@ from pathlib import Path
 import httpx
 import pytest
 
-from cli.client.wait import await_version, follow_cycle, request_cycle
 from cli.local.stack import HOST, free_port
-from contracts.clock import format_moment
 from contracts.runtime.http_clients import client_options
 from tests.e2e.containers import SERVICES
 from tests.e2e.morrow_command import MORROW
-from tests.e2e.test_shadowed_modules import DECOY, document_of
+from tests.e2e.test_shadowed_modules import DECOY, train_and_ask
 from tests.e2e.test_up import GONE_SECONDS, running
-from tests.integration.drifting_task import cutoff_after, drifting_events, drifting_task
 
 HOSTILE = {
     **{"HTTP_PROXY": "http://127.0.0.1:1", "https_proxy": "http://x:port", "ALL_PROXY": "socks5://127.0.0.1:1"},
@@ -68,7 +65,6 @@ def test_up_serves_trains_and_stops_in_a_hostile_environment(tmp_path: Path, mon
     monkeypatch.setenv("PYTHONPATH", str(decoys(tmp_path)))
     script = f"import os, sys; os.rmdir(os.getcwd()); os.execv({sys.executable!r}, {MORROW!r} + sys.argv[1:])"
     command = [sys.executable, "-c", script]
-    task = drifting_task()
     settings = {"port_8000_tcp": "tcp://10.0.0.1:8000", "workers": '"2"', "threads": "1", "service_host": "10.0.0.1"}
     with (
         running(home, port, command=command, cwd=gone, **settings) as (process, printed),
@@ -76,15 +72,7 @@ def test_up_serves_trains_and_stops_in_a_hostile_environment(tmp_path: Path, mon
     ):
         assert "Ctrl-C stops everything" in printed, printed
         assert "MORROW_PORT_8000_TCP=tcp://10.0.0.1:8000 is passed over" in printed
-        api.put(f"/tasks/{task.name}", json=task.model_dump(mode="json")).raise_for_status()
-        events = [document_of(event) for event in drifting_events(0, 6)]
-        assert api.post("/events", params={"task": task.name}, json=events).json()["created"] == len(events)
-        cycle = request_cycle(api, task.name, format_moment(cutoff_after(6)))
-        ended = follow_cycle(api, task.name, cycle, lambda _step: None)
-        assert ended["state"] == "released", ended
-        assert await_version(api, task.name, ended["version"])
-        question = {"at": format_moment(cutoff_after(6)), "x": "0.5", "kind": "a"}
-        assert api.get("/predict", params=question).json()["version"] == ended["version"]
+        train_and_ask(api)
         process.send_signal(signal.SIGINT)
         assert process.wait(GONE_SECONDS) == 0
     logs = "".join(log.read_text() for log in (home / "logs").iterdir())

@@ -12,7 +12,9 @@ from cli.local.database import migrated_store
 from contracts.errors import Unavailable
 from contracts.runtime.settings import SharedSettings
 from migrations import migrate
+from service.database import Store
 from store.database import make_engine
+from store.errors import StoreOutage
 from store.refusals import Refusal, explain_refusal
 
 
@@ -145,3 +147,12 @@ def test_a_fault_of_ours_is_no_refusal(database_url: str) -> None:
             connection.execute(text(statement))
         assert explain_refusal(caught.value, database_url) is None
     engine.dispose()
+
+
+def test_the_log_of_an_outage_has_the_remedy_and_a_client_does_not(empty_url: str) -> None:
+    store = Store(make_engine(seen_by(empty_url, "nobody_here")), places=1, seconds=5)
+    with pytest.raises(StoreOutage) as caught:
+        store.transact(lambda connection: connection.execute(text("SELECT 1")))
+    store.close()
+    assert str(caught.value) == "The database does not answer."
+    assert "CREATE ROLE nobody_here" in (store.explain(caught.value) or "")
