@@ -3,7 +3,7 @@
 import math
 from collections.abc import Collection, Sequence
 
-from contracts.task import Task
+from contracts.task import Target, Task
 from store.events.sample import Sample
 
 # Fewer rows say little about the values that a feature has.
@@ -17,7 +17,10 @@ _MISSING = frozenset({"nan", "na", "n/a", "<na>", "nat", "none", "null", "nil", 
 
 def warn_of_rows(task: Task, sample: Sample) -> list[str]:
     """Every warning about the newest rows of a task."""
-    warnings = warn_of_classes(task, sample.labels) if task.is_classification else []
+    if task.is_classification:
+        warnings = warn_of_classes(task, sample.labels)
+    else:
+        warnings = _warn_of_counts(task.target, [float(label) for label in sample.labels])
     for place, feature in enumerate(task.categories):
         warnings += _warn_of_texts("categories", f"feature {feature.name}", {row[place] for row in sample.categories})
     for place, feature in enumerate(task.numbers):
@@ -29,6 +32,16 @@ def warn_of_rows(task: Task, sample: Sample) -> list[str]:
 def warn_of_classes(task: Task, labels: Collection[str] = ()) -> list[str]:
     """Warn of classes, listed ones and these labels, that are written in two ways."""
     return _warn_of_texts("classes", f"target {task.target.name}", {*(task.target.classes or ()), *labels})
+
+
+def _warn_of_counts(target: Target, labels: Sequence[float]) -> list[str]:
+    """Warn of labels that are counts, if nothing says that predictions and intervals begin at 0."""
+    if len(labels) < MIN_ROWS or target.has_bounds or min(labels) < 0 or not all(map(float.is_integer, labels)):
+        return []
+    return [
+        f"target {target.name} holds whole numbers from {min(labels):.0f} on, yet predictions and intervals may be "
+        "negative: set minimum = 0 under [target] if it counts something"
+    ]
 
 
 def _warn_of_texts(what: str, where: str, texts: Collection[str]) -> list[str]:

@@ -83,6 +83,17 @@ def test_numbers_of_a_regression_are_not_compared_as_texts() -> None:
     assert warn_of_rows(task, of_labels("1.0", "2.0")) == []
 
 
+def test_labels_that_count_are_warned_of_while_predictions_may_be_negative() -> None:
+    counts = [repr(float(place % 7)) for place in range(200)]
+    target = {"name": "rented", "kind": "regression"}
+    (warning,) = warn_of_rows(a_task(target=target), of_labels(*counts))
+    assert "set minimum = 0 under [target]" in warning
+    for bounded in ({"minimum": 0}, {"maximum": 9}):
+        assert warn_of_rows(a_task(target=target | bounded), of_labels(*counts)) == []
+    for others in (["-1.0"], ["0.5"]):
+        assert warn_of_rows(a_task(target=target), of_labels(*counts, *others)) == []
+
+
 @pytest.mark.parametrize(
     ("before", "after", "words"),
     [
