@@ -13,9 +13,10 @@ from contracts.errors import Fault, InvalidInput
 from contracts.task import Task
 from contracts.truth import TRUTHS
 from service.predict.endpoint import parse_query
+from service.validation.lossless_json import decode_json
 from service.validation.query_decoder import read_plain
 from service.validation.question_decoder import Row
-from service.validation.rules import Refusal, compile_rules
+from service.validation.rules import Refusal, RowRules, compile_rules
 from store.events.batches import Event
 from tests.unit.service.validation.row_rules import AT, read_one, rows_of, unhurried
 
@@ -191,6 +192,56 @@ def test_features_outside_of_features_are_told_their_place() -> None:
         with pytest.raises(InvalidInput) as caught:
             RULES.read_questions(json.dumps(asked).encode(), 10)
         assert Fault(f"{prefix}docks", 'belongs in "features": {"docks": …}') in caught.value.faults
+
+
+BOUNDED = compile_rules(
+    Task.model_validate(SPEC | {"target": {"name": "rented", "kind": "regression", "minimum": 0, "maximum": 9.5}})
+)
+LISTED = compile_rules(
+    Task.model_validate(SPEC | {"target": {"name": "rented", "kind": "classification", "classes": ["true", "no"]}})
+)
+values = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.floats(),
+    st.integers(-3, 12),
+    st.sampled_from([2**53, 2**53 + 1, -(2.0**53), 1e300, 3.0, "true", "True", "no", "NaN", "1", "", "a\x00"]),
+    st.text(max_size=3),
+)
+any_features = st.fixed_dictionaries(
+    {"region": values, "holiday": values, "docks": values}, optional={"rain": values, "stops": values}
+) | st.fixed_dictionaries(
+    {"region": st.booleans() | st.just("a"), "holiday": st.booleans(), "docks": st.integers(0, 9) | st.just(2.0)},
+    optional={"rain": st.booleans() | st.none(), "stops": st.integers(0, 9) | st.none()},
+)
+
+
+@unhurried
+@given(any_features, values, st.sampled_from([RULES, BOUNDED, LISTED]))
+def test_a_row_of_all_kinds_is_accepted_exactly_if_no_fault_is_found(
+    features: dict[str, Any], label: Any, rules: RowRules
+) -> None:
+    event = json.dumps({"event_id": "e", "at": AT, "features": features, "label": label})
+    assert (rules.events.decode(event.encode()) is None) == bool(rules.explainer.explain_event(decode_json(event)))
+    question = json.dumps({"at": AT, "features": features})
+    faults = rules.explainer.explain_questions(decode_json(question))
+    assert (rules.questions.decode(question.encode()) is None) == bool(faults)
+
+
+texts = st.sampled_from([*sorted(TRUTHS), "3", "3.0", "2.5", "1e3", "-0", "1e20", "nan", "", "north", "maybe", " 1"])
+
+
+@unhurried
+@given(
+    st.fixed_dictionaries({"region": texts, "holiday": texts, "docks": texts}, optional={"rain": texts, "stops": texts})
+)
+def test_a_query_of_all_kinds_is_accepted_exactly_if_no_fault_is_found(given: dict[str, str]) -> None:
+    pairs = [*given.items()]
+    row, faults = RULES.queries.decode(pairs), RULES.explainer.explain_query(pairs)
+    assert (row is None) == bool(faults)
+    plain = read_plain("&".join(f"{name}={quote(value)}" for name, value in pairs).encode())
+    fast = None if plain is None else RULES.queries.decode_plain(plain)
+    assert repr(fast) in (repr(row), "None")
 
 
 MARK = b"\xef\xbb\xbf"
