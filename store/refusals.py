@@ -163,8 +163,8 @@ _REFUSALS: tuple[tuple[re.Pattern[str], _Explain], ...] = tuple(
         ),
         (
             r"server does not support SSL",
-            "The server of {place} does not speak TLS, and the address demands it",
-            "remove sslmode from {address}, or turn on ssl in postgresql.conf",
+            "The server of {place} does not speak TLS, and sslmode or PGSSLMODE demands it",
+            "remove sslmode from {address} and unset PGSSLMODE, or turn on ssl in postgresql.conf",
         ),
         (
             r"certificate verify failed|root certificate file|server certificate",

@@ -10,12 +10,13 @@ import gc
 import importlib
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, MutableMapping, Sequence
 from typing import Any
 
 
 def run() -> None:
     """Carry out the command line until the server ends."""
+    forget_strangers(os.environ)
     # Nearly all that MLflow loads stays. Collecting it during the load and at exit would take half as long again.
     gc.set_threshold(50_000)
     atexit.register(gc.freeze)
@@ -36,6 +37,18 @@ def run() -> None:
 
     server._exec_cmd = become_uvicorn
     cli()
+
+
+def forget_strangers(environment: MutableMapping[str, str]) -> None:
+    """Remove what platforms set for other servers, and what Kubernetes sets for a service called `mlflow`.
+
+    MLflow and uvicorn take any option from a variable of its name.
+    """
+    for name, value in list(environment.items()):
+        if name.startswith(("UVICORN_", "GUNICORN_", "FLASK_")) or value.startswith("tcp://"):
+            del environment[name]
+    for name in ("WEB_CONCURRENCY", "FORWARDED_ALLOW_IPS"):
+        environment.pop(name, None)
 
 
 if __name__ == "__main__":

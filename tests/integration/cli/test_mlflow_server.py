@@ -6,6 +6,8 @@ import sys
 
 import psutil
 
+from cli.local.mlflow_main import forget_strangers
+
 BEFORE_MLFLOW = """
 import gc, runpy, sys
 sys.modules["mlflow"] = None
@@ -29,3 +31,11 @@ def test_the_process_that_was_started_is_the_one_that_serves(mlflow_url: str) ->
     (server,) = {psutil.Process(one.pid) for one in listening if one.laddr and one.laddr.port == port}
     assert "cli.local.mlflow_main" in server.cmdline()
     assert server.children() == []
+
+
+def test_variables_of_other_servers_and_service_links_are_forgotten() -> None:
+    ours = {"MLFLOW_BACKEND_STORE_URI": "sqlite://", "MLFLOW_FLASK_SERVER_SECRET_KEY": "x", "PATH": "/bin"}
+    strange = {"WEB_CONCURRENCY": "4", "UVICORN_PORT": "1", "FLASK_APP": "x", "MLFLOW_PORT": "tcp://10.0.0.1:5000"}
+    environment = ours | strange
+    forget_strangers(environment)
+    assert environment == ours
