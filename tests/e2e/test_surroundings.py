@@ -1,5 +1,6 @@
 """Whatever a shell, a platform or another program has set: Morrow starts, trains, answers and stops as without it."""
 
+import json
 import os
 import signal
 import subprocess
@@ -45,6 +46,9 @@ HOSTILE = {
     **{"TMPDIR": "/nowhere", "SSL_CERT_FILE": "/nowhere", "REQUESTS_CA_BUNDLE": "/nowhere", "SSLKEYLOGFILE": "/x/y"},
     **{"LC_ALL": "xx_XX.UTF-8", "LANG": "tr_TR.ISO-8859-9", "TZ": "Nowhere/Nothing", "BASH_ENV": "/nowhere"},
 }
+
+# With a server of the user, these count.
+LOGIN = {"PGCHANNELBINDING", "PGSSLMODE", "PGREQUIREAUTH", "PGREQUIREPEER", "PGSSLMINPROTOCOLVERSION", "PGGSSENCMODE"}
 
 
 def decoys(folder: Path) -> Path:
@@ -164,6 +168,25 @@ def test_a_container_of_the_api_is_healthy_whatever_proxy_docker_names(api: str)
     assert api in command[-1]
     proxies = {"HTTP_PROXY": "http://127.0.0.1:1", "http_proxy": "http://127.0.0.1:1"}
     subprocess.run(command, env=os.environ | proxies, check=True, timeout=60)
+
+
+def test_variables_of_libpq_do_not_move_a_named_database(database_url: str, tmp_path: Path) -> None:
+    """From a working directory that was removed, with quotation marks around the address."""
+    moving = {name: value for name, value in HOSTILE.items() if name.startswith("PG") and name not in LOGIN}
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    script = f"import os; os.rmdir(os.getcwd()); os.execv({sys.executable!r}, {[*MORROW, 'keys', 'list', '--json']!r})"
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        cwd=gone,
+        env=os.environ | moving | {"MORROW_DATABASE_URL": f'"{database_url}"'},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == {"keys": []}
 
 
 def test_a_home_that_cannot_be_made_is_named(tmp_path: Path) -> None:
