@@ -6,8 +6,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-COMPOSE := docker-compose.yml docker-compose.gpu.yml docker-compose.auth.yml
-SECRETS := secrets/database_password secrets/mlflow_password secrets/mlflow_session_key
+COMPOSE := docker-compose.yml docker-compose.gpu.yml docker-compose.auth.yml docker-compose.monitoring.yml
+SECRETS := secrets/database_password secrets/mlflow_password secrets/mlflow_session_key secrets/grafana_password
 
 .PHONY: help demo up test stories check secrets
 .DELETE_ON_ERROR:

@@ -20,6 +20,10 @@ def read(name: str) -> dict[str, Any]:
 COMPOSE = read("docker-compose.yml")
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
 AUTH = read("docker-compose.auth.yml")
+MONITORING = read("docker-compose.monitoring.yml")
+WATCHERS: dict[str, dict[str, Any]] = {
+    name: service for name, service in MONITORING["services"].items() if name not in SERVICES
+}
 DOCKERFILES = sorted((ROOT / "docker").glob("*.Dockerfile"))
 
 
@@ -51,7 +55,7 @@ def test_every_service_has_a_user_and_a_health_check() -> None:
 
 
 def test_every_service_may_change_only_its_volumes() -> None:
-    for service in SERVICES.values():
+    for service in [*SERVICES.values(), *WATCHERS.values()]:
         assert service["read_only"]
         assert service["cap_drop"] == ["ALL"]
         assert service["security_opt"] == ["no-new-privileges:true"]
@@ -68,7 +72,7 @@ def test_named_volumes_networks_and_files_exist() -> None:
 
 
 def test_every_service_has_the_secrets_that_its_environment_names() -> None:
-    for document in (COMPOSE, AUTH):
+    for document in (COMPOSE, AUTH, MONITORING):
         for service in document["services"].values():
             given = service.get("environment", {}).values()
             files = {value for value in given if value.startswith("/run/secrets/")}
@@ -77,7 +81,7 @@ def test_every_service_has_the_secrets_that_its_environment_names() -> None:
 
 
 def test_no_secret_stands_in_a_file_of_ours() -> None:
-    for document in (COMPOSE, AUTH):
+    for document in (COMPOSE, AUTH, MONITORING):
         for service in document["services"].values():
             for name, value in service.get("environment", {}).items():
                 assert name.endswith("_FILE") or not re.search("PASSWORD|SECRET|KEY", name), name
@@ -89,7 +93,7 @@ def test_make_makes_every_secret_once_and_for_its_owner_alone(tmp_path: Path) ->
     (tmp_path / "Makefile").write_text((ROOT / "Makefile").read_text())
     subprocess.run(["make", "secrets"], cwd=tmp_path, check=True, capture_output=True)
     made = {file.name: file.read_text() for file in (tmp_path / "secrets").iterdir()}
-    assert set(made) == set(COMPOSE["secrets"]) | set(AUTH["secrets"])
+    assert set(made) == set(COMPOSE["secrets"]) | set(AUTH["secrets"]) | set(MONITORING["secrets"])
     assert len(set(made.values())) == len(made)
     assert all(re.fullmatch(r"[0-9a-f]{64}\n", secret) for secret in made.values())
     assert (tmp_path / "secrets").stat().st_mode & 0o777 == 0o700
@@ -138,3 +142,29 @@ def test_an_image_and_its_service_are_waited_for_alike(name: str) -> None:
 
 def test_the_database_is_an_exact_version() -> None:
     assert re.fullmatch(r"postgres:\d+\.\d+-alpine\d+\.\d+", SERVICES[STORE]["image"])
+
+
+def test_no_container_fills_the_disk_with_its_log_or_takes_the_whole_memory() -> None:
+    given = (ROOT / ".env.example").read_text()
+    for name, service in {**SERVICES, **WATCHERS}.items():
+        assert service["logging"] == {"driver": "json-file", "options": {"max-size": "10m", "max-file": "5"}}, name
+        size = str(service["mem_limit"])
+        setting = re.fullmatch(r"\$\{(\w+):-(\d+[mg])\}", size)
+        assert f"{setting[1]}={setting[2]}" in given if setting else re.fullmatch(r"\d+[mg]", size), name
+
+
+def test_the_watchers_reach_the_api_alone_and_grafana_is_published_on_loopback_only() -> None:
+    assert MONITORING["networks"] == {"monitoring": {"internal": True}}
+    assert WATCHERS["prometheus"]["networks"] == ["monitoring"]
+    assert "ports" not in WATCHERS["prometheus"]
+    assert WATCHERS["grafana"]["networks"] == ["monitoring", "published"]
+    assert WATCHERS["grafana"]["ports"] == ["127.0.0.1:${GRAFANA_PUBLISHED_PORT:-3000}:3000"]
+    api = MONITORING["services"]["api"]
+    assert api["networks"] == [*SERVICES["api"]["networks"], "monitoring"]
+    for name, service in WATCHERS.items():
+        assert re.fullmatch(r"[a-z]+/[a-z]+:v?\d+\.\d+\.\d+", service["image"]), name
+        assert str(service["user"]).split(":")[0] not in ("root", "0")
+        assert service["healthcheck"]["test"][0] == "CMD"
+        for volume in service["volumes"]:
+            source = volume.split(":")[0]
+            assert (ROOT / source).exists() if source.startswith("./") else source in MONITORING["volumes"]
