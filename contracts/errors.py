@@ -5,7 +5,11 @@
     │   ├── OutsideHorizon          a moment that the answering version does not cover
     │   └── CoverageUnsupported     too few scored rows for a coverage              (service)
     ├── NotFound                    no such task, version or event
+    │   └── TaskRenamed             the task has another name now
     ├── Conflict                    the request contradicts what is stored
+    │   ├── TaskPaused              a task that is not retrained for now
+    │   ├── TaskArchived            a task that takes no events and no questions
+    │   └── TaskLeaving             a name whose former task is still being deleted or renamed
     ├── NotReady                    nothing can answer yet; a later try may succeed
     │   ├── NoModel
     │   ├── NotLoaded
@@ -101,8 +105,46 @@ class NotFound(MorrowError):
     """There is no such thing."""
 
 
+class TaskRenamed(NotFound):
+    """The task has another name now."""
+
+    def __init__(self, name: str, new_name: str) -> None:
+        self.new_name = new_name
+        super().__init__(f"The task {name!r} was renamed: use the name {new_name!r} instead.")
+
+
 class Conflict(MorrowError):
     """What is asked contradicts what is stored."""
+
+
+class TaskPaused(Conflict):
+    """The task is paused: no cycle of it begins until it is resumed."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"The task {name!r} is paused, so no cycle of it can begin: resume it with `morrow task resume {name}` "
+            f"or POST /tasks/{name}/resume."
+        )
+
+
+class TaskArchived(Conflict):
+    """The task is archived: it takes no events, questions or cycles until it is unarchived."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"The task {name!r} is archived: it takes no events, questions, changes or cycles. Take it back with "
+            f"`morrow task unarchive {name}` or POST /tasks/{name}/unarchive."
+        )
+
+
+class TaskLeaving(Conflict):
+    """A task that had this name is still being deleted or renamed: it is free once the trainer is done in MLflow."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"A task that had the name {name!r} is still being deleted or renamed. The name is free once the trainer "
+            "is done with it in MLflow: try again then, and see the trainer's log if that takes long."
+        )
 
 
 class NotReady(MorrowError):

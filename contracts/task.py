@@ -253,7 +253,7 @@ _FORMER = {"label_form": "plain", "number_form": "plain"}
 class Task(Spec):
     """One prediction problem: its features, target, window, guard and training settings. Durations are ISO 8601."""
 
-    name: Name = Field(description="its name in paths, metrics and MLflow; it never changes")
+    name: Name = Field(description="its name in paths, metrics and MLflow; `morrow task rename` changes it")
     features: tuple[Feature, ...] = Field(min_length=1, max_length=512, description="the inputs")
     target: Target = Field(description="what is predicted")
     window: Duration = Field(description="how often the model is retrained; the unit of ages")

@@ -20,6 +20,7 @@ from service.admin.erasures import erasures_router
 from service.admin.health import health_router
 from service.admin.imports import imports_router
 from service.admin.releases import releases_router
+from service.admin.task_changes import task_changes_router
 from service.admin.tasks import tasks_router
 from service.dashboard.pages import pages_router
 from service.database import Store
@@ -153,6 +154,7 @@ def make_app(settings: ServiceSettings, workers: Path | None = None, stop: Calla
     app.include_router(releases_router(store, registry, settings))
     app.include_router(erasures_router(store, settings))
     app.include_router(imports_router(store, settings))
+    app.include_router(task_changes_router(store, settings))
     app.include_router(health_router(follower, metrics))
     app.include_router(pages_router(store, follower, settings, metrics))
     app.mount("/static", StaticPages())

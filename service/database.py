@@ -18,9 +18,10 @@ from store.sessions import limit_waits
 
 T = TypeVar("T")
 
-# SQLSTATE codes of a transaction that lost to a concurrent one, as in a deadlock. It is tried this many times in all,
-# with a pause between. Without one, it may take the same locks again before the waiting transaction wakes up.
-_UNDONE = ("40001", "40P01")
+# SQLSTATE codes of a transaction that lost to a concurrent one, as in a deadlock, or to the deletion of its task. It is
+# tried this many times in all, with a pause between. Without one, it may take the same locks again before the waiting
+# transaction wakes up.
+_UNDONE = ("40001", "40P01", "23503")
 _NUM_TRIES = 3
 _PAUSE_SECONDS = 0.05
 # After a lock was not granted, other transactions wait only briefly for this many seconds: each wait holds a connection

@@ -77,6 +77,7 @@ class StateGauges(Collector):
         better = GaugeMetricFamily(
             "morrow_better_method", "1 if a rival is clearly better than ours", labels=["task", "method"]
         )
+        paused = GaugeMetricFamily("morrow_paused", "1 while no cycle of the task may begin", labels=["task"])
         failed = GaugeMetricFamily("morrow_cycles_failed", "Cycles failed in a row, up to now", labels=["task"])
         held = GaugeMetricFamily("morrow_held", "1 while the cycle that ended last is held", labels=["task"])
         window = GaugeMetricFamily(
@@ -85,11 +86,14 @@ class StateGauges(Collector):
         for task, forecaster in self._follower.forecasters.items():
             window.add_metric([task], forecaster.manifest.window / 1e6)
         for task, task_state in self._follower.task_states.items():
-            if task_state.released is not None:
-                since.add_metric([task], self._now() - task_state.released.at.timestamp())
+            paused.add_metric([task], task in self._follower.paused)
             if task_state.better_method is not None:
                 better.add_metric([task, task_state.better_method.method], 1)
+            if task in self._follower.paused:
+                continue  # nobody expects cycles of it
+            if task_state.released is not None:
+                since.add_metric([task], self._now() - task_state.released.at.timestamp())
             failed.add_metric([task], task_state.num_failed)
             last = task_state.last_ended
             held.add_metric([task], last is not None and last.state == "held")
-        return since, better, failed, held, window
+        return since, better, paused, failed, held, window

@@ -5,11 +5,13 @@ falls. Gauges are in `service.gauges`.
 """
 
 from collections import Counter as Counts
-from collections.abc import Iterable
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client.metrics_core import Metric
 from prometheus_client.multiprocess import MultiProcessCollector
+from prometheus_client.registry import Collector
 
 METHODS = ("DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT")
 # The route of answers given before the route is known, such as 401 and 404.
@@ -72,3 +74,20 @@ class Metrics:
         """The series of an answer; prometheus_client takes longer to find one than to count."""
         counter = self.requests.labels(method, route, str(status))
         return counter, self.predict_seconds.labels(method) if route == "/predict" else None
+
+
+class KnownTasks(Collector):
+    """The metrics of a registry without the series of tasks that are not served any more.
+
+    Counters of several processes cannot be removed, because their files are shared.
+    """
+
+    def __init__(self, registry: CollectorRegistry, tasks: Callable[[], Collection[str]]) -> None:
+        self._registry = registry
+        self._tasks = tasks
+
+    def collect(self) -> Iterable[Metric]:
+        known = self._tasks()
+        for family in self._registry.collect():
+            family.samples = [one for one in family.samples if one.labels.get("task") in (None, *known)]
+            yield family

@@ -12,22 +12,28 @@ from functools import lru_cache
 from sqlalchemy import Connection, Text, bindparam, cast, select
 from sqlalchemy.dialects.postgresql import distinct_on, insert
 
-from contracts.errors import NotFound
+from contracts.errors import NotFound, TaskArchived, TaskLeaving
 from contracts.task import Task
 from store.database import schemas, tasks
 from store.errors import SpecUnreadable
 from store.recipe_choices import Choice, read_choices
+from store.task_changes import Lifecycle, explain_missing
 
 
 @dataclass(frozen=True)
 class Schema:
-    """One stored revision of a task. `task` has the chosen recipe if one was chosen."""
+    """One stored revision of a task. `task` has the chosen recipe if one was chosen.
+
+    `registry_name` is the name that MLflow still has for a renamed task, until the trainer has renamed it there too.
+    """
 
     task_id: int
     schema_id: int
     revision: int
     task: Task
     choice: Choice | None = None
+    lifecycle: Lifecycle = "active"
+    registry_name: str | None = None
 
     @property
     def written(self) -> Task:
@@ -47,12 +53,19 @@ def define_task(
 ) -> tuple[Schema, bool]:
     """Store the task, or a new revision if its spec differs; returns it and whether anything was written.
 
-    `check` gets the revision that would be replaced, None if there is none, and raises if it must stay.
+    `check` gets the revision that would be replaced, None if there is none, and raises if it must stay. Raises
+    TaskArchived, and TaskLeaving while another task is leaving this name.
     """
     connection.execute(insert(tasks).values(name=task.name, created_at=now).on_conflict_do_nothing())
     # As in `lock_task`: a stronger lock would wait for every open transaction that has stored an event of the task.
-    row = select(tasks.c.id).where(tasks.c.name == task.name).with_for_update(key_share=True)
-    task_id = connection.execute(row).scalar_one()
+    named = select(tasks.c.id, tasks.c.lifecycle).where(tasks.c.name == task.name)
+    row = connection.execute(named.with_for_update(key_share=True)).one_or_none()
+    if row is None or row.lifecycle == "deleting":  # its deletion may have ended a moment ago
+        raise TaskLeaving(task.name)
+    require_free(connection, task.name)
+    if row.lifecycle == "archived":
+        raise TaskArchived(task.name)
+    task_id = row.id
     try:
         newest = _newest(connection, task.name)
         former = newest[0].revision if newest else None
@@ -75,13 +88,32 @@ def define_task(
     return Schema(task_id, schema_id, revision, task), True
 
 
+def require_free(connection: Connection, name: str) -> None:
+    """Raise TaskLeaving while MLflow has this name for a task that was renamed."""
+    if connection.execute(select(tasks.c.id).where(tasks.c.registry_name == name)).first() is not None:
+        raise TaskLeaving(name)
+
+
 def find_task(connection: Connection, name: str) -> Schema:
-    """The newest revision of a task. Raises NotFound, SpecUnreadable."""
+    """The newest revision of a task, archived or not.
+
+    Raises NotFound, which names a present name or a deletion, and SpecUnreadable.
+    """
     # PostgreSQL cannot even compare with a name that holds NUL.
-    found = None if "\x00" in name else _newest(connection, name)
-    if not found:
+    if "\x00" in name:
         raise NotFound(f"There is no task named {name!r}.")
+    found = _newest(connection, name)
+    if not found:
+        raise explain_missing(connection, name)
     return found[0]
+
+
+def find_live_task(connection: Connection, name: str) -> Schema:
+    """The same for a request that an archived task does not take. Raises TaskArchived too."""
+    found = find_task(connection, name)
+    if found.lifecycle == "archived":
+        raise TaskArchived(name)
+    return found
 
 
 def find_form(connection: Connection, newest: Schema, task: Task) -> Schema | None:
@@ -104,9 +136,9 @@ def find_form(connection: Connection, newest: Schema, task: Task) -> Schema | No
     return Schema(newest.task_id, row.id, row.revision, form)
 
 
-def list_tasks(connection: Connection) -> Sequence[Schema]:
+def list_tasks(connection: Connection, *, with_archived: bool = False) -> Sequence[Schema]:
     """The newest revision of every task, by name, except those that `list_unreadable` names."""
-    return _newest(connection, None)
+    return [schema for schema in _newest(connection, None) if with_archived or schema.lifecycle != "archived"]
 
 
 def list_unreadable(connection: Connection) -> dict[str, SpecUnreadable]:
@@ -114,7 +146,7 @@ def list_unreadable(connection: Connection) -> dict[str, SpecUnreadable]:
     found = {}
     for row in connection.execute(_NEWEST):
         try:
-            _parse_task(row.spec)
+            _parse_task(row.spec, row.name)
         except ValueError:
             found[row.name] = SpecUnreadable(row.name, row.revision)
     return found
@@ -135,10 +167,16 @@ def _newest(connection: Connection, name: str | None) -> Sequence[Schema]:
     found: list[Schema] = []
     for row in rows:
         try:
-            found.append(Schema(row.task_id, row.id, row.revision, _parse_task(row.spec)))
+            task = _parse_task(row.spec, row.name)
         except ValueError as error:
             if name is not None:
                 raise SpecUnreadable(name, row.revision) from error
+        else:
+            found.append(
+                Schema(
+                    row.task_id, row.id, row.revision, task, lifecycle=row.lifecycle, registry_name=row.registry_name
+                )
+            )
     choices = read_choices(connection, {schema.task_id for schema in found if schema.task.training.tune})
     if not choices:  # the usual case, and each incoming event gets here: a recipe is a digest of the whole task
         return found
@@ -147,17 +185,28 @@ def _newest(connection: Connection, name: str | None) -> Sequence[Schema]:
 
 # Built and parsed once, because each incoming event reads its task.
 _NEWEST = (
-    select(tasks.c.name, schemas.c.task_id, schemas.c.id, schemas.c.revision, cast(schemas.c.spec, Text).label("spec"))
+    select(
+        tasks.c.name,
+        tasks.c.lifecycle,
+        tasks.c.registry_name,
+        schemas.c.task_id,
+        schemas.c.id,
+        schemas.c.revision,
+        cast(schemas.c.spec, Text).label("spec"),
+    )
     .ext(distinct_on(tasks.c.name))
     .join(schemas, schemas.c.task_id == tasks.c.id)
+    .where(tasks.c.lifecycle != "deleting")
     .order_by(tasks.c.name, schemas.c.revision.desc())
 )
 _NEWEST_NAMED = _NEWEST.where(tasks.c.name == bindparam("name"))
 
 
 @lru_cache(maxsize=256)
-def _parse_task(spec: str) -> Task:
-    return Task.model_validate_json(spec)
+def _parse_task(spec: str, name: str) -> Task:
+    """The task of a stored spec, which may have an earlier name of the task."""
+    task = Task.model_validate_json(spec)
+    return task if task.name == name else task.model_copy(update={"name": name})
 
 
 def _as_chosen(schema: Schema, choice: Choice | None) -> Schema:

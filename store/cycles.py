@@ -14,7 +14,7 @@ from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.exc import IntegrityError
 
 from contracts.clock import from_micros, to_micros
-from contracts.errors import Conflict, LeaseLost, NotFound
+from contracts.errors import Conflict, LeaseLost, NotFound, TaskArchived, TaskPaused
 from contracts.failure import LEASE_EXPIRED, OVERTAKEN, Failure, FailureCode
 from contracts.verdict import Decision, Verdict, decode_verdict, encode
 from store.catalog import lock_task
@@ -73,10 +73,10 @@ def request_cycle(
     attempt that still waits, and passed on by an attempt that fails.
 
     A released cutoff is trained once more only if `again` is set, if `recipe` is another one than that of the release,
-    or to retry an attempt that was requested in this way. Raises Conflict otherwise, or if an attempt without the
-    override is running.
+    or to retry an attempt that was requested in this way. Raises Conflict otherwise, if an attempt without the override
+    is running, or if the task is not active.
     """
-    lock_task(connection, task_id)
+    _lock_active(connection, task_id)
     rows = connection.execute(
         select(*_COLUMNS)
         .where(cycles.c.task_id == task_id, cycles.c.cutoff == from_micros(cutoff))
@@ -127,10 +127,10 @@ def override_cycle(
 ) -> Cycle:
     """Request that a held candidate is released; returns the new attempt.
 
-    Raises NotFound if the task has no such cycle. Raises Conflict if it is not held, if a gate holds it, or if a newer
-    cutoff is released.
+    Raises NotFound if the task has no such cycle. Raises Conflict if it is not held, if a gate holds it, if a newer
+    cutoff is released, or if the task is not active.
     """
-    lock_task(connection, task_id)
+    _lock_active(connection, task_id)
     row = connection.execute(
         select(*_COLUMNS).where(cycles.c.task_id == task_id, cycles.c.id == cycle_id)
     ).one_or_none()
@@ -167,6 +167,19 @@ def is_releasing(connection: Connection, task_id: int) -> bool:
     return found.one_or_none() is not None
 
 
+def _lock_active(connection: Connection, task_id: int) -> None:
+    """Lock an active task's row. Raises TaskPaused, TaskArchived, NotFound."""
+    lock_task(connection, task_id)
+    found = select(tasks.c.name, tasks.c.lifecycle).where(tasks.c.id == task_id)
+    row = connection.execute(found).one_or_none()
+    if row is None or row.lifecycle == "deleting":
+        raise NotFound("This task has been deleted.")
+    if row.lifecycle == "paused":
+        raise TaskPaused(row.name)
+    if row.lifecycle == "archived":
+        raise TaskArchived(row.name)
+
+
 def _note_override(connection: Connection, cycle: Cycle, override: tuple[str, str]) -> Cycle:
     actor, reason = override
     row = connection.execute(
@@ -183,7 +196,7 @@ def _note_override(connection: Connection, cycle: Cycle, override: tuple[str, st
 def claim_cycle(
     connection: Connection, lease: str, now: datetime, lease_time: timedelta, newest_first: Collection[int] = ()
 ) -> Cycle | None:
-    """Claim a requested cycle that no other trainer is claiming; None if there is no such cycle.
+    """Claim a requested cycle of an active task that no other trainer is claiming; None if there is no such cycle.
 
     Tasks take turns: the task whose last cycle began longest ago comes first. Within a task the oldest cutoff comes
     first, or the newest if its id is in `newest_first`.
@@ -192,11 +205,14 @@ def claim_cycle(
     is_before = case(
         (cycles.c.task_id.in_(newest_first), other.c.cutoff > cycles.c.cutoff), else_=other.c.cutoff < cycles.c.cutoff
     )
+    is_active = exists().where(
+        tasks.c.id == cycles.c.task_id, tasks.c.lifecycle == "active", tasks.c.registry_name.is_(None)
+    )
     is_preceded = exists().where(other.c.task_id == cycles.c.task_id, other.c.state == "requested", is_before)
     last_begun = select(func.max(begun.c.started_at)).where(begun.c.task_id == cycles.c.task_id).scalar_subquery()
     chosen = (
         select(cycles.c.id)
-        .where(cycles.c.state == "requested", ~is_preceded)
+        .where(cycles.c.state == "requested", is_active, ~is_preceded)
         .order_by(last_begun.nulls_first(), cycles.c.id)
         .limit(1)
         .with_for_update(skip_locked=True, of=cycles)
@@ -208,7 +224,15 @@ def claim_cycle(
         .values(state="running", step="claim", lease=lease, lease_until=now + lease_time, started_at=now)
         .returning(*_COLUMNS)
     ).one_or_none()
-    return None if row is None else _cycle(row)
+    if row is None:
+        return None
+    # A renaming locks the task against this and then looks for running cycles.
+    own = (tasks.c.id == row.task_id, tasks.c.lifecycle == "active", tasks.c.registry_name.is_(None))
+    if connection.execute(select(tasks.c.id).where(*own).with_for_update(read=True, key_share=True)).first() is None:
+        unclaimed = {"state": "requested", "step": None, "lease": None, "lease_until": None, "started_at": None}
+        connection.execute(update(cycles).where(cycles.c.id == row.id).values(unclaimed))
+        return None
+    return _cycle(row)
 
 
 def begin_step(

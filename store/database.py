@@ -61,8 +61,34 @@ tasks = Table(
     Column("id", Integer, Identity(), primary_key=True),
     Column("name", Text, nullable=False, unique=True),
     Column("created_at", _moment, nullable=False),
+    Column("lifecycle", Text, nullable=False, server_default="active"),
+    # The name that MLflow still has for it, while a renaming has not got there yet.
+    Column("registry_name", Text),
     _moments("created_at"),
     CheckConstraint("name <> ''", name="name"),
+    CheckConstraint("lifecycle in ('active', 'paused', 'archived', 'deleting')", name="lifecycle"),
+)
+
+task_changes = Table(
+    "task_changes",
+    metadata,
+    Column("id", BigInteger, Identity(), primary_key=True),
+    # No foreign key: these rows outlive their task.
+    Column("task_id", Integer, nullable=False),
+    Column("name", Text, nullable=False),
+    Column("action", Text, nullable=False),
+    Column("new_name", Text),
+    Column("actor", Text, nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("at", _moment, nullable=False),
+    # A `store.task_changes.Contents`.
+    Column("contents", JSONB(none_as_null=True)),
+    CheckConstraint(
+        "action in ('pause', 'resume', 'archive', 'unarchive', 'rename', 'delete', 'deleted')", name="action"
+    ),
+    _moments("at"),
+    Index("task_changes_name_idx", "name", "id"),
+    Index("task_changes_task_id_idx", "task_id", "id"),
 )
 
 schemas = Table(

@@ -1,4 +1,4 @@
-"""`morrow task`: define tasks and show their state."""
+"""`morrow task`: define tasks, show their state, and pause, archive, rename or delete one."""
 
 import codecs
 import re
@@ -8,13 +8,15 @@ from typing import Annotated, Any
 import typer
 
 from cli.client.api import ask, open_api
-from cli.client.options import LOCAL_URL, AsJson, Url, require_file
-from cli.client.output import print_json
+from cli.client.options import LOCAL_URL, Actor, AsJson, Url, require_file
+from cli.client.output import print_facts, print_json
 from cli.importing.formats import Format
 from cli.reading.options import Decimal
 from contracts.errors import Fault, InvalidInput
 
-app = typer.Typer(no_args_is_help=True, help="Define tasks and show their state.")
+app = typer.Typer(no_args_is_help=True, help="Define tasks, show their state, pause, archive, rename and delete them.")
+
+OptionalReason = Annotated[str | None, typer.Option("--reason", help="Reason, for the record.")]
 
 
 @app.command("apply")
@@ -141,11 +143,16 @@ def infer_task(
 
 @app.command("show")
 def show_task(
-    task: Annotated[str | None, typer.Argument()] = None, *, as_json: AsJson = False, url: Url = LOCAL_URL
+    task: Annotated[str | None, typer.Argument()] = None,
+    *,
+    archived: Annotated[bool, typer.Option("--archived", help="List archived tasks too.")] = False,
+    as_json: AsJson = False,
+    url: Url = LOCAL_URL,
 ) -> None:
     """Show a task's champion, horizon, errors and cycles; or list all tasks."""
+    listed = {"archived": "true"} if archived and task is None else {}
     with open_api(url) as api:
-        answer = ask(api, "GET", "/tasks" if task is None else f"/tasks/{task}")
+        answer = ask(api, "GET", "/tasks" if task is None else f"/tasks/{task}", params=listed)
     if as_json:
         print_json(answer)
         return
@@ -155,3 +162,97 @@ def show_task(
         print_tasks(answer["tasks"])
     else:
         print_task(task, answer)
+
+
+@app.command("pause")
+def pause_task(
+    task: str, *, reason: OptionalReason = None, actor: Actor = None, as_json: AsJson = False, url: Url = LOCAL_URL
+) -> None:
+    """Begin no more cycles of a task. Events are stored, and the version answers within its horizon."""
+    _move(url, task, "pause", "is paused", reason=reason, actor=actor, as_json=as_json)
+
+
+@app.command("resume")
+def resume_task(
+    task: str, *, reason: OptionalReason = None, actor: Actor = None, as_json: AsJson = False, url: Url = LOCAL_URL
+) -> None:
+    """Let the cycles of a paused task go on, with the newest window that is due."""
+    _move(url, task, "resume", "is retrained again", reason=reason, actor=actor, as_json=as_json)
+
+
+@app.command("archive")
+def archive_task(
+    task: str, *, reason: OptionalReason = None, actor: Actor = None, as_json: AsJson = False, url: Url = LOCAL_URL
+) -> None:
+    """Put a task away: it takes no events and no questions, and has no metrics and no alerts. Nothing is deleted."""
+    _move(url, task, "archive", "is archived", reason=reason, actor=actor, as_json=as_json)
+
+
+@app.command("unarchive")
+def unarchive_task(
+    task: str, *, reason: OptionalReason = None, actor: Actor = None, as_json: AsJson = False, url: Url = LOCAL_URL
+) -> None:
+    """Take an archived task back."""
+    _move(url, task, "unarchive", "is back", reason=reason, actor=actor, as_json=as_json)
+
+
+@app.command("rename")
+def rename_task(
+    task: str,
+    new_name: str,
+    *,
+    reason: OptionalReason = None,
+    actor: Actor = None,
+    as_json: AsJson = False,
+    url: Url = LOCAL_URL,
+) -> None:
+    """Give a task another name. Ids, events, versions and history stay; the old name says which is the new one."""
+    with open_api(url) as api:
+        answer = ask(api, "POST", f"/tasks/{task}/rename", json={"name": new_name, **_record(reason, actor)})
+    print_facts(answer, f"{task} is now {new_name}. {answer['effect']}", as_json=as_json)
+
+
+@app.command("delete")
+def delete_task(
+    task: str,
+    *,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask first. This cannot be undone.")] = False,
+    reason: OptionalReason = None,
+    actor: Actor = None,
+    as_json: AsJson = False,
+    url: Url = LOCAL_URL,
+) -> None:
+    """Delete a task for ever: its events, cycles, versions, runs and models. Asks first, and says how many there are.
+
+    The task is gone for every request at once. A trainer removes the rest, and then another task can have the name.
+    """
+    with open_api(url) as api:
+        if not yes:
+            contents = ask(api, "GET", f"/tasks/{task}/contents")
+            typer.confirm(f"Delete {task} for ever, with {_describe_contents(contents)}?", abort=True, err=True)
+        answer = ask(api, "DELETE", f"/tasks/{task}", params={"confirm": task, **_record(reason, actor)})
+    sentence = f"{task} is deleted, with {_describe_contents(answer['contents'])}. {answer['effect']}"
+    print_facts(answer, sentence, as_json=as_json)
+
+
+def _move(
+    url: str, task: str, move: str, outcome: str, *, reason: str | None, actor: str | None, as_json: bool
+) -> None:
+    with open_api(url) as api:
+        answer = ask(api, "POST", f"/tasks/{task}/{move}", json=_record(reason, actor))
+    print_facts(answer, f"{task} {outcome}. {answer['effect']}", as_json=as_json)
+
+
+def _record(reason: str | None, actor: str | None) -> dict[str, str]:
+    """The fields of a request that are kept for the record, if given."""
+    return {name: text for name, text in (("reason", reason), ("actor", actor)) if text is not None}
+
+
+def _describe_contents(contents: dict[str, Any]) -> str:
+    """What a task holds, in words."""
+    at_least = "more than " if contents["num_revisions"] > contents["most_counted"] else ""
+    counts = (("events", "event"), ("refused", "refused row"), ("cycles", "cycle"), ("versions", "version"))
+    *most, last = [
+        f"{contents[f'num_{name}']:,} {noun}{'' if contents[f'num_{name}'] == 1 else 's'}" for name, noun in counts
+    ]
+    return f"{at_least}{', '.join(most)} and {last}"

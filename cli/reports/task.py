@@ -90,7 +90,8 @@ def state_facts(status: dict[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _state(status: dict[str, Any]) -> str:
-    return str(status["state"]).replace("_", " ") + (", stale" if status["stale"] else "")
+    lifecycle = "" if status.get("lifecycle", "active") == "active" else f"{status['lifecycle']}, "
+    return lifecycle + str(status["state"]).replace("_", " ") + (", stale" if status["stale"] else "")
 
 
 def _missing(status: dict[str, Any]) -> str:

@@ -17,7 +17,7 @@ from contracts.verdict import Comparison
 from service.models.task_state import State
 from service.validation.json_types import Count, Moment
 from service.web.bodies import JSON
-from store import cycles, releases
+from store import cycles, releases, task_changes
 from store.events import erasures
 
 
@@ -231,6 +231,10 @@ class TaskOverview(TaskRevision, frozen=True, kw_only=True):
     override: Annotated[Release | None, Meta(description="the row by which an admin set the horizon")]
     stale: Annotated[bool, Meta(description="whether a new version is overdue")]
     stale_reason: str | None
+    lifecycle: Annotated[
+        task_changes.Lifecycle,
+        Meta(description="paused: answers, and no cycle begins; archived: takes no events and no questions"),
+    ]
     seconds_since_release: float | None
     num_failed: Annotated[Count, Meta(description="attempts that failed one after the other, up to now")]
     better_method: Annotated[Comparison | None, Meta(description="a rival that the newest verdict found better")]
@@ -245,6 +249,38 @@ class Tasks(Struct, frozen=True):
     """By name."""
 
     tasks: list[TaskOverview]
+
+
+class TaskContents(Struct, frozen=True, kw_only=True):
+    """What the store holds of a task. Beyond `most_counted` revisions, the numbers of events are lower bounds."""
+
+    num_events: Annotated[Count, Meta(description="events, each in its present revision")]
+    num_revisions: Annotated[Count, Meta(description="all revisions of events")]
+    num_refused: Annotated[Count, Meta(description="stored refused rows")]
+    num_cycles: Count
+    num_versions: Annotated[Count, Meta(description="released versions")]
+    num_erasures: Count
+    most_counted: Annotated[Count, Meta(description="where the count of revisions ends")]
+
+
+class TaskChange(Struct, frozen=True, kw_only=True):
+    """What somebody did with a task as a whole."""
+
+    id: Count
+    task: Annotated[str, Meta(description="its name before")]
+    action: task_changes.Action
+    new_name: str | None
+    actor: str
+    reason: str
+    at: Moment
+    contents: Annotated[TaskContents | None, Meta(description="of a deletion: what the task held")]
+    effect: Annotated[str, Meta(description="what this means for events, versions, MLflow, metrics and alerts")]
+
+
+class TaskChanges(Struct, frozen=True):
+    """Newest first."""
+
+    changes: list[TaskChange]
 
 
 class Worker(Struct, frozen=True):

@@ -35,6 +35,7 @@ def cycles_router(store: Store, settings: ServiceSettings) -> APIRouter:
         summary="Retrain now",
         status_code=202,
         response_description="The cycle, which waits for the trainer",
+        responses={409: {"description": "The cutoff has been released, or the task is paused or archived"}},
     )
     async def post_cycle(name: TaskInPath, request: Request) -> Response:
         """Request a retraining as of the newest window boundary, or of the boundary at or before `as_of`.

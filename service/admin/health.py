@@ -1,17 +1,19 @@
 """Health for machines: liveness, readiness and Prometheus metrics."""
 
 from fastapi import APIRouter
-from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 from starlette.responses import Response
 
 from service.admin import answers
-from service.metrics import Metrics
+from service.metrics import KnownTasks, Metrics
 from service.models.follower import Follower
 
 
 def health_router(follower: Follower, metrics: Metrics) -> APIRouter:
     """The routes /livez, /readyz and /metrics."""
     router = APIRouter(tags=["health"])
+    shown = CollectorRegistry()
+    shown.register(KnownTasks(metrics.registry, lambda: follower.tasks))
 
     @router.get("/livez", summary="Alive", response_description="The process is alive")
     async def get_livez() -> Response:
@@ -41,6 +43,6 @@ def health_router(follower: Follower, metrics: Metrics) -> APIRouter:
         responses={200: {"description": "In Prometheus' text format", "content": {"text/plain": {}}}},
     )
     async def get_metrics() -> Response:
-        return Response(generate_latest(metrics.registry), media_type=CONTENT_TYPE_LATEST)
+        return Response(generate_latest(shown), media_type=CONTENT_TYPE_LATEST)
 
     return router

@@ -17,7 +17,7 @@ from service.web.auth import actor_of
 from service.web.bodies import read_body
 from service.web.fields import Rule, json_actor, json_reason, read_fields
 from service.web.parameters import TaskInPath, read_id, takes_only
-from store.catalog import find_task
+from store.catalog import find_live_task, find_task
 from store.events.imports import Import, add_import, find_import, list_imports, read_import, retract_events
 
 ImportInPath = Annotated[str, Path(alias="import", description="id of the import")]
@@ -35,7 +35,7 @@ def imports_router(store: Store, settings: ServiceSettings) -> APIRouter:
         actor, now = actor_of(request, given.get("actor")), datetime.now(UTC)
 
         def begin(connection: Connection) -> Import:
-            task_id = find_task(connection, name).task_id
+            task_id = find_live_task(connection, name).task_id
             return add_import(connection, task_id, actor=actor, source=given["source"], now=now)
 
         return answers.respond(describe_import(await store.run(begin)))

@@ -26,7 +26,7 @@ from service.web.auth import actor_of
 from service.web.bodies import read_body
 from service.web.fields import Rule, json_actor, json_id, json_reason, read_fields
 from service.web.parameters import TaskInPath, takes_only
-from store.catalog import Schema, find_task, lock_task
+from store.catalog import Schema, find_live_task, find_task, lock_task
 from store.cycles import is_releasing, override_cycle
 from store.releases import CHAMPION_ACTIONS, Release, find_former, list_releases, read_overlay, record_release
 
@@ -139,7 +139,10 @@ def _roll_back(
 
     If the commit fails, the followers find the moved alias and record it.
     """
-    task_id = find_task(connection, name).task_id
+    schema = find_live_task(connection, name)
+    if schema.registry_name is not None:
+        raise Conflict(f"The task is still called {schema.registry_name!r} in MLflow: try again in a few seconds.")
+    task_id = schema.task_id
     lock_task(connection, task_id)
     if is_releasing(connection, task_id):
         raise Conflict("A cycle is releasing a version right now: try again when it has ended.")
@@ -197,7 +200,7 @@ def _override_bound(
     now: datetime,
 ) -> tuple[Release, str | None]:
     """The row, and a note if the bound is what it was before."""
-    schema = find_task(connection, name)
+    schema = find_live_task(connection, name)
     lock_task(connection, schema.task_id)
     version = version or _find_champion(connection, schema.task_id)
     released = list_releases(connection, schema.task_id, version=version, actions=["release"], limit=1)

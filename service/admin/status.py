@@ -34,10 +34,11 @@ def describe_task(
     cycle_limit: timedelta,
 ) -> answers.TaskOverview:
     """A task and the version that answers for it, with what registry and database say of both."""
-    stale = why_stale(schema.task, task_state, now, cycle_limit)
+    stale = why_stale(schema.task, task_state, now, cycle_limit) if schema.lifecycle == "active" else None
     closing, override = task_state.closing, task_state.override
     return answers.TaskOverview(
         **asdict(describe_revision(schema)),
+        lifecycle=schema.lifecycle,
         champion=None if forecaster is None else describe_champion(forecaster),
         registry=answers.Registry(registry.state, registry.reason, registry.champion),
         state=state_of(forecaster, task_state, to_micros(now)),

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Path
+from fastapi import APIRouter, Depends, Path, Query
 from msgspec.structs import asdict
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
@@ -57,7 +57,8 @@ def tasks_router(
     store: Store, follower: Follower, heartbeats: WorkerHeartbeats, settings: ServiceSettings
 ) -> APIRouter:
     """The routes below /tasks."""
-    router = APIRouter(tags=["tasks"], dependencies=[Depends(takes_only())])
+    router = APIRouter(tags=["tasks"])
+    plain = [Depends(takes_only())]
     cycle_limit = timedelta(seconds=settings.cycle_limit_seconds)
 
     def describe(
@@ -68,11 +69,13 @@ def tasks_router(
 
     @router.put(
         "/tasks/{task}",
+        dependencies=plain,
         summary="Define a task",
         status_code=200,
         response_description="The task; `changed` says whether this request changed it",
         responses={
             201: {"description": "The task is new"},
+            409: {"description": "The task is archived, or a task that had this name is still leaving"},
             412: {"description": "`If-Match` or `If-None-Match` does not hold for the current revision"},
         },
     )
@@ -98,18 +101,25 @@ def tasks_router(
         status = 201 if written and schema.revision == 1 else 200
         return answers.respond(defined, status, etag=etag_of(schema.revision))
 
-    @router.get("/tasks", summary="List the tasks", response_description="The tasks, by name")
-    async def get_tasks() -> Response:
+    @router.get(
+        "/tasks",
+        summary="List the tasks",
+        response_description="The tasks, by name",
+        dependencies=[Depends(takes_only("archived"))],
+    )
+    async def get_tasks(
+        archived: Annotated[bool, Query(description="whether to list archived tasks too")] = False,
+    ) -> Response:
         """Every task with its newest revision, the version that answers for it, and its state."""
         forecasters, now = follower.forecasters, datetime.now(UTC)
-        found = await store.run(lambda connection: _read_task_states(connection, forecasters))
+        found = await store.run(lambda connection: _read_task_states(connection, forecasters, archived))
         overviews = [
             describe(schema, forecasters.get(schema.task.name), task_state, skill, now)
             for schema, task_state, skill in found
         ]
         return answers.respond(answers.Tasks(overviews))
 
-    @router.get("/tasks/{task}", summary="Status of a task", response_description="The status")
+    @router.get("/tasks/{task}", summary="Status of a task", response_description="The status", dependencies=plain)
     async def get_task(name: TaskInPath) -> Response:
         """Spec, number of events, the champion with its skill and its expected and realised errors by age, why it may
         not answer, last and next cycle, and warnings."""
@@ -128,7 +138,7 @@ def tasks_router(
                 live_errors=[] if forecaster is None else describe_live_errors(forecaster, task_state.realised),
                 last_verdict=next((_shorten(cycle) for cycle in shown if cycle.verdict), None),
                 cycles=shown,
-                next_cycle=next_cycle(schema.task, to_micros(now)),
+                next_cycle=next_cycle(schema.task, to_micros(now)) if schema.lifecycle == "active" else None,
                 warnings=[*warn(schema.task, forecaster, task_state, now, cycle_limit), *mistakes, *odd_rows],
                 row_warnings=[*mistakes, *odd_rows],
             ),
@@ -136,7 +146,10 @@ def tasks_router(
         )
 
     @router.get(
-        "/tasks/{task}/models/{version}", summary="What a version promises", response_description="Its manifest"
+        "/tasks/{task}/models/{version}",
+        summary="What a version promises",
+        response_description="Its manifest",
+        dependencies=plain,
     )
     async def get_model(
         name: TaskInPath, version: Annotated[str, Path(description="the version that answers")]
@@ -238,9 +251,9 @@ def _shorten(cycle: answers.Cycle) -> dict[str, Any]:
 
 
 def _read_task_states(
-    connection: Connection, forecasters: Mapping[str, Forecaster]
+    connection: Connection, forecasters: Mapping[str, Forecaster], with_archived: bool
 ) -> list[tuple[Schema, TaskState, Skill | None]]:
-    schemas = list_tasks(connection)
+    schemas = list_tasks(connection, with_archived=with_archived)
     skills = read_skills(connection, schemas, forecasters)
     return [
         (schema, read_task_state(connection, schema, forecasters.get(schema.task.name)), skills.get(schema.task_id))

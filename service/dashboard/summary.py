@@ -16,6 +16,7 @@ from service.admin.task_warnings import warn_of_events, warn_of_fit, warn_of_gap
 from service.models.forecaster import Forecaster
 from service.models.task_state import ENDINGS, RegistryState, TaskState, state_of, why_stale
 from service.web.html import shorten_moment
+from store.task_changes import Lifecycle
 
 Tone = Literal["good", "warn", "bad", "soft"]
 
@@ -37,18 +38,23 @@ def summarize(
     *,
     now: datetime,
     cycle_limit: timedelta,
+    lifecycle: Lifecycle = "active",
 ) -> list[Sentence]:
     """The sentences about one task, the most important first.
 
     `task` is None if neither a database nor a version knows its spec. `task_state` and `has_events` are None if no
     database answers; `has_events` also if a version does.
     """
+    if lifecycle == "archived":
+        return [Sentence("soft", "The task is archived: it takes no events and no questions, and nothing is deleted.")]
     said = [_describe_version(forecaster, task_state, registry, to_micros(now))]
+    if lifecycle == "paused":
+        said.append(Sentence("warn", "The task is paused: no cycle begins until it is resumed."))
     if forecaster is None and task_state is not None and has_events is not None and task is not None:
         said += _describe_missing(task, task_state.missing_windows, has_events)
     if registry.state == "degraded":
         said.append(Sentence("bad", f"Following the registry is degraded. {registry.reason or ''}".strip()))
-    if task is not None:
+    if task is not None and lifecycle == "active":
         said += _describe_cycles(task, task_state, now, cycle_limit)
         horizon = forecaster.manifest.horizon if forecaster else None
         said += _note(warn_of_gaps(task, cycle_limit, horizon))

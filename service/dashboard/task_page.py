@@ -15,6 +15,7 @@ from contracts.verdict import MatrixFigures
 from service.admin.cycles import describe_cycle, next_cycle
 from service.admin.releases import describe_release
 from service.admin.status import describe_champion
+from service.admin.task_changes import EFFECTS
 from service.dashboard.heatmap import tabulate
 from service.dashboard.horizon_ages import list_ages
 from service.dashboard.next_step import Situation, find_next_step
@@ -26,6 +27,15 @@ from service.models.follower import Follower
 from service.models.forecaster import Forecaster
 from service.models.task_state import RegistryState, TaskState
 from store.cycles import Cycle, find_gate
+from store.lifecycle import Move
+from store.task_changes import Lifecycle
+
+# What can be done with a task as a whole.
+_MOVES: dict[Lifecycle, tuple[Move, ...]] = {
+    "active": ("pause", "archive"),
+    "paused": ("resume", "archive"),
+    "archived": ("unarchive",),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,6 +50,7 @@ class Known:
     has_database: bool
     now: datetime
     cycle_limit: timedelta
+    lifecycle: Lifecycle = "active"
 
     @property
     def sentences(self) -> list[Sentence]:
@@ -53,6 +64,7 @@ class Known:
             has_events,
             now=self.now,
             cycle_limit=self.cycle_limit,
+            lifecycle=self.lifecycle,
         )
 
 
@@ -71,6 +83,7 @@ def know(
         has_database=found is not None,
         now=now,
         cycle_limit=cycle_limit,
+        lifecycle="active" if found is None else found.schema.lifecycle,
     )
 
 
@@ -94,7 +107,8 @@ def describe_health(known: Known, board: Board | None) -> dict[str, Any]:
         "left": None if forecaster is None else find_time_left(forecaster, at),
         "override": None if known.task_state is None else known.task_state.override,
         "skill": None if board is None else board.skill,
-        "next_cycle": None if known.task is None else next_cycle(known.task, at),
+        "next_cycle": None if known.task is None or known.lifecycle != "active" else next_cycle(known.task, at),
+        "moves": [(move, move.capitalize(), EFFECTS[move]) for move in _MOVES[known.lifecycle]],
         "step": None if board is None else find_next_step(_situation(known, board)),
     }
 

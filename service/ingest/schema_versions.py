@@ -14,7 +14,7 @@ from sqlalchemy import Connection
 from service.models.follower import Follower
 from service.validation.names import only_task
 from service.validation.rules import Refusal, RowRules, compile_rules, list_rows
-from store.catalog import Schema, find_form, find_task, list_tasks
+from store.catalog import Schema, find_form, find_live_task, list_tasks
 from store.events.batches import Event, EventBatch
 from store.events.writes import Outcome, append_batch
 
@@ -31,9 +31,9 @@ class ValidatedRows:
 
 
 def find_schemas(follower: Follower, connection: Connection, task: str | None) -> list[Schema]:
-    """The schemas whose rows are accepted, the newest first. Raises InvalidInput, NotFound."""
+    """The schemas whose rows are accepted, the newest first. Raises InvalidInput, NotFound, TaskArchived."""
     if task is not None:
-        newest = find_task(connection, task)
+        newest = find_live_task(connection, task)
     else:
         known = {schema.task.name: schema for schema in list_tasks(connection)}
         newest = known[only_task(tuple(known))]

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
+from typing import TypeVar
 
 import anyio
 import anyio.to_thread
@@ -17,11 +18,12 @@ import httpx
 import structlog
 
 from contracts.clock import format_moment
-from contracts.errors import ArtefactRefused, NoModel, NotFound, NotLoaded, Unavailable
+from contracts.errors import ArtefactRefused, NoModel, NotLoaded, Unavailable
 from service.database import Store
 from service.metrics import Metrics
 from service.models.alias_history import record_alias_move
 from service.models.backoff import LONGEST_WAIT, Backoff
+from service.models.departed_tasks import explain_absence, find_departed, find_renamed
 from service.models.forecaster import Forecaster
 from service.models.loader import load_champion, load_copy
 from service.models.local_copies import (
@@ -33,6 +35,8 @@ from service.models.local_copies import (
     read_current,
     read_made_at,
     remove_copies,
+    remove_folder,
+    rename_folder,
     save_overlay,
     write_current,
 )
@@ -41,9 +45,14 @@ from service.models.task_state import ENDINGS, RegistryState, TaskState, find_ov
 from service.settings import ServiceSettings
 from service.validation.names import only_task
 from store.releases import Overlay
+from store.task_changes import Departures
 
 # Least seconds between two polls, however many requests ask for one.
 _LEAST_PAUSE = 0.2
+
+_NO_REGISTRY = RegistryState("degraded", "No registry is configured (MORROW_MLFLOW_URL).")
+
+T = TypeVar("T")
 
 log = structlog.get_logger(__name__)
 
@@ -65,6 +74,7 @@ class Follower:
         self.forecasters: Mapping[str, Forecaster] = {}
         self.registries: Mapping[str, RegistryState] = {}
         self.task_states: Mapping[str, TaskState] = {}
+        self.paused: frozenset[str] = frozenset()
         self.database_answers = False
         self._settings = settings
         self._store = store
@@ -73,6 +83,10 @@ class Follower:
         self._client = make_client(settings.mlflow_url) if settings.mlflow_url else None
         self._models = settings.home / "models"
         self._task_ids: Mapping[str, int] = {}
+        # The task that each version was loaded for, None if its copy does not say.
+        self._served_ids: Mapping[str, int | None] = {}
+        self._departures = Departures()
+        self._renaming: frozenset[str] = frozenset()
         self._overlays: Mapping[str, Overlay] = {}
         self._faults: Mapping[str, str] = {}
         self._backoff = Backoff()
@@ -95,7 +109,7 @@ class Follower:
     def find(self, task: str | None) -> Forecaster:
         """The version that answers for a task, or for the only task.
 
-        Raises InvalidInput, NotFound, NotLoaded, NoModel.
+        Raises InvalidInput, NotFound, TaskArchived, NotLoaded, NoModel.
         """
         if task is None:
             task = only_task(self.tasks)
@@ -103,7 +117,7 @@ class Follower:
         if forecaster is not None:
             return forecaster
         if task not in self._task_ids:
-            raise NotFound(f"There is no task named {task!r}.")
+            raise explain_absence(task, self._departures)
         registry, task_state = self.registries.get(task, RegistryState()), self.task_states.get(task)
         released = registry.champion or (task_state.champion if task_state else None)
         if released is None:
@@ -171,13 +185,14 @@ class Follower:
     def _restore(self, task: str, current: Current) -> None:
         for version, overlay in current.overlays.items():
             try:
-                forecaster = self._load_copy(self._models / task, version)
+                forecaster = self._load_copy(self._models / task, version, former_names=current.former_names)
             except ArtefactRefused as error:
                 self._metrics.follower_errors.labels("artefact").inc()
                 reason = f"The local copy of version {version} was refused: {error}"
                 self.registries = {**self.registries, task: RegistryState("degraded", reason)}
                 continue
             self._serve(forecaster.with_overlay(overlay))
+            self._served_ids = {**self._served_ids, task: current.task_id}
             log.info("model.restored", task=task, version=version)
             return
 
@@ -192,6 +207,8 @@ class Follower:
                 return
             if time.monotonic() - read_at >= self._settings.poll_seconds:
                 read_at = self._apply_releases()
+            if task not in self._task_ids and task not in self.forecasters:
+                continue  # given up since this poll began
             registry = self.registries.get(task, RegistryState())
             try:
                 self._save_overlay(task)
@@ -227,7 +244,9 @@ class Follower:
     def _read_store(self) -> None:
         """Read the database. If it does not answer, known tasks are kept and overlays stay applied."""
         try:
-            snapshot = self._store.transact(lambda connection: read_snapshot(connection, self.forecasters))
+            snapshot = self._store.transact(
+                lambda connection: read_snapshot(connection, self.forecasters, self._departures)
+            )
         except Unavailable as error:
             if self.database_answers:
                 log.warning("database.unreachable", reason=str(error), detail=self._store.explain(error))
@@ -237,10 +256,45 @@ class Follower:
         if not self.database_answers:
             log.info("database.reached", tasks=len(snapshot.task_ids))
         self.database_answers = True
+        self._departures, self.paused, self._renaming = snapshot.departures, snapshot.paused, snapshot.renaming
+        served = {**self._task_ids, **self._served_ids}
+        for task, new_name in find_renamed(served, snapshot.task_ids, snapshot.departures).items():
+            self._rename(task, new_name, served[task])
+        served = {**self._task_ids, **self._served_ids}
+        for task in find_departed(served, snapshot.task_ids, snapshot.departures):
+            self._give_up(task)
         self._task_ids = {**self._task_ids, **snapshot.task_ids}
         self.task_states = snapshot.task_states
         self._note_faults(snapshot.faults)
-        self._overlays = snapshot.overlays
+        self._overlays = {task: overlay for task, overlay in snapshot.overlays.items() if task in self.forecasters}
+
+    def _rename(self, task: str, new_name: str, task_id: int | None) -> None:
+        """Serve a task under its new name, from the same copies."""
+        forecaster = self.forecasters.get(task)
+        try:
+            rename_folder(self._models, task, new_name, self._former_names(task_id))
+        except OSError as error:  # the version is downloaded again
+            log.warning("task.not_renamed", task=task, new_name=new_name, reason=self._count_error(error))
+        if forecaster is not None:
+            self._serve(forecaster.renamed(new_name))
+            self._served_ids = {**self._served_ids, new_name: task_id}
+            self.registries = {**self.registries, new_name: self.registries.get(task, RegistryState())}
+        self._give_up(task)
+        log.info("task.renamed", task=task, new_name=new_name)
+
+    def _former_names(self, task_id: int | None) -> tuple[str, ...]:
+        return () if task_id is None else tuple(sorted(self._departures.former.get(task_id, ())))
+
+    def _give_up(self, task: str) -> None:
+        """Stop serving a task that is archived, deleted or renamed, and remove its copies."""
+        self._task_ids, self._served_ids = _without(task, self._task_ids), _without(task, self._served_ids)
+        self.forecasters, self.registries = _without(task, self.forecasters), _without(task, self.registries)
+        self._backoff.forget(task)
+        try:
+            remove_folder(self._models / task)
+        except OSError as error:
+            log.warning("task.not_removed", task=task, reason=self._count_error(error))
+        log.info("task.given_up", task=task)
 
     def _note_faults(self, faults: Mapping[str, str]) -> None:
         """Note the tasks whose rows cannot be read; each change is counted and logged once."""
@@ -262,8 +316,10 @@ class Follower:
 
     def _follow(self, task: str, now: float) -> RegistryState:
         """Serve the version that a task's alias names, and keep its copy on disk. Raises Unavailable."""
-        if self._client is None:
-            return RegistryState("degraded", "No registry is configured (MORROW_MLFLOW_URL).")
+        if self._client is None or task in self._renaming:
+            known = self.registries.get(task, RegistryState())
+            renaming = RegistryState("degraded", "The trainer has yet to rename its model in MLflow.", known.champion)
+            return _NO_REGISTRY if self._client is None else renaming
         champion = find_champion(self._client, task)
         forecaster = self.forecasters.get(task)
         if champion is None:
@@ -302,7 +358,13 @@ class Follower:
                 return False
             # A copy with the same number may belong to another model; its overlay does not apply to this version.
             is_known = champion.is_of(champion.version, read_made_at(self._models / task / champion.version))
-            forecaster = self._load_champion(client, self._models / task, champion, has_copy=is_known)
+            forecaster = self._load_champion(
+                client,
+                self._models / task,
+                champion,
+                has_copy=is_known,
+                former_names=self._former_names(self._task_ids.get(task)),
+            )
             self._swap(task, forecaster, is_known=is_known)
             return True
 
@@ -315,10 +377,12 @@ class Follower:
         found = None if task_id is None else find_overlay(self._store, task_id, forecaster)
         overlay = found or known.get(version) or forecaster.overlay
         before = None if answering is None else (answering.version, answering.overlay)
-        current = next_current(former, before, version, overlay)
+        former_names = self._former_names(self._task_ids.get(task))
+        current = next_current(former, before, version, overlay, task_id=task_id, former_names=former_names)
         if current != former:
             write_current(folder, current)
         self._serve(forecaster.with_overlay(overlay))
+        self._served_ids = {**self._served_ids, task: current.task_id}
         remove_copies(folder, current)
         self._metrics.swaps.labels(task).inc()
         moment = format_moment(overlay.valid_until)
@@ -347,3 +411,7 @@ def _say_missing(task: str, task_state: TaskState | None) -> str:
         f"No version of {task} had been released when this process looked last.{ended} `morrow cycle {task}` trains "
         f"one, and `morrow task show {task}` says what it lacks."
     )
+
+
+def _without(task: str, known: Mapping[str, T]) -> dict[str, T]:
+    return {name: one for name, one in known.items() if name != task}

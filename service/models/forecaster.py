@@ -5,7 +5,7 @@ mix two versions.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -87,6 +87,10 @@ class Forecaster:
 
     def with_overlay(self, overlay: Overlay) -> "Forecaster":
         return replace(self, overlay=overlay)
+
+    def renamed(self, name: str) -> "Forecaster":
+        """The same version under the present name of its task."""
+        return replace(self, task=self.task.model_copy(update={"name": name}))
 
     def covers(self, at: int) -> bool:
         """Whether the guard lets a moment through."""
@@ -339,12 +343,18 @@ def _parts(feed: Feed, most: int) -> list[Feed]:
     return [{name: column[start : start + most] for name, column in feed.items()} for start in range(0, count, most)]
 
 
-def load_forecaster(folder: Path, task_name: str, version: str, *, threads: int) -> Forecaster:
-    """Load a version from its folder and check its files, task and probe. Raises ArtefactRefused."""
+def load_forecaster(
+    folder: Path, task_name: str, version: str, *, threads: int, former_names: Collection[str] = ()
+) -> Forecaster:
+    """Load a version from its folder and check its files, task and probe. Raises ArtefactRefused.
+
+    Its manifest may have a name that the task had before.
+    """
     manifest = read_manifest(folder)
     task = manifest.parse_task()
-    if task.name != task_name:
+    if task.name not in (task_name, *former_names):
         raise ArtefactRefused(f"The manifest is of task {task.name!r}, not {task_name!r}.")
+    task = task.model_copy(update={"name": task_name})
     num_outputs = len(manifest.classes) if task.is_classification else 2
     if any(len(outputs) != num_outputs for outputs in manifest.probe.outputs):
         raise ArtefactRefused(f"The probe's answers do not have {num_outputs} columns.")

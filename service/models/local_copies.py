@@ -31,13 +31,19 @@ LOCK_SECONDS = 2.0
 
 
 class Current(msgspec.Struct, frozen=True):
-    """The version that answers, the previous one, and the overlay of each from `releases` (microseconds)."""
+    """The version that answers, the previous one, and the overlay of each from `releases` (microseconds).
+
+    `task_id` tells the task from a later one of the same name; None in copies of older releases. `former_names` are
+    names that the task had before, and that manifests of older versions have.
+    """
 
     version: str
     valid_until: int
     previous: str | None = None
     calibration: Calibration | None = None
     previous_overlay: Overlay | None = None
+    task_id: int | None = None
+    former_names: tuple[str, ...] = ()
 
     @property
     def overlays(self) -> dict[str, Overlay]:
@@ -56,7 +62,13 @@ def update_overlay(current: Current, version: str, overlay: Overlay) -> Current:
 
 
 def next_current(
-    former: Current | None, answering: tuple[str, Overlay] | None, version: str, overlay: Overlay
+    former: Current | None,
+    answering: tuple[str, Overlay] | None,
+    version: str,
+    overlay: Overlay,
+    *,
+    task_id: int | None = None,
+    former_names: tuple[str, ...] = (),
 ) -> Current:
     """The state after `version` answers; the previous version is the one that has answered so far, if any."""
     previous, before = None, None
@@ -67,7 +79,9 @@ def next_current(
         previous, before = answering
     elif former is not None and former.version != version:
         previous, before = former.version, former.overlays[former.version]
-    return Current(version, overlay.valid_until, previous, overlay.calibration, before)
+    if task_id is None and former is not None:
+        task_id = former.task_id
+    return Current(version, overlay.valid_until, previous, overlay.calibration, before, task_id, former_names)
 
 
 @contextmanager
@@ -150,6 +164,25 @@ def read_made_at(folder: Path) -> int | None:
         return int((folder / _MADE_FILE).read_text())
     except (OSError, ValueError):
         return None
+
+
+def rename_folder(models: Path, name: str, new_name: str, former_names: tuple[str, ...]) -> None:
+    """Keep a task's copies under its present name, unless another worker has done so. Raises OSError."""
+    with lock_folder(models / name):
+        current = read_current(models / name)
+        if current is not None and not (models / new_name).exists():
+            write_current(models / name, replace(current, former_names=former_names))
+            (models / name).rename(models / new_name)
+        else:
+            shutil.rmtree(models / name, ignore_errors=True)
+    sync(models)
+
+
+def remove_folder(folder: Path) -> None:
+    """Remove all copies of a task that is served no longer. Raises OSError."""
+    if folder.is_dir():
+        with lock_folder(folder):
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def remove_copies(folder: Path, current: Current) -> None:

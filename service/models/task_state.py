@@ -36,6 +36,7 @@ from store.releases import (
     list_releases,
     read_overlay,
 )
+from store.task_changes import Departures, read_departures
 
 ENDED = ("released", "held", "skipped", "failed")
 # What sentences say of a cycle that released nothing.
@@ -269,6 +270,7 @@ def _read_realised(connection: Connection, task_id: int, forecaster: Forecaster)
 class Snapshot:
     """The store at one poll, by task; `overlays` of tasks whose version has rows of its own.
 
+    `paused` are names of tasks that are not retrained for now, `renaming` those that have another name in MLflow yet.
     `faults` says of a task why some of its rows cannot be read.
     """
 
@@ -276,9 +278,12 @@ class Snapshot:
     task_states: Mapping[str, TaskState] = field(default_factory=dict)
     overlays: Mapping[str, Overlay] = field(default_factory=dict)
     faults: Mapping[str, str] = field(default_factory=dict)
+    paused: frozenset[str] = frozenset()
+    renaming: frozenset[str] = frozenset()
+    departures: Departures = field(default_factory=Departures)
 
 
-def read_snapshot(connection: Connection, forecasters: Mapping[str, Forecaster]) -> Snapshot:
+def read_snapshot(connection: Connection, forecasters: Mapping[str, Forecaster], departures: Departures) -> Snapshot:
     """Everything that a follower with these versions needs, in a few small queries.
 
     A row that cannot be read is a fault of its own task, and hides neither another task nor the task's own bound.
@@ -298,7 +303,15 @@ def read_snapshot(connection: Connection, forecasters: Mapping[str, Forecaster])
             task_states[task] = state
         if has_unreadable(connection, schema.task_id):
             faults.setdefault(task, _UNREADABLE_EVENTS)
-    return Snapshot(task_ids, task_states, overlays, faults)
+    return Snapshot(
+        task_ids,
+        task_states,
+        overlays,
+        faults,
+        frozenset(schema.task.name for schema in schemas if schema.lifecycle == "paused"),
+        frozenset(schema.task.name for schema in schemas if schema.registry_name is not None),
+        read_departures(connection, departures),
+    )
 
 
 def _read_or_note(faults: dict[str, str], task: str, read: Callable[[*Ts], T], *given: *Ts) -> T | None:

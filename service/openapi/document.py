@@ -53,6 +53,8 @@ _REFUSED_ROW = {"description": "anything else is stored as a refused row, with t
 _EVENTS = {"oneOf": [ref("Event"), many({"anyOf": [ref("Event"), _REFUSED_ROW]})]}
 _LINES = {NDJSON: {"schema": {"type": "string", "description": "one event per line"}}}
 
+_CHANGE = _json(ref("ChangeRequest"))
+
 OPERATIONS: dict[tuple[str, str], Operation] = {
     ("get", "/predict"): Operation("predict", {200: Answer}),
     ("post", "/predict"): Operation("predictMany", {200: Answers}, _json(_either("Rows", "RowAtMoments"))),
@@ -87,6 +89,16 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
     ("post", "/tasks/{task}/imports/{import}/retract"): Operation(
         "retractImport", {200: answers.ImportContent}, _json(ref("RetractionRequest"))
     ),
+    ("delete", "/tasks/{task}"): Operation("deleteTask", {202: answers.TaskChange}),
+    ("get", "/tasks/{task}/contents"): Operation("countContents", {200: answers.TaskContents}),
+    ("get", "/tasks/{task}/changes"): Operation("listChanges", {200: answers.TaskChanges}),
+    ("post", "/tasks/{task}/pause"): Operation("pauseTask", {200: answers.TaskChange}, _CHANGE, needs_body=False),
+    ("post", "/tasks/{task}/resume"): Operation("resumeTask", {200: answers.TaskChange}, _CHANGE, needs_body=False),
+    ("post", "/tasks/{task}/archive"): Operation("archiveTask", {200: answers.TaskChange}, _CHANGE, needs_body=False),
+    ("post", "/tasks/{task}/unarchive"): Operation(
+        "unarchiveTask", {200: answers.TaskChange}, _CHANGE, needs_body=False
+    ),
+    ("post", "/tasks/{task}/rename"): Operation("renameTask", {200: answers.TaskChange}, _json(ref("RenameRequest"))),
     ("get", "/livez"): Operation("getLiveness", {200: answers.Liveness}),
     ("get", "/readyz"): Operation("getReadiness", {200: answers.Readiness, 503: answers.Readiness}),
     ("get", "/metrics"): Operation("getMetrics"),
@@ -105,6 +117,7 @@ _FASTAPI_422 = "Validation Error"
 _REASONS = {
     401: "The request needs a valid key",
     404: "There is no such task, version or event",
+    409: "The task is archived or paused, or a task of this name is being deleted",
     422: "A parameter or the body breaks a rule: `errors` names each field",
     429: "The key asks too often",
     503: "A store does not answer, or no key is known yet",
@@ -178,7 +191,7 @@ def _problems_of(described: Mapping[str, Any], verb: str, path: str) -> dict[int
     if path not in _PLAIN:
         statuses.add(422)
     if path == "/predict":
-        statuses.add(400)
+        statuses |= {400, 409}
     if "requestBody" in described:
         statuses |= {400, 408, 413, 415}
     if any(parameter["name"] == "task" for parameter in described.get("parameters", [])) and (verb, path) != _DEFINE:

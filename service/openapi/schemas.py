@@ -12,7 +12,7 @@ import msgspec
 from msgspec import UnsetType
 from pydantic.json_schema import GenerateJsonSchema
 
-from contracts.spec_values import Spec
+from contracts.spec_values import IDENTIFIER, Spec
 from contracts.task import Task
 from service.openapi.json_schema import MOMENT, REF, Shape, closed, many, nullable, ref, text
 from service.web.fields import MAX_ACTOR, MAX_IDS, MAX_REASON
@@ -75,6 +75,10 @@ _BODIES: dict[str, Shape] = {
         {"source": text(MAX_REASON, description="the file, or another name for people")}, _or_null(_ACTOR)
     ),
     "RetractionRequest": closed(_REASON, _or_null(_ACTOR)),
+    "ChangeRequest": closed({}, _or_null({**_REASON, **_ACTOR})),
+    "RenameRequest": closed(
+        {"name": text(pattern=f"^{IDENTIFIER}$", description="the new name")}, _or_null({**_REASON, **_ACTOR})
+    ),
     "ErasureRequest": closed({"event_ids": many(text(), minItems=1, maxItems=MAX_IDS), **_REASON}, _or_null(_ACTOR)),
 }
 

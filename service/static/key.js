@@ -27,14 +27,16 @@ export function forgetKey() {
 }
 
 // Sends a JSON body to a path of the API; returns whether it succeeded, and the answer or the problem document.
-export async function post(path, body) {
+export const post = (path, body) =>
+  ask(path, { method: "POST", headers: { "Content-Type": "application/json", ...headers() }, body: JSON.stringify(body) });
+
+// Asks for a path without a body.
+export const send = (method, path) => ask(path, { method, headers: headers() });
+
+async function ask(path, options) {
   let response;
   try {
-    response = await fetch(root + path, {
-      method: "POST",
-      headers: { "Content-Type": "application/json", ...headers() },
-      body: JSON.stringify(body),
-    });
+    response = await fetch(root + path, options);
   } catch {
     return { ok: false, status: 0, document: { title: "Morrow does not answer", detail: "Is it running?" } };
   }

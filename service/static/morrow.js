@@ -2,7 +2,7 @@
 
 import "./ask.js";
 import { drawAll } from "./charts.js";
-import { askForKey, forgetKey, hasKey, headers, post, sayProblem } from "./key.js";
+import { askForKey, forgetKey, hasKey, headers, post, sayProblem, send } from "./key.js";
 
 const seen = new Map();
 let opened = [];
@@ -111,7 +111,9 @@ function readBody(form) {
 }
 
 const say = (done) =>
-  done.action
+  done.effect
+    ? `Done: ${done.action}. ${done.effect}`
+    : done.action
     ? `Done: ${done.action} of version ${done.version}, valid until ${done.valid_until}.`
     : `Cycle ${done.id} of ${done.cutoff} is ${done.state}.`;
 
@@ -125,8 +127,31 @@ document.addEventListener("submit", async (event) => {
   output.textContent = ok ? say(found) : sayProblem(found);
   if (!ok) return;
   form.reset();
-  htmx.trigger("#state", "renew");
+  // Other actions are possible now.
+  if (found.new_name) location.href = found.new_name;
+  else if (found.effect) location.reload();
+  else htmx.trigger("#state", "renew");
 });
+
+// Deletes a task once the person has read what it holds.
+document.addEventListener("submit", async (event) => {
+  const form = event.target;
+  const { delete: path, name } = form.dataset;
+  if (!path) return;
+  event.preventDefault();
+  const output = form.querySelector("output");
+  const held = await send("GET", `${path}/contents`);
+  const query = new URLSearchParams({ confirm: name, ...readBody(form) });
+  if (held.ok && !confirm(`Delete ${name} for ever? It holds ${sayContents(held.document)}.`)) return;
+  const { ok, document: found } = held.ok ? await send("DELETE", `${path}?${query}`) : held;
+  if (ok) location.href = document.documentElement.dataset.root;
+  output.className = ok ? "good" : "bad";
+  output.textContent = ok ? say(found) : sayProblem(found);
+});
+
+const sayContents = (held) =>
+  `${held.num_revisions > held.most_counted ? "more than " : ""}${held.num_events.toLocaleString("en")} events, ` +
+  `${held.num_refused} refused rows, ${held.num_cycles} cycles and ${held.num_versions} versions`;
 
 if (document.querySelector("[data-locked]")) {
   if (hasKey()) htmx.ajax("GET", location.href, { target: "#page", select: "#page", swap: "outerHTML" });

@@ -14,7 +14,7 @@ from starlette.responses import Response
 from starlette.routing import Match
 
 from contracts.clock import format_moment
-from contracts.errors import Fault, InvalidInput, MorrowError, OutsideHorizon
+from contracts.errors import Fault, InvalidInput, MorrowError, OutsideHorizon, TaskRenamed
 from service.errors import AnswerNotFinite, PreconditionFailed, Throttled, UnreadableRequest
 from service.metrics import METHODS, Metrics
 from service.web.problems import HTTP_KINDS, KINDS, Kind, ProblemResponse, write_problem
@@ -40,6 +40,8 @@ def problem_of(error: MorrowError) -> ProblemResponse:
             "valid_until": format_moment(error.valid_until),
             "version": error.version,
         }
+    if isinstance(error, TaskRenamed):
+        more["task"] = error.new_name
     if isinstance(error, Throttled):
         headers["Retry-After"] = str(math.ceil(error.seconds))
     if isinstance(error, PreconditionFailed) and error.etag is not None:

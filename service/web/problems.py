@@ -24,6 +24,10 @@ from contracts.errors import (
     NotLoaded,
     NotReady,
     OutsideHorizon,
+    TaskArchived,
+    TaskLeaving,
+    TaskPaused,
+    TaskRenamed,
     Unavailable,
 )
 from service.errors import (
@@ -74,7 +78,11 @@ KINDS: dict[type[MorrowError], Kind] = {
     CoverageUnsupported: Kind(422, "coverage-unsupported", "Too few scored rows support the coverage"),
     NotFound: Kind(404, "not-found", "There is no such thing"),
     PreconditionFailed: Kind(412, "precondition-failed", "A precondition does not hold"),
+    TaskRenamed: Kind(404, "task-renamed", "The task has another name"),
     Conflict: Kind(409, "conflict", "The present state does not allow this"),
+    TaskPaused: Kind(409, "task-paused", "The task is paused"),
+    TaskArchived: Kind(409, "task-archived", "The task is archived"),
+    TaskLeaving: Kind(409, "task-leaving", "A task that had this name is still leaving", 10),
     NotReady: Kind(503, "not-ready", "Nothing can answer yet", 10),
     NoModel: Kind(503, "no-model", "No version has been released yet", 10),
     NotLoaded: Kind(503, "not-loaded", "The released version is not loaded here yet", 2),
@@ -111,6 +119,7 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
     valid_from: Moment | UnsetType = UNSET
     valid_until: Moment | UnsetType = UNSET
     version: str | UnsetType = UNSET
+    task: Annotated[str | UnsetType, Meta(description="the present name of a task that was renamed")] = UNSET
 
 
 class ProblemResponse(Response):

@@ -120,6 +120,39 @@ def test_a_word_that_cannot_be_had_is_said(api: str, tmp_path: Path) -> None:
     assert say(api, "override", "flights").code == 2
 
 
+def test_a_task_is_paused_archived_renamed_and_deleted_with_a_question_that_names_the_counts(
+    api: str, tmp_path: Path
+) -> None:
+    task = tmp_path / "flights.toml"
+    task.write_text(read_task_file())
+    say(api, "task", "apply", str(task))
+    paused = say(api, "task", "pause", "flights", "--reason", "new sensors", "--actor", "Ada")
+    assert paused.out.startswith("flights is paused. No cycle begins until the task is resumed")
+    assert "State     paused, no model" in say(api, "task", "show", "flights").out
+    refused = say(api, "cycle", "flights", "--no-wait")
+    assert (refused.code, "`morrow task resume flights`" in refused.err) == (1, True)
+    assert say(api, "task", "resume", "flights").code == 0
+    assert "is active, so this request (resume) changes nothing" in say(api, "task", "resume", "flights").err
+
+    assert say(api, "task", "archive", "flights").out.startswith("flights is archived.")
+    assert "There is no task yet" in say(api, "task", "show").out
+    assert "archived, no model" in say(api, "task", "show", "--archived").out
+    assert json.loads(say(api, "task", "unarchive", "flights", "--json").out)["action"] == "unarchive"
+    assert say(api, "cycle", "flights", "--as-of", "2013-01-08T05:00:00Z", "--no-wait").code == 0
+
+    assert say(api, "task", "rename", "flights", "delays").out.startswith("flights is now delays. ")
+    assert "use the name 'delays' instead" in say(api, "task", "show", "flights").err
+    asked = say(api, "task", "delete", "delays", typed="n\n")
+    assert asked.code == 1
+    assert "Delete delays for ever, with 0 events, 0 refused rows, 1 cycle and 0 versions?" in asked.err
+    assert say(api, "task", "show", "delays").code == 0
+    deleted = say(api, "task", "delete", "delays", typed="y\n")
+    assert deleted.code == 0
+    assert "delays is deleted, with 0 events, 0 refused rows, 1 cycle and 0 versions." in deleted.out
+    assert "was deleted at" in say(api, "task", "delete", "delays", "--yes").err
+    assert "is still being deleted or renamed" in say(api, "task", "apply", str(task)).err
+
+
 @pytest.fixture
 def released(database_url: str, tmp_path: Path) -> Iterator[Schema]:
     """A task whose released version 7 is in the API's home before the API starts."""

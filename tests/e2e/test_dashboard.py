@@ -7,7 +7,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Dialog, Page, expect
 from sqlalchemy import Engine
 
 from contracts.clock import format_moment, to_micros
@@ -15,6 +15,7 @@ from store.api_keys import Scope, add_key
 from store.catalog import Schema
 from store.cycles import list_cycles
 from store.releases import list_releases
+from store.task_changes import list_changes
 from tests.e2e.browser import api, contrast, open_browser, unnamed, watch
 from tests.e2e.dashboard_data import HORIZON, MARKUP, REFUSAL, define, fill, post_events
 from tests.e2e.processes import wait_for
@@ -379,6 +380,41 @@ def test_buttons_steer_through_the_api(
         again = [cycle for cycle in cycles if cycle.cutoff == suspect.cutoff and cycle.state == "requested"]
         assert [cycle.override_reason for cycle in again] == ["it is right"]
         assert watched.errors == []
+
+
+def test_a_task_is_paused_renamed_and_deleted_after_a_question(
+    browser: Browser, database_url: str, engine: Engine, tmp_path: Path
+) -> None:
+    now = datetime.now(UTC)
+    define(engine, "flights", now)
+    with api(database_url, tmp_path) as url:
+        watched = watch(browser)
+        page = watched.open(f"{url}/pages/flights")
+        page.get_by_role("button", name="Pause").click()
+        page.fill("#pause-reason", "new sensors")
+        page.get_by_role("dialog").get_by_role("button", name="Pause").click()
+        expect(page.locator("#state")).to_contain_text("The task is paused")
+        expect(page.get_by_role("button", name="Resume")).to_be_visible()
+        page.get_by_role("button", name="Rename").click()
+        page.fill("#rename-name", "delays")
+        page.fill("#rename-reason", "clearer")
+        page.get_by_role("dialog").get_by_role("button", name="Rename").click()
+        expect(page.get_by_role("heading", level=1)).to_contain_text("delays")
+        asked: list[str] = []
+
+        def accept(dialog: Dialog) -> None:
+            asked.append(dialog.message)
+            dialog.accept()
+
+        page.once("dialog", accept)
+        page.get_by_role("button", name="Delete").click()
+        page.fill("#delete-reason", "a trial")
+        page.get_by_role("dialog").get_by_role("button", name="Delete").click()
+        expect(page.locator("main")).to_contain_text("No task yet")
+        assert asked == ["Delete delays for ever? It holds 0 events, 0 refused rows, 0 cycles and 0 versions."]
+        assert watched.errors == []
+    with engine.connect() as connection:
+        assert [change.action for change in list_changes(connection, 1)] == ["delete", "rename", "pause"]
 
 
 def _version(url: str, schema: Schema) -> str | None:

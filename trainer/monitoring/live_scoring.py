@@ -142,7 +142,9 @@ class LiveScoring:
             folders = find_origins(recipe_folder(self._settings.home, schema.task.name, recipe))
             if folders:
                 try:
-                    found.append(read_manifest(folders[max(folders)]).parse_task())
+                    task = read_manifest(folders[max(folders)]).parse_task()
+                    # The manifest of a fit may have an earlier name of the task.
+                    found.append(task.model_copy(update={"name": schema.task.name}))
                 except CycleError as error:
                     self._refuse(folders[max(folders)], error)
         return found

@@ -199,7 +199,7 @@ def _retrain(
 
 def _find_schema(engine: Engine, task_id: int) -> Schema:
     with engine.connect() as connection:
-        for schema in list_tasks(connection):
+        for schema in list_tasks(connection, with_archived=True):
             if schema.task_id == task_id:
                 return schema
     raise NotFound("The task of this cycle is not there.")

@@ -48,6 +48,8 @@ class IdleWork:
         self._unlock()  # for a process that could not be started
         with self._engine.connect() as connection:
             for schema in list_tasks(connection):
+                if schema.lifecycle != "active":
+                    continue
                 missing = frozenset(find_missing_cells(connection, schema, to_micros(now)))
                 if missing and self._may_try(schema.task_id, missing) and self._try_lock(schema.task_id):
                     log.info("rivals.began", task=schema.task.name, num_gaps=len(missing))

@@ -22,7 +22,7 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from contracts.clock import format_moment, to_micros
 from contracts.cutoffs import newest_cutoff
-from contracts.errors import Conflict, Fault, InvalidInput, LeaseLost
+from contracts.errors import Conflict, Fault, InvalidInput, LeaseLost, NotFound
 from contracts.failure import PREEMPTED, STOPPED, Failure, FailureCode
 from contracts.runtime.http_clients import mlflow_options
 from store.catalog import Schema, list_tasks, lock_task
@@ -41,6 +41,7 @@ from store.outages import is_locked, name_outage
 from store.refusals import explain_refusal
 from trainer.monitoring.live_scoring import LiveScoring
 from trainer.scheduling import worker_process
+from trainer.scheduling.deletions import Deletions
 from trainer.scheduling.due_cutoffs import due_cutoff
 from trainer.scheduling.idle_work import IdleWork
 from trainer.scheduling.jobs import FillRivals, RunCycle, Sweep
@@ -77,8 +78,9 @@ def run_trainer(settings: TrainerSettings) -> None:
     assert settings.database_url is not None
     trainer = Trainer(make_engine(settings.database_url), settings)
     live = LiveScoring(trainer.engine, settings, stop)
+    deletions = Deletions(trainer.engine, settings, stop)
     scheduler = BackgroundScheduler(timezone=UTC)
-    for job in (trainer.tick, live.tick):
+    for job in (trainer.tick, live.tick, deletions.tick):
         scheduler.add_job(
             lambda tick: tick(datetime.now(UTC)),
             "interval",
@@ -122,6 +124,9 @@ class Trainer:
         self._outage: FailureCode | None = None
         self._registry_trouble: str | None = None
         self._unreadable: set[str] = set()
+        # As of the last tick: the tasks that are there, and those that are retrained.
+        self._task_ids: frozenset[int] = frozenset()
+        self._active: frozenset[int] = frozenset()
         # An earlier trainer may have left runs open.
         self._must_sweep = True
         self._sweep_at = 0.0
@@ -161,15 +166,16 @@ class Trainer:
             self.child = None
         with self.engine.begin() as connection:
             if expired := expire_leases(connection, now):
-                names = {schema.task_id: schema.task.name for schema in list_tasks(connection)}
+                names = {schema.task_id: schema.task.name for schema in list_tasks(connection, with_archived=True)}
                 # The next attempt sweeps by itself, so it comes first.
                 self._must_sweep, self._sweep_at = True, time.monotonic() + _SWEEP_PAUSE_SECONDS
                 for cycle in expired:
                     facts = {"task": names.get(cycle.task_id), "cycle_id": cycle.cycle_id, "step": cycle.step}
                     log.warning("cycle.expired", **facts, remedy="if its trainer lives, raise MORROW_LEASE_SECONDS")
         self._request(now)
-        if self.child is not None and isinstance(self.child.job, FillRivals) and self._must_preempt():
-            worker_process.stop(self.child, PREEMPTED, _RIVAL_GRACE_SECONDS)
+        if self.child is not None and self._must_stop(self.child):
+            grace = _RIVAL_GRACE_SECONDS if isinstance(self.child.job, FillRivals) else worker_process.GRACE_SECONDS
+            worker_process.stop(self.child, PREEMPTED, grace)
             self._finish(self.child, now)
             self.child = None
         if self.child is None:
@@ -215,14 +221,17 @@ class Trainer:
         """Request due cutoffs, each in a transaction of its own: no task waits for the lock or the rows of another."""
         has_registry = cache(self._has_registry)  # one answer for all tasks
         with self.engine.connect() as connection:
-            schemas = list_tasks(connection)
-            due = [schema for schema in schemas if self._find_due(connection, schema, now, has_registry) is not None]
+            schemas = list_tasks(connection, with_archived=True)
+            active = [schema for schema in schemas if schema.lifecycle == "active"]
+            self._task_ids = frozenset(schema.task_id for schema in schemas)
+            self._active = frozenset(schema.task_id for schema in active)
+            due = [schema for schema in active if self._find_due(connection, schema, now, has_registry) is not None]
         for schema in due:
             try:
                 with self.engine.begin() as connection:
                     if lock_task(connection, schema.task_id, wait=False):  # otherwise a later tick tries again
                         self._request_due(connection, schema, now, has_registry)
-            except Conflict:
+            except (Conflict, NotFound):  # released, paused or deleted since the tasks were listed
                 continue
             except SQLAlchemyError as error:
                 if not is_locked(error):
@@ -272,7 +281,7 @@ class Trainer:
 
     def _claim(self, now: datetime) -> None:
         with self.engine.begin() as connection:
-            tasks = {schema.task_id: schema.task for schema in list_tasks(connection)}
+            tasks = {schema.task_id: schema.task for schema in list_tasks(connection, with_archived=True)}
             scheduled = [task_id for task_id, task in tasks.items() if task.schedule == "window"]
             cycle = claim_cycle(connection, uuid4().hex, now, self._lease_time, newest_first=scheduled)
         if cycle is not None and cycle.task_id not in tasks:
@@ -290,6 +299,14 @@ class Trainer:
             self.child = worker_process.start(self.settings, RunCycle(cycle, task))
             # The process sweeps before it begins, so that no other sweep is needed.
             self._must_sweep = self._must_sweep and not self._has_registry()
+
+    def _must_stop(self, child: Child) -> bool:
+        """Whether a process must end: its task is deleted, or it fits rivals of a task that is not retrained now."""
+        if child.cycle is not None:
+            return child.cycle.task_id not in self._task_ids
+        if isinstance(child.job, FillRivals):
+            return child.job.task_id not in self._active or self._must_preempt()
+        return False
 
     def _must_preempt(self) -> bool:
         """Whether rivals must be stopped for a cycle or a sweep."""

@@ -140,7 +140,8 @@ def end_orphans(engine: Engine, mlflow_url: str) -> None:
         with_ends = set(
             connection.execute(select(cycles.c.task_id).where(cycles.c.state.not_in(_UNDER_WAY)).distinct()).scalars()
         )
-        names = {one.task_id: one.task.name for one in list_tasks(connection) if one.task_id in with_ends}
+        known_tasks = list_tasks(connection, with_archived=True)
+        names = {one.task_id: one.task.name for one in known_tasks if one.task_id in with_ends}
     runs = [run for task in names.values() for run in registry.open_runs(task)]
     runs += registry.ended_runs(names.values())
     with engine.connect() as connection:

@@ -22,6 +22,8 @@ from contracts.failure import REGISTRY_UNREACHABLE
 from contracts.verdict import Decision, Verdict
 from store.cycles import Cycle, end_cycle
 from store.database import make_engine
+from store.deletion import list_deleted
+from store.lifecycle import Move, begin_deletion, move_task
 from store.outages import SILENT
 from tests.integration.drifting_task import (
     HOUR,
@@ -34,8 +36,18 @@ from tests.integration.drifting_task import (
     drifting_task,
     now,
 )
-from tests.integration.trainer_ticks import MakeTrainer, ask, has_ended, settings_for, tick_until, trainers
+from tests.integration.trainer_ticks import (
+    MakeTrainer,
+    ask,
+    endless_reads,
+    has_ended,
+    has_step,
+    settings_for,
+    tick_until,
+    trainers,
+)
 from trainer.scheduling import worker_process as supervisor
+from trainer.scheduling.deletions import Deletions
 from trainer.scheduling.jobs import RunCycle
 from trainer.scheduling.liveness import heartbeat_file, is_alive
 from trainer.scheduling.scheduler import Trainer, follow_clock, run_trainer
@@ -81,6 +93,52 @@ def test_a_scheduled_task_without_events_makes_no_cycle_and_its_first_one_comes_
     add_windows(engine, schema, 902, 903)
     trainer._request(START + 903.5 * HOUR)
     assert [cycle.cutoff for cycle in cycles_of(engine, schema)] == [cutoff_after(903), cutoff_after(3)]
+
+
+def test_paused_and_archived_tasks_are_asked_for_nothing_and_go_on_with_the_newest_cutoff(
+    engine: Engine, make_trainer: MakeTrainer
+) -> None:
+    schema = define(engine, drifting_task(schedule="window"), 8)
+    trainer = make_trainer()
+
+    def move(action: Move) -> None:
+        with engine.begin() as connection:
+            move_task(connection, schema.task.name, action, actor="Ada", reason="", now=now())
+
+    move("pause")
+    trainer._request(START + 5.5 * HOUR)
+    move("archive")
+    trainer._request(START + 6.5 * HOUR)
+    assert cycles_of(engine, schema) == []
+    move("unarchive")
+    trainer._request(START + 7.5 * HOUR)
+    assert [cycle.cutoff for cycle in cycles_of(engine, schema)] == [cutoff_after(7)]
+    move("pause")
+    trainer._claim(now())
+    assert trainer.child is None
+
+
+def test_the_cycle_of_a_deleted_task_is_stopped_and_the_task_removed(engine: Engine, make_trainer: MakeTrainer) -> None:
+    schema, other = define(engine, drifting_task(), 2), define(engine, drifting_task(), 2)
+    trainer = make_trainer(lease_seconds=1)
+    with endless_reads(engine):
+        ask(engine, schema, cutoff_after(2))
+        tick_until([trainer], lambda: has_step(engine, schema, "read"))
+        with engine.begin() as connection:
+            begin_deletion(connection, schema.task.name, actor="Ada", reason="", now=now())
+        trainer.tick(now())
+        assert trainer.child is None
+    deletions = Deletions(engine, trainer.settings, threading.Event())
+
+    def is_removed() -> bool:
+        deletions.tick(now() + timedelta(minutes=1))
+        with engine.connect() as connection:
+            return not list_deleted(connection)
+
+    tick_until([trainer], is_removed)
+    assert cycles_of(engine, schema) == []
+    ask(engine, other, cutoff_after(2))
+    tick_until([trainer], lambda: has_ended(engine, other))
 
 
 def test_two_trainers_release_one_version(engine: Engine, make_trainer: MakeTrainer, mlflow_url: str) -> None:

@@ -68,7 +68,7 @@ PARTS = {
     "reference": sorted((HOUSE / "docs" / "reference").glob("*.md")),
     "changelog": [HOUSE / "CHANGELOG.md"],
     "deployment": [
-        *(HOUSE / "docker").iterdir(),
+        *(file for file in (HOUSE / "docker").rglob("*") if file.is_file()),
         *HOUSE.glob("docker-compose*.yml"),
         *(HOUSE / name for name in ("Makefile", ".env.example", ".ci/run")),
     ],

@@ -1,0 +1,202 @@
+"""The routes that pause, archive, rename or delete a task, and the history of that."""
+
+import re
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Query
+from msgspec.structs import asdict
+from sqlalchemy import Connection
+from starlette.requests import Request
+from starlette.responses import Response
+
+from contracts.clock import format_moment, to_micros
+from contracts.errors import Fault, InvalidInput
+from contracts.spec_values import IDENTIFIER
+from service.admin import answers
+from service.database import Store
+from service.settings import ServiceSettings
+from service.validation.values import json_text
+from service.web.auth import actor_of
+from service.web.bodies import read_body
+from service.web.fields import Rule, json_actor, json_reason, read_fields
+from service.web.parameters import TaskInPath, takes_only
+from store.catalog import find_task
+from store.lifecycle import MOST_COUNTED, Move, begin_deletion, count_contents, move_task, rename_task
+from store.task_changes import Action, Contents, TaskChange, list_changes
+
+EFFECTS: dict[Action, str] = {
+    "pause": (
+        "No cycle begins until the task is resumed; a running one ends as usual. Events are stored, and the version "
+        "answers within its horizon. The alerts on cycles are silent."
+    ),
+    "resume": "The newest window that is due is retrained next, and so are cutoffs that were requested.",
+    "archive": (
+        "The task takes no events, questions or cycles, is listed only if asked for, and has no metrics and no alerts. "
+        "Its events, versions and runs in MLflow stay."
+    ),
+    "unarchive": "The task takes events and questions again, and its cycles go on.",
+    "rename": (
+        "Events, versions and history stay, and MLflow's experiment and model follow. The old name answers with a "
+        "problem that says the new one, until another task takes it."
+    ),
+    "delete": (
+        "The task is gone for every request. The trainer now deletes its rows, its model and alias in MLflow with "
+        "their files, and its experiment; series and alerts end. Then another task can have the name."
+    ),
+    "deleted": "The trainer has removed everything; another task can have the name.",
+}
+_TEXTS: dict[str, Rule] = {"reason": json_reason, "actor": json_actor}
+_MOVES: dict[Move, tuple[str, str]] = {
+    "pause": ("Pause a task", "No cycle begins until it is resumed; the version answers as before."),
+    "resume": ("Resume a task", "Cycles go on with the newest window that is due."),
+    "archive": ("Archive a task", "It takes no events, questions or cycles, and leaves lists, metrics and alerts."),
+    "unarchive": ("Unarchive a task", "It takes events and questions again, and its cycles go on."),
+}
+
+
+def task_changes_router(store: Store, settings: ServiceSettings) -> APIRouter:
+    """The routes below /tasks/{task} that change a task as a whole."""
+    router = APIRouter(tags=["tasks"])
+    plain = [Depends(takes_only())]
+
+    def make_move(move: Move) -> Callable[[str, Request], Awaitable[Response]]:
+        async def post_move(name: TaskInPath, request: Request) -> Response:
+            given = read_fields(await read_body(request, settings), _TEXTS)
+            actor, reason, now = actor_of(request, given.get("actor")), given.get("reason", ""), datetime.now(UTC)
+            change = await store.run(
+                lambda connection: move_task(connection, name, move, actor=actor, reason=reason, now=now)
+            )
+            return answers.respond(describe_change(change))
+
+        return post_move
+
+    for move, (summary, explanation) in _MOVES.items():
+        router.add_api_route(
+            f"/tasks/{{task}}/{move}",
+            make_move(move),
+            methods=["POST"],
+            summary=summary,
+            description=explanation,
+            response_description="The change",
+            responses={409: {"description": "The task is in another state"}},
+            dependencies=plain,
+        )
+
+    @router.post(
+        "/tasks/{task}/rename",
+        summary="Rename a task",
+        response_description="The change",
+        responses={409: {"description": "The name is taken, or a cycle is running"}},
+        dependencies=plain,
+    )
+    async def post_rename(name: TaskInPath, request: Request) -> Response:
+        """Give it another name. Ids, events, versions and history stay, and MLflow follows within seconds."""
+        rules = {"name": _json_name, **_TEXTS}
+        given = read_fields(await read_body(request, settings), rules, required=("name",))
+        actor, reason, now = actor_of(request, given.get("actor")), given.get("reason", ""), datetime.now(UTC)
+        change = await store.run(
+            lambda connection: rename_task(connection, name, given["name"], actor=actor, reason=reason, now=now)
+        )
+        return answers.respond(describe_change(change))
+
+    @router.get(
+        "/tasks/{task}/contents",
+        summary="What a task holds",
+        response_description="The counts",
+        dependencies=plain,
+    )
+    async def get_contents(name: TaskInPath) -> Response:
+        """What a deletion would remove."""
+        contents = await store.run(lambda connection: count_contents(connection, find_task(connection, name).task_id))
+        return answers.respond(describe_contents(contents))
+
+    @router.get(
+        "/tasks/{task}/changes",
+        summary="History of a task as a whole",
+        response_description="The changes",
+        dependencies=plain,
+    )
+    async def get_changes(name: TaskInPath) -> Response:
+        """Who paused, archived or renamed it; newest first, at most 1000."""
+        rows = await store.run(lambda connection: list_changes(connection, find_task(connection, name).task_id))
+        return answers.respond(answers.TaskChanges([describe_change(row) for row in rows]))
+
+    @router.delete(
+        "/tasks/{task}",
+        summary="Delete a task",
+        status_code=202,
+        response_description="The task is gone for every request, and the trainer removes the rest",
+        dependencies=[Depends(takes_only("confirm", "reason", "actor"))],
+    )
+    async def delete_task(
+        name: TaskInPath,
+        request: Request,
+        confirm: Annotated[str | None, Query(description="the name of the task once more")] = None,
+        reason: Annotated[str | None, Query(description="the reason, for the record")] = None,
+        actor: Annotated[str | None, Query(description="the person, for the record")] = None,
+    ) -> Response:
+        """Delete its events, cycles, versions and models for ever. Without `confirm`, the problem says how many there
+        are.
+
+        Actor, reason and counts stay in the record.
+        """
+        given = {
+            name: "" if text is None else _read(name, text) for name, text in (("reason", reason), ("actor", actor))
+        }
+        by, now = actor_of(request, given["actor"] or None), datetime.now(UTC)
+
+        def delete(connection: Connection) -> TaskChange:
+            if confirm != name:
+                contents = count_contents(connection, find_task(connection, name).task_id)
+                raise InvalidInput([Fault("confirm", _ask_for_confirmation(name, contents))])
+            return begin_deletion(connection, name, actor=by, reason=given["reason"], now=now)
+
+        return answers.respond(describe_change(await store.run(delete)), 202)
+
+    return router
+
+
+def describe_change(change: TaskChange) -> answers.TaskChange:
+    """A row of the history, and what it means."""
+    return answers.TaskChange(
+        id=change.change_id,
+        task=change.name,
+        action=change.action,
+        new_name=change.new_name,
+        actor=change.actor,
+        reason=change.reason,
+        at=format_moment(to_micros(change.at)),
+        contents=None if change.contents is None else describe_contents(change.contents),
+        effect=EFFECTS[change.action],
+    )
+
+
+def describe_contents(contents: Contents) -> answers.TaskContents:
+    """The counts of a task."""
+    return answers.TaskContents(**asdict(contents), most_counted=MOST_COUNTED)
+
+
+def _ask_for_confirmation(name: str, contents: Contents) -> str:
+    at_least = "more than " if contents.num_revisions > MOST_COUNTED else ""
+    return (
+        f"must be {name!r}: this deletes {at_least}{contents.num_events:,} events, {contents.num_refused:,} refused "
+        f"rows, {contents.num_cycles:,} cycles and {contents.num_versions:,} versions for ever"
+    )
+
+
+def _json_name(value: object) -> str:
+    """The name of a task. Raises ValueError."""
+    name = json_text(value)
+    if re.fullmatch(IDENTIFIER, name) is None:
+        raise ValueError("is not a name: a letter, then at most 62 letters, digits and underscores")
+    return name
+
+
+def _read(name: str, text: str) -> str:
+    """A text of a query, held to the rules of the same field in a body. Raises InvalidInput."""
+    try:
+        return str(_TEXTS[name](text))
+    except ValueError as error:
+        raise InvalidInput([Fault(name, str(error))]) from None

@@ -1,0 +1,115 @@
+"""Pause, archive and rename a task, and begin to delete one. Each is one row in the history of changes.
+
+A paused task answers as before, and no cycle of it begins. An archived one takes no events and no questions either. A
+deleted one is gone for every request at once; `store.deletion` removes what is left of it.
+"""
+
+from datetime import datetime
+from typing import Literal
+
+from sqlalchemy import Connection, select, text, update
+from sqlalchemy.exc import IntegrityError
+
+from contracts.errors import Conflict
+from store.catalog import Schema, find_task, lock_task, require_free
+from store.database import cycles, tasks
+from store.task_changes import Contents, Lifecycle, TaskChange, record_change
+
+Move = Literal["pause", "resume", "archive", "unarchive"]
+
+# Before a deletion, counting ends here: the request must not wait for minutes.
+MOST_COUNTED = 1_000_000
+
+_MOVES: dict[Move, tuple[tuple[Lifecycle, ...], Lifecycle]] = {
+    "pause": (("active",), "paused"),
+    "resume": (("paused",), "active"),
+    "archive": (("active", "paused"), "archived"),
+    "unarchive": (("archived",), "active"),
+}
+_IS_NOT = {"active": "is active", "paused": "is paused", "archived": "is archived"}
+
+
+def move_task(connection: Connection, name: str, move: Move, *, actor: str, reason: str, now: datetime) -> TaskChange:
+    """Pause, resume, archive or unarchive a task. Raises NotFound, and Conflict if it is in another state.
+
+    Cycles that wait stay requested. One that runs ends as if nothing had happened.
+    """
+    schema = _lock(connection, name)
+    allowed, lifecycle = _MOVES[move]
+    if schema.lifecycle not in allowed:
+        raise Conflict(f"The task {name!r} {_IS_NOT[schema.lifecycle]}, so this request ({move}) changes nothing.")
+    connection.execute(update(tasks).where(tasks.c.id == schema.task_id).values(lifecycle=lifecycle))
+    return record_change(connection, schema.task_id, name, move, actor=actor, reason=reason, now=now)
+
+
+def rename_task(
+    connection: Connection, name: str, new_name: str, *, actor: str, reason: str, now: datetime
+) -> TaskChange:
+    """Give a task another name; the trainer then renames what MLflow holds of it.
+
+    Raises NotFound; TaskLeaving if the new name is not free yet; Conflict if it is taken, if a cycle is running, or if
+    an earlier renaming has not reached MLflow.
+    """
+    task_id = find_task(connection, name).task_id
+    # Stronger than `lock_task`: no cycle can be claimed meanwhile (`store.cycles.claim_cycle`).
+    row = connection.execute(
+        select(tasks.c.name, tasks.c.lifecycle, tasks.c.registry_name).where(tasks.c.id == task_id).with_for_update()
+    ).one_or_none()
+    if row is None or row.lifecycle == "deleting" or row.name != name:
+        raise Conflict(f"The task {name!r} has just been changed by another request: look again.")
+    require_free(connection, new_name)
+    if row.registry_name is not None:
+        raise Conflict(
+            f"The task {name!r} is still called {row.registry_name!r} in MLflow: try again in a few seconds."
+        )
+    if connection.execute(select(tasks.c.id).where(tasks.c.name == new_name)).first() is not None:
+        raise Conflict(f"There is a task named {new_name!r} already.")
+    running = select(cycles.c.id).where(cycles.c.task_id == task_id, cycles.c.state == "running")
+    if (cycle_id := connection.execute(running.limit(1)).scalar_one_or_none()) is not None:
+        raise Conflict(f"Cycle {cycle_id} of {name!r} is running under that name: try again when it has ended.")
+    try:
+        connection.execute(update(tasks).where(tasks.c.id == task_id).values(name=new_name, registry_name=name))
+    except IntegrityError as error:
+        raise Conflict(f"There is a task named {new_name!r} already.") from error
+    return record_change(connection, task_id, name, "rename", actor=actor, reason=reason, now=now, new_name=new_name)
+
+
+def begin_deletion(connection: Connection, name: str, *, actor: str, reason: str, now: datetime) -> TaskChange:
+    """Take a task away from every request, and its cycles from their trainers. Raises NotFound.
+
+    Of two requests the second finds no task. A trainer that carries out a cycle loses its lease, and so can release
+    nothing.
+    """
+    schema = _lock(connection, name)
+    contents = count_contents(connection, schema.task_id)
+    connection.execute(update(tasks).where(tasks.c.id == schema.task_id).values(lifecycle="deleting"))
+    connection.execute(
+        update(cycles).where(cycles.c.task_id == schema.task_id, cycles.c.state == "running").values(lease_until=now)
+    )
+    return record_change(
+        connection, schema.task_id, name, "delete", actor=actor, reason=reason, now=now, contents=contents
+    )
+
+
+def count_contents(connection: Connection, task_id: int) -> Contents:
+    """What a deletion would remove."""
+    row = connection.execute(_COUNT, {"task_id": task_id, "most": MOST_COUNTED + 1}).one()
+    return Contents(**row._asdict())
+
+
+def _lock(connection: Connection, name: str) -> Schema:
+    """The task, its row locked; what was read before the lock may have changed, so it is read again."""
+    lock_task(connection, find_task(connection, name).task_id)
+    return find_task(connection, name)
+
+
+_COUNT = text("""
+    SELECT
+        count(*) FILTER (WHERE superseded_at IS NULL) AS num_events,
+        count(*) AS num_revisions,
+        (SELECT count(*) FROM rejected_events WHERE task_id = :task_id) AS num_refused,
+        (SELECT count(*) FROM cycles WHERE task_id = :task_id) AS num_cycles,
+        (SELECT count(DISTINCT version) FROM releases WHERE task_id = :task_id AND action = 'release') AS num_versions,
+        (SELECT count(*) FROM erasures WHERE task_id = :task_id) AS num_erasures
+    FROM (SELECT superseded_at FROM events WHERE task_id = :task_id LIMIT :most) AS counted
+""")

@@ -1,0 +1,127 @@
+"""What is left to do for deleted and renamed tasks: in the store, in MLflow, and with the fits that are kept here.
+
+Of a deleted task everything is removed, and its own row goes last. A renamed task gets its new name in MLflow too.
+
+The job runs in the trainer process next to the scheduler's tick, loads neither torch nor mlflow, and waits for no cycle
+of another task. It begins again where a kill or an outage ended it.
+"""
+
+import shutil
+import threading
+import time
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from functools import partial
+from typing import TypeVar
+
+import structlog
+from sqlalchemy import Connection, Engine
+from sqlalchemy.exc import SQLAlchemyError
+
+from contracts.errors import Unavailable
+from store.deletion import (
+    DELETE_SOME,
+    DeletedTask,
+    RenamedTask,
+    delete_events,
+    finish_deletion,
+    finish_renaming,
+    has_cycles_since,
+    list_deleted,
+    list_renamed,
+)
+from store.outages import name_outage
+from trainer.settings import TrainerSettings
+from trainer.tracking.task_removal import remove_task, rename_task
+
+T = TypeVar("T")
+
+log = structlog.get_logger(__name__)
+
+_PAUSE_SECONDS = 5.0
+# After its lease is lost, a process may take this long to end.
+_LEAVE_SECONDS = 10.0
+
+
+class Deletions:
+    """The state that outlives a tick: the end of a pause after an outage, and what was logged."""
+
+    def __init__(self, engine: Engine, settings: TrainerSettings, stopping: threading.Event) -> None:
+        self._engine = engine
+        self._settings = settings
+        self._stopping = stopping
+        self._rest_until = 0.0
+        self._logged: tuple[str, str] | None = None
+
+    def tick(self, now: datetime) -> None:
+        """Do what is left. An outage is logged once, and a later tick goes on."""
+        if time.monotonic() < self._rest_until:
+            return
+        task = ""
+        try:
+            with self._engine.connect() as connection:
+                renamed, found = list_renamed(connection), list_deleted(connection)
+            for one in renamed:
+                task = one.new_name
+                self._rename(one)
+            for deleted in found:
+                task = deleted.name
+                if self._may_begin(deleted, now):
+                    self._remove(deleted, now)
+        except Unavailable as error:
+            self._wait(task, str(error))
+        except SQLAlchemyError as error:
+            if (outage := name_outage(error)) is None:
+                raise
+            self._wait(task, outage.reason)
+
+    def _rename(self, renamed: RenamedTask) -> None:
+        assert self._settings.mlflow_url is not None
+        rename_task(self._settings.mlflow_url, renamed.name, renamed.new_name)
+        fits = self._settings.home / "candidates"
+        if (fits / renamed.name).is_dir() and not (fits / renamed.new_name).exists():
+            (fits / renamed.name).rename(fits / renamed.new_name)
+        self._write(partial(finish_renaming, renamed=renamed))
+        log.info("task.renamed", task=renamed.name, new_name=renamed.new_name)
+
+    def _may_begin(self, deleted: DeletedTask, now: datetime) -> bool:
+        """Whether no process of a cycle can still write: the deletion took its lease, which it may notice late."""
+        patience = timedelta(seconds=self._settings.lease_seconds + _LEAVE_SECONDS)
+        with self._engine.connect() as connection:
+            return not has_cycles_since(connection, deleted.task_id, max(deleted.deleted_at, now - patience))
+
+    def _remove(self, deleted: DeletedTask, now: datetime) -> None:
+        num_revisions = num_events = 0
+        after, is_done = "", False
+        while not is_done:
+            batch = self._write(partial(delete_events, task_id=deleted.task_id, after=after))
+            num_revisions, num_events = num_revisions + batch.num_rows, num_events + batch.num_current
+            after, is_done = batch.after, batch.num_rows == 0
+        for delete_some in DELETE_SOME:
+            while self._write(partial(delete_some, task_id=deleted.task_id)):
+                pass
+        assert self._settings.mlflow_url is not None
+        remove_task(self._settings.mlflow_url, deleted.name, deleted.task_id)
+        shutil.rmtree(self._settings.home / "candidates" / deleted.name, ignore_errors=True)
+        if self._write(partial(finish_deletion, deleted=deleted, now=now)):
+            log.info(
+                "task.deleted",
+                task=deleted.name,
+                task_id=deleted.task_id,
+                actor=deleted.actor,
+                num_events=num_events,
+                num_revisions=num_revisions,
+            )
+
+    def _write(self, work: Callable[[Connection], T]) -> T:
+        """The result of short work in a transaction of its own. Raises Unavailable once the trainer stops."""
+        if self._stopping.is_set():
+            raise Unavailable("The trainer is stopping.")
+        with self._engine.begin() as connection:
+            return work(connection)
+
+    def _wait(self, task: str, reason: str) -> None:
+        self._rest_until = time.monotonic() + _PAUSE_SECONDS
+        if self._logged != (task, reason):
+            log.warning("task.not_done_yet", task=task, reason=reason)
+        self._logged = task, reason
