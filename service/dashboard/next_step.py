@@ -169,8 +169,8 @@ def _improve(found: Situation) -> NextStep | None:
 def _rest(found: Situation) -> NextStep:
     boundary = next_cycle(found.task, found.at)
     if boundary is not None:
-        return NextStep(f"Nothing. The next cycle begins {say_distance(boundary, found.at)}.", is_needed=False)
-    return NextStep("Nothing. Retrain when new labels have come.", found.retrain, is_needed=False)
+        return NextStep(f"Nothing now. The next cycle begins {say_distance(boundary, found.at)}.", is_needed=False)
+    return NextStep("Nothing now. Retrain when new labels have come.", found.retrain, is_needed=False)
 
 
 # The most urgent first; the last one always applies.

@@ -14,7 +14,7 @@ function shorten(at, ticks) {
 }
 
 const axes = (x) => [
-  { stroke: colour("--soft"), grid: { stroke: colour("--line"), width: 1 }, ticks: { show: false }, ...x },
+  { stroke: colour("--soft"), grid: { stroke: colour("--line"), width: 1 }, ticks: { show: false }, size: 32, ...x },
   { stroke: colour("--soft"), grid: { stroke: colour("--line"), width: 1 }, ticks: { show: false }, size: 60 },
 ];
 
