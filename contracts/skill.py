@@ -112,8 +112,8 @@ def _advise(task: Task, skill: Skill) -> list[str]:
         said.append("let the trainer choose a better recipe: set training.tune = true")
     if skill.is_uncertain:
         said.append(
-            f"only {count_windows(skill.num_windows)} stand behind these errors: "
-            f"import more of the past (morrow events import {task.name} FILE), then run: morrow backtest {task.name}"
+            f"only {count_windows(skill.num_windows)} stand behind these errors: score more of the past by "
+            f"morrow backtest {task.name} --origins 26, or import more of it by morrow events import {task.name} FILE"
         )
     if training.number_form == "plain" and task.numbers:
         said.append('separate numbers that are crowded or extreme: set training.number_form = "quantile"')
