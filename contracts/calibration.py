@@ -7,12 +7,18 @@ interval is `mean ± quantile · scale`, and a prediction set holds every class 
 share one quantile.
 """
 
+from collections.abc import Sequence
+
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 # The coverages for which quantiles are kept, ascending: 0.50, 0.51 … 0.99, 0.995, 0.999.
 LEVELS: tuple[float, ...] = (*(k / 100 for k in range(50, 100)), 0.995, 0.999)
+
+
+# How much less than its level of a fit's own rows a quantile may hold.
+_SHORTFALL = 0.03
 
 
 class AgeQuantiles(msgspec.Struct, frozen=True):
@@ -35,6 +41,28 @@ def untempered(probabilities: NDArray[np.float32], temperature: float) -> NDArra
     powers = probabilities.astype(np.float64) ** temperature
     shares: NDArray[np.float64] = powers / powers.sum(axis=1, keepdims=True)
     return shares
+
+
+def raise_quantiles(calibration: Calibration, own_scores: Sequence[float]) -> Calibration:
+    """The calibration for a fit with these sorted scores on its own newest rows.
+
+    Quantiles come from earlier fits, whose bias may be another. A long tail of labels gives all answers one large
+    scale, and a fit's scores are then nearly equal: its bias in units of that scale. A quantile that holds clearly less
+    of a fit's own rows than its level cannot hold that level of new rows, so it is raised to the one that does.
+    """
+    if not own_scores:
+        return calibration
+    own, levels = np.array(own_scores), np.array(LEVELS)
+    least = np.quantile(own, levels - _SHORTFALL, method="higher")
+    enough = np.quantile(own, levels, method="higher")
+
+    def raised(age: AgeQuantiles) -> AgeQuantiles:
+        count = len(age.quantiles)
+        found = np.array(age.quantiles)
+        found = np.maximum.accumulate(np.where(found < least[:count], enough[:count], found))
+        return AgeQuantiles(age.age, age.num_rows, found.tolist())
+
+    return Calibration(calibration.temperature, [raised(age) for age in calibration.ages])
 
 
 def find_quantile(calibration: Calibration, age: int, coverage: float) -> float | None:

@@ -17,7 +17,7 @@ import onnxruntime
 from msgspec import UNSET
 from numpy.typing import NDArray
 
-from contracts.calibration import Calibration, find_quantile
+from contracts.calibration import Calibration, find_quantile, raise_quantiles
 from contracts.clock import format_duration, format_moment
 from contracts.errors import ArtefactRefused, Fault, ModelExpired, MorrowError, OutsideHorizon
 from contracts.manifest import GRAPH_FILE, RATE_FILE, Feed, Manifest, check_probe, graph_feed, read_manifest
@@ -81,9 +81,10 @@ class Forecaster:
         """The guard's upper bound, in microseconds."""
         return self.overlay.valid_until
 
-    @property
+    @cached_property
     def calibration(self) -> Calibration:
-        return self.overlay.calibration or self.manifest.calibration
+        """The newest quantiles, as far as they suit this fit."""
+        return raise_quantiles(self.overlay.calibration or self.manifest.calibration, self.manifest.own_scores)
 
     def with_overlay(self, overlay: Overlay) -> "Forecaster":
         return replace(self, overlay=overlay)

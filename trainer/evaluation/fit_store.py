@@ -21,9 +21,10 @@ from contracts.task import Task
 from store.catalog import Schema
 from store.error_cells import Cell
 from store.events.columns import EventColumns
+from trainer.evaluation.calibration import nonconformity, sketch
 from trainer.evaluation.horizon import HorizonVerdict
 from trainer.evaluation.release_gates import validated_ages
-from trainer.evaluation.scoring import score_cell, score_naive
+from trainer.evaluation.scoring import answer, score_cell, score_naive
 from trainer.export.opened_artefact import Artefact, open_artefact
 
 
@@ -64,14 +65,21 @@ class FitStore:
             task=schema.task.model_dump(mode="json"),
             schema_id=schema.schema_id,
         )
-        if renewed == kept:
-            return kept
-        file = self.folder(kept.cutoff) / MANIFEST_FILE
+        return kept if renewed == kept else self._write(renewed)
+
+    def note_own_scores(self, origin: int, rows: EventColumns) -> Manifest:
+        """Add the scores of a regression's fit on these rows of its own to its manifest, which is returned."""
+        fit = self.open(origin)
+        scores = nonconformity(fit.task, [], answer(fit.session, fit.task, rows), rows)
+        return self._write(msgspec.structs.replace(fit.manifest, own_scores=list(sketch(scores))))
+
+    def _write(self, manifest: Manifest) -> Manifest:
+        file = self.folder(manifest.cutoff) / MANIFEST_FILE
         partial = file.with_suffix(".partial")
-        partial.write_bytes(encode_manifest(renewed))
+        partial.write_bytes(encode_manifest(manifest))
         partial.replace(file)
-        self._opened.pop(kept.cutoff, None)
-        return renewed
+        self._opened.pop(manifest.cutoff, None)
+        return manifest
 
     def discard(self, origin: int) -> None:
         """Delete the fit of an origin, sound or not, before it is fitted again, so that nothing is scored by it."""

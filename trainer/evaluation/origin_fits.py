@@ -14,6 +14,7 @@ from contracts.calibration import Calibration
 from contracts.manifest import Manifest
 from contracts.task import Task
 from trainer.data.encoder import Encoded, Encoder, encode, fit_encoder
+from trainer.data.labels import clip_labels
 from trainer.data.snapshot import Reading
 from trainer.evaluation.fit_store import FitStore
 from trainer.evaluation.horizon import HorizonVerdict
@@ -23,6 +24,8 @@ from trainer.network.device import device_name
 from trainer.network.network import CohortNetwork
 from trainer.network.training_loop import EpochReport, Member, finish, fit
 
+# The newest rows of its own fit on which a candidate is scored.
+_NUM_OWN_ROWS = 2000
 UNCALIBRATED = Calibration(1.0, [])
 
 
@@ -123,7 +126,7 @@ def keep_fit(
     store.discard(made.origin)
     task = reading.schema.task
     known, rows = reading.known(made.origin), reading.fit_rows(made.origin)
-    return write_artefact(
+    manifest = write_artefact(
         store.folder(made.origin),
         encoder=made.encoder,
         network=made.network,
@@ -141,3 +144,6 @@ def keep_fit(
         device=device_name(device),
         git_sha=git_sha,
     )
+    if verdict is None or task.is_classification:
+        return manifest
+    return store.note_own_scores(made.origin, clip_labels(task, rows.select(slice(-_NUM_OWN_ROWS, None)), rows))

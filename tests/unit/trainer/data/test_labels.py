@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from contracts.errors import CycleError
 from contracts.task import Training
+from store.events.columns import EventColumns
 from tests.unit.trainer.export.exported_network import (
     CUTOFF,
     DAY,
@@ -161,3 +162,34 @@ def test_targets_of_rows_are_those_of_the_label_unit() -> None:
     expected = encoder.label_unit.targets(ROWS.labels)
     np.testing.assert_array_equal(encode(encoder, ROWS).targets, expected)
     assert abs(np.median(expected)) < 0.2
+
+
+def with_labels(labels: np.ndarray[tuple[int], np.dtype[np.float64]], kind: str = "regression") -> EventColumns:
+    task = make_task(NUMBERS, kind, make_training())
+    return replace(make_rows(task, len(labels)), labels=labels)
+
+
+def test_a_repeated_label_far_from_the_others_counts_as_the_nearest_usual_one() -> None:
+    labels = np.random.default_rng(1).normal(100, 10, 900)
+    plain = make_task(NUMBERS, "regression", make_training())
+    clean = fit_encoder(plain, with_labels(labels), CUTOFF).label_unit
+    spoilt = labels.copy()
+    spoilt[::50] = -9999.0
+    rows = with_labels(spoilt)
+    unit = fit_encoder(plain, rows, CUTOFF).label_unit
+    usual = spoilt[spoilt > 0]
+    assert unit.usual == (usual.min(), usual.max())
+    assert unit.mean == pytest.approx(clean.mean, abs=2)
+    assert unit.scale == pytest.approx(clean.scale, rel=0.3)
+    assert unit.targets(np.array([-9999.0])) == unit.targets(np.array([usual.min()]))
+    assert label_bounds(plain, rows) == (usual.min(), usual.max())
+    assert clip_labels(plain, rows, rows).labels.min() == usual.min()
+
+
+def test_a_far_label_that_a_feature_foretells_is_learned() -> None:
+    labels = np.random.default_rng(1).normal(100, 10, 900)
+    plain = make_task(NUMBERS, "regression", make_training())
+    rows = with_labels(labels)
+    is_yearly = rows.numbers[:, 0] > np.quantile(rows.numbers[:, 0], 0.95)
+    rows = replace(rows, labels=np.where(is_yearly, 5000.0, labels))
+    assert fit_encoder(plain, rows, CUTOFF).label_unit.usual is None

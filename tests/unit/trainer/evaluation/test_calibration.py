@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from contracts.calibration import LEVELS, find_quantile, untempered
+from contracts.calibration import LEVELS, AgeQuantiles, Calibration, find_quantile, raise_quantiles, untempered
 from contracts.clock import Clock
 from store.error_cells import Cell
 from tests.unit.tiny_events import rows, task
@@ -227,3 +227,23 @@ def test_errors_that_arrive_forty_windows_late_do_not_make_the_quantile_swing() 
         covered.append(float(share_covered(cells[k], np.array(find_quantile(found, age, 0.9)))))
     assert np.mean(covered) == pytest.approx(0.90, abs=0.01)
     assert np.std(covered) <= 0.06
+
+
+def test_quantiles_that_hold_too_few_of_a_fits_own_rows_are_raised_to_those_that_hold_enough() -> None:
+    own = np.linspace(0.0, 1.0, 201).tolist()
+    low = Calibration(
+        1.0, [AgeQuantiles(0, 900, [0.2] * 20), AgeQuantiles(1, 900, [0.995] * 52), AgeQuantiles(2, 0, [])]
+    )
+    raised = raise_quantiles(low, own)
+    assert raised.ages[0].quantiles == pytest.approx(LEVELS[:20], abs=0.006)
+    assert raised.ages[1].quantiles[:50] == [0.995] * 50
+    assert raised.ages[2].quantiles == []
+    assert [age.num_rows for age in raised.ages] == [900, 900, 0]
+
+
+def test_quantiles_that_hold_about_their_share_of_a_fits_own_rows_stay() -> None:
+    own = np.sort(np.random.default_rng(0).exponential(size=201)).tolist()
+    enough = [float(np.quantile(own, level - 0.02, method="higher")) for level in LEVELS]
+    known = Calibration(1.0, [AgeQuantiles(0, 900, enough)])
+    assert raise_quantiles(known, own) == known
+    assert raise_quantiles(known, []) is known
