@@ -1,6 +1,5 @@
 """Options that several commands share, and how a moment that someone typed is read."""
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -13,13 +12,6 @@ Url = Annotated[str, typer.Option(envvar="MORROW_URL", help="Address of the API.
 AsJson = Annotated[bool, typer.Option("--json", help="Print the facts as JSON.")]
 Reason = Annotated[str, typer.Option(help="Reason, for the record.")]
 Actor = Annotated[str | None, typer.Option(help="Name of the person or program, for the record. Default: admin.")]
-
-
-def require_file(file: Path) -> Path:
-    """The file, which exists and is no folder; `-` stands for standard input. Raises BadParameter."""
-    if str(file) != "-" and (file.is_dir() or not file.exists()):
-        raise typer.BadParameter(f"file {str(file)!r} {'is a folder' if file.is_dir() else 'does not exist'}.")
-    return file
 
 
 def parse_moment_option(option: str, text: str) -> int:

@@ -7,10 +7,22 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cli.client.api import ask, open_api
-from cli.client.options import LOCAL_URL, Actor, AsJson, Reason, Url, require_file
+from cli.client.options import LOCAL_URL, Actor, AsJson, Reason, Url
 from cli.client.output import print_facts, print_json
-from cli.importing.formats import Format
-from cli.reading.options import Decimal, Options, split_list, split_mapping
+from cli.commands.file_options import (
+    AtFormat,
+    DayFirst,
+    DecimalMark,
+    Drop,
+    Encoding,
+    FormatOption,
+    Missing,
+    Quote,
+    Separator,
+    Timezone,
+    make_options,
+    require_file,
+)
 from contracts.errors import Fault, InvalidInput
 
 if TYPE_CHECKING:
@@ -33,31 +45,23 @@ def import_events(
         ),
     ],
     *,
-    format: Annotated[Format | None, typer.Option(help="Format of the file. Default: by its suffix.")] = None,
+    format: FormatOption = None,
     columns: Annotated[
         list[str] | None,
         typer.Option("--map", metavar="NAME=COLUMN", help="Column of a value, such as at=when. May be repeated."),
     ] = None,
-    timezone: Annotated[
-        str | None, typer.Option(help="Zone of moments without an offset, such as Europe/Berlin or UTC.")
-    ] = None,
-    day_first: Annotated[
-        bool | None, typer.Option("--dayfirst/--monthfirst", help="Order in dates such as 01/02/2026.")
-    ] = None,
-    at_format: Annotated[
-        str | None, typer.Option(metavar="FORMAT", help="Form of moments, such as '%d.%m.%y %H:%M'.")
-    ] = None,
-    missing: Annotated[
-        list[str] | None, typer.Option(help="Cells that mean a missing value, such as NA,-. Empty ones always do.")
-    ] = None,
-    decimal: Annotated[Decimal | None, typer.Option(help="Decimal mark. Default: as each column shows it.")] = None,
+    timezone: Timezone = None,
+    day_first: DayFirst = None,
+    at_format: AtFormat = None,
+    missing: Missing = None,
+    decimal: DecimalMark = None,
     id_from: Annotated[
         str | None, typer.Option(metavar="COLUMNS", help="Columns whose values together are the id, such as day,store.")
     ] = None,
-    drop: Annotated[list[str] | None, typer.Option(metavar="COLUMN", help="Column not to read.")] = None,
-    separator: Annotated[str | None, typer.Option(help="Separator of CSV: one character, or tab.")] = None,
-    quote: Annotated[str | None, typer.Option(help="Quotation mark of CSV: one character, or none.")] = None,
-    encoding: Annotated[str | None, typer.Option(help="Encoding, such as windows-1252.")] = None,
+    drop: Drop = None,
+    separator: Separator = None,
+    quote: Quote = None,
+    encoding: Encoding = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Check every row, and store none.")] = False,
     folder: Annotated[
         Path | None,
@@ -83,18 +87,18 @@ def import_events(
     from cli.importing.importer import try_import
     from cli.reading.sources import folder_of
 
-    options = Options(
-        encoding=encoding,
-        separator=separator,
-        quote=quote,
-        columns=tuple(map(split_mapping, columns or [])),
-        id_from=split_list(id_from or ""),
-        dropped=tuple(drop or []),
-        missing=frozenset(cell for given in missing or [] for cell in split_list(given)),
+    options = make_options(
+        columns=columns,
         timezone=timezone,
         day_first=day_first,
         at_format=at_format,
+        missing=missing,
         decimal=decimal,
+        id_from=id_from,
+        drop=drop,
+        separator=separator,
+        quote=quote,
+        encoding=encoding,
     )
     if dry_run:
         imported = try_import(url, task, file, format=format, options=options)

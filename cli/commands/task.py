@@ -8,10 +8,22 @@ from typing import Annotated, Any
 import typer
 
 from cli.client.api import ask, open_api
-from cli.client.options import LOCAL_URL, Actor, AsJson, Url, require_file
+from cli.client.options import LOCAL_URL, Actor, AsJson, Url
 from cli.client.output import print_facts, print_json
-from cli.importing.formats import Format
-from cli.reading.options import Decimal
+from cli.commands.file_options import (
+    AtFormat,
+    DayFirst,
+    DecimalMark,
+    Drop,
+    Encoding,
+    FormatOption,
+    Missing,
+    Quote,
+    Separator,
+    Timezone,
+    make_options,
+    require_file,
+)
 from contracts.errors import Fault, InvalidInput
 
 app = typer.Typer(no_args_is_help=True, help="Define tasks, show their state, pause, archive, rename and delete them.")
@@ -80,20 +92,16 @@ def infer_task(
         typer.Option(help="File to write, - for the screen. Default: NAME.toml."),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace the file if it exists.")] = False,
-    format: Annotated[Format | None, typer.Option(help="Format of the file. Default: by its suffix.")] = None,
-    timezone: Annotated[str | None, typer.Option(help="Zone of moments without an offset. Default: UTC.")] = None,
-    day_first: Annotated[
-        bool | None, typer.Option("--dayfirst/--monthfirst", help="Order in dates such as 01/02/2026.")
-    ] = None,
-    at_format: Annotated[
-        str | None, typer.Option(metavar="FORMAT", help="Form of moments, such as '%d.%m.%y %H:%M'.")
-    ] = None,
-    missing: Annotated[list[str] | None, typer.Option(help="More cells that mean a missing value.")] = None,
-    decimal: Annotated[Decimal | None, typer.Option(help="Decimal mark. Default: as each column shows it.")] = None,
-    drop: Annotated[list[str] | None, typer.Option(metavar="COLUMN", help="Column to leave out.")] = None,
-    separator: Annotated[str | None, typer.Option(help="Separator of CSV: one character, or tab.")] = None,
-    quote: Annotated[str | None, typer.Option(help="Quotation mark of CSV: one character, or none.")] = None,
-    encoding: Annotated[str | None, typer.Option(help="Encoding, such as windows-1252.")] = None,
+    format: FormatOption = None,
+    timezone: Timezone = None,
+    day_first: DayFirst = None,
+    at_format: AtFormat = None,
+    missing: Missing = None,
+    decimal: DecimalMark = None,
+    drop: Drop = None,
+    separator: Separator = None,
+    quote: Quote = None,
+    encoding: Encoding = None,
     as_json: AsJson = False,
 ) -> None:
     """Write a first task file for a CSV or Parquet file, with a comment for each guess.
@@ -105,18 +113,17 @@ def infer_task(
     from datetime import UTC, datetime
 
     from cli.inferring.infer import infer
-    from cli.reading.options import Options, split_list
 
-    options = Options(
-        encoding=encoding,
-        separator=separator,
-        quote=quote,
-        dropped=tuple(drop or []),
-        missing=frozenset(cell for given in missing or [] for cell in split_list(given)),
+    options = make_options(
         timezone=timezone,
         day_first=day_first,
         at_format=at_format,
+        missing=missing,
         decimal=decimal,
+        drop=drop,
+        separator=separator,
+        quote=quote,
+        encoding=encoding,
     )
     inferred = infer(file, format=format, name=name, at=at, label=label, options=options, now=datetime.now(UTC))
     if out is not None and str(out) == "-":

@@ -14,6 +14,8 @@ from contracts.errors import Fault
 # Values inside a reason, which differ from row to row.
 _VALUES = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|\d+(?:[.,:]\d+)*")
 _NUM_REASONS = 200
+# Texts that often mean a missing value.
+_MISSING = frozenset({"na", "n/a", "#n/a", "nan", "null", "none", "nat", "?", "--"})
 _LONGEST_VALUE = 60
 CONFLICT = "is stored with other content (to correct it: `morrow events correct`)"
 
@@ -32,7 +34,14 @@ class Reason(msgspec.Struct, frozen=True):
         rows = "1 row:" if self.count == 1 else f"{self.count:,} rows, such as"
         said = self.reason if self.reason == CONFLICT or self.field == "line" else f"{self.field}: {self.reason}"
         sentence = f"{self.example}: {said}"
-        return f"{rows} {sentence}" + (f" (it holds {self.value})" if self.value else "")
+        held = f" (it holds {self.value})" if self.value else ""
+        return f"{rows} {sentence}{held}{self._remedy}"
+
+    @property
+    def _remedy(self) -> str:
+        """The option that makes a value a missing one, if it looks like one."""
+        text = (self.value or "").strip("'")
+        return f"; if that means a missing value: --missing {text}" if text.lower() in _MISSING else ""
 
 
 @dataclass(frozen=True)

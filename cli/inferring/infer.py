@@ -47,7 +47,7 @@ def infer(
     profile = read_profile(file, format, options)
     named = name or suggest_name(_stem(file)).lower()
     guessed = guess_task(profile, named, at=at, label=label, options=options, now=now)
-    command = spell_command(named, file, guessed.options)
+    command = spell_command(named, file, format, guessed.options)
     text = write_task_file(guessed, profile, file, command)
     task = Task.model_validate(tomllib.loads(text))
     kind = f"classification into {len(guessed.classes)} classes" if guessed.classes else task.target.kind

@@ -4,6 +4,7 @@ import json
 import shlex
 from pathlib import Path
 
+from cli.importing.formats import Format
 from cli.inferring.guess import Guessed
 from cli.inferring.kinds import Judged
 from cli.inferring.profile import Profile
@@ -56,7 +57,7 @@ def write_task_file(guessed: Guessed, profile: Profile, file: Path, import_comma
     return "\n".join(line if len(line) <= 2 * _WIDTH else f"{line[: 2 * _WIDTH]}…" for line in lines) + "\n"
 
 
-def spell_command(task: str, file: Path, options: Options) -> str:
+def spell_command(task: str, file: Path, format: Format | None, options: Options) -> str:
     """The command that imports the file with these options."""
     words = ["morrow", "events", "import", task, str(file)]
     for name, column in options.columns:
@@ -66,6 +67,7 @@ def spell_command(task: str, file: Path, options: Options) -> str:
     if options.day_first is not None:
         words.append("--dayfirst" if options.day_first else "--monthfirst")
     given = {
+        "--format": format,
         "--at-format": options.at_format,
         "--missing": ",".join(sorted(options.missing)) or None,
         "--decimal": options.decimal,

@@ -5,6 +5,7 @@ import gzip
 import json
 import lzma
 import os
+import shlex
 import signal
 import subprocess
 import time
@@ -21,6 +22,7 @@ import pytest
 from cli.importing.bookmark import Bookmark
 from cli.importing.importer import NUM_CONNECTIONS, ROWS_PER_BATCH
 from tests.e2e.morrow_command import MORROW, say
+from tests.unit.cli.test_infer_task import churn_export
 
 TASK = {
     "schedule": "manual",
@@ -245,7 +247,7 @@ def test_reasons_are_counted_with_an_example_each(demand: str, tmp_path: Path) -
     ]
     said = say(demand, "events", "import", "demand", str(file))
     assert "20 rows, such as a0: features.temperature: is " in said.out
-    assert "(it holds 'NA')" in said.out
+    assert "(it holds 'NA'); if that means a missing value: --missing NA" in said.out
     assert counts(imported(demand, file, "--missing", "NA", code=3)) == (0, 0, 0, 21)
 
 
@@ -303,3 +305,17 @@ def test_a_file_in_the_form_of_the_version_that_answers_is_taken(demand: str, tm
     file.write_text(HEADER + ROW)
     said = say(demand, "events", "import", "demand", str(file))
     assert (said.code, "wind: is not a column of the file" in said.err) == (1, True)
+
+
+def test_an_inferred_task_is_applied_and_its_file_imported_as_printed(
+    api: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    file = churn_export(tmp_path / "churn export.csv")
+    inferred = say(api, "task", "infer", str(file), "--timezone", "Europe/Berlin", "--json")
+    assert inferred.code == 0, inferred.err
+    facts = json.loads(inferred.out)
+    assert "stored as revision 1" in say(api, "task", "apply", facts["file"]).out
+    done = say(api, *shlex.split(facts["import"])[1:])
+    assert (done.code, "600 created, 0 duplicates, 0 conflicts, 0 rejected" in done.out) == (0, True), done.err
+    assert httpx.get(f"{api}/tasks/churn_export").json()["num_events"] == 600
