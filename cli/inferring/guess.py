@@ -60,6 +60,7 @@ class Guessed:
     is_classification: bool
     classes: tuple[str, ...]
     features: tuple[tuple[str, Judged], ...]
+    ids: str | None
     left_out: tuple[Judged, ...]
     window: str
     window_why: str
@@ -91,8 +92,9 @@ def guess_task(
     moments = _read_moments(times[0], options)
     window, window_why = _choose_window(moments)
     is_classification, classes = _read_target(found)
-    features, columns = _name_features([one for one in rest if one.kind not in ("none", "moment")], found)
     ids = _find_id(judged, profile.num_rows)
+    rest = [one for one in rest if one is not ids]
+    features, columns = _name_features([one for one in rest if one.kind not in ("none", "moment")], found)
     names = {column.name for column in profile.columns}
     options = _map(options, times, found, columns, ids, names=names)
     notes += _find_leaks(profile, found, features, reading)
@@ -105,6 +107,7 @@ def guess_task(
         is_classification=is_classification,
         classes=classes,
         features=tuple(features),
+        ids=None if ids is None else ids.name,
         left_out=tuple(one for one in rest if one.kind in ("none", "moment")),
         window=window,
         window_why=window_why,
@@ -125,7 +128,7 @@ def _find_time(judged: Sequence[Judged], given: str | None, options: Options) ->
     if not moments:
         for one in judged:
             if one.counts and all(map(looks_like_a_moment, list(one.counts)[:100])):
-                _read_moments(one, options)  # it says why it cannot be read
+                raise InvalidInput([Fault(one.name, _why_unreadable(one, options))])
         raise InvalidInput(
             [
                 Fault(
@@ -141,6 +144,17 @@ def _find_time(judged: Sequence[Judged], given: str | None, options: Options) ->
     if hour is not None and all(re.fullmatch(r"[\d./-]{8,10}", text) for text in list(best.counts)[:1000]):
         return best, hour
     return (best,)
+
+
+def _why_unreadable(one: Judged, options: Options) -> str:
+    """The reason of the first text that looks like a moment and cannot be read."""
+    read = MomentReader(options.timezone, options.day_first, options.at_format)
+    for text in one.counts:
+        try:
+            read(text)
+        except ValueError as error:
+            return str(error)
+    return "holds moments and other texts"
 
 
 def _is_hour(one: Judged) -> bool:

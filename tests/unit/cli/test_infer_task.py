@@ -82,7 +82,7 @@ def test_a_messy_export_becomes_a_task_that_takes_every_row(tmp_path: Path) -> N
     assert "at=Datum" in words
     assert "event_id=Kunden-Nr" in words
     assert words[words.index("--missing") + 1] == "NA"
-    for reason in ("Bemerkung: nearly every row", "Land: the same in every row: DE", "Kunden-Nr: an id of the row"):
+    for reason in ("Bemerkung: nearly every row", "Land: the same in every row: DE", "Ids are in Kunden-Nr."):
         assert reason in inferred.text
     assert "missing in 30 rows (5.0 %)" in inferred.text
     assert inferred.import_command in inferred.text
@@ -145,6 +145,7 @@ def test_names_that_collide_or_are_taken_are_mapped(tmp_path: Path) -> None:
         ("a,b\n1,2\n", "--at: no column holds moments, and every event needs one"),
         ("at,label\n", "has no rows"),
         ("at\n2025-01-01T00:00:00Z\n", "--label: no column can be the label"),
+        ("at,x,label\n2025-01-01 CET,1,2\n2025-07-01 CET,2,3\n", "at: .* names its zone CET"),
         ("at,x,label\n01/02/2025,1,2\n02/03/2025,2,3\n", "--dayfirst or --monthfirst"),
     ],
 )
