@@ -12,7 +12,7 @@ def upgrade() -> None:
     op.add_column("tasks", sa.Column("lifecycle", sa.Text, nullable=False, server_default="active"))
     op.add_column("tasks", sa.Column("registry_name", sa.Text))
     op.create_check_constraint(
-        "tasks_lifecycle_check", "tasks", "lifecycle in ('active', 'paused', 'archived', 'deleting')"
+        op.f("tasks_lifecycle_check"), "tasks", "lifecycle in ('active', 'paused', 'archived', 'deleting')"
     )
     op.create_table(
         "task_changes",
@@ -27,10 +27,11 @@ def upgrade() -> None:
         sa.Column("contents", JSONB),
         sa.CheckConstraint(
             "action in ('pause', 'resume', 'archive', 'unarchive', 'rename', 'delete', 'deleted')",
-            name="task_changes_action_check",
+            name=op.f("task_changes_action_check"),
         ),
         sa.CheckConstraint(
-            "\"at\" >= '0001-01-01T00:00:00Z' and \"at\" < '10000-01-01T00:00:00Z'", name="task_changes_moments_check"
+            "\"at\" >= '0001-01-01T00:00:00Z' and \"at\" < '10000-01-01T00:00:00Z'",
+            name=op.f("task_changes_moments_check"),
         ),
     )
     op.create_index("task_changes_name_idx", "task_changes", ["name", "id"])
