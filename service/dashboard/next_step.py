@@ -13,6 +13,7 @@ from service.models.forecaster import Forecaster
 from service.models.task_state import ENDINGS, RecentAttempt, RegistryState, State, TaskState, state_of, why_stale
 from service.web.html import say_distance
 from store.cycles import Cycle
+from store.task_changes import Lifecycle
 
 Action = Literal["retrain", "rollback", "override", "release-held"]
 
@@ -42,6 +43,7 @@ class Situation:
     held: Sequence[Cycle]
     now: datetime
     cycle_limit: timedelta
+    lifecycle: Lifecycle = "active"
 
     @property
     def at(self) -> int:
@@ -81,6 +83,14 @@ def is_expiring(task: Task, forecaster: Forecaster, now: datetime, cycle_limit: 
         return forecaster.valid_until - at < task.clock.window
     boundary = task.clock.window_start(at) + task.clock.window
     return from_micros(forecaster.valid_until) < from_micros(boundary) + cycle_limit
+
+
+def _resume(found: Situation) -> NextStep | None:
+    if found.lifecycle == "active":
+        return None
+    if found.lifecycle == "archived":
+        return NextStep("Unarchive the task if it is needed again.", f"morrow task unarchive {found.task.name}")
+    return NextStep("Resume the task once its cycles may go on.", f"morrow task resume {found.task.name}")
 
 
 def _load(found: Situation) -> NextStep | None:
@@ -175,6 +185,7 @@ def _rest(found: Situation) -> NextStep:
 
 # The most urgent first; the last one always applies.
 _RULES: tuple[Callable[[Situation], NextStep | None], ...] = (
+    _resume,
     _load,
     _send_events,
     _wait,

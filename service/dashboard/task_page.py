@@ -123,6 +123,7 @@ def _situation(known: Known, board: Board) -> Situation:
         held=find_overrulable(board.cycles),
         now=known.now,
         cycle_limit=known.cycle_limit,
+        lifecycle=known.lifecycle,
     )
 
 

@@ -18,11 +18,17 @@ from service.models.forecaster import Forecaster
 from service.models.task_state import State, TaskState, state_of
 from service.web.html import say_length
 
-RowState = State | Literal["expiring"]
+RowState = State | Literal["expiring", "paused"]
 # The worst first. The strip counts in the opposite order.
-ORDER: tuple[RowState, ...] = ("closed", "expired", "no_model", "expiring", "valid")
+ORDER: tuple[RowState, ...] = ("closed", "expired", "no_model", "expiring", "valid", "paused")
 _WORDS: Mapping[RowState, str] = {"no_model": "without model"}
-_TONES: Mapping[RowState, Tone] = {"closed": "bad", "expired": "bad", "no_model": "soft", "expiring": "warn"}
+_TONES: Mapping[RowState, Tone] = {
+    "closed": "bad",
+    "expired": "bad",
+    "no_model": "soft",
+    "expiring": "warn",
+    "paused": "soft",
+}
 
 
 @dataclass(frozen=True)
@@ -90,10 +96,12 @@ def describe_row(
     task_state = None if overview is None else overview.task_state
     task = overview.schema.task if overview is not None else forecaster.task if forecaster is not None else None
     naive = None if overview is None else overview.naive
+    is_paused = overview is not None and overview.schema.lifecycle == "paused"
+    state = find_row_state(forecaster, task_state, task, now=now, cycle_limit=cycle_limit)
     last = None if task_state is None or not task_state.recent else task_state.recent[0]
     return TaskRow(
         name=name,
-        state=find_row_state(forecaster, task_state, task, now=now, cycle_limit=cycle_limit),
+        state="paused" if is_paused else state,
         version=None if forecaster is None else forecaster.version,
         valid_until=None if forecaster is None else format_moment(forecaster.valid_until),
         left=None if forecaster is None else find_time_left(forecaster, at),
@@ -101,7 +109,7 @@ def describe_row(
         skill=None if naive is None else f"{compare(score(naive.ours, naive.error))} naive",
         last_state=None if last is None else last.state,
         last_cutoff=None if last is None else format_moment(last.cutoff),
-        next_cycle=None if task is None else next_cycle(task, at),
+        next_cycle=None if task is None or is_paused else next_cycle(task, at),
         headline=sentences[0],
         notes=[sentence for sentence in sentences[1:] if sentence.tone in ("bad", "warn")],
     )

@@ -43,6 +43,10 @@ def test_a_task_without_events_needs_some() -> None:
     assert step(NEW).command == "morrow events import flights FILE"
 
 
+def test_a_paused_task_is_resumed_first() -> None:
+    assert step(NEW, lifecycle="paused").command == "morrow task resume flights"
+
+
 def test_a_task_with_too_few_windows_needs_earlier_ones() -> None:
     found = step(replace(FED, awaited=3))
     assert "3 windows with events are still needed" in found.text

@@ -33,6 +33,7 @@ def test_the_worst_task_comes_first() -> None:
         row("ending", "expiring"),
         row("expired", "expired"),
         row("closed", "closed"),
+        row("paused", "paused", "warn"),
     ]
     assert [one.name for one in order_rows(rows)] == [
         "closed",
@@ -43,6 +44,7 @@ def test_the_worst_task_comes_first() -> None:
         "noted",
         "ends sooner",
         "valid",
+        "paused",
     ]
 
 
