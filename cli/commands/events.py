@@ -108,6 +108,8 @@ def import_events(
         print_json(_document(imported))
     else:
         _print_imported(task, imported, dry_run=dry_run)
+        if not dry_run:
+            _print_row_warnings(url, task)
     if imported.counts["rejected"] or imported.counts["conflicts"]:
         raise typer.Exit(SOME_REFUSED)
 
@@ -255,6 +257,17 @@ def _document(imported: "Imported") -> dict[str, object]:
             for one in imported.reasons
         ],
     }
+
+
+def _print_row_warnings(url: str, task: str) -> None:
+    """Print what stands out among the stored rows. The import has succeeded, whatever becomes of this request."""
+    from contextlib import suppress
+
+    from cli.errors import Refused, Unreachable
+
+    with suppress(Refused, Unreachable), open_api(url) as api:
+        for warning in ask(api, "GET", f"/tasks/{task}").get("row_warnings", []):
+            typer.secho(f"Warning: {warning}", fg="yellow", err=True)
 
 
 def _print_imported(task: str, imported: "Imported", *, dry_run: bool) -> None:

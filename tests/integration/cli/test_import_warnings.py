@@ -1,0 +1,27 @@
+"""An import says what stands out among the rows that it has stored."""
+
+from pathlib import Path
+
+from sqlalchemy import Engine
+from typer.testing import CliRunner
+
+from cli.main import app
+from tests.integration.api_process import running
+from tests.integration.published_versions import define
+
+
+def test_an_import_counts_labels_far_outside_and_names_mis_dated_events(
+    database_url: str, engine: Engine, tmp_path: Path
+) -> None:
+    schema = define(engine, target={"name": "delay", "kind": "regression"})
+    rows = [f"e{k},2026-01-{1 + k % 28:02}T00:00:00Z,1.0,UA,2.0,{-9999 if k % 50 == 7 else k % 29}" for k in range(400)]
+    features = [feature.name for feature in schema.task.features]
+    header = ",".join(["event_id", "at", *features, "label"])
+    file = tmp_path / "rows.csv"
+    file.write_text("\n".join([header, *rows, "old,1970-01-01T00:00:00Z,1.0,UA,2.0,5"]) + "\n")
+    with running(database_url, tmp_path / "home") as api:
+        done = CliRunner().invoke(app, ["events", "import", schema.task.name, str(file), "--url", api.url])
+    assert done.exit_code == 0, done.output
+    said = " ".join(done.output.split())
+    assert "Warning: 1 event is dated far before the others, the outermost at 1970-01-01T00:00:00Z (old)" in said
+    assert "Warning: 8 of the newest 401 labels lie far outside the others" in said
