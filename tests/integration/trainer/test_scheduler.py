@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from apscheduler.schedulers.background import BackgroundScheduler
 from mlflow import MlflowClient
-from sqlalchemy import Engine
+from sqlalchemy import Engine, text
 from structlog.testing import capture_logs
 
 from cli.local.stack import free_port
@@ -39,7 +39,6 @@ from tests.integration.drifting_task import (
 from tests.integration.trainer_ticks import (
     MakeTrainer,
     ask,
-    endless_reads,
     has_ended,
     has_step,
     settings_for,
@@ -121,13 +120,13 @@ def test_paused_and_archived_tasks_are_asked_for_nothing_and_go_on_with_the_newe
 def test_the_cycle_of_a_deleted_task_is_stopped_and_the_task_removed(engine: Engine, make_trainer: MakeTrainer) -> None:
     schema, other = define(engine, drifting_task(), 2), define(engine, drifting_task(), 2)
     trainer = make_trainer(lease_seconds=1)
-    with endless_reads(engine):
+    with engine.begin() as connection:
+        connection.execute(text("LOCK TABLE events IN ACCESS EXCLUSIVE MODE"))  # the cycle waits in its first step
         ask(engine, schema, cutoff_after(2))
         tick_until([trainer], lambda: has_step(engine, schema, "read"))
-        with engine.begin() as connection:
-            begin_deletion(connection, schema.task.name, actor="Ada", reason="", now=now())
-        trainer.tick(now())
-        assert trainer.child is None
+        begin_deletion(connection, schema.task.name, actor="Ada", reason="", now=now())
+    trainer.tick(now())
+    assert trainer.child is None
     deletions = Deletions(engine, trainer.settings, threading.Event())
 
     def is_removed() -> bool:
