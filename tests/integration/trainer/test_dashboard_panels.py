@@ -88,6 +88,7 @@ async def test_every_panel_and_every_alert_finds_its_series_after_a_cycle(
             samples: Samples = []
             while "morrow_realised_error" not in {name for name, _ in samples}:
                 samples = await scrape(client)
+                await anyio.sleep(0.05)
     missing = [
         (title, selector[0])
         for title, expression in expressions()
