@@ -88,7 +88,7 @@ def retract_events(
     Nothing can join the import any more. Raises NotFound.
     """
     found = _find(connection, schema.task_id, import_id, lock="update")
-    key = {"task_id": schema.task_id, "import_id": import_id, "num_before": found.num_retracted}
+    key = {"task_id": schema.task_id, "import_id": import_id}
     num_events = connection.execute(_RETRACT, {**key, "most": MAX_RETRACTED, **window_grid(schema.task)}).rowcount
     # One more revision for each window, so that every count of it differs from what cells know.
     if num_events:
@@ -126,35 +126,35 @@ _COLUMNS = (
 # Ids of tombstones begin with a control character, which no id of an event can hold.
 _COUNT = text("""
     SELECT count(*) FILTER (WHERE superseded_at IS NULL),
-           count(*) FILTER (WHERE superseded_at IS NOT NULL AND erasure_id IS NULL AND event_id NOT LIKE E'\x01%')
+           count(*) FILTER (
+               WHERE superseded_at IS NOT NULL AND erasure_id IS NULL AND NOT starts_with(event_id, chr(1))
+           )
     FROM events WHERE task_id = :task_id AND import_id = :import_id AND revision = 1
 """)
 
-# Like a correction, a retraction locks first revisions, which never move, all of them in one order.
+# Like a correction, a retraction locks first revisions, which never move, all of them in one order. It finds the rows
+# again by their place: a join by id is slow until the table of a first import has been analysed.
 _RETRACT = text(f"""
     WITH doomed AS (
-        SELECT event_id FROM events
+        SELECT ctid FROM events
         WHERE task_id = :task_id AND import_id = :import_id AND revision = 1 AND superseded_at IS NULL
         ORDER BY event_id COLLATE "C" LIMIT :most FOR UPDATE
-    ), numbered AS (
-        SELECT event_id, :num_before + row_number() OVER () AS n FROM doomed
     )
     UPDATE events
-    SET {BLANK_CONTENT}, event_id = E'\x01' || :import_id || ':' || numbered.n
-    FROM schemas, numbered
-    WHERE events.task_id = :task_id AND events.event_id = numbered.event_id AND events.revision = 1
-      AND schemas.id = events.schema_id
+    SET {BLANK_CONTENT}, event_id = chr(1) || :import_id || ':' || gen_random_uuid()
+    FROM schemas
+    WHERE events.ctid = ANY(ARRAY(SELECT ctid FROM doomed)) AND schemas.id = events.schema_id
 """)  # noqa: S608 our own fragment
 
 _ADD = text("""
     INSERT INTO events
         (task_id, event_id, revision, at, known_at, received_at, superseded_at, schema_id, numbers, categories, label,
          import_id)
-    SELECT task_id, E'\x01' || :import_id || ':' || :num_before || ':' || row_number() OVER (), 1, at, known_at,
-           received_at, superseded_at, schema_id, numbers, categories, label, import_id
+    SELECT task_id, chr(1) || :import_id || ':' || gen_random_uuid(), 1, at, known_at, received_at,
+           superseded_at, schema_id, numbers, categories, label, import_id
     FROM (
         SELECT DISTINCT ON (schema_id, at) * FROM events
-        WHERE task_id = :task_id AND import_id = :import_id AND event_id LIKE E'\x01%'
+        WHERE task_id = :task_id AND import_id = :import_id AND starts_with(event_id, chr(1))
         ORDER BY schema_id, at, known_at
     ) AS windows
 """)
