@@ -5,6 +5,7 @@ Retry outages; anything else is a bug. The sentences quote nothing of the error,
 
 import re
 
+import psycopg
 from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as NoPlace
 
@@ -40,6 +41,8 @@ def name_outage(error: Exception) -> Failure | None:
     """The outage behind an error of the database; None if the statement, or anything else, is at fault."""
     if isinstance(error, NoPlace):
         return BUSY
+    if isinstance(error, psycopg.Error) and error.sqlstate is not None:  # of a COPY, which SQLAlchemy does not see
+        return next((_OUTAGES[key] for key in (error.sqlstate, error.sqlstate[:2]) if key in _OUTAGES), None)
     if not isinstance(error, DBAPIError):
         return None
     state = getattr(error.orig, "sqlstate", None)

@@ -10,6 +10,7 @@ from pathlib import Path
 from uuid import uuid4
 
 import msgspec
+import psycopg
 import pytest
 from sqlalchemy import Connection, Engine, text
 from sqlalchemy.exc import DBAPIError, OperationalError
@@ -23,6 +24,7 @@ from store.cycles import claim_cycle, expire_leases, list_cycles, request_cycle
 from store.database import make_engine
 from store.errors import Locked
 from store.events.batches import Event
+from store.events.columns import read_events
 from store.events.writes import append_events
 from store.outages import LATE, is_locked, name_outage
 from tests.integration.published_versions import define
@@ -116,6 +118,16 @@ def test_a_wait_for_a_lock_is_bounded_and_named(engine: Engine) -> None:
             append_events(connection, schema, [Event("foreign", 0, 0, (1.0, 2.0), ("UA",), "late")], NOW)
     assert name_outage(caught.value) is LATE
     assert is_locked(caught.value)
+
+
+def test_a_fit_that_reads_a_locked_table_has_met_an_outage(engine: Engine, impatient: Engine) -> None:
+    schema = define(engine)
+    snapshot = impatient.connect().execution_options(isolation_level="REPEATABLE READ")
+    with engine.begin() as holding, snapshot as connection, connection.begin():
+        holding.execute(text("LOCK TABLE events"))
+        with pytest.raises(psycopg.Error) as caught:
+            read_events(connection, schema.task_id, schema.task, to_micros(NOW))
+    assert name_outage(caught.value) is LATE
 
 
 def test_a_stricter_limit_of_the_database_is_kept(engine: Engine) -> None:
