@@ -1,0 +1,139 @@
+"""Imports, cutoffs that are released once more, changes of tasks, and constraints that keep unreadable rows out.
+
+**Imports** have ids, so that the rows of a mistaken one can be found and retracted. Rows of the previous release and of
+single requests belong to no import.
+
+**A released cutoff may be trained once more**: an attempt names the released one that it replaces. The unique index
+allows one release for each released attempt that is replaced, and one for none. So two trainers still cannot release
+the same attempt twice. The previous release names no attempt, so the new index means the same to it.
+
+**Tasks** are paused, archived, renamed or deleted, and that has a history.
+
+**Constraints** keep out what no process of Morrow can read, such as a moment `infinity` written past the API. One such
+row stopped the follower of every task. Rows that are there are not checked: some may break them, and count for nothing.
+"""
+
+import sqlalchemy as sa
+from alembic import op
+from sqlalchemy import exists, select
+from sqlalchemy import table as sql_table
+from sqlalchemy.dialects.postgresql import JSONB, TIMESTAMP
+
+revision = "0007"
+down_revision = "0006"
+
+
+def upgrade() -> None:
+    _add_imports()
+    _let_cutoffs_be_released_again()
+    _add_task_changes()
+    _keep_out_unreadable_rows()
+
+
+def _add_imports() -> None:
+    op.create_table(
+        "imports",
+        sa.Column("id", sa.BigInteger, sa.Identity(), primary_key=True),
+        sa.Column("task_id", sa.Integer, sa.ForeignKey("tasks.id"), nullable=False),
+        sa.Column("at", TIMESTAMP(timezone=True), nullable=False),
+        sa.Column("actor", sa.Text, nullable=False),
+        sa.Column("source", sa.Text, nullable=False),
+        sa.Column("retracted_at", TIMESTAMP(timezone=True)),
+        sa.Column("retraction_actor", sa.Text),
+        sa.Column("retraction_reason", sa.Text),
+        sa.Column("num_retracted", sa.BigInteger, nullable=False, server_default=sa.text("0")),
+    )
+    op.create_index("imports_task_id_idx", "imports", ["task_id", "id"])
+    op.add_column("events", sa.Column("import_id", sa.BigInteger))
+    op.create_index("events_import_id_idx", "events", ["import_id"], postgresql_using="brin")
+
+
+def _let_cutoffs_be_released_again() -> None:
+    op.add_column("cycles", sa.Column("replaces", sa.BigInteger))
+    op.drop_index("cycles_one_released_key", "cycles")
+    op.create_index(
+        "cycles_one_release_key",
+        "cycles",
+        ["task_id", "cutoff", sa.text("coalesce(replaces, 0)")],
+        unique=True,
+        postgresql_where=sa.text("state = 'released'"),
+    )
+
+
+def _add_task_changes() -> None:
+    op.add_column("tasks", sa.Column("lifecycle", sa.Text, nullable=False, server_default="active"))
+    op.add_column("tasks", sa.Column("registry_name", sa.Text))
+    op.create_check_constraint(
+        op.f("tasks_lifecycle_check"), "tasks", "lifecycle in ('active', 'paused', 'archived', 'deleting')"
+    )
+    op.create_table(
+        "task_changes",
+        sa.Column("id", sa.BigInteger, sa.Identity(), primary_key=True),
+        sa.Column("task_id", sa.Integer, nullable=False),
+        sa.Column("name", sa.Text, nullable=False),
+        sa.Column("action", sa.Text, nullable=False),
+        sa.Column("new_name", sa.Text),
+        sa.Column("actor", sa.Text, nullable=False),
+        sa.Column("reason", sa.Text, nullable=False),
+        sa.Column("at", TIMESTAMP(timezone=True), nullable=False),
+        sa.Column("contents", JSONB),
+        sa.CheckConstraint(
+            "action in ('pause', 'resume', 'archive', 'unarchive', 'rename', 'delete', 'deleted')",
+            name=op.f("task_changes_action_check"),
+        ),
+        sa.CheckConstraint(
+            "\"at\" >= '0001-01-01T00:00:00Z' and \"at\" < '10000-01-01T00:00:00Z'",
+            name=op.f("task_changes_moments_check"),
+        ),
+    )
+    op.create_index("task_changes_name_idx", "task_changes", ["name", "id"])
+    op.create_index("task_changes_task_id_idx", "task_changes", ["task_id", "id"])
+
+
+def _keep_out_unreadable_rows() -> None:
+    for table, columns in _MOMENTS.items():
+        conditions = [_IN_CALENDAR.format(column) for column in columns]
+        _add(table, "moments", " and ".join(conditions))
+    for table, name, condition in _OTHERS:
+        _add(table, name, condition)
+
+
+def _add(table: str, name: str, condition: str) -> None:
+    has_rows = op.get_bind().execute(select(exists(select(1).select_from(sql_table(table))))).scalar_one()
+    how = " NOT VALID" if has_rows else ""
+    op.execute(f"ALTER TABLE {table} ADD CONSTRAINT {table}_{name}_check CHECK ({condition}){how}")
+
+
+_IN_CALENDAR = "\"{0}\" >= '0001-01-01T00:00:00Z' and \"{0}\" < '10000-01-01T00:00:00Z'"
+_MOMENTS = {
+    "tasks": ("created_at",),
+    "schemas": ("created_at",),
+    "choices": ("cutoff", "chosen_at"),
+    "events": ("at", "known_at", "received_at", "superseded_at"),
+    "erasures": ("at",),
+    "rejected_events": ("received_at",),
+    "imports": ("at", "retracted_at"),
+    "cycles": ("cutoff", "requested_at", "started_at", "ended_at", "lease_until", "read_at"),
+    "error_cells": ("origin", "window", "scored_at"),
+    "releases": ("valid_until", "at"),
+    "api_keys": ("created_at", "revoked_at"),
+}
+_OTHERS = (
+    ("tasks", "name", "name <> ''"),
+    ("schemas", "spec", "jsonb_typeof(spec) = 'object' and revision > 0"),
+    ("events", "texts", "revision > 0 and event_id <> '' and (label <> '' or superseded_at is not null)"),
+    (
+        "events",
+        "numbers",
+        "array_ndims(numbers) <= 1 and array_position(numbers, null) is null "
+        "and 'infinity' <> all(numbers) and '-infinity' <> all(numbers)",
+    ),
+    ("events", "categories", "array_ndims(categories) <= 1 and array_position(categories, null) is null"),
+    (
+        "error_cells",
+        "figures",
+        "num_rows >= 0 and array_position(scores, null) is null and array_position(tempered, null) is null",
+    ),
+    ("releases", "version", "version <> ''"),
+    ("api_keys", "rate", "rate > 0 and rate < 'infinity'"),
+)
