@@ -34,6 +34,15 @@ def target_windows(task: Task, rows: EventColumns, cutoff: int, count: int | Non
     return [int(start) for start in complete[-count:]]
 
 
+def num_like_today(task: Task, rows: EventColumns, cutoff: int) -> int:
+    """The number of the newest target windows all of whose origins know at least half of the rows.
+
+    A fit on fewer rows says little about one on all rows: in a young task its error grows for want of rows, not of age.
+    """
+    earliest = int(rows.at[len(rows) // 2]) + (task.guard.max_age - 1) * task.clock.window
+    return sum(start >= earliest for start in target_windows(task, rows, cutoff, len(rows)))
+
+
 def pairs_to_score(task: Task, rows: EventColumns, cutoff: int, count: int) -> list[tuple[int, int]]:
     """(origin, target window) of every age, on the newest windows with rows: at most `count` windows for an age.
 

@@ -27,6 +27,7 @@ from trainer.data.windows import (
     in_window,
     needed_pairs,
     num_empty_windows,
+    num_like_today,
     pairs_to_score,
     target_windows,
 )
@@ -97,11 +98,12 @@ def fill_and_judge(
     """The matrix as of the reading's cutoff, and the horizon that follows from it.
 
     A few windows may be unusual ones, such as those around Christmas. So if they support less than the longest horizon,
-    twice as many are scored, and so on, up to MOST_WINDOWS. Their fits may take EXTENSION_SHARE of a cycle's time
-    limit. With `num_windows` that many are scored and no more.
+    twice as many are scored, and so on, up to MOST_WINDOWS, while their origins know at least half of the rows. Their
+    fits may take EXTENSION_SHARE of a cycle's time limit. With `num_windows` that many are scored and no more.
     """
     task = reading.schema.task
     num_known = len(target_windows(task, reading.current, reading.cutoff, MOST_COUNTED))
+    most = min(MOST_WINDOWS, num_like_today(task, reading.latest, reading.cutoff))
     count = task.guard.min_pairs + EXTRA_WINDOWS if num_windows is None else num_windows
     cost = _FitCost(EXTENSION_SHARE * settings.cycle_limit_seconds)
     is_first = True
@@ -129,7 +131,7 @@ def fill_and_judge(
         )
         verdict = replace(judge(reading, cells), num_known=num_known)
         cost.add(num_fits, time.monotonic() - began, is_extension=not is_first)
-        more = min(2 * count, MOST_WINDOWS, num_known)
+        more = min(2 * count, most)
         is_short = judge_horizon(counted(task, cells), horizon_rule(task)).horizon < task.guard.max_age
         if num_windows is not None or not is_short or more <= count or not cost.allows(more - count):
             return cells, verdict

@@ -14,6 +14,7 @@ from trainer.data.windows import (
     complete_until,
     in_window,
     needed_pairs,
+    num_like_today,
     pairs_to_score,
     target_windows,
 )
@@ -168,6 +169,15 @@ def test_an_origin_after_an_empty_window_is_scored_only_where_too_few_others_are
     sparse = rows([2 * k * HOUR for k in range(6)], [0.0] * 6, ("a",))
     found = pairs_to_score(task(), sparse, 11 * HOUR, 2)
     assert found == sorted(needed_pairs([8 * HOUR, 10 * HOUR], task().clock, task().guard), key=by_window)
+
+
+def test_windows_whose_origins_know_too_few_rows_are_not_like_today() -> None:
+    even = rows([k * HOUR for k in range(10)], [0.0] * 10, ("a",))
+    # Half of the rows are known at 5:00. With three ages, the window at 7:00 is the first without an earlier origin.
+    assert num_like_today(task(), even, 10 * HOUR) == 3
+    assert num_like_today(task(label_delay="PT30M"), even, 10 * HOUR) == 2
+    young = rows([0, HOUR, *(2 * HOUR + k for k in range(10)), 3 * HOUR], [0.0] * 13, ("a",))
+    assert num_like_today(task(), young, 4 * HOUR) == 0
 
 
 def by_window(pair: tuple[int, int]) -> tuple[int, int]:
