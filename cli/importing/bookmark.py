@@ -23,7 +23,8 @@ class Source(msgspec.Struct, frozen=True):
 class Bookmark(msgspec.Struct, frozen=True):
     """The first `num_rows` rows are sent and answered; the first `rejects_bytes` of the rejects belong to them.
 
-    All rows of a file belong to one import, whose id stays when it is resumed.
+    All rows of a file belong to one import, whose id stays when it is resumed. `began_at` tells it from an import of
+    the same id in another database.
     """
 
     source: Source
@@ -32,6 +33,7 @@ class Bookmark(msgspec.Struct, frozen=True):
     rejects_bytes: int = 0
     reasons: dict[str, Reason] = {}
     import_id: int | None = None
+    began_at: str | None = None
 
 
 def describe_source(url: str, task: str, file: Path) -> Source:

@@ -138,7 +138,10 @@ class _Match:
     def missing(self, ours: str, *, is_last: bool) -> Fault:
         """The fault of a value that no column gives; the last one lists the columns that there are."""
         also = f", nor is {self._task.target.name}" if ours == "label" else ""
-        remedy = f" ({self.list_names()}): name it with --map {ours}=COLUMN" if is_last else ""
+        how = f"name it with --map {ours}=COLUMN"
+        if len(self._names) == 1:
+            how = "name what separates them with --separator, and delete lines above the header"
+        remedy = f" ({self.list_names()}): {how}" if is_last else ""
         return Fault(ours, f"is not a column of the file{also}{remedy}")
 
     def describe(self, columns: Columns, found: dict[str, tuple[int, ...]], absent: Sequence[str]) -> list[str]:

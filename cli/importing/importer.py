@@ -78,8 +78,14 @@ def import_events(
     with open_api(url) as api, _open(api, task_name, file, format, options) as opened, _bar() as progress:
         rejects = name_rejects(Path(name_of(file)), folder, is_csv=opened.format == "csv")
         mark = first = _find_start(place, url, task_name, file)
+        if mark.import_id is not None and not _is_open(api, task_name, mark):
+            note = (
+                f"Import {mark.import_id}, which had begun with this file, is retracted or gone: the file begins again."
+            )
+            progress.console.print(note, highlight=False, soft_wrap=True)
+            mark = first = Bookmark(mark.source)
         if mark.import_id is None:
-            mark = msgspec.structs.replace(mark, import_id=_begin(api, task_name, file))
+            mark = _begin(api, task_name, file, mark)
         cut_rejects(rejects, mark.rejects_bytes)
         print_notes(progress.console, opened.notes)
         bar = progress.add_task(name_of(file), total=opened.length, rows=mark.num_rows, rate=0.0)
@@ -180,10 +186,18 @@ def _find_start(place: Path | None, url: str, task: str, file: Path) -> Bookmark
     return mark
 
 
-def _begin(api: httpx.Client, task: str, file: Path) -> int:
-    """The id of a new import."""
-    import_id: int = ask(api, "POST", f"/tasks/{task}/imports", json={"source": name_of(file)[:MAX_SOURCE]})["id"]
-    return import_id
+def _is_open(api: httpx.Client, task: str, mark: Bookmark) -> bool:
+    """Whether rows can still join the import of a bookmark: a retracted one takes none, and a deleted task has none."""
+    return any(
+        one["id"] == mark.import_id and one["retracted_at"] is None and mark.began_at in (None, one["at"])
+        for one in ask(api, "GET", f"/tasks/{task}/imports")["imports"]
+    )
+
+
+def _begin(api: httpx.Client, task: str, file: Path, mark: Bookmark) -> Bookmark:
+    """The bookmark with a new import."""
+    begun = ask(api, "POST", f"/tasks/{task}/imports", json={"source": name_of(file)[:MAX_SOURCE]})
+    return msgspec.structs.replace(mark, import_id=begun["id"], began_at=begun["at"])
 
 
 def check_rows(batch: Sequence[Row], task: Task) -> list[dict[str, Any]]:

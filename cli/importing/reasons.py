@@ -12,7 +12,7 @@ from cli.importing.rows import Row
 from contracts.errors import Fault
 
 # Values inside a reason, which differ from row to row.
-_VALUES = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|\d+(?:[.,:]\d+)*")
+_VALUES = re.compile(r"(?<=UTF-8: )[0-9a-f ]+|'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|\d+(?:[.,:]\d+)*")
 _NUM_REASONS = 200
 # Texts that often mean a missing value.
 _MISSING = frozenset({"na", "n/a", "#n/a", "nan", "null", "none", "nat", "?", "--"})

@@ -212,5 +212,9 @@ def _open_zip(raw: BinaryIO, name: str) -> BinaryIO:
 
 
 def _list_members(archive: zipfile.ZipFile) -> list[str]:
-    """The files of an archive, without folders and what macOS adds."""
-    return [one.filename for one in archive.infolist() if not one.is_dir() and not one.filename.startswith("__MACOSX")]
+    """The files of an archive, without folders, hidden files and what macOS adds."""
+    return [
+        one.filename
+        for one in archive.infolist()
+        if not one.is_dir() and not one.filename.startswith("__MACOSX") and not Path(one.filename).name.startswith(".")
+    ]

@@ -46,6 +46,8 @@ def look_into(open_: Callable[[], BinaryIO], options: Options) -> CsvTable:
     if first is None:
         raise InvalidInput([Fault("file", "is empty: its first line must name the columns")])
     header = first[1]
+    if (header.text if isinstance(header, Broken) else header[0]).lstrip("\ufeff ").startswith(("{", "[{")):
+        raise InvalidInput([Fault("file", "is JSON, not CSV: with an event on each line, name --format ndjson")])
     if isinstance(header, Broken) or is_broken("".join(header)):
         raise InvalidInput([Fault("line 1", f"names no columns in {name_encoding(encoding)}: give its --encoding")])
     names = tuple(name.strip().lstrip("\ufeff") for name in header)

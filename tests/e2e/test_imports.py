@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from cli.importing.bookmark import Bookmark
+from cli.importing.bookmark import Bookmark, describe_source, name_bookmark, write_bookmark
 from cli.importing.importer import NUM_CONNECTIONS, ROWS_PER_BATCH
 from tests.e2e.morrow_command import MORROW, say
 from tests.unit.cli.test_infer_task import churn_export
@@ -319,3 +319,24 @@ def test_an_inferred_task_is_applied_and_its_file_imported_as_printed(
     done = say(api, *shlex.split(facts["import"])[1:])
     assert (done.code, "600 created, 0 duplicates, 0 conflicts, 0 rejected" in done.out) == (0, True), done.err
     assert httpx.get(f"{api}/tasks/churn_export").json()["num_events"] == 600
+
+
+@pytest.mark.parametrize("loss", ["retracted", "deleted", "of another database"])
+def test_an_import_whose_first_rows_are_gone_begins_again(demand: str, tmp_path: Path, loss: str) -> None:
+    file = tmp_path / "demand.csv"
+    file.write_text(HEADER + "".join(f"m-{number},2026-11-01T12:00:00Z,high,4.5,north\n" for number in range(5)))
+    begun = httpx.post(f"{demand}/tasks/demand/imports", json={"source": file.name}).json()
+    import_id, began_at = begun["id"], begun["at"]
+    if loss == "retracted":
+        retraction = httpx.post(f"{demand}/tasks/demand/imports/{import_id}/retract", json={"reason": "mistaken"})
+        assert retraction.status_code == 200
+    elif loss == "deleted":
+        import_id += 1
+    else:
+        began_at = "2026-01-01T00:00:00Z"
+    mark = Bookmark(describe_source(demand, "demand", file), 3, {"created": 3}, import_id=import_id, began_at=began_at)
+    write_bookmark(name_bookmark(file, tmp_path), mark)
+    said = say(demand, "events", "import", "demand", str(file), "--json")
+    assert (said.code, "is retracted or gone: the file begins again" in said.err) == (0, True)
+    document = json.loads(said.out)
+    assert (document["num_before"], counts(document)) == (0, (5, 0, 0, 0))

@@ -203,3 +203,15 @@ def test_booleans_have_one_spelling_and_a_listed_class_keeps_its_own() -> None:
 def test_a_label_of_a_regression_may_have_a_decimal_comma() -> None:
     (event,) = read(HEADER.replace(",", ";") + "a;T;1,5;2;UA\n", REGRESSION)
     assert event["label"] == 1.5
+
+
+def test_json_under_a_name_of_csv_is_called_json() -> None:
+    for text in ('[{"event_id": "a", "x": 1}]', '{"event_id": "a", "x": 1}\n', '[{"event_id": 1}, {"event_id": 2}]'):
+        with pytest.raises(InvalidInput, match="is JSON, not CSV: .*--format ndjson"):
+            rows_of(text)
+
+
+@pytest.mark.parametrize("content", [(HEADER + GOOD).replace(",", "^"), f"Delays in 2026\n\n{HEADER}{GOOD}"])
+def test_a_header_of_one_column_leads_to_the_separator_and_the_lines_above(content: str) -> None:
+    with pytest.raises(InvalidInput, match="--separator, and delete lines above the header"):
+        rows_of(content)

@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import os
+import zipfile
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -17,9 +18,11 @@ from cli.importing.bookmark import Bookmark, describe_source, read_bookmark, wri
 from cli.importing.formats import choose_format
 from cli.importing.importer import find_refused
 from cli.importing.parquet import open_parquet, read_parquet
+from cli.importing.reasons import Refused, add_reasons
 from cli.importing.rejects import append_rejects, cut_rejects, name_rejects
 from cli.importing.rows import Row, encode_row, read_csv, read_ndjson
-from contracts.errors import InvalidInput, Unavailable
+from cli.reading.sources import open_source
+from contracts.errors import Fault, InvalidInput, Unavailable
 from tests.unit.cli.test_import_rows import CLASSIFICATION, HEADER, REGRESSION
 
 EVENT = {"event_id": "a", "at": "2026-01-01T00:00:00Z", "features": {"distance": 1}, "label": "late"}
@@ -163,3 +166,18 @@ def test_labels_of_a_regression_in_parquet_are_numbers(tmp_path: Path) -> None:
     with open_parquet(path) as opened:
         (row,) = read_parquet(opened, REGRESSION)
     assert json.loads(row.line)["label"] == 2
+
+
+def test_bytes_that_differ_by_row_are_one_reason() -> None:
+    reason = "holds bytes that are no text in UTF-8: "
+    refused = [Refused(Row(b"{}"), None, [Fault("event_id", f"{reason}{text}")]) for text in ("d0 04", "ff ab 12")]
+    (found,) = add_reasons({}, refused).values()
+    assert (found.count, found.reason) == (2, f"{reason}d0 04")
+
+
+def test_a_hidden_file_of_a_zip_archive_does_not_count(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "x.zip", "w") as archive:
+        archive.writestr("folder/.DS_Store", b"")
+        archive.writestr("folder/x.csv", HEADER)
+    with open_source(tmp_path / "x.zip") as source:
+        assert (source.open().read(), source.content_name) == (HEADER.encode(), Path("folder/x.csv"))
