@@ -19,6 +19,7 @@ from cli.errors import ChildDied
 from contracts.runtime.python_process import find_start_folder
 
 MAX_SHOWN = 300
+_KILLED = "it was killed, perhaps for lack of memory, of which the system's log tells"
 GRACE_SECONDS = 20  # the trainer gives its own child ten of them
 
 # The pipe comes in as 0, a descriptor to inherit as 1, the log as 2. The child inherits the second one as 4, and the
@@ -106,9 +107,12 @@ class Child:
     watchdog: int
 
     def check(self) -> None:
-        """Raises ChildDied, with the last line of its log, if the child has ended."""
+        """Raises ChildDied, with the last line of its log, if the child has ended by itself.
+
+        A killed child had no time to log why: its last line is of something else.
+        """
         if (status := self.process.poll()) is not None:
-            last = last_line(self.log)
+            last = _KILLED if status == -signal.SIGKILL else last_line(self.log)
             raise ChildDied(f"{self.name} ended with status {status}{last and f': {last}'}\nIts log is {self.log}")
 
     def stop(self, grace_seconds: float = GRACE_SECONDS) -> None:

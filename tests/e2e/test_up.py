@@ -139,6 +139,18 @@ def test_a_taken_port_is_said_at_once(tmp_path: Path) -> None:
     assert f"Port {port} is taken" in printed
 
 
+def test_an_earlier_line_of_the_log_is_no_reason_for_a_kill(tmp_path: Path) -> None:
+    script = "import time; print('ready', flush=True); time.sleep(600)"
+    child = start_child("sleeper", [sys.executable, "-c", script], os.environ, tmp_path / "log")
+    while "ready" not in (tmp_path / "log").read_text():
+        time.sleep(0.02)
+    child.process.kill()
+    child.process.wait()
+    with pytest.raises(ChildDied, match="status -9: it was killed, perhaps for lack of memory"):
+        child.check()
+    child.stop()
+
+
 def test_a_group_dies_with_its_child_and_with_us(tmp_path: Path) -> None:
     script = "import subprocess, time; subprocess.Popen(['sleep', '600']); time.sleep(600)"
     child = start_child("sleeper", [sys.executable, "-c", script], os.environ, tmp_path / "log")

@@ -51,23 +51,29 @@ class Deletions:
         self._settings = settings
         self._stopping = stopping
         self._rest_until = 0.0
-        self._logged: tuple[str, str] | None = None
+        self._logged: dict[str, str] = {}
 
     def tick(self, now: datetime) -> None:
-        """Do what is left. An outage is logged once, and a later tick goes on."""
+        """Do what is left. An outage is logged once, and a later tick goes on. No task waits for another's trouble."""
         if time.monotonic() < self._rest_until:
             return
-        task = ""
-        try:
+        renamed: list[RenamedTask] = []
+        found: list[DeletedTask] = []
+
+        def look() -> None:
             with self._engine.connect() as connection:
-                renamed, found = list_renamed(connection), list_deleted(connection)
-            for one in renamed:
-                task = one.new_name
-                self._rename(one)
-            for deleted in found:
-                task = deleted.name
-                if self._may_begin(deleted, now):
-                    self._remove(deleted, now)
+                renamed.extend(list_renamed(connection))
+                found.extend(list_deleted(connection))
+
+        self._attempt("", look)
+        for one in renamed:
+            self._attempt(one.new_name, partial(self._rename, one))
+        for deleted in found:
+            self._attempt(deleted.name, partial(self._remove_if_idle, deleted, now))
+
+    def _attempt(self, task: str, work: Callable[[], None]) -> None:
+        try:
+            work()
         except Unavailable as error:
             self._wait(task, str(error))
         except SQLAlchemyError as error:
@@ -83,6 +89,10 @@ class Deletions:
             (fits / renamed.name).rename(fits / renamed.new_name)
         self._write(partial(finish_renaming, renamed=renamed))
         log.info("task.renamed", task=renamed.name, new_name=renamed.new_name)
+
+    def _remove_if_idle(self, deleted: DeletedTask, now: datetime) -> None:
+        if self._may_begin(deleted, now):
+            self._remove(deleted, now)
 
     def _may_begin(self, deleted: DeletedTask, now: datetime) -> bool:
         """Whether no process of a cycle can still write: the deletion took its lease, which it may notice late."""
@@ -122,6 +132,6 @@ class Deletions:
 
     def _wait(self, task: str, reason: str) -> None:
         self._rest_until = time.monotonic() + _PAUSE_SECONDS
-        if self._logged != (task, reason):
+        if self._logged.get(task) != reason:
             log.warning("task.not_done_yet", task=task, reason=reason)
-        self._logged = task, reason
+        self._logged[task] = reason

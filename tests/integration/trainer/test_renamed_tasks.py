@@ -16,7 +16,8 @@ from contracts.clock import format_moment
 from contracts.failure import STOPPED
 from store.catalog import Schema, find_task
 from store.cycles import claim_cycle, end_cycle, list_cycles, request_cycle
-from store.lifecycle import rename_task
+from store.deletion import list_deleted
+from store.lifecycle import begin_deletion, rename_task
 from tests.integration.artefacts import CUTOFF
 from tests.integration.drifting_task import carry_out, cutoff_after, drifting_task, now
 from tests.integration.drifting_task import claim as claim_at
@@ -172,6 +173,21 @@ def test_a_renaming_waits_for_mlflow_and_goes_on(
     deletions.tick(now())
     with engine.connect() as connection:
         assert find_task(connection, new_name).registry_name is None
+
+
+def test_a_name_that_mlflow_refuses_holds_up_no_other_task(
+    engine: Engine, schema: Schema, *, mlflow_client: MlflowClient, new_name: str, deletions: Deletions
+) -> None:
+    for name in (schema.task.name, new_name):
+        mlflow_client.create_registered_model(name)
+    other = define_drifting(engine, drifting_task(), 1)
+    with engine.begin() as connection:
+        rename_task(connection, schema.task.name, new_name, actor="Ada", reason="", now=now())
+        begin_deletion(connection, other.task.name, actor="Ada", reason="", now=now())
+    deletions.tick(now())
+    with engine.connect() as connection:
+        assert find_task(connection, new_name).registry_name == schema.task.name
+        assert list_deleted(connection) == []
 
 
 def test_the_next_cycle_releases_a_version_of_the_new_name(

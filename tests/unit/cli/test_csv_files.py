@@ -207,7 +207,7 @@ def test_a_label_of_a_regression_may_have_a_decimal_comma() -> None:
 
 def test_json_under_a_name_of_csv_is_called_json() -> None:
     for text in ('[{"event_id": "a", "x": 1}]', '{"event_id": "a", "x": 1}\n', '[{"event_id": 1}, {"event_id": 2}]'):
-        with pytest.raises(InvalidInput, match="is JSON, not CSV: .*--format ndjson"):
+        with pytest.raises(InvalidInput, match=r"is JSON, not CSV: .*--format ndjson"):
             rows_of(text)
 
 
