@@ -27,5 +27,5 @@ class SpecUnreadable(Unavailable):
         self.revision = revision
         super().__init__(
             f"Revision {revision} of the task {task!r} cannot be read by this release: a newer one has stored it, or "
-            "it was changed by hand. Run the newer release, or define the task again with PUT /tasks/{task}."
+            f"it was changed by hand. Run the newer release, or define the task again with PUT /tasks/{task}."
         )
