@@ -3,7 +3,10 @@
 import math
 from collections.abc import Collection, Sequence
 
+from contracts.clock import format_moment
 from contracts.task import Target, Task
+from service.validation.names import printable
+from store.events.odd_rows import OddRows
 from store.events.sample import Sample
 
 # Fewer rows say little about the values that a feature has.
@@ -11,12 +14,14 @@ MIN_ROWS = 100
 # A number with no more whole values than these is likely a code or a truth.
 MAX_CODES = 12
 MAX_SHOWN = 6
+# Labels and ids that a warning names.
+MAX_NAMED = 3
 # Texts that stand for a missing value in other tools.
 _MISSING = frozenset({"nan", "na", "n/a", "<na>", "nat", "none", "null", "nil", "?", "-", "inf"})
 
 
 def warn_of_rows(task: Task, sample: Sample) -> list[str]:
-    """Every warning about the newest rows of a task."""
+    """Every warning about the values of a task's newest rows."""
     if task.is_classification:
         warnings = warn_of_classes(task, sample.labels)
     else:
@@ -26,6 +31,28 @@ def warn_of_rows(task: Task, sample: Sample) -> list[str]:
     for place, feature in enumerate(task.numbers):
         if feature.kind == "number":
             warnings += _warn_of_codes(feature.name, [row[place] for row in sample.numbers])
+    return warnings
+
+
+def warn_of_odd_rows(task: Task, odd: OddRows) -> list[str]:
+    """Warn of events dated far from all others, which no fit reads, and of labels far outside the others."""
+    repair = f"correct them with morrow events correct {task.name}, or erase them with morrow events erase {task.name}"
+    warnings = []
+    for far, side, end in ((odd.before, "before", "begin"), (odd.after, "after", "end")):
+        if far is not None:
+            events = "1 event is" if far.count == 1 else f"{far.count:,} events are"
+            ids = ", ".join(map(printable, far.ids[:MAX_NAMED])) + (", …" if far.count > MAX_NAMED else "")
+            warnings.append(
+                f"{events} dated far {side} the others, the outermost at {format_moment(far.outermost)} ({ids}): no "
+                f"fit reads them, and the others {end} at {format_moment(far.others)}; {repair}"
+            )
+    if (labels := odd.labels) is not None:
+        some = ", ".join(f"{value:.6g}" for value in labels.values[:MAX_NAMED])
+        warnings.append(
+            f"{labels.num_far:,} of the newest {labels.num_labels:,} labels lie far outside the others, which are from "
+            f"{labels.low:.6g} to {labels.high:.6g}: {some}. Unless a feature foretells them, fits and scores count "
+            f"them as the nearest end of that range. If they stand for missing labels, {repair}"
+        )
     return warnings
 
 

@@ -9,14 +9,10 @@ from contracts.task import Task, Training, is_numeric
 from service.admin.status import batch_size_of
 from service.models.forecaster import Forecaster
 from service.models.task_state import TaskState
-from service.validation.names import printable
-from store.events.odd_rows import OddRows
 
 # With fewer steps of pre-training, a network has hardly learned. On the bicycles of the tutorial, the error after 20
 # steps is one and a half times the error after 300.
 FEW_STEPS = 100
-# Labels and ids that a warning names.
-MAX_NAMED = 3
 # The methods whose training begins with a phase on all rows.
 PRETRAINED = frozenset({"gi", "baseline", "base_time", "grad_reg", "time_perturb"})
 
@@ -108,28 +104,6 @@ def warn_of_events(task: Task, task_state: TaskState, now: datetime) -> list[str
         f"the newest event is dated {format_moment(task_state.newest)}, in the future: no fit reads it until then; if "
         "that is a mistake, correct it with morrow events correct, or erase it with morrow events erase"
     ]
-
-
-def warn_of_odd_rows(task: Task, odd: OddRows) -> list[str]:
-    """Warn of events dated far from all others, which no fit reads, and of labels far outside the others."""
-    repair = f"correct them with morrow events correct {task.name}, or erase them with morrow events erase {task.name}"
-    warnings = []
-    for far, side, end in ((odd.before, "before", "begin"), (odd.after, "after", "end")):
-        if far is not None:
-            events = "1 event is" if far.count == 1 else f"{far.count:,} events are"
-            ids = ", ".join(map(printable, far.ids[:MAX_NAMED])) + (", …" if far.count > MAX_NAMED else "")
-            warnings.append(
-                f"{events} dated far {side} the others, the outermost at {format_moment(far.outermost)} ({ids}): no "
-                f"fit reads them, and the others {end} at {format_moment(far.others)}; {repair}"
-            )
-    if (labels := odd.labels) is not None:
-        some = ", ".join(f"{value:.6g}" for value in labels.values[:MAX_NAMED])
-        warnings.append(
-            f"{labels.num_far:,} of the newest {labels.num_labels:,} labels lie far outside the others, which are from "
-            f"{labels.low:.6g} to {labels.high:.6g}: {some}. Unless a feature foretells them, fits and scores count "
-            f"them as the nearest end of that range. If they stand for missing labels, {repair}"
-        )
-    return warnings
 
 
 def warn_of_fit(training: Training, num_rows: int, batch_size: int) -> list[str]:

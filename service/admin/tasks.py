@@ -19,7 +19,7 @@ from contracts.skill import Skill, with_hints
 from contracts.task import Task
 from service.admin import answers
 from service.admin.cycles import describe_cycle, next_cycle
-from service.admin.row_warnings import warn_of_classes, warn_of_rows
+from service.admin.row_warnings import warn_of_classes, warn_of_odd_rows, warn_of_rows
 from service.admin.status import (
     describe_live_errors,
     describe_manifest,
@@ -27,7 +27,7 @@ from service.admin.status import (
     describe_task,
     describe_workers,
 )
-from service.admin.task_warnings import check_budget, warn, warn_of_gaps, warn_of_kinds, warn_of_odd_rows
+from service.admin.task_warnings import check_budget, warn, warn_of_gaps, warn_of_kinds
 from service.database import Store
 from service.errors import Malformed
 from service.models.follower import Follower
