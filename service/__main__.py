@@ -2,11 +2,11 @@
 
 if __name__ == "__main__":
     # Each of several workers runs this file again under another name, and must import modules only when it needs them.
-    from contracts.runtime.entry import begin, sentences
+    from contracts.runtime.entry import begin, exit_with_sentence
 
     begin()
     from service.settings import ServiceSettings
     from service.workers import serve
 
-    with sentences():
+    with exit_with_sentence():
         serve(ServiceSettings())

@@ -4,7 +4,7 @@ The check, which a container makes every few seconds, loads nothing of what the 
 """
 
 if __name__ == "__main__":
-    from contracts.runtime.entry import begin, sentences
+    from contracts.runtime.entry import begin, exit_with_sentence
 
     begin()
     import sys
@@ -14,7 +14,7 @@ if __name__ == "__main__":
     from trainer.scheduling.liveness import is_alive
     from trainer.settings import TrainerSettings
 
-    with sentences():
+    with exit_with_sentence():
         settings = TrainerSettings()
     if sys.argv[1:] == ["check"]:
         sys.exit(0 if is_alive(settings, datetime.now(UTC)) else 1)
@@ -23,5 +23,5 @@ if __name__ == "__main__":
         from trainer.scheduling.scheduler import run_trainer
 
     configure_logs(settings)
-    with sentences():
+    with exit_with_sentence():
         run_trainer(settings)

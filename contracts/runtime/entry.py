@@ -20,7 +20,7 @@ def begin() -> None:
 
 
 @contextmanager
-def sentences() -> Iterator[None]:
+def exit_with_sentence() -> Iterator[None]:
     """End the process with code 1 and a sentence on standard error if a setting or a server is at fault."""
     try:
         yield

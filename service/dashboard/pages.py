@@ -31,7 +31,7 @@ from service.dashboard.queries import (
     read_overviews,
 )
 from service.dashboard.reference_pages import add_reference_pages
-from service.dashboard.task_page import describe_health, describe_history, describe_listed, know
+from service.dashboard.task_page import describe_health, describe_history, describe_listed, find_known
 from service.dashboard.task_rows import count_states, order_rows
 from service.database import Store
 from service.metrics import Metrics
@@ -60,7 +60,7 @@ def pages_router(store: Store, follower: Follower, settings: ServiceSettings, me
             database, requests = str(error), []
         rows = [
             describe_listed(
-                know(follower, name, overviews.get(name), now=now, cycle_limit=cycle_limit), overviews.get(name)
+                find_known(follower, name, overviews.get(name), now=now, cycle_limit=cycle_limit), overviews.get(name)
             )
             for name in (overviews if database is None else follower.tasks)
         ]
@@ -85,7 +85,7 @@ def pages_router(store: Store, follower: Follower, settings: ServiceSettings, me
             if name not in follower.tasks:
                 raise
             board, database = None, str(error)
-        health = describe_health(know(follower, name, board, now=now, cycle_limit=cycle_limit), board)
+        health = describe_health(find_known(follower, name, board, now=now, cycle_limit=cycle_limit), board)
         return {**links, **health, **describe_history(board, forecaster, now), "database": database}
 
     async def find_filling(name: str) -> Filling | None:

@@ -68,7 +68,7 @@ class Known:
         )
 
 
-def know(
+def find_known(
     follower: Follower, name: str, found: Overview | Board | None, *, now: datetime, cycle_limit: timedelta
 ) -> Known:
     """What follower and database say of a task; `found` is None while no database answers."""

@@ -6,7 +6,7 @@ import pytest
 from pydantic import ValidationError
 
 from contracts.errors import InvalidInput
-from contracts.runtime.entry import as_sentence, sentences
+from contracts.runtime.entry import as_sentence, exit_with_sentence
 from contracts.runtime.settings import SharedSettings
 from service.settings import ServiceSettings
 
@@ -43,7 +43,7 @@ def test_a_value_that_cannot_be_read_is_named_with_its_variable(
     with pytest.raises(ValidationError) as caught:
         SharedSettings()
     assert (as_sentence(caught.value) or "").startswith("MORROW_DATABASE_URL: names the driver 'asyncpg'")
-    with pytest.raises(SystemExit) as ended, sentences():
+    with pytest.raises(SystemExit) as ended, exit_with_sentence():
         SharedSettings()
     said = capsys.readouterr().err
     assert (ended.value.code, "Traceback" in said, "secret" in said) == (1, False, False)
@@ -60,7 +60,7 @@ def test_a_faulty_value_is_shown_and_nothing_that_follows_from_it(monkeypatch: p
 
 
 def test_a_bug_keeps_its_traceback() -> None:
-    with pytest.raises(ZeroDivisionError), sentences():
+    with pytest.raises(ZeroDivisionError), exit_with_sentence():
         raise ZeroDivisionError
 
 
