@@ -63,7 +63,7 @@ def finish_cycle(api: "httpx.Client", task: str, cycle: dict[str, Any], *, as_js
 def describe_end(cycle: dict[str, Any], task: str = "TASK") -> list[str]:
     """How a cycle ended, with a line for each judged age; there is none if it ended before that.
 
-    If an age is not valid, the last line says what may help.
+    If an age is not valid, the last two lines say what may help.
     """
     from contracts.remedies import suggest
     from contracts.verdict import decode_verdict
@@ -76,8 +76,9 @@ def describe_end(cycle: dict[str, Any], task: str = "TASK") -> list[str]:
             if age.mean is not None
         ]
         broken = next((age for age in matrix.ages if age.reason), None)
-        if broken is not None and (remedy := suggest(task, broken, matrix.tolerance, matrix.max_error)) is not None:
-            lines.append(f"  {remedy}")
+        if broken is not None and (remedy := suggest(broken, matrix.tolerance, matrix.max_error)) is not None:
+            lines.append(f"  {remedy}. Then: morrow cycle {task} --again")
+            lines.append(f"  To see what more windows would cost: morrow backtest {task}")
     return lines
 
 

@@ -82,10 +82,10 @@ def print_backtest(
             console.print(f"Age {age.age} is not valid: {age.reason}.", markup=False, highlight=False)
     guard = schema.task.guard
     broken = next((age for age in ages if age.reason), None)
-    if broken is not None and (remedy := suggest(task_name, broken, guard.tolerance, guard.max_error)) is not None:
+    if broken is not None and (remedy := suggest(broken, guard.tolerance, guard.max_error)) is not None:
         console.print(f"{remedy}.", markup=False, highlight=False)
     console.print(_sentence(schema.task, verdict))
-    more = _describe_more(schema.task, _count_scored(schema.task, cells), verdict, cost.seconds_per_origin())
+    more = _describe_more(schema.task, _count_scored(schema.task, cells), verdict, origins, cost.seconds_per_origin())
     console.print(more, markup=False, highlight=False)
 
 
@@ -244,11 +244,13 @@ def _count_scored(task: Task, cells: Sequence[Cell]) -> int:
     return len({cell.window for cell in cells if cell.method == task.training.method and cell.is_complete})
 
 
-def _describe_more(task: Task, num_scored: int, verdict: HorizonVerdict, seconds_per_origin: float | None) -> str:
-    """How many windows stand behind the verdict, and what more of them would cost."""
+def _describe_more(
+    task: Task, num_scored: int, verdict: HorizonVerdict, origins: int | None, seconds_per_origin: float | None
+) -> str:
+    """How many windows stand behind the verdict, and what more of them would cost unless all were asked for."""
     behind = f"{count_windows(num_scored)} of the {verdict.num_known} with complete labels stand behind this."
     most = min(verdict.num_known, COUNTED_WINDOWS)
-    if most <= num_scored:
+    if most <= max(num_scored, origins or 0):
         return behind
     cost = ""
     if seconds_per_origin is not None:

@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 from typing import Literal
 
 from contracts.clock import count_windows, from_micros, to_micros
+from contracts.cutoffs import newest_cutoff, useful_cutoff
 from contracts.skill import Skill
 from contracts.task import Task
 from service.admin.cycles import next_cycle
@@ -85,6 +86,15 @@ def is_expiring(task: Task, forecaster: Forecaster, now: datetime, cycle_limit: 
     return from_micros(forecaster.valid_until) < from_micros(boundary) + cycle_limit
 
 
+def knows_all_events(task: Task, task_state: TaskState, now: datetime) -> bool:
+    """Whether the newest attempt was released with all events of complete windows: a cycle now would find no others."""
+    newest = task_state.recent[0] if task_state.recent else None
+    if newest is None or newest.state != "released" or task_state.newest is None:
+        return False
+    known = min(task_state.newest, newest_cutoff(task, now) - 1)
+    return newest.cutoff >= useful_cutoff(task, now, known)
+
+
 def _resume(found: Situation) -> NextStep | None:
     if found.lifecycle == "active":
         return None
@@ -143,6 +153,9 @@ def _make_first_version(found: Situation) -> NextStep | None:
 def _retrain(found: Situation) -> NextStep | None:
     if found.state == "closed":
         return NextStep("Retrain on the labels that closed the horizon.", found.retrain, "retrain")
+    if found.state == "expired" and knows_all_events(found.task, found.task_state, found.now):
+        text = "Send newer events. This version knows all events so far, and answers no present moment."
+        return NextStep(text, f"morrow events import {found.task.name} FILE")
     if found.state == "expired":
         return NextStep("Retrain: this version answers no present moment.", found.retrain, "retrain")
     return None
@@ -166,6 +179,9 @@ def _replace_expiring(found: Situation) -> NextStep | None:
     forecaster = found.forecaster
     if forecaster is None or not is_expiring(found.task, forecaster, found.now, found.cycle_limit):
         return None
+    if knows_all_events(found.task, found.task_state, found.now):
+        text = "Wait: a cycle can learn more only when this window has ended. See what limits the horizon."
+        return NextStep(text, f"morrow backtest {found.task.name}")
     return NextStep("Retrain before this version expires.", found.retrain, "retrain")
 
 

@@ -1,8 +1,9 @@
 """Which cutoff of a task is due, and whether a failed one is retried: pure rules over the task's cycles.
 
 After downtime only the newest cutoff counts, and cutoffs that somebody asked for. A task without events has nothing to
-train, and one whose events stopped has nothing new: both wait for events. An interrupted fit is retried, since
-its interruption says nothing about the model. A fit that failed by itself is retried only for a scheduled task: an
+train, and one whose events stopped has nothing new: both wait for events. A file that is being imported is waited for,
+so that no version is trained on its first half. An interrupted fit is retried, since its interruption says nothing
+about the model. A fit that failed by itself is retried only for a scheduled task: an
 admin who asked for a fit by hand wants to see its failure.
 """
 
@@ -20,6 +21,8 @@ from store.cycles import Cycle
 _UNCOUNTED = frozenset({FailureCode.REGISTRY_UNREACHABLE, FailureCode.STOPPED})
 _INTERRUPTIONS = STORE_OUTAGES | _UNCOUNTED | {FailureCode.LEASE_EXPIRED}
 _LONGEST_PAUSE = timedelta(minutes=15)
+# Once no event of the past has come for so long, an import counts as finished.
+QUIET = timedelta(seconds=10)
 
 
 def due_cutoff(
@@ -31,17 +34,21 @@ def due_cutoff(
     pause: timedelta,
     has_registry: Callable[[], bool],
     newest_event: Callable[[], int | None],
+    last_received: Callable[[int, int], datetime | None],
 ) -> int | None:
     """The cutoff to request now, or None. `cycles` are the task's, newest cutoff and attempt first.
 
     `has_registry` says whether MLflow answers: a finished fit that waits for it is not retried before. Neither such a
     wait nor a stop on request counts as an attempt. `newest_event` finds the newest event before the newest boundary
-    (microseconds), None if there is none.
+    (microseconds), None if there is none. `last_received` says when the last event between two moments (microseconds)
+    came.
     """
     if task.schedule == "window" and (not cycles or cycles[0].cutoff < newest_cutoff(task, now)):
         newest = newest_event()
         cutoff = None if newest is None else useful_cutoff(task, now, newest)
-        if cutoff is not None and (not cycles or cycles[0].cutoff < cutoff):
+        if newest is not None and cutoff is not None and (not cycles or cycles[0].cutoff < cutoff):
+            if (not cycles or cutoff < newest_cutoff(task, now)) and _is_importing(task, newest, now, last_received):
+                return None
             return cutoff
     for _, group in groupby(cycles, key=lambda cycle: cycle.cutoff):
         # Attempts before a release have had their result: those after it were requested to replace it.
@@ -58,6 +65,14 @@ def due_cutoff(
         if len(later) < len(attempts):  # nothing older can be released after a release
             return None
     return None
+
+
+def _is_importing(task: Task, newest: int, now: datetime, last_received: Callable[[int, int], datetime | None]) -> bool:
+    """Whether events of a window long past are still coming: the newest one with events, or one beyond any horizon."""
+    clock = task.clock
+    start = min(clock.window_start(newest), newest_cutoff(task, now) - (task.guard.max_age + 1) * clock.window)
+    received = last_received(start, start + clock.window)
+    return received is not None and timedelta(0) <= now - received < QUIET
 
 
 def _may_retry(task: Task, attempts: Sequence[Cycle], now: datetime, pause: timedelta, *, is_newest: bool) -> bool:

@@ -36,7 +36,7 @@ from store.cycles import (
     skip_overtaken,
 )
 from store.database import cycles, make_engine
-from store.events.columns import find_newest
+from store.events.columns import find_last_received, find_newest
 from store.outages import is_locked, name_outage
 from store.refusals import explain_refusal
 from trainer.monitoring.live_scoring import LiveScoring
@@ -277,6 +277,7 @@ class Trainer:
             pause=timedelta(seconds=self.settings.retry_seconds),
             has_registry=has_registry,
             newest_event=partial(find_newest, connection, schema.task_id, before=newest_cutoff(task, now)),
+            last_received=partial(find_last_received, connection, schema.task_id),
         )
 
     def _claim(self, now: datetime) -> None:

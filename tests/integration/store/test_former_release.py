@@ -132,6 +132,7 @@ def is_due(schema: Schema, attempts: Sequence[Cycle]) -> list[bool]:
             pause=timedelta(seconds=30),
             has_registry=partial(bool, answers),
             newest_event=partial(to_micros, now),
+            last_received=lambda *_: None,
         )
         is not None
         for schedule in ("manual", "window")

@@ -48,6 +48,7 @@ def simulate(spec: Task, durations: Sequence[timedelta]) -> list[Released]:
             pause=HOUR,
             has_registry=lambda: True,
             newest_event=partial(to_micros, now),
+            last_received=lambda *_: None,
         )
         newest = newest if due is None else due
         if not running and left and newest > cutoff:

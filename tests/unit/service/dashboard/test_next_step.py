@@ -8,7 +8,7 @@ from contracts.clock import to_micros
 from contracts.skill import ComparedError, judge_skill, score
 from contracts.task import Task
 from contracts.verdict import decode_verdict
-from service.dashboard.next_step import NextStep, Situation, find_next_step
+from service.dashboard.next_step import NextStep, Situation, find_next_step, knows_all_events
 from service.models.task_state import RecentAttempt, RegistryState, TaskState
 from store.cycles import Cycle
 
@@ -85,3 +85,21 @@ def test_a_candidate_held_for_its_errors_leads_to_the_advice() -> None:
 
 def test_a_released_version_that_cannot_be_loaded_is_looked_into() -> None:
     assert step(NEW, registry=RegistryState("degraded", "refused", "3")).command == "morrow doctor"
+
+
+def test_a_version_that_knows_all_events_is_not_retrained_before_the_window_ends() -> None:
+    boundary = to_micros(NOW)
+    day = TASK.clock.window
+
+    def knows(cutoff: int, state: str, newest: int) -> bool:
+        return knows_all_events(TASK, replace(NEW, newest=newest, recent=(RecentAttempt(cutoff, state, None),)), NOW)
+
+    assert knows(boundary, "released", boundary - 1)
+    assert knows(boundary, "released", boundary + 5)
+    assert not knows(boundary, "failed", boundary - 1)
+    assert not knows(boundary - day, "released", boundary - 1)
+    # The events ended long ago: the end of their window is as far as a cycle can know.
+    past = boundary - 100 * day
+    assert knows(past, "released", past - 1)
+    assert not knows(past - day, "released", past - 1)
+    assert not knows_all_events(TASK, NEW, NOW)

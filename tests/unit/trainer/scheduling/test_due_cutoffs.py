@@ -11,7 +11,7 @@ from contracts.clock import MICROSECOND, to_micros
 from contracts.failure import LEASE_EXPIRED, REGISTRY_UNREACHABLE, STOPPED, Failure, FailureCode
 from store.cycles import Cycle, State
 from tests.unit.tiny_events import task
-from trainer.scheduling.due_cutoffs import due_cutoff, retry_pause
+from trainer.scheduling.due_cutoffs import QUIET, due_cutoff, retry_pause
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 CUTOFF = to_micros(NOON)
@@ -54,6 +54,7 @@ def due(
     schedule: str = "window",
     has_registry: bool = True,
     newest: Callable[[datetime], int | None] = to_micros,
+    received: Callable[[int, int], datetime | None] = lambda *_: None,
 ) -> int | None:
     """The due cutoff of a task whose newest event is of now, or as `newest` says."""
     return due_cutoff(
@@ -64,6 +65,7 @@ def due(
         pause=PAUSE,
         has_registry=lambda: has_registry,
         newest_event=lambda: newest(now),
+        last_received=received,
     )
 
 
@@ -88,7 +90,16 @@ def test_the_windows_around_a_change_of_summer_time_are_ordinary_windows(window:
         now = change - timedelta(days=1) + timedelta(minutes=minute)
         past = [cycle("released", cutoff=cutoff) for cutoff in reversed(asked)]
         newest = partial(to_micros, now)
-        found = due_cutoff(spec, past, now, max_attempts=3, pause=PAUSE, has_registry=lambda: True, newest_event=newest)
+        found = due_cutoff(
+            spec,
+            past,
+            now,
+            max_attempts=3,
+            pause=PAUSE,
+            has_registry=lambda: True,
+            newest_event=newest,
+            last_received=lambda *_: None,
+        )
         asked += [] if found is None else [found]
     steps = {later - earlier for earlier, later in pairwise(asked)}
     assert steps == {spec.window // MICROSECOND}
@@ -166,6 +177,30 @@ def test_where_no_horizon_reaches_from_the_newest_events_to_now_the_end_of_these
         assert due([], NOON + later, newest=lambda _: ended) == to_micros(cutoff)
     assert due([cycle("released")], NOON + 1000 * longest, newest=lambda _: ended) is None
     assert due([cycle("held")], NOON + 1000 * longest, newest=lambda _: ended) is None
+
+
+def test_a_file_that_is_being_imported_is_waited_for() -> None:
+    now = NOON + 1000 * HOUR
+    ended = to_micros(NOON - timedelta(minutes=1))
+    asked: list[tuple[int, int]] = []
+
+    def received(ago: timedelta) -> Callable[[int, int], datetime]:
+        def find_last_received(start: int, end: int) -> datetime:
+            asked.append((start, end))
+            return now - ago
+
+        return find_last_received
+
+    assert due([], now, newest=lambda _: ended, received=received(QUIET / 2)) is None
+    assert due([], now, newest=lambda _: ended, received=received(QUIET)) == to_micros(NOON)
+    older = cycle("released", cutoff=to_micros(NOON - HOUR))
+    assert due([older], now, newest=lambda _: ended, received=received(QUIET / 2)) is None
+    # Of a stream that reaches the present, a window that lies beyond any horizon tells whether a file is under way.
+    assert due([], now, received=received(QUIET / 2)) is None
+    assert due([older], now, received=received(QUIET / 2)) == to_micros(now)
+    hour = HOUR // timedelta(microseconds=1)
+    beyond = to_micros(now) - (task().guard.max_age + 1) * hour
+    assert asked == 3 * [(to_micros(NOON) - hour, to_micros(NOON))] + [(beyond, beyond + hour)]
 
 
 @pytest.mark.parametrize("schedule", ["manual", "window"])
