@@ -269,11 +269,6 @@ def _batch_rows(rows: Iterable[Row]) -> Iterator[list[Row]]:
         yield batch
 
 
-def find_refused(batch: Sequence[Row], answer: dict[str, Any]) -> list[tuple[Row, str]]:
-    """The refused rows of a batch, each with its reason."""
-    return [(one.row, one.sentence) for one in find_refused_rows(batch, answer["results"])]
-
-
 def _advance(
     mark: Bookmark, batch: Sequence[Row], answer: dict[str, Any], refused: Sequence[Refused], rejects_bytes: int
 ) -> Bookmark:

@@ -16,9 +16,8 @@ import pytest
 
 from cli.importing.bookmark import Bookmark, describe_source, read_bookmark, write_bookmark
 from cli.importing.formats import choose_format
-from cli.importing.importer import find_refused
 from cli.importing.parquet import open_parquet, read_parquet
-from cli.importing.reasons import Refused, add_reasons
+from cli.importing.reasons import Refused, add_reasons, find_refused_rows
 from cli.importing.rejects import append_rejects, cut_rejects, name_rejects
 from cli.importing.rows import Row, encode_row, read_csv, read_ndjson
 from cli.reading.sources import open_source
@@ -91,12 +90,12 @@ def test_a_file_of_another_kind_is_no_parquet(tmp_path: Path) -> None:
 
 def test_refused_rows_are_found_by_their_line() -> None:
     batch = [encode_row({**EVENT, "event_id": name}) for name in "abc"]
-    results = [
+    results: list[dict[str, Any]] = [
         {"event_id": "a", "status": "duplicate", "line": 1},
         {"event_id": "c", "status": "conflict", "line": 3},
         {"event_id": None, "status": "rejected", "line": 2, "errors": [{"field": "at", "reason": "is required"}]},
     ]
-    assert find_refused(batch, {"results": results}) == [
+    assert [(one.row, one.sentence) for one in find_refused_rows(batch, results)] == [
         (batch[2], "c: is stored with other content (to correct it: `morrow events correct`)"),
         (batch[1], "(no event_id): at: is required"),
     ]
