@@ -28,7 +28,7 @@ PRINTABLE = r"^[^\x00-\x1f\x7f-\x9f\ud800-\udfff]*\Z"
 # The same in the dialect of JSON Schema, which knows no lone surrogates.
 SCHEMA_PRINTABLE = r"^[^\u0000-\u001f\u007f-\u009f]*$"
 
-MAX_SHOWN = 60
+_MAX_SHOWN = 60
 # Letters that do not decompose into one of ASCII and an accent.
 _LETTERS = str.maketrans({"ß": "ss", "æ": "ae", "Æ": "AE", "ø": "o", "Ø": "O", "œ": "oe", "ł": "l", "Ł": "L", "đ": "d"})
 
@@ -51,7 +51,7 @@ def suggest_name(text: str) -> str:
 
 
 def _shorten(text: str) -> str:
-    return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}…"
+    return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}…"
 
 
 def _format_length(duration: timedelta) -> str:

@@ -28,7 +28,7 @@ class DeletedTask:
 
 @dataclass(frozen=True)
 class RenamedTask:
-    """A task that has another name in MLflow yet."""
+    """A task that still has its former name in MLflow."""
 
     task_id: int
     name: str

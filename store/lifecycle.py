@@ -26,7 +26,6 @@ _MOVES: dict[Move, tuple[tuple[Lifecycle, ...], Lifecycle]] = {
     "archive": (("active", "paused"), "archived"),
     "unarchive": (("archived",), "active"),
 }
-_IS_NOT = {"active": "is active", "paused": "is paused", "archived": "is archived"}
 
 
 def move_task(connection: Connection, name: str, move: Move, *, actor: str, reason: str, now: datetime) -> TaskChange:
@@ -37,7 +36,7 @@ def move_task(connection: Connection, name: str, move: Move, *, actor: str, reas
     schema = _lock(connection, name)
     allowed, lifecycle = _MOVES[move]
     if schema.lifecycle not in allowed:
-        raise Conflict(f"The task {name!r} {_IS_NOT[schema.lifecycle]}, so this request ({move}) changes nothing.")
+        raise Conflict(f"The task {name!r} is {schema.lifecycle}, so this request ({move}) changes nothing.")
     connection.execute(update(tasks).where(tasks.c.id == schema.task_id).values(lifecycle=lifecycle))
     return record_change(connection, schema.task_id, name, move, actor=actor, reason=reason, now=now)
 

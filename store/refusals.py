@@ -14,6 +14,7 @@ from sqlalchemy import URL, make_url
 from sqlalchemy.exc import DBAPIError
 
 _ADDRESS = "MORROW_DATABASE_URL"
+MORE_CONNECTIONS = "raise max_connections of PostgreSQL, or lower MORROW_POOL_SIZE or MORROW_WORKERS"
 
 
 @dataclass(frozen=True)
@@ -159,7 +160,7 @@ _REFUSALS: tuple[tuple[re.Pattern[str], _Explain], ...] = tuple(
         (
             r"too many clients|connection slots|too many connections|no more connections allowed",
             "The database {place} takes no more connections",
-            "raise max_connections of PostgreSQL, or lower MORROW_POOL_SIZE or MORROW_WORKERS",
+            MORE_CONNECTIONS,
         ),
         (
             r"server does not support SSL",

@@ -18,10 +18,9 @@ from service.web.auth import is_loopback
 from store.api_keys import list_keys
 from store.catalog import list_tasks
 from store.database import POOL_SIZE, make_engine
-from store.refusals import explain_refusal
+from store.refusals import MORE_CONNECTIONS, explain_refusal
 from store.sessions import is_pooled
 
-_MORE_CONNECTIONS = "raise max_connections of PostgreSQL, or lower MORROW_POOL_SIZE or MORROW_WORKERS"
 # The trainer and its training process.
 _NUM_TRAINERS = 2
 # Background processes belong to no database.
@@ -93,7 +92,7 @@ def judge_connections(most: int, used: int, settings: ServiceSettings) -> Findin
     words = f"it takes {most}; others hold {used}, and Morrow may ask for {wanted}"
     if used + wanted <= most:
         return ok("connections", words)
-    return warn("connections", words, _MORE_CONNECTIONS)
+    return warn("connections", words, MORE_CONNECTIONS)
 
 
 def judge_keys(num_keys: int, settings: ServiceSettings) -> Finding:

@@ -57,8 +57,7 @@ def read_database_url(text: str) -> str:
     """The SQLAlchemy URL that is meant: `postgres://` and `postgresql://` are spellings of it.
 
     A space, a lone % and a further @ in user and password are quoted. Several hosts, and the folder of a socket, may
-    stand where libpq takes them. Raises ValueError with a sentence that shows no
-    part of a password.
+    stand where libpq takes them. Raises ValueError with a sentence that shows no part of a password.
     """
     found = _DATABASE.fullmatch(text)
     if found is None:

@@ -1,5 +1,6 @@
 """Imports over HTTP: begun before their rows are sent, listed, and retracted if they were a mistake."""
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Annotated
 
@@ -18,7 +19,15 @@ from service.web.bodies import read_body
 from service.web.fields import Rule, json_actor, json_reason, read_fields
 from service.web.parameters import TaskInPath, read_id, takes_only
 from store.catalog import find_live_task, find_task
-from store.events.imports import Import, add_import, find_import, list_imports, read_import, retract_events
+from store.events.imports import (
+    Import,
+    ImportedEvents,
+    add_import,
+    find_import,
+    list_imports,
+    read_import,
+    retract_events,
+)
 
 ImportInPath = Annotated[str, Path(alias="import", description="id of the import")]
 
@@ -53,7 +62,8 @@ def imports_router(store: Store, settings: ServiceSettings) -> APIRouter:
 
         def read(connection: Connection) -> answers.ImportContent:
             task_id = find_task(connection, name).task_id
-            return _describe_content(connection, task_id, find_import(connection, task_id, import_id))
+            found = find_import(connection, task_id, import_id)
+            return _describe_content(found, read_import(connection, task_id, import_id))
 
         return answers.respond(await store.run(read))
 
@@ -75,15 +85,10 @@ def imports_router(store: Store, settings: ServiceSettings) -> APIRouter:
 
         def retract(connection: Connection) -> answers.ImportContent:
             schema = find_task(connection, name)
-            versions = read_import(connection, schema.task_id, import_id).versions
+            before = read_import(connection, schema.task_id, import_id)
             found, _ = retract_events(connection, schema, import_id, actor=actor, reason=given["reason"], now=now)
             left = read_import(connection, schema.task_id, import_id)
-            return answers.ImportContent(
-                **asdict(describe_import(found)),
-                num_events=left.num_events,
-                num_corrected=left.num_corrected,
-                versions=list(versions),
-            )
+            return _describe_content(found, replace(left, versions=before.versions))
 
         return answers.respond(await store.run(retract))
 
@@ -104,8 +109,7 @@ def describe_import(found: Import) -> answers.Import:
     )
 
 
-def _describe_content(connection: Connection, task_id: int, found: Import) -> answers.ImportContent:
-    left = read_import(connection, task_id, found.import_id)
+def _describe_content(found: Import, left: ImportedEvents) -> answers.ImportContent:
     return answers.ImportContent(
         **asdict(describe_import(found)),
         num_events=left.num_events,

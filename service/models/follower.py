@@ -317,9 +317,7 @@ class Follower:
     def _follow(self, task: str, now: float) -> RegistryState:
         """Serve the version that a task's alias names, and keep its copy on disk. Raises Unavailable."""
         if self._client is None or task in self._renaming:
-            known = self.registries.get(task, RegistryState())
-            renaming = RegistryState("degraded", "The trainer has yet to rename its model in MLflow.", known.champion)
-            return _NO_REGISTRY if self._client is None else renaming
+            return self._explain_pause(task)
         champion = find_champion(self._client, task)
         forecaster = self.forecasters.get(task)
         if champion is None:
@@ -349,6 +347,13 @@ class Follower:
                 return RegistryState(champion=version)
         is_refused = self._backoff.is_broken(task)
         return RegistryState("degraded", self._backoff.reason(task), version, is_refused)
+
+    def _explain_pause(self, task: str) -> RegistryState:
+        """Why a task's alias is not followed now."""
+        if self._client is None:
+            return _NO_REGISTRY
+        known = self.registries.get(task, RegistryState())
+        return RegistryState("degraded", "The trainer has yet to rename its model in MLflow.", known.champion)
 
     def _load(self, client: httpx.Client, task: str, champion: Champion) -> bool:
         """Load a version and let it answer; False if the next poll must do so. Raises as `load_champion`."""

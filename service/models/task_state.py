@@ -270,8 +270,8 @@ def _read_realised(connection: Connection, task_id: int, forecaster: Forecaster)
 class Snapshot:
     """The store at one poll, by task; `overlays` of tasks whose version has rows of its own.
 
-    `paused` are names of tasks that are not retrained for now, `renaming` those that have another name in MLflow yet.
-    `faults` says of a task why some of its rows cannot be read.
+    `paused` are names of tasks that are not retrained for now, `renaming` those that still have their former name in
+    MLflow. `faults` says of a task why some of its rows cannot be read.
     """
 
     task_ids: Mapping[str, int] = field(default_factory=dict)

@@ -22,10 +22,8 @@ class AnsweredRequests:
 
         `route` is the template of its path; `started` in seconds of the performance counter.
         """
-        seconds, status = time.perf_counter() - started, response.status_code
         problem = response.problem if isinstance(response, ProblemResponse) else None
-        self.metrics.count_answer(scope["method"], route, status, seconds)
-        self.access_log.note(scope, route, status, problem, seconds)
+        self.note_status(response.status_code, problem, scope, route, time.perf_counter() - started)
         return response
 
     def note_status(self, status: int, problem: str | None, scope: Scope, route: str, seconds: float) -> None:

@@ -11,6 +11,7 @@ from starlette.requests import Request
 
 from contracts.errors import Fault, InvalidInput
 from contracts.spec_values import IDENTIFIER
+from contracts.truth import TRUTHS
 from service.validation.names import printable
 
 TaskInPath = Annotated[
@@ -44,10 +45,10 @@ def read_flag(given: QueryParams, name: str) -> bool:
 
     Raises InvalidInput.
     """
-    text = given.get(name, "false").lower()
-    if text not in _FLAGS:
+    found = TRUTHS.get(given.get(name, "false").lower())
+    if found is None:
         raise InvalidInput([Fault(name, "is neither true nor false")])
-    return _FLAGS[text]
+    return found
 
 
 def read_id(text: str, name: str) -> int:
@@ -58,5 +59,3 @@ def read_id(text: str, name: str) -> int:
 
 
 _ID = re.compile(r"[1-9][0-9]{0,17}")
-_TRUE, _FALSE = ("1", "on", "t", "true", "y", "yes"), ("0", "off", "f", "false", "n", "no")
-_FLAGS = dict.fromkeys(_TRUE, True) | dict.fromkeys(_FALSE, False)
