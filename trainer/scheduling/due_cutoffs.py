@@ -21,7 +21,7 @@ from store.cycles import Cycle
 _UNCOUNTED = frozenset({FailureCode.REGISTRY_UNREACHABLE, FailureCode.STOPPED})
 _INTERRUPTIONS = STORE_OUTAGES | _UNCOUNTED | {FailureCode.LEASE_EXPIRED}
 _LONGEST_PAUSE = timedelta(minutes=15)
-# Once no event of the past has come for so long, an import counts as finished.
+# If no event of the past has come for this long, an import counts as finished.
 QUIET = timedelta(seconds=10)
 
 
