@@ -18,6 +18,8 @@ import msgspec
 from contracts.failure import Failure, FailureCode
 
 FORMAT_VERSION = 1
+# The newest target windows, which count: a year of weeks. The errors of old models say little about the next one.
+COUNTED_WINDOWS = 52
 
 # A rival is clearly better only if it saves this share of our error: less does not matter in practice.
 _LEAST_GAIN = 0.01

@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from sqlalchemy import Connection, text
 
 from contracts.clock import MICROSECOND, to_micros
+from contracts.verdict import COUNTED_WINDOWS
 
-# The newest target windows, which count, as they do for the horizon.
-COUNTED_WINDOWS = 52
 NUM_RECENT = 16
 
 

@@ -16,6 +16,7 @@ from contracts.clock import MICROSECOND, format_moment, from_micros, to_micros
 from contracts.skill import Skill, with_hints
 from contracts.spec_values import MAX_TEXT
 from contracts.task import Task
+from contracts.verdict import COUNTED_WINDOWS
 from service.admin.row_warnings import warn_of_rows
 from service.metrics import Metrics
 from service.models.forecaster import Forecaster
@@ -27,7 +28,7 @@ from store.database import rejected_events
 from store.error_cells import NAIVE, Mark, find_newest_origin, read_marks
 from store.events.columns import find_newest
 from store.events.sample import read_sample
-from store.paired_errors import COUNTED_WINDOWS, PairedErrors, read_paired_errors
+from store.paired_errors import PairedErrors, read_paired_errors
 from store.releases import Action, Release, list_releases
 
 NUM_CYCLES = 12

@@ -10,12 +10,10 @@ from statistics import fmean
 
 from contracts.clock import MICROSECOND, Clock, count_windows
 from contracts.task import Guard, Task
-from contracts.verdict import Comparison
+from contracts.verdict import COUNTED_WINDOWS, Comparison
 from store.error_cells import NAIVE, Cell, error_of
 from trainer.evaluation.bands import adapted_coverage, mean_upper_bound, predictive_band, predictive_limit
 
-# The newest target windows, which count: a year of weeks. The errors of old models say little about the next one.
-COUNTED_WINDOWS = 52
 # The probability with which chance alone may make a rival look better.
 _LUCK = 0.05
 

@@ -18,7 +18,7 @@ import torch
 from contracts.calibration import Calibration
 from contracts.errors import CycleError
 from contracts.task import Task
-from contracts.verdict import Decision, Verdict, first_failure
+from contracts.verdict import COUNTED_WINDOWS, Decision, Verdict, first_failure
 from store.error_cells import Cell
 from store.releases import Release
 from trainer.data.snapshot import Reading
@@ -26,7 +26,7 @@ from trainer.data.windows import num_empty_windows
 from trainer.evaluation.backtest import judge, report_epoch
 from trainer.evaluation.calibration import calibration_of
 from trainer.evaluation.fit_store import FitStore
-from trainer.evaluation.horizon import COUNTED_WINDOWS, AgeVerdict, horizon_rule, judge_ages
+from trainer.evaluation.horizon import AgeVerdict, horizon_rule, judge_ages
 from trainer.evaluation.origin_fits import UNCALIBRATED, Fit, fit_origins, keep_fit
 from trainer.evaluation.release_gates import (
     check_horizon,

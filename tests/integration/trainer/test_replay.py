@@ -17,7 +17,7 @@ from benchmarks.result_files import Figure, Label
 from cli.reports.replay import held_cutoffs, save_pictures, summary, windows_table
 from contracts.clock import format_moment
 from contracts.errors import CycleError
-from contracts.verdict import first_failure
+from contracts.verdict import COUNTED_WINDOWS, first_failure
 from store.catalog import Schema
 from store.database import error_cells, releases
 from store.events.writes import append_events, correct_event
@@ -36,7 +36,6 @@ from tests.integration.drifting_task import (
 )
 from trainer.data.snapshot import Reading, read
 from trainer.evaluation.backtest import backtest
-from trainer.evaluation.horizon import COUNTED_WINDOWS
 from trainer.replay.replay import RIVALS, Replay, reading_as_of, replay
 from trainer.replay.report import (
     as_document,

@@ -9,11 +9,10 @@ from hypothesis import strategies as st
 
 from contracts.clock import Clock
 from contracts.task import Guard
-from contracts.verdict import Comparison
+from contracts.verdict import COUNTED_WINDOWS, Comparison
 from store.error_cells import NAIVE, Cell
 from trainer.evaluation.bands import adapted_coverage, mean_upper_bound, predictive_band, predictive_limit
 from trainer.evaluation.horizon import (
-    COUNTED_WINDOWS,
     HorizonRule,
     HorizonVerdict,
     after_empty_windows,
