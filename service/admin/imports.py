@@ -17,7 +17,7 @@ from service.settings import ServiceSettings
 from service.web.auth import actor_of
 from service.web.bodies import read_body
 from service.web.fields import Rule, json_actor, json_reason, read_fields
-from service.web.parameters import TaskInPath, read_id, takes_only
+from service.web.parameters import ID_PATTERN, TaskInPath, read_id, takes_only
 from store.catalog import find_live_task, find_task
 from store.events.imports import (
     Import,
@@ -29,14 +29,21 @@ from store.events.imports import (
     retract_events,
 )
 
-ImportInPath = Annotated[str, Path(alias="import", description="id of the import")]
+ImportInPath = Annotated[
+    str, Path(alias="import", description="id of the import", json_schema_extra={"pattern": f"^{ID_PATTERN}$"})
+]
 
 
 def imports_router(store: Store, settings: ServiceSettings) -> APIRouter:
     """The routes of /tasks/{task}/imports."""
     router = APIRouter(tags=["tasks"], dependencies=[Depends(takes_only())])
 
-    @router.post("/tasks/{task}/imports", summary="Begin an import", response_description="The import")
+    @router.post(
+        "/tasks/{task}/imports",
+        summary="Begin an import",
+        response_description="The import",
+        responses={409: {"description": "The task is archived"}},
+    )
     async def post_import(name: TaskInPath, request: Request) -> Response:
         """Rows that are then sent to `/events` with `import=` and its id can be retracted together."""
         rules: dict[str, Rule] = {"source": json_reason, "actor": json_actor}

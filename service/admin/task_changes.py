@@ -7,20 +7,21 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query
 from msgspec.structs import asdict
+from pydantic import JsonValue
 from sqlalchemy import Connection
 from starlette.requests import Request
 from starlette.responses import Response
 
 from contracts.clock import format_moment, to_micros
 from contracts.errors import Fault, InvalidInput
-from contracts.spec_values import IDENTIFIER
+from contracts.spec_values import IDENTIFIER, SCHEMA_PRINTABLE
 from service.admin import answers
 from service.database import Store
 from service.settings import ServiceSettings
 from service.validation.values import json_text
 from service.web.auth import actor_of
 from service.web.bodies import read_body
-from service.web.fields import Rule, json_actor, json_reason, read_fields
+from service.web.fields import MAX_ACTOR, MAX_REASON, Rule, json_actor, json_reason, read_fields
 from service.web.parameters import TaskInPath, takes_only
 from store.catalog import find_task
 from store.lifecycle import MOST_COUNTED, Move, begin_deletion, count_contents, move_task, rename_task
@@ -54,6 +55,19 @@ _MOVES: dict[Move, tuple[str, str]] = {
     "archive": ("Archive a task", "It takes no events, questions or cycles, and leaves lists, metrics and alerts."),
     "unarchive": ("Unarchive a task", "It takes events and questions again, and its cycles go on."),
 }
+
+
+def _printable(longest: int) -> dict[str, JsonValue]:
+    """The schema of a text that `json_text` accepts."""
+    return {"minLength": 1, "maxLength": longest, "pattern": SCHEMA_PRINTABLE}
+
+
+ReasonInQuery = Annotated[
+    str | None, Query(description="the reason, for the record", json_schema_extra=_printable(MAX_REASON))
+]
+ActorInQuery = Annotated[
+    str | None, Query(description="the person, for the record", json_schema_extra=_printable(MAX_ACTOR))
+]
 
 
 def task_changes_router(store: Store, settings: ServiceSettings) -> APIRouter:
@@ -134,8 +148,12 @@ def task_changes_router(store: Store, settings: ServiceSettings) -> APIRouter:
         name: TaskInPath,
         request: Request,
         confirm: Annotated[str | None, Query(description="the name of the task once more")] = None,
-        reason: Annotated[str | None, Query(description="the reason, for the record")] = None,
-        actor: Annotated[str | None, Query(description="the person, for the record")] = None,
+        reason: Annotated[
+            str | None, Query(description="the reason, for the record", json_schema_extra=_printable(MAX_REASON))
+        ] = None,
+        actor: Annotated[
+            str | None, Query(description="the person, for the record", json_schema_extra=_printable(MAX_ACTOR))
+        ] = None,
     ) -> Response:
         """Delete its events, cycles, versions and models for ever. Without `confirm`, the problem says how many there
         are.

@@ -53,9 +53,9 @@ def read_flag(given: QueryParams, name: str) -> bool:
 
 def read_id(text: str, name: str) -> int:
     """The id of a numbered row, in a path or a query. Raises InvalidInput."""
-    if not _ID.fullmatch(text):
+    if not re.fullmatch(ID_PATTERN, text):
         raise InvalidInput([Fault(name, "is not an id, such as 17")])
     return int(text)
 
 
-_ID = re.compile(r"[1-9][0-9]{0,17}")
+ID_PATTERN = "[1-9][0-9]{0,17}"
