@@ -14,7 +14,7 @@ PATH = "/api/2.0/mlflow/registered-models/search?max_results=1"
 def examine(address: str, host: str) -> str | None:
     """What is wrong, in a sentence; None if the server is usable."""
     try:
-        build_opener(ProxyHandler({})).open(Request(f"{address}{PATH}", headers={"Host": host}), timeout=4)  # noqa: S310
+        build_opener(ProxyHandler({})).open(Request(f"{address}{PATH}", headers={"Host": host}), timeout=4)  # noqa: S310 an address of ours, by HTTP
     except HTTPError as error:
         if error.code == 401:
             return None

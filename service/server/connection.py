@@ -212,7 +212,7 @@ class Connection(HttpToolsProtocol):
         lines = [b"%s %s HTTP/%s" % (self.parser.get_method(), self.url, version)]
         for name, value in self.headers:
             if name == b"connection":
-                value = b",".join(token for token in value.split(b",") if token.strip().lower() != b"upgrade")  # noqa: PLW2901
+                value = b",".join(token for token in value.split(b",") if token.strip().lower() != b"upgrade")  # noqa: PLW2901 what is left of it
             if name != b"upgrade":
                 lines.append(b"%s: %s" % (name, value))
         return b"\r\n".join([*lines, b"\r\n"])

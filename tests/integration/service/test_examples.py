@@ -54,7 +54,7 @@ async def ask(client: httpx.AsyncClient, example: Example) -> Example:
     """The example with the answer of now."""
     body = {} if example.body is None else {"content": example.body}
     headers = {} if example.body is None else {"content-type": "application/json"}
-    answer = await client.request(example.verb, example.path, headers=headers, **body)  # type: ignore[arg-type]
+    answer = await client.request(example.verb, example.path, headers=headers, **body)  # type: ignore[arg-type]  # a body of any kind
     is_json = "json" in answer.headers["content-type"]
     text = "\n".join(answer.text.splitlines()[:NUM_METRICS_LINES]) + "\n…"
     return msgspec.structs.replace(example, status=answer.status_code, answer=answer.json() if is_json else text)

@@ -68,7 +68,7 @@ def test_columns_of_parquet_become_what_csv_would_say(tmp_path: Path) -> None:
 
 
 def test_a_moment_without_an_offset_stays_one_for_the_api_to_refuse(tmp_path: Path) -> None:
-    naive = pa.array([datetime(2026, 1, 1)], pa.timestamp("ns"))  # noqa: DTZ001
+    naive = pa.array([datetime(2026, 1, 1)], pa.timestamp("ns"))  # noqa: DTZ001 files hold local times
     (event,) = write_parquet(
         tmp_path / "x.parquet",
         {"event_id": ["a"], "at": naive, "label": ["late"], "distance": [Decimal("1.25")], "carrier": [True]},

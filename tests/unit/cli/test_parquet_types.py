@@ -133,7 +133,7 @@ def test_a_moment_of_any_unit_and_zone_is_the_same(tmp_path: Path, column: pa.Ar
 
 
 def test_a_moment_without_a_zone_needs_one(tmp_path: Path) -> None:
-    for column in (pa.array([datetime(2026, 7, 1)]), pa.array([date(2026, 7, 1)])):  # noqa: DTZ001
+    for column in (pa.array([datetime(2026, 7, 1)]), pa.array([date(2026, 7, 1)])):  # noqa: DTZ001 files hold local times
         (row,) = read(tmp_path, at=column)
         assert "has no offset" in row.faults[0].reason
         (row,) = read(tmp_path, Options(timezone="Europe/Berlin"), at=column)
