@@ -36,10 +36,10 @@ from cli.local.stack import EmbeddedStack, free_port
 from contracts.clock import to_micros
 from contracts.runtime.settings import SharedSettings
 from contracts.task import Task, Training
-from store.catalog import Schema, define_task
 from store.cycles import claim_cycle, request_cycle
 from store.database import make_engine
 from store.events.writes import append_events
+from store.tasks.catalog import Schema, define_task
 from trainer.data.snapshot import read
 from trainer.evaluation.origin_fits import fit_origins
 from trainer.network.device import choose_device

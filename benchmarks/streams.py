@@ -12,9 +12,9 @@ from benchmarks.datasets import Dataset
 from cli.local.postgres import embedded_postgres
 from contracts.clock import from_micros
 from migrations import migrate
-from store.catalog import define_task
 from store.database import make_engine
 from store.events.writes import append_events
+from store.tasks.catalog import define_task
 from trainer.data.snapshot import Reading, read
 
 _ROWS_PER_COMMIT = 20_000

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from contracts.clock import to_micros
 from contracts.task import Task
-from store.catalog import Schema
 from store.events.columns import NEVER, EventColumns
+from store.tasks.catalog import Schema
 from trainer.data.snapshot import Reading
 
 DAY = 86_400_000_000

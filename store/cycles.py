@@ -17,8 +17,8 @@ from contracts.clock import from_micros, to_micros
 from contracts.errors import Conflict, LeaseLost, NotFound, TaskArchived, TaskPaused
 from contracts.failure import LEASE_EXPIRED, OVERTAKEN, Failure, FailureCode
 from contracts.verdict import Decision, Verdict, decode_verdict, encode
-from store.catalog import lock_task
 from store.database import cycles, tasks
+from store.tasks.catalog import lock_task
 
 State = Literal["requested", "running", "released", "held", "skipped", "failed"]
 Step = Literal["claim", "read", "score", "fit", "export", "verify", "judge", "register", "alias", "release"]

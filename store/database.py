@@ -81,7 +81,7 @@ task_changes = Table(
     Column("actor", Text, nullable=False),
     Column("reason", Text, nullable=False),
     Column("at", _moment, nullable=False),
-    # A `store.task_changes.Contents`.
+    # A `store.tasks.changes.Contents`.
     Column("contents", JSONB(none_as_null=True)),
     CheckConstraint(
         "action in ('pause', 'resume', 'archive', 'unarchive', 'rename', 'delete', 'deleted')", name="action"

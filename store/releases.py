@@ -154,7 +154,7 @@ def find_former(connection: Connection, task_id: int, champion: str | None) -> s
 def note_moved_alias(connection: Connection, task_id: int, version: str, now: datetime) -> bool:
     """Record that somebody moved the alias in MLflow to a version released before; returns whether that is so.
 
-    The caller holds the task's row (`store.catalog.lock_task`), and `version` is the one that the alias names now.
+    The caller holds the row of the task (`store.tasks.catalog.lock_task`); the alias now names `version`.
     Nothing is recorded for a version that was never released, or while a cycle is releasing and moves the alias itself.
     """
     if is_releasing(connection, task_id):

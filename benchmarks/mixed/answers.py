@@ -23,8 +23,8 @@ from benchmarks.mixed.stream import Row
 from contracts.clock import format_moment, parse_moment
 from contracts.manifest import GRAPH_FILE, Manifest, graph_feed, read_manifest
 from service.models.registry import download_version, make_client
-from store.catalog import Schema
 from store.releases import CHAMPION_ACTIONS, list_releases
+from store.tasks.catalog import Schema
 
 # Between one row and many, float32 sums differ in their last digits.
 _TOLERANCE = 1e-5

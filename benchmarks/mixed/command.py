@@ -36,8 +36,8 @@ from cli.local.peak_memory import measure_memory
 from cli.local.stack import EmbeddedStack, free_port
 from contracts.runtime.settings import SharedSettings
 from service.settings import ServiceSettings
-from store.catalog import find_task
 from store.database import make_engine
+from store.tasks.catalog import find_task
 
 TASK = "mixed"
 SAMPLE_SECONDS = 5.0

@@ -22,11 +22,11 @@ from cli.local.stack import EmbeddedStack
 from contracts.clock import from_micros, to_micros
 from contracts.task import Task
 from store.api_keys import add_key
-from store.catalog import Schema, define_task
 from store.cycles import list_cycles, request_cycle
 from store.database import make_engine
 from store.events.writes import append_events
 from store.releases import ALIAS
+from store.tasks.catalog import Schema, define_task
 from trainer.tracking.registry import Registry
 
 NUM_KNOWN_WEEKS = 26

@@ -65,7 +65,7 @@ def describe_end(cycle: dict[str, Any], task: str = "TASK") -> list[str]:
 
     If an age is not valid, the last two lines say what may help.
     """
-    from contracts.remedies import suggest
+    from contracts.quality.remedies import suggest
     from contracts.verdict import decode_verdict
 
     lines = [f"Cycle as of {cycle['cutoff']}: {cycle['state']}" + _outcome(cycle)]

@@ -16,9 +16,9 @@ from queue import SimpleQueue
 
 from sqlalchemy import Engine
 
-from store.catalog import Schema, find_task
 from store.database import make_engine
 from store.error_cells import NAIVE, Cell
+from store.tasks.catalog import Schema, find_task
 from trainer.data.snapshot import read
 from trainer.evaluation.origin_fits import fit_origins
 from trainer.evaluation.scoring import score_cell, score_naive

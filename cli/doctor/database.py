@@ -16,10 +16,10 @@ from migrations import is_migrated
 from service.settings import ServiceSettings
 from service.web.auth import is_loopback
 from store.api_keys import list_keys
-from store.catalog import list_tasks
 from store.database import POOL_SIZE, make_engine
 from store.refusals import MORE_CONNECTIONS, explain_refusal
 from store.sessions import is_pooled
+from store.tasks.catalog import list_tasks
 
 # The trainer and its training process.
 _NUM_TRAINERS = 2

@@ -18,14 +18,14 @@ from cli.client.options import parse_moment_option
 from cli.client.output import print_json
 from contracts.clock import count_windows, format_moment, to_micros
 from contracts.errors import Fault, InvalidInput
-from contracts.remedies import suggest
+from contracts.quality.remedies import suggest
 from contracts.task import Task
 from contracts.verdict import COUNTED_WINDOWS
 from service.web.html import four_figures
-from store.catalog import Schema, find_task
 from store.database import make_engine
 from store.error_cells import Cell, error_of
 from store.events.columns import find_newest
+from store.tasks.catalog import Schema, find_task
 from trainer.evaluation.backtest import backtest
 from trainer.evaluation.horizon import AgeVerdict, HorizonVerdict, horizon_rule, judge_ages
 from trainer.evaluation.suspect_windows import counted

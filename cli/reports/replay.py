@@ -16,8 +16,8 @@ from contracts.clock import format_moment, to_micros
 from contracts.errors import Fault, InvalidInput
 from contracts.verdict import first_failure
 from service.web.html import four_figures
-from store.catalog import find_task
 from store.database import make_engine
+from store.tasks.catalog import find_task
 from trainer.data.snapshot import read
 from trainer.monitoring.promises import Outcome
 from trainer.network.device import choose_device

@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from contracts.clock import count_windows
-from contracts.skill import Skill, describe_skill
+from contracts.quality.skill import Skill, describe_skill
 from service.web.html import four_figures
 
 

@@ -10,15 +10,16 @@ import msgspec
 from msgspec import Meta, Struct
 from starlette.responses import Response
 
-from contracts.skill import Skill
+from contracts.quality.skill import Skill
 from contracts.spec_values import Spec
 from contracts.task import Task, Training
 from contracts.verdict import Comparison
 from service.models.task_state import State
 from service.validation.json_types import Count, Moment
 from service.web.bodies import JSON
-from store import cycles, releases, task_changes
+from store import cycles, releases
 from store.events import erasures
+from store.tasks.changes import Action, Lifecycle
 
 
 class Override(Struct, frozen=True):
@@ -232,7 +233,7 @@ class TaskOverview(TaskRevision, frozen=True, kw_only=True):
     stale: Annotated[bool, Meta(description="whether a new version is overdue")]
     stale_reason: str | None
     lifecycle: Annotated[
-        task_changes.Lifecycle,
+        Lifecycle,
         Meta(description="paused: answers, and no cycle begins; archived: takes no events and no questions"),
     ]
     seconds_since_release: float | None
@@ -268,7 +269,7 @@ class TaskChange(Struct, frozen=True, kw_only=True):
 
     id: Count
     task: Annotated[str, Meta(description="its name before")]
-    action: task_changes.Action
+    action: Action
     new_name: str | None
     actor: str
     reason: str

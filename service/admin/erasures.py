@@ -16,8 +16,8 @@ from service.web.auth import actor_of
 from service.web.bodies import read_body
 from service.web.fields import Rule, json_actor, json_ids, json_reason, read_fields
 from service.web.parameters import TaskInPath, takes_only
-from store.catalog import find_task
 from store.events.erasures import Erasure, erase_events, find_trained, list_erasures
+from store.tasks.catalog import find_task
 
 
 def erasures_router(store: Store, settings: ServiceSettings) -> APIRouter:

@@ -18,7 +18,6 @@ from service.web.auth import actor_of
 from service.web.bodies import read_body
 from service.web.fields import Rule, json_actor, json_reason, read_fields
 from service.web.parameters import ID_PATTERN, TaskInPath, read_id, takes_only
-from store.catalog import find_live_task, find_task
 from store.events.imports import (
     Import,
     ImportedEvents,
@@ -28,6 +27,7 @@ from store.events.imports import (
     read_import,
     retract_events,
 )
+from store.tasks.catalog import find_live_task, find_task
 
 ImportInPath = Annotated[
     str, Path(alias="import", description="id of the import", json_schema_extra={"pattern": f"^{ID_PATTERN}$"})

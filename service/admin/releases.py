@@ -26,9 +26,9 @@ from service.web.auth import actor_of
 from service.web.bodies import read_body
 from service.web.fields import Rule, json_actor, json_id, json_reason, read_fields
 from service.web.parameters import TaskInPath, takes_only
-from store.catalog import Schema, find_live_task, find_task, lock_task
 from store.cycles import is_releasing, override_cycle
 from store.releases import CHAMPION_ACTIONS, Release, find_former, list_releases, read_overlay, record_release
+from store.tasks.catalog import Schema, find_live_task, find_task, lock_task
 
 
 def releases_router(store: Store, client: httpx.Client | None, settings: ServiceSettings) -> APIRouter:

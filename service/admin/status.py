@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from msgspec.structs import asdict
 
 from contracts.clock import format_moment, to_micros
-from contracts.skill import Skill
+from contracts.quality.skill import Skill
 from service.admin import answers
 from service.admin.releases import describe_release
 from service.models.forecaster import Forecaster
@@ -19,8 +19,8 @@ from service.models.task_state import (
     why_stale,
 )
 from service.server.worker_heartbeats import Heartbeat
-from store.catalog import Schema
 from store.recipe_choices import Choice
+from store.tasks.catalog import Schema
 
 
 def describe_task(

@@ -23,9 +23,9 @@ from service.web.auth import actor_of
 from service.web.bodies import read_body
 from service.web.fields import MAX_ACTOR, MAX_REASON, Rule, json_actor, json_reason, read_fields
 from service.web.parameters import TaskInPath, takes_only
-from store.catalog import find_task
-from store.lifecycle import MOST_COUNTED, Move, begin_deletion, count_contents, move_task, rename_task
-from store.task_changes import Action, Contents, TaskChange, list_changes
+from store.tasks.catalog import find_task
+from store.tasks.changes import Action, Contents, TaskChange, list_changes
+from store.tasks.lifecycle import MOST_COUNTED, Move, begin_deletion, count_contents, move_task, rename_task
 
 EFFECTS: dict[Action, str] = {
     "pause": (

@@ -15,7 +15,7 @@ from starlette.responses import Response
 
 from contracts.clock import to_micros
 from contracts.errors import Fault, InvalidInput, NotFound
-from contracts.skill import Skill, with_hints
+from contracts.quality.skill import Skill, with_hints
 from contracts.task import Task
 from service.admin import answers
 from service.admin.cycles import describe_cycle, next_cycle
@@ -43,12 +43,12 @@ from service.web.bodies import read_body
 from service.web.fields import MAX_VALUES
 from service.web.parameters import TaskInPath, takes_only
 from service.web.preconditions import etag_of, read_preconditions
-from store.catalog import Schema, define_task, find_task, list_tasks
 from store.cycles import Cycle, list_cycles
 from store.database import events
 from store.errors import SpecUnreadable
 from store.events.odd_rows import OddRows, find_odd_rows
 from store.events.sample import Sample, read_sample
+from store.tasks.catalog import Schema, define_task, find_task, list_tasks
 
 NUM_CYCLES_SHOWN = 10
 

@@ -7,14 +7,14 @@ from typing import Literal
 
 from contracts.clock import count_windows, from_micros, to_micros
 from contracts.cutoffs import newest_cutoff, useful_cutoff
-from contracts.skill import Skill
+from contracts.quality.skill import Skill
 from contracts.task import Task
 from service.admin.cycles import next_cycle
 from service.models.forecaster import Forecaster
 from service.models.task_state import ENDINGS, RecentAttempt, RegistryState, State, TaskState, state_of, why_stale
 from service.web.html import say_distance
 from store.cycles import Cycle
-from store.task_changes import Lifecycle
+from store.tasks.changes import Lifecycle
 
 Action = Literal["retrain", "rollback", "override", "release-held"]
 

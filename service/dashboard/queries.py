@@ -13,7 +13,7 @@ from itertools import chain
 from sqlalchemy import ColumnElement, Connection, TextClause, func, select, text
 
 from contracts.clock import MICROSECOND, format_moment, from_micros, to_micros
-from contracts.skill import Skill, with_hints
+from contracts.quality.skill import Skill, with_hints
 from contracts.spec_values import MAX_TEXT
 from contracts.task import Task
 from contracts.verdict import COUNTED_WINDOWS
@@ -22,7 +22,6 @@ from service.metrics import Metrics
 from service.models.forecaster import Forecaster
 from service.models.model_skills import find_part, read_skills
 from service.models.task_state import TaskState, read_task_state
-from store.catalog import Schema, find_task, list_tasks
 from store.cycles import Cycle, find_newest_states, list_cycles
 from store.database import rejected_events
 from store.error_cells import NAIVE, Mark, find_newest_origin, read_marks
@@ -30,6 +29,7 @@ from store.events.columns import find_newest
 from store.events.sample import read_sample
 from store.paired_errors import PairedErrors, read_paired_errors
 from store.releases import Action, Release, list_releases
+from store.tasks.catalog import Schema, find_task, list_tasks
 
 NUM_CYCLES = 12
 MAX_RELEASES = 200

@@ -16,7 +16,7 @@ from service.admin.task_warnings import warn_of_events, warn_of_fit, warn_of_gap
 from service.models.forecaster import Forecaster
 from service.models.task_state import ENDINGS, RegistryState, TaskState, state_of, why_stale
 from service.web.html import shorten_moment
-from store.task_changes import Lifecycle
+from store.tasks.changes import Lifecycle
 
 Tone = Literal["good", "warn", "bad", "soft"]
 

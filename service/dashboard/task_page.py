@@ -27,8 +27,8 @@ from service.models.follower import Follower
 from service.models.forecaster import Forecaster
 from service.models.task_state import RegistryState, TaskState
 from store.cycles import Cycle, find_gate
-from store.lifecycle import Move
-from store.task_changes import Lifecycle
+from store.tasks.changes import Lifecycle
+from store.tasks.lifecycle import Move
 
 # What can be done with a task as a whole.
 _MOVES: dict[Lifecycle, tuple[Move, ...]] = {

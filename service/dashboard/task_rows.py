@@ -8,7 +8,7 @@ from statistics import fmean
 from typing import Literal
 
 from contracts.clock import format_moment, to_micros
-from contracts.skill import compare, score
+from contracts.quality.skill import compare, score
 from contracts.task import Task
 from service.admin.cycles import next_cycle
 from service.dashboard.next_step import is_expiring

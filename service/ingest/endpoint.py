@@ -34,9 +34,9 @@ from service.web.encoded_answer import EncodedAnswer
 from service.web.error_responses import problem_of
 from service.web.parameters import check_parameters, read_flag, read_id
 from service.web.preconditions import Preconditions, etag_of, read_preconditions, refuse_preconditions
-from store.catalog import Schema
 from store.events.imports import require_open
 from store.events.writes import Correction, correct_event, find_revision, record_rejections
+from store.tasks.catalog import Schema
 
 Status = Literal["created", "duplicate", "conflict", "rejected", "erased"]
 Counts = Mapping[Status, int]

@@ -18,10 +18,10 @@ from contracts.errors import MorrowError, Unavailable
 from service.database import Store
 from service.ingest.schema_versions import append, group_by_schema, validate_one
 from service.validation.rules import Refusal, RowRules, compile_rules
-from store.catalog import Schema
 from store.errors import Locked
 from store.events.batches import Event, EventBatch
 from store.events.writes import Outcome, Rejection, append_batch, record_rejections
+from store.tasks.catalog import Schema
 
 MAX_GROUP = 500
 # How long a group may be written one by one if many of its events wait for a lock; the others are answered 503.

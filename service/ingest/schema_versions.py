@@ -14,9 +14,9 @@ from sqlalchemy import Connection
 from service.models.follower import Follower
 from service.validation.names import only_task
 from service.validation.rules import Refusal, RowRules, compile_rules, list_rows
-from store.catalog import Schema, find_form, find_live_task, list_tasks
 from store.events.batches import Event, EventBatch
 from store.events.writes import Outcome, append_batch
+from store.tasks.catalog import Schema, find_form, find_live_task, list_tasks
 
 # Validates the rows of a request by the rules of a task.
 Read = Callable[[RowRules], EventBatch | Sequence[Event | Refusal]]

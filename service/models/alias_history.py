@@ -9,8 +9,8 @@ from sqlalchemy import Connection
 from contracts.errors import Unavailable
 from service.database import Store
 from service.models.registry import find_champion_version
-from store.catalog import lock_task
 from store.releases import note_moved_alias
+from store.tasks.catalog import lock_task
 
 log = structlog.get_logger(__name__)
 

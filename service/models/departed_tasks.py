@@ -6,7 +6,7 @@ A task is given up only if the history of changes says so. A database that merel
 from collections.abc import Mapping
 
 from contracts.errors import MorrowError, NotFound, TaskArchived, TaskRenamed
-from store.task_changes import Departures
+from store.tasks.changes import Departures
 
 
 def find_renamed(

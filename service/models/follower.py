@@ -45,7 +45,7 @@ from service.models.task_state import ENDINGS, RegistryState, TaskState, find_ov
 from service.settings import ServiceSettings
 from service.validation.names import only_task
 from store.releases import Overlay
-from store.task_changes import Departures
+from store.tasks.changes import Departures
 
 # Least seconds between two polls, however many requests ask for one.
 _LEAST_PAUSE = 0.2

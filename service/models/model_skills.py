@@ -4,11 +4,11 @@ from collections.abc import Mapping, Sequence
 
 from sqlalchemy import Connection
 
-from contracts.skill import ComparedError, Skill, judge_skill, score
+from contracts.quality.skill import ComparedError, Skill, judge_skill, score
 from service.models.forecaster import Forecaster
-from store.catalog import Schema
 from store.error_cells import NAIVE
 from store.paired_errors import MatrixPart, PairedErrors, read_paired_errors
+from store.tasks.catalog import Schema
 
 
 def read_skills(

@@ -20,7 +20,6 @@ from contracts.task import Task
 from contracts.verdict import Comparison, MatrixFigures
 from service.database import Store
 from service.models.forecaster import Forecaster
-from store.catalog import Schema, list_tasks, list_unreadable
 from store.cycles import Cycle, find_judged
 from store.database import cycles, tasks
 from store.error_cells import error_of, read_marks
@@ -36,7 +35,8 @@ from store.releases import (
     list_releases,
     read_overlay,
 )
-from store.task_changes import Departures, read_departures
+from store.tasks.catalog import Schema, list_tasks, list_unreadable
+from store.tasks.changes import Departures, read_departures
 
 ENDED = ("released", "held", "skipped", "failed")
 # What sentences say of a cycle that released nothing.

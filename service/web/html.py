@@ -15,7 +15,7 @@ from starlette.responses import HTMLResponse, Response
 from starlette.staticfiles import StaticFiles
 
 from contracts.clock import from_micros, parse_moment
-from contracts.skill import compare
+from contracts.quality.skill import compare
 
 if TYPE_CHECKING:
     from jinja2 import Environment

@@ -15,9 +15,9 @@ from typing import Literal
 
 from sqlalchemy import Connection, delete, insert, select, text, update
 
-from store.catalog import Schema
 from store.database import erasures, rejected_events
 from store.events.tombstones import BLANK_CONTENT, window_grid
+from store.tasks.catalog import Schema
 
 Erased = Literal["erased", "erased_before", "unknown"]
 

@@ -11,9 +11,9 @@ from datetime import datetime
 from sqlalchemy import Connection, insert, select, text, update
 
 from contracts.errors import Conflict, NotFound
-from store.catalog import Schema
 from store.database import imports
 from store.events.tombstones import BLANK_CONTENT, window_grid
+from store.tasks.catalog import Schema
 
 # Most events that one transaction retracts.
 MAX_RETRACTED = 20_000

@@ -1,4 +1,4 @@
-"""A cheap look at a task's events for values that are far from all others; `contracts.far_values` says what is far.
+"""A cheap look at a task's events for values that are far from all others; `contracts.quality.far_values` finds them.
 
 It reads the oldest and the newest rows only, so a status can afford it however many events there are.
 """
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from sqlalchemy import Connection, Row, select
 
 from contracts.clock import MICROSECOND, to_micros
-from contracts.far_values import FarLabels, count_far_off_ends, find_far_labels, most_far_off
+from contracts.quality.far_values import FarLabels, count_far_off_ends, find_far_labels, most_far_off
 from contracts.task import Task
 from store.database import events
 

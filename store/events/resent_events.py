@@ -7,10 +7,10 @@ from dataclasses import replace
 from sqlalchemy import Connection, select, text
 
 from contracts.clock import to_micros
-from store.catalog import Schema
 from store.database import schemas
 from store.events.batches import Event
 from store.events.row_forms import find_places, has_target
+from store.tasks.catalog import Schema
 
 
 def find_told(connection: Connection, schema: Schema, sent: Sequence[Event]) -> list[bool]:

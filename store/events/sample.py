@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from psycopg import sql
 from sqlalchemy import Connection
 
-from store.catalog import Schema
 from store.events.row_forms import BLANK_CLASS, find_forms
+from store.tasks.catalog import Schema
 
 MAX_ROWS = 2_000
 

@@ -15,11 +15,11 @@ from sqlalchemy import Connection, select, text
 
 from contracts.clock import from_micros
 from contracts.errors import Conflict, NotFound
-from store.catalog import Schema
 from store.database import events, rejected_events
 from store.events.batches import Event, EventBatch
 from store.events.resent_events import find_told
 from store.sql_arrays import bool_array, float8_array, text_array, timestamp_array
+from store.tasks.catalog import Schema
 
 Outcome = Literal["created", "duplicate", "conflict", "erased"]
 Correction = Literal["corrected", "duplicate"]

@@ -12,10 +12,10 @@ from contracts.manifest import AgeError
 from contracts.task import Task
 from contracts.verdict import LimitCheck
 from service.models.local_copies import Current, write_current
-from store.catalog import Schema, define_task
 from store.error_cells import Cell, record_cells
 from store.events.batches import Event
 from store.events.writes import Rejection, append_events, record_rejections
+from store.tasks.catalog import Schema, define_task
 from tests.integration.artefacts import WEEK, write_version
 from tests.integration.published_versions import note, run_cycle
 from tests.integration.service_app import TASK

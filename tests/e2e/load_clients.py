@@ -20,8 +20,8 @@ import numpy as np
 from sqlalchemy import Engine
 
 from contracts.clock import format_moment, parse_moment, to_micros
-from store.catalog import Schema, lock_task
 from store.releases import Action, record_release
+from store.tasks.catalog import Schema, lock_task
 from tests.e2e.processes import wait_for
 from tests.integration.artefacts import WEEK, move_alias, publish, write_version
 from tests.integration.published_versions import note

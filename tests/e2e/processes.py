@@ -15,8 +15,8 @@ import httpx
 from sqlalchemy import Engine
 
 from cli.local.stack import free_port
-from store.catalog import Schema
 from store.cycles import Cycle, list_cycles, request_cycle
+from store.tasks.catalog import Schema
 from tests.servers import stop
 
 

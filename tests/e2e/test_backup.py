@@ -21,8 +21,8 @@ import pytest
 from sqlalchemy import Engine, make_url, select, text
 
 from cli.local.stack import free_port
-from store.catalog import Schema
 from store.database import events, make_engine, metadata
+from store.tasks.catalog import Schema
 from tests.e2e.morrow_command import say
 from tests.e2e.test_up import running
 from tests.integration.drifting_task import define, drifting_task

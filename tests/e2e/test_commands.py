@@ -12,8 +12,8 @@ import pytest
 from cli.demo.flights import read_task_file
 from cli.local.stack import HOST, free_port
 from contracts.clock import format_moment
-from store.catalog import Schema
 from store.database import make_engine
+from store.tasks.catalog import Schema
 from tests.e2e.morrow_command import MORROW, say
 from tests.integration.artefacts import CUTOFF, WEEK, place_version
 from tests.integration.published_versions import define, note

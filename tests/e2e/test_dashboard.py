@@ -12,10 +12,10 @@ from sqlalchemy import Engine
 
 from contracts.clock import format_moment, to_micros
 from store.api_keys import Scope, add_key
-from store.catalog import Schema
 from store.cycles import list_cycles
 from store.releases import list_releases
-from store.task_changes import list_changes
+from store.tasks.catalog import Schema
+from store.tasks.changes import list_changes
 from tests.e2e.browser import api, contrast, open_browser, unnamed, watch
 from tests.e2e.dashboard_data import HORIZON, MARKUP, REFUSAL, define, fill, post_events
 from tests.e2e.processes import wait_for

@@ -20,8 +20,8 @@ from benchmarks.mixed.clients import NO_ANSWER, PREDICT
 from contracts.clock import to_micros
 from contracts.failure import LEASE_EXPIRED, REGISTRY_UNREACHABLE
 from service.models.registry import download_version, make_client
-from store.catalog import Schema, define_task
 from store.cycles import Cycle, list_cycles
+from store.tasks.catalog import Schema, define_task
 from tests.e2e.processes import champion, kill, process, released
 from tests.e2e.test_schedule import releases_of, schedule
 from tests.e2e.whole_stack import INGEST, NUM_APIS, POOL_SIZE, TASK, House

@@ -10,10 +10,10 @@ import httpx
 from sqlalchemy import Engine, select
 
 from contracts.clock import format_moment
-from store.catalog import Schema
 from store.database import error_cells
 from store.events.batches import Event
 from store.releases import Release, list_releases
+from store.tasks.catalog import Schema
 from tests.e2e.processes import impatient_environment, process, released, request, wait_for
 from tests.integration.drifting_task import cutoff_after, define, drifting_events, drifting_task
 from tests.servers import wait_until_healthy

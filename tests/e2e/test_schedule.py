@@ -27,12 +27,12 @@ from cli.local.postgres import EmbeddedPostgres
 from contracts.clock import MICROSECOND, format_moment, to_micros
 from contracts.failure import STOPPED
 from migrations import migrate
-from store.catalog import Schema, define_task
 from store.cycles import Cycle
 from store.database import make_engine, metadata
 from store.error_cells import read_cells
 from store.events.batches import Event
 from store.events.writes import append_events
+from store.tasks.catalog import Schema, define_task
 from tests.e2e.processes import impatient_environment, process, wait_for
 from tests.integration.drifting_task import cycles_of, drifting_task
 from tests.servers import clone_of, database, wait_until_healthy

@@ -20,7 +20,7 @@ import psutil
 from sqlalchemy import Engine
 
 from contracts.clock import format_moment
-from store.catalog import Schema
+from store.tasks.catalog import Schema
 from tests.e2e.cut_proxy import cuttable
 from tests.e2e.processes import impatient_environment, process, wait_for
 from tests.integration.artefacts import CUTOFF, WEEK

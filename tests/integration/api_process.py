@@ -13,7 +13,7 @@ from sqlalchemy import Engine
 
 from cli.local.stack import free_port
 from contracts.task import Task
-from store.catalog import define_task
+from store.tasks.catalog import define_task
 from tests.integration.artefacts import place_version
 from tests.integration.published_versions import NOW
 from tests.integration.service_app import TASK

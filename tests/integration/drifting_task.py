@@ -16,10 +16,10 @@ from sqlalchemy import Engine
 
 from contracts.clock import MICROSECOND, to_micros
 from contracts.task import Task
-from store.catalog import Schema, define_task
 from store.cycles import Cycle, claim_cycle, list_cycles, request_cycle
 from store.events.batches import Event
 from store.events.writes import append_events
+from store.tasks.catalog import Schema, define_task
 from trainer.progress import Report
 from trainer.retraining.cycle import run_cycle
 from trainer.settings import TrainerSettings

@@ -21,8 +21,8 @@ from hypothesis import settings
 from sqlalchemy import Engine, select
 
 from contracts.task import Task
-from store.catalog import define_task
 from store.database import events
+from store.tasks.catalog import define_task
 from tests.integration.artefacts import place_version
 from tests.integration.service_app import TASK, service_settings, serving
 

@@ -2,8 +2,8 @@
 
 from sqlalchemy import Engine
 
-from store.catalog import Schema
 from store.events.erasures import Erased, erase_events
+from store.tasks.catalog import Schema
 from tests.integration.store.test_corrections import NOW
 
 

@@ -6,8 +6,8 @@ from sqlalchemy import Engine
 
 from contracts.calibration import Calibration
 from contracts.verdict import RowFigures
-from store.catalog import Schema
 from store.releases import Action, Release, list_releases
+from store.tasks.catalog import Schema
 from tests.integration.drifting_task import cutoff_after
 from tests.integration.live_job import moment
 from tests.integration.published_versions import note

@@ -9,10 +9,10 @@ from pathlib import Path
 from sqlalchemy import Engine
 
 from contracts.task import Task
-from store.catalog import Schema
 from store.error_cells import Cell, read_cells
 from store.events.batches import Event
 from store.events.writes import append_events
+from store.tasks.catalog import Schema
 from tests.integration.drifting_task import HOUR, START, Story, cutoff_after, define, settings
 from trainer.evaluation.backtest import backtest
 from trainer.evaluation.horizon import HorizonVerdict

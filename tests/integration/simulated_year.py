@@ -14,11 +14,11 @@ import numpy as np
 from sqlalchemy import Engine
 
 from contracts.clock import MICROSECOND, to_micros
-from store.catalog import define_task
 from store.cycles import Cycle, claim_cycle, expire_leases, list_cycles
 from store.events.batches import Event
 from store.events.writes import append_events, correct_event
 from store.releases import Release, list_releases, read_overlay
+from store.tasks.catalog import define_task
 from tests.integration.drifting_task import Story, drifting_task, settings
 from trainer.monitoring.live_scoring import LiveScoring
 from trainer.progress import Report

@@ -9,8 +9,8 @@ from typing import Any
 
 from sqlalchemy import Engine, text
 
-from store.catalog import Schema
 from store.cycles import request_cycle
+from store.tasks.catalog import Schema
 from tests.integration.drifting_task import cycles_of, now, settings
 from trainer.scheduling.scheduler import Trainer
 from trainer.settings import TrainerSettings

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contracts.errors import CycleError
-from contracts.far_values import find_far_labels
+from contracts.quality.far_values import find_far_labels
 from contracts.task import LabelForm, Task
 from store.events.columns import EventColumns
 from trainer.data.robust_stats import robust_centre, sorted_finite, tails

@@ -12,10 +12,10 @@ import numpy as np
 from sqlalchemy import Engine
 
 from contracts.clock import to_micros
-from contracts.far_values import count_far_off
+from contracts.quality.far_values import count_far_off
 from contracts.task import Training
-from store.catalog import Schema
 from store.events.columns import EventColumns, read_events
+from store.tasks.catalog import Schema
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,8 @@ from contracts.errors import CycleError
 from contracts.manifest import Manifest
 from contracts.task import Task
 from contracts.verdict import Comparison
-from store.catalog import Schema
 from store.error_cells import Cell, read_cells, record_cells
+from store.tasks.catalog import Schema
 from trainer.data.snapshot import Reading, read
 from trainer.data.windows import (
     EXTRA_WINDOWS,

@@ -18,9 +18,9 @@ from contracts.calibration import Calibration
 from contracts.errors import ArtefactRefused
 from contracts.manifest import MANIFEST_FILE, Manifest, encode_manifest
 from contracts.task import Task
-from store.catalog import Schema
 from store.error_cells import Cell
 from store.events.columns import EventColumns
+from store.tasks.catalog import Schema
 from trainer.evaluation.calibration import nonconformity, sketch
 from trainer.evaluation.horizon import HorizonVerdict
 from trainer.evaluation.release_gates import validated_ages

@@ -20,9 +20,9 @@ from sqlalchemy import Connection, Engine
 from contracts.clock import format_moment, from_micros, to_micros
 from contracts.task import Task
 from contracts.verdict import LimitCheck, to_json
-from store.catalog import lock_task
 from store.error_cells import Mark, read_marks
 from store.releases import CHAMPION_ACTIONS, Action, Release, list_releases, record_release
+from store.tasks.catalog import lock_task
 from trainer.data.windows import complete_until
 from trainer.evaluation.suspect_windows import enough_rows
 from trainer.monitoring.promises import Change, Promise, read_promise

@@ -22,11 +22,11 @@ from contracts.clock import MICROSECOND, format_moment, to_micros
 from contracts.errors import CycleError
 from contracts.manifest import MANIFEST_FILE, read_manifest
 from contracts.task import Task
-from store.catalog import Schema, list_tasks
 from store.error_cells import Cell, Mark, delete_window, read_marks, record_cells
 from store.events.columns import EventColumns, read_events, read_fingerprints
 from store.outages import is_locked, name_outage
 from store.releases import list_releases
+from store.tasks.catalog import Schema, list_tasks
 from trainer.data.windows import complete_until
 from trainer.evaluation.fit_store import find_origins, open_fit, recipe_folder, score_fit
 from trainer.monitoring.horizon_guard import enforce

@@ -19,11 +19,11 @@ from contracts.errors import LeaseLost
 from contracts.failure import Failure
 from contracts.manifest import Manifest
 from contracts.verdict import Decision, Verdict
-from store.catalog import lock_task
 from store.cycles import Cycle, State, Step, begin_step, end_cycle, find_cycles, list_cycles, renew_lease
 from store.errors import StoreOutage
 from store.outages import name_outage
 from store.releases import record_release
+from store.tasks.catalog import lock_task
 from trainer.evaluation.release_gates import check_overtaken
 from trainer.network.device import machine_figures
 from trainer.progress import Report

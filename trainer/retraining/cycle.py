@@ -34,10 +34,10 @@ from contracts.clock import format_moment, from_micros
 from contracts.errors import LeaseLost, MorrowError, NotFound
 from contracts.failure import STOPPED
 from contracts.verdict import Decision, Verdict, first_failure
-from store.catalog import Schema, list_tasks
 from store.cycles import Cycle, State
 from store.error_cells import delete_origin
 from store.releases import list_releases
+from store.tasks.catalog import Schema, list_tasks
 from trainer.data.labels import clip_labels
 from trainer.data.snapshot import Reading, read
 from trainer.evaluation.backtest import compare, delete_unneeded, fill_and_judge

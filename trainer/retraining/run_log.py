@@ -16,11 +16,11 @@ import torch
 from contracts.clock import Clock, format_moment
 from contracts.manifest import MANIFEST_FILE, Manifest
 from contracts.task import Task
-from store.catalog import Schema
 from store.cycles import Cycle
 from store.error_cells import Cell
 from store.events.columns import EventColumns
 from store.releases import Release
+from store.tasks.catalog import Schema
 from trainer.data.snapshot import Reading
 from trainer.evaluation.backtest import report_epoch
 from trainer.evaluation.horizon import HorizonVerdict

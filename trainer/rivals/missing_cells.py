@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from sqlalchemy import Connection, select
 
 from contracts.clock import from_micros, to_micros
-from store.catalog import Schema
 from store.database import error_cells
+from store.tasks.catalog import Schema
 from trainer.data.windows import EXTRA_WINDOWS
 
 

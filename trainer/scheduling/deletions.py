@@ -19,7 +19,8 @@ from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import SQLAlchemyError
 
 from contracts.errors import Unavailable
-from store.deletion import (
+from store.outages import name_outage
+from store.tasks.deletion import (
     DELETE_SOME,
     DeletedTask,
     RenamedTask,
@@ -30,7 +31,6 @@ from store.deletion import (
     list_deleted,
     list_renamed,
 )
-from store.outages import name_outage
 from trainer.settings import TrainerSettings
 from trainer.tracking.task_removal import remove_task, rename_task
 

@@ -15,7 +15,7 @@ from sqlalchemy.exc import DBAPIError
 
 from contracts.clock import to_micros
 from contracts.failure import STORE_OUTAGES, Failure, FailureCode
-from store.catalog import list_tasks
+from store.tasks.catalog import list_tasks
 from trainer.rivals.missing_cells import MissingCell, find_missing_cells
 from trainer.scheduling.jobs import FillRivals
 

@@ -25,7 +25,6 @@ from contracts.cutoffs import newest_cutoff
 from contracts.errors import Conflict, Fault, InvalidInput, LeaseLost, NotFound
 from contracts.failure import PREEMPTED, STOPPED, Failure, FailureCode
 from contracts.runtime.http_clients import mlflow_options
-from store.catalog import Schema, list_tasks, lock_task
 from store.cycles import (
     claim_cycle,
     end_cycle,
@@ -39,6 +38,7 @@ from store.database import cycles, make_engine
 from store.events.columns import find_last_received, find_newest
 from store.outages import is_locked, name_outage
 from store.refusals import explain_refusal
+from store.tasks.catalog import Schema, list_tasks, lock_task
 from trainer.monitoring.live_scoring import LiveScoring
 from trainer.scheduling import worker_process
 from trainer.scheduling.deletions import Deletions

@@ -20,10 +20,10 @@ from sqlalchemy.exc import SQLAlchemyError
 from contracts.clock import format_moment, to_micros
 from contracts.errors import CycleError, Unavailable
 from contracts.runtime.logs import configure_logs
-from store.catalog import list_tasks
 from store.cycles import Cycle, find_cycles
 from store.database import cycles, make_engine
 from store.outages import name_outage
+from store.tasks.catalog import list_tasks
 from trainer.progress import Report
 from trainer.scheduling.jobs import FillRivals, RunCycle, Sweep, decode_job
 from trainer.scheduling.library_loading import fast_imports

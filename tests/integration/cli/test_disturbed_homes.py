@@ -5,7 +5,7 @@ from pathlib import Path
 
 from sqlalchemy import Engine
 
-from store.catalog import Schema
+from store.tasks.catalog import Schema
 from tests.integration.artefacts import CUTOFF, WEEK, publish, write_version
 from tests.integration.make_follower import MakeFollower, ask
 from tests.integration.published_versions import note

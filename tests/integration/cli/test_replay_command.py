@@ -8,7 +8,7 @@ from sqlalchemy import Engine
 from typer.testing import CliRunner, Result
 
 from cli.main import app
-from store.catalog import Schema
+from store.tasks.catalog import Schema
 from tests.integration.drifting_task import define, drifting_task
 
 PNG = b"\x89PNG"

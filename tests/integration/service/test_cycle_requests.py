@@ -10,10 +10,10 @@ import pytest
 from sqlalchemy import Engine
 
 from contracts.clock import MICROSECOND, format_moment, to_micros
-from store.catalog import Schema
 from store.error_cells import Cell, record_cells
 from store.events.batches import Event
 from store.events.writes import append_events
+from store.tasks.catalog import Schema
 from tests.integration.artefacts import CUTOFF, WEEK, place_version
 from tests.integration.drifting_task import now
 from tests.integration.published_versions import NOW, define, note, publish_and_release, run_cycle

@@ -12,8 +12,8 @@ from sqlalchemy import Engine
 
 from service.openapi.document import OPERATIONS
 from service.openapi.examples import FILE, Example, read_examples, write_command
-from store.catalog import Schema, find_task
 from store.error_cells import Cell, record_cells
+from store.tasks.catalog import Schema, find_task
 from tests.integration.artefacts import CUTOFF, WEEK
 from tests.integration.published_versions import NOW, publish_and_release, wait_for
 from tests.integration.service_app import service_settings, serving

@@ -12,10 +12,10 @@ from starlette.types import Message
 
 from contracts.task import Task
 from service.app import make_app
-from store.catalog import define_task
 from store.database import events, rejected_events
 from store.events.batches import Event
 from store.events.writes import append_events
+from store.tasks.catalog import define_task
 from tests.integration.service_app import TASK, an_event, post_scope, service_settings, serving
 
 pytestmark = pytest.mark.anyio

@@ -10,7 +10,7 @@ from mlflow import MlflowClient
 from sqlalchemy import Engine
 
 from contracts.errors import NoModel, NotFound, NotLoaded
-from store.catalog import Schema
+from store.tasks.catalog import Schema
 from tests.integration.artefacts import CUTOFF, WEEK, move_alias, publish, remove_alias, write_version
 from tests.integration.make_follower import MakeFollower, ask
 from tests.integration.published_versions import define, note, publish_and_release

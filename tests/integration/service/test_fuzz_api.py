@@ -28,7 +28,7 @@ from cli.local.stack import free_port
 from contracts.clock import format_moment
 from service.openapi.json_schema import closed, nullable, text
 from store.api_keys import add_key
-from store.catalog import Schema
+from store.tasks.catalog import Schema
 from tests.integration.artefacts import CUTOFF, WEEK
 from tests.integration.published_versions import NOW, define, note, publish_and_release, run_cycle
 from tests.servers import stop, wait_until_healthy

@@ -13,8 +13,8 @@ from contracts.errors import Unavailable
 from contracts.task import Task
 from service.database import Store
 from service.ingest.group_commit import GroupCommit
-from store.catalog import Schema, define_task, find_task
 from store.database import events
+from store.tasks.catalog import Schema, define_task, find_task
 from tests.integration.service_app import TASK, an_event
 
 pytestmark = pytest.mark.anyio

@@ -12,8 +12,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from sqlalchemy import Engine
 
 from contracts.clock import format_moment
-from store.catalog import Schema
 from store.cycles import claim_cycle
+from store.tasks.catalog import Schema
 from tests.integration.artefacts import CUTOFF
 from tests.integration.published_versions import NOW, define, publish_and_release, wait_for
 from tests.integration.service_app import TASK, an_event, service_settings, serving

@@ -11,7 +11,7 @@ from sqlalchemy import Engine
 
 from contracts.clock import format_moment
 from service.models.forecaster import load_forecaster
-from store.catalog import Schema
+from store.tasks.catalog import Schema
 from tests.integration.artefacts import CUTOFF, WEEK, publish, write_version
 from tests.integration.make_follower import QUESTION, MakeFollower, ask
 from tests.integration.published_versions import note

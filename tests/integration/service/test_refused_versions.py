@@ -10,7 +10,7 @@ from sqlalchemy import Engine
 
 from contracts.errors import NotLoaded, OutsideHorizon
 from contracts.manifest import MANIFEST_FILE
-from store.catalog import Schema
+from store.tasks.catalog import Schema
 from tests.integration.artefacts import CUTOFF, WEEK, move_alias, publish, write_version
 from tests.integration.make_follower import MakeFollower, ask
 from tests.integration.published_versions import define, note

@@ -19,8 +19,8 @@ from service.models.follower import Follower
 from service.models.forecaster import Question
 from service.models.registry import find_champion_version, make_client
 from service.validation.question_decoder import Row
-from store.catalog import Schema, lock_task
 from store.releases import note_moved_alias
+from store.tasks.catalog import Schema, lock_task
 from tests.integration.artefacts import CUTOFF, WEEK, move_alias, publish, write_version
 from tests.integration.published_versions import history, note, publish_and_release, run_cycle, wait_for
 from tests.integration.service_app import service_settings, serving

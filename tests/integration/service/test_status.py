@@ -14,11 +14,11 @@ from contracts.clock import format_moment, to_micros
 from contracts.task import Task
 from service.admin.task_warnings import warn_of_gaps
 from service.models.task_state import RecentAttempt, TaskState, why_stale
-from store.catalog import Schema, define_task
 from store.error_cells import Cell, record_cells
 from store.events.batches import Event
 from store.events.writes import append_events
 from store.releases import Release
+from store.tasks.catalog import Schema, define_task
 from tests.integration.artefacts import CUTOFF, WEEK, place_version
 from tests.integration.published_versions import NOW, define, note, run_cycle, wait_for
 from tests.integration.service_app import TASK, service_settings, serving

@@ -7,8 +7,8 @@ from sqlalchemy import Engine, event
 
 from service.dashboard.queries import read_overviews
 from service.models.task_state import TaskState, read_task_state
-from store.catalog import Schema
 from store.error_cells import Cell, record_cells
+from store.tasks.catalog import Schema
 from tests.integration.artefacts import CUTOFF, WEEK
 from tests.integration.published_versions import NOW, define, run_cycle
 from tests.integration.service_app import service_settings, serving

@@ -12,9 +12,9 @@ from sqlalchemy import Engine
 
 from contracts.clock import format_moment
 from contracts.task import Training
-from store.catalog import find_task
 from store.cycles import request_cycle
 from store.recipe_choices import Choice, record_choice
+from store.tasks.catalog import find_task
 from tests.integration.artefacts import CUTOFF, WEEK, place_version
 from tests.integration.service_app import TASK, an_event, service_settings, serving
 

@@ -10,12 +10,12 @@ from sqlalchemy import Engine, text
 from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 
 from contracts.errors import CycleError, OutsideHorizon
-from store.catalog import Schema, find_task, list_tasks
 from store.database import metadata
 from store.errors import SpecUnreadable
 from store.events.batches import Event
 from store.events.columns import count_windows, find_newest, read_events
 from store.events.writes import append_events
+from store.tasks.catalog import Schema, find_task, list_tasks
 from tests.integration.artefacts import CUTOFF, WEEK
 from tests.integration.make_follower import MakeFollower, ask
 from tests.integration.published_versions import define, note, publish_and_release, wait_for

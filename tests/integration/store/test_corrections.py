@@ -17,11 +17,11 @@ from sqlalchemy import Engine, select
 from contracts.clock import from_micros, to_micros
 from contracts.errors import NotFound
 from contracts.task import Task
-from store.catalog import Schema, define_task
 from store.database import events, rejected_events
 from store.events.batches import Event
 from store.events.columns import EventColumns, read_events
 from store.events.writes import append_events, correct_event
+from store.tasks.catalog import Schema, define_task
 from tests.integration.service_app import an_event, service_settings, serving
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

@@ -11,10 +11,10 @@ from sqlalchemy import Connection, Engine, text
 from contracts.clock import to_micros
 from contracts.errors import Unavailable
 from service.database import Store
-from store.catalog import Schema
 from store.events.batches import Event
 from store.events.erasures import erase_events
 from store.events.writes import append_events
+from store.tasks.catalog import Schema
 from tests.integration.published_versions import NOW
 
 _LOCK = text("SELECT FROM events WHERE event_id = :event_id FOR UPDATE")

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from sqlalchemy import Connection, Engine
 
-from store.catalog import Schema, define_task
 from store.events.columns import read_events, read_fingerprints
 from store.events.writes import correct_event
+from store.tasks.catalog import Schema, define_task
 from tests.integration.drifting_task import START, cutoff_after, define, drifting_events, drifting_task
 from tests.integration.live_job import append, moment
 from trainer.data.snapshot import Reading

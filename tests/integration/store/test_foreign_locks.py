@@ -19,7 +19,6 @@ from contracts.clock import to_micros
 from contracts.task import Task
 from service.database import Store
 from service.ingest.group_commit import GroupCommit
-from store.catalog import Schema, define_task, find_task, lock_task
 from store.cycles import claim_cycle, expire_leases, list_cycles, request_cycle
 from store.database import make_engine
 from store.errors import Locked
@@ -27,6 +26,7 @@ from store.events.batches import Event
 from store.events.columns import read_events
 from store.events.writes import append_events
 from store.outages import LATE, is_locked, name_outage
+from store.tasks.catalog import Schema, define_task, find_task, lock_task
 from tests.integration.published_versions import define
 from tests.integration.service_app import TASK, an_event
 from trainer.scheduling.scheduler import Trainer

@@ -24,10 +24,10 @@ from contracts.failure import FailureCode
 from migrations import migrate
 from service.dashboard.task_page import find_overrulable
 from service.models.task_state import read_task_state
-from store.catalog import Schema, find_task
 from store.cycles import Cycle, claim_cycle, find_gate, list_cycles, request_cycle
 from store.database import make_engine
 from store.releases import list_releases
+from store.tasks.catalog import Schema, find_task
 from tests.integration.published_versions import LEASE, NOW
 from tests.integration.service_app import service_settings, serving
 from trainer.monitoring.promises import read_promise

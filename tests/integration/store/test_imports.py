@@ -11,13 +11,13 @@ from sqlalchemy import Engine, select, text
 
 from contracts.errors import Conflict, NotFound
 from contracts.task import Task
-from store.catalog import Schema, define_task
 from store.database import events
 from store.events import imports
 from store.events.batches import EventBatch
 from store.events.columns import read_events, read_fingerprints
 from store.events.imports import add_import, find_import, read_import, require_open, retract_events
 from store.events.writes import append_batch, append_events, correct_event
+from store.tasks.catalog import Schema, define_task
 from tests.integration.erased_events import erase
 from tests.integration.service_app import an_event
 from tests.integration.store.test_corrections import DEMAND, HOUR, NOW, START, event

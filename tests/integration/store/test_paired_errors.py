@@ -7,9 +7,9 @@ import pytest
 from sqlalchemy import Engine, event
 
 from contracts.verdict import COUNTED_WINDOWS
-from store.catalog import Schema
 from store.error_cells import Cell, record_cells
 from store.paired_errors import NUM_RECENT, MatrixPart, PairedErrors, read_paired_errors
+from store.tasks.catalog import Schema
 from tests.integration.artefacts import CUTOFF, WEEK
 from tests.integration.published_versions import NOW, define
 

@@ -8,8 +8,8 @@ from contracts.calibration import LEVELS, AgeQuantiles, Calibration
 from contracts.clock import format_moment
 from service.models.answer import Answer
 from service.validation.values import json_moment
-from store.catalog import Schema
 from store.releases import Action
+from store.tasks.catalog import Schema
 from tests.integration.artefacts import CUTOFF, WEEK, publish, write_version
 from tests.integration.make_follower import MakeFollower, ask
 from tests.integration.published_versions import note

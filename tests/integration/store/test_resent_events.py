@@ -11,10 +11,10 @@ import pytest
 from sqlalchemy import Engine, select
 
 from service.database import Store
-from store.catalog import Schema
 from store.database import events
 from store.events.batches import Event
 from store.events.writes import append_events
+from store.tasks.catalog import Schema
 from tests.integration.published_versions import NOW
 from tests.integration.service_app import TASK, an_event
 

@@ -9,10 +9,10 @@ from sqlalchemy import Engine
 
 from contracts.clock import to_micros
 from contracts.task import Task
-from store.catalog import Schema, define_task
 from store.events.batches import Event
 from store.events.columns import EventColumns, read_events, read_fingerprints
 from store.events.writes import append_events
+from store.tasks.catalog import Schema, define_task
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 HOUR = 3_600_000_000

@@ -16,7 +16,6 @@ from contracts.failure import Failure, FailureCode
 from contracts.task import Task
 from contracts.verdict import MatrixFigures, Verdict
 from migrations import is_migrated, migrate
-from store.catalog import Schema, define_task, find_task, list_tasks
 from store.cycles import (
     Cycle,
     begin_step,
@@ -33,6 +32,7 @@ from store.events.batches import Event
 from store.events.columns import NEVER, read_events
 from store.events.writes import Rejection, append_events, record_rejections
 from store.releases import Overlay, read_overlay, record_release
+from store.tasks.catalog import Schema, define_task, find_task, list_tasks
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 START = to_micros(NOW)

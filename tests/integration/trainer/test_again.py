@@ -7,9 +7,9 @@ import pytest
 from sqlalchemy import Engine
 
 from contracts.errors import Conflict
-from store.catalog import Schema, define_task
 from store.cycles import Cycle, claim_cycle, request_cycle
 from store.releases import list_releases
+from store.tasks.catalog import Schema, define_task
 from tests.integration.drifting_task import (
     HOUR,
     START,

@@ -10,9 +10,9 @@ import pytest
 from sqlalchemy import Engine
 
 from contracts.clock import format_moment
-from store.catalog import Schema
 from store.events.writes import correct_event
 from store.releases import list_releases
+from store.tasks.catalog import Schema
 from tests.integration.drifting_task import (
     Story,
     claim,

@@ -13,12 +13,12 @@ from sqlalchemy import Engine, func, select, text
 
 from contracts.manifest import GRAPH_FILE, MANIFEST_FILE, RATE_FILE, read_manifest
 from contracts.verdict import encode
-from store.catalog import Schema
 from store.cycles import expire_leases, list_cycles
 from store.database import releases
 from store.error_cells import read_cells
 from store.events.writes import append_events
 from store.releases import ALIAS, Overlay, read_overlay
+from store.tasks.catalog import Schema
 from tests.integration.drifting_task import (
     ROWS_PER_WINDOW,
     START,

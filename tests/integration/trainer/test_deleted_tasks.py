@@ -17,12 +17,12 @@ from sqlalchemy import Engine, func, select
 from contracts.clock import format_moment
 from contracts.errors import LeaseLost, NotFound
 from service.models.local_copies import read_current
-from store.catalog import Schema, define_task, find_task
 from store.cycles import begin_step
 from store.database import metadata, task_changes, tasks
-from store.deletion import delete_events, list_deleted
 from store.events.writes import append_events
-from store.lifecycle import begin_deletion
+from store.tasks.catalog import Schema, define_task, find_task
+from store.tasks.deletion import delete_events, list_deleted
+from store.tasks.lifecycle import begin_deletion
 from tests.integration.artefacts import CUTOFF
 from tests.integration.drifting_task import claim, cutoff_after, drifting_events, drifting_task, now
 from tests.integration.drifting_task import define as define_drifting

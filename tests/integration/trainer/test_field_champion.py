@@ -12,10 +12,10 @@ from sqlalchemy import Engine
 
 from contracts.manifest import GRAPH_FILE, MANIFEST_FILE
 from contracts.task import Task
-from store.catalog import Schema, define_task
 from store.cycles import Cycle
 from store.events.writes import append_events
 from store.releases import record_release
+from store.tasks.catalog import Schema, define_task
 from tests.integration.drifting_task import (
     HOUR,
     START,

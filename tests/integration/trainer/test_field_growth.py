@@ -15,7 +15,7 @@ import httpx
 import pytest
 from sqlalchemy import Engine, text
 
-from store.catalog import Schema
+from store.tasks.catalog import Schema
 from tests.integration.artefacts import publish, write_version
 from tests.integration.make_follower import MakeFollower, ask
 from tests.integration.service_app import service_settings, serving

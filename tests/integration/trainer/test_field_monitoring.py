@@ -18,7 +18,7 @@ from sqlalchemy import Engine
 from contracts.clock import format_moment
 from contracts.manifest import read_manifest
 from service.models.local_copies import Current, write_current
-from store.catalog import Schema
+from store.tasks.catalog import Schema
 from tests.integration.drifting_task import Story, add_windows, claim, cutoff_after, define, drifting_task, settings
 from tests.integration.live_job import moment
 from tests.integration.published_versions import wait_for

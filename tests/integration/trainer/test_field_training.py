@@ -15,10 +15,10 @@ from sqlalchemy import Engine, text
 
 from cli.local.stack import free_port
 from contracts.manifest import Manifest, read_manifest
-from store.catalog import Schema
 from store.error_cells import Cell, read_cells
 from store.events.batches import Event
 from store.events.writes import append_events
+from store.tasks.catalog import Schema
 from tests.integration.drifting_task import (
     START,
     add_windows,

@@ -13,10 +13,10 @@ from structlog.testing import capture_logs
 
 from contracts.calibration import LEVELS, Calibration
 from contracts.verdict import LimitCheck
-from store.catalog import Schema, lock_task
 from store.database import make_engine
 from store.error_cells import Cell, record_cells
 from store.releases import read_overlay
+from store.tasks.catalog import Schema, lock_task
 from tests.integration.drifting_task import cutoff_after, define, drifting_task
 from tests.integration.guarded_task import rows_of, story, write
 from tests.integration.live_job import cells_of, moment

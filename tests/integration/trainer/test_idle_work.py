@@ -12,8 +12,8 @@ from sqlalchemy import Engine
 from structlog.testing import capture_logs
 
 from contracts.failure import KILLED, PREEMPTED, STOPPED, Failure, FailureCode
-from store.catalog import Schema
 from store.error_cells import Cell, read_cells, record_cells
+from store.tasks.catalog import Schema
 from tests.integration.drifting_task import cutoff_after, cycles_of, define, drifting_task, now
 from tests.integration.trainer_ticks import MakeTrainer, ask, endless_reads, tick_until, trainers
 from trainer.rivals.missing_cells import find_missing_cells

@@ -13,11 +13,11 @@ from sqlalchemy import Engine
 
 from contracts.errors import Conflict
 from contracts.verdict import Verdict
-from store.catalog import Schema
 from store.cycles import Cycle, claim_cycle, override_cycle, request_cycle
 from store.events.batches import Event
 from store.events.writes import append_events
 from store.releases import list_releases
+from store.tasks.catalog import Schema
 from tests.integration.drifting_task import (
     START,
     carry_out,

@@ -13,9 +13,9 @@ from sqlalchemy import Engine
 
 from contracts.clock import format_moment
 from contracts.task import Task
-from store.catalog import define_task
 from store.events.columns import EventColumns, read_events
 from store.events.writes import append_events
+from store.tasks.catalog import define_task
 from tests.integration.drifting_task import START, cutoff_after, define, drifting_events, drifting_task, retrain
 from tests.integration.published_versions import wait_for
 from tests.integration.service_app import service_settings, serving

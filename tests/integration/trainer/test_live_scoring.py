@@ -14,12 +14,12 @@ from structlog.testing import capture_logs
 from cli.local.stack import free_port
 from contracts.manifest import GRAPH_FILE
 from contracts.verdict import decode_verdict
-from store.catalog import Schema
 from store.database import error_cells, make_engine
 from store.error_cells import NAIVE
 from store.events.batches import Event
 from store.events.writes import correct_event
 from store.releases import record_release
+from store.tasks.catalog import Schema
 from tests.integration.drifting_task import (
     ROWS_PER_WINDOW,
     cutoff_after,

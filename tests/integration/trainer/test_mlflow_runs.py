@@ -12,8 +12,8 @@ from cli.local.stack_file import StackUrls, stack_file
 from cli.main import app
 from contracts.manifest import MANIFEST_FILE, read_manifest
 from contracts.task import Task
-from store.catalog import Schema
 from store.releases import ALIAS
+from store.tasks.catalog import Schema
 from tests.integration.drifting_task import add_windows, cutoff_after, define, drifting_task, retrain
 from trainer.evaluation.fit_store import candidate_folder
 from trainer.tracking.registry import Registry

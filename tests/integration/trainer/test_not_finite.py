@@ -16,10 +16,10 @@ from sqlalchemy import Engine, update
 
 from contracts.clock import from_micros
 from contracts.manifest import GRAPH_FILE, MANIFEST_FILE, checksum, encode_manifest, read_manifest
-from store.catalog import Schema, find_task
 from store.database import error_cells, make_engine
 from store.events.writes import append_events
 from store.releases import list_releases
+from store.tasks.catalog import Schema, find_task
 from tests.integration.drifting_task import START, cutoff_after, define, drifting_events, drifting_task, retrain
 from tests.servers import clone_of, database
 from trainer.evaluation.fit_store import candidate_folder

@@ -14,10 +14,10 @@ from sqlalchemy import Engine
 
 from contracts.clock import format_moment
 from contracts.failure import STOPPED
-from store.catalog import Schema, find_task
 from store.cycles import claim_cycle, end_cycle, list_cycles, request_cycle
-from store.deletion import list_deleted
-from store.lifecycle import begin_deletion, rename_task
+from store.tasks.catalog import Schema, find_task
+from store.tasks.deletion import list_deleted
+from store.tasks.lifecycle import begin_deletion, rename_task
 from tests.integration.artefacts import CUTOFF
 from tests.integration.drifting_task import carry_out, cutoff_after, drifting_task, now
 from tests.integration.drifting_task import claim as claim_at

@@ -13,10 +13,10 @@ from contracts.clock import from_micros
 from contracts.failure import REGISTRY_UNREACHABLE
 from contracts.manifest import GRAPH_FILE, MANIFEST_FILE, RATE_FILE
 from contracts.task import Task
-from store.catalog import Schema
 from store.cycles import expire_leases
 from store.database import cycles, events
 from store.events.columns import EventColumns
+from store.tasks.catalog import Schema
 from tests.integration.counted_calls import counting_calls, counting_opened_files
 from tests.integration.drifting_task import Story, claim, cutoff_after, define, drifting_task, now, retrain, settings
 from trainer.evaluation.backtest import backtest

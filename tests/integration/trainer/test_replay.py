@@ -18,9 +18,9 @@ from cli.reports.replay import held_cutoffs, save_pictures, summary, windows_tab
 from contracts.clock import format_moment
 from contracts.errors import CycleError
 from contracts.verdict import COUNTED_WINDOWS, first_failure
-from store.catalog import Schema
 from store.database import error_cells, releases
 from store.events.writes import append_events, correct_event
+from store.tasks.catalog import Schema
 from tests.integration.drifting_task import (
     HOUR,
     ROWS_PER_WINDOW,

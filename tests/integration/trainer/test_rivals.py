@@ -9,10 +9,10 @@ import pytest
 import torch
 from sqlalchemy import Engine, delete
 
-from store.catalog import Schema
 from store.database import error_cells
 from store.error_cells import Cell, read_cells
 from store.events.writes import correct_event
+from store.tasks.catalog import Schema
 from tests.integration.drifting_task import (
     HOUR,
     ROWS_PER_WINDOW,

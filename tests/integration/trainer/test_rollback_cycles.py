@@ -9,8 +9,8 @@ import pytest
 from sqlalchemy import Engine
 
 from contracts.clock import format_moment
-from store.catalog import Schema
 from store.releases import list_releases
+from store.tasks.catalog import Schema
 from tests.integration.drifting_task import cutoff_after, define, drifting_task, retrain
 from tests.integration.service_app import service_settings, serving
 from trainer.tracking.registry import Registry

@@ -22,9 +22,9 @@ from contracts.failure import REGISTRY_UNREACHABLE
 from contracts.verdict import Decision, Verdict
 from store.cycles import Cycle, end_cycle
 from store.database import make_engine
-from store.deletion import list_deleted
-from store.lifecycle import Move, begin_deletion, move_task
 from store.outages import SILENT
+from store.tasks.deletion import list_deleted
+from store.tasks.lifecycle import Move, begin_deletion, move_task
 from tests.integration.drifting_task import (
     HOUR,
     START,

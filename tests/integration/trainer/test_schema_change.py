@@ -10,10 +10,10 @@ import pytest
 from sqlalchemy import Engine, select
 
 from contracts.clock import format_moment
-from store.catalog import Schema, find_task
 from store.database import events
 from store.events.batches import Event
 from store.events.writes import append_events
+from store.tasks.catalog import Schema, find_task
 from tests.integration.drifting_task import START, cutoff_after, define, drifting_events, drifting_task, retrain
 from tests.integration.published_versions import wait_for
 from tests.integration.service_app import service_settings, serving

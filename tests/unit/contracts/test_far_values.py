@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contracts.clock import to_micros
-from contracts.far_values import count_far_off, find_far_labels
+from contracts.quality.far_values import count_far_off, find_far_labels
 
 DAY = 86_400_000_000
 START = to_micros(datetime(2020, 1, 1, tzinfo=UTC))

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from contracts.skill import ComparedError, Skill, compare, describe_skill, judge_skill, score, with_hints
+from contracts.quality.skill import ComparedError, Skill, compare, describe_skill, judge_skill, score, with_hints
 from contracts.task import Task
 
 

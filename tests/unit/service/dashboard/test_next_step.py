@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from contracts.clock import to_micros
-from contracts.skill import ComparedError, judge_skill, score
+from contracts.quality.skill import ComparedError, judge_skill, score
 from contracts.task import Task
 from contracts.verdict import decode_verdict
 from service.dashboard.next_step import NextStep, Situation, find_next_step, knows_all_events

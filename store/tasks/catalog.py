@@ -17,7 +17,7 @@ from contracts.task import Task
 from store.database import schemas, tasks
 from store.errors import SpecUnreadable
 from store.recipe_choices import Choice, read_choices
-from store.task_changes import Lifecycle, explain_missing
+from store.tasks.changes import Lifecycle, explain_missing
 
 
 @dataclass(frozen=True)

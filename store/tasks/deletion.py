@@ -11,7 +11,7 @@ from datetime import datetime
 from sqlalchemy import Connection, delete, select, text, update
 
 from store.database import metadata, tasks
-from store.task_changes import record_change
+from store.tasks.changes import record_change
 
 BATCH_SIZE = 10_000
 

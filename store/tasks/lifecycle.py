@@ -1,7 +1,7 @@
 """Pause, archive and rename a task, and begin to delete one. Each is one row in the history of changes.
 
 A paused task answers as before, and no cycle of it begins. An archived one takes no events and no questions either. A
-deleted one is gone for every request at once; `store.deletion` removes what is left of it.
+deleted one is gone for every request at once; `store.tasks.deletion` removes what is left of it.
 """
 
 from datetime import datetime
@@ -11,9 +11,9 @@ from sqlalchemy import Connection, select, text, update
 from sqlalchemy.exc import IntegrityError
 
 from contracts.errors import Conflict
-from store.catalog import Schema, find_task, lock_task, require_free
 from store.database import cycles, tasks
-from store.task_changes import Contents, Lifecycle, TaskChange, record_change
+from store.tasks.catalog import Schema, find_task, lock_task, require_free
+from store.tasks.changes import Contents, Lifecycle, TaskChange, record_change
 
 Move = Literal["pause", "resume", "archive", "unarchive"]
 
