@@ -21,7 +21,8 @@ from service.validation.values import is_in_calendar, json_moment
 from service.web.bodies import read_body
 from service.web.fields import json_flag, read_fields
 from service.web.parameters import TaskInPath, takes_only
-from store.cycles import Cycle, find_released_cutoff, list_cycles, request_cycle
+from store.cycle_requests import request_cycle
+from store.cycles import Cycle, find_released_cutoff, list_cycles
 from store.events.columns import find_newest
 from store.tasks.catalog import find_task
 

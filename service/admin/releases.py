@@ -26,7 +26,8 @@ from service.web.auth import actor_of
 from service.web.bodies import read_body
 from service.web.fields import Rule, json_actor, json_id, json_reason, read_fields
 from service.web.parameters import TaskInPath, takes_only
-from store.cycles import is_releasing, override_cycle
+from store.cycle_requests import override_cycle
+from store.cycles import is_releasing
 from store.releases import CHAMPION_ACTIONS, Release, find_former, list_releases, read_overlay, record_release
 from store.tasks.catalog import Schema, find_live_task, find_task, lock_task
 

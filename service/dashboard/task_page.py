@@ -26,7 +26,8 @@ from service.dashboard.timeline import Span, draw_timeline, list_spans
 from service.models.follower import Follower
 from service.models.forecaster import Forecaster
 from service.models.task_state import RegistryState, TaskState
-from store.cycles import Cycle, find_gate
+from store.cycle_requests import find_gate
+from store.cycles import Cycle
 from store.tasks.changes import Lifecycle
 from store.tasks.lifecycle import Move
 

@@ -50,7 +50,7 @@ def rename_task(
     an earlier renaming has not reached MLflow.
     """
     task_id = find_task(connection, name).task_id
-    # Stronger than `lock_task`: no cycle can be claimed meanwhile (`store.cycles.claim_cycle`).
+    # Stronger than `lock_task`: no cycle can be claimed meanwhile (`store.cycle_leases.claim_cycle`).
     row = connection.execute(
         select(tasks.c.name, tasks.c.lifecycle, tasks.c.registry_name).where(tasks.c.id == task_id).with_for_update()
     ).one_or_none()

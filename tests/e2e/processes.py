@@ -15,7 +15,8 @@ import httpx
 from sqlalchemy import Engine
 
 from cli.local.stack import free_port
-from store.cycles import Cycle, list_cycles, request_cycle
+from store.cycle_requests import request_cycle
+from store.cycles import Cycle, list_cycles
 from store.tasks.catalog import Schema
 from tests.servers import stop
 

@@ -16,7 +16,9 @@ from sqlalchemy import Engine
 
 from contracts.clock import MICROSECOND, to_micros
 from contracts.task import Task
-from store.cycles import Cycle, claim_cycle, list_cycles, request_cycle
+from store.cycle_leases import claim_cycle
+from store.cycle_requests import request_cycle
+from store.cycles import Cycle, list_cycles
 from store.events.batches import Event
 from store.events.writes import append_events
 from store.tasks.catalog import Schema, define_task

@@ -25,15 +25,9 @@ from contracts.cutoffs import newest_cutoff
 from contracts.errors import Conflict, Fault, InvalidInput, LeaseLost, NotFound
 from contracts.failure import PREEMPTED, STOPPED, Failure, FailureCode
 from contracts.runtime.http_clients import mlflow_options
-from store.cycles import (
-    claim_cycle,
-    end_cycle,
-    expire_leases,
-    list_cycles,
-    renew_lease,
-    request_cycle,
-    skip_overtaken,
-)
+from store.cycle_leases import claim_cycle, end_cycle, expire_leases, renew_lease
+from store.cycle_requests import request_cycle, skip_overtaken
+from store.cycles import list_cycles
 from store.database import cycles, make_engine
 from store.events.columns import find_last_received, find_newest
 from store.outages import is_locked, name_outage

@@ -19,7 +19,9 @@ from contracts.clock import to_micros
 from contracts.task import Task
 from service.database import Store
 from service.ingest.group_commit import GroupCommit
-from store.cycles import claim_cycle, expire_leases, list_cycles, request_cycle
+from store.cycle_leases import claim_cycle, expire_leases
+from store.cycle_requests import request_cycle
+from store.cycles import list_cycles
 from store.database import make_engine
 from store.errors import Locked
 from store.events.batches import Event

@@ -24,7 +24,9 @@ from contracts.failure import FailureCode
 from migrations import migrate
 from service.dashboard.task_page import find_overrulable
 from service.models.task_state import read_task_state
-from store.cycles import Cycle, claim_cycle, find_gate, list_cycles, request_cycle
+from store.cycle_leases import claim_cycle
+from store.cycle_requests import find_gate, request_cycle
+from store.cycles import Cycle, list_cycles
 from store.database import make_engine
 from store.releases import list_releases
 from store.tasks.catalog import Schema, find_task

@@ -7,7 +7,9 @@ import pytest
 from sqlalchemy import Engine
 
 from contracts.errors import Conflict
-from store.cycles import Cycle, claim_cycle, request_cycle
+from store.cycle_leases import claim_cycle
+from store.cycle_requests import request_cycle
+from store.cycles import Cycle
 from store.releases import list_releases
 from store.tasks.catalog import Schema, define_task
 from tests.integration.drifting_task import (

@@ -17,7 +17,7 @@ from sqlalchemy import Engine, func, select
 from contracts.clock import format_moment
 from contracts.errors import LeaseLost, NotFound
 from service.models.local_copies import read_current
-from store.cycles import begin_step
+from store.cycle_leases import begin_step
 from store.database import metadata, task_changes, tasks
 from store.events.writes import append_events
 from store.tasks.catalog import Schema, define_task, find_task

@@ -1,0 +1,163 @@
+"""Requests for cycles: of a cutoff, of a held candidate that is released in spite of its verdict, and their ends.
+
+Only an active task takes requests, and a cutoff has one waiting or running attempt at most.
+"""
+
+from datetime import datetime, timedelta
+
+from sqlalchemy import Connection, select, update
+from sqlalchemy.dialects.postgresql import insert
+
+from contracts.clock import from_micros
+from contracts.errors import Conflict, NotFound, TaskArchived, TaskPaused
+from contracts.failure import OVERTAKEN
+from contracts.verdict import Decision, Verdict, encode
+from store.cycles import COLUMNS, Cycle, as_cycle, failure_columns
+from store.database import cycles, tasks
+from store.tasks.catalog import lock_task
+
+# The rules that an override may break; every other rule is a gate.
+OVERRULABLE = ("newest_window", "withheld_rows")
+
+
+def request_cycle(
+    connection: Connection,
+    task_id: int,
+    cutoff: int,
+    now: datetime,
+    override: tuple[str, str] | None = None,
+    *,
+    recipe: str | None = None,
+    again: bool = False,
+) -> Cycle:
+    """Request that a cutoff is trained; a second request while it waits or runs changes nothing.
+
+    `override` is the actor and reason of an admin who wants it released in spite of its verdict. It is stored with an
+    attempt that still waits, and passed on by an attempt that fails.
+
+    A released cutoff is trained once more only if `again` is set, if `recipe` is another one than that of the release,
+    or to retry an attempt that was requested in this way. Raises Conflict otherwise, if an attempt without the override
+    is running, or if the task is not active.
+    """
+    _lock_active(connection, task_id)
+    rows = connection.execute(
+        select(*COLUMNS)
+        .where(cycles.c.task_id == task_id, cycles.c.cutoff == from_micros(cutoff))
+        .order_by(cycles.c.attempt.desc())
+    )
+    attempts = [as_cycle(row) for row in rows]
+    for cycle in attempts:
+        if cycle.state in ("requested", "running"):
+            return cycle if override is None else _note_override(connection, cycle, override)
+    last = attempts[0] if attempts else None
+    released = next((cycle for cycle in attempts if cycle.state == "released"), None)
+    if released is not None and not (again or _is_other_recipe(released, recipe)):
+        is_retry = last is not released and last is not None and (override is not None or last.state == "failed")
+        if not is_retry:
+            raise Conflict(
+                f"This cutoff has been released already, as version {released.version}. To train it once more, run "
+                'morrow cycle with --again, or send "again": true.'
+            )
+    if override is None and last is not None and last.state == "failed":
+        actor, reason = last.override_actor, last.override_reason
+    else:
+        actor, reason = override or (None, None)
+    row = connection.execute(
+        insert(cycles)
+        .values(
+            task_id=task_id,
+            cutoff=from_micros(cutoff),
+            attempt=1 + (last.attempt if last else 0),
+            state="requested",
+            requested_at=now,
+            override_actor=actor,
+            override_reason=reason,
+            replaces=None if released is None else released.cycle_id,
+        )
+        .returning(*COLUMNS)
+    ).one()
+    return as_cycle(row)
+
+
+def _is_other_recipe(released: Cycle, recipe: str | None) -> bool:
+    """Whether a release is known to have another recipe than this one."""
+    matrix = None if released.verdict is None else released.verdict.matrix
+    return recipe is not None and matrix is not None and matrix.recipe not in ("", recipe)
+
+
+def override_cycle(
+    connection: Connection, task_id: int, cycle_id: int, *, actor: str, reason: str, now: datetime
+) -> Cycle:
+    """Request that a held candidate is released; returns the new attempt.
+
+    Raises NotFound if the task has no such cycle. Raises Conflict if it is not held, if a gate holds it, if a newer
+    cutoff is released, or if the task is not active.
+    """
+    _lock_active(connection, task_id)
+    row = connection.execute(select(*COLUMNS).where(cycles.c.task_id == task_id, cycles.c.id == cycle_id)).one_or_none()
+    if row is None:
+        raise NotFound(f"This task has no cycle {cycle_id}.")
+    cycle = as_cycle(row)
+    if cycle.state != "held":
+        raise Conflict(f"Cycle {cycle_id} is {cycle.state}, not held.")
+    if gate := find_gate(cycle):
+        raise Conflict(f"Cycle {cycle_id} is held by the gate {gate}: an override opens no gate.")
+    newer = connection.execute(
+        select(cycles.c.version)
+        .where(cycles.c.task_id == task_id, cycles.c.state == "released", cycles.c.cutoff > from_micros(cycle.cutoff))
+        .limit(1)
+    ).scalar_one_or_none()
+    if newer is not None:
+        raise Conflict(f"A newer cutoff is released already, as version {newer}.")
+    return request_cycle(connection, task_id, cycle.cutoff, now, override=(actor, reason))
+
+
+def find_gate(cycle: Cycle) -> str | None:
+    """The gate that holds a cycle, with its reason; None if an override may release the cycle."""
+    broken = [one for one in cycle.verdict.decisions if not one.passed] if cycle.verdict is not None else []
+    return next((f"{one.rule} ({one.reason})" for one in broken if one.rule not in OVERRULABLE), None)
+
+
+def skip_overtaken(connection: Connection, task_id: int, cutoff: int, *, window: timedelta, now: datetime) -> None:
+    """Skip requests for cutoffs before this one (microseconds) that were made within their own window."""
+    connection.execute(
+        update(cycles)
+        .where(
+            cycles.c.task_id == task_id,
+            cycles.c.state == "requested",
+            cycles.c.cutoff < from_micros(cutoff),
+            cycles.c.requested_at < cycles.c.cutoff + window,
+        )
+        .values(
+            state="skipped",
+            ended_at=now,
+            verdict=encode(Verdict.of(Decision("newest_cutoff", False, reason=OVERTAKEN.reason))),
+            **failure_columns(OVERTAKEN),
+        )
+    )
+
+
+def _lock_active(connection: Connection, task_id: int) -> None:
+    """Lock an active task's row. Raises TaskPaused, TaskArchived, NotFound."""
+    lock_task(connection, task_id)
+    found = select(tasks.c.name, tasks.c.lifecycle).where(tasks.c.id == task_id)
+    row = connection.execute(found).one_or_none()
+    if row is None or row.lifecycle == "deleting":
+        raise NotFound("This task has been deleted.")
+    if row.lifecycle == "paused":
+        raise TaskPaused(row.name)
+    if row.lifecycle == "archived":
+        raise TaskArchived(row.name)
+
+
+def _note_override(connection: Connection, cycle: Cycle, override: tuple[str, str]) -> Cycle:
+    actor, reason = override
+    row = connection.execute(
+        update(cycles)
+        .where(cycles.c.id == cycle.cycle_id, cycles.c.state == "requested")
+        .values(override_actor=actor, override_reason=reason)
+        .returning(*COLUMNS)
+    ).one_or_none()
+    if row is None:
+        raise Conflict("An attempt at this cutoff is running. Request the override again when it has ended.")
+    return as_cycle(row)
