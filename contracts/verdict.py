@@ -21,8 +21,13 @@ FORMAT_VERSION = 1
 # The newest target windows, which count: a year of weeks. The errors of old models say little about the next one.
 COUNTED_WINDOWS = 52
 
-# A rival is clearly better only if it saves this share of our error: less does not matter in practice.
+# Another method is better only if it saves this share of our error: less does not matter in practice.
 _LEAST_GAIN = 0.01
+
+
+def is_gain(saved: float, ours: float) -> bool:
+    """Whether another method saves enough of our error to matter. A verdict also asks how likely that is chance."""
+    return ours > 0 and saved >= _LEAST_GAIN * ours
 
 
 class Decision(msgspec.Struct, frozen=True):
@@ -68,7 +73,7 @@ class Comparison(msgspec.Struct, frozen=True):
     @property
     def is_better(self) -> bool:
         """Whether the rival is clearly better: seldom by chance, and by 1 % of our error at least."""
-        return self.upper < 0 and -self.difference >= _LEAST_GAIN * self.error
+        return self.upper < 0 and is_gain(-self.difference, self.error)
 
 
 class MatrixFigures(msgspec.Struct, frozen=True):

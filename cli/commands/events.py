@@ -109,7 +109,7 @@ def import_events(
     else:
         _print_imported(task, imported, dry_run=dry_run)
         if not dry_run:
-            _print_row_warnings(url, task)
+            _print_row_warnings(url, task, imported.import_id)
     if imported.counts["rejected"] or imported.counts["conflicts"]:
         raise typer.Exit(SOME_REFUSED)
 
@@ -259,14 +259,14 @@ def _document(imported: "Imported") -> dict[str, object]:
     }
 
 
-def _print_row_warnings(url: str, task: str) -> None:
+def _print_row_warnings(url: str, task: str, import_id: int | None) -> None:
     """Print what stands out among the stored rows. The import has succeeded, whatever becomes of this request."""
     from contextlib import suppress
 
     from cli.errors import Refused, Unreachable
 
     with suppress(Refused, Unreachable), open_api(url) as api:
-        for warning in ask(api, "GET", f"/tasks/{task}").get("row_warnings", []):
+        for warning in ask(api, "GET", f"/tasks/{task}/imports/{import_id}")["warnings"]:
             typer.secho(f"Warning: {warning}", fg="yellow", err=True)
 
 

@@ -75,6 +75,8 @@ def state_facts(status: dict[str, Any]) -> Iterator[tuple[str, str]]:
         yield "Skill", describe_skill(skill)
         for advice in skill.advice:
             yield "Try", advice
+    if (step := status.get("next_step")) is not None and step["is_needed"]:
+        yield "To do", step["text"] + (f" {step['command']}" if step["command"] else "")
     if status["choice"] is not None:
         yield "Recipe", _describe_choice(status["choice"])
     yield "Registry", registry["state"] + (f": {registry['reason']}" if registry["reason"] else "")

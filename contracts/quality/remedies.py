@@ -1,7 +1,17 @@
-"""What may help if an age of the error matrix is not valid: a key of the task with a value, or a command."""
+"""What may help if a model is poor, or if an age of its error matrix is not valid.
+
+Each remedy names a command, or a key of the task's file with a value.
+"""
 
 import math
-from typing import Protocol
+from collections.abc import Sequence
+from typing import Protocol, get_args
+
+from msgspec.structs import replace
+
+from contracts.clock import count_windows
+from contracts.quality.skill import ComparedError, Skill
+from contracts.task import Method, Task
 
 
 class JudgedAge(Protocol):
@@ -33,3 +43,37 @@ def suggest(age: JudgedAge, tolerance: float | None, max_error: float | None) ->
     if max_error is not None and age.mean > max_error:
         return f"guard.max_error = {math.ceil(100 * age.mean) / 100:g} in the task file would allow age {age.age}"
     return None
+
+
+def advise_model(task: Task, skill: Skill, hints: Sequence[str] = ()) -> Skill:
+    """The skill of a task's model with advice if it is poor: first these hints, then what is the likeliest to help."""
+    return replace(skill, advice=(*hints, *_list_remedies(task, skill)) if skill.is_poor else ())
+
+
+def _list_remedies(task: Task, skill: Skill) -> list[str]:
+    training, said = task.training, []
+    if (better := skill.better) is not None:
+        said.append(_imitate(task, better))
+    if not training.tune and (better is None or better.method in get_args(Method)):
+        said.append("let the trainer choose a better recipe: set training.tune = true")
+    if skill.is_uncertain:
+        said.append(
+            f"only {count_windows(skill.num_windows)} stand behind these errors: score more of the past by "
+            f"morrow backtest {task.name} --origins 26, or import more of it by morrow events import {task.name} FILE"
+        )
+    if training.number_form == "plain" and task.numbers:
+        said.append('separate numbers that are crowded or extreme: set training.number_form = "quantile"')
+    if task.target.kind == "regression" and training.label_form == "plain":
+        said.append('learn labels that differ in proportion, such as prices: set training.label_form = "log"')
+    return said
+
+
+def _imitate(task: Task, better: ComparedError) -> str:
+    ahead = f"the error of {better.method} is {round(better.gain)} % smaller on the same windows"
+    if better.method in get_args(Method):
+        return f'train as a better method does, for {ahead}: set training.method = "{better.method}"'
+    untapped = f"search for a better recipe, for {ahead} and the features hold more than the network has learned"
+    if not task.training.tune:
+        return f"{untapped}: set training.tune = true"
+    more = min(1000, 2 * task.training.tune_trials)
+    return f"{untapped}: set training.tune_trials = {more} and a larger training.tune_seconds"

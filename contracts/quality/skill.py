@@ -1,22 +1,19 @@
-"""Whether a model is any good: its error compared with naive and with each rival, and what to try if it is poor.
+"""Whether a model is any good: its error compared with naive and with each rival.
 
 A skill score is the share of another method's error that ours saves, `1 − ours / theirs`, in percent: 0 if both are
 equal, 100 for a perfect model, below zero if the other method is better. Both errors are means over the same windows.
 """
 
 from collections.abc import Sequence
-from typing import Annotated, get_args
+from typing import Annotated
 
 from msgspec import Meta, Struct
-from msgspec.structs import replace
 
 from contracts.clock import count_windows
-from contracts.task import Method, Task
+from contracts.verdict import is_gain
 
 # Below this skill against naive a model is poor, in percent: an average of the newest window does nearly as well.
 POOR = 10.0
-# A rival counts as better if it saves this share of our error, in percent.
-_LEAST_GAIN = 1.0
 # With fewer windows a mean error is uncertain.
 FEW_WINDOWS = 8
 
@@ -29,6 +26,11 @@ class ComparedError(Struct, frozen=True, kw_only=True):
     error: Annotated[float, Meta(description="its mean error")]
     ours: Annotated[float, Meta(description="our mean error on these windows")]
     skill: Annotated[float | None, Meta(description="share of its error that ours saves, percent; null if it has none")]
+
+    @property
+    def gain(self) -> float:
+        """The share of our error that it saves, in percent."""
+        return score(self.error, self.ours) or 0.0
 
 
 class Skill(Struct, frozen=True, kw_only=True):
@@ -56,7 +58,7 @@ class Skill(Struct, frozen=True, kw_only=True):
     def better(self) -> ComparedError | None:
         """The best rival, if it is better than the model."""
         best = self.rivals[0] if self.rivals else None
-        return best if best is not None and _gain(best) >= _LEAST_GAIN else None
+        return best if best is not None and is_gain(best.ours - best.error, best.ours) else None
 
 
 def score(error: float, reference: float) -> float | None:
@@ -66,23 +68,16 @@ def score(error: float, reference: float) -> float | None:
     return 0.0 if error == reference else None
 
 
-def judge_skill(task: Task, error_name: str, naive: ComparedError, rivals: Sequence[ComparedError]) -> Skill:
-    """The skill of a task's model with advice, from its error compared with naive and with rivals."""
-    ordered = tuple(sorted(rivals, key=lambda rival: (_saved(rival), rival.method)))
-    found = Skill(
+def compare_errors(error_name: str, naive: ComparedError, rivals: Sequence[ComparedError]) -> Skill:
+    """The skill of a model from its error compared with naive and with rivals, without advice."""
+    return Skill(
         error_name=error_name,
         num_windows=naive.num_windows,
         error=naive.ours,
         naive=naive.error,
         skill=naive.skill,
-        rivals=ordered,
+        rivals=tuple(sorted(rivals, key=lambda rival: (_saved(rival), rival.method))),
     )
-    return replace(found, advice=tuple(_advise(task, found))) if found.is_poor else found
-
-
-def with_hints(skill: Skill, hints: Sequence[str]) -> Skill:
-    """The same, but a poor model is first advised about likely mistakes of its task or rows: these sentences."""
-    return replace(skill, advice=(*hints, *skill.advice)) if skill.is_poor and hints else skill
 
 
 def describe_skill(skill: Skill) -> str:
@@ -101,41 +96,6 @@ def compare(skill: float | None) -> str:
         return "worse than"
     percent = round(skill)
     return "as good as" if percent == 0 else f"{abs(percent)} % {'better' if percent > 0 else 'worse'} than"
-
-
-def _advise(task: Task, skill: Skill) -> list[str]:
-    """What to try, the likeliest to help first; each names a command or a key with its value."""
-    training, said = task.training, []
-    if (better := skill.better) is not None:
-        said.append(_advise_like(task, better))
-    if not training.tune and (better is None or better.method in get_args(Method)):
-        said.append("let the trainer choose a better recipe: set training.tune = true")
-    if skill.is_uncertain:
-        said.append(
-            f"only {count_windows(skill.num_windows)} stand behind these errors: score more of the past by "
-            f"morrow backtest {task.name} --origins 26, or import more of it by morrow events import {task.name} FILE"
-        )
-    if training.number_form == "plain" and task.numbers:
-        said.append('separate numbers that are crowded or extreme: set training.number_form = "quantile"')
-    if task.target.kind == "regression" and training.label_form == "plain":
-        said.append('learn labels that differ in proportion, such as prices: set training.label_form = "log"')
-    return said
-
-
-def _advise_like(task: Task, better: ComparedError) -> str:
-    ahead = f"the error of {better.method} is {round(_gain(better))} % smaller on the same windows"
-    if better.method in get_args(Method):
-        return f'train as a better method does, for {ahead}: set training.method = "{better.method}"'
-    untapped = f"search for a better recipe, for {ahead} and the features hold more than the network has learned"
-    if not task.training.tune:
-        return f"{untapped}: set training.tune = true"
-    more = min(1000, 2 * task.training.tune_trials)
-    return f"{untapped}: set training.tune_trials = {more} and a larger training.tune_seconds"
-
-
-def _gain(rival: ComparedError) -> float:
-    """The share of our error that a rival saves, in percent."""
-    return score(rival.error, rival.ours) or 0.0
 
 
 def _saved(rival: ComparedError) -> float:

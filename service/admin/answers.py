@@ -14,6 +14,7 @@ from contracts.quality.skill import Skill
 from contracts.spec_values import Spec
 from contracts.task import Task, Training
 from contracts.verdict import Comparison
+from service.advice.next_step import NextStep
 from service.models.task_state import State
 from service.validation.json_types import Count, Moment
 from service.web.bodies import JSON
@@ -75,10 +76,10 @@ class Release(Struct, frozen=True, kw_only=True):
     verdict: Annotated[dict[str, Any] | None, Meta(description="the figures behind the action")]
 
 
-class BoundOverridden(Release, frozen=True, kw_only=True):
-    """The row of an override of a bound."""
+class ReleaseRecorded(Release, frozen=True, kw_only=True):
+    """The row of a rollback, or of an override of a bound."""
 
-    note: Annotated[str | None, Meta(description="what to pass if the bound was the same before")]
+    note: Annotated[str | None, Meta(description="what to pass to an override if the bound was the same before")]
 
 
 class Releases(Struct, frozen=True):
@@ -144,6 +145,7 @@ class ImportContent(Import, frozen=True, kw_only=True):
     num_events: Annotated[Count, Meta(description="events as they came, which a retraction takes back")]
     num_corrected: Annotated[Count, Meta(description="events that were corrected since, which a retraction keeps")]
     versions: Annotated[list[str], Meta(description="released versions that were trained on any of the events")]
+    warnings: Annotated[list[str], Meta(description="what stands out among the task's newest rows, of any import")]
 
 
 class AgeError(Struct, frozen=True, kw_only=True):
@@ -257,7 +259,7 @@ class TaskContents(Struct, frozen=True, kw_only=True):
 
     num_events: Annotated[Count, Meta(description="events, each in its present revision")]
     num_revisions: Annotated[Count, Meta(description="all revisions of events")]
-    num_refused: Annotated[Count, Meta(description="stored refused rows")]
+    num_rejected: Annotated[Count, Meta(description="stored refused rows")]
     num_cycles: Count
     num_versions: Annotated[Count, Meta(description="released versions")]
     num_erasures: Count
@@ -275,6 +277,11 @@ class TaskChange(Struct, frozen=True, kw_only=True):
     reason: str
     at: Moment
     contents: Annotated[TaskContents | None, Meta(description="of a deletion: what the task held")]
+
+
+class TaskChanged(TaskChange, frozen=True, kw_only=True):
+    """A change that has just been made, and what it means."""
+
     effect: Annotated[str, Meta(description="what this means for events, versions, MLflow, metrics and alerts")]
 
 
@@ -316,10 +323,8 @@ class TaskStatus(TaskOverview, frozen=True, kw_only=True):
     last_verdict: Annotated[dict[str, Any] | None, Meta(description="the newest verdict, with its cycle")]
     cycles: list[Cycle]
     next_cycle: Annotated[Moment | None, Meta(description="null if cycles run on request only")]
-    warnings: list[str]
-    row_warnings: Annotated[
-        list[str], Meta(description="the warnings about events: far-off moments, and labels far outside the others")
-    ]
+    next_step: Annotated[NextStep, Meta(description="the one thing to do next")]
+    warnings: Annotated[list[str], Meta(description="about the task, the version that answers and the newest rows")]
 
 
 class Liveness(Struct, frozen=True):

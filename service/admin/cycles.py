@@ -12,7 +12,6 @@ from starlette.responses import Response
 from contracts.clock import count_windows, format_moment, to_micros
 from contracts.cutoffs import newest_cutoff, useful_cutoff
 from contracts.errors import Fault, InvalidInput
-from contracts.task import Task
 from contracts.verdict import to_json
 from service.admin import answers
 from service.database import Store
@@ -94,14 +93,6 @@ def _request(connection: Connection, name: str, asked: CycleRequest, now: dateti
         note = f"the newest {windows} hold no event, so the cutoff is the end of the newest window with events"
     cycle = request_cycle(connection, schema.task_id, cutoff, now, recipe=task.recipe, again=asked.again)
     return cycle, note
-
-
-def next_cycle(task: Task, now: int) -> str | None:
-    """The next window boundary; None if cycles run on request only."""
-    if task.schedule == "manual":
-        return None
-    boundary = task.clock.window_start(now) + task.clock.window
-    return format_moment(boundary) if is_in_calendar(boundary) else None
 
 
 def describe_cycle(cycle: Cycle) -> answers.Cycle:

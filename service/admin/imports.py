@@ -12,6 +12,7 @@ from starlette.responses import Response
 
 from contracts.clock import format_moment, to_micros
 from service.admin import answers
+from service.advice.row_warnings import RowWarnings, read_row_warnings
 from service.database import Store
 from service.settings import ServiceSettings
 from service.web.auth import actor_of
@@ -41,6 +42,7 @@ def imports_router(store: Store, settings: ServiceSettings) -> APIRouter:
     @router.post(
         "/tasks/{task}/imports",
         summary="Begin an import",
+        status_code=201,
         response_description="The import",
         responses={409: {"description": "The task is archived"}},
     )
@@ -54,7 +56,7 @@ def imports_router(store: Store, settings: ServiceSettings) -> APIRouter:
             task_id = find_live_task(connection, name).task_id
             return add_import(connection, task_id, actor=actor, source=given["source"], now=now)
 
-        return answers.respond(describe_import(await store.run(begin)))
+        return answers.respond(describe_import(await store.run(begin)), 201)
 
     @router.get("/tasks/{task}/imports", summary="List the imports", response_description="The imports")
     async def get_imports(name: TaskInPath) -> Response:
@@ -68,9 +70,10 @@ def imports_router(store: Store, settings: ServiceSettings) -> APIRouter:
         import_id = read_id(given_id, "import")
 
         def read(connection: Connection) -> answers.ImportContent:
-            task_id = find_task(connection, name).task_id
-            found = find_import(connection, task_id, import_id)
-            return _describe_content(found, read_import(connection, task_id, import_id))
+            schema = find_task(connection, name)
+            found = find_import(connection, schema.task_id, import_id)
+            left = read_import(connection, schema.task_id, import_id)
+            return _describe_content(found, left, read_row_warnings(connection, schema, datetime.now(UTC)))
 
         return answers.respond(await store.run(read))
 
@@ -95,7 +98,8 @@ def imports_router(store: Store, settings: ServiceSettings) -> APIRouter:
             before = read_import(connection, schema.task_id, import_id)
             found, _ = retract_events(connection, schema, import_id, actor=actor, reason=given["reason"], now=now)
             left = read_import(connection, schema.task_id, import_id)
-            return _describe_content(found, replace(left, versions=before.versions))
+            rows = read_row_warnings(connection, schema, now)
+            return _describe_content(found, replace(left, versions=before.versions), rows)
 
         return answers.respond(await store.run(retract))
 
@@ -116,10 +120,11 @@ def describe_import(found: Import) -> answers.Import:
     )
 
 
-def _describe_content(found: Import, left: ImportedEvents) -> answers.ImportContent:
+def _describe_content(found: Import, left: ImportedEvents, rows: RowWarnings) -> answers.ImportContent:
     return answers.ImportContent(
         **asdict(describe_import(found)),
         num_events=left.num_events,
         num_corrected=left.num_corrected,
         versions=list(left.versions),
+        warnings=[*rows.mistakes, *rows.far],
     )

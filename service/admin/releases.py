@@ -65,7 +65,7 @@ def releases_router(store: Store, client: httpx.Client | None, settings: Service
         row = await store.run(
             lambda connection: _roll_back(connection, registry, name, version, actor=actor, reason=reason, now=now)
         )
-        return answers.respond(describe_release(row))
+        return answers.respond(answers.ReleaseRecorded(**asdict(describe_release(row)), note=None))
 
     @router.post(
         "/tasks/{task}/override",
@@ -100,7 +100,7 @@ def releases_router(store: Store, client: httpx.Client | None, settings: Service
                     connection, name, version, until, actor=actor, reason=reason, now=now
                 )
             )
-            return answers.respond(answers.BoundOverridden(**asdict(describe_release(row)), note=note))
+            return answers.respond(answers.ReleaseRecorded(**asdict(describe_release(row)), note=note))
         if faults := [Fault(field, "does not go with cycle") for field in ("version", "valid_until") if field in given]:
             raise InvalidInput(faults)
         cycle = await store.run(

@@ -77,7 +77,7 @@ def describe_champion(forecaster: Forecaster) -> answers.Champion:
         trained_until=format_moment(manifest.cutoff),
         valid_until=format_moment(forecaster.valid_until),
         horizon=manifest.horizon,
-        batch_size=batch_size_of(forecaster),
+        batch_size=forecaster.batch_size,
         error_name=manifest.error_name,
         errors=[
             answers.AgeError(
@@ -109,12 +109,6 @@ def describe_manifest(forecaster: Forecaster) -> answers.Model:
         git_sha=manifest.git_sha,
         checksums=manifest.checksums,
     )
-
-
-def batch_size_of(forecaster: Forecaster) -> int:
-    """Rows of a minibatch of the fit; if an old manifest does not name them, the task's recipe does."""
-    manifest = forecaster.manifest
-    return manifest.batch_size or forecaster.task.training.rows_per_minibatch(manifest.num_rows)
 
 
 def describe_live_errors(forecaster: Forecaster, errors: Sequence[RealisedError]) -> list[answers.LiveError]:

@@ -57,6 +57,9 @@ _MOVES: dict[Move, tuple[str, str]] = {
 }
 
 
+_PLAIN = [Depends(takes_only())]
+
+
 def _printable(longest: int) -> dict[str, JsonValue]:
     """The schema of a text that `json_text` accepts."""
     return {"minLength": 1, "maxLength": longest, "pattern": SCHEMA_PRINTABLE}
@@ -73,7 +76,15 @@ ActorInQuery = Annotated[
 def task_changes_router(store: Store, settings: ServiceSettings) -> APIRouter:
     """The routes below /tasks/{task} that change a task as a whole."""
     router = APIRouter(tags=["tasks"])
-    plain = [Depends(takes_only())]
+    _add_moves(router, store, settings)
+    _add_renaming(router, store, settings)
+    _add_history(router, store)
+    _add_deletion(router, store)
+    return router
+
+
+def _add_moves(router: APIRouter, store: Store, settings: ServiceSettings) -> None:
+    """The routes that pause, resume, archive and unarchive a task."""
 
     def make_move(move: Move) -> Callable[[str, Request], Awaitable[Response]]:
         async def post_move(name: TaskInPath, request: Request) -> Response:
@@ -82,7 +93,7 @@ def task_changes_router(store: Store, settings: ServiceSettings) -> APIRouter:
             change = await store.run(
                 lambda connection: move_task(connection, name, move, actor=actor, reason=reason, now=now)
             )
-            return answers.respond(describe_change(change))
+            return answers.respond(describe_made(change))
 
         return post_move
 
@@ -95,15 +106,17 @@ def task_changes_router(store: Store, settings: ServiceSettings) -> APIRouter:
             description=explanation,
             response_description="The change",
             responses={409: {"description": "The task is in another state"}},
-            dependencies=plain,
+            dependencies=_PLAIN,
         )
 
+
+def _add_renaming(router: APIRouter, store: Store, settings: ServiceSettings) -> None:
     @router.post(
         "/tasks/{task}/rename",
         summary="Rename a task",
         response_description="The change",
         responses={409: {"description": "The name is taken, or a cycle is running"}},
-        dependencies=plain,
+        dependencies=_PLAIN,
     )
     async def post_rename(name: TaskInPath, request: Request) -> Response:
         """Give it another name. Ids, events, versions and history stay, and MLflow follows within seconds."""
@@ -113,13 +126,17 @@ def task_changes_router(store: Store, settings: ServiceSettings) -> APIRouter:
         change = await store.run(
             lambda connection: rename_task(connection, name, given["name"], actor=actor, reason=reason, now=now)
         )
-        return answers.respond(describe_change(change))
+        return answers.respond(describe_made(change))
+
+
+def _add_history(router: APIRouter, store: Store) -> None:
+    """The routes that say what a task holds and what was done with it."""
 
     @router.get(
         "/tasks/{task}/contents",
         summary="What a task holds",
         response_description="The counts",
-        dependencies=plain,
+        dependencies=_PLAIN,
     )
     async def get_contents(name: TaskInPath) -> Response:
         """What a deletion would remove."""
@@ -130,13 +147,15 @@ def task_changes_router(store: Store, settings: ServiceSettings) -> APIRouter:
         "/tasks/{task}/changes",
         summary="History of a task as a whole",
         response_description="The changes",
-        dependencies=plain,
+        dependencies=_PLAIN,
     )
     async def get_changes(name: TaskInPath) -> Response:
         """Who paused, archived or renamed it; newest first, at most 1000."""
         rows = await store.run(lambda connection: list_changes(connection, find_task(connection, name).task_id))
         return answers.respond(answers.TaskChanges([describe_change(row) for row in rows]))
 
+
+def _add_deletion(router: APIRouter, store: Store) -> None:
     @router.delete(
         "/tasks/{task}",
         summary="Delete a task",
@@ -148,36 +167,28 @@ def task_changes_router(store: Store, settings: ServiceSettings) -> APIRouter:
         name: TaskInPath,
         request: Request,
         confirm: Annotated[str | None, Query(description="the name of the task once more")] = None,
-        reason: Annotated[
-            str | None, Query(description="the reason, for the record", json_schema_extra=_printable(MAX_REASON))
-        ] = None,
-        actor: Annotated[
-            str | None, Query(description="the person, for the record", json_schema_extra=_printable(MAX_ACTOR))
-        ] = None,
+        reason: ReasonInQuery = None,
+        actor: ActorInQuery = None,
     ) -> Response:
         """Delete its events, cycles, versions and models for ever. Without `confirm`, the problem says how many there
         are.
 
         Actor, reason and counts stay in the record.
         """
-        given = {
-            name: "" if text is None else _read(name, text) for name, text in (("reason", reason), ("actor", actor))
-        }
-        by, now = actor_of(request, given["actor"] or None), datetime.now(UTC)
+        why = "" if reason is None else _read("reason", reason)
+        by, now = actor_of(request, None if actor is None else _read("actor", actor)), datetime.now(UTC)
 
         def delete(connection: Connection) -> TaskChange:
             if confirm != name:
                 contents = count_contents(connection, find_task(connection, name).task_id)
                 raise InvalidInput([Fault("confirm", _ask_for_confirmation(name, contents))])
-            return begin_deletion(connection, name, actor=by, reason=given["reason"], now=now)
+            return begin_deletion(connection, name, actor=by, reason=why, now=now)
 
-        return answers.respond(describe_change(await store.run(delete)), 202)
-
-    return router
+        return answers.respond(describe_made(await store.run(delete)), 202)
 
 
 def describe_change(change: TaskChange) -> answers.TaskChange:
-    """A row of the history, and what it means."""
+    """A row of the history."""
     return answers.TaskChange(
         id=change.change_id,
         task=change.name,
@@ -187,8 +198,12 @@ def describe_change(change: TaskChange) -> answers.TaskChange:
         reason=change.reason,
         at=format_moment(to_micros(change.at)),
         contents=None if change.contents is None else describe_contents(change.contents),
-        effect=EFFECTS[change.action],
     )
+
+
+def describe_made(change: TaskChange) -> answers.TaskChanged:
+    """A change that has just been made, and what it means."""
+    return answers.TaskChanged(**asdict(describe_change(change)), effect=EFFECTS[change.action])
 
 
 def describe_contents(contents: Contents) -> answers.TaskContents:
@@ -199,7 +214,7 @@ def describe_contents(contents: Contents) -> answers.TaskContents:
 def _ask_for_confirmation(name: str, contents: Contents) -> str:
     at_least = "more than " if contents.num_revisions > MOST_COUNTED else ""
     return (
-        f"must be {name!r}: this deletes {at_least}{contents.num_events:,} events, {contents.num_refused:,} refused "
+        f"must be {name!r}: this deletes {at_least}{contents.num_events:,} events, {contents.num_rejected:,} refused "
         f"rows, {contents.num_cycles:,} cycles and {contents.num_versions:,} versions for ever"
     )
 

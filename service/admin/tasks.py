@@ -15,11 +15,10 @@ from starlette.responses import Response
 
 from contracts.clock import to_micros
 from contracts.errors import Fault, InvalidInput, NotFound
-from contracts.quality.skill import Skill, with_hints
+from contracts.quality.skill import Skill
 from contracts.task import Task
 from service.admin import answers
-from service.admin.cycles import describe_cycle, next_cycle
-from service.admin.row_warnings import warn_of_classes, warn_of_odd_rows, warn_of_rows
+from service.admin.cycles import describe_cycle
 from service.admin.status import (
     describe_live_errors,
     describe_manifest,
@@ -27,13 +26,16 @@ from service.admin.status import (
     describe_task,
     describe_workers,
 )
-from service.admin.task_warnings import check_budget, warn, warn_of_gaps, warn_of_kinds
+from service.advice.advice import advise
+from service.advice.next_step import Situation, find_overrulable
+from service.advice.row_warnings import RowWarnings, read_row_warnings, warn_of_classes
+from service.advice.task_warnings import check_budget, warn_of_gaps, warn_of_kinds
 from service.database import Store
 from service.errors import Malformed
 from service.models.follower import Follower
 from service.models.forecaster import Forecaster
 from service.models.model_skills import read_skills
-from service.models.task_state import RegistryState, TaskState, read_task_state
+from service.models.task_state import RegistryState, TaskState, next_cycle, read_task_state
 from service.server.worker_heartbeats import WorkerHeartbeats
 from service.settings import ServiceSettings
 from service.validation.lossless_json import decode_text, limit_values
@@ -46,8 +48,6 @@ from service.web.preconditions import etag_of, read_preconditions
 from store.cycles import Cycle, list_cycles
 from store.database import events
 from store.errors import SpecUnreadable
-from store.events.odd_rows import OddRows, find_odd_rows
-from store.events.sample import Sample, read_sample
 from store.tasks.catalog import Schema, define_task, find_task, list_tasks
 
 NUM_CYCLES_SHOWN = 10
@@ -124,23 +124,33 @@ def tasks_router(
         """Spec, number of events, the champion with its skill and its expected and realised errors by age, why it may
         not answer, last and next cycle, and warnings."""
         forecaster, now = follower.forecasters.get(name), datetime.now(UTC)
-        schema, task_state, skill, num_events, cycles, sample, odd = await store.run(
+        schema, task_state, skill, num_events, cycles, rows = await store.run(
             lambda connection: _read_status(connection, name, forecaster, now)
         )
         shown = [describe_cycle(cycle) for cycle in cycles]
-        mistakes, odd_rows = warn_of_rows(schema.task, sample), warn_of_odd_rows(schema.task, odd)
-        advised = None if skill is None else with_hints(skill, mistakes)
+        situation = Situation(
+            task=schema.task,
+            forecaster=forecaster,
+            task_state=task_state,
+            registry=follower.registries.get(name, RegistryState()),
+            skill=skill,
+            held=find_overrulable(cycles),
+            now=now,
+            cycle_limit=cycle_limit,
+            lifecycle=schema.lifecycle,
+        )
+        advice = advise(situation, rows)
         return answers.respond(
             answers.TaskStatus(
-                **asdict(describe(schema, forecaster, task_state, advised, now)),
+                **asdict(describe(schema, forecaster, task_state, advice.skill, now)),
                 workers=describe_workers(heartbeats.all(now.timestamp()), name),
                 num_events=num_events,
                 live_errors=[] if forecaster is None else describe_live_errors(forecaster, task_state.realised),
                 last_verdict=next((_shorten(cycle) for cycle in shown if cycle.verdict), None),
                 cycles=shown,
                 next_cycle=next_cycle(schema.task, to_micros(now)) if schema.lifecycle == "active" else None,
-                warnings=[*warn(schema.task, forecaster, task_state, now, cycle_limit), *mistakes, *odd_rows],
-                row_warnings=[*mistakes, *odd_rows],
+                next_step=advice.next_step,
+                warnings=advice.warnings,
             ),
             etag=etag_of(schema.revision),
         )
@@ -263,13 +273,12 @@ def _read_task_states(
 
 def _read_status(
     connection: Connection, name: str, forecaster: Forecaster | None, now: datetime
-) -> tuple[Schema, TaskState, Skill | None, int, list[Cycle], Sample, OddRows]:
+) -> tuple[Schema, TaskState, Skill | None, int, list[Cycle], RowWarnings]:
     schema = find_task(connection, name)
     task_state = read_task_state(connection, schema, forecaster)
     skills = read_skills(connection, [schema], {} if forecaster is None else {name: forecaster})
     current = select(func.count()).where(events.c.task_id == schema.task_id, events.c.superseded_at.is_(None))
     num_events = connection.execute(current).scalar_one()
     cycles = list(list_cycles(connection, schema.task_id, NUM_CYCLES_SHOWN))
-    sample = read_sample(connection, schema)
-    odd = find_odd_rows(connection, schema.task_id, schema.task, num_events, now)
-    return schema, task_state, skills.get(schema.task_id), num_events, cycles, sample, odd
+    rows = read_row_warnings(connection, schema, now)
+    return schema, task_state, skills.get(schema.task_id), num_events, cycles, rows

@@ -79,7 +79,7 @@ def pages_router(store: Store, follower: Follower, settings: ServiceSettings, me
         """The content of a task's page, and of the part of it that is renewed. Raises NotFound."""
         now, forecaster = datetime.now(UTC), follower.forecasters.get(name)
         try:
-            board = await store.run(lambda connection: read_board(connection, name, forecaster))
+            board = await store.run(lambda connection: read_board(connection, name, forecaster, now))
             database = None
         except Unavailable as error:
             if name not in follower.tasks:

@@ -13,11 +13,11 @@ from itertools import chain
 from sqlalchemy import ColumnElement, Connection, TextClause, func, select, text
 
 from contracts.clock import MICROSECOND, format_moment, from_micros, to_micros
-from contracts.quality.skill import Skill, with_hints
+from contracts.quality.skill import Skill
 from contracts.spec_values import MAX_TEXT
 from contracts.task import Task
 from contracts.verdict import COUNTED_WINDOWS
-from service.admin.row_warnings import warn_of_rows
+from service.advice.row_warnings import RowWarnings, read_row_warnings
 from service.metrics import Metrics
 from service.models.forecaster import Forecaster
 from service.models.model_skills import find_part, read_skills
@@ -54,11 +54,12 @@ class Overview:
 @dataclass(frozen=True)
 class Board:
     """One task by itself, releases newest first. `marks` belong to the recipe of the version that answers, else to
-    the task's own."""
+    the task's own. `rows` are warned of only if the model is poor."""
 
     schema: Schema
     task_state: TaskState
     skill: Skill | None
+    rows: RowWarnings
     cycles: Sequence[Cycle]
     releases: Sequence[Release]
     marks: Sequence[Mark]
@@ -141,7 +142,7 @@ def read_overviews(
     return found
 
 
-def read_board(connection: Connection, name: str, forecaster: Forecaster | None) -> Board:
+def read_board(connection: Connection, name: str, forecaster: Forecaster | None, now: datetime) -> Board:
     """One task. Raises NotFound."""
     schema = find_task(connection, name)
     cycles = list_cycles(connection, schema.task_id, NUM_CYCLES)
@@ -150,13 +151,13 @@ def read_board(connection: Connection, name: str, forecaster: Forecaster | None)
     since = None if newest is None else newest - COUNTED_WINDOWS * part.window
     marks = [] if since is None else read_marks(connection, schema.task_id, part.recipe, since=since)
     skill = read_skills(connection, [schema], {} if forecaster is None else {name: forecaster}).get(schema.task_id)
-    if skill is not None and skill.is_poor:
-        skill = with_hints(skill, warn_of_rows(schema.task, read_sample(connection, schema)))
+    is_poor = skill is not None and skill.is_poor
+    rows = read_row_warnings(connection, schema, now) if is_poor else RowWarnings()
     releases = list_releases(
         connection, schema.task_id, actions=_SHOWN_ACTIONS, limit=MAX_RELEASES, with_calibration=False
     )
     task_state = read_task_state(connection, schema, forecaster)
-    return Board(schema, task_state, skill, cycles, releases, marks)
+    return Board(schema, task_state, skill, rows, cycles, releases, marks)
 
 
 def read_filling(connection: Connection, name: str, task: Task) -> Filling | None:
@@ -184,7 +185,7 @@ def read_intake(connection: Connection, name: str, now: datetime) -> Intake:
     num_refused, refused = _count_refused(connection, schema, day_ago), _list_refused(connection, schema, day_ago)
     if newest is None:
         return Intake((), num_refused, refused)
-    mistakes = warn_of_rows(schema.task, read_sample(connection, schema))
+    rows = read_row_warnings(connection, schema, now)
     end = clock.window_start(newest)
     start = end - (NUM_EVENT_WINDOWS - 1) * clock.window
     counts = _count_windows(connection, _COUNT_EVENTS, schema, start, end + clock.window)
@@ -194,7 +195,7 @@ def read_intake(connection: Connection, name: str, now: datetime) -> Intake:
         WindowCount(format_moment(window), counts.get(window, 0), refusals.get(window, 0), window + clock.window <= at)
         for window in range(first, end + 1, clock.window)
     )
-    return Intake(windows, num_refused, refused, mistakes)
+    return Intake(windows, num_refused, refused, [*rows.mistakes, *rows.far])
 
 
 def count_requests(metrics: Metrics) -> list[RequestCount]:

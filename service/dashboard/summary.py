@@ -3,18 +3,15 @@
 Each sentence has a tone for the page to colour; no sentence depends on its colour.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Literal
 
 from contracts.clock import format_moment, to_micros
 from contracts.task import Task
-from service.admin.cycles import next_cycle
-from service.admin.status import batch_size_of
-from service.admin.task_warnings import warn_of_events, warn_of_fit, warn_of_gaps, warn_of_version
+from service.advice.task_warnings import warn
 from service.models.forecaster import Forecaster
-from service.models.task_state import ENDINGS, RegistryState, TaskState, state_of, why_stale
+from service.models.task_state import ENDINGS, RegistryState, TaskState, next_cycle, state_of, why_stale
 from service.web.html import shorten_moment
 from store.tasks.changes import Lifecycle
 
@@ -56,19 +53,8 @@ def summarize(
         said.append(Sentence("bad", f"Following the registry is degraded. {registry.reason or ''}".strip()))
     if task is not None and lifecycle == "active":
         said += _describe_cycles(task, task_state, now, cycle_limit)
-        horizon = forecaster.manifest.horizon if forecaster else None
-        said += _note(warn_of_gaps(task, cycle_limit, horizon))
-    if forecaster is not None:
-        said += _note(warn_of_fit(forecaster.task.training, forecaster.manifest.num_rows, batch_size_of(forecaster)))
-    if forecaster is not None and task_state is not None and task_state.version == forecaster.version:
-        said += _note(warn_of_version(forecaster, task_state))
-    if task is not None and task_state is not None:
-        said += _note(warn_of_events(task, task_state, now))
-    return said
-
-
-def _note(warnings: Sequence[str]) -> list[Sentence]:
-    return [Sentence("warn", f"Note: {warning}.") for warning in warnings]
+    warnings = warn(task, forecaster, task_state, now=now, cycle_limit=cycle_limit, lifecycle=lifecycle)
+    return [*said, *(Sentence("warn", f"Note: {warning}.") for warning in warnings)]
 
 
 def _describe_version(

@@ -4,7 +4,6 @@ While no database answers, the state of the follower's last poll and the version
 """
 
 import hashlib
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -12,22 +11,21 @@ from typing import Any
 from contracts.clock import to_micros
 from contracts.task import Task
 from contracts.verdict import MatrixFigures
-from service.admin.cycles import describe_cycle, next_cycle
+from service.admin.cycles import describe_cycle
 from service.admin.releases import describe_release
 from service.admin.status import describe_champion
 from service.admin.task_changes import EFFECTS
+from service.advice.advice import advise
+from service.advice.next_step import Situation, find_overrulable
 from service.dashboard.heatmap import tabulate
 from service.dashboard.horizon_ages import list_ages
-from service.dashboard.next_step import Situation, find_next_step
 from service.dashboard.queries import Board, Overview
 from service.dashboard.summary import Sentence, summarize
 from service.dashboard.task_rows import TaskRow, describe_row, find_row_state, find_time_left
 from service.dashboard.timeline import Span, draw_timeline, list_spans
 from service.models.follower import Follower
 from service.models.forecaster import Forecaster
-from service.models.task_state import RegistryState, TaskState
-from store.cycle_requests import find_gate
-from store.cycles import Cycle
+from service.models.task_state import RegistryState, TaskState, next_cycle
 from store.tasks.changes import Lifecycle
 from store.tasks.lifecycle import Move
 
@@ -98,6 +96,7 @@ def describe_listed(known: Known, found: Overview | None) -> TaskRow:
 def describe_health(known: Known, board: Board | None) -> dict[str, Any]:
     """The version that answers, its skill, its cycles and what to do next."""
     forecaster, at = known.forecaster, to_micros(known.now)
+    advice = None if board is None else advise(_situation(known, board), board.rows)
     return {
         "name": known.name,
         "now": at,
@@ -107,10 +106,10 @@ def describe_health(known: Known, board: Board | None) -> dict[str, Any]:
         "champion": None if forecaster is None else describe_champion(forecaster),
         "left": None if forecaster is None else find_time_left(forecaster, at),
         "override": None if known.task_state is None else known.task_state.override,
-        "skill": None if board is None else board.skill,
+        "skill": None if advice is None else advice.skill,
         "next_cycle": None if known.task is None or known.lifecycle != "active" else next_cycle(known.task, at),
         "moves": [(move, move.capitalize(), EFFECTS[move]) for move in _MOVES[known.lifecycle]],
-        "step": None if board is None else find_next_step(_situation(known, board)),
+        "step": None if advice is None else advice.next_step,
     }
 
 
@@ -164,16 +163,6 @@ def _find_figures(board: Board, forecaster: Forecaster | None) -> MatrixFigures 
     return next(
         (row.matrix for row in board.releases if row.action == "release" and row.version == forecaster.version), None
     )
-
-
-def find_overrulable(cycles: Sequence[Cycle]) -> list[Cycle]:
-    """Cycles that an override may release: held, but not by a gate, and without a newer released cutoff."""
-    released = [cycle.cutoff for cycle in cycles if cycle.state == "released"]
-    return [
-        cycle
-        for cycle in cycles
-        if cycle.state == "held" and find_gate(cycle) is None and all(cutoff <= cycle.cutoff for cutoff in released)
-    ]
 
 
 def _span(forecaster: Forecaster) -> Span:

@@ -10,12 +10,11 @@ from typing import Literal
 from contracts.clock import format_moment, to_micros
 from contracts.quality.skill import compare, score
 from contracts.task import Task
-from service.admin.cycles import next_cycle
-from service.dashboard.next_step import is_expiring
+from service.advice.next_step import is_expiring
 from service.dashboard.queries import Overview
 from service.dashboard.summary import Sentence, Tone
 from service.models.forecaster import Forecaster
-from service.models.task_state import State, TaskState, state_of
+from service.models.task_state import State, TaskState, next_cycle, state_of
 from service.web.html import say_length
 
 RowState = State | Literal["expiring", "paused"]

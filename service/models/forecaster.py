@@ -76,6 +76,11 @@ class Forecaster:
     made_at: int | None = None
     known: tuple[tuple[str, frozenset[str]], ...] = ()
 
+    @property
+    def batch_size(self) -> int:
+        """Rows of a minibatch of the fit; if an old manifest does not name them, the task's recipe does."""
+        return self.manifest.batch_size or self.task.training.rows_per_minibatch(self.manifest.num_rows)
+
     @cached_property
     def valid_until(self) -> int:
         """The guard's upper bound, in microseconds."""

@@ -4,7 +4,8 @@ from collections.abc import Mapping, Sequence
 
 from sqlalchemy import Connection
 
-from contracts.quality.skill import ComparedError, Skill, judge_skill, score
+from contracts.quality.remedies import advise_model
+from contracts.quality.skill import ComparedError, Skill, compare_errors, score
 from service.models.forecaster import Forecaster
 from store.error_cells import NAIVE
 from store.paired_errors import MatrixPart, PairedErrors, read_paired_errors
@@ -54,4 +55,4 @@ def _judge(schema: Schema, forecaster: Forecaster | None, pairs: Sequence[Paired
     if naive is None:
         return None
     error_name = schema.task.error_name if forecaster is None else forecaster.manifest.error_name
-    return judge_skill(schema.task, error_name, naive, [one for one in compared if one is not naive])
+    return advise_model(schema.task, compare_errors(error_name, naive, [one for one in compared if one is not naive]))

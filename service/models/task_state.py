@@ -20,6 +20,7 @@ from contracts.task import Task
 from contracts.verdict import Comparison, MatrixFigures
 from service.database import Store
 from service.models.forecaster import Forecaster
+from service.validation.values import is_in_calendar
 from store.cycles import Cycle, find_judged
 from store.database import cycles, tasks
 from store.error_cells import error_of, read_marks
@@ -192,6 +193,14 @@ def state_of(forecaster: Forecaster | None, task_state: TaskState | None, now: i
 def seconds_since_release(task_state: TaskState, now: datetime) -> float | None:
     """Seconds since a cycle last released a version; None if none has."""
     return None if task_state.released is None else (now - task_state.released.at).total_seconds()
+
+
+def next_cycle(task: Task, now: int) -> str | None:
+    """The next window boundary; None if cycles run on request only."""
+    if task.schedule == "manual":
+        return None
+    boundary = task.clock.window_start(now) + task.clock.window
+    return format_moment(boundary) if is_in_calendar(boundary) else None
 
 
 def why_stale(task: Task, task_state: TaskState, now: datetime, cycle_limit: timedelta) -> str | None:

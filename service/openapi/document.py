@@ -73,10 +73,12 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
         "requestCycle", {202: answers.CycleRequested}, _json(ref("CycleRequest")), needs_body=False
     ),
     ("get", "/tasks/{task}/releases"): Operation("listReleases", {200: answers.Releases}),
-    ("post", "/tasks/{task}/rollback"): Operation("rollBack", {200: answers.Release}, _json(ref("RollbackRequest"))),
+    ("post", "/tasks/{task}/rollback"): Operation(
+        "rollBack", {200: answers.ReleaseRecorded}, _json(ref("RollbackRequest"))
+    ),
     ("post", "/tasks/{task}/override"): Operation(
         "overrideVerdict",
-        {200: answers.BoundOverridden, 202: answers.Cycle},
+        {200: answers.ReleaseRecorded, 202: answers.Cycle},
         _json(_either("HorizonOverride", "CycleOverride")),
     ),
     ("get", "/tasks/{task}/erasures"): Operation("listErasures", {200: answers.Erasures}),
@@ -84,21 +86,21 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
         "eraseEvents", {200: answers.ErasureResult}, _json(ref("ErasureRequest"))
     ),
     ("get", "/tasks/{task}/imports"): Operation("listImports", {200: answers.Imports}),
-    ("post", "/tasks/{task}/imports"): Operation("beginImport", {200: answers.Import}, _json(ref("ImportRequest"))),
+    ("post", "/tasks/{task}/imports"): Operation("beginImport", {201: answers.Import}, _json(ref("ImportRequest"))),
     ("get", "/tasks/{task}/imports/{import}"): Operation("getImport", {200: answers.ImportContent}),
     ("post", "/tasks/{task}/imports/{import}/retract"): Operation(
         "retractImport", {200: answers.ImportContent}, _json(ref("RetractionRequest"))
     ),
-    ("delete", "/tasks/{task}"): Operation("deleteTask", {202: answers.TaskChange}),
+    ("delete", "/tasks/{task}"): Operation("deleteTask", {202: answers.TaskChanged}),
     ("get", "/tasks/{task}/contents"): Operation("countContents", {200: answers.TaskContents}),
     ("get", "/tasks/{task}/changes"): Operation("listChanges", {200: answers.TaskChanges}),
-    ("post", "/tasks/{task}/pause"): Operation("pauseTask", {200: answers.TaskChange}, _CHANGE, needs_body=False),
-    ("post", "/tasks/{task}/resume"): Operation("resumeTask", {200: answers.TaskChange}, _CHANGE, needs_body=False),
-    ("post", "/tasks/{task}/archive"): Operation("archiveTask", {200: answers.TaskChange}, _CHANGE, needs_body=False),
+    ("post", "/tasks/{task}/pause"): Operation("pauseTask", {200: answers.TaskChanged}, _CHANGE, needs_body=False),
+    ("post", "/tasks/{task}/resume"): Operation("resumeTask", {200: answers.TaskChanged}, _CHANGE, needs_body=False),
+    ("post", "/tasks/{task}/archive"): Operation("archiveTask", {200: answers.TaskChanged}, _CHANGE, needs_body=False),
     ("post", "/tasks/{task}/unarchive"): Operation(
-        "unarchiveTask", {200: answers.TaskChange}, _CHANGE, needs_body=False
+        "unarchiveTask", {200: answers.TaskChanged}, _CHANGE, needs_body=False
     ),
-    ("post", "/tasks/{task}/rename"): Operation("renameTask", {200: answers.TaskChange}, _json(ref("RenameRequest"))),
+    ("post", "/tasks/{task}/rename"): Operation("renameTask", {200: answers.TaskChanged}, _json(ref("RenameRequest"))),
     ("get", "/livez"): Operation("getLiveness", {200: answers.Liveness}),
     ("get", "/readyz"): Operation("getReadiness", {200: answers.Readiness, 503: answers.Readiness}),
     ("get", "/metrics"): Operation("getMetrics"),

@@ -25,7 +25,7 @@ class Contents(msgspec.Struct, frozen=True, kw_only=True):
 
     num_events: int
     num_revisions: int
-    num_refused: int
+    num_rejected: int
     num_cycles: int
     num_versions: int
     num_erasures: int

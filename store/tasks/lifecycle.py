@@ -106,7 +106,7 @@ _COUNT = text("""
     SELECT
         count(*) FILTER (WHERE superseded_at IS NULL) AS num_events,
         count(*) AS num_revisions,
-        (SELECT count(*) FROM rejected_events WHERE task_id = :task_id) AS num_refused,
+        (SELECT count(*) FROM rejected_events WHERE task_id = :task_id) AS num_rejected,
         (SELECT count(*) FROM cycles WHERE task_id = :task_id) AS num_cycles,
         (SELECT count(DISTINCT version) FROM releases WHERE task_id = :task_id AND action = 'release') AS num_versions,
         (SELECT count(*) FROM erasures WHERE task_id = :task_id) AS num_erasures

@@ -175,8 +175,7 @@ async def test_the_status_warns_of_far_off_events_and_far_labels_and_counts_them
         ]
         append_events(connection, schema, rows, NOW)
     status = (await client.get(f"/tasks/{schema.task.name}")).json()
-    moment, label = status["row_warnings"]
-    assert set(status["row_warnings"]) <= set(status["warnings"])
+    moment, label = (warning for warning in status["warnings"] if " far " in warning)
     assert moment.startswith("2 events are dated far before the others, the outermost at 0001-01-01T00:00:00Z (e0, e1)")
     assert f"morrow events erase {schema.task.name}" in moment
     assert label.startswith("8 of the newest 402 labels lie far outside the others, which are from 0 to 28: -9999.")

@@ -12,7 +12,7 @@ from sqlalchemy import Engine, text
 
 from contracts.clock import format_moment, to_micros
 from contracts.task import Task
-from service.admin.task_warnings import warn_of_gaps
+from service.advice.task_warnings import warn_of_gaps
 from service.models.task_state import RecentAttempt, TaskState, why_stale
 from store.error_cells import Cell, record_cells
 from store.events.batches import Event

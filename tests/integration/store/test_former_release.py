@@ -22,7 +22,7 @@ import migrations
 from contracts.clock import from_micros, to_micros
 from contracts.failure import FailureCode
 from migrations import migrate
-from service.dashboard.task_page import find_overrulable
+from service.advice.next_step import find_overrulable
 from service.models.task_state import read_task_state
 from store.cycle_leases import claim_cycle
 from store.cycle_requests import find_gate, request_cycle

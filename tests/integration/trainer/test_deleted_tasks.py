@@ -85,7 +85,7 @@ async def test_a_deletion_asks_for_the_name_and_says_how_much_is_lost(client: ht
     done = await client.delete(f"/tasks/{task}", params={"confirm": task, "reason": "mistyped", "actor": "Ada"})
     assert done.status_code == 202
     assert done.json()["contents"] == held
-    assert (held["num_events"], held["num_refused"], held["num_cycles"], held["num_versions"]) == (2, 1, 1, 0)
+    assert (held["num_events"], held["num_rejected"], held["num_cycles"], held["num_versions"]) == (2, 1, 1, 0)
     assert (done.json()["actor"], done.json()["reason"]) == ("Ada", "mistyped")
 
 

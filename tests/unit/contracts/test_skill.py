@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from contracts.quality.skill import ComparedError, Skill, compare, describe_skill, judge_skill, score, with_hints
+from contracts.quality.remedies import advise_model
+from contracts.quality.skill import ComparedError, Skill, compare, compare_errors, describe_skill, score
 from contracts.task import Task
 
 
@@ -23,7 +24,7 @@ def compared(method: str, error: float, ours: float, num_windows: int = 20) -> C
 
 
 def judged(naive: ComparedError, *rivals: ComparedError, of: Task | None = None) -> Skill:
-    return judge_skill(of or task(), "log_loss", naive, rivals)
+    return advise_model(of or task(), compare_errors("log_loss", naive, rivals))
 
 
 @pytest.mark.parametrize(
@@ -87,8 +88,8 @@ def test_every_advice_names_a_command_or_a_key_with_its_value() -> None:
 def test_likely_mistakes_come_first_and_only_if_the_model_is_poor() -> None:
     hint = 'feature hour is of kind number: set kind = "category"'
     poor = judged(compared("naive", 0.5, 0.6))
-    assert with_hints(poor, [hint]).advice == (hint, *poor.advice)
-    assert with_hints(judged(compared("naive", 0.6, 0.2)), [hint]).advice == ()
+    assert advise_model(task(), poor, [hint]).advice == (hint, *poor.advice)
+    assert advise_model(task(), judged(compared("naive", 0.6, 0.2)), [hint]).advice == ()
 
 
 @pytest.mark.parametrize(

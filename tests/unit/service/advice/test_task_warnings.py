@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contracts.task import Training
-from service.admin.task_warnings import FEW_STEPS, PRETRAINED, warn_of_fit
+from service.advice.task_warnings import FEW_STEPS, PRETRAINED, warn_of_fit
 from trainer.data.encoder import Encoded
 from trainer.methods.plans import PLANS
 from trainer.network.phase_schedule import num_steps

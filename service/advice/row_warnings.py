@@ -2,12 +2,17 @@
 
 import math
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from sqlalchemy import Connection
 
 from contracts.clock import format_moment
 from contracts.task import Target, Task
 from service.validation.names import printable
-from store.events.odd_rows import OddRows
-from store.events.sample import Sample
+from store.events.far_rows import FarRows, find_far_rows
+from store.events.sample import Sample, read_sample
+from store.tasks.catalog import Schema
 
 # Fewer rows say little about the values that a feature has.
 MIN_ROWS = 100
@@ -18,6 +23,21 @@ MAX_SHOWN = 6
 MAX_NAMED = 3
 # Texts that stand for a missing value in other tools.
 _MISSING = frozenset({"nan", "na", "n/a", "<na>", "nat", "none", "null", "nil", "?", "-", "inf"})
+
+
+@dataclass(frozen=True)
+class RowWarnings:
+    """Warnings about stored rows: likely mistakes of the task or its producers, and rows far from all others."""
+
+    mistakes: Sequence[str] = ()
+    far: Sequence[str] = ()
+
+
+def read_row_warnings(connection: Connection, schema: Schema, now: datetime) -> RowWarnings:
+    """Every warning about the rows of a task. It reads a bounded number of them."""
+    sample = read_sample(connection, schema)
+    far = find_far_rows(connection, schema, sample.labels, now)
+    return RowWarnings(warn_of_rows(schema.task, sample), warn_of_far_rows(schema.task, far))
 
 
 def warn_of_rows(task: Task, sample: Sample) -> list[str]:
@@ -34,19 +54,19 @@ def warn_of_rows(task: Task, sample: Sample) -> list[str]:
     return warnings
 
 
-def warn_of_odd_rows(task: Task, odd: OddRows) -> list[str]:
+def warn_of_far_rows(task: Task, far: FarRows) -> list[str]:
     """Warn of events dated far from all others, which no fit reads, and of labels far outside the others."""
     repair = f"correct them with morrow events correct {task.name}, or erase them with morrow events erase {task.name}"
     warnings = []
-    for far, side, end in ((odd.before, "before", "begin"), (odd.after, "after", "end")):
-        if far is not None:
-            events = "1 event is" if far.count == 1 else f"{far.count:,} events are"
-            ids = ", ".join(map(printable, far.ids[:MAX_NAMED])) + (", …" if far.count > MAX_NAMED else "")
+    for events, side, end in ((far.before, "before", "begin"), (far.after, "after", "end")):
+        if events is not None:
+            count = "1 event is" if events.count == 1 else f"{events.count:,} events are"
+            ids = ", ".join(map(printable, events.ids[:MAX_NAMED])) + (", …" if events.count > MAX_NAMED else "")
             warnings.append(
-                f"{events} dated far {side} the others, the outermost at {format_moment(far.outermost)} ({ids}): no "
-                f"fit reads them, and the others {end} at {format_moment(far.others)}; {repair}"
+                f"{count} dated far {side} the others, the outermost at {format_moment(events.outermost)} ({ids}): no "
+                f"fit reads them, and the others {end} at {format_moment(events.others)}; {repair}"
             )
-    if (labels := odd.labels) is not None:
+    if (labels := far.labels) is not None:
         some = ", ".join(f"{value:.6g}" for value in labels.values[:MAX_NAMED])
         warnings.append(
             f"{labels.num_far:,} of the newest {labels.num_labels:,} labels lie far outside the others, which are from "

@@ -3,20 +3,21 @@
 It reads the oldest and the newest rows only, so a status can afford it however many events there are.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
 import numpy as np
 from numpy.typing import NDArray
-from sqlalchemy import Connection, Row, select
+from sqlalchemy import Connection, func, select
 
 from contracts.clock import MICROSECOND, to_micros
 from contracts.quality.far_values import FarLabels, count_far_off_ends, find_far_labels, most_far_off
-from contracts.task import Task
 from store.database import events
+from store.tasks.catalog import Schema
 
-_MOST_MOMENTS = 1000
-_MOST_LABELS = 10_000
+# With more events than these, no more of the outermost are read: at most 1,000 on either side.
+_MOST_COUNTED = 20_000
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,7 @@ class FarEvents:
 
 
 @dataclass(frozen=True)
-class OddRows:
+class FarRows:
     """Events dated far before or after the others, and labels far outside the others among the newest rows."""
 
     before: FarEvents | None = None
@@ -41,9 +42,10 @@ class OddRows:
     labels: FarLabels | None = None
 
 
-def find_odd_rows(connection: Connection, task_id: int, task: Task, num_events: int, now: datetime) -> OddRows:
-    """What stands out among the events before `now`; `num_events` is the number of all."""
-    most = min(most_far_off(num_events), _MOST_MOMENTS)
+def find_far_rows(connection: Connection, schema: Schema, labels: Sequence[str], now: datetime) -> FarRows:
+    """What is far from the other events before `now`; `labels` are those of the newest rows."""
+    task_id, task = schema.task_id, schema.task
+    most = most_far_off(_count_events(connection, task_id, now, _MOST_COUNTED))
     oldest = _read_ends(connection, task_id, now, most + 1, newest=False)
     newest = _read_ends(connection, task_id, now, most + 1, newest=True)
     before = after = None
@@ -51,8 +53,8 @@ def find_odd_rows(connection: Connection, task_id: int, task: Task, num_events: 
         window, most_newest = task.window // MICROSECOND, task.guard.min_rows - 1
         num_before, num_after = count_far_off_ends(oldest.at, newest.at[::-1], window, most_newest)
         before, after = oldest.describe(num_before), newest.describe(num_after)
-    labels = None if task.is_classification else find_far_labels(_read_labels(connection, task_id, now))
-    return OddRows(before, after, labels)
+    far_labels = None if task.is_classification else find_far_labels(np.array([*map(float, labels)], np.float64))
+    return FarRows(before, after, far_labels)
 
 
 @dataclass(frozen=True)
@@ -67,6 +69,12 @@ class _Ends:
         return FarEvents(count, self.ids[:count], int(self.at[0]), int(self.at[count])) if count else None
 
 
+def _count_events(connection: Connection, task_id: int, now: datetime, most: int) -> int:
+    """How many events lie before `now`, counted up to `most`."""
+    some = select(events.c.at).where(events.c.task_id == task_id, events.c.superseded_at.is_(None), events.c.at < now)
+    return connection.execute(select(func.count()).select_from(some.limit(most).subquery())).scalar_one()
+
+
 def _read_ends(connection: Connection, task_id: int, now: datetime, count: int, *, newest: bool) -> _Ends:
     """The oldest or the newest events."""
     order = events.c.at.desc() if newest else events.c.at
@@ -77,21 +85,3 @@ def _read_ends(connection: Connection, task_id: int, now: datetime, count: int, 
         .limit(count)
     ).all()
     return _Ends(np.array([to_micros(at) for at, _ in rows], np.int64), tuple(event_id for _, event_id in rows))
-
-
-def _read_labels(connection: Connection, task_id: int, now: datetime) -> NDArray[np.float64]:
-    """The labels of the newest rows; NaN where a row of an earlier target has no number."""
-    rows = connection.execute(
-        select(events.c.label)
-        .where(events.c.task_id == task_id, events.c.superseded_at.is_(None), events.c.at < now)
-        .order_by(events.c.at.desc())
-        .limit(_MOST_LABELS)
-    )
-    return np.array([_as_number(row) for row in rows], np.float64)
-
-
-def _as_number(row: Row[tuple[str]]) -> float:
-    try:
-        return float(row.label)
-    except ValueError:
-        return float("nan")

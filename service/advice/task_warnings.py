@@ -6,9 +6,9 @@ from datetime import datetime, timedelta
 from contracts.clock import format_moment, to_micros
 from contracts.errors import Fault, InvalidInput
 from contracts.task import Task, Training, is_numeric
-from service.admin.status import batch_size_of
 from service.models.forecaster import Forecaster
 from service.models.task_state import TaskState
+from store.tasks.changes import Lifecycle
 
 # With fewer steps of pre-training, a network has hardly learned. On the bicycles of the tutorial, the error after 20
 # steps is one and a half times the error after 300.
@@ -26,14 +26,29 @@ def check_budget(task: Task, cycle_limit: timedelta) -> None:
 
 
 def warn(
-    task: Task, forecaster: Forecaster | None, task_state: TaskState, now: datetime, cycle_limit: timedelta
+    task: Task | None,
+    forecaster: Forecaster | None,
+    task_state: TaskState | None,
+    *,
+    now: datetime,
+    cycle_limit: timedelta,
+    lifecycle: Lifecycle = "active",
 ) -> list[str]:
-    """Every warning about a task and the version that answers for it."""
+    """Every warning about a task and the version that answers for it, as far as they are known.
+
+    A paused or archived task leaves gaps on purpose.
+    """
     manifest = None if forecaster is None else forecaster.manifest
-    warnings = warn_of_gaps(task, cycle_limit, None if manifest is None else manifest.horizon)
+    warnings = []
+    if task is not None and lifecycle == "active":
+        warnings += warn_of_gaps(task, cycle_limit, None if manifest is None else manifest.horizon)
     if forecaster is not None and manifest is not None:
-        warnings += warn_of_fit(forecaster.task.training, manifest.num_rows, batch_size_of(forecaster))
-    return [*warnings, *warn_of_version(forecaster, task_state), *warn_of_events(task, task_state, now)]
+        warnings += warn_of_fit(forecaster.task.training, manifest.num_rows, forecaster.batch_size)
+    if forecaster is not None and task_state is not None and task_state.version == forecaster.version:
+        warnings += warn_of_version(forecaster, task_state)
+    if task is not None and task_state is not None:
+        warnings += warn_of_events(task, task_state, now)
+    return warnings
 
 
 def warn_of_gaps(task: Task, cycle_limit: timedelta, horizon: int | None = None) -> list[str]:
@@ -82,13 +97,13 @@ def warn_of_kinds(before: Task | None, task: Task) -> list[str]:
     return warnings
 
 
-def warn_of_version(forecaster: Forecaster | None, task_state: TaskState) -> list[str]:
+def warn_of_version(forecaster: Forecaster, task_state: TaskState) -> list[str]:
     """Warn if the version that answers was never released.
 
     Someone moved the alias to it, or a trainer ended before it recorded the release. The guard compares errors with the
     promise in a release's row, so it does not close the horizon of such a version.
     """
-    if forecaster is None or task_state.bound is not None:
+    if task_state.bound is not None:
         return []
     return [
         f"version {forecaster.version} answers but was never released: the guard does not watch it; release one with "

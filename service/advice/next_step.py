@@ -3,30 +3,40 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Literal
+from typing import Annotated, Literal
+
+from msgspec import Meta, Struct
 
 from contracts.clock import count_windows, from_micros, to_micros
 from contracts.cutoffs import newest_cutoff, useful_cutoff
 from contracts.quality.skill import Skill
 from contracts.task import Task
-from service.admin.cycles import next_cycle
 from service.models.forecaster import Forecaster
-from service.models.task_state import ENDINGS, RecentAttempt, RegistryState, State, TaskState, state_of, why_stale
+from service.models.task_state import (
+    ENDINGS,
+    RecentAttempt,
+    RegistryState,
+    State,
+    TaskState,
+    next_cycle,
+    state_of,
+    why_stale,
+)
 from service.web.html import say_distance
+from store.cycle_requests import find_gate
 from store.cycles import Cycle
 from store.tasks.changes import Lifecycle
 
 Action = Literal["retrain", "rollback", "override", "release-held"]
 
 
-@dataclass(frozen=True)
-class NextStep:
-    """What to do and why; the command that does it, and the action of the page."""
+class NextStep(Struct, frozen=True):
+    """What to do and why."""
 
     text: str
-    command: str | None = None
-    action: Action | None = None
-    is_needed: bool = True
+    command: Annotated[str | None, Meta(description="the command that does it")] = None
+    action: Annotated[Action | None, Meta(description="the form of the page that does it")] = None
+    is_needed: Annotated[bool, Meta(description="false if nothing need be done now")] = True
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,6 +80,16 @@ class Situation:
 def find_next_step(found: Situation) -> NextStep:
     """The most urgent step."""
     return next(step for rule in _RULES if (step := rule(found)) is not None)
+
+
+def find_overrulable(cycles: Sequence[Cycle]) -> list[Cycle]:
+    """Cycles that an override may release: held, but not by a gate, and without a newer released cutoff."""
+    released = [cycle.cutoff for cycle in cycles if cycle.state == "released"]
+    return [
+        cycle
+        for cycle in cycles
+        if cycle.state == "held" and find_gate(cycle) is None and all(cutoff <= cycle.cutoff for cutoff in released)
+    ]
 
 
 def is_expiring(task: Task, forecaster: Forecaster, now: datetime, cycle_limit: timedelta) -> bool:

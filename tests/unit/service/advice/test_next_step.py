@@ -5,10 +5,11 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from contracts.clock import to_micros
-from contracts.quality.skill import ComparedError, judge_skill, score
+from contracts.quality.remedies import advise_model
+from contracts.quality.skill import ComparedError, compare_errors, score
 from contracts.task import Task
 from contracts.verdict import decode_verdict
-from service.dashboard.next_step import NextStep, Situation, find_next_step, knows_all_events
+from service.advice.next_step import NextStep, Situation, find_next_step, knows_all_events
 from service.models.task_state import RecentAttempt, RegistryState, TaskState
 from store.cycles import Cycle
 
@@ -78,7 +79,7 @@ def test_a_held_candidate_that_an_admin_may_release_is_offered() -> None:
 
 def test_a_candidate_held_for_its_errors_leads_to_the_advice() -> None:
     naive = ComparedError(method="naive", num_windows=9, error=0.5, ours=0.6, skill=score(0.6, 0.5))
-    skill = judge_skill(TASK, "log_loss", naive, [])
+    skill = advise_model(TASK, compare_errors("log_loss", naive, []))
     found = step(replace(FED, recent=(RecentAttempt(CUTOFF, "held", "does not beat naive"),)), skill=skill)
     assert found.text == "Let the trainer choose a better recipe: set training.tune = true."
 

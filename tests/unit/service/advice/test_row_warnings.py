@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from contracts.task import Task
-from service.admin.row_warnings import warn_of_classes, warn_of_rows
-from service.admin.task_warnings import warn_of_kinds
+from service.advice.row_warnings import warn_of_classes, warn_of_rows
+from service.advice.task_warnings import warn_of_kinds
 from store.events.sample import Sample
 
 CLASSES = {"name": "rented", "kind": "classification"}

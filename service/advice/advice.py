@@ -1,0 +1,40 @@
+"""Everything that is advised about a task, from its rows to its next step.
+
+The status and the pages show this, and `morrow task show` prints the status. `contracts.quality.remedies` turns figures
+into remedies; the commands that show a verdict use it too.
+"""
+
+from dataclasses import dataclass, replace
+
+from contracts.quality.remedies import advise_model
+from contracts.quality.skill import Skill
+from service.advice.next_step import NextStep, Situation, find_next_step
+from service.advice.row_warnings import RowWarnings
+from service.advice.task_warnings import warn
+
+
+@dataclass(frozen=True, kw_only=True)
+class Advice:
+    """What is wrong with a task, its version and its rows; how good its model is, with advice; and what to do next."""
+
+    warnings: list[str]
+    skill: Skill | None
+    next_step: NextStep
+
+
+def advise(found: Situation, rows: RowWarnings) -> Advice:
+    """Everything that is advised in this situation. Likely mistakes of rows come first if the model is poor."""
+    skill = None if found.skill is None else advise_model(found.task, found.skill, rows.mistakes)
+    warnings = warn(
+        found.task,
+        found.forecaster,
+        found.task_state,
+        now=found.now,
+        cycle_limit=found.cycle_limit,
+        lifecycle=found.lifecycle,
+    )
+    return Advice(
+        warnings=[*warnings, *rows.mistakes, *rows.far],
+        skill=skill,
+        next_step=find_next_step(replace(found, skill=skill)),
+    )
