@@ -91,6 +91,16 @@ task_changes = Table(
     Index("task_changes_task_id_idx", "task_id", "id"),
 )
 
+# Tasks that a transaction wrote to, noted by triggers (`store.tasks.touched`).
+touched_tasks = Table(
+    "touched_tasks",
+    metadata,
+    Column("transaction_id", BigInteger, primary_key=True, autoincrement=False),
+    # No foreign key: a note must never wait for the task's row.
+    Column("task_id", Integer, primary_key=True, autoincrement=False),
+    Column("noted_at", _moment, nullable=False, server_default=text("now()")),
+)
+
 schemas = Table(
     "schemas",
     metadata,

@@ -24,6 +24,7 @@ class SpecUnreadable(Unavailable):
     """The stored spec of a task is not one that this release understands."""
 
     def __init__(self, task: str, revision: int) -> None:
+        self.task = task
         self.revision = revision
         super().__init__(
             f"Revision {revision} of the task {task!r} cannot be read by this release: a newer one has stored it, or "

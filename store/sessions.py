@@ -13,8 +13,9 @@ from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import ConnectionPoolEntry
 
-# The format of moments and numbers, whatever the settings of database, role and environment.
-_PLAIN = {"datestyle": "iso", "intervalstyle": "postgres", "timezone": "utc", "extra_float_digits": "1"}
+# The format of moments and numbers, whatever the settings of database, role and environment. Statements here take
+# milliseconds: compiling one to machine code would take longer.
+_PLAIN = {"datestyle": "iso", "intervalstyle": "postgres", "timezone": "utc", "extra_float_digits": "1", "jit": "off"}
 # The key under which the pool's record of a connection keeps what its transactions begin with; None without a pooler.
 _REPEATED = "morrow.repeated_settings"
 

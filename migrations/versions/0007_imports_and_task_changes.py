@@ -11,6 +11,9 @@ the same attempt twice. The previous release names no attempt, so the new index 
 
 **Constraints** keep out what no process of Morrow can read, such as a moment `infinity` written past the API. One such
 row stopped the follower of every task. Rows that are there are not checked: some may break them, and count for nothing.
+
+**Touched tasks** are noted by triggers, so that a process reads what has changed and not every task. The previous
+release's writes are noted too.
 """
 
 import sqlalchemy as sa
@@ -28,6 +31,7 @@ def upgrade() -> None:
     _let_cutoffs_be_released_again()
     _add_task_changes()
     _keep_out_unreadable_rows()
+    _note_touched_tasks()
 
 
 def _add_imports() -> None:
@@ -90,6 +94,29 @@ def _add_task_changes() -> None:
     op.create_index("task_changes_task_id_idx", "task_changes", ["task_id", "id"])
 
 
+def _note_touched_tasks() -> None:
+    op.create_table(
+        "touched_tasks",
+        sa.Column("transaction_id", sa.BigInteger, primary_key=True),
+        sa.Column("task_id", sa.Integer, primary_key=True),
+        sa.Column("noted_at", TIMESTAMP(timezone=True), nullable=False, server_default=sa.func.now()),
+    )
+    op.execute(_NOTE_ROW)
+    op.execute(_NOTE_ROWS)
+    for table in ("tasks", "schemas", "choices", "releases", "cycles"):
+        events = "INSERT OR DELETE" if table == "cycles" else "INSERT OR UPDATE OR DELETE"
+        op.execute(
+            f"CREATE TRIGGER {table}_note_touched AFTER {events} ON {table} "
+            "FOR EACH ROW EXECUTE FUNCTION note_touched_task()"
+        )
+    op.execute(_NOTE_CYCLE)
+    for event, rows in (("INSERT", "NEW"), ("UPDATE", "NEW"), ("DELETE", "OLD")):
+        op.execute(
+            f"CREATE TRIGGER error_cells_note_{event.lower()} AFTER {event} ON error_cells "
+            f"REFERENCING {rows} TABLE AS written FOR EACH STATEMENT EXECUTE FUNCTION note_touched_tasks()"
+        )
+
+
 def _keep_out_unreadable_rows() -> None:
     for table, columns in _MOMENTS.items():
         conditions = [_IN_CALENDAR.format(column) for column in columns]
@@ -103,6 +130,37 @@ def _add(table: str, name: str, condition: str) -> None:
     how = " NOT VALID" if has_rows else ""
     op.execute(f"ALTER TABLE {table} ADD CONSTRAINT {table}_{name}_check CHECK ({condition}){how}")
 
+
+# The functions of `touched_tasks`: by row for tables that are written a row at a time, else by statement.
+_NOTE_ROW = """
+CREATE FUNCTION note_touched_task() RETURNS trigger LANGUAGE plpgsql AS $$
+DECLARE
+    written record;
+    touched int;
+BEGIN
+    IF TG_OP = 'DELETE' THEN written := OLD; ELSE written := NEW; END IF;
+    IF TG_TABLE_NAME = 'tasks' THEN touched := written.id; ELSE touched := written.task_id; END IF;
+    INSERT INTO touched_tasks (transaction_id, task_id)
+    VALUES (pg_current_xact_id()::text::bigint, touched) ON CONFLICT DO NOTHING;
+    RETURN NULL;
+END $$
+"""
+_NOTE_ROWS = """
+CREATE FUNCTION note_touched_tasks() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO touched_tasks (transaction_id, task_id)
+    SELECT DISTINCT pg_current_xact_id()::text::bigint, task_id FROM written ON CONFLICT DO NOTHING;
+    RETURN NULL;
+END $$
+"""
+# The lease of a running cycle is renewed every few seconds, which changes nothing that is shown.
+_NOTE_CYCLE = """
+CREATE TRIGGER cycles_note_update AFTER UPDATE ON cycles FOR EACH ROW
+WHEN ((OLD.task_id, OLD.cutoff, OLD.attempt, OLD.state, OLD.version, OLD.reason, OLD.ended_at, OLD.verdict)
+    IS DISTINCT FROM
+    (NEW.task_id, NEW.cutoff, NEW.attempt, NEW.state, NEW.version, NEW.reason, NEW.ended_at, NEW.verdict))
+EXECUTE FUNCTION note_touched_task()
+"""
 
 _IN_CALENDAR = "\"{0}\" >= '0001-01-01T00:00:00Z' and \"{0}\" < '10000-01-01T00:00:00Z'"
 _MOMENTS = {

@@ -159,7 +159,7 @@ def _find_figures(board: Board, forecaster: Forecaster | None) -> MatrixFigures 
     """The figures behind the horizon that is shown: of the version that answers, else of the newest candidate."""
     if forecaster is None:
         judged = board.task_state.judged
-        return None if judged is None or judged.verdict is None else judged.verdict.matrix
+        return None if judged is None else judged.matrix
     return next(
         (row.matrix for row in board.releases if row.action == "release" and row.version == forecaster.version), None
     )

@@ -41,11 +41,11 @@ from service.models.local_copies import (
     write_current,
 )
 from service.models.registry import Champion, find_champion, make_client
-from service.models.task_state import ENDINGS, RegistryState, TaskState, find_overlay, read_snapshot
+from service.models.store_snapshot import Snapshot, read_snapshot
+from service.models.task_state import ENDINGS, RegistryState, TaskState, find_overlay
 from service.settings import ServiceSettings
 from service.validation.names import only_task
 from store.releases import Overlay
-from store.tasks.changes import Departures
 
 # Least seconds between two polls, however many requests ask for one.
 _LEAST_PAUSE = 0.2
@@ -85,8 +85,7 @@ class Follower:
         self._task_ids: Mapping[str, int] = {}
         # The task that each version was loaded for, None if its copy does not say.
         self._served_ids: Mapping[str, int | None] = {}
-        self._departures = Departures()
-        self._renaming: frozenset[str] = frozenset()
+        self._snapshot = Snapshot()
         self._overlays: Mapping[str, Overlay] = {}
         self._faults: Mapping[str, str] = {}
         self._backoff = Backoff()
@@ -117,7 +116,7 @@ class Follower:
         if forecaster is not None:
             return forecaster
         if task not in self._task_ids:
-            raise explain_absence(task, self._departures)
+            raise explain_absence(task, self._snapshot.departures)
         registry, task_state = self.registries.get(task, RegistryState()), self.task_states.get(task)
         released = registry.champion or (task_state.champion if task_state else None)
         if released is None:
@@ -201,12 +200,12 @@ class Follower:
 
         If registry requests are slow, the store is read again between tasks: a closed horizon waits for no other task.
         """
-        read_at = self._apply_releases()
+        read_at = self._apply_releases(now)
         for task in self.tasks:
             if self._stopping.is_set():
                 return
             if time.monotonic() - read_at >= self._settings.poll_seconds:
-                read_at = self._apply_releases()
+                read_at = self._apply_releases(now)
             if task not in self._task_ids and task not in self.forecasters:
                 continue  # given up since this poll began
             registry = self.registries.get(task, RegistryState())
@@ -228,9 +227,9 @@ class Follower:
             self.registries = {**self.registries, task: found}
         self._has_polled = True
 
-    def _apply_releases(self) -> float:
+    def _apply_releases(self, now: float) -> float:
         """Read the store and apply newer release rows at once; return the time of that, in monotonic seconds."""
-        self._read_store()
+        self._read_store(now)
         for task, overlay in self._overlays.items():
             forecaster = self.forecasters.get(task)
             if forecaster is None or overlay == forecaster.overlay:
@@ -241,22 +240,22 @@ class Follower:
             say(event, task=task, version=forecaster.version, valid_until=moment)
         return time.monotonic()
 
-    def _read_store(self) -> None:
+    def _read_store(self, now: float) -> None:
         """Read the database. If it does not answer, known tasks are kept and overlays stay applied."""
         try:
             snapshot = self._store.transact(
-                lambda connection: read_snapshot(connection, self.forecasters, self._departures)
+                lambda connection: read_snapshot(connection, self.forecasters, self._snapshot, now)
             )
         except Unavailable as error:
             if self.database_answers:
                 log.warning("database.unreachable", reason=str(error), detail=self._store.explain(error))
             self.database_answers = False
-            self._overlays = {}
+            self._snapshot, self._overlays = self._snapshot.without_bookmark(), {}
             return
         if not self.database_answers:
             log.info("database.reached", tasks=len(snapshot.task_ids))
         self.database_answers = True
-        self._departures, self.paused, self._renaming = snapshot.departures, snapshot.paused, snapshot.renaming
+        self._snapshot, self.paused = snapshot, snapshot.paused
         served = {**self._task_ids, **self._served_ids}
         for task, new_name in find_renamed(served, snapshot.task_ids, snapshot.departures).items():
             self._rename(task, new_name, served[task])
@@ -283,7 +282,7 @@ class Follower:
         log.info("task.renamed", task=task, new_name=new_name)
 
     def _former_names(self, task_id: int | None) -> tuple[str, ...]:
-        return () if task_id is None else tuple(sorted(self._departures.former.get(task_id, ())))
+        return () if task_id is None else tuple(sorted(self._snapshot.departures.former.get(task_id, ())))
 
     def _give_up(self, task: str) -> None:
         """Stop serving a task that is archived, deleted or renamed, and remove its copies."""
@@ -301,10 +300,9 @@ class Follower:
         for task in faults.keys() - self._faults.keys():
             self._metrics.follower_errors.labels("rows").inc()
             log.error("task.unreadable", task=task, reason=faults[task])
-        known = {task: registry for task, registry in self.registries.items() if task in {*self.tasks, *faults}}
-        unknown = {
-            task: RegistryState("degraded", faults[task]) for task in faults.keys() - known.keys() - {*self.tasks}
-        }
+        tasks = {*self.tasks}
+        known = {task: found for task, found in self.registries.items() if task in tasks or task in faults}
+        unknown = {task: RegistryState("degraded", faults[task]) for task in faults.keys() - known.keys() - tasks}
         self.registries = {**known, **unknown}
         self._faults = faults
 
@@ -316,7 +314,7 @@ class Follower:
 
     def _follow(self, task: str, now: float) -> RegistryState:
         """Serve the version that a task's alias names, and keep its copy on disk. Raises Unavailable."""
-        if self._client is None or task in self._renaming:
+        if self._client is None or task in self._snapshot.renaming:
             return self._explain_pause(task)
         champion = find_champion(self._client, task)
         forecaster = self.forecasters.get(task)

@@ -1,49 +1,33 @@
 """The state of a task: its newest releases, last cycles and realised errors, and how its alias is followed.
 
-The follower reads a snapshot of the store at each poll, for all tasks at once and in a few small queries. So a scrape
-of the metrics never queries the database. The status of a task is read again for each request.
+One statement reads the states of any number of tasks. The follower keeps those of its last look, so a scrape of the
+metrics never queries the database. The status of a task is read again for each request.
 """
 
-import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Literal, TypeVar, TypeVarTuple
 
+import msgspec
 import structlog
 from sqlalchemy import Connection, func, select
 
-from contracts.clock import format_moment, to_micros
+from contracts.clock import format_moment, from_micros, to_micros
 from contracts.cutoffs import newest_cutoff, useful_cutoff
 from contracts.errors import Unavailable
 from contracts.task import Task
-from contracts.verdict import Comparison, MatrixFigures
+from contracts.verdict import Comparison, MatrixFigures, Verdict, decode_row, decode_verdict
 from service.database import Store
 from service.models.forecaster import Forecaster
 from service.validation.values import is_in_calendar
-from store.cycles import Cycle, find_judged
-from store.database import cycles, tasks
-from store.error_cells import error_of, read_marks
-from store.events.columns import count_windows, find_newest, has_unreadable
-from store.outages import name_outage
-from store.releases import (
-    BOUND_ACTIONS,
-    CHAMPION_ACTIONS,
-    Action,
-    Overlay,
-    Release,
-    is_released_as,
-    list_releases,
-    read_overlay,
-)
-from store.tasks.catalog import Schema, list_tasks, list_unreadable
-from store.tasks.changes import Departures, read_departures
+from store.releases import Action, Overlay, Release, is_released_as, read_overlay
+from store.tasks.catalog import Schema
+from store.tasks.ledgers import AskedTask, AskedVersion, LedgerCell, LedgerDocuments, LedgerRelease, read_ledgers
 
 ENDED = ("released", "held", "skipped", "failed")
 # What sentences say of a cycle that released nothing.
 ENDINGS = {"held": "was held", "skipped": "was skipped", "failed": "failed"}
-# Attempts that are read to count failures in a row.
-MAX_RECENT = 50
 _LONG_AGO = datetime.min.replace(tzinfo=UTC)
 
 _UNREADABLE_EVENTS = (
@@ -99,10 +83,10 @@ class TaskState:
 
     champion   the version that the newest release or rollback made champion
     version    the version that answers here
-    released   the newest row of a release
+    released   the newest row of a release, without its figures
     bound      the newest row that set the end of this version's validity
     recent     attempts, newest cutoff first
-    judged     the newest attempt whose candidate was released or held
+    judged     the verdict of the newest attempt whose candidate was released or held
     realised   finite errors of this version, by age
     awaited    complete windows that are still needed for a first verdict, by a count; 0 once there is a verdict
     newest     timestamp of the newest event, future events included, in microseconds
@@ -114,7 +98,7 @@ class TaskState:
     released: Release | None
     bound: Release | None
     recent: tuple[RecentAttempt, ...]
-    judged: Cycle | None
+    judged: Verdict | None
     realised: tuple[RealisedError, ...]
     awaited: int = 0
     newest: int | None = None
@@ -158,27 +142,46 @@ class TaskState:
 
     @property
     def _matrix(self) -> MatrixFigures:
-        verdict = None if self.judged is None else self.judged.verdict
-        return MatrixFigures() if verdict is None or verdict.matrix is None else verdict.matrix
+        return MatrixFigures() if self.judged is None or self.judged.matrix is None else self.judged.matrix
+
+
+@dataclass(frozen=True)
+class StoredTask:
+    """What the store says of a task at a look: its state, and what `releases` adds to the version that answers here.
+
+    `fault` says why some of its rows cannot be read; the others count.
+    """
+
+    state: TaskState | None
+    overlay: Overlay | None
+    fault: str | None
 
 
 def read_task_state(connection: Connection, schema: Schema, forecaster: Forecaster | None) -> TaskState:
     """The state of a task; `forecaster` answers for it here."""
-    task_id = schema.task_id
-    champion = _newest(connection, task_id, CHAMPION_ACTIONS)
-    judged = find_judged(connection, task_id)
-    return TaskState(
-        defined_at=connection.execute(select(tasks.c.created_at).where(tasks.c.id == task_id)).scalar_one(),
-        champion=None if champion is None else champion.version,
-        version=None if forecaster is None else forecaster.version,
-        released=_newest(connection, task_id, ("release",)),
-        bound=None if forecaster is None else _newest(connection, task_id, BOUND_ACTIONS, forecaster.version),
-        recent=_read_recent(connection, task_id),
-        judged=judged,
-        realised=() if forecaster is None else _read_realised(connection, task_id, forecaster),
-        awaited=0 if judged is not None else _count_awaited(connection, schema),
-        newest=find_newest(connection, task_id),
-    )
+    (documents,) = _read_documents(connection, [schema], {schema.task.name: forecaster})
+    return _decode_state(schema, documents, forecaster)
+
+
+def read_task_states(
+    connection: Connection, schemas: Sequence[Schema], forecasters: Mapping[str, Forecaster]
+) -> dict[int, StoredTask]:
+    """Task id -> what the store says of the task, by few statements whatever their number.
+
+    A row that cannot be read is a fault of its own task, and hides neither another task nor the task's own bound.
+    """
+    by_id = {schema.task_id: schema for schema in schemas}
+    found = {}
+    for documents in _read_documents(connection, schemas, forecasters):
+        schema = by_id[documents.task_id]
+        forecaster = forecasters.get(schema.task.name)
+        faults: list[str] = []
+        overlay = None if forecaster is None else _read_or_note(faults, schema, _decode_overlay, documents, forecaster)
+        state = _read_or_note(faults, schema, _decode_state, schema, documents, forecaster)
+        if documents.has_unreadable_events:
+            faults.append(_UNREADABLE_EVENTS)
+        found[schema.task_id] = StoredTask(state, overlay, faults[0] if faults else None)
+    return found
 
 
 def state_of(forecaster: Forecaster | None, task_state: TaskState | None, now: int) -> State:
@@ -232,110 +235,6 @@ def _why_no_cycle(task: Task, task_state: TaskState, now: datetime) -> str:
     return "no cycle has been asked for since: is the trainer running?"
 
 
-def _count_awaited(connection: Connection, schema: Schema) -> int:
-    """The missing windows: one to learn from and those after it that judge a horizon, minus the complete ones."""
-    wanted = schema.task.guard.min_pairs + 1
-    now = connection.execute(select(func.now())).scalar_one()
-    until = schema.task.clock.window_start(to_micros(now - schema.task.label_delay))
-    return wanted - count_windows(connection, schema.task_id, schema.task.clock, until=until, most=wanted)
-
-
-def _newest(
-    connection: Connection, task_id: int, actions: Sequence[Action], version: str | None = None
-) -> Release | None:
-    rows = list_releases(connection, task_id, version=version, actions=actions, limit=1, with_calibration=False)
-    return rows[0] if rows else None
-
-
-def _read_recent(connection: Connection, task_id: int) -> tuple[RecentAttempt, ...]:
-    rows = connection.execute(
-        select(cycles.c.cutoff, cycles.c.state, cycles.c.reason, cycles.c.ended_at)
-        .where(cycles.c.task_id == task_id)
-        .order_by(cycles.c.cutoff.desc(), cycles.c.attempt.desc())
-        .limit(MAX_RECENT)
-    )
-    return tuple(RecentAttempt(to_micros(cutoff), *rest) for cutoff, *rest in rows)
-
-
-def _read_realised(connection: Connection, task_id: int, forecaster: Forecaster) -> tuple[RealisedError, ...]:
-    manifest, task = forecaster.manifest, forecaster.task
-    marks = read_marks(connection, task_id, manifest.recipe, since=manifest.cutoff)
-    return tuple(
-        RealisedError(
-            task.clock.age(mark.origin, mark.window),
-            mark.window,
-            error_of(mark, manifest.error_name),
-            mark.num_rows,
-            mark.is_complete,
-        )
-        for mark in marks
-        if mark.origin == manifest.cutoff
-        and mark.method == task.training.method
-        and math.isfinite(error_of(mark, manifest.error_name))
-    )
-
-
-@dataclass(frozen=True)
-class Snapshot:
-    """The store at one poll, by task; `overlays` of tasks whose version has rows of its own.
-
-    `paused` are names of tasks that are not retrained for now, `renaming` those that still have their former name in
-    MLflow. `faults` says of a task why some of its rows cannot be read.
-    """
-
-    task_ids: Mapping[str, int] = field(default_factory=dict)
-    task_states: Mapping[str, TaskState] = field(default_factory=dict)
-    overlays: Mapping[str, Overlay] = field(default_factory=dict)
-    faults: Mapping[str, str] = field(default_factory=dict)
-    paused: frozenset[str] = frozenset()
-    renaming: frozenset[str] = frozenset()
-    departures: Departures = field(default_factory=Departures)
-
-
-def read_snapshot(connection: Connection, forecasters: Mapping[str, Forecaster], departures: Departures) -> Snapshot:
-    """Everything that a follower with these versions needs, in a few small queries.
-
-    A row that cannot be read is a fault of its own task, and hides neither another task nor the task's own bound.
-    """
-    schemas = list_tasks(connection)
-    faults = {task: str(error) for task, error in list_unreadable(connection).items()}
-    task_ids = {schema.task.name: schema.task_id for schema in schemas}
-    task_states, overlays = {}, {}
-    for schema in schemas:
-        task, forecaster = schema.task.name, forecasters.get(schema.task.name)
-        if forecaster is not None:
-            overlay = _read_or_note(faults, task, _read_overlay, connection, schema.task_id, forecaster)
-            if overlay is not None:
-                overlays[task] = overlay
-        state = _read_or_note(faults, task, read_task_state, connection, schema, forecaster)
-        if state is not None:
-            task_states[task] = state
-        if has_unreadable(connection, schema.task_id):
-            faults.setdefault(task, _UNREADABLE_EVENTS)
-    return Snapshot(
-        task_ids,
-        task_states,
-        overlays,
-        faults,
-        frozenset(schema.task.name for schema in schemas if schema.lifecycle == "paused"),
-        frozenset(schema.task.name for schema in schemas if schema.registry_name is not None),
-        read_departures(connection, departures),
-    )
-
-
-def _read_or_note(faults: dict[str, str], task: str, read: Callable[[*Ts], T], *given: *Ts) -> T | None:
-    """What `read` returns; None if a row of the task cannot be read, which is noted. Raises outages as they are."""
-    try:
-        return read(*given)
-    except Exception as error:
-        # An error of the server has ended the transaction, so no other task could be read either.
-        if getattr(getattr(error, "orig", None), "sqlstate", None) or name_outage(error) is not None:
-            raise
-        log.debug("task.unreadable", task=task, exc_info=error)
-        faults[task] = f"Rows of this task cannot be read ({type(error).__name__}): they were written past the API."
-        return None
-
-
 def find_overlay(store: Store, task_id: int, forecaster: Forecaster) -> Overlay | None:
     """What `releases` says of a version; None if it says nothing, or if the database does not answer."""
     try:
@@ -344,8 +243,90 @@ def find_overlay(store: Store, task_id: int, forecaster: Forecaster) -> Overlay 
         return None
 
 
+def _read_documents(
+    connection: Connection, schemas: Sequence[Schema], forecasters: Mapping[str, Forecaster | None]
+) -> Iterable[LedgerDocuments]:
+    now = connection.execute(select(func.now())).scalar_one()
+    return read_ledgers(connection, [_ask(schema, forecasters.get(schema.task.name), now) for schema in schemas])
+
+
+def _ask(schema: Schema, forecaster: Forecaster | None, now: datetime) -> AskedTask:
+    clock = schema.task.clock
+    return AskedTask(
+        task_id=schema.task_id,
+        clock=clock,
+        until=clock.window_start(to_micros(now - schema.task.label_delay)),
+        wanted=_count_wanted(schema),
+        version=None
+        if forecaster is None
+        else AskedVersion(
+            version=forecaster.version,
+            cutoff=forecaster.manifest.cutoff,
+            recipe=forecaster.manifest.recipe,
+            method=forecaster.task.training.method,
+            error_name=forecaster.manifest.error_name,
+        ),
+    )
+
+
+def _count_wanted(schema: Schema) -> int:
+    """The windows that a first verdict needs: one to learn from, and those after it that judge a horizon."""
+    return schema.task.guard.min_pairs + 1
+
+
+def _decode_state(schema: Schema, documents: LedgerDocuments, forecaster: Forecaster | None) -> TaskState:
+    """Raises ValueError, OverflowError and others for rows that cannot be read."""
+    found = documents.read_ledgers()
+    return TaskState(
+        defined_at=found.defined_at,
+        champion=found.champion,
+        version=None if forecaster is None else forecaster.version,
+        released=_release(found.released),
+        bound=_release(found.bound),
+        recent=tuple(
+            RecentAttempt(to_micros(one.cutoff), one.state, one.reason, one.ended_at) for one in found.attempts
+        ),
+        judged=None if found.judged is None else decode_verdict(found.judged),
+        realised=() if forecaster is None else tuple(_realised(one, forecaster) for one in found.realised),
+        awaited=0 if found.judged is not None else _count_wanted(schema) - found.num_windows,
+        newest=None if found.newest is None else to_micros(found.newest),
+    )
+
+
+def _release(row: LedgerRelease | None) -> Release | None:
+    if row is None:
+        return None
+    figures = None if row.verdict is None else decode_row(row.action, row.verdict)
+    action, bound = msgspec.convert(row.action, Action), to_micros(row.valid_until)
+    return Release(row.id, row.version, action, bound, None, figures, row.actor, row.reason, row.at)
+
+
+def _realised(cell: LedgerCell, forecaster: Forecaster) -> RealisedError:
+    window = to_micros(cell.window)
+    age = forecaster.task.clock.age(forecaster.manifest.cutoff, window)
+    return RealisedError(age, window, cell.error, cell.num_rows, cell.is_complete)
+
+
+def _decode_overlay(documents: LedgerDocuments, forecaster: Forecaster) -> Overlay | None:
+    """What the rows of a version say; None if there are none, or if those of its number belong to another model."""
+    found = documents.read_version()
+    if found.valid_until is None or found.cutoff not in (None, from_micros(forecaster.manifest.cutoff)):
+        return None
+    return Overlay(to_micros(found.valid_until), found.calibration)
+
+
 def _read_overlay(connection: Connection, task_id: int, forecaster: Forecaster) -> Overlay | None:
-    """None as well if the rows of its number belong to another model."""
+    """The same from the rows themselves."""
     if not is_released_as(connection, task_id, forecaster.version, forecaster.manifest.cutoff):
         return None
     return read_overlay(connection, task_id, forecaster.version)
+
+
+def _read_or_note(faults: list[str], schema: Schema, decode: Callable[[*Ts], T], *given: *Ts) -> T | None:
+    """What `decode` returns; None if a row of the task cannot be read, which is noted."""
+    try:
+        return decode(*given)
+    except Exception as error:  # whatever the row holds, it is a fault of this task alone
+        log.debug("task.unreadable", task=schema.task.name, exc_info=error)
+        faults.append(f"Rows of this task cannot be read ({type(error).__name__}): they were written past the API.")
+        return None

@@ -4,13 +4,14 @@ If a task asks for a recipe to be chosen, the chosen recipe replaces the written
 kept folders go by the chosen recipe, and no other code needs to know how it came about.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import lru_cache
+from typing import Any
 
-from sqlalchemy import Connection, Text, bindparam, cast, select
-from sqlalchemy.dialects.postgresql import distinct_on, insert
+from sqlalchemy import Connection, Integer, Row, Text, any_, bindparam, cast, select
+from sqlalchemy.dialects.postgresql import ARRAY, distinct_on, insert
 
 from contracts.errors import NotFound, TaskArchived, TaskLeaving
 from contracts.task import Task
@@ -137,19 +138,31 @@ def find_form(connection: Connection, newest: Schema, task: Task) -> Schema | No
 
 
 def list_tasks(connection: Connection, *, with_archived: bool = False) -> Sequence[Schema]:
-    """The newest revision of every task, by name, except those that `list_unreadable` names."""
-    return [schema for schema in _newest(connection, None) if with_archived or schema.lifecycle != "archived"]
+    """The newest revision of every task, by name, except those that this release cannot read."""
+    found, _ = read_tasks(connection)
+    return [schema for schema in found if with_archived or schema.lifecycle != "archived"]
 
 
-def list_unreadable(connection: Connection) -> dict[str, SpecUnreadable]:
-    """The tasks whose newest spec cannot be read by this release; no other task suffers for them."""
-    found = {}
-    for row in connection.execute(_NEWEST):
+def read_tasks(
+    connection: Connection, task_ids: Collection[int] | None = None
+) -> tuple[Sequence[Schema], dict[int, SpecUnreadable]]:
+    """The newest revisions of these tasks, or of all, by name; and by id those whose spec this release cannot read.
+
+    Archived ones are among them, deleted ones are not. No task suffers for another that cannot be read.
+    """
+    if task_ids is None:
+        rows = connection.execute(_NEWEST).all()
+    else:
+        rows = connection.execute(_NEWEST_OF, {"task_ids": sorted(task_ids)}).all()
+    _parsed.make_room(len(rows))
+    found: list[Schema] = []
+    unreadable: dict[int, SpecUnreadable] = {}
+    for row in rows:
         try:
-            _parse_task(row.spec, row.name)
+            found.append(_schema(row))
         except ValueError:
-            found[row.name] = SpecUnreadable(row.name, row.revision)
-    return found
+            unreadable[row.task_id] = SpecUnreadable(row.name, row.revision)
+    return _with_choices(connection, found), unreadable
 
 
 def lock_task(connection: Connection, task_id: int, *, wait: bool = True) -> bool:
@@ -162,25 +175,16 @@ def lock_task(connection: Connection, task_id: int, *, wait: bool = True) -> boo
     return connection.execute(row).one_or_none() is not None
 
 
-def _newest(connection: Connection, name: str | None) -> Sequence[Schema]:
-    rows = connection.execute(_NEWEST) if name is None else connection.execute(_NEWEST_NAMED, {"name": name})
-    found: list[Schema] = []
-    for row in rows:
-        try:
-            task = _parse_task(row.spec, row.name)
-        except ValueError as error:
-            if name is not None:
-                raise SpecUnreadable(name, row.revision) from error
-        else:
-            found.append(
-                Schema(
-                    row.task_id, row.id, row.revision, task, lifecycle=row.lifecycle, registry_name=row.registry_name
-                )
-            )
-    choices = read_choices(connection, {schema.task_id for schema in found if schema.task.training.tune})
-    if not choices:  # the usual case, and each incoming event gets here: a recipe is a digest of the whole task
-        return found
-    return [_as_chosen(schema, choices.get((schema.task_id, schema.task.recipe))) for schema in found]
+def _newest(connection: Connection, name: str) -> Sequence[Schema]:
+    """The newest revision of a task, if there is one. Raises SpecUnreadable."""
+    row = connection.execute(_NEWEST_NAMED, {"name": name}).one_or_none()
+    if row is None:
+        return []
+    try:
+        found = _schema(row)
+    except ValueError as error:
+        raise SpecUnreadable(name, row.revision) from error
+    return _with_choices(connection, [found])
 
 
 # Built and parsed once, because each incoming event reads its task.
@@ -202,12 +206,46 @@ _NEWEST = (
 _NEWEST_NAMED = _NEWEST.where(tasks.c.name == bindparam("name"))
 
 
-@lru_cache(maxsize=256)
+_NEWEST_OF = _NEWEST.where(tasks.c.id == any_(bindparam("task_ids", type_=ARRAY(Integer))))
+
+
+class _ParsedTasks:
+    """Tasks by stored spec and name: at least as many as the longest listing had, so that no listing parses twice."""
+
+    def __init__(self) -> None:
+        self.parse = lru_cache(maxsize=256)(_parse_task)
+
+    def make_room(self, num_tasks: int) -> None:
+        """Keep at least this many."""
+        if num_tasks > (self.parse.cache_parameters()["maxsize"] or 0):
+            self.parse = lru_cache(maxsize=2 * num_tasks)(_parse_task)
+
+
 def _parse_task(spec: str, name: str) -> Task:
     """The task of a stored spec, which may have an earlier name of the task."""
     task = Task.model_validate_json(spec)
     return task if task.name == name else task.model_copy(update={"name": name})
 
 
-def _as_chosen(schema: Schema, choice: Choice | None) -> Schema:
-    return schema if choice is None else schema.chosen(choice)
+_parsed = _ParsedTasks()
+
+
+def _schema(row: Row[*tuple[Any, ...]]) -> Schema:
+    """A row of `_NEWEST`. Raises ValueError if its spec cannot be read."""
+    return Schema(
+        row.task_id,
+        row.id,
+        row.revision,
+        _parsed.parse(row.spec, row.name),
+        lifecycle=row.lifecycle,
+        registry_name=row.registry_name,
+    )
+
+
+def _with_choices(connection: Connection, found: Sequence[Schema]) -> Sequence[Schema]:
+    """The same revisions with the recipes that were chosen for them."""
+    choices = read_choices(connection, {schema.task_id for schema in found if schema.task.training.tune})
+    if not choices:  # the usual case, and each incoming event gets here: a recipe is a digest of the whole task
+        return found
+    chosen = [choices.get((schema.task_id, schema.task.recipe)) for schema in found]
+    return [schema if choice is None else schema.chosen(choice) for schema, choice in zip(found, chosen, strict=True)]

@@ -18,7 +18,7 @@ from contracts.clock import format_moment
 from contracts.errors import LeaseLost, NotFound
 from service.models.local_copies import read_current
 from store.cycle_leases import begin_step
-from store.database import metadata, task_changes, tasks
+from store.database import metadata, task_changes, tasks, touched_tasks
 from store.events.writes import append_events
 from store.tasks.catalog import Schema, define_task, find_task
 from store.tasks.deletion import delete_events, list_deleted
@@ -62,7 +62,7 @@ def count_rows(engine: Engine, task_id: int) -> dict[str, int]:
     found = {}
     with engine.connect() as connection:
         for table in metadata.sorted_tables:
-            if "task_id" in table.c and table is not task_changes:
+            if "task_id" in table.c and table not in (task_changes, touched_tasks):
                 query = select(func.count()).select_from(table).where(table.c.task_id == task_id)
                 found[table.name] = connection.execute(query).scalar_one()
         found["tasks"] = connection.execute(

@@ -6,10 +6,9 @@ from typing import Any
 
 from contracts.clock import to_micros
 from contracts.task import Task
-from contracts.verdict import decode_verdict
+from contracts.verdict import Verdict, decode_verdict
 from service.dashboard.summary import summarize
 from service.models.task_state import RecentAttempt, RegistryState, TaskState
-from store.cycles import Cycle
 
 NOW = datetime(2026, 2, 1, tzinfo=UTC)
 CUTOFF = to_micros(datetime(2026, 1, 31, tzinfo=UTC))
@@ -49,8 +48,8 @@ def said(
     return [sentence.text for sentence in found]
 
 
-def judged(**verdict: Any) -> Cycle:
-    return Cycle(1, 1, CUTOFF, 1, "held", None, None, None, None, 10, "why", decode_verdict(verdict), NOW, NOW, NOW)
+def judged(**verdict: Any) -> Verdict:
+    return decode_verdict(verdict)
 
 
 def test_without_events_it_says_where_to_send_them() -> None:

@@ -1,0 +1,256 @@
+"""What all ledgers say of many tasks at once, in one statement: their newest releases, attempts, errors and events.
+
+Each task comes as one document of JSON. A row that was written past the API, such as a moment `infinity`, is valid JSON
+too: it makes one document unreadable, where it would end the reading of a table for all tasks.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import msgspec
+from sqlalchemy import Connection, TextClause, text
+
+from contracts.calibration import Calibration
+from contracts.clock import EPOCH, Clock, from_micros, to_micros
+from store.database import FIRST_MOMENT, LAST_MOMENT
+
+# Attempts that are read to count failures in a row.
+MAX_RECENT = 50
+
+
+class LedgerRelease(msgspec.Struct, frozen=True):
+    """A row of `releases`. Of a release only the action, version and time are read, so `verdict` is None."""
+
+    id: int
+    version: str
+    action: str
+    valid_until: datetime
+    verdict: dict[str, Any] | None
+    actor: str
+    reason: str
+    at: datetime
+
+
+class LedgerAttempt(msgspec.Struct, frozen=True, array_like=True):
+    """A row of `cycles`, without its verdict."""
+
+    cutoff: datetime
+    state: str
+    reason: str | None
+    ended_at: datetime | None
+
+
+class LedgerCell(msgspec.Struct, frozen=True, array_like=True):
+    """A row of `error_cells` with a finite error, of the version that answers."""
+
+    window: datetime
+    error: float
+    num_rows: int
+    is_complete: bool
+
+
+class Ledgers(msgspec.Struct, frozen=True):
+    """What the ledgers say of a task, and of the version that was asked about.
+
+    champion      the version that the newest release or rollback made champion
+    released      the newest row of a release
+    bound         the newest row that set the end of the version's validity
+    attempts      the newest cutoff first
+    judged        the verdict of the newest attempt whose candidate was released or held
+    realised      by window
+    num_windows   complete windows with events, as far as they were counted: only if nothing is judged
+    newest        moment of the newest event, future events included
+    """
+
+    defined_at: datetime
+    champion: str | None
+    released: LedgerRelease | None
+    bound: LedgerRelease | None
+    attempts: list[LedgerAttempt]
+    judged: dict[str, Any] | None
+    realised: list[LedgerCell]
+    num_windows: int
+    newest: datetime | None
+
+
+class VersionRows(msgspec.Struct, frozen=True):
+    """What `releases` says of a version: its newest bound and calibration, and the cutoff of its newest release."""
+
+    valid_until: datetime | None
+    calibration: Calibration | None
+    cutoff: datetime | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class AskedVersion:
+    """The version that answers for a task: its fit's cutoff (microseconds), recipe, method and name of its error."""
+
+    version: str
+    cutoff: int
+    recipe: str
+    method: str
+    error_name: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class AskedTask:
+    """A task to read; windows before `until` (microseconds) count as complete, and `wanted` of them are counted."""
+
+    task_id: int
+    clock: Clock
+    until: int
+    wanted: int
+    version: AskedVersion | None = None
+
+
+@dataclass(frozen=True)
+class LedgerDocuments:
+    """The two documents of a task, not decoded yet, and whether some of its events have a moment out of the calendar.
+
+    One that cannot be decoded must not hide the other.
+    """
+
+    task_id: int
+    ledgers: bytes
+    version: bytes
+    has_unreadable_events: bool
+
+    def read_ledgers(self) -> Ledgers:
+        """Raises ValueError for a row that no process can read."""
+        return msgspec.json.decode(self.ledgers, type=Ledgers)
+
+    def read_version(self) -> VersionRows:
+        """Raises ValueError for a row that no process can read."""
+        return msgspec.json.decode(self.version, type=VersionRows)
+
+
+def read_ledgers(connection: Connection, asked: Sequence[AskedTask]) -> Iterable[LedgerDocuments]:
+    """The documents of these tasks, in any order; a task that is gone has none."""
+    if not asked:
+        return []
+    versions = [one.version for one in asked]
+    rows = connection.execute(
+        READ_LEDGERS,
+        {
+            "task_ids": [one.task_id for one in asked],
+            "lengths": [from_micros(one.clock.window) - EPOCH for one in asked],
+            "anchors": [from_micros(_first_boundary(one.clock)) for one in asked],
+            "untils": [from_micros(one.until) for one in asked],
+            "wanted": [one.wanted for one in asked],
+            "versions": [None if one is None else one.version for one in versions],
+            "cutoffs": [None if one is None else from_micros(one.cutoff) for one in versions],
+            "recipes": [None if one is None else one.recipe for one in versions],
+            "methods": [None if one is None else one.method for one in versions],
+            "are_losses": [one is not None and one.error_name == "log_loss" for one in versions],
+            "most": MAX_RECENT,
+            "first": FIRST_MOMENT,
+            "last": LAST_MOMENT,
+        },
+    )
+    return [
+        LedgerDocuments(task_id, ledgers.encode(), version.encode(), odd) for task_id, ledgers, version, odd in rows
+    ]
+
+
+def _first_boundary(clock: Clock) -> int:
+    """The first boundary between windows in the calendar: `date_bin` counts from it."""
+    first = to_micros(FIRST_MOMENT)
+    start = clock.window_start(first)
+    return start if start >= first else start + clock.window
+
+
+# Each subquery is a few steps in an index, whatever a task holds. `found` goes from one window that holds an event to
+# the next one. A cell's error counts if it is finite: NaN sorts after infinity.
+READ_LEDGERS: TextClause = text("""
+    SELECT given.task_id,
+        CAST(json_build_object(
+            'defined_at', tasks.created_at,
+            'champion', (
+                SELECT version FROM releases WHERE task_id = given.task_id AND action IN ('release', 'rollback')
+                ORDER BY id DESC LIMIT 1
+            ),
+            'released', (
+                SELECT json_build_object('id', id, 'version', version, 'action', action, 'valid_until', valid_until,
+                    'verdict', NULL, 'actor', actor, 'reason', reason, 'at', at)
+                FROM releases WHERE task_id = given.task_id AND action = 'release' ORDER BY id DESC LIMIT 1
+            ),
+            'bound', (
+                SELECT json_build_object('id', id, 'version', version, 'action', action, 'valid_until', valid_until,
+                    'verdict', CASE WHEN action = 'release' THEN NULL ELSE verdict END,
+                    'actor', actor, 'reason', reason, 'at', at)
+                FROM releases WHERE task_id = given.task_id AND version = given.version
+                    AND action IN ('release', 'close', 'reopen', 'override')
+                ORDER BY id DESC LIMIT 1
+            ),
+            'attempts', coalesce((
+                SELECT json_agg(json_build_array(cutoff, state, reason, ended_at) ORDER BY cutoff DESC, attempt DESC)
+                FROM (
+                    SELECT cutoff, attempt, state, reason, ended_at FROM cycles WHERE task_id = given.task_id
+                    ORDER BY cutoff DESC, attempt DESC LIMIT :most
+                ) AS newest
+            ), '[]'),
+            'judged', judged.verdict,
+            'realised', coalesce((
+                SELECT json_agg(json_build_array("window", error, num_rows, is_complete) ORDER BY "window")
+                FROM (
+                    SELECT "window", num_rows, is_complete, CASE WHEN given.is_loss THEN loss ELSE metric END AS error
+                    FROM error_cells
+                    WHERE task_id = given.task_id AND recipe = given.recipe AND origin = given.cutoff
+                        AND method = given.method
+                ) AS cells
+                WHERE error < 'infinity' AND error > '-infinity'
+            ), '[]'),
+            'num_windows', CASE WHEN judged.verdict IS NOT NULL THEN 0 ELSE (
+                WITH RECURSIVE found AS (
+                    SELECT 1 AS place, (
+                        SELECT at FROM events WHERE task_id = given.task_id AND superseded_at IS NULL
+                            AND at < given.until AND at >= :first ORDER BY at LIMIT 1
+                    ) AS oldest
+                    UNION ALL
+                    SELECT place + 1, (
+                        SELECT at FROM events WHERE task_id = given.task_id AND superseded_at IS NULL
+                            AND at < given.until
+                            AND at >= date_bin(given.length, found.oldest, given.anchor) + given.length
+                        ORDER BY at LIMIT 1
+                    )
+                    FROM found WHERE found.oldest IS NOT NULL AND place < given.wanted
+                )
+                SELECT count(oldest) FROM found
+            ) END,
+            'newest', (
+                SELECT at FROM events WHERE task_id = given.task_id AND superseded_at IS NULL
+                    AND at BETWEEN :first AND :last ORDER BY at DESC LIMIT 1
+            )
+        ) AS text),
+        CAST(json_build_object(
+            'valid_until', (
+                SELECT valid_until FROM releases WHERE task_id = given.task_id AND version = given.version
+                ORDER BY id DESC LIMIT 1
+            ),
+            'calibration', (
+                SELECT calibration FROM releases
+                WHERE task_id = given.task_id AND version = given.version AND calibration IS NOT NULL
+                ORDER BY id DESC LIMIT 1
+            ),
+            'cutoff', (
+                SELECT verdict -> 'cutoff' FROM releases
+                WHERE task_id = given.task_id AND version = given.version AND action = 'release'
+                ORDER BY id DESC LIMIT 1
+            )
+        ) AS text),
+        EXISTS (SELECT FROM events WHERE task_id = given.task_id AND at < :first)
+            OR EXISTS (SELECT FROM events WHERE task_id = given.task_id AND at > :last)
+    FROM unnest(
+        CAST(:task_ids AS int[]), CAST(:lengths AS interval[]), CAST(:anchors AS timestamptz[]),
+        CAST(:untils AS timestamptz[]), CAST(:wanted AS int[]), CAST(:versions AS text[]),
+        CAST(:cutoffs AS timestamptz[]), CAST(:recipes AS text[]), CAST(:methods AS text[]), CAST(:are_losses AS bool[])
+    ) AS given(task_id, length, anchor, until, wanted, version, cutoff, recipe, method, is_loss)
+    JOIN tasks ON tasks.id = given.task_id
+    LEFT JOIN LATERAL (
+        SELECT verdict FROM cycles
+        WHERE task_id = given.task_id AND state IN ('released', 'held') AND verdict IS NOT NULL
+        ORDER BY cutoff DESC, attempt DESC LIMIT 1
+    ) AS judged ON true
+""")
