@@ -145,6 +145,19 @@ def find_newest_origin(connection: Connection, task_id: int, recipe: str) -> int
     return None if newest is None else to_micros(newest)
 
 
+def find_scored_later(connection: Connection, task_id: int, recipe: str, *, after: int, before: int) -> int | None:
+    """The oldest target window before `before` with a cell scored after `after` (microseconds); None if none is."""
+    oldest = connection.execute(
+        select(func.min(error_cells.c.window)).where(
+            error_cells.c.task_id == task_id,
+            error_cells.c.recipe == recipe,
+            error_cells.c.window < from_micros(before),
+            error_cells.c.scored_at > from_micros(after),
+        )
+    ).scalar_one()
+    return None if oldest is None else to_micros(oldest)
+
+
 def delete_window(connection: Connection, task_id: int, recipe: str, window: int) -> None:
     """Delete the cells of a target window: corrections have moved all of its rows to others."""
     _delete_cells(connection, task_id, recipe, error_cells.c.window == from_micros(window))

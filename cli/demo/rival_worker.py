@@ -20,6 +20,7 @@ from store.database import make_engine
 from store.error_cells import NAIVE, Cell
 from store.tasks.catalog import Schema, find_task
 from trainer.data.snapshot import read
+from trainer.data.windows import history_start
 from trainer.evaluation.origin_fits import fit_origins
 from trainer.evaluation.scoring import score_cell, score_naive
 from trainer.export.onnx_export import build_graph
@@ -45,8 +46,8 @@ def score_rivals(
     engine: Engine, schema: Schema, request: ScoreRequest, settings: TrainerSettings, now: datetime
 ) -> dict[str, Cell]:
     """Method -> the cell of the window that begins at the cutoff. Moments in microseconds."""
-    reading = read(engine, schema, request.known_by, now)
     start = request.cutoff
+    reading = read(engine, schema, request.known_by, now, since=history_start(schema.task, start))
     rows = reading.events.in_window(start, start + schema.task.clock.window)
     device = choose_device(settings)
     cells: dict[str, Cell] = {}

@@ -23,7 +23,7 @@ from trainer.monitoring.promises import Outcome
 from trainer.network.device import choose_device
 from trainer.plots.matrix import save_expected_and_realised, save_matrix
 from trainer.progress import Report
-from trainer.replay.replay import RIVALS, Replay, ReplayedCutoff, replay
+from trainer.replay.replay import RIVALS, Replay, ReplayedCutoff, first_needed, replay
 from trainer.replay.report import (
     as_document,
     closings,
@@ -65,7 +65,7 @@ def print_replay(
     try:
         with engine.connect() as connection:
             schema = find_task(connection, task_name)
-        reading = read(engine, schema, cutoff, began)
+        reading = read(engine, schema, cutoff, began, since=first_needed(schema.task, origin))
     finally:
         engine.dispose()
     columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())

@@ -178,12 +178,12 @@ def _decode(piece: NDArray[Any], vocabularies: Sequence[Vocabulary], into: Event
 
 
 def read_fingerprints(
-    connection: Connection, task_id: int, task: Task, cutoff: int, *, since: int
+    connection: Connection, task_id: int, task: Task, cutoff: int, *, since: int, until: int | None = None
 ) -> dict[int, tuple[int, int]]:
     """Window -> numbers of its current rows and of all their revisions, as known at `cutoff`.
 
-    Windows begin with the one at `since`. Any append, correction or erasure changes one of the two numbers, so they
-    show whether a cell is still up to date.
+    Windows begin with the one at `since`, and end before `until` if given. Any append, correction or erasure changes
+    one of the two numbers, so they show whether a cell is still up to date.
     """
     window = func.date_bin(from_micros(task.clock.window) - EPOCH, events.c.at, from_micros(since))
     is_current = events.c.superseded_at.is_(None) | (events.c.superseded_at > from_micros(cutoff))
@@ -193,7 +193,7 @@ def read_fingerprints(
         .where(
             events.c.task_id == task_id,
             events.c.at >= from_micros(since),
-            events.c.at < from_micros(cutoff),
+            events.c.at < from_micros(cutoff if until is None else min(cutoff, until)),
             events.c.known_at <= from_micros(cutoff),
             events.c.schema_id.in_(forms.schema_ids),
             true() if forms.classes is None else events.c.label.in_(forms.labels),

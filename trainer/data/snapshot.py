@@ -4,32 +4,50 @@ All origins of a cycle are cut from the same read, so a backtest and its candida
 happened or became known after an origin can reach its fit.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cached_property
 
 import numpy as np
-from sqlalchemy import Engine
+from sqlalchemy import Connection, Engine
 
 from contracts.clock import to_micros
-from contracts.quality.far_values import count_far_off
+from contracts.quality.far_values import FAR_WINDOWS, count_far_off
 from contracts.task import Training
 from store.events.columns import EventColumns, read_events
+from store.events.known_windows import find_newest_moments, find_windows
 from store.tasks.catalog import Schema
+from trainer.data.windows import complete_until, history_start, oldest_origin
+
+# Known windows are counted up to this number.
+MOST_COUNTED = 10_000
 
 
 @dataclass(frozen=True)
 class Reading:
-    """Every revision allowed at the cutoff. Moments in microseconds."""
+    """Every revision allowed at the cutoff, from `since` on. Moments in microseconds.
+
+    since            where the reading begins: no fit that it is meant for can use older rows; None for the first row
+    num_older        number of complete windows with rows before `since`
+    """
 
     schema: Schema
     cutoff: int
     read_at: int
     events: EventColumns
+    since: int | None = None
+    num_older: int = 0
+
+    def reaches(self, origin: int) -> bool:
+        """Whether it holds every row that a fit of this origin can use."""
+        first = history_start(self.schema.task, origin)
+        return self.since is None or (first is not None and first >= self.since)
 
     @cached_property
     def current(self) -> EventColumns:
-        """All rows that were known at the cutoff, however old: those that fits are scored on."""
+        """All rows that were known at the cutoff, however old, if they were read: those that fits are scored on."""
         return self._without_far_off(self.events.as_of(self.cutoff))
 
     @cached_property
@@ -50,10 +68,8 @@ class Reading:
         return rows.select(slice(before, len(rows) - after)) if before or after else rows
 
     def _in_history(self, rows: EventColumns, origin: int) -> EventColumns:
-        task = self.schema.task
-        if task.training.history is None:
-            return rows
-        return rows.select(rows.at >= origin - task.training.history * task.clock.window)
+        first = history_start(self.schema.task, origin)
+        return rows if first is None else rows.select(rows.at >= first)
 
     @cached_property
     def fingerprints(self) -> dict[int, tuple[int, int]]:
@@ -80,8 +96,45 @@ class Reading:
         return replace(self, schema=replace(self.schema, task=self.schema.task.with_training(training)))
 
 
-def read(engine: Engine, schema: Schema, cutoff: int, now: datetime) -> Reading:
-    """Read once, in a snapshot of its own, which is closed before anything is fitted."""
+def read(engine: Engine, schema: Schema, cutoff: int, now: datetime, *, since: int | None = None) -> Reading:
+    """Read once, in a snapshot of its own, which is closed before anything is fitted; from `since` on if given."""
+    with _snapshot(engine) as connection:
+        events = read_events(connection, schema.task_id, schema.task, cutoff, since=since)
+    return Reading(schema, cutoff, to_micros(now), events, since)
+
+
+def read_for_cycle(engine: Engine, schema: Schema, cutoff: int, now: datetime, *, num_windows: int) -> Reading:
+    """Read what a cycle can use that scores each age on at most `num_windows` windows, likewise in one snapshot.
+
+    With `training.history` older rows stay in the database. The exceptions are a task whose recipe is still chosen,
+    because trials use origins of any age, and one whose newest rows may be dated far from all others.
+    """
+    task = schema.task
+    since, num_older = None, 0
+    with _snapshot(engine) as connection:
+        if (
+            task.training.history is not None
+            and not task.training.tune
+            and not _may_end_far_off(connection, schema, cutoff)
+        ):
+            newest_first = find_windows(connection, schema.task_id, task, cutoff, most=MOST_COUNTED)
+            starts = np.array(newest_first[::-1], np.int64)
+            since = history_start(task, oldest_origin(task, starts, cutoff, num_windows))
+            num_older = (
+                int(np.count_nonzero(starts < min(since, complete_until(task, cutoff)))) if since is not None else 0
+            )
+        events = read_events(connection, schema.task_id, task, cutoff, since=since)
+    return Reading(schema, cutoff, to_micros(now), events, since, num_older)
+
+
+def _may_end_far_off(connection: Connection, schema: Schema, cutoff: int) -> bool:
+    """Whether so long a gap precedes some of the newest rows that only all rows show whether fits count them."""
+    task = schema.task
+    newest = find_newest_moments(connection, schema.task_id, task, cutoff, most=task.guard.min_rows)
+    return bool((-np.diff(newest) > FAR_WINDOWS * task.clock.window).any())
+
+
+@contextmanager
+def _snapshot(engine: Engine) -> Iterator[Connection]:
     with engine.connect().execution_options(isolation_level="REPEATABLE READ") as connection, connection.begin():
-        events = read_events(connection, schema.task_id, schema.task, cutoff)
-    return Reading(schema, cutoff, to_micros(now), events)
+        yield connection

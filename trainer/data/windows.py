@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from contracts.clock import MICROSECOND, Clock
 from contracts.task import Guard, Task
@@ -49,16 +50,34 @@ def pairs_to_score(task: Task, rows: EventColumns, cutoff: int, count: int) -> l
     An origin right after a window without rows knows what an earlier origin knows. It is left out, unless too few
     windows would remain for an age. Each target window has age 0 as well, which the other ages are compared with.
     """
+    return pairs_of_windows(task, np.unique(task.clock.window_starts(rows.at)), cutoff, count)
+
+
+def pairs_of_windows(task: Task, starts: NDArray[np.int64], cutoff: int, count: int) -> list[tuple[int, int]]:
+    """`pairs_to_score`, from the starts of the windows with rows, oldest first."""
     window, guard = task.clock.window, task.guard
-    starts = np.unique(task.clock.window_starts(rows.at))
     fed = {int(start) + window for start in starts}
-    newest = target_windows(task, rows, cutoff, len(starts))[::-1] if len(starts) else []
+    newest = starts[starts < complete_until(task, cutoff)][::-1].tolist()
     pairs: set[tuple[int, int]] = set()
     for age in range(guard.max_age):
         sound = [start for start in newest if start in fed and start - age * window in fed][:count]
         for start in sound if len(sound) >= guard.min_pairs else newest[:count]:
             pairs |= {(start, start), (start - age * window, start)}
     return sorted(pairs, key=lambda pair: (pair[1], -pair[0]))
+
+
+def oldest_origin(task: Task, starts: NDArray[np.int64], cutoff: int, count: int) -> int:
+    """The oldest origin that a cycle of this cutoff can fit, if each age is scored on at most `count` windows.
+
+    `starts` are those of all windows with rows, oldest first.
+    """
+    pairs = pairs_of_windows(task, starts, cutoff, count)
+    return min([cutoff, complete_until(task, cutoff), *(origin for origin, _ in pairs)])
+
+
+def history_start(task: Task, origin: int) -> int | None:
+    """The moment from which on a fit of this origin reads rows; None if it reads all of them."""
+    return None if task.training.history is None else origin - task.training.history * task.clock.window
 
 
 def needed_pairs(windows: Sequence[int], clock: Clock, guard: Guard) -> list[tuple[int, int]]:

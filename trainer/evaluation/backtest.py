@@ -18,9 +18,10 @@ from contracts.errors import CycleError
 from contracts.manifest import Manifest
 from contracts.task import Task
 from contracts.verdict import Comparison
-from store.error_cells import Cell, read_cells, record_cells
+from store.error_cells import Cell, find_scored_later, read_cells, record_cells
+from store.events.columns import read_fingerprints
 from store.tasks.catalog import Schema
-from trainer.data.snapshot import Reading, read
+from trainer.data.snapshot import MOST_COUNTED, Reading, read_for_cycle
 from trainer.data.windows import (
     EXTRA_WINDOWS,
     complete_until,
@@ -46,8 +47,6 @@ from trainer.settings import TrainerSettings
 _MARGIN_WINDOWS = 2
 # The most windows that are scored without being asked for: half a year of weeks.
 MOST_WINDOWS = 26
-# Known windows are counted up to this number.
-MOST_COUNTED = 10_000
 # The share of a cycle's time limit that fits for more windows than the fewest may take.
 EXTENSION_SHARE = 0.25
 
@@ -67,7 +66,7 @@ def backtest(
     Every age is scored on `num_windows` windows; if None, as `fill_and_judge` decides. Cells and fits are kept, so a
     later cycle finds them.
     """
-    reading = read(engine, schema, cutoff, now())
+    reading = read_needed(engine, schema, cutoff, now(), num_windows)
     if reason := reason_to_skip(schema.task, reading.fit_rows(cutoff)):
         raise CycleError(f"Nothing can be fitted as of this cutoff: {reason}.")
     store = FitStore(settings.home, schema.task)
@@ -81,6 +80,19 @@ def backtest(
         on_epoch=partial(report_epoch, report, "score"),
         num_windows=num_windows,
     )
+
+
+def read_needed(engine: Engine, schema: Schema, cutoff: int, now: datetime, num_windows: int | None = None) -> Reading:
+    """The rows that `fill_and_judge` and a candidate of this cutoff can use."""
+    task = schema.task
+    # A reading is extended while its windows are within the history of its newest fit.
+    most = max(_fewest_windows(task), min(MOST_WINDOWS, task.training.history or MOST_WINDOWS))
+    return read_for_cycle(engine, schema, cutoff, now, num_windows=most if num_windows is None else num_windows)
+
+
+def _fewest_windows(task: Task) -> int:
+    """As many windows as a cycle must look back on."""
+    return task.guard.min_pairs + EXTRA_WINDOWS
 
 
 def fill_and_judge(
@@ -102,9 +114,10 @@ def fill_and_judge(
     fits may take EXTENSION_SHARE of a cycle's time limit. With `num_windows` that many are scored and no more.
     """
     task = reading.schema.task
-    num_known = len(target_windows(task, reading.current, reading.cutoff, MOST_COUNTED))
+    num_read = len(target_windows(task, reading.current, reading.cutoff, MOST_COUNTED))
+    num_known = min(MOST_COUNTED, reading.num_older + num_read)
     most = min(MOST_WINDOWS, num_like_today(task, reading.latest, reading.cutoff))
-    count = task.guard.min_pairs + EXTRA_WINDOWS if num_windows is None else num_windows
+    count = _fewest_windows(task) if num_windows is None else num_windows
     cost = _FitCost(EXTENSION_SHARE * settings.cycle_limit_seconds)
     is_first = True
     while True:
@@ -241,9 +254,24 @@ def fill_matrix(
 
 def _read_matrix(engine: Engine, reading: Reading) -> list[Cell]:
     """The stored cells, without those scored on labels that arrived after the reading."""
+    task_id, task, cutoff = reading.schema.task_id, reading.schema.task, reading.cutoff
+    fingerprints = dict(reading.fingerprints)
     with engine.connect() as connection:
-        cells = read_cells(connection, reading.schema.task_id, reading.schema.task.recipe, until=reading.cutoff)
-    return [cell for cell in cells if cell.num_revisions <= reading.fingerprints.get(cell.window, (0, 0))[1]]
+        cells = read_cells(connection, task_id, task.recipe, until=cutoff)
+        # Windows before the reading are counted only if a cell was scored after the cutoff: others cannot know more.
+        late = (
+            None
+            if reading.since is None
+            else find_scored_later(connection, task_id, task.recipe, after=cutoff, before=reading.since)
+        )
+        if late is not None:
+            fingerprints |= read_fingerprints(connection, task_id, task, cutoff, since=late, until=reading.since)
+    first = late if late is not None else reading.since
+    return [
+        cell
+        for cell in cells
+        if (first is not None and cell.window < first) or cell.num_revisions <= fingerprints.get(cell.window, (0, 0))[1]
+    ]
 
 
 def _missing_pairs(
@@ -275,8 +303,7 @@ def delete_unneeded(reading: Reading, store: FitStore) -> None:
 
 def _needed_pairs(reading: Reading, count: int | None = None) -> list[tuple[int, int]]:
     task = reading.schema.task
-    count = task.guard.min_pairs + EXTRA_WINDOWS if count is None else count
-    return pairs_to_score(task, reading.current, reading.cutoff, count)
+    return pairs_to_score(task, reading.current, reading.cutoff, _fewest_windows(task) if count is None else count)
 
 
 def _first_looks(reading: Reading, cells: Iterable[Cell]) -> list[tuple[int, int]]:

@@ -22,7 +22,7 @@ from contracts.verdict import COUNTED_WINDOWS, Decision, Verdict, first_failure
 from store.error_cells import Cell
 from store.releases import Release
 from trainer.data.snapshot import Reading
-from trainer.data.windows import num_empty_windows
+from trainer.data.windows import history_start, num_empty_windows
 from trainer.evaluation.backtest import judge, report_epoch
 from trainer.evaluation.calibration import calibration_of
 from trainer.evaluation.fit_store import FitStore
@@ -121,6 +121,20 @@ def replay(
     return Replay(task, tuple(reported), simulated.cells, tuple(simulated.releases))
 
 
+def first_needed(task: Task, first: int | None) -> int | None:
+    """Where a reading for a replay from `first` on begins; None for the first row."""
+    if first is None:
+        return None
+    oldest = task.clock.window_start(first) - COUNTED_WINDOWS * task.clock.window
+    start = history_start(task, oldest)
+    return None if start is None else min(start, oldest - (1 + _reach(task)) * task.clock.window)
+
+
+def _reach(task: Task) -> int:
+    """How many windows after an event a matrix or a horizon can still reach it."""
+    return max(COUNTED_WINDOWS, task.guard.max_age)
+
+
 def _origins(reading: Reading, first: int | None) -> list[int]:
     """The window boundaries to replay; at least one of them is not before `first`.
 
@@ -132,7 +146,7 @@ def _origins(reading: Reading, first: int | None) -> list[int]:
     if len(rows) == 0:
         raise CycleError("There is nothing to replay: no event is known.")
     begin = rows.at[0] if first is None else task.clock.window_start(first) - COUNTED_WINDOWS * window
-    reach = max(COUNTED_WINDOWS, task.guard.max_age) * window
+    reach = _reach(task) * window
     starts = np.unique(task.clock.window_starts(rows.at)).tolist()
     origins = [
         origin

@@ -39,8 +39,8 @@ from store.error_cells import delete_origin
 from store.releases import list_releases
 from store.tasks.catalog import Schema, list_tasks
 from trainer.data.labels import clip_labels
-from trainer.data.snapshot import Reading, read
-from trainer.evaluation.backtest import compare, delete_unneeded, fill_and_judge
+from trainer.data.snapshot import Reading
+from trainer.evaluation.backtest import compare, delete_unneeded, fill_and_judge, read_needed
 from trainer.evaluation.calibration import calibration_of
 from trainer.evaluation.fit_store import FitStore
 from trainer.evaluation.horizon import HorizonVerdict
@@ -135,7 +135,7 @@ def _retrain(
     log_start(run, schema.task, device, count_threads(settings))
 
     attempt.begin("read")
-    reading = read(engine, schema, cutoff, now())
+    reading = read_needed(engine, schema, cutoff, now())
     found = choose_recipe(
         reading,
         device,

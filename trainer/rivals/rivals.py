@@ -6,6 +6,7 @@ next to ours under a recipe of its own. Its cells stand in our matrix under the 
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from importlib.util import find_spec
 from itertools import groupby
 from pathlib import Path
@@ -16,14 +17,15 @@ import torch
 from numpy.typing import NDArray
 from sqlalchemy import Engine
 
-from contracts.clock import from_micros
+from contracts.clock import from_micros, to_micros
 from contracts.errors import ArtefactRefused, CycleError
 from contracts.task import Task
 from store.error_cells import Cell, record_cells
 from store.events.columns import EventColumns
+from store.tasks.catalog import Schema
 from trainer.data.labels import clip_labels
-from trainer.data.snapshot import Reading
-from trainer.data.windows import complete_until, in_window
+from trainer.data.snapshot import Reading, read
+from trainer.data.windows import complete_until, history_start, in_window
 from trainer.evaluation.fit_store import FitStore, candidate_folder
 from trainer.evaluation.origin_fits import fit_origins, keep_fit, seeds_of
 from trainer.evaluation.scoring import answer, make_cell
@@ -69,6 +71,15 @@ _WITHOUT_NETWORK: dict[str, _WithoutNetwork[Any]] = {
         read=read_linear,
     ),
 }
+
+
+def read_for_rivals(engine: Engine, schema: Schema, now: datetime) -> Reading:
+    """The rows that the task's rivals still need, as known now."""
+    cutoff = to_micros(now)
+    with engine.connect() as connection:
+        missing = find_missing_cells(connection, schema, complete_until(schema.task, cutoff))
+    oldest = min((cell.origin for cell in missing), default=cutoff)
+    return read(engine, schema, cutoff, now, since=history_start(schema.task, oldest))
 
 
 def fill_rivals(
@@ -150,7 +161,11 @@ def _missing_cells(engine: Engine, reading: Reading, report: Report) -> Iterable
         missing = find_missing_cells(connection, reading.schema, complete_until(reading.schema.task, reading.cutoff))
     if any(cell.method == GBDT for cell in missing) and report_unavailable(GBDT, report):
         missing = [cell for cell in missing if cell.method != GBDT]
-    return [cell for cell in missing if reading.fingerprints.get(cell.window, (0, 0))[1] >= cell.num_revisions]
+    return [
+        cell
+        for cell in missing
+        if reading.reaches(cell.origin) and reading.fingerprints.get(cell.window, (0, 0))[1] >= cell.num_revisions
+    ]
 
 
 def _open_network(

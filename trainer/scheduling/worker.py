@@ -17,7 +17,7 @@ import structlog
 from sqlalchemy import Engine, select
 from sqlalchemy.exc import SQLAlchemyError
 
-from contracts.clock import format_moment, to_micros
+from contracts.clock import format_moment
 from contracts.errors import CycleError, Unavailable
 from contracts.runtime.logs import configure_logs
 from store.cycles import Cycle, find_cycles
@@ -105,15 +105,13 @@ def _run(engine: Engine, cycle: Cycle, task: str, settings: TrainerSettings, mlf
 
 def _fill(engine: Engine, task_id: int, settings: TrainerSettings) -> None:
     with fast_imports():
-        from trainer.data.snapshot import read
         from trainer.network.device import choose_device
-        from trainer.rivals.rivals import fill_rivals
+        from trainer.rivals.rivals import fill_rivals, read_for_rivals
 
     os.nice(_NICENESS)
     with engine.connect() as connection:
         (schema,) = (schema for schema in list_tasks(connection) if schema.task_id == task_id)
-    moment = datetime.now(UTC)
-    reading = read(engine, schema, to_micros(moment), moment)
+    reading = read_for_rivals(engine, schema, datetime.now(UTC))
     with structlog.contextvars.bound_contextvars(task=schema.task.name):
         report = report_to("trainer.rivals")
         fill_rivals(engine, reading, settings, choose_device(settings), report)
