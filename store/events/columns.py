@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from psycopg import sql
-from sqlalchemy import Connection, exists, func, or_, select, true
+from sqlalchemy import Connection, func, or_, select, true
 
 from contracts.clock import EPOCH, Clock, from_micros, to_micros
 from contracts.task import Task
@@ -117,6 +117,8 @@ def read_events(
     driver = connection.connection.driver_connection
     assert driver is not None
     with driver.cursor() as cursor:
+        # A task with a large share of the table would be read by a scan of all tasks' events.
+        cursor.execute("SET LOCAL enable_seqscan = off")
         expected = survey(cursor, task, source, allowed)
         columns = _empty(task, expected)
         query = sql.SQL(
@@ -232,8 +234,12 @@ def find_last_received(connection: Connection, task_id: int, start: int, end: in
 def has_unreadable(connection: Connection, task_id: int) -> bool:
     """Whether the task has events with a moment that has no microseconds, from a time when the table took them."""
     at = events.c.at
-    sides = [exists().where(events.c.task_id == task_id, side) for side in (at < FIRST_MOMENT, at > LAST_MOMENT)]
-    return connection.execute(select(or_(*sides))).scalar_one()
+    # The outermost moments: a search for any row outside the calendar may be planned as a scan of the whole table.
+    ends = [
+        select(side).where(events.c.task_id == task_id).order_by(order).limit(1).scalar_subquery()
+        for side, order in ((at < FIRST_MOMENT, at), (at > LAST_MOMENT, at.desc()))
+    ]
+    return connection.execute(select(func.coalesce(or_(*ends), False))).scalar_one()
 
 
 def count_windows(connection: Connection, task_id: int, clock: Clock, *, until: int, most: int) -> int:

@@ -102,6 +102,7 @@ def _lock(connection: Connection, name: str) -> Schema:
     return find_task(connection, name)
 
 
+# The order makes an index likelier than a scan of all tasks' events.
 _COUNT = text("""
     SELECT
         count(*) FILTER (WHERE superseded_at IS NULL) AS num_events,
@@ -110,5 +111,5 @@ _COUNT = text("""
         (SELECT count(*) FROM cycles WHERE task_id = :task_id) AS num_cycles,
         (SELECT count(DISTINCT version) FROM releases WHERE task_id = :task_id AND action = 'release') AS num_versions,
         (SELECT count(*) FROM erasures WHERE task_id = :task_id) AS num_erasures
-    FROM (SELECT superseded_at FROM events WHERE task_id = :task_id LIMIT :most) AS counted
+    FROM (SELECT superseded_at FROM events WHERE task_id = :task_id ORDER BY event_id LIMIT :most) AS counted
 """)

@@ -128,7 +128,7 @@ def read_for_cycle(engine: Engine, schema: Schema, cutoff: int, now: datetime, *
 
 
 def _may_end_far_off(connection: Connection, schema: Schema, cutoff: int) -> bool:
-    """Whether so long a gap precedes some of the newest rows that only all rows show whether fits count them."""
+    """Whether a long gap precedes some of the newest rows: only a reading of all rows shows whether fits count them."""
     task = schema.task
     newest = find_newest_moments(connection, schema.task_id, task, cutoff, most=task.guard.min_rows)
     return bool((-np.diff(newest) > FAR_WINDOWS * task.clock.window).any())

@@ -1,0 +1,232 @@
+"""No statement scans all events: each finds its task's rows by an index, whatever other tasks hold.
+
+The server itself reports the plan of each statement (`auto_explain`). Its statistics say that the table is a thousand
+times as large as it is, and most rows are a neighbour's.
+"""
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import timedelta
+from itertools import product
+from typing import Any
+
+import pytest
+from psycopg.errors import Diagnostic
+from sqlalchemy import Connection, Engine, event, text
+from sqlalchemy.engine.interfaces import DBAPIConnection
+
+from contracts.clock import to_micros
+from store.database import make_engine
+from store.events.batches import EventBatch
+from store.events.columns import (
+    count_windows,
+    find_last_received,
+    find_newest,
+    has_unreadable,
+    read_events,
+    read_fingerprints,
+)
+from store.events.erasures import erase_events, find_trained
+from store.events.imports import add_import, read_import, retract_events
+from store.events.known_windows import find_newest_moments, find_windows
+from store.events.odd_rows import find_odd_rows
+from store.events.sample import read_sample
+from store.events.writes import Rejection, append_batch, correct_event, find_revision, record_rejections
+from store.tasks.catalog import Schema, define_task
+from store.tasks.deletion import delete_events
+from store.tasks.lifecycle import count_contents
+from tests.integration.drifting_task import START, cutoff_after, drifting_events, drifting_task
+
+HOUR = timedelta(hours=1)
+NUM_WINDOWS = 60
+NUM_OWN, NUM_OF_NEIGHBOUR = 6_000, 60_000
+# As many times as many rows as there are.
+FACTOR = 1000
+
+Plan = dict[str, Any]
+
+
+@pytest.fixture
+def tasks(engine: Engine) -> tuple[Schema, Schema]:
+    """A task and a neighbour with ten times as many events, which arrived by turns."""
+    with engine.begin() as connection:
+        schema, _ = define_task(connection, drifting_task(), START)
+        neighbour, _ = define_task(connection, drifting_task(), START)
+        own_import, other = (
+            add_import(connection, one.task_id, actor="admin", source="file", now=START) for one in (schema, neighbour)
+        )
+        for one, brought_by, count in ((neighbour, other, NUM_OF_NEIGHBOUR), (schema, own_import, NUM_OWN)):
+            key = {"task_id": one.task_id, "schema_id": one.schema_id, "import_id": brought_by.import_id}
+            connection.execute(_FILL, {**key, "first": START, "span": NUM_WINDOWS * HOUR, "n": count})
+    with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+        connection.execute(text("ANALYZE events"))
+        connection.execute(
+            text("UPDATE pg_class SET reltuples = reltuples * :factor WHERE relname ~ '^events'"), {"factor": FACTOR}
+        )
+    return schema, neighbour
+
+
+_FILL = text("""
+    INSERT INTO events
+        (task_id, event_id, revision, at, known_at, received_at, schema_id, numbers, categories, label, import_id)
+    SELECT :task_id, 'event-' || i, 1, moment, moment, moment, :schema_id, ARRAY[random()],
+           ARRAY[CASE WHEN random() < 0.5 THEN 'a' ELSE 'b' END],
+           CASE WHEN random() < 0.5 THEN 'yes' ELSE 'no' END, CASE WHEN i % 10 = 0 THEN CAST(:import_id AS bigint) END
+    FROM generate_series(0, :n - 1) AS i, LATERAL (
+        SELECT CAST(:first AS timestamptz) + CAST(:span AS interval) * (CAST(i AS float8) / :n) AS moment
+    ) AS one
+    ORDER BY random()
+""")
+
+
+@contextmanager
+def explained(database_url: str, plan_cache_mode: str) -> Iterator[tuple[Engine, list[Plan]]]:
+    """An engine, and the plans of what its connections execute."""
+    plans: list[Plan] = []
+
+    def hear(message: Diagnostic) -> None:
+        told = message.message_primary or ""
+        if "plan:" in told:
+            plans.append(json.loads(told[told.index("{") :]))
+
+    def explain(connection: DBAPIConnection, _record: object) -> None:
+        cursor = connection.cursor()
+        cursor.execute(f"LOAD 'auto_explain'; SET plan_cache_mode = {plan_cache_mode}; {_EXPLAIN}")
+        cursor.close()
+        connection.commit()
+        connection.add_notice_handler(hear)
+
+    engine = make_engine(database_url, pool_size=1)
+    event.listen(engine, "connect", explain)
+    yield engine, plans
+    engine.dispose()
+
+
+_EXPLAIN = (
+    "SET auto_explain.log_min_duration = 0; SET auto_explain.log_format = json; "
+    "SET auto_explain.log_nested_statements = on; SET client_min_messages = log"
+)
+
+
+def nodes_on_events(plan: Plan) -> Iterator[Plan]:
+    """The nodes of a plan that read events."""
+
+    def walk(node: Plan) -> Iterator[Plan]:
+        yield node
+        for below in node.get("Plans", ()):
+            yield from walk(below)
+
+    for node in walk(plan["Plan"]):
+        if node.get("Relation Name", "") == "events" or node.get("Index Name", "").startswith("events"):
+            yield node
+
+
+def conditions(plan: Plan) -> list[str]:
+    """The conditions by which a plan finds events in an index."""
+    found = []
+    for node in nodes_on_events(plan):
+        kind = node["Node Type"]
+        assert kind in (
+            "Index Scan",
+            "Index Only Scan",
+            "Bitmap Heap Scan",
+            "Bitmap Index Scan",
+            "Tid Scan",
+            "ModifyTable",
+        ), f"{kind} of events in {plan['Query Text']}: {json.dumps(plan['Plan'], indent=1)}"
+        if "Index" in kind:
+            condition = node.get("Index Cond", "")
+            assert "task_id" in condition or "import_id" in condition, (condition, plan["Query Text"])
+            found.append(condition)
+    return found
+
+
+Use = Callable[[Connection, Schema], object]
+START_MICROS = to_micros(START)
+NOW = START + NUM_WINDOWS * HOUR
+CUTOFF = cutoff_after(NUM_WINDOWS)
+NEW_ROW = replace(next(drifting_events(0, 1)), event_id="new")
+
+
+def stored(**changes: Any) -> Any:
+    """The content of a stored row, changed."""
+    return replace(NEW_ROW, event_id="event-7", **changes)
+
+
+def imported(connection: Connection, schema: Schema) -> int:
+    query = text("SELECT id FROM imports WHERE task_id = :task_id")
+    return int(connection.execute(query, {"task_id": schema.task_id}).scalar_one())
+
+
+# What reads a range of moments.
+RANGES: dict[str, Use] = {
+    "a read for fits": lambda connection, schema: read_events(
+        connection, schema.task_id, schema.task, CUTOFF, since=cutoff_after(50)
+    ),
+    "a window of a live look": lambda connection, schema: read_events(
+        connection, schema.task_id, schema.task, CUTOFF, since=cutoff_after(58), until=cutoff_after(59)
+    ),
+    "counts of a live look": lambda connection, schema: read_fingerprints(
+        connection, schema.task_id, schema.task, CUTOFF, since=cutoff_after(50)
+    ),
+    "when a window's rows arrived": lambda connection, schema: find_last_received(
+        connection, schema.task_id, cutoff_after(58), CUTOFF
+    ),
+}
+OTHERS: dict[str, Use] = {
+    "a read of all rows": lambda connection, schema: read_events(connection, schema.task_id, schema.task, CUTOFF),
+    "the newest row": lambda connection, schema: find_newest(connection, schema.task_id, before=CUTOFF),
+    "windows with rows": lambda connection, schema: find_windows(
+        connection, schema.task_id, schema.task, CUTOFF, most=100
+    ),
+    "the newest moments": lambda connection, schema: find_newest_moments(
+        connection, schema.task_id, schema.task, CUTOFF, most=100
+    ),
+    "a count of windows": lambda connection, schema: count_windows(
+        connection, schema.task_id, schema.task.clock, until=CUTOFF, most=5
+    ),
+    "moments out of the calendar": lambda connection, schema: has_unreadable(connection, schema.task_id),
+    "odd rows": lambda connection, schema: find_odd_rows(connection, schema.task_id, schema.task, NUM_OWN, NOW),
+    "a sample": read_sample,
+    "contents of a task to delete": lambda connection, schema: count_contents(connection, schema.task_id),
+    "new rows": lambda connection, schema: append_batch(
+        connection, schema, EventBatch.of([NEW_ROW, stored()]), NOW, imported(connection, schema)
+    ),
+    "refused rows": lambda connection, schema: record_rejections(
+        connection, schema.task_id, [Rejection("event-7", "no", "{}")], NOW
+    ),
+    "a correction": lambda connection, schema: correct_event(connection, schema, stored(label="maybe"), NOW),
+    "a revision": lambda connection, schema: find_revision(connection, schema.task_id, "event-7"),
+    "an erasure": lambda connection, schema: erase_events(
+        connection, schema, ["event-7", "event-8"], actor="admin", reason="asked", now=NOW
+    ),
+    "versions trained on events": lambda connection, schema: find_trained(connection, schema.task_id, ["event-7"]),
+    "what is left of an import": lambda connection, schema: read_import(
+        connection, schema.task_id, imported(connection, schema)
+    ),
+    "a retraction": lambda connection, schema: retract_events(
+        connection, schema, imported(connection, schema), actor="admin", reason="wrong", now=NOW
+    ),
+    "a deleted task": lambda connection, schema: delete_events(connection, schema.task_id),
+}
+
+
+@pytest.mark.parametrize("plan_cache_mode", ["force_custom_plan", "force_generic_plan"])
+def test_every_statement_finds_its_events_by_an_index(
+    database_url: str, tasks: tuple[Schema, Schema], plan_cache_mode: str, subtests: Any
+) -> None:
+    with explained(database_url, plan_cache_mode) as (engine, plans):
+        for (name, use), schema in product((RANGES | OTHERS).items(), tasks):
+            with subtests.test(name, task_id=schema.task_id):
+                plans.clear()
+                snapshot = engine.connect().execution_options(isolation_level="REPEATABLE READ")
+                with snapshot as connection, connection.begin() as transaction:
+                    use(connection, schema)
+                    transaction.rollback()
+                found = [condition for plan in plans for condition in conditions(plan)]
+                assert found
+                if name in RANGES:
+                    ranges = [condition for condition in found if "task_id" in condition]
+                    assert all("at >= " in condition and "at < " in condition for condition in ranges), ranges
