@@ -72,7 +72,9 @@ class _Ends:
 def _count_events(connection: Connection, task_id: int, now: datetime, most: int) -> int:
     """How many events lie before `now`, counted up to `most`."""
     some = select(events.c.at).where(events.c.task_id == task_id, events.c.superseded_at.is_(None), events.c.at < now)
-    return connection.execute(select(func.count()).select_from(some.limit(most).subquery())).scalar_one()
+    return connection.execute(
+        select(func.count()).select_from(some.order_by(events.c.at).limit(most).subquery())
+    ).scalar_one()
 
 
 def _read_ends(connection: Connection, task_id: int, now: datetime, count: int, *, newest: bool) -> _Ends:

@@ -29,9 +29,9 @@ from store.events.columns import (
     read_fingerprints,
 )
 from store.events.erasures import erase_events, find_trained
+from store.events.far_rows import find_far_rows
 from store.events.imports import add_import, read_import, retract_events
 from store.events.known_windows import find_newest_moments, find_windows
-from store.events.odd_rows import find_odd_rows
 from store.events.sample import read_sample
 from store.events.writes import Rejection, append_batch, correct_event, find_revision, record_rejections
 from store.tasks.catalog import Schema, define_task
@@ -188,7 +188,7 @@ OTHERS: dict[str, Use] = {
         connection, schema.task_id, schema.task.clock, until=CUTOFF, most=5
     ),
     "moments out of the calendar": lambda connection, schema: has_unreadable(connection, schema.task_id),
-    "odd rows": lambda connection, schema: find_odd_rows(connection, schema.task_id, schema.task, NUM_OWN, NOW),
+    "far rows": lambda connection, schema: find_far_rows(connection, schema, [], NOW),
     "a sample": read_sample,
     "contents of a task to delete": lambda connection, schema: count_contents(connection, schema.task_id),
     "new rows": lambda connection, schema: append_batch(
