@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
 
-from sqlalchemy import Connection, Row, func, select, true
+from sqlalchemy import Connection, Row, func, select
 
 from contracts.clock import to_micros
 from contracts.failure import Failure, FailureCode
 from contracts.verdict import Verdict, decode_verdict
-from store.database import cycles, tasks
+from store.database import cycles
 
 State = Literal["requested", "running", "released", "held", "skipped", "failed"]
 Step = Literal["claim", "read", "score", "fit", "export", "verify", "judge", "register", "alias", "release"]
@@ -68,19 +68,6 @@ def find_judged(connection: Connection, task_id: int) -> Cycle | None:
         .limit(1)
     ).one_or_none()
     return None if row is None else as_cycle(row)
-
-
-def find_newest_states(connection: Connection) -> dict[int, tuple[int, State]]:
-    """Task id -> cutoff (microseconds) and state of its newest attempt, for every task that has one."""
-    newest = (
-        select(cycles.c.cutoff, cycles.c.state)
-        .where(cycles.c.task_id == tasks.c.id)
-        .order_by(cycles.c.cutoff.desc(), cycles.c.attempt.desc())
-        .limit(1)
-        .lateral()
-    )
-    rows = connection.execute(select(tasks.c.id, newest.c.cutoff, newest.c.state).join(newest, true()))
-    return {task_id: (to_micros(cutoff), state) for task_id, cutoff, state in rows}
 
 
 def find_released_cutoff(connection: Connection, task_id: int) -> int | None:

@@ -70,7 +70,8 @@ def read_paired_errors(
 
 
 # Errors that are not finite sort after every finite one, so one comparison leaves out infinity and NaN. Origins far
-# before the newest cannot hold one of the newest windows, and are not read.
+# before the newest cannot hold one of the newest windows, and are not read. Neither are moments beyond the calendar,
+# written past the API: the row of one task must not hide those of all others.
 _READ = text("""
     WITH part AS (
         SELECT given.*, newest.origin - 3 * :num_windows * given.length AS since FROM unnest(
@@ -79,13 +80,15 @@ _READ = text("""
         ) AS given(task_id, recipe, own, is_loss, length, num_ages)
         CROSS JOIN LATERAL (
             SELECT max(origin) AS origin FROM error_cells
-            WHERE task_id = given.task_id AND recipe = given.recipe
+            WHERE task_id = given.task_id AND recipe = given.recipe AND origin < '10000-01-01T00:00:00Z'
         ) AS newest
     ), scored AS (
         SELECT part.task_id, part.own, cell.method, cell.origin, cell."window",
             CASE WHEN part.is_loss THEN cell.loss ELSE cell.metric END AS error
         FROM part JOIN error_cells AS cell ON cell.task_id = part.task_id AND cell.recipe = part.recipe
             AND cell.origin >= part.since AND cell."window" < cell.origin + part.num_ages * part.length
+            AND cell.origin < '10000-01-01T00:00:00Z'
+            AND cell."window" >= '0001-01-01T00:00:00Z' AND cell."window" < '10000-01-01T00:00:00Z'
         WHERE cell.is_complete AND CASE WHEN part.is_loss THEN cell.loss ELSE cell.metric END < 'infinity'
             AND (CAST(:only AS text) IS NULL OR cell.method IN (part.own, :only))
     ), ours AS (

@@ -26,7 +26,7 @@ def print_tasks(tasks: Sequence[dict[str, Any]]) -> None:
     if not tasks:
         Console().print("There is no task yet: `morrow task apply FILE.toml` defines one.", highlight=False)
         return
-    table = Table("task", "revision", "state", "version", "valid until", "vs. naive", "registry")
+    table = Table("task", "revision", "state", "version", "valid until", "vs. naive", "quality", "registry")
     for task in tasks:
         champion = task["champion"] or {}
         table.add_row(
@@ -36,6 +36,7 @@ def print_tasks(tasks: Sequence[dict[str, Any]]) -> None:
             champion.get("version", "–"),
             champion.get("valid_until", "–"),
             _percent(task["skill"]),
+            task["trust"]["verdict"],
             task["registry"]["state"],
         )
     Console().print(table)
@@ -70,6 +71,8 @@ def state_facts(status: dict[str, Any]) -> Iterator[tuple[str, str]]:
         yield "Stale", status["stale_reason"]
     if status["missing_windows"]:
         yield "Needs", f"{count_windows(status['missing_windows'])} more before a horizon can be judged"
+    if "trust" in status:
+        yield "Quality", f"{status['trust']['verdict']}: {status['trust']['reason']}"
     if status["skill"] is not None:
         skill = msgspec.convert(status["skill"], Skill)
         yield "Skill", describe_skill(skill)

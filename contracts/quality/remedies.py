@@ -13,6 +13,8 @@ from contracts.clock import count_windows
 from contracts.quality.skill import ComparedError, Skill
 from contracts.task import Method, Task
 
+_THEN_RUN = ", then run "
+
 
 class JudgedAge(Protocol):
     """The figures of one age, of the trainer or as stored; None if there is none."""
@@ -50,30 +52,44 @@ def advise_model(task: Task, skill: Skill, hints: Sequence[str] = ()) -> Skill:
     return replace(skill, advice=(*hints, *_list_remedies(task, skill)) if skill.is_poor else ())
 
 
+def split_advice(advice: str) -> tuple[str, str | None]:
+    """A sentence of advice without its full stop, and the command that puts it into effect, if it names one."""
+    text, _, command = advice.partition(_THEN_RUN)
+    return text, command or None
+
+
+def _set(task: Task, value: str) -> str:
+    """What to write where, and the commands that make it count."""
+    return f"set {value} in the task's file{_THEN_RUN}morrow task apply FILE.toml && morrow cycle {task.name}"
+
+
 def _list_remedies(task: Task, skill: Skill) -> list[str]:
     training, said = task.training, []
     if (better := skill.better) is not None:
         said.append(_imitate(task, better))
     if not training.tune and (better is None or better.method in get_args(Method)):
-        said.append("let the trainer choose a better recipe: set training.tune = true")
+        said.append(f"let the trainer choose a better recipe: {_set(task, 'training.tune = true')}")
     if skill.is_uncertain:
         said.append(
             f"only {count_windows(skill.num_windows)} stand behind these errors: score more of the past by "
             f"morrow backtest {task.name} --origins 26, or import more of it by morrow events import {task.name} FILE"
         )
     if training.number_form == "plain" and task.numbers:
-        said.append('separate numbers that are crowded or extreme: set training.number_form = "quantile"')
+        form = _set(task, 'training.number_form = "quantile"')
+        said.append(f"separate numbers that are crowded or extreme: {form}")
     if task.target.kind == "regression" and training.label_form == "plain":
-        said.append('learn labels that differ in proportion, such as prices: set training.label_form = "log"')
+        form = _set(task, 'training.label_form = "log"')
+        said.append(f"learn labels that differ in proportion, such as prices: {form}")
     return said
 
 
 def _imitate(task: Task, better: ComparedError) -> str:
     ahead = f"the error of {better.method} is {round(better.gain)} % smaller on the same windows"
     if better.method in get_args(Method):
-        return f'train as a better method does, for {ahead}: set training.method = "{better.method}"'
+        method = f'training.method = "{better.method}"'
+        return f"train as a better method does, for {ahead}: {_set(task, method)}"
     untapped = f"search for a better recipe, for {ahead} and the features hold more than the network has learned"
     if not task.training.tune:
-        return f"{untapped}: set training.tune = true"
+        return f"{untapped}: {_set(task, 'training.tune = true')}"
     more = min(1000, 2 * task.training.tune_trials)
-    return f"{untapped}: set training.tune_trials = {more} and a larger training.tune_seconds"
+    return f"{untapped}: {_set(task, f'training.tune_trials = {more} and a larger training.tune_seconds')}"

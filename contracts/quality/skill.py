@@ -45,6 +45,13 @@ class Skill(Struct, frozen=True, kw_only=True):
     advice: Annotated[tuple[str, ...], Meta(description="what to try next; empty if the model is not poor")] = ()
 
     @property
+    def against_naive(self) -> ComparedError:
+        """The comparison with naive, in the form of one with a rival."""
+        return ComparedError(
+            method="naive", num_windows=self.num_windows, error=self.naive, ours=self.error, skill=self.skill
+        )
+
+    @property
     def is_poor(self) -> bool:
         """Whether naive or a rival does as well."""
         return self.skill is None or self.skill < POOR or self.better is not None

@@ -11,6 +11,7 @@ from msgspec import Meta, Struct
 from starlette.responses import Response
 
 from contracts.quality.skill import Skill
+from contracts.quality.trust import Trust
 from contracts.spec_values import Spec
 from contracts.task import Task, Training
 from contracts.verdict import Comparison
@@ -246,6 +247,7 @@ class TaskOverview(TaskRevision, frozen=True, kw_only=True):
     skill: Annotated[
         Skill | None, Meta(description="how good the model is; null until windows of its recipe are scored")
     ]
+    trust: Annotated[Trust, Meta(description="whether the model can be trusted, in one word and with the reason")]
 
 
 class Tasks(Struct, frozen=True):

@@ -10,6 +10,7 @@ from contracts.quality.skill import Skill
 from service.admin import answers
 from service.admin.releases import describe_release
 from service.models.forecaster import Forecaster
+from service.models.model_skills import find_trust
 from service.models.task_state import (
     RealisedError,
     RegistryState,
@@ -52,6 +53,7 @@ def describe_task(
         rivals=task_state.rivals,
         missing_windows=task_state.missing_windows,
         skill=skill,
+        trust=find_trust(forecaster, skill, task_state.realised),
     )
 
 

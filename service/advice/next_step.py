@@ -9,12 +9,12 @@ from msgspec import Meta, Struct
 
 from contracts.clock import count_windows, from_micros, to_micros
 from contracts.cutoffs import newest_cutoff, useful_cutoff
+from contracts.quality.remedies import split_advice
 from contracts.quality.skill import Skill
 from contracts.task import Task
 from service.models.forecaster import Forecaster
 from service.models.task_state import (
     ENDINGS,
-    RecentAttempt,
     RegistryState,
     State,
     TaskState,
@@ -25,6 +25,7 @@ from service.models.task_state import (
 from service.web.html import say_distance
 from store.cycle_requests import find_gate
 from store.cycles import Cycle
+from store.recent_cycles import RecentAttempt
 from store.tasks.changes import Lifecycle
 
 Action = Literal["retrain", "rollback", "override", "release-held"]
@@ -165,7 +166,7 @@ def _make_first_version(found: Situation) -> NextStep | None:
     if last is not None and last.state == "held" and (advised := _improve(found)):
         return advised
     if last is not None and last.state != "released":
-        why = f"Read why the last cycle {ENDINGS[last.state]}, mend that, and retrain."
+        why = f"See below why the last cycle {ENDINGS[last.state]}, fix that, and retrain."
         return NextStep(why, found.retrain, "retrain")
     return NextStep("Retrain for a first version.", found.retrain, "retrain")
 
@@ -191,7 +192,7 @@ def _end_staleness(found: Situation) -> NextStep | None:
         return None
     last = found.task_state.last_ended
     if last is not None and last.state == "failed":
-        return NextStep("Mend what made the last cycle fail, then retrain.", found.retrain, "retrain")
+        return NextStep("Fix what made the last cycle fail, then retrain.", found.retrain, "retrain")
     return NextStep("Find out why no newer version was released.", "morrow doctor")
 
 
@@ -208,15 +209,15 @@ def _replace_expiring(found: Situation) -> NextStep | None:
 def _improve(found: Situation) -> NextStep | None:
     if found.skill is None or not found.skill.advice:
         return None
-    first = found.skill.advice[0]
-    return NextStep(f"{first[0].upper()}{first[1:]}.")
+    text, command = split_advice(found.skill.advice[0])
+    return NextStep(f"{text[0].upper()}{text[1:]}.", command)
 
 
 def _rest(found: Situation) -> NextStep:
     boundary = next_cycle(found.task, found.at)
     if boundary is not None:
-        return NextStep(f"Nothing now. The next cycle begins {say_distance(boundary, found.at)}.", is_needed=False)
-    return NextStep("Nothing now. Retrain when new labels have come.", found.retrain, is_needed=False)
+        return NextStep(f"Nothing to do. The next cycle begins {say_distance(boundary, found.at)}.", is_needed=False)
+    return NextStep("Nothing to do. Retrain when new labels arrive.", found.retrain, is_needed=False)
 
 
 # The most urgent first; the last one always applies.

@@ -9,12 +9,11 @@ Words and tables say everything. Scripts add pictures, renew parts of a page and
 that programs use.
 """
 
-from collections.abc import Mapping
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends
+from fastapi import APIRouter, Depends, Query
 from starlette.requests import Request
 from starlette.responses import HTMLResponse
 
@@ -23,16 +22,15 @@ from contracts.errors import NotFound, Unavailable
 from contracts.runtime.addresses import split_credentials
 from service.dashboard.queries import (
     Filling,
-    Overview,
     count_requests,
     read_board,
     read_filling,
     read_intake,
-    read_overviews,
 )
 from service.dashboard.reference_pages import add_reference_pages
+from service.dashboard.task_list import PAGE_SIZE, Followed, Wanted, find_task_page, read_task_page
 from service.dashboard.task_page import describe_health, describe_history, describe_listed, find_known
-from service.dashboard.task_rows import count_states, order_rows
+from service.dashboard.task_rows import RowState, order_rows
 from service.database import Store
 from service.metrics import Metrics
 from service.models.follower import Follower
@@ -44,33 +42,41 @@ from service.web.problems import KINDS
 
 def pages_router(store: Store, follower: Follower, settings: ServiceSettings, metrics: Metrics) -> APIRouter:
     """The HTML routes."""
-    router = APIRouter(include_in_schema=False, dependencies=[Depends(takes_only())])
+    router = APIRouter(include_in_schema=False)
+    plain = [Depends(takes_only())]
     cycle_limit = timedelta(seconds=settings.cycle_limit_seconds)
     links: dict[str, Any] = {"mlflow": find_mlflow_link(settings)}
 
-    @router.get("/")
-    async def get_dashboard(request: Request) -> HTMLResponse:
-        now, forecasters, task_states = datetime.now(UTC), follower.forecasters, follower.task_states
-        overviews: Mapping[str, Overview] = {}
+    @router.get("/", dependencies=[Depends(takes_only("name", "state", "page"))])
+    async def get_dashboard(
+        request: Request,
+        name: str = "",
+        state: Annotated[RowState | None, Query()] = None,
+        page: Annotated[int, Query(ge=1, le=1_000_000)] = 1,
+    ) -> HTMLResponse:
+        now, followed, wanted = datetime.now(UTC), Followed.of(follower), Wanted(name, state, page)
         database, requests = None, count_requests(metrics)
         try:
-            found = await store.run(lambda connection: read_overviews(connection, forecasters, task_states))
-            overviews = {overview.schema.task.name: overview for overview in found}
+            listed = await store.run(
+                lambda connection: read_task_page(connection, followed, wanted, now=now, cycle_limit=cycle_limit)
+            )
         except Unavailable as error:
             database, requests = str(error), []
+            listed = find_task_page(followed, wanted, now=now, cycle_limit=cycle_limit)
         rows = [
-            describe_listed(
-                find_known(follower, name, overviews.get(name), now=now, cycle_limit=cycle_limit), overviews.get(name)
-            )
-            for name in (overviews if database is None else follower.tasks)
+            describe_listed(find_known(follower, entry.name, found, now=now, cycle_limit=cycle_limit), found)
+            for entry in listed.entries
+            for found in [listed.overviews.get(entry.name)]
         ]
         return answer_page(
             "tasks.html",
             request.url.path,
             **links,
             now=to_micros(now),
+            wanted=wanted,
+            listed=listed,
+            page_size=PAGE_SIZE,
             rows=order_rows(rows),
-            counts=count_states(rows),
             database=database,
             requests=requests,
         )
@@ -98,7 +104,7 @@ def pages_router(store: Store, follower: Follower, settings: ServiceSettings, me
             return await store.run(lambda connection: read_filling(connection, name, asked))
         return None
 
-    @router.get("/pages/{task}")
+    @router.get("/pages/{task}", dependencies=plain)
     async def get_task_page(name: TaskInPath, request: Request) -> HTMLResponse:
         try:
             shown = await describe_board(name)
@@ -108,11 +114,11 @@ def pages_router(store: Store, follower: Follower, settings: ServiceSettings, me
         filling = await find_filling(name)
         return answer_page("task.html", request.url.path, **shown, filling=filling, most_rows=settings.max_rows)
 
-    @router.get("/pages/{task}/state")
+    @router.get("/pages/{task}/state", dependencies=plain)
     async def get_state(name: TaskInPath) -> HTMLResponse:
         return answer_page("state.html", "/pages/" + name, **await describe_board(name))
 
-    @router.get("/pages/{task}/events")
+    @router.get("/pages/{task}/events", dependencies=plain)
     async def get_events(name: TaskInPath) -> HTMLResponse:
         intake = None
         with suppress(Unavailable):

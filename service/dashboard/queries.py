@@ -1,4 +1,4 @@
-"""The dashboard's queries: a few statements for every task together; history, errors and rows for one task.
+"""The dashboard's queries about one task: its history, errors and rows.
 
 None of them asks the registry or a model. Counting rows may be slow, so it is a read of its own.
 """
@@ -14,6 +14,7 @@ from sqlalchemy import ColumnElement, Connection, TextClause, func, select, text
 
 from contracts.clock import MICROSECOND, format_moment, from_micros, to_micros
 from contracts.quality.skill import Skill
+from contracts.quality.trust import Trust
 from contracts.spec_values import MAX_TEXT
 from contracts.task import Task
 from contracts.verdict import COUNTED_WINDOWS
@@ -22,14 +23,13 @@ from service.metrics import Metrics
 from service.models.forecaster import Forecaster
 from service.models.model_skills import find_part, read_skills
 from service.models.task_state import TaskState, read_task_state
-from store.cycles import Cycle, find_newest_states, list_cycles
+from store.cycles import Cycle, list_cycles
 from store.database import rejected_events
-from store.error_cells import NAIVE, Mark, find_newest_origin, read_marks
+from store.error_cells import Mark, find_newest_origin, read_marks
 from store.events.columns import find_newest
 from store.events.sample import read_sample
-from store.paired_errors import PairedErrors, read_paired_errors
 from store.releases import Action, Release, list_releases
-from store.tasks.catalog import Schema, find_task, list_tasks
+from store.tasks.catalog import Schema, find_task
 
 NUM_CYCLES = 12
 MAX_RELEASES = 200
@@ -44,11 +44,13 @@ _COUNTED_ROUTES = ("/predict", "/events", "/events/{event_id}")
 
 @dataclass(frozen=True)
 class Overview:
-    """One task of the list, and its errors compared with naive's."""
+    """One task of the list; `recent` holds the newest windows that it was scored on, oldest first, with its errors."""
 
     schema: Schema
     task_state: TaskState
-    naive: PairedErrors | None
+    skill: Skill | None
+    trust: Trust
+    recent: Sequence[tuple[int, float]]
 
 
 @dataclass(frozen=True)
@@ -118,28 +120,6 @@ class RequestCount:
     accepted: int
     refused: int
     failed: int
-
-
-def read_overviews(
-    connection: Connection, forecasters: Mapping[str, Forecaster], task_states: Mapping[str, TaskState]
-) -> list[Overview]:
-    """Every task, by name.
-
-    `task_states` are those of the follower's last poll, some seconds old at most. Only a task with a newer version or
-    cycle is read again, so the number of statements does not grow with the number of tasks.
-    """
-    known = list_tasks(connection)
-    parts = [find_part(schema, forecasters.get(schema.task.name)) for schema in known]
-    paired = read_paired_errors(connection, parts, only=NAIVE)
-    newest = find_newest_states(connection)
-    found = []
-    for schema in known:
-        forecaster, task_state = forecasters.get(schema.task.name), task_states.get(schema.task.name)
-        version = None if forecaster is None else forecaster.version
-        if task_state is None or (task_state.version, _newest_of(task_state)) != (version, newest.get(schema.task_id)):
-            task_state = read_task_state(connection, schema, forecaster)
-        found.append(Overview(schema, task_state, next(iter(paired.get(schema.task_id, [])), None)))
-    return found
 
 
 def read_board(connection: Connection, name: str, forecaster: Forecaster | None, now: datetime) -> Board:
@@ -224,11 +204,6 @@ def _count_windows(
         },
     )
     return {to_micros(window): count for window, count in rows}
-
-
-def _newest_of(task_state: TaskState) -> tuple[int, str] | None:
-    newest = task_state.recent[0] if task_state.recent else None
-    return None if newest is None else (newest.cutoff, newest.state)
 
 
 def _or_none(number: float) -> float | None:

@@ -2,20 +2,23 @@
 
 from typing import Any
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Depends
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse
 
 from service.dashboard.operations import list_components, list_operations
 from service.web.html import answer_page
+from service.web.parameters import takes_only
 from service.web.problems import HTTP_KINDS, KINDS
 
 
 def add_reference_pages(router: APIRouter, links: dict[str, Any]) -> None:
     """Add `/docs` and `/problems/…`; `links` are those of every page."""
 
-    @router.get("/docs")
+    plain = [Depends(takes_only())]
+
+    @router.get("/docs", dependencies=plain)
     async def get_docs(request: Request) -> HTMLResponse:
         document = request.app.openapi()
         address = str(request.base_url).rstrip("/")
@@ -25,7 +28,7 @@ def add_reference_pages(router: APIRouter, links: dict[str, Any]) -> None:
         }
         return answer_page("docs.html", request.url.path, **links, document=document, **shown)
 
-    @router.get("/problems/{name}")
+    @router.get("/problems/{name}", dependencies=plain)
     async def get_problem(name: str, request: Request) -> HTMLResponse:
         for error, kind in KINDS.items():
             if kind.name == name:

@@ -25,6 +25,7 @@ from service.dashboard.task_rows import TaskRow, describe_row, find_row_state, f
 from service.dashboard.timeline import Span, draw_timeline, list_spans
 from service.models.follower import Follower
 from service.models.forecaster import Forecaster
+from service.models.model_skills import find_trust
 from service.models.task_state import RegistryState, TaskState, next_cycle
 from store.tasks.changes import Lifecycle
 from store.tasks.lifecycle import Move
@@ -97,6 +98,7 @@ def describe_health(known: Known, board: Board | None) -> dict[str, Any]:
     """The version that answers, its skill, its cycles and what to do next."""
     forecaster, at = known.forecaster, to_micros(known.now)
     advice = None if board is None else advise(_situation(known, board), board.rows)
+    skill = None if advice is None else advice.skill
     return {
         "name": known.name,
         "now": at,
@@ -106,11 +108,32 @@ def describe_health(known: Known, board: Board | None) -> dict[str, Any]:
         "champion": None if forecaster is None else describe_champion(forecaster),
         "left": None if forecaster is None else find_time_left(forecaster, at),
         "override": None if known.task_state is None else known.task_state.override,
-        "skill": None if advice is None else advice.skill,
+        "skill": skill,
+        "trust": None if board is None else find_trust(forecaster, skill, board.task_state.realised),
+        "comparisons": [] if skill is None else [skill.against_naive, *skill.rivals],
         "next_cycle": None if known.task is None or known.lifecycle != "active" else next_cycle(known.task, at),
         "moves": [(move, move.capitalize(), EFFECTS[move]) for move in _MOVES[known.lifecycle]],
+        "actions": _list_actions(known),
+        "registered": known.name if board is None else board.schema.registry_name or known.name,
+        "runs": _find_runs(board),
         "step": None if advice is None else advice.next_step,
     }
+
+
+def _list_actions(known: Known) -> list[tuple[str, str]]:
+    """Ids of dialogs with their titles: the one that is most likely wanted first, and the one beyond repair last."""
+    moves = [(move, move.capitalize()) for move in _MOVES[known.lifecycle]]
+    steering = [("retrain", "Retrain")] if known.lifecycle == "active" else []
+    if known.forecaster is not None and known.lifecycle != "archived":
+        steering += [("rollback", "Roll back"), ("override", "Override")]
+    first = steering if known.lifecycle == "active" else [*moves[:1], *steering]
+    return [*first, *(move for move in moves if move not in first), ("rename", "Rename"), ("delete", "Delete")]
+
+
+def _find_runs(board: Board | None) -> dict[str, str]:
+    """Version -> the run in MLflow of the cycle that released it, for the newest cycles."""
+    cycles = () if board is None else board.cycles
+    return {one.version: one.run_id for one in cycles if one.version and one.run_id and one.state == "released"}
 
 
 def _situation(known: Known, board: Board) -> Situation:

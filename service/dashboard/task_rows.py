@@ -1,6 +1,5 @@
-"""The list of tasks as people scan it: one row a task, the worst first, and a strip that counts them by state."""
+"""The list of tasks as people scan it: one row a task, the worst first."""
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -8,7 +7,8 @@ from statistics import fmean
 from typing import Literal
 
 from contracts.clock import format_moment, to_micros
-from contracts.quality.skill import compare, score
+from contracts.quality.skill import compare
+from contracts.quality.trust import Trust
 from contracts.task import Task
 from service.advice.next_step import is_expiring
 from service.dashboard.queries import Overview
@@ -17,16 +17,17 @@ from service.models.forecaster import Forecaster
 from service.models.task_state import State, TaskState, next_cycle, state_of
 from service.web.html import say_length
 
-RowState = State | Literal["expiring", "paused"]
-# The worst first. The strip counts in the opposite order.
-ORDER: tuple[RowState, ...] = ("closed", "expired", "no_model", "expiring", "valid", "paused")
-_WORDS: Mapping[RowState, str] = {"no_model": "without model"}
-_TONES: Mapping[RowState, Tone] = {
+RowState = State | Literal["expiring", "paused", "archived"]
+# The worst first; those that are not in service come last.
+ORDER: tuple[RowState, ...] = ("closed", "expired", "no_model", "expiring", "valid", "paused", "archived")
+WORDS: Mapping[RowState, str] = {"no_model": "without model"}
+TONES: Mapping[RowState, Tone] = {
     "closed": "bad",
     "expired": "bad",
     "no_model": "soft",
     "expiring": "warn",
     "paused": "soft",
+    "archived": "soft",
 }
 
 
@@ -68,17 +69,19 @@ class TaskRow:
     next_cycle: str | None
     headline: Sentence
     notes: Sequence[Sentence]
+    last_ended: str | None = None
+    trust: Trust | None = None
 
     @property
     def tone(self) -> Tone:
         """The colour of its dot: that of its state, unless a note is worse."""
-        tones = {_TONES.get(self.state, "good"), *(note.tone for note in self.notes)}
-        return next((tone for tone in ("bad", "warn") if tone in tones), _TONES.get(self.state, "good"))
+        tones = {TONES.get(self.state, "good"), *(note.tone for note in self.notes)}
+        return next((tone for tone in ("bad", "warn") if tone in tones), TONES.get(self.state, "good"))
 
     @property
     def words(self) -> str:
         """Its state in words."""
-        return _WORDS.get(self.state, self.state)
+        return WORDS.get(self.state, self.state)
 
 
 def describe_row(
@@ -94,23 +97,25 @@ def describe_row(
     at = to_micros(now)
     task_state = None if overview is None else overview.task_state
     task = overview.schema.task if overview is not None else forecaster.task if forecaster is not None else None
-    naive = None if overview is None else overview.naive
-    is_paused = overview is not None and overview.schema.lifecycle == "paused"
+    skill = None if overview is None else overview.skill
+    lifecycle = "active" if overview is None else overview.schema.lifecycle
     state = find_row_state(forecaster, task_state, task, now=now, cycle_limit=cycle_limit)
     last = None if task_state is None or not task_state.recent else task_state.recent[0]
     return TaskRow(
         name=name,
-        state="paused" if is_paused else state,
+        state="paused" if lifecycle == "paused" else "archived" if lifecycle == "archived" else state,
         version=None if forecaster is None else forecaster.version,
         valid_until=None if forecaster is None else format_moment(forecaster.valid_until),
         left=None if forecaster is None else find_time_left(forecaster, at),
-        sparkline=None if naive is None else draw_sparkline(naive.recent, _expected(forecaster)),
-        skill=None if naive is None else f"{compare(score(naive.ours, naive.error))} naive",
+        sparkline=None if overview is None else draw_sparkline(overview.recent, _expected(forecaster)),
+        skill=None if skill is None else f"{compare(skill.skill)} naive",
         last_state=None if last is None else last.state,
         last_cutoff=None if last is None else format_moment(last.cutoff),
-        next_cycle=None if task is None or is_paused else next_cycle(task, at),
+        last_ended=None if last is None or last.ended_at is None else format_moment(to_micros(last.ended_at)),
+        next_cycle=None if task is None or lifecycle != "active" else next_cycle(task, at),
         headline=sentences[0],
         notes=[sentence for sentence in sentences[1:] if sentence.tone in ("bad", "warn")],
+        trust=None if overview is None else overview.trust,
     )
 
 
@@ -135,16 +140,6 @@ def order_rows(rows: Sequence[TaskRow]) -> list[TaskRow]:
     return sorted(
         rows, key=lambda row: (ORDER.index(row.state), tones.index(row.tone), row.valid_until or "", row.name)
     )
-
-
-def count_states(rows: Sequence[TaskRow]) -> list[tuple[int, str, Tone]]:
-    """How many tasks are in each state that occurs, in words and with its tone; the best state first."""
-    counts = Counter(row.state for row in rows)
-    return [
-        (counts[state], _WORDS.get(state, state), _TONES.get(state, "good"))
-        for state in reversed(ORDER)
-        if counts[state]
-    ]
 
 
 def find_time_left(forecaster: Forecaster, at: int) -> TimeLeft:

@@ -6,7 +6,9 @@ from sqlalchemy import Connection
 
 from contracts.quality.remedies import advise_model
 from contracts.quality.skill import ComparedError, Skill, compare_errors, score
+from contracts.quality.trust import Trust, judge_trust
 from service.models.forecaster import Forecaster
+from service.models.task_state import RealisedError
 from store.error_cells import NAIVE
 from store.paired_errors import MatrixPart, PairedErrors, read_paired_errors
 from store.tasks.catalog import Schema
@@ -21,7 +23,7 @@ def read_skills(
     """
     found = read_paired_errors(connection, [find_part(one, forecasters.get(one.task.name)) for one in schemas])
     skills = {
-        schema.task_id: _judge(schema, forecasters.get(schema.task.name), found.get(schema.task_id, []))
+        schema.task_id: find_skill(schema, forecasters.get(schema.task.name), found.get(schema.task_id, []))
         for schema in schemas
     }
     return {task_id: skill for task_id, skill in skills.items() if skill is not None}
@@ -40,7 +42,14 @@ def find_part(schema: Schema, forecaster: Forecaster | None) -> MatrixPart:
     )
 
 
-def _judge(schema: Schema, forecaster: Forecaster | None, pairs: Sequence[PairedErrors]) -> Skill | None:
+def find_trust(forecaster: Forecaster | None, skill: Skill | None, realised: Sequence[RealisedError]) -> Trust:
+    """Whether the version that answers can be trusted: by its skill, and by its complete windows since the release."""
+    bands = {} if forecaster is None else {age.age: age.high for age in forecaster.manifest.ages}
+    return judge_trust(skill, [one.error > bands[one.age] for one in realised if one.is_complete and one.age in bands])
+
+
+def find_skill(schema: Schema, forecaster: Forecaster | None, pairs: Sequence[PairedErrors]) -> Skill | None:
+    """The skill of a task's model by its errors compared with every other method's; None without those of naive."""
     compared = [
         ComparedError(
             method=pair.method,

@@ -62,7 +62,7 @@ async function predict(form) {
   if (coverage) {
     const answer = await post(`${path}&coverage=${coverage}`, body);
     if (answer.document.type !== "/problems/coverage-unsupported") return { ...answer, step, note: "" };
-    return { ...(await post(path, body)), step, note: `Without a band: ${answer.document.detail}` };
+    return { ...(await post(path, body)), step, note: `No interval or set: ${answer.document.detail}` };
   }
   return { ...(await post(path, body)), step, note: "" };
 }
@@ -93,7 +93,7 @@ function tabulate(answers) {
   const table = wide.appendChild(element("table"));
   const classes = Object.keys(answers[0].probabilities ?? {});
   const head = table.createTHead().insertRow();
-  for (const name of ["moment", "prediction", ...classes.map((name) => `P(${name})`), "band", "expected error"]) {
+  for (const name of ["moment", "prediction", ...classes.map((name) => `P(${name})`), answers[0].probabilities ? "set" : "interval", "expected error"]) {
     head.appendChild(element("th", name)).scope = "col";
   }
   const rows = table.createTBody();
@@ -119,10 +119,10 @@ function sayShort(answer) {
 function sayRest(answer) {
   const said = [`At ${shorten(answer.at)}, valid until ${shorten(answer.valid_until)}, by version ${answer.version}.`];
   if (answer.coverage) {
-    const band = answer.interval ? `between ${answer.interval.map(figure).join(" and ")}` : sayBand(answer).replaceAll(", ", " or ");
-    said.push(`${Math.round(100 * answer.coverage)} times in 100 the truth is ${band}.`);
+    const band = answer.interval ? answer.interval.map(figure).join(" to ") : sayBand(answer).replaceAll(", ", " or ");
+    said.push(`${Math.round(100 * answer.coverage)} % ${answer.interval ? "prediction interval" : "prediction set"}: ${band}.`);
   }
-  if (answer.unseen) said.push(`No fit has seen this ${answer.unseen.join(", ")}.`);
+  if (answer.unseen) said.push(`New in ${answer.unseen.join(", ")}: a category that training never saw.`);
   if (answer.expected_error !== null) said.push(`Expected ${answer.error_name.replaceAll("_", " ")}: ${figure(answer.expected_error)}.`);
   return said.join(" ");
 }
@@ -142,7 +142,7 @@ function show(target, { ok, document: found, step, note }) {
     chart.dataset.points = JSON.stringify(readPath(found.answers));
     chart.setAttribute("role", "img");
     chart.setAttribute("aria-label", "Path of the prediction up to the end of the horizon; the table below shows the same.");
-    target.append(element("p", `The same row up to the end of the horizon, asked ${saySpan(step)}:`, "soft"), chart);
+    target.append(element("p", `The same row until the end of the horizon, ${saySpan(step)}:`, "soft"), chart);
   }
   target.append(tabulate(found.answers));
   drawAll(target);

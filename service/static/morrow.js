@@ -6,7 +6,6 @@ import { askForKey, forgetKey, hasKey, headers, post, sayProblem, send } from ".
 
 const seen = new Map();
 let opened = [];
-let sought = "";
 
 document.addEventListener("htmx:configRequest", (event) => Object.assign(event.detail.headers, headers()));
 
@@ -32,7 +31,6 @@ document.addEventListener("htmx:beforeSwap", (event) => {
   if (target.id === "state" && seen.get("state") === serverResponse) event.detail.shouldSwap = false;
   seen.set(target.id, serverResponse);
   opened = [...document.querySelectorAll("details[open]")].map((one) => one.id);
-  sought = document.getElementById("find")?.value ?? "";
 });
 
 // A form that is being filled in stays until it is sent.
@@ -42,7 +40,6 @@ document.addEventListener("htmx:oobBeforeSwap", (event) => {
 
 document.addEventListener("htmx:afterSettle", (event) => {
   for (const id of opened) document.getElementById(id)?.setAttribute("open", "");
-  find();
   const [mark, board] = ["mark", "board"].map((id) => document.getElementById(id));
   if (event.detail.target.id === "state" && board && mark?.dataset.mark !== board.dataset.mark) htmx.trigger(board, "renew");
 });
@@ -52,19 +49,6 @@ htmx.onLoad((element) => {
   drawAll(place);
   markWide();
   for (const one of place.querySelectorAll(".at-end")) one.scrollLeft = one.scrollWidth;
-});
-
-// Shows the rows whose task's name holds what is typed, also after the list was renewed.
-function find() {
-  const field = document.getElementById("find");
-  if (!field) return;
-  if (sought && !field.value) field.value = sought;
-  const wanted = field.value.trim().toLowerCase();
-  for (const row of document.querySelectorAll(".list .row[data-name]")) row.hidden = !row.dataset.name.toLowerCase().includes(wanted);
-}
-
-document.addEventListener("input", (event) => {
-  if (event.target.id === "find") find();
 });
 
 // Buttons that open a dialog, close one, or copy a text.
@@ -83,13 +67,18 @@ document.addEventListener("click", async (event) => {
   }
 });
 
-// One note is open at a time, and a click elsewhere or Escape closes it.
-const closeNotes = (except) => {
-  for (const one of document.querySelectorAll(".notes details[open]")) if (one !== except) one.removeAttribute("open");
+// One note or menu is open at a time. A click elsewhere, an action and Escape close it; Escape returns to its button.
+const POPS = ".notes details, .menu";
+const closePops = (except) => {
+  for (const one of document.querySelectorAll(POPS)) if (one.open && one !== except) one.open = false;
 };
-document.addEventListener("click", (event) => closeNotes(event.target.closest(".notes details")));
+document.addEventListener("click", (event) => {
+  closePops(event.target.closest("[data-open]") ? null : event.target.closest(POPS));
+});
 document.addEventListener("keydown", (event) => {
-  if (event.key === "Escape") closeNotes();
+  if (event.key !== "Escape") return;
+  document.activeElement?.closest(POPS)?.querySelector("summary").focus();
+  closePops();
 });
 
 // Marks a table that is wider than its container as scrollable.

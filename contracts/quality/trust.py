@@ -1,0 +1,74 @@
+"""Whether a model can be trusted, in one word: from its skill, the windows behind it, and its errors since the release.
+
+The rule, from the top; the first line that applies decides:
+
+too early to say   fewer than 8 windows are scored
+poor               the error is less than 10 % below naive's, or most of 3 or more windows since the release had an
+                   error above the promised band
+fair               less than 20 % below naive's, or a rival is better on 3 or more windows, or more than a fifth of the
+                   windows since the release, and at least two, had an error above the band
+good               everything else
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Annotated, Literal
+
+from msgspec import Meta, Struct
+
+from contracts.clock import count_windows
+from contracts.quality.skill import FEW_WINDOWS, POOR, Skill
+
+Word = Literal["good", "fair", "poor", "too early to say"]
+
+# From this skill against naive on a model can be good, in percent.
+GOOD = 20.0
+# A rival, or a row of errors above the band, counts from this number of windows on.
+_FEWEST = 3
+_MOST_ABOVE = 0.2
+
+
+class Trust(Struct, frozen=True, kw_only=True):
+    """Whether the model can be trusted, and why."""
+
+    verdict: Word
+    reason: Annotated[str, Meta(description="what decided, as a sentence without its full stop")]
+    num_followed: Annotated[int, Meta(description="windows since the release whose labels are complete")]
+    num_above: Annotated[int, Meta(description="those of them with an error above the promised band")]
+
+
+def judge_trust(skill: Skill | None, are_above: Sequence[bool] = ()) -> Trust:
+    """The verdict on a model; `are_above` says of each followed window whether its error is above the band."""
+    word, reason = _judge(skill, len(are_above), sum(are_above))
+    return Trust(verdict=word, reason=reason, num_followed=len(are_above), num_above=sum(are_above))
+
+
+def _judge(skill: Skill | None, num_followed: int, num_above: int) -> tuple[Word, str]:
+    if skill is None:
+        return "too early to say", "no window is scored yet"
+    if skill.num_windows < FEW_WINDOWS:
+        return "too early to say", f"{count_windows(skill.num_windows)} of at least {FEW_WINDOWS} are scored"
+    saved = _say_saved(skill.skill)
+    above = f"{num_above} of {count_windows(num_followed)} since the release had an error above the band"
+    percent = -math.inf if skill.skill is None else skill.skill
+    if percent < POOR:
+        return "poor", f"{saved}, and a useful model saves at least {POOR:.0f} %"
+    if num_followed >= _FEWEST and num_above > num_followed / 2:
+        return "poor", above
+    because = f"{saved} on {count_windows(skill.num_windows)}"
+    better = skill.better if skill.better is not None and skill.better.num_windows >= _FEWEST else None
+    doubts: list[str | None] = [
+        None
+        if better is None
+        else f"{better.method} has a smaller error on the same {count_windows(better.num_windows)}",
+        above if num_above > max(1.0, _MOST_ABOVE * num_followed) else None,
+        f"{because}, and a good model saves at least {GOOD:.0f} %" if percent < GOOD else None,
+    ]
+    doubt = next(filter(None, doubts), None)
+    return "good" if doubt is None else "fair", doubt or because
+
+
+def _say_saved(skill: float | None) -> str:
+    if skill is None or round(skill) < 0:
+        return "its error is larger than naive's"
+    return f"its error is {round(skill)} % smaller than naive's"
