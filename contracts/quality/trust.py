@@ -2,6 +2,7 @@
 
 The rule, from the top; the first line that applies decides:
 
+poor               an error above its limit has closed its horizon
 too early to say   fewer than 8 windows are scored
 poor               the error is less than 10 % below naive's, or most of 3 or more windows since the release had an
                    error above the promised band
@@ -37,9 +38,11 @@ class Trust(Struct, frozen=True, kw_only=True):
     num_above: Annotated[int, Meta(description="those of them with an error above the promised band")]
 
 
-def judge_trust(skill: Skill | None, are_above: Sequence[bool] = ()) -> Trust:
+def judge_trust(skill: Skill | None, are_above: Sequence[bool] = (), *, is_closed: bool = False) -> Trust:
     """The verdict on a model; `are_above` says of each followed window whether its error is above the band."""
     word, reason = _judge(skill, len(are_above), sum(are_above))
+    if is_closed:
+        word, reason = "poor", "an error above its limit has closed its horizon"
     return Trust(verdict=word, reason=reason, num_followed=len(are_above), num_above=sum(are_above))
 
 
@@ -57,10 +60,8 @@ def _judge(skill: Skill | None, num_followed: int, num_above: int) -> tuple[Word
         return "poor", above
     because = f"{saved} on {count_windows(skill.num_windows)}"
     better = skill.better if skill.better is not None and skill.better.num_windows >= _FEWEST else None
-    doubts: list[str | None] = [
-        None
-        if better is None
-        else f"{better.method} has a smaller error on the same {count_windows(better.num_windows)}",
+    doubts = [
+        f"{better.method} has a smaller error on the same {count_windows(better.num_windows)}" if better else None,
         above if num_above > max(1.0, _MOST_ABOVE * num_followed) else None,
         f"{because}, and a good model saves at least {GOOD:.0f} %" if percent < GOOD else None,
     ]

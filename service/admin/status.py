@@ -53,7 +53,7 @@ def describe_task(
         rivals=task_state.rivals,
         missing_windows=task_state.missing_windows,
         skill=skill,
-        trust=find_trust(forecaster, skill, task_state.realised),
+        trust=find_trust(forecaster, skill, task_state),
     )
 
 

@@ -198,7 +198,7 @@ def _read_overviews(
             state = replace(state, recent=recent.get(task_id, ()))
         skill = find_skill(schema, forecaster, pairs)
         naive = next((pair for pair in pairs if pair.method == NAIVE), None)
-        trust = find_trust(forecaster, skill, state.realised)
+        trust = find_trust(forecaster, skill, state)
         found[name] = Overview(schema, state, skill, trust, () if naive is None else naive.recent)
     return found
 

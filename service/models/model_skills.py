@@ -8,7 +8,7 @@ from contracts.quality.remedies import advise_model
 from contracts.quality.skill import ComparedError, Skill, compare_errors, score
 from contracts.quality.trust import Trust, judge_trust
 from service.models.forecaster import Forecaster
-from service.models.task_state import RealisedError
+from service.models.task_state import TaskState
 from store.error_cells import NAIVE
 from store.paired_errors import MatrixPart, PairedErrors, read_paired_errors
 from store.tasks.catalog import Schema
@@ -42,10 +42,12 @@ def find_part(schema: Schema, forecaster: Forecaster | None) -> MatrixPart:
     )
 
 
-def find_trust(forecaster: Forecaster | None, skill: Skill | None, realised: Sequence[RealisedError]) -> Trust:
+def find_trust(forecaster: Forecaster | None, skill: Skill | None, task_state: TaskState) -> Trust:
     """Whether the version that answers can be trusted: by its skill, and by its complete windows since the release."""
     bands = {} if forecaster is None else {age.age: age.high for age in forecaster.manifest.ages}
-    return judge_trust(skill, [one.error > bands[one.age] for one in realised if one.is_complete and one.age in bands])
+    followed = [one for one in task_state.realised if one.is_complete and one.age in bands]
+    is_closed = forecaster is not None and task_state.closing is not None
+    return judge_trust(skill, [one.error > bands[one.age] for one in followed], is_closed=is_closed)
 
 
 def find_skill(schema: Schema, forecaster: Forecaster | None, pairs: Sequence[PairedErrors]) -> Skill | None:
