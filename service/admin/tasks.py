@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any
 
@@ -35,7 +36,7 @@ from service.errors import Malformed
 from service.models.follower import Follower
 from service.models.forecaster import Forecaster
 from service.models.model_skills import read_skills
-from service.models.task_state import RegistryState, TaskState, next_cycle, read_task_state
+from service.models.task_state import RegistryState, TaskState, next_cycle, read_or_note, read_task_state
 from service.server.worker_heartbeats import WorkerHeartbeats
 from service.settings import ServiceSettings
 from service.validation.lossless_json import decode_text, limit_values
@@ -62,9 +63,17 @@ def tasks_router(
     cycle_limit = timedelta(seconds=settings.cycle_limit_seconds)
 
     def describe(
-        schema: Schema, forecaster: Forecaster | None, task_state: TaskState, skill: Skill | None, now: datetime
+        schema: Schema,
+        forecaster: Forecaster | None,
+        task_state: TaskState,
+        skill: Skill | None,
+        now: datetime,
+        *,
+        fault: str | None = None,
     ) -> answers.TaskOverview:
         registry = follower.registries.get(schema.task.name, RegistryState())
+        if fault is not None:
+            registry = replace(registry, state="degraded", reason=fault)
         return describe_task(schema, forecaster, registry, task_state, skill, now=now, cycle_limit=cycle_limit)
 
     @router.put(
@@ -111,10 +120,12 @@ def tasks_router(
         archived: Annotated[bool, Query(description="whether to list archived tasks too")] = False,
     ) -> Response:
         """Every task with its newest revision, the version that answers for it, and its state."""
-        forecasters, now = follower.forecasters, datetime.now(UTC)
-        found = await store.run(lambda connection: _read_task_states(connection, forecasters, archived))
+        forecasters, now, faults = follower.forecasters, datetime.now(UTC), dict[str, str]()
+        found = await store.run(lambda connection: _read_task_states(connection, forecasters, archived, faults, now))
         overviews = [
-            describe(schema, forecasters.get(schema.task.name), task_state, skill, now)
+            describe(
+                schema, forecasters.get(schema.task.name), task_state, skill, now, fault=faults.get(schema.task.name)
+            )
             for schema, task_state, skill in found
         ]
         return answers.respond(answers.Tasks(overviews))
@@ -261,14 +272,21 @@ def _shorten(cycle: answers.Cycle) -> dict[str, Any]:
 
 
 def _read_task_states(
-    connection: Connection, forecasters: Mapping[str, Forecaster], with_archived: bool
+    connection: Connection,
+    forecasters: Mapping[str, Forecaster],
+    with_archived: bool,
+    faults: dict[str, str],
+    now: datetime,
 ) -> list[tuple[Schema, TaskState, Skill | None]]:
+    """Every task; one with rows that cannot be read is in `faults`, and shows nothing of them."""
     schemas = list_tasks(connection, with_archived=with_archived)
     skills = read_skills(connection, schemas, forecasters)
-    return [
-        (schema, read_task_state(connection, schema, forecasters.get(schema.task.name)), skills.get(schema.task_id))
-        for schema in schemas
-    ]
+    found = []
+    for schema in schemas:
+        forecaster = forecasters.get(schema.task.name)
+        state = read_or_note(faults, schema.task.name, read_task_state, connection, schema, forecaster)
+        found.append((schema, state or TaskState.unknown(forecaster, now), skills.get(schema.task_id)))
+    return found
 
 
 def _read_status(

@@ -210,6 +210,8 @@ def _improve(found: Situation) -> NextStep | None:
     if found.skill is None or not found.skill.advice:
         return None
     text, command = split_advice(found.skill.advice[0])
+    if command is None and " = " in text:  # a key of the task's file with its value
+        command = f"morrow task apply FILE.toml && {found.retrain}"
     return NextStep(f"{text[0].upper()}{text[1:]}.", command)
 
 

@@ -34,6 +34,7 @@ from service.dashboard.task_rows import RowState, order_rows
 from service.database import Store
 from service.metrics import Metrics
 from service.models.follower import Follower
+from service.models.task_state import read_or_note
 from service.settings import ServiceSettings
 from service.web.html import answer_page
 from service.web.parameters import TaskInPath, takes_only
@@ -85,8 +86,11 @@ def pages_router(store: Store, follower: Follower, settings: ServiceSettings, me
         """The content of a task's page, and of the part of it that is renewed. Raises NotFound."""
         now, forecaster = datetime.now(UTC), follower.forecasters.get(name)
         try:
-            board = await store.run(lambda connection: read_board(connection, name, forecaster, now))
-            database = None
+            faults: dict[str, str] = {}
+            board = await store.run(
+                lambda connection: read_or_note(faults, name, read_board, connection, name, forecaster, now)
+            )
+            database = faults.get(name)
         except Unavailable as error:
             if name not in follower.tasks:
                 raise

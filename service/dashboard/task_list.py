@@ -13,7 +13,6 @@ from urllib.parse import urlencode
 
 from sqlalchemy import Connection
 
-from contracts.clock import to_micros
 from service.dashboard.queries import Overview
 from service.dashboard.summary import Tone
 from service.dashboard.task_rows import ORDER, TONES, WORDS, RowState, find_row_state
@@ -209,7 +208,7 @@ def _find_state(schema: Schema, followed: Followed, now: datetime) -> TaskState:
     forecaster, state = followed.forecasters.get(name), followed.task_states.get(name)
     version = None if forecaster is None else forecaster.version
     if state is None:
-        return TaskState(now, None, version, None, None, (), None, (), newest=to_micros(now))
+        return TaskState.unknown(forecaster, now)
     return state if state.version == version else replace(state, version=version, bound=None, realised=())
 
 

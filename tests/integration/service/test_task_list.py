@@ -1,14 +1,17 @@
 """The list of tasks: few statements however many tasks there are, and nothing older than the newest cycle."""
 
+from collections.abc import Sequence
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 from sqlalchemy import Engine, event
 
-from service.dashboard.queries import read_overviews
-from service.models.task_state import TaskState, read_task_state
+from service.dashboard.task_list import PAGE_SIZE, Followed, TaskPage, Wanted, read_task_page
+from service.models.task_state import read_task_state
 from store.error_cells import Cell, record_cells
-from store.tasks.catalog import Schema
+from store.tasks.catalog import Schema, list_tasks
+from store.tasks.lifecycle import move_task
 from tests.integration.artefacts import CUTOFF, WEEK
 from tests.integration.published_versions import NOW, define, run_cycle
 from tests.integration.service_app import service_settings, serving
@@ -16,32 +19,89 @@ from tests.integration.service_app import service_settings, serving
 pytestmark = pytest.mark.anyio
 
 
-def states_of(engine: Engine, schemas: list[Schema]) -> dict[str, TaskState]:
-    """What a follower reads at its poll."""
+LIMIT = timedelta(hours=1)
+
+
+def followed(engine: Engine, schemas: Sequence[Schema]) -> Followed:
+    """What a follower knows after its poll."""
     with engine.connect() as connection:
-        return {schema.task.name: read_task_state(connection, schema, None) for schema in schemas}
+        states = {schema.task.name: read_task_state(connection, schema, None) for schema in schemas}
+    return Followed(names=list(states), task_states=states)
 
 
-@pytest.mark.parametrize("num_tasks", [2, 30])
-def test_the_list_takes_as_many_statements_for_many_tasks_as_for_a_few(engine: Engine, num_tasks: int) -> None:
+def read(engine: Engine, known: Followed, wanted: Wanted | None = None) -> TaskPage:
+    with engine.connect() as connection:
+        return read_task_page(connection, known, wanted or Wanted(), now=NOW, cycle_limit=LIMIT)
+
+
+@pytest.mark.parametrize(("num_tasks", "are_newer"), [(2, False), (70, False), (70, True)])
+def test_the_list_takes_as_many_statements_for_many_tasks_as_for_a_few(
+    engine: Engine, num_tasks: int, are_newer: bool
+) -> None:
     schemas = [define(engine) for _ in range(num_tasks)]
+    known = followed(engine, schemas) if are_newer else None
     for schema in schemas:
         run_cycle(engine, schema, CUTOFF, "skipped", "too few rows")
-    task_states, statements = states_of(engine, schemas), list[str]()
+    known, statements = known or followed(engine, schemas), list[str]()
     event.listen(engine, "before_cursor_execute", lambda *given: statements.append(given[2]))
-    with engine.connect() as connection:
-        found = read_overviews(connection, {}, task_states)
-    assert len(found) == num_tasks
-    assert len([statement for statement in statements if "FROM" in statement]) == 3
+    found = read(engine, known)
+    assert (found.num_found, len(found.overviews)) == (num_tasks, min(num_tasks, PAGE_SIZE))
+    assert {state.recent[0].reason for one in found.overviews.values() for state in [one.task_state]} == {
+        "too few rows"
+    }
+    assert len([statement for statement in statements if "FROM" in statement]) == (4 if are_newer else 3)
 
 
 def test_a_task_with_a_newer_cycle_than_the_last_poll_saw_is_read_again(engine: Engine) -> None:
     schema = define(engine)
-    task_states = states_of(engine, [schema])
+    known = followed(engine, [schema])
     run_cycle(engine, schema, CUTOFF, "failed", "no memory")
-    with engine.connect() as connection:
-        (found,) = read_overviews(connection, {}, task_states)
+    (found,) = read(engine, known).overviews.values()
     assert [attempt.reason for attempt in found.task_state.recent] == ["no memory"]
+
+
+def test_a_task_that_no_poll_has_seen_yet_is_listed(engine: Engine) -> None:
+    schema = define(engine)
+    run_cycle(engine, schema, CUTOFF, "held", "suspect")
+    found = read(engine, Followed())
+    assert [entry.name for entry in found.entries] == [schema.task.name]
+    assert found.overviews[schema.task.name].task_state.recent[0].state == "held"
+
+
+def test_the_worst_tasks_stand_on_the_first_page_and_a_state_or_a_part_of_a_name_is_found_on_all(
+    engine: Engine,
+) -> None:
+    schemas = [define(engine) for _ in range(PAGE_SIZE + 3)]
+    failing, paused, archived = schemas[-3:]
+    run_cycle(engine, failing, CUTOFF, "failed", "no memory")
+    with engine.begin() as connection:
+        move_task(connection, paused.task.name, "pause", actor="a", reason="r", now=NOW)
+        move_task(connection, archived.task.name, "archive", actor="a", reason="r", now=NOW)
+    with engine.connect() as connection:
+        stored = list_tasks(connection, with_archived=True)
+    known = followed(engine, stored)
+    first, second = read(engine, known), read(engine, known, Wanted(page=2))
+    assert (first.num_found, first.num_pages, first.num_tasks) == (PAGE_SIZE + 2, 2, PAGE_SIZE + 3)
+    assert first.entries[0].name == failing.task.name
+    assert second.entries[-1].name == paused.task.name
+    assert not {entry.name for entry in first.entries} & {entry.name for entry in second.entries}
+    assert read(engine, known, Wanted(page=9)).page == 2
+    assert [(one.count, one.words) for one in first.strip] == [
+        (PAGE_SIZE + 1, "without model"),
+        (1, "paused"),
+        (1, "archived"),
+    ]
+    assert [entry.name for entry in read(engine, known, Wanted(state="archived")).entries] == [archived.task.name]
+    part = paused.task.name.removeprefix("flights").upper()
+    assert [entry.name for entry in read(engine, known, Wanted(name=part)).entries] == [paused.task.name]
+
+
+def test_the_strip_leads_to_the_tasks_of_a_state_and_back_to_all(engine: Engine) -> None:
+    known = followed(engine, [define(engine)])
+    (share,) = read(engine, known, Wanted(name="fl")).strip
+    assert (share.address, share.is_shown) == ("?name=fl&state=no_model", False)
+    (share,) = read(engine, known, Wanted(name="fl", state="no_model")).strip
+    assert (share.address, share.is_shown) == ("?name=fl", True)
 
 
 async def test_a_row_shows_the_skill_and_the_newest_errors(database_url: str, engine: Engine, tmp_path: Path) -> None:
@@ -59,6 +119,9 @@ async def test_a_row_shows_the_skill_and_the_newest_errors(database_url: str, en
         status = (await client.get(f"/tasks/{schema.task.name}")).json()
         own = (await client.get(f"/pages/{schema.task.name}")).text
     assert "50 % better than naive" in page
+    assert status["trust"]["verdict"] == "too early to say"
+    assert "Too early to say" in page
+    assert ">too early to say<" in own
     assert "Realised error of the newest 4 windows: 0.23 at first, 0.2 at last" in page
     assert "1 without model" in page
     assert status["skill"]["skill"] == pytest.approx(50)

@@ -11,6 +11,7 @@ from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 
 from contracts.errors import CycleError, OutsideHorizon
 from store.database import metadata
+from store.error_cells import Cell, record_cells
 from store.errors import SpecUnreadable
 from store.events.batches import Event
 from store.events.columns import count_windows, find_newest, read_events
@@ -200,3 +201,43 @@ async def test_an_unreadable_task_is_a_503_that_says_why(engine: Engine, databas
         again = await client.put(f"/tasks/{odd.task.name}", json={**TASK, "window": "P1D"})
         assert (again.status_code, again.json()["revision"]) == (200, 2)
         assert (await client.get(f"/tasks/{odd.task.name}")).status_code == 200
+
+
+SPOIL = (
+    "INSERT INTO cycles (task_id, cutoff, attempt, state, requested_at) VALUES (:id, 'infinity', 1, 'failed', now())",
+    "INSERT INTO cycles (task_id, cutoff, attempt, state, requested_at, ended_at) "
+    "VALUES (:id, '2026-01-01Z', 1, 'held', now(), '12000-01-01Z')",
+    "INSERT INTO cycles (task_id, cutoff, attempt, state, requested_at, verdict) "
+    "VALUES (:id, '2026-01-01Z', 1, 'held', now(), '{\"decisions\": 7}')",
+    "UPDATE releases SET valid_until = 'infinity' WHERE task_id = :id",
+    "UPDATE releases SET at = '0044-03-15 BC' WHERE task_id = :id",
+    "UPDATE releases SET verdict = '{\"cutoff\": 7}' WHERE task_id = :id",
+    "UPDATE error_cells SET origin = 'infinity' WHERE task_id = :id",
+    "UPDATE error_cells SET \"window\" = '-infinity' WHERE task_id = :id",
+)
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("statement", SPOIL)
+async def test_rows_of_one_task_that_cannot_be_read_hide_no_other_task_in_any_list(
+    engine: Engine, database_url: str, tmp_path: Path, statement: str
+) -> None:
+    spoilt, other = define(engine), define(engine)
+    for schema in (spoilt, other):
+        note(engine, schema, "1", "release")
+        cells = [Cell(CUTOFF, CUTOFF, method, 50, loss, 0.1) for method, loss in (("gi", 0.2), ("naive", 0.4))]
+        with engine.begin() as connection:
+            record_cells(connection, schema.task_id, schema.task.recipe, cells, NOW)
+    allow_anything(engine, "releases", "cycles", "error_cells")
+    with engine.begin() as connection:
+        connection.execute(text(statement), {"id": spoilt.task_id})
+    async with serving(service_settings(database_url, tmp_path / "home")) as client:
+        listed = {one["task"]: one for one in (await client.get("/tasks")).raise_for_status().json()["tasks"]}
+        page = (await client.get("/")).raise_for_status().text
+        own = (await client.get(f"/pages/{spoilt.task.name}")).raise_for_status().text
+    assert listed[other.task.name]["skill"]["skill"] == pytest.approx(50)
+    if "error_cells" not in statement:
+        assert listed[spoilt.task.name]["registry"]["state"] == "degraded"
+        assert "cannot be read" in listed[spoilt.task.name]["registry"]["reason"]
+        assert "cannot be read" in own
+    assert all(f'href="pages/{schema.task.name}"' in page for schema in (spoilt, other))

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from contracts.quality.remedies import advise_model
+from contracts.quality.remedies import advise_model, split_advice
 from contracts.quality.skill import ComparedError, Skill, compare, compare_errors, describe_skill, score
 from contracts.task import Task
 
@@ -52,8 +52,10 @@ def test_a_better_rival_that_can_be_trained_is_advised_as_the_method() -> None:
     advice = judged(compared("naive", 0.6, 0.2), compared("base_time", 0.1, 0.2)).advice
     assert advice[0] == (
         "train as a better method does, for the error of base_time is 50 % smaller on the same windows: "
-        'set training.method = "base_time"'
+        'set training.method = "base_time" in the task\'s file, then run morrow task apply FILE.toml && '
+        "morrow cycle flights"
     )
+    assert split_advice(advice[0])[1] == "morrow task apply FILE.toml && morrow cycle flights"
 
 
 def test_a_better_rival_that_is_never_served_advises_another_recipe() -> None:

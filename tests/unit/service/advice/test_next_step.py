@@ -82,7 +82,8 @@ def test_a_candidate_held_for_its_errors_leads_to_the_advice() -> None:
     naive = ComparedError(method="naive", num_windows=9, error=0.5, ours=0.6, skill=score(0.6, 0.5))
     skill = advise_model(TASK, compare_errors("log_loss", naive, []))
     found = step(replace(FED, recent=(RecentAttempt(CUTOFF, "held", "does not beat naive"),)), skill=skill)
-    assert found.text == "Let the trainer choose a better recipe: set training.tune = true."
+    assert found.text == "Let the trainer choose a better recipe: set training.tune = true in the task's file."
+    assert found.command == "morrow task apply FILE.toml && morrow cycle flights"
 
 
 def test_a_released_version_that_cannot_be_loaded_is_looked_into() -> None:

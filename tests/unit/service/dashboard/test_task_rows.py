@@ -1,11 +1,11 @@
-"""The list of tasks: the order of its rows, what the strip counts, and the picture of newest errors."""
+"""The rows of the list of tasks: their order, their dots, and the picture of newest errors."""
 
 from typing import Any
 
 import pytest
 
 from service.dashboard.summary import Sentence, Tone
-from service.dashboard.task_rows import RowState, TaskRow, count_states, draw_sparkline, order_rows
+from service.dashboard.task_rows import RowState, TaskRow, draw_sparkline, order_rows
 
 
 def row(name: str, state: RowState, *notes: Tone, **changes: Any) -> TaskRow:
@@ -46,12 +46,6 @@ def test_the_worst_task_comes_first() -> None:
         "valid",
         "paused",
     ]
-
-
-def test_the_strip_counts_each_state_that_occurs() -> None:
-    rows = [*(row(f"t{place}", "valid") for place in range(4)), row("a", "expiring"), row("b", "no_model")]
-    assert count_states(rows) == [(4, "valid", "good"), (1, "expiring", "warn"), (1, "without model", "soft")]
-    assert count_states([]) == []
 
 
 def test_the_dot_of_a_row_has_the_worst_tone_of_its_state_and_notes() -> None:

@@ -1,0 +1,64 @@
+"""The verdict on a model in one word: from its skill, the windows behind it, and its errors since the release."""
+
+import pytest
+
+from contracts.quality.skill import ComparedError, Skill, score
+from contracts.quality.trust import judge_trust
+
+
+def skill(percent: float | None, num_windows: int = 20, *rivals: tuple[float, int]) -> Skill:
+    """A model with an error of 1 that saves this share of naive's; rivals have an error and a number of windows."""
+    return Skill(
+        error_name="log_loss",
+        num_windows=num_windows,
+        error=1.0,
+        naive=0.0 if percent is None else 1 / (1 - percent / 100),
+        skill=percent,
+        rivals=tuple(
+            ComparedError(method="gbdt", num_windows=windows, error=error, ours=1.0, skill=score(1.0, error))
+            for error, windows in rivals
+        ),
+    )
+
+
+@pytest.mark.parametrize(
+    ("percent", "verdict"), [(60, "good"), (20, "good"), (19.9, "fair"), (10, "fair"), (9.9, "poor"), (-5, "poor")]
+)
+def test_the_error_saved_against_naive_decides_first(percent: float, verdict: str) -> None:
+    assert judge_trust(skill(percent)).verdict == verdict
+
+
+def test_naive_without_an_error_leaves_no_use_for_a_model() -> None:
+    assert judge_trust(skill(None)).verdict == "poor"
+
+
+@pytest.mark.parametrize(("num_windows", "verdict"), [(1, "too early to say"), (7, "too early to say"), (8, "good")])
+def test_a_few_windows_say_nothing_yet(num_windows: int, verdict: str) -> None:
+    found = judge_trust(skill(50, num_windows))
+    assert found.verdict == verdict
+    assert f"{num_windows} window" in found.reason
+
+
+def test_without_a_scored_window_it_is_too_early() -> None:
+    assert judge_trust(None).reason == "no window is scored yet"
+
+
+@pytest.mark.parametrize(
+    ("error", "windows", "verdict"), [(0.9, 3, "fair"), (0.9, 2, "good"), (1.0, 9, "good"), (1.2, 9, "good")]
+)
+def test_a_rival_that_is_better_on_three_windows_leaves_room(error: float, windows: int, verdict: str) -> None:
+    assert judge_trust(skill(50, 20, (error, windows))).verdict == verdict
+
+
+@pytest.mark.parametrize(
+    ("num_above", "num_followed", "verdict"),
+    [(0, 3, "good"), (1, 1, "good"), (1, 2, "good"), (2, 2, "fair"), (2, 3, "poor"), (2, 10, "good"), (3, 10, "fair")],
+)
+def test_errors_above_the_promised_band_count_against_it(num_above: int, num_followed: int, verdict: str) -> None:
+    found = judge_trust(skill(50), [place < num_above for place in range(num_followed)])
+    assert (found.verdict, found.num_followed, found.num_above) == (verdict, num_followed, num_above)
+
+
+def test_a_closed_horizon_is_poor_whatever_the_skill() -> None:
+    found = judge_trust(skill(50), is_closed=True)
+    assert (found.verdict, found.reason) == ("poor", "an error above its limit has closed its horizon")
