@@ -8,11 +8,12 @@ from pathlib import Path
 
 import httpx
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from tests.e2e.processes import impatient_environment, process, wait_for
 
 _UNANSWERED = ("Failed to load resource", "Response Status Error Code")
+WAIT = 60_000  # milliseconds
 PROGRAMS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 
 
@@ -22,6 +23,7 @@ def open_browser() -> Iterator[Browser]:
     program = next(filter(None, map(shutil.which, PROGRAMS)), None)
     if program is None:
         pytest.skip(f"needs a browser on the PATH, one of: {', '.join(PROGRAMS)}")
+    expect.set_options(timeout=WAIT)
     with sync_playwright() as playwright:
         # As root, as in a container, Chromium has no sandbox of its own; it only opens our own pages.
         browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
@@ -78,6 +80,31 @@ def watch(browser: Browser, *, scheme: str = "light", width: int = 1200) -> Watc
         ),
     )
     return watched
+
+
+def ask(page: Page, **features: str) -> None:
+    """Unfold the form, fill it in and press its button."""
+    page.locator("#ask-box").evaluate("element => { element.open = true; }")
+    for name, value in features.items():
+        page.fill(f"#ask-{name}", value)
+    page.get_by_role("button", name="Predict").click()
+
+
+def press(page: Page, name: str) -> None:
+    """Press the button of an action, in the menu if it is there."""
+    if page.locator("#more").get_by_role("button", name=name, exact=True, include_hidden=True).count():
+        page.locator("#more-open").click()
+    page.get_by_role("button", name=name, exact=True).first.click()
+
+
+def act(page: Page, name: str, *, reason: str | None = None) -> None:
+    """Press the button of an action, and confirm it in the dialog that opens."""
+    press(page, name)
+    dialog = page.get_by_role("dialog", name=name)
+    expect(dialog).to_be_visible()
+    if reason is not None:
+        dialog.get_by_label("Reason").fill(reason)
+    dialog.get_by_role("button", name=name, exact=True).click()
 
 
 def contrast(page: Page, selector: str) -> float:

@@ -1,4 +1,4 @@
-"""What the tests of commands share: an API to talk to."""
+"""What the tests of commands and pages share: an API to talk to, and a browser."""
 
 import os
 from collections.abc import Iterator
@@ -6,9 +6,11 @@ from pathlib import Path
 
 import httpx
 import pytest
+from playwright.sync_api import Browser
 
 from cli.local.processes import start_child
 from cli.local.stack import HOST, free_port
+from tests.e2e.browser import open_browser
 from tests.e2e.morrow_command import MORROW
 
 
@@ -30,3 +32,9 @@ def api(database_url: str, tmp_path: Path) -> Iterator[str]:
         yield url
     finally:
         child.stop()
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with open_browser() as browser:
+        yield browser
