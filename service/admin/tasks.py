@@ -36,7 +36,7 @@ from service.errors import Malformed
 from service.models.follower import Follower
 from service.models.forecaster import Forecaster
 from service.models.model_skills import read_skills
-from service.models.task_state import RegistryState, TaskState, next_cycle, read_or_note, read_task_state
+from service.models.task_state import RegistryState, TaskState, next_cycle, read_task_state, read_task_states
 from service.server.worker_heartbeats import WorkerHeartbeats
 from service.settings import ServiceSettings
 from service.validation.lossless_json import decode_text, limit_values
@@ -281,11 +281,14 @@ def _read_task_states(
     """Every task; one with rows that cannot be read is in `faults`, and shows nothing of them."""
     schemas = list_tasks(connection, with_archived=with_archived)
     skills = read_skills(connection, schemas, forecasters)
-    found = []
+    stored, found = read_task_states(connection, schemas, forecasters), []
     for schema in schemas:
-        forecaster = forecasters.get(schema.task.name)
-        state = read_or_note(faults, schema.task.name, read_task_state, connection, schema, forecaster)
-        found.append((schema, state or TaskState.unknown(forecaster, now), skills.get(schema.task_id)))
+        read = stored.get(schema.task_id)
+        if read is not None and read.fault is not None:
+            faults[schema.task.name] = read.fault
+        unknown = TaskState.unknown(forecasters.get(schema.task.name), now)
+        state = unknown if read is None or read.state is None else read.state
+        found.append((schema, state, skills.get(schema.task_id)))
     return found
 
 

@@ -15,6 +15,7 @@ from contracts.task import Task
 from service.models.forecaster import Forecaster
 from service.models.task_state import (
     ENDINGS,
+    RecentAttempt,
     RegistryState,
     State,
     TaskState,
@@ -25,7 +26,6 @@ from service.models.task_state import (
 from service.web.html import say_distance
 from store.cycle_requests import find_gate
 from store.cycles import Cycle
-from store.recent_cycles import RecentAttempt
 from store.tasks.changes import Lifecycle
 
 Action = Literal["retrain", "rollback", "override", "release-held"]

@@ -23,7 +23,7 @@ from contracts.runtime.addresses import split_credentials
 from service.dashboard.queries import (
     Filling,
     count_requests,
-    read_board,
+    find_board,
     read_filling,
     read_intake,
 )
@@ -34,7 +34,6 @@ from service.dashboard.task_rows import RowState, order_rows
 from service.database import Store
 from service.metrics import Metrics
 from service.models.follower import Follower
-from service.models.task_state import read_or_note
 from service.settings import ServiceSettings
 from service.web.html import answer_page
 from service.web.parameters import TaskInPath, takes_only
@@ -86,11 +85,7 @@ def pages_router(store: Store, follower: Follower, settings: ServiceSettings, me
         """The content of a task's page, and of the part of it that is renewed. Raises NotFound."""
         now, forecaster = datetime.now(UTC), follower.forecasters.get(name)
         try:
-            faults: dict[str, str] = {}
-            board = await store.run(
-                lambda connection: read_or_note(faults, name, read_board, connection, name, forecaster, now)
-            )
-            database = faults.get(name)
+            board, database = await store.run(lambda connection: find_board(connection, name, forecaster, now))
         except Unavailable as error:
             if name not in follower.tasks:
                 raise

@@ -10,9 +10,11 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from itertools import chain
 
+import structlog
 from sqlalchemy import ColumnElement, Connection, TextClause, func, select, text
 
 from contracts.clock import MICROSECOND, format_moment, from_micros, to_micros
+from contracts.errors import MorrowError
 from contracts.quality.skill import Skill
 from contracts.quality.trust import Trust
 from contracts.spec_values import MAX_TEXT
@@ -28,6 +30,7 @@ from store.database import rejected_events
 from store.error_cells import Mark, find_newest_origin, read_marks
 from store.events.columns import find_newest
 from store.events.sample import read_sample
+from store.outages import name_outage
 from store.releases import Action, Release, list_releases
 from store.tasks.catalog import Schema, find_task
 
@@ -38,6 +41,8 @@ NUM_REFUSED = 10
 # The most categories of one feature that the form offers.
 _MOST_CATEGORIES = 100
 _SHOWN_ACTIONS: tuple[Action, ...] = ("release", "rollback", "close", "reopen", "override")
+log = structlog.get_logger(__name__)
+
 _YEAR_ONE = to_micros(datetime(1, 1, 1, tzinfo=UTC))
 _COUNTED_ROUTES = ("/predict", "/events", "/events/{event_id}")
 
@@ -120,6 +125,21 @@ class RequestCount:
     accepted: int
     refused: int
     failed: int
+
+
+def find_board(
+    connection: Connection, name: str, forecaster: Forecaster | None, now: datetime
+) -> tuple[Board | None, str | None]:
+    """One task; or why its rows cannot be read, if they were written past the API. Raises NotFound, and outages."""
+    try:
+        return read_board(connection, name, forecaster, now), None
+    except MorrowError:
+        raise
+    except Exception as error:
+        if getattr(getattr(error, "orig", None), "sqlstate", None) or name_outage(error) is not None:
+            raise
+        log.error("task.unreadable", task=name, exc_info=error)
+        return None, f"Rows of this task cannot be read ({type(error).__name__}): they were written past the API."
 
 
 def read_board(connection: Connection, name: str, forecaster: Forecaster | None, now: datetime) -> Board:

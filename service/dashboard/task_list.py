@@ -19,10 +19,9 @@ from service.dashboard.task_rows import ORDER, TONES, WORDS, RowState, find_row_
 from service.models.follower import Follower
 from service.models.forecaster import Forecaster
 from service.models.model_skills import find_part, find_skill, find_trust
-from service.models.task_state import RegistryState, TaskState, why_stale
+from service.models.task_state import RegistryState, TaskState, read_task_states, why_stale
 from store.error_cells import NAIVE
 from store.paired_errors import read_paired_errors
-from store.recent_cycles import find_newest_states, read_recent
 from store.tasks.catalog import Schema, list_tasks
 
 PAGE_SIZE = 50
@@ -181,37 +180,19 @@ def _count(entries: Sequence[Entry], wanted: Wanted) -> list[Share]:
 def _read_overviews(
     connection: Connection, schemas: Sequence[Schema], followed: Followed, now: datetime
 ) -> dict[str, Overview]:
-    """What the rows of these tasks show; cycles that are newer than the last poll are read, for all of them at once."""
+    """What the rows of these tasks show, as the store says it now."""
+    stored = read_task_states(connection, schemas, followed.forecasters)
     paired = read_paired_errors(
         connection, [find_part(schema, followed.forecasters.get(schema.task.name)) for schema in schemas]
     )
-    newest = find_newest_states(connection, [schema.task_id for schema in schemas])
-    states = {schema.task_id: _find_state(schema, followed, now) for schema in schemas}
-    changed = [task_id for task_id, state in states.items() if _newest_of(state) != newest.get(task_id)]
-    recent = read_recent(connection, changed)
     found = {}
     for schema in schemas:
-        name, task_id, pairs = schema.task.name, schema.task_id, paired.get(schema.task_id, [])
-        forecaster, state = followed.forecasters.get(name), states[task_id]
-        if task_id in changed:
-            state = replace(state, recent=recent.get(task_id, ()))
+        name, pairs = schema.task.name, paired.get(schema.task_id, [])
+        forecaster = followed.forecasters.get(name)
+        read = stored.get(schema.task_id)
+        state = TaskState.unknown(forecaster, now) if read is None or read.state is None else read.state
         skill = find_skill(schema, forecaster, pairs)
         naive = next((pair for pair in pairs if pair.method == NAIVE), None)
         trust = find_trust(forecaster, skill, state)
         found[name] = Overview(schema, state, skill, trust, () if naive is None else naive.recent)
     return found
-
-
-def _find_state(schema: Schema, followed: Followed, now: datetime) -> TaskState:
-    """The state at the last poll; of a task or version that is newer than that, nothing is known yet."""
-    name = schema.task.name
-    forecaster, state = followed.forecasters.get(name), followed.task_states.get(name)
-    version = None if forecaster is None else forecaster.version
-    if state is None:
-        return TaskState.unknown(forecaster, now)
-    return state if state.version == version else replace(state, version=version, bound=None, realised=())
-
-
-def _newest_of(task_state: TaskState) -> tuple[int, str] | None:
-    newest = task_state.recent[0] if task_state.recent else None
-    return None if newest is None else (newest.cutoff, newest.state)

@@ -103,6 +103,12 @@ class TaskState:
     awaited: int = 0
     newest: int | None = None
 
+    @classmethod
+    def unknown(cls, forecaster: Forecaster | None, now: datetime) -> "TaskState":
+        """The state of a task of which nothing could be read; nothing is said to be missing or overdue."""
+        version = None if forecaster is None else forecaster.version
+        return cls(now, None, version, None, None, (), None, (), newest=to_micros(now))
+
     @property
     def closing(self) -> Release | None:
         """The row that closed the version's horizon, unless it was reopened since."""

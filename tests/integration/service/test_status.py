@@ -13,11 +13,10 @@ from sqlalchemy import Engine, text
 from contracts.clock import format_moment, to_micros
 from contracts.task import Task
 from service.advice.task_warnings import warn_of_gaps
-from service.models.task_state import TaskState, why_stale
+from service.models.task_state import RecentAttempt, TaskState, why_stale
 from store.error_cells import Cell, record_cells
 from store.events.batches import Event
 from store.events.writes import append_events
-from store.recent_cycles import RecentAttempt
 from store.releases import Release
 from store.tasks.catalog import Schema, define_task
 from tests.integration.artefacts import CUTOFF, WEEK, place_version

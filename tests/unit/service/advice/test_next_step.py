@@ -10,9 +10,8 @@ from contracts.quality.skill import ComparedError, compare_errors, score
 from contracts.task import Task
 from contracts.verdict import decode_verdict
 from service.advice.next_step import NextStep, Situation, find_next_step, knows_all_events
-from service.models.task_state import RegistryState, TaskState
+from service.models.task_state import RecentAttempt, RegistryState, TaskState
 from store.cycles import Cycle
-from store.recent_cycles import RecentAttempt
 
 NOW = datetime(2026, 2, 1, tzinfo=UTC)
 CUTOFF = to_micros(datetime(2026, 1, 31, tzinfo=UTC))
