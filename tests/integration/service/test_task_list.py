@@ -49,7 +49,7 @@ def test_the_list_takes_as_many_statements_for_many_tasks_as_for_a_few(
     assert {state.recent[0].reason for one in found.overviews.values() for state in [one.task_state]} == {
         "too few rows"
     }
-    assert len([statement for statement in statements if "FROM" in statement]) == (4 if are_newer else 3)
+    assert len([statement for statement in statements if "FROM" in statement]) == 3
 
 
 def test_a_task_with_a_newer_cycle_than_the_last_poll_saw_is_read_again(engine: Engine) -> None:
