@@ -27,6 +27,7 @@
     │   └── UnsupportedContent
     ├── PreconditionFailed          an If-Match that does not hold                  (service)
     ├── Overloaded                  more is asked than can be answered              (service)
+    │   └── BodiesFull              no room for one more request body               (service)
     ├── RateRefused                 a version that cannot give rates                (service)
     ├── AnswerNotFinite             a graph that answers NaN or infinity            (service)
     ├── Unauthenticated             no valid key                                    (service)

@@ -39,6 +39,7 @@ from service.web.access_log import AccessLog
 from service.web.answered_requests import AnsweredRequests, NoteAnswers
 from service.web.api_keys import ApiKeys
 from service.web.auth import AuthenticationMiddleware, Authenticator
+from service.web.body_budget import BodyBudget
 from service.web.error_responses import handle_errors
 from service.web.html import StaticPages
 from service.web.preconditions import RefusePreconditions
@@ -61,6 +62,7 @@ class App(FastAPI):
     events: RawEndpoint
     event: RawEndpoint
     access_log: AccessLog
+    body_budget: BodyBudget
 
     def try_fast_path(self, scope: Scope, reply: Reply) -> None:
         """Call `reply` once, with the application that answers a request; a response is one too.
@@ -76,8 +78,13 @@ class App(FastAPI):
         if scope["type"] != "http":
             await super().__call__(scope, receive, send)
             return
-        if scope["method"] == "HEAD":  # answered as GET; the server omits the body
-            scope = {**scope, "method": "GET"}
+        if scope["method"] in ("GET", "HEAD"):  # HEAD is answered as GET; the server omits the body
+            await self._route({**scope, "method": "GET"} if scope["method"] == "HEAD" else scope, receive, send)
+            return
+        with self.body_budget.lend(scope):
+            await self._route(scope, receive, send)
+
+    async def _route(self, scope: Scope, receive: Receive, send: Send) -> None:
         path = scope["path"]
         if path == "*" and scope["method"] == "OPTIONS":  # about the server, not about a path
             await Response(status_code=204, headers={"Allow": ", ".join(METHODS)})(scope, receive, send)
@@ -138,6 +145,7 @@ def make_app(settings: ServiceSettings, workers: Path | None = None, stop: Calla
     app = App(
         title="Morrow", version=VERSION, description=DESCRIPTION, lifespan=lifespan, docs_url=None, redoc_url=None
     )
+    app.body_budget = BodyBudget(settings.body_budget_bytes)
     authenticator = Authenticator(api_keys, settings)
     app.access_log = AccessLog(settings.access_log, lambda: follower.tasks)
     answered = AnsweredRequests(metrics, app.access_log)
@@ -149,14 +157,17 @@ def make_app(settings: ServiceSettings, workers: Path | None = None, stop: Calla
     app.events = RawEndpoint("/events", {"POST": events.post}, authenticator, answered)
     app.event = RawEndpoint("/events/{event_id}", {"PUT": events.put}, authenticator, answered)
     app.router.routes.append(Route("/predict", app.predict, include_in_schema=False))  # so that /predict/ is redirected
-    app.include_router(tasks_router(store, follower, heartbeats, settings))
-    app.include_router(cycles_router(store, settings))
-    app.include_router(releases_router(store, registry, settings))
-    app.include_router(erasures_router(store, settings))
-    app.include_router(imports_router(store, settings))
-    app.include_router(task_changes_router(store, settings))
-    app.include_router(health_router(follower, metrics))
-    app.include_router(pages_router(store, follower, settings, metrics))
+    for router in (
+        tasks_router(store, follower, heartbeats, settings),
+        cycles_router(store, settings),
+        releases_router(store, registry, settings),
+        erasures_router(store, settings),
+        imports_router(store, settings),
+        task_changes_router(store, settings),
+        health_router(follower, metrics),
+        pages_router(store, follower, settings, metrics),
+    ):
+        app.include_router(router)
     app.mount("/static", StaticPages())
     describe(app)
     return app

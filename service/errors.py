@@ -68,6 +68,17 @@ class Overloaded(MorrowError):
     """Too many batches, or requests for rates, are waiting."""
 
 
+class BodiesFull(Overloaded):
+    """The bodies of other requests leave no room for this one, a part of which is unread."""
+
+    def __init__(self, num_bytes: int, budget: int, remedy: str = "Send it again, or send smaller ones.") -> None:
+        self.num_bytes, self.budget = num_bytes, budget
+        super().__init__(
+            f"Bodies of other requests leave no room for {num_bytes} bytes of this one: this process holds at most "
+            f"{budget} at once (MORROW_BODY_BUDGET_BYTES). {remedy}"
+        )
+
+
 class RateRefused(MorrowError):
     """This version cannot say how fast its answers change."""
 

@@ -3,7 +3,7 @@
 import json
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
 from pydantic_settings import NoDecode
 
 from contracts.runtime.cores import count_cores, share_cores
@@ -13,11 +13,18 @@ MOST_WORKERS = 64
 MOST_THREADS = 64
 # A client with more batches than this before its own has usually given up.
 MAX_WAITING_PER_THREAD = 32
+BODY_BUDGET_BYTES = 64 * 2**20
 
 
 def _batch_threads(known: dict[str, Any]) -> int:
     """One thread for each core of a worker."""
     return min(MOST_THREADS, share_cores(count_cores(), known.get("workers", 1)))
+
+
+def _body_budget(known: dict[str, Any]) -> int:
+    """Room for a few of the largest bodies."""
+    most: int = known.get("max_body_bytes", 0)
+    return max(BODY_BUDGET_BYTES, most)
 
 
 def _read_list(value: object) -> object:
@@ -68,6 +75,12 @@ class ServiceSettings(SharedSettings):
         description="addresses of proxies whose X-Forwarded-For and X-Forwarded-Proto count, with commas; * for all",
     )
     max_body_bytes: int = Field(16 * 2**20, ge=1024, description="largest request body; a larger one is answered 413")
+    body_budget_bytes: int = Field(
+        default_factory=_body_budget,
+        description="bytes of bodies that a worker holds at once, over all connections; further bodies are answered "
+        "503 before they are read. Bodies of up to 64 KiB do not count. If unset, 64 MiB, or MORROW_MAX_BODY_BYTES if "
+        "that is more",
+    )
     body_seconds: float = Field(30.0, gt=0, description="longest pause between two pieces of a body; then 408")
     keep_alive_seconds: float = Field(
         120.0,
@@ -99,3 +112,14 @@ class ServiceSettings(SharedSettings):
     database_seconds: float = Field(
         10.0, gt=0, description="longest wait for the database, including the queue before it"
     )
+
+    @field_validator("body_budget_bytes")
+    @classmethod
+    def _hold_one_body(cls, budget: int, known: ValidationInfo) -> int:
+        """Refuse a budget in which the largest body could never find room."""
+        most = known.data.get("max_body_bytes", 0)
+        if budget < most:
+            raise ValueError(
+                f"is {budget}, in which no body of MORROW_MAX_BODY_BYTES={most} has room: set it to {most} or more"
+            )
+        return budget

@@ -161,7 +161,7 @@ events = Table(
     CheckConstraint("array_ndims(categories) <= 1 and array_position(categories, null) is null", name="categories"),
     Index("events_task_id_at_idx", "task_id", "at"),
     # Rows of an import lie together, so ranges of blocks are enough, and cost an insert next to nothing.
-    Index("events_import_id_idx", "import_id", postgresql_using="brin"),
+    Index("events_import_id_idx", "import_id", postgresql_using="brin", postgresql_with={"autosummarize": "on"}),
 )
 
 imports = Table(
@@ -206,6 +206,18 @@ rejected_events = Table(
     Column("payload", Text, nullable=False),
     _moments("received_at"),
     Index("rejected_events_task_id_received_at_idx", "task_id", "received_at"),
+)
+
+# Changes of the numbers of a task's rows, which triggers add; `store.events.counts` adds them up. No foreign key, which
+# would be checked for every statement that stores events.
+row_counts = Table(
+    "row_counts",
+    metadata,
+    Column("task_id", Integer, primary_key=True),
+    Column("id", BigInteger, Identity(), primary_key=True),
+    Column("num_events", BigInteger, nullable=False, server_default=text("0")),
+    Column("num_revisions", BigInteger, nullable=False, server_default=text("0")),
+    Column("num_rejected", BigInteger, nullable=False, server_default=text("0")),
 )
 
 cycles = Table(

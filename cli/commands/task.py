@@ -257,9 +257,8 @@ def _record(reason: str | None, actor: str | None) -> dict[str, str]:
 
 def _describe_contents(contents: dict[str, Any]) -> str:
     """What a task holds, in words."""
-    at_least = "more than " if contents["num_revisions"] > contents["most_counted"] else ""
     counts = (("events", "event"), ("refused", "refused row"), ("cycles", "cycle"), ("versions", "version"))
     *most, last = [
         f"{contents[f'num_{name}']:,} {noun}{'' if contents[f'num_{name}'] == 1 else 's'}" for name, noun in counts
     ]
-    return f"{at_least}{', '.join(most)} and {last}"
+    return f"{', '.join(most)} and {last}"

@@ -257,7 +257,7 @@ class Tasks(Struct, frozen=True):
 
 
 class TaskContents(Struct, frozen=True, kw_only=True):
-    """What the store holds of a task. Beyond `most_counted` revisions, the numbers of events are lower bounds."""
+    """What the store holds of a task; every number is exact."""
 
     num_events: Annotated[Count, Meta(description="events, each in its present revision")]
     num_revisions: Annotated[Count, Meta(description="all revisions of events")]
@@ -265,7 +265,7 @@ class TaskContents(Struct, frozen=True, kw_only=True):
     num_cycles: Count
     num_versions: Annotated[Count, Meta(description="released versions")]
     num_erasures: Count
-    most_counted: Annotated[Count, Meta(description="where the count of revisions ends")]
+    most_counted: Annotated[Count, Meta(description="`num_revisions`: no count ends early")]
 
 
 class TaskChange(Struct, frozen=True, kw_only=True):

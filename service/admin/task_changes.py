@@ -25,7 +25,7 @@ from service.web.fields import MAX_ACTOR, MAX_REASON, Rule, json_actor, json_rea
 from service.web.parameters import TaskInPath, takes_only
 from store.tasks.catalog import find_task
 from store.tasks.changes import Action, Contents, TaskChange, list_changes
-from store.tasks.lifecycle import MOST_COUNTED, Move, begin_deletion, count_contents, move_task, rename_task
+from store.tasks.lifecycle import Move, begin_deletion, count_contents, move_task, rename_task
 
 EFFECTS: dict[Action, str] = {
     "pause": (
@@ -208,13 +208,12 @@ def describe_made(change: TaskChange) -> answers.TaskChanged:
 
 def describe_contents(contents: Contents) -> answers.TaskContents:
     """The counts of a task."""
-    return answers.TaskContents(**asdict(contents), most_counted=MOST_COUNTED)
+    return answers.TaskContents(**asdict(contents), most_counted=contents.num_revisions)
 
 
 def _ask_for_confirmation(name: str, contents: Contents) -> str:
-    at_least = "more than " if contents.num_revisions > MOST_COUNTED else ""
     return (
-        f"must be {name!r}: this deletes {at_least}{contents.num_events:,} events, {contents.num_rejected:,} refused "
+        f"must be {name!r}: this deletes {contents.num_events:,} events, {contents.num_rejected:,} refused "
         f"rows, {contents.num_cycles:,} cycles and {contents.num_versions:,} versions for ever"
     )
 

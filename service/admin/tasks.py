@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any
 
@@ -10,7 +10,7 @@ from fastapi import APIRouter, Depends, Path, Query
 from msgspec.structs import asdict
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
-from sqlalchemy import Connection, func, select
+from sqlalchemy import Connection
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -47,11 +47,23 @@ from service.web.fields import MAX_VALUES
 from service.web.parameters import TaskInPath, takes_only
 from service.web.preconditions import etag_of, read_preconditions
 from store.cycles import Cycle, list_cycles
-from store.database import events
 from store.errors import SpecUnreadable
+from store.events.counts import count_rows
 from store.tasks.catalog import Schema, define_task, find_task, list_tasks
 
 NUM_CYCLES_SHOWN = 10
+
+
+@dataclass(frozen=True)
+class StoredStatus:
+    """What the store says of one task."""
+
+    schema: Schema
+    task_state: TaskState
+    skill: Skill | None
+    num_events: int
+    cycles: Sequence[Cycle]
+    rows: RowWarnings
 
 
 def tasks_router(
@@ -135,27 +147,26 @@ def tasks_router(
         """Spec, number of events, the champion with its skill and its expected and realised errors by age, why it may
         not answer, last and next cycle, and warnings."""
         forecaster, now = follower.forecasters.get(name), datetime.now(UTC)
-        schema, task_state, skill, num_events, cycles, rows = await store.run(
-            lambda connection: _read_status(connection, name, forecaster, now)
-        )
-        shown = [describe_cycle(cycle) for cycle in cycles]
+        found = await store.run(lambda connection: read_status(connection, name, forecaster, now))
+        schema, task_state = found.schema, found.task_state
+        shown = [describe_cycle(cycle) for cycle in found.cycles]
         situation = Situation(
             task=schema.task,
             forecaster=forecaster,
             task_state=task_state,
             registry=follower.registries.get(name, RegistryState()),
-            skill=skill,
-            held=find_overrulable(cycles),
+            skill=found.skill,
+            held=find_overrulable(found.cycles),
             now=now,
             cycle_limit=cycle_limit,
             lifecycle=schema.lifecycle,
         )
-        advice = advise(situation, rows)
+        advice = advise(situation, found.rows)
         return answers.respond(
             answers.TaskStatus(
                 **asdict(describe(schema, forecaster, task_state, advice.skill, now)),
                 workers=describe_workers(heartbeats.all(now.timestamp()), name),
-                num_events=num_events,
+                num_events=found.num_events,
                 live_errors=[] if forecaster is None else describe_live_errors(forecaster, task_state.realised),
                 last_verdict=next((_shorten(cycle) for cycle in shown if cycle.verdict), None),
                 cycles=shown,
@@ -292,14 +303,16 @@ def _read_task_states(
     return found
 
 
-def _read_status(
-    connection: Connection, name: str, forecaster: Forecaster | None, now: datetime
-) -> tuple[Schema, TaskState, Skill | None, int, list[Cycle], RowWarnings]:
+def read_status(connection: Connection, name: str, forecaster: Forecaster | None, now: datetime) -> StoredStatus:
+    """What the store says of a task. Nothing is counted, so it takes as long however many events there are."""
     schema = find_task(connection, name)
     task_state = read_task_state(connection, schema, forecaster)
     skills = read_skills(connection, [schema], {} if forecaster is None else {name: forecaster})
-    current = select(func.count()).where(events.c.task_id == schema.task_id, events.c.superseded_at.is_(None))
-    num_events = connection.execute(current).scalar_one()
-    cycles = list(list_cycles(connection, schema.task_id, NUM_CYCLES_SHOWN))
-    rows = read_row_warnings(connection, schema, now)
-    return schema, task_state, skills.get(schema.task_id), num_events, cycles, rows
+    return StoredStatus(
+        schema=schema,
+        task_state=task_state,
+        skill=skills.get(schema.task_id),
+        num_events=count_rows(connection, schema.task_id).num_events,
+        cycles=list(list_cycles(connection, schema.task_id, NUM_CYCLES_SHOWN)),
+        rows=read_row_warnings(connection, schema, now),
+    )

@@ -6,10 +6,12 @@ validated like any other row. While a version of an earlier schema answers, rows
 (`service.ingest.schema_versions`).
 """
 
+import threading
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from datetime import UTC, datetime
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Literal, get_args
 
 import msgspec
@@ -21,19 +23,21 @@ from starlette.types import Receive, Scope
 
 from contracts.errors import Conflict, Fault, InvalidInput, Unavailable
 from service.database import Store
+from service.errors import BodiesFull
 from service.ingest.group_commit import GroupCommit, QueuedEvent, rejection_of
-from service.ingest.schema_versions import ValidatedRows, append, find_schemas, validate, validate_one
+from service.ingest.schema_versions import Read, ValidatedRows, append, find_schemas, validate, validate_one
 from service.metrics import Metrics
 from service.models.follower import Follower
 from service.settings import ServiceSettings
 from service.validation.lossless_json import without_mark
 from service.validation.names import printable
-from service.validation.rules import Refusal
+from service.validation.rules import Refusal, RowRules
 from service.web.bodies import NDJSON, RequestBody
 from service.web.encoded_answer import EncodedAnswer
 from service.web.error_responses import problem_of
 from service.web.parameters import check_parameters, read_flag, read_id
 from service.web.preconditions import Preconditions, etag_of, read_preconditions, refuse_preconditions
+from store.events.batches import Event, EventBatch
 from store.events.imports import require_open
 from store.events.writes import Correction, correct_event, find_revision, record_rejections
 from store.tasks.catalog import Schema
@@ -44,6 +48,7 @@ Counts = Mapping[Status, int]
 Find = Callable[[Connection], Sequence[Schema]]
 STATUSES: tuple[Status, ...] = get_args(Status)
 MAX_RESULTS = 1000
+_LARGE_BYTES = 2**20
 
 
 class RowResult(msgspec.Struct, frozen=True, gc=False):
@@ -84,6 +89,7 @@ class EventsEndpoint:
         self._group_commit = group_commit
         self._settings = settings
         self._metrics = metrics
+        self._reading_large = threading.Lock()
         self._counters = {status: metrics.events.labels(status) for status in STATUSES}
 
     async def post(self, scope: Scope, receive: Receive) -> Response:
@@ -100,7 +106,7 @@ class EventsEndpoint:
             if import_id is not None or body.lstrip()[:1] == b"[":
                 find = self._find(task, import_id)
                 work = _store_array(
-                    find, body, self._settings.max_rows, is_atomic, datetime.now(UTC), import_id=import_id
+                    find, partial(self._read_array, body), is_atomic, datetime.now(UTC), import_id=import_id
                 )
                 counts, response = await self._store.run(work)
             else:
@@ -123,20 +129,30 @@ class EventsEndpoint:
     async def _store_lines(self, sent: RequestBody, task: str | None, import_id: int | None) -> tuple[Counts, Response]:
         """Store each chunk of a stream in a transaction of its own.
 
-        Raises Unavailable, which says how much is stored.
+        Raises Unavailable and BodiesFull, which say how much is stored.
         """
         counts: Counter[Status] = Counter()
         shown: list[RowResult] = []
-        async for chunk in sent.read_chunks():
-            try:
+        first = 1
+        try:
+            async for chunk in sent.read_chunks():
+                first = chunk[0][0]
                 work = _append_lines(self._find(task, import_id), chunk, datetime.now(UTC), import_id)
                 results = await self._store.run(work)
-            except Unavailable as error:
-                reason = f"{error} {counts.total()} lines before line {chunk[0][0]} are stored: send all of them again."
-                raise Unavailable(reason) from error
-            counts.update(result.status for result in results)
-            shown += [result for result in results if result.status != "created"][: MAX_RESULTS - len(shown)]
+                first = chunk[-1][0] + 1
+                counts.update(result.status for result in results)
+                shown += [result for result in results if result.status != "created"][: MAX_RESULTS - len(shown)]
+        except (Unavailable, BodiesFull) as error:
+            remedy = f"{counts.total()} lines before line {first} are stored: send all of them again."
+            if isinstance(error, BodiesFull):
+                raise BodiesFull(error.num_bytes, error.budget, remedy) from error
+            raise Unavailable(f"{error} {remedy}") from error
         return counts, _answer(counts, shown)
+
+    def _read_array(self, body: bytes, rules: RowRules) -> EventBatch | list[Event | Refusal]:
+        """The events of an array. Of large ones one is read at a time: several at once would only hold up requests."""
+        with self._reading_large if len(body) > _LARGE_BYTES else nullcontext():
+            return rules.read_events(body, self._settings.max_rows)
 
     def _find(self, task: str | None, import_id: int | None = None) -> Find:
         """The schemas of a task, of which an import must be open if one is given."""
@@ -199,13 +215,13 @@ def answer_one(one: QueuedEvent) -> tuple[Counts, Response]:
 
 
 def _store_array(
-    find: Find, body: bytes, max_rows: int, atomic: bool, received_at: datetime, *, import_id: int | None
+    find: Find, read: Read, atomic: bool, received_at: datetime, *, import_id: int | None
 ) -> Callable[[Connection], tuple[Counts, Response]]:
     """The work of one array inside its transaction; stored rejections outlive a refusal."""
 
     def work(connection: Connection) -> tuple[Counts, Response]:
         schemas = find(connection)
-        validated = validate(schemas, lambda rules: rules.read_events(body, max_rows))
+        validated = validate(schemas, read)
         refused = validated.refused
         record_rejections(connection, schemas[0].task_id, [*map(rejection_of, refused.values())], received_at)
         if atomic and refused:

@@ -1,6 +1,6 @@
 """What a client can do on one connection: uvicorn's protocol, with bounds on the head of a request.
 
-Five things differ from uvicorn:
+Six things differ from uvicorn:
 
 - Heads. uvicorn reads a head of any size into memory, and any trailers after the last chunk of a body. Here both
   have a largest size, and a head has a time limit. `service.web.bodies` limits bodies.
@@ -12,6 +12,8 @@ Five things differ from uvicorn:
   and of `curl --http2` does. Here the offer is ignored, and the request is read as HTTP/1.1 (RFC 9110, 7.8).
 - Stops. uvicorn closes idle connections at once, although a request may be on its way. Here, such a request is still
   answered, with `Connection: close`.
+- Refused bodies. uvicorn closes a connection in the midst of a body, so that its client may never read why it is
+  refused. Here, the rest of the body is read for some seconds, and dropped (RFC 9112, 9.6).
 
 If anything else ends a connection, complete requests before it are answered first, provided that the client still
 reads. So the refusal of one request never answers another, and an answer that no client can receive is no error.
@@ -38,6 +40,8 @@ LEAST_READ_BYTES = 32_768
 READ_SECONDS = 30.0
 # Seconds after a stop in which requests on open connections are still answered.
 LINGER_SECONDS = 3.0
+# Seconds in which the rest of a refused body is still read.
+DROP_SECONDS = 10.0
 
 
 class Connection(HttpToolsProtocol):
@@ -46,6 +50,7 @@ class Connection(HttpToolsProtocol):
     head_seconds = HEAD_SECONDS
     read_seconds = READ_SECONDS
     linger_seconds = LINGER_SECONDS
+    drop_seconds = DROP_SECONDS
 
     def __init__(self, *given: Any, **more: Any) -> None:
         super().__init__(*given, **more)
@@ -158,11 +163,23 @@ class Connection(HttpToolsProtocol):
         self._running = cycle
         if self._is_stopping and not self.pipeline:
             cycle.keep_alive = False
+        if cycle.scope["method"] not in ("GET", "HEAD"):
+            cycle.transport = _AnsweringTransport(self, cycle)  # type: ignore[assignment]  # all that a cycle uses
         try_fast_path = getattr(app, "try_fast_path", None)
         if try_fast_path is None or not self._num_fed or self.flow.write_paused:
             super()._start_asgi_task(cycle, app)
         else:
             try_fast_path(cycle.scope, partial(self._reply, cycle))
+
+    def end_answered(self, cycle: RequestResponseCycle) -> None:
+        """End the connection after its last answer; a client that is still sending a body gets to read that answer."""
+        if not cycle.more_body or cycle.disconnected:
+            self.transport.close()
+            return
+        self._is_ending = True  # what comes now is dropped
+        self.flow.resume_reading()
+        self.transport.write_eof()
+        self._linger_timer = self.loop.call_later(self.drop_seconds, self.transport.close)
 
     def _reply(self, cycle: RequestResponseCycle, app: Any) -> None:
         """Send a complete answer, or start a task for the application that makes one."""
@@ -291,6 +308,18 @@ class Connection(HttpToolsProtocol):
 
     def _head_size(self) -> int:
         return len(self.url) + sum(len(name) + len(value) for name, value in self.headers)
+
+
+class _AnsweringTransport:
+    """Where the answer to one request with a body is written to."""
+
+    def __init__(self, connection: Connection, cycle: RequestResponseCycle) -> None:
+        self._connection = connection
+        self._cycle = cycle
+        self.write = connection.transport.write
+
+    def close(self) -> None:
+        self._connection.end_answered(self._cycle)
 
 
 _HEAD = (STATUS_LINE[200], b"content-type: application/json\r\n")

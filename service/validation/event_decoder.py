@@ -24,6 +24,7 @@ from service.validation.columns import (
     require_strings,
     spell_booleans,
 )
+from service.validation.lossless_json import cut_array
 from service.validation.timestamps import parse_moments
 from service.validation.values import LAST_MICRO, Number, Text, json_text
 from store.events.batches import EventBatch
@@ -45,7 +46,7 @@ class EventDecoder:
     def decode(self, body: bytes) -> EventBatch | None:
         """The events of an object or an array; None if one breaks a rule, or if there is none."""
         if body.lstrip()[:1] == b"[":
-            return self._accept([body], lambda: self.many.decode(body))
+            return self._accept([body], lambda: [row for part in cut_array(body) for row in self.many.decode(part)])
         return self.decode_lines([body])
 
     def decode_lines(self, lines: Sequence[bytes]) -> EventBatch | None:

@@ -1,6 +1,7 @@
 """Request bodies: read within limits of size and time, and decompressed if they are sent with gzip.
 
-No more of a body than its limit is ever held, whatever it decompresses to; a stalled client's request is refused.
+No more of a body than its limit is ever held, whatever it decompresses to; a stalled client's request is refused. All
+bodies together are held within the budget of their process (`service.web.body_budget`).
 """
 
 import asyncio
@@ -14,12 +15,14 @@ from starlette.types import Receive, Scope
 
 from service.errors import Malformed, TooLarge, TooSlow, UnsupportedContent
 from service.settings import ServiceSettings
+from service.web.body_budget import FREE_BYTES, loan_of
 
 JSON, NDJSON = "application/json", "application/x-ndjson"
 NUM_LINES_PER_CHUNK = 1000
 # A byte order mark alone is as good as a blank line.
 _BLANK = string.whitespace.encode() + codecs.BOM_UTF8
 _CHUNK_BYTES = 2**20
+_STREAM_BYTES = 2 * _CHUNK_BYTES  # what a stream of lines of usual lengths holds at most: a chunk and the next piece
 _PIECE_BYTES = 2**16
 _OVERHEAD_BYTES = 2**20  # most bytes of headers and trailers of gzip files, in addition to their content
 
@@ -42,14 +45,16 @@ class RequestBody:
         self._max_bytes = settings.max_body_bytes
         self._seconds = settings.body_seconds
         self._receive = receive
+        self._loan = loan_of(scope)
         self._has_rest = True
         self._gunzip = _Gunzip() if self._encoding == "gzip" else None
 
     async def read(self) -> bytes:
         """The whole of a JSON body, decompressed.
 
-        Raises TooLarge before the body is read whole, UnsupportedContent for content that is not JSON, TooSlow if the
-        body stalls, and Malformed if it is broken or ends too early.
+        Raises TooLarge before the body is read whole, BodiesFull before it is read if its length is given, and else at
+        the first piece without room, UnsupportedContent for content that is not JSON, TooSlow if the body stalls, and
+        Malformed if it is broken or ends too early.
         """
         if self.media_type != JSON:
             raise UnsupportedContent(f"The body must be sent with Content-Type: {JSON}.")
@@ -57,6 +62,7 @@ class RequestBody:
             raise Malformed("Content-Length is not a number.")
         if len(self._length) > 18 or int(self._length) > self._max_bytes:
             raise self._too_large()
+        self._hold(int(self._length))
         parts: list[bytes] = []
         size = 0
         while self._has_rest:
@@ -64,16 +70,22 @@ class RequestBody:
                 size += len(piece)
                 if size > self._max_bytes:
                     raise self._too_large()
+                self._hold(size)
                 parts.append(piece)
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     async def read_chunks(self) -> AsyncIterator[list[tuple[int, bytes]]]:
         """The lines of an NDJSON body in chunks, each line with its number from 1, without blank lines.
 
-        Raises as `read`; the limit of size is that of one line.
+        Raises as `read`; the limit of size is that of one line. Only a chunk and a line are held, so a stream of any
+        length needs that much room.
         """
         rest, number, size = b"", 0, 0
         chunk: list[tuple[int, bytes]] = []
+        is_told = self._length != "0" and self._length.isascii() and self._length.isdigit()
+        room = min(int(self._length[:18]), _STREAM_BYTES) if is_told else _STREAM_BYTES
+        if is_told:
+            self._hold(room)
         while self._has_rest:
             for piece in await self._receive_pieces():
                 *lines, rest = (rest + piece).split(b"\n") if b"\n" in piece else [rest + piece]
@@ -84,6 +96,8 @@ class RequestBody:
                         size += len(line)
                 if max(len(rest), *map(len, lines), 0) > self._max_bytes:
                     raise TooLarge(f"Line {number + 1} is longer than {self._max_bytes} bytes.", has_rest=True)
+                if (held := size + len(rest)) > FREE_BYTES:
+                    self._hold(max(held, room))
                 while len(chunk) >= NUM_LINES_PER_CHUNK or size >= _CHUNK_BYTES:
                     yield chunk[:NUM_LINES_PER_CHUNK]
                     chunk = chunk[NUM_LINES_PER_CHUNK:]
@@ -107,6 +121,10 @@ class RequestBody:
         self._has_rest = message.get("more_body", False)
         sent = message.get("body", b"")
         return (sent,) if self._gunzip is None else self._gunzip.feed(sent, is_last=not self._has_rest)
+
+    def _hold(self, num_bytes: int) -> None:
+        if self._loan is not None:
+            self._loan.hold(num_bytes)
 
     def _too_large(self) -> TooLarge:
         return TooLarge(f"The body is larger than {self._max_bytes} bytes.", has_rest=True)

@@ -15,7 +15,7 @@ from starlette.routing import Match
 
 from contracts.clock import format_moment
 from contracts.errors import Fault, InvalidInput, MorrowError, OutsideHorizon, TaskRenamed
-from service.errors import AnswerNotFinite, PreconditionFailed, Throttled, UnreadableRequest
+from service.errors import AnswerNotFinite, BodiesFull, PreconditionFailed, Throttled, UnreadableRequest
 from service.metrics import METHODS, Metrics
 from service.web.problems import HTTP_KINDS, KINDS, Kind, ProblemResponse, write_problem
 
@@ -46,7 +46,7 @@ def problem_of(error: MorrowError) -> ProblemResponse:
         headers["Retry-After"] = str(math.ceil(error.seconds))
     if isinstance(error, PreconditionFailed) and error.etag is not None:
         headers["ETag"] = error.etag
-    if isinstance(error, UnreadableRequest) and error.has_rest:
+    if isinstance(error, BodiesFull) or (isinstance(error, UnreadableRequest) and error.has_rest):
         headers["Connection"] = "close"
     return write_problem(kind, detail, headers, **more)
 

@@ -21,7 +21,7 @@ Action = Literal["pause", "resume", "archive", "unarchive", "rename", "delete", 
 
 
 class Contents(msgspec.Struct, frozen=True, kw_only=True):
-    """What the store holds of a task; `num_revisions` and `num_events` as far as they were counted."""
+    """What the store holds of a task."""
 
     num_events: int
     num_revisions: int

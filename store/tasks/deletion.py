@@ -10,7 +10,7 @@ from datetime import datetime
 
 from sqlalchemy import Connection, delete, select, text, update
 
-from store.database import metadata, tasks
+from store.database import metadata, row_counts, tasks
 from store.tasks.changes import record_change
 
 BATCH_SIZE = 10_000
@@ -103,6 +103,7 @@ def finish_deletion(connection: Connection, deleted: DeletedTask, now: datetime)
     for table in reversed(metadata.sorted_tables):
         if "task_id" in table.c and table.c.task_id.references(tasks.c.id):
             connection.execute(delete(table).where(table.c.task_id == deleted.task_id))
+    connection.execute(delete(row_counts).where(row_counts.c.task_id == deleted.task_id))
     connection.execute(delete(tasks).where(own))
     record_change(
         connection, deleted.task_id, deleted.name, "deleted", actor="trainer", reason="everything is removed", now=now

@@ -4,6 +4,7 @@ A paused task answers as before, and no cycle of it begins. An archived one take
 deleted one is gone for every request at once; `store.tasks.deletion` removes what is left of it.
 """
 
+from dataclasses import asdict
 from datetime import datetime
 from typing import Literal
 
@@ -12,13 +13,11 @@ from sqlalchemy.exc import IntegrityError
 
 from contracts.errors import Conflict
 from store.database import cycles, tasks
+from store.events.counts import count_rows
 from store.tasks.catalog import Schema, find_task, lock_task, require_free
 from store.tasks.changes import Contents, Lifecycle, TaskChange, record_change
 
 Move = Literal["pause", "resume", "archive", "unarchive"]
-
-# Before a deletion, counting ends here: the request must not wait for minutes.
-MOST_COUNTED = 1_000_000
 
 _MOVES: dict[Move, tuple[tuple[Lifecycle, ...], Lifecycle]] = {
     "pause": (("active",), "paused"),
@@ -92,8 +91,8 @@ def begin_deletion(connection: Connection, name: str, *, actor: str, reason: str
 
 def count_contents(connection: Connection, task_id: int) -> Contents:
     """What a deletion would remove."""
-    row = connection.execute(_COUNT, {"task_id": task_id, "most": MOST_COUNTED + 1}).one()
-    return Contents(**row._asdict())
+    rows, others = count_rows(connection, task_id), connection.execute(_COUNT, {"task_id": task_id}).one()
+    return Contents(**asdict(rows), **others._asdict())
 
 
 def _lock(connection: Connection, name: str) -> Schema:
@@ -102,14 +101,9 @@ def _lock(connection: Connection, name: str) -> Schema:
     return find_task(connection, name)
 
 
-# The order makes an index likelier than a scan of all tasks' events.
 _COUNT = text("""
     SELECT
-        count(*) FILTER (WHERE superseded_at IS NULL) AS num_events,
-        count(*) AS num_revisions,
-        (SELECT count(*) FROM rejected_events WHERE task_id = :task_id) AS num_rejected,
         (SELECT count(*) FROM cycles WHERE task_id = :task_id) AS num_cycles,
         (SELECT count(DISTINCT version) FROM releases WHERE task_id = :task_id AND action = 'release') AS num_versions,
         (SELECT count(*) FROM erasures WHERE task_id = :task_id) AS num_erasures
-    FROM (SELECT superseded_at FROM events WHERE task_id = :task_id ORDER BY event_id LIMIT :most) AS counted
 """)
