@@ -28,7 +28,12 @@ _DEVELOPERS = (
     ("MORROW_LARGE_MIB", "`128`", "size of the version that a test loads under traffic, in MiB"),
 )
 # Defaults that depend on the machine.
-_FOUND = {"batch_threads": "cores / workers", "git_sha": "that of the checkout", "home": "`~/.morrow`"}
+_FOUND = {
+    "batch_threads": "cores / workers",
+    "body_budget_bytes": "`67108864`",
+    "git_sha": "that of the checkout",
+    "home": "`~/.morrow`",
+}
 _COMPOSE = re.compile(r"\$\{(?P<name>\w+)(?::-(?P<default>[^}]*)|:\?(?P<demand>[^}]*))?\}")
 
 

@@ -62,10 +62,13 @@ _PROBLEMS_OF_PREDICT: Shape = {
     "500": {"description": "The model gave no finite answer to these rows; counted in the metrics"},
     "503": {
         "description": "No version has been released, `at` was left out and the version has expired, this version "
-        "cannot give rates, or too many batches wait for a thread"
+        "cannot give rates, too many batches wait for a thread, or other bodies leave no room for this one"
     },
 }
-_NOTHING_STORED: Shape = {"description": "The database does not answer and nothing was stored: send it again"}
+_NOTHING_STORED: Shape = {
+    "description": "The database does not answer, or other bodies leave no room for this one. Nothing was stored: send "
+    "it again"
+}
 
 
 def describe_raw_paths() -> Shape:
