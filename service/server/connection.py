@@ -316,7 +316,7 @@ class _AnsweringTransport:
     def __init__(self, connection: Connection, cycle: RequestResponseCycle) -> None:
         self._connection = connection
         self._cycle = cycle
-        self.write = connection.transport.write
+        self.write, self.is_closing = connection.transport.write, connection.transport.is_closing
 
     def close(self) -> None:
         self._connection.end_answered(self._cycle)
