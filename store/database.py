@@ -208,8 +208,8 @@ rejected_events = Table(
     Index("rejected_events_task_id_received_at_idx", "task_id", "received_at"),
 )
 
-# Changes of the numbers of a task's rows, which triggers add; `store.events.counts` adds them up. No foreign key, which
-# would be checked for every statement that stores events.
+# Changes of the numbers of a task's rows, which triggers add; `store.tasks.row_counts` adds them up. No foreign key,
+# which would be checked for every statement that stores events.
 row_counts = Table(
     "row_counts",
     metadata,

@@ -16,8 +16,8 @@ row stopped the follower of every task. Rows that are there are not checked: som
 release's writes are noted too.
 
 **Counters** of each task's rows are kept by triggers, so that rows of the previous release are counted too. They only
-ever add rows, which nobody waits for; one in some hundred folds those of its task into one. `store.events.counts` adds
-them up.
+ever add rows, which nobody waits for; one in some hundred folds those of its task into one.
+`store.tasks.row_counts` adds them up.
 """
 
 import sqlalchemy as sa

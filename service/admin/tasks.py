@@ -48,8 +48,8 @@ from service.web.parameters import TaskInPath, takes_only
 from service.web.preconditions import etag_of, read_preconditions
 from store.cycles import Cycle, list_cycles
 from store.errors import SpecUnreadable
-from store.events.counts import count_rows
 from store.tasks.catalog import Schema, define_task, find_task, list_tasks
+from store.tasks.row_counts import count_rows
 
 NUM_CYCLES_SHOWN = 10
 

@@ -13,9 +13,9 @@ from sqlalchemy.exc import IntegrityError
 
 from contracts.errors import Conflict
 from store.database import cycles, tasks
-from store.events.counts import count_rows
 from store.tasks.catalog import Schema, find_task, lock_task, require_free
 from store.tasks.changes import Contents, Lifecycle, TaskChange, record_change
+from store.tasks.row_counts import count_rows
 
 Move = Literal["pause", "resume", "archive", "unarchive"]
 

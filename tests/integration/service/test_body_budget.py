@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import httpx
 import pytest
@@ -146,7 +146,7 @@ async def test_what_compressed_bodies_hold_counts_once_it_is_there(client: httpx
 
 
 def test_a_budget_has_room_for_the_largest_body() -> None:
-    given = {"database_url": "postgresql://nobody@127.0.0.1:9/morrow"}
+    given: dict[str, Any] = {"database_url": "postgresql://nobody@127.0.0.1:9/morrow"}
     assert ServiceSettings(**given).body_budget_bytes == BODY_BUDGET_BYTES
     large = 2 * BODY_BUDGET_BYTES
     assert ServiceSettings(**given, max_body_bytes=large).body_budget_bytes == large

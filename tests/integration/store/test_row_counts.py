@@ -17,13 +17,13 @@ from service.admin.tasks import read_status
 from service.database import Store
 from store.database import make_engine
 from store.events.batches import EventBatch
-from store.events.counts import RowCounts, count_rows
 from store.events.erasures import erase_events
 from store.events.imports import add_import, retract_events
 from store.events.writes import Rejection, append_batch, append_events, correct_event, record_rejections
 from store.tasks.catalog import Schema, define_task
 from store.tasks.deletion import delete_events, delete_refused, finish_deletion, list_deleted
 from store.tasks.lifecycle import begin_deletion, count_contents
+from store.tasks.row_counts import RowCounts, count_rows
 from tests.integration.store.test_corrections import DEMAND, NOW, START, event
 
 _COUNT = text("""
@@ -41,7 +41,7 @@ _MANY = text("""
     INSERT INTO events (task_id, event_id, revision, at, known_at, received_at, schema_id, numbers, categories, label)
     SELECT :task_id, 'e' || n, 1, CAST(:now AS timestamptz) + n * interval '1 s',
            CAST(:now AS timestamptz) + n * interval '1 s', CAST(:now AS timestamptz) + n * interval '1 s', :schema_id,
-           ARRAY[n::float8], '{}', 'yes'
+           ARRAY[n::float8], '{a}', 'yes'
     FROM generate_series(1, :size) AS n
 """)
 # Rows of events that statements of this transaction have read so far.
