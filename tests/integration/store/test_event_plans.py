@@ -36,7 +36,6 @@ from store.events.sample import read_sample
 from store.events.writes import Rejection, append_batch, correct_event, find_revision, record_rejections
 from store.tasks.catalog import Schema, define_task
 from store.tasks.deletion import delete_events
-from store.tasks.lifecycle import count_contents
 from tests.integration.drifting_task import START, cutoff_after, drifting_events, drifting_task
 
 HOUR = timedelta(hours=1)
@@ -190,7 +189,6 @@ OTHERS: dict[str, Use] = {
     "moments out of the calendar": lambda connection, schema: has_unreadable(connection, schema.task_id),
     "far rows": lambda connection, schema: find_far_rows(connection, schema, [], NOW),
     "a sample": read_sample,
-    "contents of a task to delete": lambda connection, schema: count_contents(connection, schema.task_id),
     "new rows": lambda connection, schema: append_batch(
         connection, schema, EventBatch.of([NEW_ROW, stored()]), NOW, imported(connection, schema)
     ),
