@@ -103,7 +103,9 @@ def describe_health(known: Known, board: Board | None) -> dict[str, Any]:
         "name": known.name,
         "now": at,
         "revision": None if board is None else board.schema.revision,
-        "state": find_row_state(forecaster, known.task_state, known.task, now=known.now, cycle_limit=known.cycle_limit),
+        "state": find_row_state(forecaster, known.task_state, known.task, now=known.now, cycle_limit=known.cycle_limit)
+        if known.lifecycle == "active"
+        else known.lifecycle,
         "sentences": known.sentences,
         "champion": None if forecaster is None else describe_champion(forecaster),
         "left": None if forecaster is None else find_time_left(forecaster, at),
