@@ -18,12 +18,19 @@ from store.database import cycles, tasks
 
 
 def claim_cycle(
-    connection: Connection, lease: str, now: datetime, lease_time: timedelta, newest_first: Collection[int] = ()
+    connection: Connection,
+    lease: str,
+    now: datetime,
+    lease_time: timedelta,
+    newest_first: Collection[int] = (),
+    *,
+    except_tasks: Collection[int] = (),
 ) -> Cycle | None:
     """Claim a requested cycle of an active task that no other trainer is claiming; None if there is no such cycle.
 
     Tasks take turns: the task whose last cycle began longest ago comes first. Within a task the oldest cutoff comes
-    first, or the newest if its id is in `newest_first`.
+    first, or the newest if its id is in `newest_first`. Tasks of `except_tasks` are passed over: their cycles are being
+    carried out by the caller, which keeps their fits in one place.
     """
     other, begun = cycles.alias(), cycles.alias()
     is_before = case(
@@ -36,7 +43,7 @@ def claim_cycle(
     last_begun = select(func.max(begun.c.started_at)).where(begun.c.task_id == cycles.c.task_id).scalar_subquery()
     chosen = (
         select(cycles.c.id)
-        .where(cycles.c.state == "requested", is_active, ~is_preceded)
+        .where(cycles.c.state == "requested", cycles.c.task_id.not_in(except_tasks), is_active, ~is_preceded)
         .order_by(last_begun.nulls_first(), cycles.c.id)
         .limit(1)
         .with_for_update(skip_locked=True, of=cycles)
@@ -136,15 +143,15 @@ def expire_leases(connection: Connection, now: datetime) -> Sequence[Cycle]:
     A row that another transaction has locked waits for a later call, and holds up no other task.
     """
     expired = connection.execute(
-        select(cycles.c.id, cycles.c.verdict)
+        select(cycles.c.id)
         .where(cycles.c.state == "running", cycles.c.lease_until <= now)
         .order_by(cycles.c.id)
         .with_for_update(key_share=True, skip_locked=True)
-    ).all()
+    ).scalars()
     broken = Decision("lease", False, reason=LEASE_EXPIRED.reason)
     ended = []
-    for cycle_id, stored in expired:
-        verdict = (Verdict() if stored is None else decode_verdict(stored)).failed(broken)
+    for cycle_id in expired.all():
+        verdict = _read_verdict(connection, cycle_id).failed(broken)
         values = {"state": "failed", "ended_at": now, "verdict": encode(verdict), **failure_columns(LEASE_EXPIRED)}
         row = connection.execute(update(cycles).where(cycles.c.id == cycle_id).values(values).returning(*COLUMNS))
         ended.append(as_cycle(row.one()))

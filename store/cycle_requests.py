@@ -3,16 +3,18 @@
 Only an active task takes requests, and a cutoff has one waiting or running attempt at most.
 """
 
+from collections.abc import Collection, Mapping
 from datetime import datetime, timedelta
 
-from sqlalchemy import Connection, select, update
+import msgspec
+from sqlalchemy import Connection, select, text, update
 from sqlalchemy.dialects.postgresql import insert
 
 from contracts.clock import from_micros
 from contracts.errors import Conflict, NotFound, TaskArchived, TaskPaused
 from contracts.failure import OVERTAKEN
 from contracts.verdict import Decision, Verdict, encode
-from store.cycles import COLUMNS, Cycle, as_cycle, failure_columns
+from store.cycles import COLUMNS, Cycle, as_cycle
 from store.database import cycles, tasks
 from store.tasks.catalog import lock_task
 
@@ -85,6 +87,30 @@ def _is_other_recipe(released: Cycle, recipe: str | None) -> bool:
     return recipe is not None and matrix is not None and matrix.recipe not in ("", recipe)
 
 
+def request_due(connection: Connection, cutoffs: Mapping[int, int], now: datetime) -> dict[int, int]:
+    """Request a cutoff (microseconds) of each of these tasks at once; returns task id -> number of the attempt.
+
+    The caller holds the rows of the tasks (`lock_free_tasks`) and has found that these cutoffs are due: they have no
+    attempt, or the last one failed. Any other is left out.
+    """
+    rows = connection.execute(
+        _REQUEST_DUE,
+        {"task_ids": list(cutoffs), "cutoffs": [from_micros(cutoff) for cutoff in cutoffs.values()], "now": now},
+    )
+    return {row.task_id: row.attempt for row in rows}
+
+
+def lock_free_tasks(connection: Connection, task_ids: Collection[int]) -> list[int]:
+    """Lock those of these tasks that are active and that no other transaction has locked; returns their ids."""
+    free = (
+        select(tasks.c.id)
+        .where(tasks.c.id.in_(task_ids), tasks.c.lifecycle == "active")
+        .order_by(tasks.c.id)
+        .with_for_update(key_share=True, skip_locked=True)
+    )
+    return list(connection.execute(free).scalars())
+
+
 def override_cycle(
     connection: Connection, task_id: int, cycle_id: int, *, actor: str, reason: str, now: datetime
 ) -> Cycle:
@@ -118,22 +144,22 @@ def find_gate(cycle: Cycle) -> str | None:
     return next((f"{one.rule} ({one.reason})" for one in broken if one.rule not in OVERRULABLE), None)
 
 
-def skip_overtaken(connection: Connection, task_id: int, cutoff: int, *, window: timedelta, now: datetime) -> None:
-    """Skip requests for cutoffs before this one (microseconds) that were made within their own window."""
+def skip_overtaken(connection: Connection, cutoffs: Mapping[int, tuple[int, timedelta]], now: datetime) -> None:
+    """Skip requests of these tasks for cutoffs before the given one (microseconds) that were made within their window.
+
+    Each task comes with the length of its window.
+    """
     connection.execute(
-        update(cycles)
-        .where(
-            cycles.c.task_id == task_id,
-            cycles.c.state == "requested",
-            cycles.c.cutoff < from_micros(cutoff),
-            cycles.c.requested_at < cycles.c.cutoff + window,
-        )
-        .values(
-            state="skipped",
-            ended_at=now,
-            verdict=encode(Verdict.of(Decision("newest_cutoff", False, reason=OVERTAKEN.reason))),
-            **failure_columns(OVERTAKEN),
-        )
+        _SKIP_OVERTAKEN,
+        {
+            "task_ids": list(cutoffs),
+            "cutoffs": [from_micros(cutoff) for cutoff, _ in cutoffs.values()],
+            "windows": [window for _, window in cutoffs.values()],
+            "now": now,
+            "verdict": msgspec.json.encode(_OVERTAKEN).decode(),
+            "code": OVERTAKEN.code,
+            "reason": OVERTAKEN.reason,
+        },
     )
 
 
@@ -161,3 +187,32 @@ def _note_override(connection: Connection, cycle: Cycle, override: tuple[str, st
     if row is None:
         raise Conflict("An attempt at this cutoff is running. Request the override again when it has ended.")
     return as_cycle(row)
+
+
+_OVERTAKEN = encode(Verdict.of(Decision("newest_cutoff", False, reason=OVERTAKEN.reason)))
+
+_SKIP_OVERTAKEN = text("""
+    UPDATE cycles SET state = 'skipped', ended_at = :now, verdict = CAST(:verdict AS jsonb), failure_code = :code,
+        reason = :reason
+    FROM unnest(CAST(:task_ids AS int[]), CAST(:cutoffs AS timestamptz[]), CAST(:windows AS interval[]))
+        AS given(task_id, cutoff, "window")
+    WHERE cycles.task_id = given.task_id AND cycles.state = 'requested' AND cycles.cutoff < given.cutoff
+        AND cycles.requested_at < cycles.cutoff + given."window"
+""")
+
+# As in `request_cycle`, a failed attempt passes its override on, and a release is replaced.
+_REQUEST_DUE = text("""
+    INSERT INTO cycles (task_id, cutoff, attempt, state, requested_at, override_actor, override_reason, replaces)
+    SELECT given.task_id, given.cutoff, 1 + coalesce(last.attempt, 0), 'requested', :now, last.override_actor,
+        last.override_reason,
+        (SELECT id FROM cycles WHERE task_id = given.task_id AND cutoff = given.cutoff AND state = 'released'
+         ORDER BY attempt DESC LIMIT 1)
+    FROM unnest(CAST(:task_ids AS int[]), CAST(:cutoffs AS timestamptz[])) AS given(task_id, cutoff)
+    LEFT JOIN LATERAL (
+        SELECT attempt, state, override_actor, override_reason FROM cycles
+        WHERE task_id = given.task_id AND cutoff = given.cutoff ORDER BY attempt DESC LIMIT 1
+    ) AS last ON true
+    WHERE last.state IS NULL OR last.state = 'failed'
+    ON CONFLICT DO NOTHING
+    RETURNING task_id, attempt
+""")

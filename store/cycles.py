@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
 
-from sqlalchemy import Connection, Row, func, select
+from sqlalchemy import Connection, Row, func, select, text
 
 from contracts.clock import to_micros
 from contracts.failure import Failure, FailureCode
 from contracts.verdict import Verdict, decode_verdict
-from store.database import cycles
+from store.database import FIRST_MOMENT, LAST_MOMENT, cycles
 
 State = Literal["requested", "running", "released", "held", "skipped", "failed"]
 Step = Literal["claim", "read", "score", "fit", "export", "verify", "judge", "register", "alias", "release"]
@@ -47,6 +47,34 @@ class Cycle:
     override_reason: str | None = None
     failure_code: FailureCode | None = None
     replaces: int | None = None
+
+
+@dataclass(frozen=True)
+class PastAttempt:
+    """What decides whether a cutoff (microseconds) is due again: an attempt without its verdict."""
+
+    task_id: int
+    cutoff: int
+    attempt: int
+    state: State
+    requested_at: datetime
+    ended_at: datetime | None
+    failure_code: FailureCode | None
+
+
+def list_past_attempts(connection: Connection, task_ids: Collection[int]) -> dict[int, list[PastAttempt]]:
+    """Task id -> its attempts at the newest cutoff, and at those that failed since the newest release; newest first.
+
+    One statement for any number of tasks. It loads no verdict, and of a task's history only what can be due again.
+    """
+    found: dict[int, list[PastAttempt]] = {}
+    known = {"task_ids": list(task_ids), "first": FIRST_MOMENT, "last": LAST_MOMENT, "most": _MOST_FAILED}
+    for task_id, cutoff, attempt, state, requested_at, ended_at, code in connection.execute(_PAST_ATTEMPTS, known):
+        failure_code = None if code is None else FailureCode(code)
+        found.setdefault(task_id, []).append(
+            PastAttempt(task_id, to_micros(cutoff), attempt, state, requested_at, ended_at, failure_code)
+        )
+    return found
 
 
 def is_releasing(connection: Connection, task_id: int) -> bool:
@@ -101,6 +129,34 @@ def failure_columns(failure: Failure | None) -> dict[str, str | None]:
         return {"failure_code": None, "reason": None}
     return {"failure_code": failure.code, "reason": failure.reason}
 
+
+# Older failed attempts of a task are not looked at.
+_MOST_FAILED = 100
+
+# A moment without microseconds, which only a client that writes past the API could store, counts as the nearest one.
+_PAST_ATTEMPTS = text("""
+    WITH bounds AS (SELECT CAST(:first AS timestamptz) AS first, CAST(:last AS timestamptz) AS last)
+    SELECT asked.task_id, found.cutoff, found.attempt, found.state,
+        least(greatest(found.requested_at, first), last),
+        CASE WHEN found.ended_at IS NOT NULL THEN least(greatest(found.ended_at, first), last) END,
+        found.failure_code
+    FROM bounds
+    CROSS JOIN unnest(CAST(:task_ids AS int[])) AS asked(task_id)
+    CROSS JOIN LATERAL (
+        SELECT (SELECT max(cutoff) FROM cycles WHERE task_id = asked.task_id AND cutoff BETWEEN first AND last)
+                AS newest,
+            (SELECT max(cutoff) FROM cycles WHERE task_id = asked.task_id AND state = 'released') AS released
+    ) AS known
+    CROSS JOIN LATERAL (
+        SELECT known.newest AS cutoff
+        UNION
+        (SELECT cutoff FROM cycles
+         WHERE task_id = asked.task_id AND state = 'failed' AND cutoff BETWEEN coalesce(known.released, first) AND last
+         ORDER BY cutoff DESC LIMIT :most)
+    ) AS relevant
+    JOIN cycles AS found ON found.task_id = asked.task_id AND found.cutoff = relevant.cutoff
+    ORDER BY asked.task_id, found.cutoff DESC, found.attempt DESC
+""")
 
 # What a whole cycle is read from.
 COLUMNS = (

@@ -258,6 +258,8 @@ cycles = Table(
         unique=True,
         postgresql_where=text("state = 'released'"),
     ),
+    Index("cycles_failed_idx", "task_id", "cutoff", postgresql_where=text("state = 'failed'")),
+    Index("cycles_task_id_started_at_idx", "task_id", "started_at"),
     Index(
         "cycles_one_active_key",
         "task_id",
@@ -288,6 +290,7 @@ error_cells = Table(
         "num_rows >= 0 and array_position(scores, null) is null and array_position(tempered, null) is null",
         name="figures",
     ),
+    Index("error_cells_window_idx", "task_id", "recipe", "window"),
 )
 
 releases = Table(

@@ -31,7 +31,14 @@ class TrainerSettings(SharedSettings):
     device: Literal["auto", "cpu", "cuda"] = Field(
         "auto", description="auto takes CUDA where there is one; cuda without one fails every cycle loudly"
     )
-    threads: int = Field(0, ge=0, description="threads of one fit on the CPU; 0 takes the cores that the container has")
+    threads: int = Field(
+        0,
+        ge=0,
+        description="threads of one fit on the CPU; 0 shares the container's cores among the training processes",
+    )
+    training_workers: int = Field(
+        1, ge=1, le=256, description="training processes that carry out cycles of different tasks side by side"
+    )
     tick_seconds: float = Field(1.0, gt=0, description="how often the scheduler looks what is due")
     lease_seconds: float = Field(30.0, ge=1, description="how long a silent trainer keeps its cycle")
     max_attempts: int = Field(3, ge=1, description="attempts at one cutoff before the next window is waited for")
@@ -41,5 +48,5 @@ class TrainerSettings(SharedSettings):
 
 
 def count_threads(settings: TrainerSettings) -> int:
-    """Threads for one fit: as set, else the cores that affinity and the control group's quota leave us."""
-    return settings.threads or share_cores(count_cores(), 1)
+    """Threads for one fit: as set, else a share of the cores that affinity and the control group's quota leave us."""
+    return settings.threads or share_cores(count_cores(), settings.training_workers)

@@ -18,6 +18,8 @@ release's writes are noted too.
 **Counters** of each task's rows are kept by triggers, so that rows of the previous release are counted too. They only
 ever add rows, which nobody waits for; one in some hundred folds those of its task into one.
 `store.tasks.row_counts` adds them up.
+
+**Indices** lead to the failed cycles, the newest begun cycle and the newest windows of a task, whatever its history.
 """
 
 import sqlalchemy as sa
@@ -37,6 +39,7 @@ def upgrade() -> None:
     _keep_out_unreadable_rows()
     _note_touched_tasks()
     _count_rows()
+    _index_newest_rows()
 
 
 def _add_imports() -> None:
@@ -289,6 +292,13 @@ BEGIN
     RETURN NULL;
 END $$
 """
+
+
+def _index_newest_rows() -> None:
+    op.create_index("cycles_failed_idx", "cycles", ["task_id", "cutoff"], postgresql_where=sa.text("state = 'failed'"))
+    op.create_index("cycles_task_id_started_at_idx", "cycles", ["task_id", "started_at"])
+    op.create_index("error_cells_window_idx", "error_cells", ["task_id", "recipe", "window"])
+
 
 _IN_CALENDAR = "\"{0}\" >= '0001-01-01T00:00:00Z' and \"{0}\" < '10000-01-01T00:00:00Z'"
 _MOMENTS = {

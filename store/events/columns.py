@@ -6,7 +6,6 @@ One read gets every revision that a cutoff may see; each origin is then cut from
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
 from functools import cached_property
 from itertools import compress
 from typing import Any
@@ -219,16 +218,6 @@ def find_newest(connection: Connection, task_id: int, *, before: int | None = No
         )
     ).scalar_one()
     return None if newest is None else to_micros(newest)
-
-
-def find_last_received(connection: Connection, task_id: int, start: int, end: int) -> datetime | None:
-    """When the last of the events between two moments (microseconds) was received; None if there is none."""
-    received: datetime | None = connection.execute(
-        select(func.max(events.c.received_at)).where(
-            events.c.task_id == task_id, events.c.at >= from_micros(start), events.c.at < from_micros(end)
-        )
-    ).scalar_one()
-    return received
 
 
 def has_unreadable(connection: Connection, task_id: int) -> bool:

@@ -10,12 +10,13 @@ admin who asked for a fit by hand wants to see its failure.
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from itertools import groupby, takewhile
+from typing import Protocol
 
 from contracts.clock import to_micros
 from contracts.cutoffs import newest_cutoff, useful_cutoff
 from contracts.failure import STORE_OUTAGES, FailureCode
 from contracts.task import Task
-from store.cycles import Cycle
+from store.cycles import State
 
 # Such attempts do not count: the fit waits for MLflow, or somebody stopped the trainer.
 _UNCOUNTED = frozenset({FailureCode.REGISTRY_UNREACHABLE, FailureCode.STOPPED})
@@ -25,9 +26,24 @@ _LONGEST_PAUSE = timedelta(minutes=15)
 QUIET = timedelta(seconds=10)
 
 
+class Attempted(Protocol):
+    """An attempt at a cutoff, as far as the rules go."""
+
+    @property
+    def cutoff(self) -> int: ...
+    @property
+    def state(self) -> State: ...
+    @property
+    def requested_at(self) -> datetime: ...
+    @property
+    def ended_at(self) -> datetime | None: ...
+    @property
+    def failure_code(self) -> FailureCode | None: ...
+
+
 def due_cutoff(
     task: Task,
-    cycles: Sequence[Cycle],
+    cycles: Sequence[Attempted],
     now: datetime,
     *,
     max_attempts: int,
@@ -43,13 +59,11 @@ def due_cutoff(
     (microseconds), None if there is none. `last_received` says when the last event between two moments (microseconds)
     came.
     """
-    if task.schedule == "window" and (not cycles or cycles[0].cutoff < newest_cutoff(task, now)):
-        newest = newest_event()
-        cutoff = None if newest is None else useful_cutoff(task, now, newest)
-        if newest is not None and cutoff is not None and (not cycles or cycles[0].cutoff < cutoff):
-            if (not cycles or cutoff < newest_cutoff(task, now)) and _is_importing(task, newest, now, last_received):
-                return None
-            return cutoff
+    if lacks_newest(task, cycles, now) and (newest := newest_event()) is not None:
+        cutoff = useful_cutoff(task, now, newest)
+        if not cycles or cycles[0].cutoff < cutoff:
+            span = import_span(task, cycles, now, newest)
+            return None if span is not None and _is_recent(last_received(*span), now) else cutoff
     for _, group in groupby(cycles, key=lambda cycle: cycle.cutoff):
         # Attempts before a release have had their result: those after it were requested to replace it.
         attempts = list(group)
@@ -67,15 +81,30 @@ def due_cutoff(
     return None
 
 
-def _is_importing(task: Task, newest: int, now: datetime, last_received: Callable[[int, int], datetime | None]) -> bool:
-    """Whether events of a window long past are still coming: the newest one with events, or one beyond any horizon."""
+def lacks_newest(task: Task, cycles: Sequence[Attempted], now: datetime) -> bool:
+    """Whether the newest boundary of a scheduled task has no attempt."""
+    return task.schedule == "window" and (not cycles or cycles[0].cutoff < newest_cutoff(task, now))
+
+
+def import_span(task: Task, cycles: Sequence[Attempted], now: datetime, newest: int) -> tuple[int, int] | None:
+    """The window long past in which events that still come are a file that is being imported; None if none would be.
+
+    It is the window of the newest event, or the one beyond any horizon. The first cycle of a task waits for imports,
+    and so does one as of an earlier boundary.
+    """
+    boundary = newest_cutoff(task, now)
+    if cycles and useful_cutoff(task, now, newest) >= boundary:
+        return None
     clock = task.clock
-    start = min(clock.window_start(newest), newest_cutoff(task, now) - (task.guard.max_age + 1) * clock.window)
-    received = last_received(start, start + clock.window)
+    start = min(clock.window_start(newest), boundary - (task.guard.max_age + 1) * clock.window)
+    return start, start + clock.window
+
+
+def _is_recent(received: datetime | None, now: datetime) -> bool:
     return received is not None and timedelta(0) <= now - received < QUIET
 
 
-def _may_retry(task: Task, attempts: Sequence[Cycle], now: datetime, pause: timedelta, *, is_newest: bool) -> bool:
+def _may_retry(task: Task, attempts: Sequence[Attempted], now: datetime, pause: timedelta, *, is_newest: bool) -> bool:
     """Whether a failed cutoff deserves another attempt: the newest one does, and older ones that somebody asked for."""
     last, first = attempts[0], attempts[-1]
     if last.state != "failed" or last.ended_at is None or now < last.ended_at + retry_pause(len(attempts), pause):

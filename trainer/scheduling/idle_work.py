@@ -1,5 +1,8 @@
 """Work for the time while no cycle is requested: rivals are fitted, one task at a time.
 
+A look for work asks a few tasks only: first those of which something has changed since they were asked last, then those
+that were asked longest ago. So its statements do not grow with the number of tasks.
+
 It has no rows in `cycles`. The work left follows from the error matrix, so a stop, a kill or a restart costs one fit at
 most. An open transaction holds a lock in PostgreSQL, which keeps two trainers from filling the same cells. It ends with
 its connection, however this process ends. A lock of the session would stay behind in a pooler.
@@ -15,13 +18,17 @@ from sqlalchemy.exc import DBAPIError
 
 from contracts.clock import to_micros
 from contracts.failure import STORE_OUTAGES, Failure, FailureCode
-from store.tasks.catalog import list_tasks
+from store.tasks.catalog import Schema, read_tasks
+from store.tasks.task_list import TaskList
+from trainer.data.windows import complete_until
 from trainer.rivals.missing_cells import MissingCell, find_missing_cells
 from trainer.scheduling.jobs import FillRivals
 
 log = structlog.get_logger(__name__)
 
 _PAUSE_SECONDS = 5.0
+# The most tasks that one look asks for missing cells.
+_MOST_ASKED = 6
 _INTERRUPTIONS = STORE_OUTAGES | {FailureCode.STOPPED, FailureCode.PREEMPTED}
 _STAY = text("SET LOCAL idle_in_transaction_session_timeout = 0")
 _TRY_LOCK = text("SELECT pg_try_advisory_xact_lock(hashtext('morrow.rivals'), :task_id)")
@@ -33,12 +40,15 @@ class IdleWork:
     def __init__(self, engine: Engine, max_tries: int) -> None:
         self._engine = engine
         self._max_tries = max_tries
+        self._tasks = TaskList()
+        # The end of the newest complete window of each task when it was asked last, in the order of asking.
+        self._asked: dict[int, int] = {}
         self._tried: dict[int, tuple[Set[MissingCell], int]] = {}
         self._lock: Connection | None = None
         self._next_check = 0.0
 
     def choose(self, now: datetime) -> FillRivals | None:
-        """The next task whose rivals lack cells and can be tried, its lock taken; None if there is no such task.
+        """The next task whose rivals lack cells and can be tried, its lock taken; None if none is found now.
 
         Call it while no process runs.
         """
@@ -47,13 +57,22 @@ class IdleWork:
         self._next_check = time.monotonic() + _PAUSE_SECONDS
         self._unlock()  # for a process that could not be started
         with self._engine.connect() as connection:
-            for schema in list_tasks(connection):
-                if schema.lifecycle != "active":
-                    continue
+            for task_id in self._tasks.read(connection):
+                self._asked.pop(task_id, None)
+            tasks = [one for one in self._tasks.schemas.values() if one.lifecycle == "active" and _has_rivals(one)]
+            complete = {one.task_id: complete_until(one.task, to_micros(now)) for one in tasks}
+            places = {task_id: place for place, task_id in enumerate(self._asked) if task_id in complete}
+            fresh = {task_id for task_id, end in complete.items() if self._asked.get(task_id) != end}
+            tasks.sort(key=lambda one: (one.task_id not in fresh, places.get(one.task_id, -1)))
+            for schema in tasks[:_MOST_ASKED]:
+                self._asked.pop(schema.task_id, None)
+                self._asked[schema.task_id] = complete[schema.task_id]
                 missing = frozenset(find_missing_cells(connection, schema, to_micros(now)))
                 if missing and self._may_try(schema.task_id, missing) and self._try_lock(schema.task_id):
                     log.info("rivals.began", task=schema.task.name, num_gaps=len(missing))
                     return FillRivals(schema.task_id, schema.task.name)
+        if len(fresh) > _MOST_ASKED:
+            self._next_check = 0.0
         return None
 
     def finish(self, job: FillRivals, failure: Failure | None, now: datetime) -> None:
@@ -70,8 +89,7 @@ class IdleWork:
         with self._engine.connect() as connection:
             left = frozenset(
                 cell
-                for schema in list_tasks(connection)
-                if schema.task_id == job.task_id
+                for schema in read_tasks(connection, [job.task_id])[0]
                 for cell in find_missing_cells(connection, schema, to_micros(now))
             )
         former, num_tries = self._tried.get(job.task_id, (frozenset(), 0))
@@ -99,3 +117,8 @@ class IdleWork:
             return True
         lock.close()
         return False
+
+
+def _has_rivals(schema: Schema) -> bool:
+    """Whether a task has rivals besides its own method."""
+    return bool(set(schema.task.guard.rivals) - {schema.task.training.method})

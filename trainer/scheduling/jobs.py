@@ -9,10 +9,14 @@ from trainer.settings import TrainerSettings
 
 
 class RunCycle(msgspec.Struct, frozen=True, tag="cycle"):
-    """Carry out this claimed cycle of the task of this name."""
+    """Carry out this claimed cycle of the task of this name.
+
+    Before it begins, the runs of its task are compared with the ledger, or those of all tasks if `sweeps_all` is set.
+    """
 
     cycle: Cycle
     task: str
+    sweeps_all: bool = False
 
 
 class Sweep(msgspec.Struct, frozen=True, tag="sweep"):
@@ -34,6 +38,22 @@ class Message(msgspec.Struct, frozen=True):
 
     settings: dict[str, Any]
     job: Job
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """What a training process reports of a job that it has done, and whether it waits for another one."""
+
+    stays: bool
+
+
+def encode_outcome(outcome: Outcome) -> bytes:
+    """The report as one line."""
+    return msgspec.json.encode(outcome) + b"\n"
+
+
+def decode_outcome(line: bytes) -> Outcome:
+    """The report of a line."""
+    return msgspec.json.decode(line, type=Outcome)
 
 
 def encode_job(settings: TrainerSettings, job: Job) -> bytes:

@@ -1,9 +1,10 @@
-"""The trainer process: every tick it requests due cutoffs and claims one cycle, which a child process carries out.
+"""The trainer process: every tick it requests due cutoffs and claims cycles, which child processes carry out.
 
-While no cycle is requested, the child fits rivals; it is stopped as soon as a cycle is requested.
+While no cycle is requested, a child fits rivals; it is stopped as soon as a cycle is requested.
 
 The `cycles` table is the only source of truth. Nothing but the tick itself is scheduled in memory, so a clock change, a
-pause or a restart only costs time. While PostgreSQL is away the trainer waits, and logs that once.
+pause or a restart only costs time. While PostgreSQL is away the trainer waits, and logs that once. The number of a
+tick's statements does not depend on that of tasks.
 """
 
 import logging
@@ -12,36 +13,34 @@ import threading
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from functools import cache, partial
+from functools import cache
 from uuid import uuid4
 
 import structlog
 from apscheduler.schedulers.background import BackgroundScheduler
-from sqlalchemy import ColumnElement, Connection, Engine, select
+from sqlalchemy import ColumnElement, Engine, select
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
-from contracts.clock import format_moment, to_micros
-from contracts.cutoffs import newest_cutoff
-from contracts.errors import Conflict, Fault, InvalidInput, LeaseLost, NotFound
+from contracts.clock import format_moment
+from contracts.errors import Fault, InvalidInput, LeaseLost
 from contracts.failure import PREEMPTED, STOPPED, Failure, FailureCode
 from contracts.runtime.http_clients import mlflow_options
 from store.cycle_leases import claim_cycle, end_cycle, expire_leases, renew_lease
-from store.cycle_requests import request_cycle, skip_overtaken
-from store.cycles import list_cycles
 from store.database import cycles, make_engine
-from store.events.columns import find_last_received, find_newest
-from store.outages import is_locked, name_outage
+from store.outages import name_outage
 from store.refusals import explain_refusal
-from store.tasks.catalog import Schema, list_tasks, lock_task
+from store.tasks.catalog import Schema
+from store.tasks.task_list import TaskList
 from trainer.monitoring.live_scoring import LiveScoring
 from trainer.scheduling import worker_process
 from trainer.scheduling.deletions import Deletions
-from trainer.scheduling.due_cutoffs import due_cutoff
+from trainer.scheduling.due_requests import DueRequests
 from trainer.scheduling.idle_work import IdleWork
 from trainer.scheduling.jobs import FillRivals, RunCycle, Sweep
 from trainer.scheduling.liveness import retire_heartbeat, write_heartbeat
 from trainer.scheduling.registry_health import find_trouble
 from trainer.scheduling.worker_process import Child
+from trainer.scheduling.workers import Workers
 from trainer.settings import TrainerSettings
 
 log = structlog.get_logger(__name__)
@@ -70,14 +69,15 @@ def run_trainer(settings: TrainerSettings) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda _number, _frame: stop.set())
     assert settings.database_url is not None
-    trainer = Trainer(make_engine(settings.database_url), settings)
+    scheduler = BackgroundScheduler(timezone=UTC)
+    trainer = Trainer(make_engine(settings.database_url), settings, wake=lambda: tick_now(scheduler))
     live = LiveScoring(trainer.engine, settings, stop)
     deletions = Deletions(trainer.engine, settings, stop)
-    scheduler = BackgroundScheduler(timezone=UTC)
     for job in (trainer.tick, live.tick, deletions.tick):
         scheduler.add_job(
             lambda tick: tick(datetime.now(UTC)),
             "interval",
+            id=job.__qualname__,
             args=[job],
             seconds=settings.tick_seconds,
             coalesce=True,
@@ -104,33 +104,47 @@ def follow_clock(scheduler: BackgroundScheduler, now: datetime, tick: timedelta)
             job.modify(next_run_time=now)
 
 
-class Trainer:
-    """The state that outlives a tick: the child process, and which outage was logged."""
+def tick_now(scheduler: BackgroundScheduler) -> None:
+    """Let the trainer tick at once, because a job has ended. While the scheduler ends, nothing happens."""
+    if (job := scheduler.get_job(Trainer.tick.__qualname__)) is not None and scheduler.running:
+        job.modify(next_run_time=datetime.now(UTC))
 
-    def __init__(self, engine: Engine, settings: TrainerSettings) -> None:
+
+class Trainer:
+    """The state that outlives a tick: the child processes, and which outage was logged.
+
+    `wake` is called, in a thread, whenever the job of a child has ended.
+    """
+
+    def __init__(self, engine: Engine, settings: TrainerSettings, wake: Callable[[], None] = lambda: None) -> None:
         self.engine = engine
         self.settings = settings
-        self.child: Child | None = None
+        self.children: list[Child] = []
+        self._workers = Workers(settings, wake)
+        self._tasks = TaskList()
+        self._requests = DueRequests(engine, settings.max_attempts, timedelta(seconds=settings.retry_seconds))
         self._lease_time = timedelta(seconds=settings.lease_seconds)
         self._idle = IdleWork(engine, settings.max_attempts)
-        self._renew_at = 0.0
         self._ticked_at = time.monotonic()
         self._outage: FailureCode | None = None
         self._registry_trouble: str | None = None
-        self._unreadable: set[str] = set()
-        # As of the last tick: the tasks that are there, and those that are retrained.
-        self._task_ids: frozenset[int] = frozenset()
-        self._active: frozenset[int] = frozenset()
+        # Tasks whose past attempts must be read again.
+        self._touched: set[int] = set()
         # An earlier trainer may have left runs open.
         self._must_sweep = True
         self._sweep_at = 0.0
 
+    @property
+    def child(self) -> Child | None:
+        """The child that has been at work longest; None if there is none."""
+        return self.children[0] if self.children else None
+
     def tick(self, now: datetime) -> None:
-        """Supervise the child, expire leases, request due cutoffs, and start the claimed cycle."""
+        """Supervise the children, expire leases, request due cutoffs, and start claimed cycles."""
         write_heartbeat(self.settings)
         self._log_late_tick()
-        if self.child is not None:
-            worker_process.kill_if_overdue(self.child)
+        for child in self.children:
+            worker_process.kill_if_overdue(child)
         try:
             self._run_tick(now)
         except SQLAlchemyError as error:
@@ -143,44 +157,48 @@ class Trainer:
             self._outage = None
 
     def stop(self, now: datetime) -> None:
-        """End the child and its cycle; returns within seconds."""
-        if self.child is not None:
-            worker_process.stop(self.child, STOPPED)
+        """End the children and their cycles; returns within seconds."""
+        for child in self.children:
+            worker_process.ask_to_stop(child, STOPPED)
+        for child in self.children:
+            worker_process.stop(child, STOPPED)
             try:
-                self._finish(self.child, now)
+                self._finish(child, now)
             except SQLAlchemyError:
                 log.warning("cycle.not_ended", reason="its lease will run out", remedy="morrow doctor")
+        self._workers.close()
         self.engine.dispose()
 
     def _run_tick(self, now: datetime) -> None:
-        if self.child is not None and self.child.is_running:
-            self._renew(self.child, now)
-        elif self.child is not None:
-            self._finish(self.child, now)
-            self.child = None
+        for child in list(self.children):
+            if child.is_running:
+                self._renew(child, now)
+            else:
+                self._finish(child, now)
         with self.engine.begin() as connection:
             if expired := expire_leases(connection, now):
-                names = {schema.task_id: schema.task.name for schema in list_tasks(connection, with_archived=True)}
                 # The next attempt sweeps by itself, so it comes first.
                 self._must_sweep, self._sweep_at = True, time.monotonic() + _SWEEP_PAUSE_SECONDS
                 for cycle in expired:
-                    facts = {"task": names.get(cycle.task_id), "cycle_id": cycle.cycle_id, "step": cycle.step}
+                    schema = self._tasks.schemas.get(cycle.task_id)
+                    name = None if schema is None else schema.task.name
+                    facts = {"task": name, "cycle_id": cycle.cycle_id, "step": cycle.step}
                     log.warning("cycle.expired", **facts, remedy="if its trainer lives, raise MORROW_LEASE_SECONDS")
         self._request(now)
-        if self.child is not None and self._must_stop(self.child):
-            grace = _RIVAL_GRACE_SECONDS if isinstance(self.child.job, FillRivals) else worker_process.GRACE_SECONDS
-            worker_process.stop(self.child, PREEMPTED, grace)
-            self._finish(self.child, now)
-            self.child = None
-        if self.child is None:
-            self._claim(now)
+        for child in list(self.children):
+            if self._must_stop(child):
+                grace = _RIVAL_GRACE_SECONDS if isinstance(child.job, FillRivals) else worker_process.GRACE_SECONDS
+                worker_process.stop(child, PREEMPTED, grace)
+                self._finish(child, now)
+        self._claim(now)
         if self.child is None:
             self._sweep()
         if self.child is None and (job := self._idle.choose(now)) is not None:
-            self.child = worker_process.start(self.settings, job)
+            self.children.append(self._workers.start(job))
+        self._workers.retire()
 
     def _renew(self, child: Child, now: datetime) -> None:
-        if child.cycle is None or time.monotonic() < self._renew_at:
+        if child.cycle is None or time.monotonic() < child.renew_at:
             return
         try:
             with self.engine.begin() as connection:
@@ -190,7 +208,7 @@ class Trainer:
             patience = self.settings.lease_seconds
             reason = f"Its lease was lost, and it did not leave within {patience:g} s."
             worker_process.shorten_deadline(child, patience, Failure(FailureCode.LEASE_LOST, reason))
-        self._renew_at = time.monotonic() + self.settings.lease_seconds / 3
+        child.renew_at = time.monotonic() + self.settings.lease_seconds / 3
 
     def _finish(self, child: Child, now: datetime) -> None:
         """Reap the child; its cycle fails here if the child could not end it."""
@@ -210,97 +228,55 @@ class Trainer:
                 log.info("cycle.ended_already", **facts)
             # Logged once the store has taken it: during an outage, each tick tries again.
             log.error("child.ended", **facts, reason=failure.reason)
+        self.children.remove(child)
+        self._workers.take_back(child.worker)
 
     def _request(self, now: datetime) -> None:
-        """Request due cutoffs, each in a transaction of its own: no task waits for the lock or the rows of another."""
-        has_registry = cache(self._has_registry)  # one answer for all tasks
+        """Read the tasks, and request their due cutoffs."""
         with self.engine.connect() as connection:
-            schemas = list_tasks(connection, with_archived=True)
-            active = [schema for schema in schemas if schema.lifecycle == "active"]
-            self._task_ids = frozenset(schema.task_id for schema in schemas)
-            self._active = frozenset(schema.task_id for schema in active)
-            due = [schema for schema in active if self._find_due(connection, schema, now, has_registry) is not None]
-        for schema in due:
-            try:
-                with self.engine.begin() as connection:
-                    if lock_task(connection, schema.task_id, wait=False):  # otherwise a later tick tries again
-                        self._request_due(connection, schema, now, has_registry)
-            except (Conflict, NotFound):  # released, paused or deleted since the tasks were listed
-                continue
-            except SQLAlchemyError as error:
-                if not is_locked(error):
-                    raise
-
-    def _request_due(
-        self, connection: Connection, schema: Schema, now: datetime, has_registry: Callable[[], bool]
-    ) -> None:
-        """Request the task's due cutoff, if another trainer has not requested it meanwhile. Raises Conflict."""
-        cutoff = self._find_due(connection, schema, now, has_registry)
-        if cutoff is None:
-            return
-        _skip_overtaken(connection, schema, cutoff, now)
-        cycle = request_cycle(connection, schema.task_id, cutoff, now, recipe=schema.task.recipe)
-        log.info(
-            "cycle.requested",
-            task=schema.task.name,
-            cutoff=format_moment(cutoff),
-            attempt=cycle.attempt,
-            late_seconds=(to_micros(now) - cutoff) / 1e6,
-        )
-
-    def _find_due(
-        self, connection: Connection, schema: Schema, now: datetime, has_registry: Callable[[], bool]
-    ) -> int | None:
-        """The task's due cutoff; None as well if its cycles cannot be read, which is logged once."""
-        task = schema.task
-        try:
-            past = list_cycles(connection, schema.task_id, limit=100)
-        except Exception as error:  # one task's rows must not stop the others
-            if getattr(getattr(error, "orig", None), "sqlstate", None) or name_outage(error) is not None:
-                raise
-            if task.name not in self._unreadable:
-                log.error("task.unreadable", task=task.name, exc_info=error)
-            self._unreadable.add(task.name)
-            return None
-        self._unreadable.discard(task.name)
-        return due_cutoff(
-            task,
-            past,
-            now,
-            max_attempts=self.settings.max_attempts,
-            pause=timedelta(seconds=self.settings.retry_seconds),
-            has_registry=has_registry,
-            newest_event=partial(find_newest, connection, schema.task_id, before=newest_cutoff(task, now)),
-            last_received=partial(find_last_received, connection, schema.task_id),
-        )
+            self._touched |= set(self._tasks.read(connection))
+        active = [schema for schema in self._tasks.schemas.values() if schema.lifecycle == "active"]
+        self._requests.make(active, self._touched, now, cache(self._has_registry))  # MLflow is asked once for all tasks
+        self._touched = set()
 
     def _claim(self, now: datetime) -> None:
-        with self.engine.begin() as connection:
-            tasks = {schema.task_id: schema.task for schema in list_tasks(connection, with_archived=True)}
-            scheduled = [task_id for task_id, task in tasks.items() if task.schedule == "window"]
-            cycle = claim_cycle(connection, uuid4().hex, now, self._lease_time, newest_first=scheduled)
-        if cycle is not None and cycle.task_id not in tasks:
-            log.error("task.unreadable", task_id=cycle.task_id, cycle_id=cycle.cycle_id)  # its lease will run out
-        elif cycle is not None:
-            task = tasks[cycle.task_id].name
-            log.info(
-                "cycle.claimed",
-                task=task,
-                cycle_id=cycle.cycle_id,
-                cutoff=format_moment(cycle.cutoff),
-                attempt=cycle.attempt,
-            )
-            self._renew_at = time.monotonic() + self.settings.lease_seconds / 3
-            self.child = worker_process.start(self.settings, RunCycle(cycle, task))
+        """Start requested cycles, one of a task at a time, while children are left."""
+        while len(self.children) < self.settings.training_workers:
+            scheduled = [task_id for task_id, one in self._tasks.schemas.items() if one.task.schedule == "window"]
+            busy = [child.cycle.task_id for child in self.children if child.cycle is not None]
+            with self.engine.begin() as connection:
+                cycle = claim_cycle(
+                    connection, uuid4().hex, now, self._lease_time, newest_first=scheduled, except_tasks=busy
+                )
+            if cycle is None:
+                return
+            schema = self._find_schema(cycle.task_id)
+            if schema is None:
+                log.error("task.unreadable", task_id=cycle.task_id, cycle_id=cycle.cycle_id)  # its lease will run out
+                return
+            facts = {"task": schema.task.name, "cycle_id": cycle.cycle_id, "cutoff": format_moment(cycle.cutoff)}
+            log.info("cycle.claimed", **facts, attempt=cycle.attempt)
             # The process sweeps before it begins, so that no other sweep is needed.
-            self._must_sweep = self._must_sweep and not self._has_registry()
+            sweeps_all = self._must_sweep and self._has_registry()
+            self._must_sweep = self._must_sweep and not sweeps_all
+            child = self._workers.start(RunCycle(cycle, schema.task.name, sweeps_all))
+            child.renew_at = time.monotonic() + self.settings.lease_seconds / 3
+            self.children.append(child)
+
+    def _find_schema(self, task_id: int) -> Schema | None:
+        """A task, even if it was defined since this tick has read the tasks."""
+        if task_id not in self._tasks.schemas:
+            with self.engine.connect() as connection:
+                self._touched |= set(self._tasks.read(connection))
+        return self._tasks.schemas.get(task_id)
 
     def _must_stop(self, child: Child) -> bool:
         """Whether a process must end: its task is deleted, or it fits rivals of a task that is not retrained now."""
         if child.cycle is not None:
-            return child.cycle.task_id not in self._task_ids
+            return child.cycle.task_id not in self._tasks.schemas
         if isinstance(child.job, FillRivals):
-            return child.job.task_id not in self._active or self._must_preempt()
+            schema = self._tasks.schemas.get(child.job.task_id)
+            return schema is None or schema.lifecycle != "active" or self._must_preempt()
         return False
 
     def _must_preempt(self) -> bool:
@@ -323,7 +299,7 @@ class Trainer:
         """Start a sweep if one is due. A requested cycle comes first."""
         if self._may_sweep():
             self._sweep_at = time.monotonic() + _SWEEP_PAUSE_SECONDS
-            self.child = worker_process.start(self.settings, Sweep())
+            self.children.append(self._workers.start(Sweep()))
 
     def _has_cycle(self, condition: ColumnElement[bool]) -> bool:
         with self.engine.connect() as connection:
@@ -357,12 +333,3 @@ class Trainer:
                 remedy="morrow migrate" if lacks_tables else "check MORROW_DATABASE_URL: morrow doctor",
             )
         self._outage = outage.code
-
-
-def _skip_overtaken(connection: Connection, schema: Schema, cutoff: int, now: datetime) -> None:
-    """Skip requests that were for the newest cutoff when they were made, and no longer are.
-
-    A request that somebody made for an older cutoff, after its window had ended, stays.
-    """
-    if cutoff >= newest_cutoff(schema.task, now):
-        skip_overtaken(connection, schema.task_id, cutoff, window=schema.task.window, now=now)

@@ -1,31 +1,37 @@
-"""The training process, which does one job and ends: a cycle, a sweep of orphaned runs, or the rivals of one task.
+"""The training process, which does one job after the other: cycles, sweeps of orphaned runs, or the rivals of one task.
 
 Only this process loads torch and mlflow, so running out of memory, a hang or a broken device costs one window and never
-the scheduler. The job comes as one line on standard input, which keeps passwords out of arguments and environment. The
-pipe then stays open: it ends when the scheduler is gone.
+the scheduler. A job comes as one line on standard input, which keeps passwords out of arguments and environment. The
+pipe stays open: it ends when the scheduler is gone. After a job that ended well, the process reports so and waits for
+the next one. After any other it ends, and so it does before its memory has grown too far.
 """
 
+import ctypes
+import gc
 import io
 import os
+import queue
+import resource
 import signal
 import sys
 import threading
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import structlog
-from sqlalchemy import Engine, select
+from sqlalchemy import Engine, exists, select
 from sqlalchemy.exc import SQLAlchemyError
 
 from contracts.clock import format_moment
 from contracts.errors import CycleError, Unavailable
 from contracts.runtime.logs import configure_logs
-from store.cycles import Cycle, find_cycles
-from store.database import cycles, make_engine
+from store.cycles import Cycle, State, find_cycles
+from store.database import cycles, make_engine, tasks
 from store.outages import name_outage
 from store.tasks.catalog import list_tasks
 from trainer.progress import Report
-from trainer.scheduling.jobs import FillRivals, RunCycle, Sweep, decode_job
+from trainer.scheduling.jobs import FillRivals, Job, Outcome, RunCycle, Sweep, decode_job, encode_outcome
 from trainer.scheduling.library_loading import fast_imports
 from trainer.settings import TrainerSettings
 
@@ -42,38 +48,104 @@ _MOMENTS = ("cutoff", "origin")
 _UNDER_WAY = ("requested", "running")
 # Rivals leave the cores to the API and to cycles.
 _NICENESS = 10
+# Bounds of a process that goes on after a job: libraries that leak, and memory that glibc keeps for a large fit.
+_MOST_JOBS = 100
+_MOST_MEGABYTES = 1024.0
 
 
-def run_job(stream: io.RawIOBase) -> int:
-    """Do the job that comes first on the stream; returns the exit code.
+def serve(stream: io.RawIOBase, reports: io.RawIOBase) -> int:
+    """Do the jobs that come on the stream, and report each; returns the exit code of the process.
 
     The stream is unbuffered: a thread that still waits in a buffered one would abort the interpreter at its end.
     """
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    settings, job = decode_job(stream.readline())
-    threading.Thread(target=_die_with_parent, args=(stream,), daemon=True).start()
+    inbox = Inbox(stream)
+    num_jobs = 0
+    try:
+        while (line := inbox.receive()) is not None:
+            settings, job = decode_job(line)
+            code, is_well = _do(job, settings)
+            if code != 0:
+                return code
+            num_jobs += 1
+            stays = is_well and num_jobs < _MOST_JOBS and _tidy_memory() < _MOST_MEGABYTES
+            inbox.finish()
+            reports.write(encode_outcome(Outcome(stays)))
+            if not stays:
+                return 0
+    except KeyboardInterrupt:
+        return EXIT_STOPPED
+    return 0
+
+
+class Inbox:
+    """The jobs on a stream. Its end ends this process, as it does however the scheduler died: a lease then runs out."""
+
+    def __init__(self, stream: io.RawIOBase) -> None:
+        self._stream = stream
+        self._lines: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._has_job = False
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def receive(self) -> bytes | None:
+        """The next job; None if the stream has ended."""
+        return self._lines.get()
+
+    def finish(self) -> None:
+        """The job that was received last has ended."""
+        with self._lock:
+            self._has_job = False
+
+    def _read(self) -> None:
+        while line := self._stream.readline():
+            with self._lock:
+                self._has_job = True
+            self._lines.put(line)
+        with self._lock:
+            if self._has_job:
+                os._exit(EXIT_ORPHANED)
+            self._lines.put(None)
+
+
+def _do(job: Job, settings: TrainerSettings) -> tuple[int, bool]:
+    """Do a job; returns the exit code that it calls for, and whether this process is as good as new."""
     configure_logs(settings)
     assert settings.database_url is not None
     assert settings.mlflow_url is not None
     engine = make_engine(settings.database_url)
     try:
         match job:
-            case RunCycle(cycle, task):
-                _run(engine, cycle, task, settings, settings.mlflow_url)
+            case RunCycle():
+                state = _run(engine, job, settings, settings.mlflow_url)
+                return 0, state not in ("failed", None)
             case Sweep():
                 end_orphans(engine, settings.mlflow_url)
             case FillRivals(task_id, _):
                 _fill(engine, task_id, settings)
-    except KeyboardInterrupt:
-        return EXIT_STOPPED
+                return 0, False
     except SQLAlchemyError as error:  # a cycle that has begun handles outages itself
         if name_outage(error) is None:
             raise
         # The scheduler reports the outage; here only this job is lost.
         log.warning("child.cut_short", job=type(job).__name__, error=type(error).__name__, remedy="morrow doctor")
-        return EXIT_STORE_AWAY
-    return 0
+        return EXIT_STORE_AWAY, False
+    finally:
+        engine.dispose()
+    return 0, True
+
+
+def _tidy_memory() -> float:
+    """Return what the job has left to the system; the megabytes that this process holds then, 0 if nobody knows."""
+    gc.collect()
+    if (trim := getattr(ctypes.CDLL(None), "malloc_trim", None)) is not None:
+        trim(0)
+    try:
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+    except OSError:
+        return 0.0
+    return pages * resource.getpagesize() / 1024**2
 
 
 def report_to(logger_name: str) -> Report:
@@ -87,20 +159,22 @@ def report_to(logger_name: str) -> Report:
     return report
 
 
-def _run(engine: Engine, cycle: Cycle, task: str, settings: TrainerSettings, mlflow_url: str) -> None:
+def _run(engine: Engine, job: RunCycle, settings: TrainerSettings, mlflow_url: str) -> State | None:
     with fast_imports():
         from trainer.retraining.cycle import run_cycle
         from trainer.tracking.registry import Registry
 
+    cycle = job.cycle
     try:
-        end_orphans(engine, mlflow_url)
+        end_orphans(engine, mlflow_url, None if job.sweeps_all else cycle.task_id)
     except Unavailable as error:
         log.warning("registry.unreachable", reason=str(error), remedy="check MORROW_MLFLOW_URL: morrow doctor")
     except CycleError as error:
         log.warning("orphans.not_ended", reason=str(error), remedy="morrow doctor")
-    with structlog.contextvars.bound_contextvars(task=task, cycle_id=cycle.cycle_id):
+    with structlog.contextvars.bound_contextvars(task=job.task, cycle_id=cycle.cycle_id):
         report = report_to("trainer.cycle")
-        run_cycle(engine, Registry(mlflow_url), cycle, settings=settings, now=lambda: datetime.now(UTC), report=report)
+        registry = Registry(mlflow_url)
+        return run_cycle(engine, registry, cycle, settings=settings, now=lambda: datetime.now(UTC), report=report)
 
 
 def _fill(engine: Engine, task_id: int, settings: TrainerSettings) -> None:
@@ -117,31 +191,26 @@ def _fill(engine: Engine, task_id: int, settings: TrainerSettings) -> None:
         fill_rivals(engine, reading, settings, choose_device(settings), report)
 
 
-def _die_with_parent(stream: io.RawIOBase) -> None:
-    """End this process when the pipe ends, as it does however the scheduler died; the lease then runs out."""
-    stream.read()
-    os._exit(EXIT_ORPHANED)
-
-
-def end_orphans(engine: Engine, mlflow_url: str) -> None:
-    """Let the runs of all tasks agree with the ledger, which knows each cycle by its id and lease.
+def end_orphans(engine: Engine, mlflow_url: str, task_id: int | None = None) -> None:
+    """Let the runs of one task, or of all, agree with the ledger, which knows each cycle by its id and lease.
 
     A run that MLflow shows as running although its cycle has ended is ended. One that has ended otherwise than its
-    cycle gets the cycle's end, for example if the trainer was stopped right after a release.
+    cycle gets the cycle's end, for example if the trainer was stopped right after a release. The number of requests to
+    MLflow does not grow with that of tasks, but for one more page of a search for each some hundred.
     """
     with fast_imports():
         from trainer.tracking.registry import EndedRun, Registry
 
     registry = Registry(mlflow_url)
+    # A task without an ended cycle has no run that could disagree.
+    has_end = exists().where(cycles.c.task_id == tasks.c.id, cycles.c.state.not_in(_UNDER_WAY))
+    swept = select(tasks.c.id, tasks.c.name).where(tasks.c.lifecycle != "deleting", has_end)
     with engine.connect() as connection:
-        # A task without an ended cycle has no run that could disagree.
-        with_ends = set(
-            connection.execute(select(cycles.c.task_id).where(cycles.c.state.not_in(_UNDER_WAY)).distinct()).scalars()
-        )
-        known_tasks = list_tasks(connection, with_archived=True)
-        names = {one.task_id: one.task.name for one in known_tasks if one.task_id in with_ends}
-    runs = [run for task in names.values() for run in registry.open_runs(task)]
-    runs += registry.ended_runs(names.values())
+        found = connection.execute(swept if task_id is None else swept.where(tasks.c.id == task_id))
+        names = {row.id: row.name for row in found}
+    if not names:
+        return
+    runs = [*registry.open_runs(*names.values()), *registry.ended_runs(names.values())]
     with engine.connect() as connection:
         known = find_cycles(connection, {run.cycle_id for run in runs})
     for run in runs:
@@ -171,5 +240,7 @@ def _end_run(registry: "Registry", task: str, run_id: str, cycle: Cycle) -> None
 
 
 if __name__ == "__main__":
-    with open(0, "rb", buffering=0, closefd=False) as standard_input:
-        sys.exit(run_job(standard_input))
+    number = int(sys.argv[1])
+    os.set_inheritable(number, False)  # the pipe ends with this process, whatever it has started
+    with open(0, "rb", buffering=0, closefd=False) as standard_input, open(number, "wb", buffering=0) as reporting:
+        sys.exit(serve(standard_input, reporting))

@@ -58,7 +58,8 @@ RunStatus = Literal["FINISHED", "FAILED", "KILLED"]
 
 _MAX_FOUND = 1000
 _MAX_COMPARED = 100
-_MAX_EXPERIMENTS = 100
+# Experiments of one search, and the runs that it finds at once.
+_MAX_EXPERIMENTS = 1000
 _MAX_METRICS = 500
 _MAX_PARAM = 6000
 _MAX_DIGEST = 36
@@ -168,43 +169,55 @@ class Registry:
                 self._client.set_tag(run_id, REASON_TAG, reason[:_MAX_TEXT])
             self._client.set_terminated(run_id, status)
 
-    def open_runs(self, task: str) -> list[OpenRun]:
-        """The newest runs of a task that are shown as running and have our tags."""
-        experiment = self._find_experiment(task)
-        if experiment is None:
-            return []
-        with translated_errors():
-            runs = self._client.search_runs([experiment], "attributes.status = 'RUNNING'", max_results=_MAX_COMPARED)
+    def open_runs(self, *tasks: str) -> list[OpenRun]:
+        """Runs of these tasks that are shown as running and have our tags: all, or the newest of a single task."""
         return [
             OpenRun(run.info.run_id, int(run.data.tags[CYCLE_TAG]), run.data.tags[LEASE_TAG])
-            for run in runs
+            for run in self._search_runs(tasks, "attributes.status = 'RUNNING'", is_whole=len(tasks) > 1)
             if _is_ours(run)
         ]
 
     def ended_runs(self, tasks: Collection[str]) -> list[EndedRun]:
-        """Runs of these tasks' cycles that have ended: all that are not FINISHED, and the newest others."""
-        with translated_errors():
-            known = self._client.search_experiments(max_results=_MAX_FOUND)
-        ids = [str(experiment.experiment_id) for experiment in known if experiment.name in tasks]
-        found: list[EndedRun] = []
-        for start in range(0, len(ids), _MAX_EXPERIMENTS):
-            some = ids[start : start + _MAX_EXPERIMENTS]
-            found += self._search_ended(some, "attributes.status != 'FINISHED'", is_whole=True)
-            query = f"attributes.status = 'FINISHED' AND tags.`{STATE_TAG}` LIKE '%'"
-            found += self._search_ended(some, query, is_whole=False)
+        """Runs of these tasks' cycles that have ended: all that are not FINISHED, and the newest others.
+
+        Of a single task the newest of both kinds, so that a cycle asks as often however many runs its task has.
+        """
+        failed = self._search_runs(tasks, "attributes.status != 'FINISHED'", is_whole=len(tasks) > 1)
+        query = f"attributes.status = 'FINISHED' AND tags.`{STATE_TAG}` LIKE '%'"
+        runs = [*failed, *self._search_runs(tasks, query, is_whole=False)]
+        return [ended for run in runs if (ended := _as_ended(run)) is not None]
+
+    def _search_runs(self, tasks: Collection[str], query: str, *, is_whole: bool) -> list[Run]:
+        """The newest page of a search among the runs of these tasks, or all pages."""
+        experiments, size = self._experiment_ids(tasks), _MAX_COMPARED if len(tasks) == 1 else _MAX_FOUND
+        found: list[Run] = []
+        for start in range(0, len(experiments), _MAX_EXPERIMENTS):
+            token: str | None = None
+            while True:
+                some = experiments[start : start + _MAX_EXPERIMENTS]
+                with translated_errors():
+                    page = self._client.search_runs(some, query, max_results=size, page_token=token)
+                found += page
+                token = page.token
+                if not (is_whole and token):
+                    break
         return found
 
-    def _search_ended(self, experiments: list[str], query: str, *, is_whole: bool) -> list[EndedRun]:
-        """The newest page of a search, or all pages."""
-        found: list[EndedRun] = []
+    def _experiment_ids(self, tasks: Collection[str]) -> list[str]:
+        """The ids of the experiments of these tasks that there are, each looked up once."""
+        unknown = [task for task in tasks if task not in self._experiments]
+        if len(unknown) == 1:
+            experiment = self._find_experiment(unknown[0])
+            self._experiments |= {} if experiment is None else {unknown[0]: experiment}
         token: str | None = None
-        while True:
+        while len(unknown) > 1:
             with translated_errors():
-                page = self._client.search_runs(experiments, query, max_results=_MAX_COMPARED, page_token=token)
-            found += [ended for run in page if (ended := _as_ended(run)) is not None]
+                page = self._client.search_experiments(max_results=_MAX_FOUND, page_token=token)
+            self._experiments |= {one.name: str(one.experiment_id) for one in page if one.name in tasks}
             token = page.token
-            if not (is_whole and token):
-                return found
+            if not token:
+                break
+        return [self._experiments[task] for task in tasks if task in self._experiments]
 
     def correct_run(self, run_id: str, status: RunStatus, tags: Mapping[str, str], reason: str | None) -> None:
         """Give an ended run another end. A run that did not fail has no reason."""

@@ -1,0 +1,49 @@
+"""Which tasks have events that no cycle knows: one statement for any number of tasks, each a few probes of an index."""
+
+from collections.abc import Mapping
+from datetime import datetime
+
+from sqlalchemy import Connection, text
+
+from contracts.clock import from_micros, to_micros
+from store.database import FIRST_MOMENT
+
+_FIRST = to_micros(FIRST_MOMENT)
+
+
+def find_newest_before(connection: Connection, before: Mapping[int, int]) -> dict[int, int]:
+    """Task id -> when its newest current event before this moment of the task happened (microseconds)."""
+    if not before:
+        return {}
+    moments = [from_micros(max(moment, _FIRST)) for moment in before.values()]
+    given = {"task_ids": list(before), "moments": moments, "first": FIRST_MOMENT}
+    return {task_id: to_micros(at) for task_id, at in connection.execute(_NEWEST, given) if at is not None}
+
+
+def find_last_received(connection: Connection, spans: Mapping[int, tuple[int, int]]) -> dict[int, datetime]:
+    """Task id -> when the last of its events between two moments (microseconds) was received."""
+    if not spans:
+        return {}
+    given = {
+        "task_ids": list(spans),
+        "starts": [from_micros(max(start, _FIRST)) for start, _ in spans.values()],
+        "ends": [from_micros(max(end, _FIRST)) for _, end in spans.values()],
+    }
+    return {task_id: at for task_id, at in connection.execute(_LAST_RECEIVED, given) if at is not None}
+
+
+_NEWEST = text("""
+    SELECT given.task_id, (
+        SELECT max(at) FROM events
+        WHERE task_id = given.task_id AND superseded_at IS NULL AND at < given.before AND at >= :first
+    )
+    FROM unnest(CAST(:task_ids AS int[]), CAST(:moments AS timestamptz[])) AS given(task_id, before)
+""")
+
+_LAST_RECEIVED = text("""
+    SELECT given.task_id, (
+        SELECT max(received_at) FROM events WHERE task_id = given.task_id AND at >= given.start AND at < given.until
+    )
+    FROM unnest(CAST(:task_ids AS int[]), CAST(:starts AS timestamptz[]), CAST(:ends AS timestamptz[]))
+        AS given(task_id, start, until)
+""")
