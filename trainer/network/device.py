@@ -4,6 +4,8 @@ import ctypes
 import os
 import resource
 import sys
+from contextlib import suppress
+from pathlib import Path
 
 import torch
 
@@ -41,14 +43,39 @@ def device_name(device: torch.device) -> str:
     return f"cuda: {torch.cuda.get_device_name(device)}" if device.type == "cuda" else "cpu"
 
 
-def machine_figures() -> dict[str, float]:
-    """The resources that this process has used, under names that MLflow shows among a run's system metrics."""
-    usage = resource.getrusage(resource.RUSAGE_SELF)
-    per_megabyte = 1024**2 if sys.platform == "darwin" else 1024  # in units of ru_maxrss
+def begin_usage() -> float:
+    """Forget earlier peaks of memory, where that can be done; the CPU seconds that this process has used so far."""
+    with suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5")
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        torch.cuda.reset_peak_memory_stats()
+    return _cpu_seconds()
+
+
+def machine_figures(cpu_before: float) -> dict[str, float]:
+    """The resources that a job of this process has used, under names that MLflow shows among a run's system metrics.
+
+    `cpu_before` is what `begin_usage` returned when the job began.
+    """
     figures = {
-        "system/cpu_seconds": usage.ru_utime + usage.ru_stime,
-        "system/peak_memory_megabytes": usage.ru_maxrss / per_megabyte,
+        "system/cpu_seconds": _cpu_seconds() - cpu_before,
+        "system/peak_memory_megabytes": _peak_megabytes(),
     }
     if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         figures["system/gpu_peak_memory_megabytes"] = torch.cuda.max_memory_allocated() / 1024**2
     return figures
+
+
+def _cpu_seconds() -> float:
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    return usage.ru_utime + usage.ru_stime
+
+
+def _peak_megabytes() -> float:
+    """The most memory since `begin_usage`, or since the start of the process where only that is known."""
+    try:
+        lines = Path("/proc/self/status").read_text("ascii").splitlines()
+        return next(int(line.split()[1]) / 1024 for line in lines if line.startswith("VmHWM"))
+    except (OSError, StopIteration):
+        per_megabyte = 1024**2 if sys.platform == "darwin" else 1024  # in units of ru_maxrss
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / per_megabyte

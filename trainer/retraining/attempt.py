@@ -26,7 +26,7 @@ from store.outages import name_outage
 from store.releases import record_release
 from store.tasks.catalog import lock_task
 from trainer.evaluation.release_gates import check_overtaken
-from trainer.network.device import machine_figures
+from trainer.network.device import begin_usage, machine_figures
 from trainer.progress import Report
 from trainer.tracking.descriptions import describe_cycle
 from trainer.tracking.registry import Champion, Registry, RunStatus
@@ -50,6 +50,8 @@ class Attempt:
     report: Report
     # The steps that have begun.
     steps: list[Step] = field(default_factory=list)
+    # CPU seconds that the process had used for earlier cycles.
+    cpu_before: float = field(default_factory=begin_usage)
 
     def begin(self, step: Step, **found: Any) -> None:
         """Record the step before its work begins, and renew the lease. Raises LeaseLost.
@@ -65,7 +67,7 @@ class Attempt:
         )
         self.report("cycle.step", step=step, cycle_id=self.cycle.cycle_id)
         began = self.cycle.started_at or self.cycle.requested_at
-        for key, value in machine_figures().items():
+        for key, value in machine_figures(self.cpu_before).items():
             self.run.log_metric(key, value, round((self.now() - began).total_seconds()))
 
     def end(self, state: State, verdict: Verdict, **found: Any) -> State:
