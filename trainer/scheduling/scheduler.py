@@ -31,6 +31,7 @@ from store.outages import name_outage
 from store.refusals import explain_refusal
 from store.tasks.catalog import Schema
 from store.tasks.task_list import TaskList
+from store.tasks.touched import KEPT_SECONDS, delete_notes
 from trainer.monitoring.live_scoring import LiveScoring
 from trainer.scheduling import worker_process
 from trainer.scheduling.deletions import Deletions
@@ -133,6 +134,7 @@ class Trainer:
         # An earlier trainer may have left runs open.
         self._must_sweep = True
         self._sweep_at = 0.0
+        self._forget_at = 0.0
 
     @property
     def child(self) -> Child | None:
@@ -191,6 +193,10 @@ class Trainer:
                 worker_process.stop(child, PREEMPTED, grace)
                 self._finish(child, now)
         self._claim(now)
+        if time.monotonic() > self._forget_at:
+            with self.engine.begin() as connection:
+                delete_notes(connection)
+            self._forget_at = time.monotonic() + KEPT_SECONDS
         if self.child is None:
             self._sweep()
         if self.child is None and (job := self._idle.choose(now)) is not None:

@@ -19,10 +19,10 @@ from sqlalchemy.engine.interfaces import DBAPIConnection
 
 from contracts.clock import to_micros
 from store.database import make_engine
+from store.events.arrivals import find_last_received, find_newest_before
 from store.events.batches import EventBatch
 from store.events.columns import (
     count_windows,
-    find_last_received,
     find_newest,
     has_unreadable,
     read_events,
@@ -171,8 +171,9 @@ RANGES: dict[str, Use] = {
         connection, schema.task_id, schema.task, CUTOFF, since=cutoff_after(50)
     ),
     "when a window's rows arrived": lambda connection, schema: find_last_received(
-        connection, schema.task_id, cutoff_after(58), CUTOFF
+        connection, {schema.task_id: (cutoff_after(58), CUTOFF)}
     ),
+    "the newest rows of tasks": lambda connection, schema: find_newest_before(connection, {schema.task_id: CUTOFF}),
 }
 OTHERS: dict[str, Use] = {
     "a read of all rows": lambda connection, schema: read_events(connection, schema.task_id, schema.task, CUTOFF),
