@@ -15,6 +15,7 @@ BENCHMARKS = {
     "mixed": "events, answers, corrections, cycles and swaps at once: nothing lost, doubled or wrong",
     "ingest": "taking events, compared with routes that write through SQLAlchemy, and pgbench",
     "reading": "reading events for training, compared with pandas.read_sql, and the memory of an epoch",
+    "tasks": "many tasks on one machine: what they cost while nobody asks, and how soon a change is obeyed",
     "serving": "an answer, compared with a FastAPI no-op, a bare constant, and MLflow's server",
 }
 

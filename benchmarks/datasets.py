@@ -37,7 +37,7 @@ from store.events.batches import Event
 if TYPE_CHECKING:
     import pandas as pd
 
-_TASKS = Path(__file__).parent / "tasks"
+_TASKS = Path(__file__).parent / "task_files"
 
 _ELEC2_COLUMNS = ("date", "day", "period", "nswprice", "nswdemand", "vicprice", "vicdemand", "transfer", LABEL)
 _ELEC2_FIRST_DAY = "1996-05-07"

@@ -70,6 +70,10 @@ class Probe(msgspec.Struct, frozen=True):
     outputs: list[list[float]]
 
 
+# In the manifest of a version whose graph is not in memory: nothing is compared with it.
+NO_PROBE = Probe([], [], [], [])
+
+
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     """Moments and durations in microseconds. `task` is the whole spec: a service answers without a database.
 
@@ -135,7 +139,7 @@ def encode_manifest(manifest: Manifest) -> bytes:
 
 def read_manifest(folder: Path) -> Manifest:
     """Read the manifest and check every file it lists. Raises ArtefactRefused."""
-    manifest = _decode_manifest(folder)
+    manifest = decode_manifest(folder)
     for name in manifest.checksums:
         with _reading(name):
             found = checksum(folder / name)
@@ -145,7 +149,7 @@ def read_manifest(folder: Path) -> Manifest:
 
 def read_artefact(folder: Path) -> tuple[Manifest, dict[str, bytes]]:
     """Read the manifest and every file it lists, each once, and check them. Raises ArtefactRefused."""
-    manifest, files = _decode_manifest(folder), dict[str, bytes]()
+    manifest, files = decode_manifest(folder), dict[str, bytes]()
     for name in manifest.checksums:
         with _reading(name):
             files[name] = (folder / name).read_bytes()
@@ -153,8 +157,11 @@ def read_artefact(folder: Path) -> tuple[Manifest, dict[str, bytes]]:
     return manifest, files
 
 
-def _decode_manifest(folder: Path) -> Manifest:
-    """The manifest alone, if this Morrow reads its format and the file names it lists are safe."""
+def decode_manifest(folder: Path) -> Manifest:
+    """The manifest alone, if this Morrow reads its format and the file names it lists are safe.
+
+    Raises ArtefactRefused.
+    """
     try:
         manifest = msgspec.json.decode((folder / MANIFEST_FILE).read_bytes(), type=Manifest)
     except (OSError, msgspec.MsgspecError) as error:

@@ -10,7 +10,7 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from service.models.follower import Follower
-from service.server.worker_heartbeats import WorkerHeartbeats
+from service.server.worker_heartbeats import ServedVersion, WorkerHeartbeats
 
 
 class StateGauges(Collector):
@@ -38,13 +38,15 @@ class StateGauges(Collector):
         now = self._now()
         heartbeats = self._heartbeats.all(now)
         found = [(one.pid, task, served) for one in heartbeats for task, served in one.tasks.items()]
-        versions = [(pid, task, seen.version) for pid, task, seen in found if seen.version is not None]
+        versions = [(pid, task, served.version) for pid, task, served in found if served.version is not None]
         for pid, task, version in versions:
             worker.add_metric([str(pid), task, version], 1)
         for task, version in sorted({(task, version) for _, task, version in versions}):
             model.add_metric([task, version], 1)
-        for task in sorted({task for _, task, _ in found}):
-            seen = [served for _, name, served in found if name == task]
+        served_by_task: dict[str, list[ServedVersion]] = {}
+        for _, task, served in found:
+            served_by_task.setdefault(task, []).append(served)
+        for task, seen in sorted(served_by_task.items()):
             bounds = [served.valid_until for served in seen if served.valid_until is not None]
             if bounds:
                 left.add_metric([task], min(bounds) / 1e6 - now)

@@ -50,6 +50,9 @@ class Metrics:
             "morrow_follower_errors", "Failed polls of registry, artefact or disk", ["kind"], registry=counted
         )
         self.swaps = Counter("morrow_model_swaps", "Versions swapped in", ["task"], registry=counted)
+        self.model_loads = Counter(
+            "morrow_model_loads", "Versions read from disk because they were asked for", registry=counted
+        )
         self.stale_workers = Counter(
             "morrow_stale_workers", "Workers that ended because they fell behind another", registry=counted
         )
@@ -87,7 +90,7 @@ class KnownTasks(Collector):
         self._tasks = tasks
 
     def collect(self) -> Iterable[Metric]:
-        known = self._tasks()
+        known = {None, *self._tasks()}
         for family in self._registry.collect():
-            family.samples = [one for one in family.samples if one.labels.get("task") in (None, *known)]
+            family.samples = [one for one in family.samples if one.labels.get("task") in known]
             yield family

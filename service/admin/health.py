@@ -1,5 +1,7 @@
 """Health for machines: liveness, readiness and Prometheus metrics."""
 
+import anyio
+import anyio.to_thread
 from fastapi import APIRouter
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 from starlette.responses import Response
@@ -13,6 +15,8 @@ def health_router(follower: Follower, metrics: Metrics) -> APIRouter:
     """The routes /livez, /readyz and /metrics."""
     router = APIRouter(tags=["health"])
     shown = CollectorRegistry()
+    # The text of thousands of tasks takes a tenth of a second, in which the event loop answers questions.
+    one_at_a_time = anyio.CapacityLimiter(1)
     shown.register(KnownTasks(metrics.registry, lambda: follower.tasks))
 
     @router.get("/livez", summary="Alive", response_description="The process is alive")
@@ -43,6 +47,7 @@ def health_router(follower: Follower, metrics: Metrics) -> APIRouter:
         responses={200: {"description": "In Prometheus' text format", "content": {"text/plain": {}}}},
     )
     async def get_metrics() -> Response:
-        return Response(generate_latest(shown), media_type=CONTENT_TYPE_LATEST)
+        text = await anyio.to_thread.run_sync(generate_latest, shown, limiter=one_at_a_time)
+        return Response(text, media_type=CONTENT_TYPE_LATEST)
 
     return router

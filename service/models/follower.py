@@ -10,49 +10,33 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
-from typing import TypeVar
 
 import anyio
 import anyio.to_thread
-import httpx
 import structlog
 
 from contracts.clock import format_moment
-from contracts.errors import ArtefactRefused, NoModel, NotLoaded, Unavailable
+from contracts.errors import NoModel, NotLoaded, Unavailable
 from service.database import Store
 from service.metrics import Metrics
-from service.models.alias_history import record_alias_move
-from service.models.backoff import LONGEST_WAIT, Backoff
+from service.models.champions import Champions, count_error
 from service.models.departed_tasks import explain_absence, find_departed, find_renamed
-from service.models.forecaster import Forecaster
-from service.models.loader import load_champion, load_copy
-from service.models.local_copies import (
-    Current,
-    is_current,
-    list_copies,
-    lock_folder,
-    next_current,
-    read_current,
-    read_made_at,
-    remove_copies,
-    remove_folder,
-    rename_folder,
-    save_overlay,
-    write_current,
-)
-from service.models.registry import Champion, find_champion, make_client
+from service.models.forecaster import Forecaster, LoadedForecaster
+from service.models.loader import load_copy
+from service.models.local_copies import remove_folder, rename_folder, save_overlay
+from service.models.registry import make_client
+from service.models.served_versions import ServedVersions
 from service.models.store_snapshot import Snapshot, read_snapshot
-from service.models.task_state import ENDINGS, RegistryState, TaskState, find_overlay
+from service.models.task_state import ENDINGS, RegistryState, TaskState
 from service.settings import ServiceSettings
 from service.validation.names import only_task
-from store.releases import Overlay
+from store.tasks.touched import KEPT_SECONDS, delete_notes
 
 # Least seconds between two polls, however many requests ask for one.
 _LEAST_PAUSE = 0.2
 
 _NO_REGISTRY = RegistryState("degraded", "No registry is configured (MORROW_MLFLOW_URL).")
-
-T = TypeVar("T")
+_RENAMING = "The trainer has yet to rename its model in MLflow."
 
 log = structlog.get_logger(__name__)
 
@@ -71,50 +55,80 @@ class Follower:
         metrics: Metrics,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
-        self.forecasters: Mapping[str, Forecaster] = {}
         self.registries: Mapping[str, RegistryState] = {}
-        self.task_states: Mapping[str, TaskState] = {}
-        self.paused: frozenset[str] = frozenset()
         self.database_answers = False
         self._settings = settings
         self._store = store
         self._metrics = metrics
-        self._clock = clock
-        self._client = make_client(settings.mlflow_url) if settings.mlflow_url else None
         self._models = settings.home / "models"
-        self._task_ids: Mapping[str, int] = {}
-        # The task that each version was loaded for, None if its copy does not say.
-        self._served_ids: Mapping[str, int | None] = {}
-        self._snapshot = Snapshot()
-        self._overlays: Mapping[str, Overlay] = {}
-        self._faults: Mapping[str, str] = {}
-        self._backoff = Backoff()
+        copies = partial(load_copy, threads=settings.model_threads)
+        self._served = ServedVersions(self._models, settings.models_in_memory, copies, metrics)
+        self._client = make_client(settings.mlflow_url) if settings.mlflow_url else None
         self._stopping = threading.Event()
-        threads = settings.model_threads
-        self._load_copy = partial(load_copy, threads=threads)
-        self._load_champion = partial(load_champion, stopping=self._stopping, threads=threads)
+        self._champions = (
+            None
+            if self._client is None
+            else Champions(
+                settings,
+                self._client,
+                self._served,
+                store=store,
+                metrics=metrics,
+                stopping=self._stopping,
+                clock=clock,
+            )
+        )
+        self._task_ids: Mapping[str, int] = {}
+        self._snapshot = Snapshot()
+        self._faults: Mapping[str, str] = {}
+        # Tasks whose overlay may not be on disk.
+        self._unsaved: set[str] = set()
         self._has_polled, self._is_retired = False, False
+        self._notes_deleted_at = float("-inf")
         self._poll_asked, self._polled = anyio.Event(), anyio.Event()
+
+    @property
+    def forecasters(self) -> Mapping[str, Forecaster]:
+        """Every version that answers here, in memory or not."""
+        return self._served.forecasters
+
+    @property
+    def task_states(self) -> Mapping[str, TaskState]:
+        """What the store said at the last look."""
+        return self._snapshot.task_states
+
+    @property
+    def paused(self) -> frozenset[str]:
+        """Tasks that are not retrained for now."""
+        return self._snapshot.paused
 
     @property
     def tasks(self) -> tuple[str, ...]:
         """Names of the tasks that the store or a local copy knows."""
         return tuple(sorted({*self._task_ids, *self.forecasters}))
 
+    def knows(self, task: str) -> bool:
+        """Whether `tasks` has this name."""
+        return task in self._task_ids or task in self.forecasters
+
     def add_task(self, task: str, task_id: int) -> None:
         """Add a task before the next poll of the store."""
         self._task_ids = {**self._task_ids, task: task_id}
 
-    def find(self, task: str | None) -> Forecaster:
+    def find(self, task: str | None) -> LoadedForecaster:
         """The version that answers for a task, or for the only task.
 
-        Raises InvalidInput, NotFound, TaskArchived, NotLoaded, NoModel.
+        Raises InvalidInput, NotFound, TaskArchived, NotLoaded, NoModel. `load` loads a version that is not in memory.
         """
+        served = self._served
         if task is None:
             task = only_task(self.tasks)
-        forecaster = self.forecasters.get(task)
+        forecaster = served.loaded.get(task)
         if forecaster is not None:
+            served.asked.add(task)
             return forecaster
+        if (described := served.forecasters.get(task)) is not None:
+            raise NotLoaded(f"Version {described.version} is released. It is not in memory.")
         if task not in self._task_ids:
             raise explain_absence(task, self._snapshot.departures)
         registry, task_state = self.registries.get(task, RegistryState()), self.task_states.get(task)
@@ -122,6 +136,24 @@ class Follower:
         if released is None:
             raise NoModel(_say_missing(task, task_state))
         raise NotLoaded(f"Version {released} is released. {registry.reason or 'This process has not loaded it yet.'}")
+
+    def must_load(self, task: str | None) -> bool:
+        """Whether the version that answers for a task, or for the only task, is not in memory."""
+        if task is None:
+            names = self.tasks
+            task = names[0] if len(names) == 1 else None
+        return task in self.forecasters and task not in self._served.loaded
+
+    def load(self, task: str | None) -> LoadedForecaster:
+        """Load the version that answers from its local copy, which takes tens of milliseconds. Raises as `find`.
+
+        It runs in a thread.
+        """
+        if task is None:
+            task = only_task(self.tasks)
+        if self.must_load(task):
+            self._served.load(task)
+        return self.find(task)
 
     @property
     def is_ready(self) -> bool:
@@ -172,72 +204,92 @@ class Follower:
             self._client.close()
 
     def restore(self) -> None:
-        """Load the local copies, so that a start without registry and database answers as before.
-
-        If the current copy is damaged, the previous one answers within its own bound until the registry is reached.
-        """
-        for task, current in list_copies(self._models).items():
-            # Loads even if another worker holds the lock for too long: a copy is whole or refused.
-            with lock_folder(self._models / task):
-                self._restore(task, current)
-
-    def _restore(self, task: str, current: Current) -> None:
-        for version, overlay in current.overlays.items():
-            try:
-                forecaster = self._load_copy(self._models / task, version, former_names=current.former_names)
-            except ArtefactRefused as error:
-                self._metrics.follower_errors.labels("artefact").inc()
-                reason = f"The local copy of version {version} was refused: {error}"
-                self.registries = {**self.registries, task: RegistryState("degraded", reason)}
-                continue
-            self._serve(forecaster.with_overlay(overlay))
-            self._served_ids = {**self._served_ids, task: current.task_id}
-            log.info("model.restored", task=task, version=version)
-            return
+        """Serve the local copies, so that a start without registry and database answers as before."""
+        refused = self._served.restore()
+        self.registries = {**self.registries, **{task: RegistryState("degraded", why) for task, why in refused.items()}}
 
     def poll(self, now: float) -> None:
-        """Read the store once and, for each task, the registry; `now` in monotonic seconds.
+        """Read the store once, and the registry's aliases if it is time; `now` in monotonic seconds.
 
-        If registry requests are slow, the store is read again between tasks: a closed horizon waits for no other task.
+        If loading new versions is slow, the store is read again between tasks: a closed horizon waits for no other
+        task.
         """
         read_at = self._apply_releases(now)
-        for task in self.tasks:
+        for task in self._list_due(now):
             if self._stopping.is_set():
                 return
             if time.monotonic() - read_at >= self._settings.poll_seconds:
                 read_at = self._apply_releases(now)
-            if task not in self._task_ids and task not in self.forecasters:
+            if not self.knows(task):
                 continue  # given up since this poll began
-            registry = self.registries.get(task, RegistryState())
-            try:
-                self._save_overlay(task)
-                found = self._follow(task, now)
-            except (Unavailable, OSError) as error:
-                reason = self._count_error(error)
-                found = RegistryState("degraded", reason, registry.champion, registry.is_refused)
-            except Exception as error:  # a bug in following one task must not stop the others
-                self._metrics.follower_errors.labels("bug").inc()
-                log.error("follower.failed", task=task, exc_info=error)
-                found = RegistryState("degraded", "Following it failed; the error is in the log.", registry.champion)
-            if task in self._faults and found.state == "ok":
-                found = replace(found, state="degraded", reason=self._faults[task])
-            if (found.state, found.reason) != (registry.state, registry.reason):
-                say = log.warning if found.state == "degraded" else log.info
-                say(f"registry.{found.state}", task=task, reason=found.reason, champion=found.champion)
-            self.registries = {**self.registries, task: found}
+            self._note_registry(task, self._follow_safely(task, now))
+        self._served.end_look()
         self._has_polled = True
+        self._delete_notes(now)
+
+    def _list_due(self, now: float) -> list[str]:
+        """The tasks, by name, for which something may have changed or is not as it should be."""
+        moved: set[str] = set()
+        if self._champions is not None:
+            try:
+                moved = self._champions.aliases.search(now)
+            except Unavailable as error:
+                count_error(self._metrics, error)
+        return [task for task in self.tasks if task in moved or task in self._unsaved or self._is_open(task)]
+
+    def _is_open(self, task: str) -> bool:
+        """Whether following a task is not finished."""
+        registry, forecaster = self.registries.get(task), self.forecasters.get(task)
+        if registry is None or registry.state == "degraded":
+            return True
+        return registry.champion is not None and (forecaster is None or forecaster.version != registry.champion)
+
+    def _follow_safely(self, task: str, now: float) -> RegistryState:
+        """How following a task goes; an error, even a bug, must not stop the others."""
+        registry = self.registries.get(task, RegistryState())
+        try:
+            self._save_overlay(task)
+            found = self._follow(task, registry, now)
+        except (Unavailable, OSError) as error:
+            reason = count_error(self._metrics, error)
+            found = RegistryState("degraded", reason, registry.champion, registry.is_refused)
+        except Exception as error:
+            self._metrics.follower_errors.labels("bug").inc()
+            log.error("follower.failed", task=task, exc_info=error)
+            found = RegistryState("degraded", "Following it failed; the error is in the log.", registry.champion)
+        if task in self._faults and found.state == "ok":
+            found = replace(found, state="degraded", reason=self._faults[task])
+        return found
+
+    def _follow(self, task: str, registry: RegistryState, now: float) -> RegistryState:
+        """Serve the version that a task's alias names, if it can be followed now. Raises Unavailable, OSError."""
+        if self._champions is None:
+            return _NO_REGISTRY
+        if task in self._snapshot.renaming:
+            return RegistryState("degraded", _RENAMING, registry.champion)
+        if (error := self._champions.aliases.error) is not None:  # counted once, by the search
+            return RegistryState("degraded", str(error), registry.champion, registry.is_refused)
+        return self._champions.follow(task, self._snapshot, self._task_ids if self.database_answers else {}, now)
+
+    def _note_registry(self, task: str, found: RegistryState) -> None:
+        registry = self.registries.get(task)
+        if found == registry:
+            return
+        before = registry or RegistryState()
+        if (found.state, found.reason) != (before.state, before.reason):
+            say = log.warning if found.state == "degraded" else log.info
+            say(f"registry.{found.state}", task=task, reason=found.reason, champion=found.champion)
+        self.registries = {**self.registries, task: found}
 
     def _apply_releases(self, now: float) -> float:
         """Read the store and apply newer release rows at once; return the time of that, in monotonic seconds."""
         self._read_store(now)
-        for task, overlay in self._overlays.items():
-            forecaster = self.forecasters.get(task)
-            if forecaster is None or overlay == forecaster.overlay:
-                continue
-            self._serve(forecaster.with_overlay(overlay))
-            is_moved, moment = overlay.valid_until != forecaster.valid_until, format_moment(overlay.valid_until)
-            say, event = (log.warning, "horizon.changed") if is_moved else (log.info, "calibration.changed")
-            say(event, task=task, version=forecaster.version, valid_until=moment)
+        if self.database_answers:
+            for former, forecaster in self._served.update(self._snapshot.overlays):
+                is_moved = forecaster.valid_until != former.valid_until
+                moment = format_moment(forecaster.valid_until)
+                say, event = (log.warning, "horizon.changed") if is_moved else (log.info, "calibration.changed")
+                say(event, task=forecaster.task.name, version=forecaster.version, valid_until=moment)
         return time.monotonic()
 
     def _read_store(self, now: float) -> None:
@@ -250,53 +302,56 @@ class Follower:
             if self.database_answers:
                 log.warning("database.unreachable", reason=str(error), detail=self._store.explain(error))
             self.database_answers = False
-            self._snapshot, self._overlays = self._snapshot.without_bookmark(), {}
+            self._snapshot = self._snapshot.without_bookmark()
             return
         if not self.database_answers:
             log.info("database.reached", tasks=len(snapshot.task_ids))
         self.database_answers = True
-        self._snapshot, self.paused = snapshot, snapshot.paused
-        served = {**self._task_ids, **self._served_ids}
+        former, self._snapshot = self._snapshot, snapshot
+        if snapshot.task_ids != former.task_ids or snapshot.departures != former.departures or not self._has_polled:
+            self._note_departures(snapshot)
+        self._task_ids = {**self._task_ids, **snapshot.task_ids}
+        self._unsaved |= {*snapshot.names_just_read}
+        self._note_faults(snapshot.faults)
+
+    def _note_departures(self, snapshot: Snapshot) -> None:
+        served = {**self._task_ids, **self._served.task_ids}
         for task, new_name in find_renamed(served, snapshot.task_ids, snapshot.departures).items():
             self._rename(task, new_name, served[task])
-        served = {**self._task_ids, **self._served_ids}
+        served = {**self._task_ids, **self._served.task_ids}
         for task in find_departed(served, snapshot.task_ids, snapshot.departures):
             self._give_up(task)
-        self._task_ids = {**self._task_ids, **snapshot.task_ids}
-        self.task_states = snapshot.task_states
-        self._note_faults(snapshot.faults)
-        self._overlays = {task: overlay for task, overlay in snapshot.overlays.items() if task in self.forecasters}
 
     def _rename(self, task: str, new_name: str, task_id: int | None) -> None:
         """Serve a task under its new name, from the same copies."""
-        forecaster = self.forecasters.get(task)
         try:
-            rename_folder(self._models, task, new_name, self._former_names(task_id))
+            rename_folder(self._models, task, new_name, self._snapshot.former_names(task_id))
         except OSError as error:  # the version is downloaded again
-            log.warning("task.not_renamed", task=task, new_name=new_name, reason=self._count_error(error))
-        if forecaster is not None:
-            self._serve(forecaster.renamed(new_name))
-            self._served_ids = {**self._served_ids, new_name: task_id}
+            log.warning("task.not_renamed", task=task, new_name=new_name, reason=count_error(self._metrics, error))
+        if task in self.forecasters:
+            self._served.rename(task, new_name, task_id)
             self.registries = {**self.registries, new_name: self.registries.get(task, RegistryState())}
         self._give_up(task)
         log.info("task.renamed", task=task, new_name=new_name)
 
-    def _former_names(self, task_id: int | None) -> tuple[str, ...]:
-        return () if task_id is None else tuple(sorted(self._snapshot.departures.former.get(task_id, ())))
-
     def _give_up(self, task: str) -> None:
         """Stop serving a task that is archived, deleted or renamed, and remove its copies."""
-        self._task_ids, self._served_ids = _without(task, self._task_ids), _without(task, self._served_ids)
-        self.forecasters, self.registries = _without(task, self.forecasters), _without(task, self.registries)
-        self._backoff.forget(task)
+        self._task_ids = {name: task_id for name, task_id in self._task_ids.items() if name != task}
+        self._served.remove(task)
+        self.registries = {name: registry for name, registry in self.registries.items() if name != task}
+        self._unsaved.discard(task)
+        if self._champions is not None:
+            self._champions.forget(task)
         try:
             remove_folder(self._models / task)
         except OSError as error:
-            log.warning("task.not_removed", task=task, reason=self._count_error(error))
+            log.warning("task.not_removed", task=task, reason=count_error(self._metrics, error))
         log.info("task.given_up", task=task)
 
     def _note_faults(self, faults: Mapping[str, str]) -> None:
         """Note the tasks whose rows cannot be read; each change is counted and logged once."""
+        if faults == self._faults and self._has_polled:
+            return
         for task in faults.keys() - self._faults.keys():
             self._metrics.follower_errors.labels("rows").inc()
             log.error("task.unreadable", task=task, reason=faults[task])
@@ -308,99 +363,22 @@ class Follower:
 
     def _save_overlay(self, task: str) -> None:
         """Save the overlay of the version that answers, for a restart. Raises OSError."""
-        forecaster, overlay = self.forecasters.get(task), self._overlays.get(task)
-        if forecaster is not None and overlay is not None:
+        if task not in self._unsaved:
+            return
+        forecaster, overlay = self.forecasters.get(task), self._snapshot.overlays.get(task)
+        if forecaster is not None and overlay is not None and self.database_answers:
             save_overlay(self._models / task, forecaster.version, overlay)
+        self._unsaved.discard(task)
 
-    def _follow(self, task: str, now: float) -> RegistryState:
-        """Serve the version that a task's alias names, and keep its copy on disk. Raises Unavailable."""
-        if self._client is None or task in self._snapshot.renaming:
-            return self._explain_pause(task)
-        champion = find_champion(self._client, task)
-        forecaster = self.forecasters.get(task)
-        if champion is None:
-            if forecaster is None:
-                return RegistryState()
-            return RegistryState("degraded", "The registry names no champion; the last one goes on answering.")
-        task_state, version = self.task_states.get(task), champion.version
-        if self.database_answers and task_state is not None and task_state.champion not in (None, version):
-            record_alias_move(
-                self._store, self._client, task, self._task_ids[task], champion=version, now=self._clock()
-            )
-        answers = forecaster is not None and champion.is_of(forecaster.version, forecaster.made_at)
-        if answers and is_current(self._models / task, version):
-            return RegistryState(champion=version)
-        if self._backoff.may_try(task, version, now):
-            try:
-                if self._load(self._client, task, champion):
-                    self._backoff.forget(task)
-            except ArtefactRefused as error:
-                self._backoff.add(task, version, f"Version {version} was refused: {error}", now)
-                self._metrics.follower_errors.labels("artefact").inc()
-                log.error("artefact.refused", task=task, version=version, reason=str(error), source="registry")
-            except (Unavailable, OSError) as error:
-                reason = self._count_error(error)
-                self._backoff.add(task, version, reason, now, longest=LONGEST_WAIT, is_broken=False)
-            else:
-                return RegistryState(champion=version)
-        is_refused = self._backoff.is_broken(task)
-        return RegistryState("degraded", self._backoff.reason(task), version, is_refused)
-
-    def _explain_pause(self, task: str) -> RegistryState:
-        """Why a task's alias is not followed now."""
-        if self._client is None:
-            return _NO_REGISTRY
-        known = self.registries.get(task, RegistryState())
-        return RegistryState("degraded", "The trainer has yet to rename its model in MLflow.", known.champion)
-
-    def _load(self, client: httpx.Client, task: str, champion: Champion) -> bool:
-        """Load a version and let it answer; False if the next poll must do so. Raises as `load_champion`."""
-        with lock_folder(self._models / task) as is_held:
-            # While another worker held the folder, the alias may have moved again, and that worker may have followed.
-            if not is_held or find_champion(client, task) != champion:
-                return False
-            # A copy with the same number may belong to another model; its overlay does not apply to this version.
-            is_known = champion.is_of(champion.version, read_made_at(self._models / task / champion.version))
-            forecaster = self._load_champion(
-                client,
-                self._models / task,
-                champion,
-                has_copy=is_known,
-                former_names=self._former_names(self._task_ids.get(task)),
-            )
-            self._swap(task, forecaster, is_known=is_known)
-            return True
-
-    def _swap(self, task: str, forecaster: Forecaster, *, is_known: bool) -> None:
-        """Let a loaded version answer: first on disk, then by one assignment."""
-        folder, version = self._models / task, forecaster.version
-        former, answering = read_current(folder), self.forecasters.get(task)
-        known = former.overlays if is_known and former is not None else {}
-        task_id = self._task_ids.get(task) if self.database_answers else None
-        found = None if task_id is None else find_overlay(self._store, task_id, forecaster)
-        overlay = found or known.get(version) or forecaster.overlay
-        before = None if answering is None else (answering.version, answering.overlay)
-        former_names = self._former_names(self._task_ids.get(task))
-        current = next_current(former, before, version, overlay, task_id=task_id, former_names=former_names)
-        if current != former:
-            write_current(folder, current)
-        self._serve(forecaster.with_overlay(overlay))
-        self._served_ids = {**self._served_ids, task: current.task_id}
-        remove_copies(folder, current)
-        self._metrics.swaps.labels(task).inc()
-        moment = format_moment(overlay.valid_until)
-        log.info("model.swapped", task=task, version=version, previous=current.previous, valid_until=moment)
-
-    def _serve(self, forecaster: Forecaster) -> None:
-        self.forecasters = {**self.forecasters, forecaster.task.name: forecaster}
-
-    def _count_error(self, error: Unavailable | OSError) -> str:
-        """Count an error and return a sentence about it."""
-        if isinstance(error, OSError):
-            self._metrics.follower_errors.labels("disk").inc()
-            return f"The local copy cannot be written: {error.strerror}."
-        self._metrics.follower_errors.labels("registry").inc()
-        return str(error)
+    def _delete_notes(self, now: float) -> None:
+        """Delete old notes of changes now and then: every process that reads them does so."""
+        if not self.database_answers or now - self._notes_deleted_at < KEPT_SECONDS:
+            return
+        self._notes_deleted_at = now
+        try:
+            self._store.transact(delete_notes)
+        except Unavailable as error:
+            log.info("notes.not_deleted", reason=str(error))
 
 
 def _say_missing(task: str, task_state: TaskState | None) -> str:
@@ -414,7 +392,3 @@ def _say_missing(task: str, task_state: TaskState | None) -> str:
         f"No version of {task} had been released when this process looked last.{ended} `morrow cycle {task}` trains "
         f"one, and `morrow task show {task}` says what it lacks."
     )
-
-
-def _without(task: str, known: Mapping[str, T]) -> dict[str, T]:
-    return {name: one for name, one in known.items() if name != task}

@@ -1,15 +1,14 @@
-"""A released version, loaded and immutable: it turns rows and moments into answers, inside its horizon only.
+"""A released version, immutable; loaded, it turns rows and moments into answers, inside its horizon only.
 
 Everything an answer says about its version comes from one object, so that a swap in the middle of a request cannot
 mix two versions.
 """
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path
-from typing import Any
+from typing import Self
 
 import msgspec
 import numpy as np
@@ -19,25 +18,30 @@ from numpy.typing import NDArray
 
 from contracts.calibration import Calibration, find_quantile, raise_quantiles
 from contracts.clock import format_duration, format_moment
-from contracts.errors import ArtefactRefused, Fault, ModelExpired, MorrowError, OutsideHorizon
-from contracts.manifest import GRAPH_FILE, RATE_FILE, Feed, Manifest, check_probe, graph_feed, read_manifest
+from contracts.errors import Fault, ModelExpired, MorrowError, OutsideHorizon
+from contracts.manifest import (
+    NO_PROBE,
+    Feed,
+    Manifest,
+    graph_feed,
+)
 from contracts.task import Target, Task
 from contracts.truth import respell_truths
 from service.errors import AnswerNotFinite
 from service.models.answer import Answer
 from service.models.class_change import find_class_change
 from service.models.conformal import DEFAULT_COVERAGE, interval, prediction_set, require_quantile
-from service.models.graph_sessions import RateGraph, open_session, read_vocabularies
-from service.models.local_copies import read_made_at
+from service.models.graph_sessions import (
+    RateGraph,
+    Values,
+    by_row,
+    run_by_row,
+    split_feed,
+)
 from service.validation.options import PLAIN, Options
 from service.validation.question_decoder import AT_OF_QUERY, Questions, Row, lay_out_rows
-from service.validation.rules import RowRules, compile_rules
+from service.validation.rules import RowRules
 from store.releases import Overlay
-
-NUM_ROWS_PER_RUN = 256
-
-# The outputs of one row: a probability per class, or mean and scale.
-Values = Sequence[float]
 
 # What an answer says besides its values: at, lead, expected_error, error_name, version, trained_until, valid_until.
 About = tuple[str, str, float | None, str, str, str, str]
@@ -56,30 +60,19 @@ def make_question(row: Row, now: int, options: Options = PLAIN) -> Question:
     return Question(row, now if row.at is None else row.at, options)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Forecaster:
-    """One version that answers; `overlay` is what `releases` adds to its manifest.
+    """One version that answers, as its manifest and `releases` describe it, whether it is in memory or not.
 
-    `known` has each category feature with the values that the fit knows, and "" for a missing one. It is empty if the
-    graph does not name them. `made_at` is when the registry made it (milliseconds since the epoch), None if that is not
-    known.
+    `overlay` is what `releases` adds to its manifest. `made_at` is when the registry made it (milliseconds since the
+    epoch), None if that is not known.
     """
 
     version: str
     manifest: Manifest
     task: Task
-    rules: RowRules
-    session: onnxruntime.InferenceSession
-    rates: RateGraph
-    errors: dict[int, float]
     overlay: Overlay
     made_at: int | None = None
-    known: tuple[tuple[str, frozenset[str]], ...] = ()
-
-    @property
-    def batch_size(self) -> int:
-        """Rows of a minibatch of the fit; if an old manifest does not name them, the task's recipe does."""
-        return self.manifest.batch_size or self.task.training.rows_per_minibatch(self.manifest.num_rows)
 
     @cached_property
     def valid_until(self) -> int:
@@ -91,16 +84,43 @@ class Forecaster:
         """The newest quantiles, as far as they suit this fit."""
         return raise_quantiles(self.overlay.calibration or self.manifest.calibration, self.manifest.own_scores)
 
-    def with_overlay(self, overlay: Overlay) -> "Forecaster":
+    @property
+    def batch_size(self) -> int:
+        """Rows of a minibatch of the fit; if an old manifest does not name them, the task's recipe does."""
+        return self.manifest.batch_size or self.task.training.rows_per_minibatch(self.manifest.num_rows)
+
+    def with_overlay(self, overlay: Overlay) -> Self:
         return replace(self, overlay=overlay)
 
-    def renamed(self, name: str) -> "Forecaster":
+    def renamed(self, name: str) -> Self:
         """The same version under the present name of its task."""
         return replace(self, task=self.task.model_copy(update={"name": name}))
 
     def covers(self, at: int) -> bool:
         """Whether the guard lets a moment through."""
         return self.manifest.trained_from <= at <= self.valid_until
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class LoadedForecaster(Forecaster):
+    """A version in memory: it answers.
+
+    `known` has each category feature with the values that the fit knows, and "" for a missing one. It is empty if the
+    graph does not name them.
+    """
+
+    rules: RowRules
+    session: onnxruntime.InferenceSession
+    rates: RateGraph
+    errors: dict[int, float]
+    known: tuple[tuple[str, frozenset[str]], ...] = ()
+
+    def described(self) -> Forecaster:
+        """The same version without what only answering needs."""
+        manifest = msgspec.structs.replace(self.manifest, probe=NO_PROBE)
+        return Forecaster(
+            version=self.version, manifest=manifest, task=self.task, overlay=self.overlay, made_at=self.made_at
+        )
 
     def answer(self, question: Question) -> Answer:
         """The answer to one row.
@@ -156,8 +176,8 @@ class Forecaster:
         if self._has_unseen(categories):
             found = [*map(self._name_unseen, found, categories.tolist())]
         if options.rate:
-            rates = self._require_finite(_by_row(self.rates.run(feed)))
-            found = [self._move(*each) for each in zip(found, _parts(feed, 1), asked, rates, strict=True)]
+            rates = self._require_finite(by_row(self.rates.run(feed)))
+            found = [self._move(*each) for each in zip(found, split_feed(feed, 1), asked, rates, strict=True)]
         return found
 
     def _admit(self, question: Question) -> float | None:
@@ -208,10 +228,7 @@ class Forecaster:
 
     def _run(self, feed: Feed) -> list[Values]:
         """The graph's values for each row, finite or not."""
-        found: list[Values] = []
-        for part in _parts(feed, NUM_ROWS_PER_RUN):
-            found += _by_row(self.session.run(self.manifest.output_names, part))
-        return found
+        return run_by_row(self.session, self.manifest.output_names, feed)
 
     def _feed(self, questions: Sequence[Question]) -> Feed:
         categories: list[Sequence[str]] = [one.row.categories for one in questions]
@@ -331,56 +348,3 @@ class Forecaster:
 def _is_finite(values: Values) -> bool:
     """Whether all values are finite: the 64-bit sum of 32-bit values shows NaN and infinity, faster than NumPy."""
     return math.isfinite(sum(values))
-
-
-def _by_row(outputs: Sequence[NDArray[Any]]) -> list[Values]:
-    """The values of each row, from one output `(n, C)` or two `(n,)`."""
-    if len(outputs) == 1:
-        shares: list[Values] = outputs[0].tolist()
-        return shares
-    return list(zip(*(output.tolist() for output in outputs), strict=True))
-
-
-def _parts(feed: Feed, most: int) -> list[Feed]:
-    """The rows of a feed in parts of at most `most` rows; no part if there are no rows."""
-    count = len(feed["at"])
-    if 0 < count <= most:
-        return [feed]
-    return [{name: column[start : start + most] for name, column in feed.items()} for start in range(0, count, most)]
-
-
-def load_forecaster(
-    folder: Path, task_name: str, version: str, *, threads: int, former_names: Collection[str] = ()
-) -> Forecaster:
-    """Load a version from its folder and check its files, task and probe. Raises ArtefactRefused.
-
-    Its manifest may have a name that the task had before.
-    """
-    manifest = read_manifest(folder)
-    task = manifest.parse_task()
-    if task.name not in (task_name, *former_names):
-        raise ArtefactRefused(f"The manifest is of task {task.name!r}, not {task_name!r}.")
-    task = task.model_copy(update={"name": task_name})
-    num_outputs = len(manifest.classes) if task.is_classification else 2
-    if any(len(outputs) != num_outputs for outputs in manifest.probe.outputs):
-        raise ArtefactRefused(f"The probe's answers do not have {num_outputs} columns.")
-    session = open_session(folder / GRAPH_FILE, threads)
-    check_probe(manifest, session.run)
-    vocabularies = read_vocabularies(session)
-    if vocabularies and len(vocabularies) != len(task.categories):
-        raise ArtefactRefused(f"The graph has {len(vocabularies)} vocabularies for {len(task.categories)} categories.")
-    return Forecaster(
-        version=version,
-        manifest=manifest,
-        task=task,
-        rules=compile_rules(task),
-        session=session,
-        rates=RateGraph((folder / RATE_FILE).read_bytes(), manifest, version, threads),
-        errors={age.age: age.mean for age in manifest.ages},
-        overlay=Overlay(manifest.valid_until, None),
-        made_at=read_made_at(folder),
-        known=tuple(
-            (feature.name, frozenset(["", *vocabulary]))
-            for feature, vocabulary in zip(task.categories, vocabularies, strict=False)
-        ),
-    )

@@ -1,6 +1,7 @@
 """The graphs of a version in ONNX Runtime: one is opened at once, the graph of rates at the first request for rates."""
 
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,11 @@ from numpy.typing import NDArray
 from contracts.errors import ArtefactRefused
 from contracts.manifest import RATE_FILE, VOCABULARIES, Feed, Manifest, check_probe
 from service.errors import RateRefused
+
+NUM_ROWS_PER_RUN = 256
+
+# The outputs of one row: a probability per class, or mean and scale.
+Values = Sequence[float]
 
 log = structlog.get_logger(__name__)
 
@@ -32,6 +38,30 @@ def open_session(graph: Path | bytes, threads: int) -> onnxruntime.InferenceSess
     except Exception as error:  # ONNX Runtime's errors have no root in common
         words = str(error) if isinstance(source, bytes) else str(error).replace(source, Path(source).name)
         raise ArtefactRefused(f"The graph cannot be loaded: {words}") from error
+
+
+def run_by_row(session: onnxruntime.InferenceSession, names: Sequence[str], feed: Feed) -> list[Values]:
+    """The graph's values for each row, finite or not."""
+    found: list[Values] = []
+    for part in split_feed(feed, NUM_ROWS_PER_RUN):
+        found += by_row(session.run(names, part))
+    return found
+
+
+def by_row(outputs: Sequence[NDArray[Any]]) -> list[Values]:
+    """The values of each row, from one output `(n, C)` or two `(n,)`."""
+    if len(outputs) == 1:
+        shares: list[Values] = outputs[0].tolist()
+        return shares
+    return list(zip(*(output.tolist() for output in outputs), strict=True))
+
+
+def split_feed(feed: Feed, most: int) -> list[Feed]:
+    """The rows of a feed in parts of at most `most` rows; no part if there are no rows."""
+    count = len(feed["at"])
+    if 0 < count <= most:
+        return [feed]
+    return [{name: column[start : start + most] for name, column in feed.items()} for start in range(0, count, most)]
 
 
 def read_vocabularies(session: onnxruntime.InferenceSession) -> list[list[str]]:

@@ -24,11 +24,18 @@ from store.releases import ALIAS
 MAX_MANIFEST_BYTES = 64 * 2**20
 MAX_FILE_BYTES = 2 * 2**30
 MAX_ANSWER_BYTES = 2**20
+MAX_SEARCH_BYTES = 64 * 2**20
 ANSWER_SECONDS = 10.0
+# The server reads all models of a page before it sends a byte.
+SEARCH_SECONDS = 10.0
+# The most that the server gives at once.
+_MODELS_PER_PAGE = "1000"
 
 _VERSION = re.compile(r"[1-9][0-9]{0,17}")
 _FILE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
 _NO_SUCH = {"INVALID_PARAMETER_VALUE", "RESOURCE_DOES_NOT_EXIST"}
+_API = "/api/2.0/mlflow"
+_SEARCH_TIMEOUT = httpx.Timeout(2.0, read=SEARCH_SECONDS)
 _UNREADABLE = "The registry's answer cannot be read."
 
 
@@ -48,9 +55,42 @@ class Champion:
         return self.version == version and (None in (self.made_at, made_at) or self.made_at == made_at)
 
 
+@dataclass(frozen=True)
+class RegisteredModel:
+    """What a search says of a model: when it was made, its champion, and when that was made if the answer says so.
+
+    Times are in milliseconds since the epoch. Unless it `is_readable`, nothing is known but that there is a model.
+    """
+
+    model_made_at: int | None = None
+    champion: str | None = None
+    made_at: int | None = None
+    is_readable: bool = False
+
+
 class _Version(msgspec.Struct):
     version: str
     creation_timestamp: int | None = None
+
+
+class _Alias(msgspec.Struct):
+    alias: str
+    version: str
+
+
+class _Model(msgspec.Struct):
+    creation_timestamp: int | None = None
+    latest_versions: list[_Version] = []
+    aliases: list[_Alias] = []
+
+
+class _ModelName(msgspec.Struct):
+    name: str
+
+
+class _Page(msgspec.Struct):
+    registered_models: list[msgspec.Raw] = []
+    next_page_token: str = ""
 
 
 class _Named(msgspec.Struct):
@@ -81,6 +121,37 @@ def find_champion(client: httpx.Client, task: str) -> Champion | None:
     if not _VERSION.fullmatch(named.version):
         raise Unavailable("The registry names a version that is not a number.")
     return Champion(named.version, named.creation_timestamp)
+
+
+def search_models(client: httpx.Client) -> dict[str, RegisteredModel]:
+    """Every registered model by name. Raises Unavailable."""
+    found: dict[str, RegisteredModel] = {}
+    token = ""
+    while True:
+        given = {"max_results": _MODELS_PER_PAGE} | ({"page_token": token} if token else {})
+        body = _ask_raw(client, "registered-models/search", given)
+        try:
+            page = msgspec.json.decode(body, type=_Page)
+            for entry in page.registered_models:
+                found[msgspec.json.decode(entry, type=_ModelName).name] = _read_model(entry)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            raise Unavailable(_UNREADABLE) from error
+        token = page.next_page_token
+        if not token:
+            return found
+
+
+def _read_model(entry: msgspec.Raw) -> RegisteredModel:
+    """An entry of a search; what is wrong with it harms no other."""
+    try:
+        model = msgspec.json.decode(entry, type=_Model)
+    except msgspec.MsgspecError:
+        return RegisteredModel()
+    champion = next((one.version for one in model.aliases if one.alias == ALIAS), None)
+    made_at = next((one.creation_timestamp for one in model.latest_versions if one.version == champion), None)
+    return RegisteredModel(
+        model.creation_timestamp, champion, made_at, champion is None or _VERSION.fullmatch(champion) is not None
+    )
 
 
 def find_champion_version(client: httpx.Client, task: str) -> str | None:
@@ -117,8 +188,8 @@ def _ask(client: httpx.Client, method: str, path: str, parameters: dict[str, str
     """MLflow's JSON response; None if it says that the object does not exist."""
     given: dict[str, Any] = {"params": parameters} if method == "GET" else {"json": parameters}
     try:
-        with client.stream(method, f"/api/2.0/mlflow/{path}", **given) as response:
-            body = _read_answer(response)
+        with client.stream(method, f"{_API}/{path}", **given) as response:
+            body = _read_answer(response, MAX_ANSWER_BYTES)
             if response.status_code not in (200, 400, 404):
                 raise Unavailable(explain_status(response.status_code, body.decode(errors="replace")))
             found = msgspec.json.decode(body, type=dict[str, Any])
@@ -133,12 +204,24 @@ def _ask(client: httpx.Client, method: str, path: str, parameters: dict[str, str
     raise Unavailable(explain_status(response.status_code, ""))
 
 
-def _read_answer(response: httpx.Response) -> bytes:
+def _ask_raw(client: httpx.Client, path: str, parameters: dict[str, str]) -> bytes:
+    """MLflow's JSON response to a search, not decoded. Raises Unavailable."""
+    try:
+        with client.stream("GET", f"{_API}/{path}", params=parameters, timeout=_SEARCH_TIMEOUT) as response:
+            body = _read_answer(response, MAX_SEARCH_BYTES)
+    except httpx.HTTPError as error:
+        raise Unavailable("The registry does not answer.") from error
+    if response.status_code != 200:
+        raise Unavailable(explain_status(response.status_code, body.decode(errors="replace")))
+    return body
+
+
+def _read_answer(response: httpx.Response, most: int) -> bytes:
     """The body of a response, limited in size and time. Raises Unavailable, httpx.HTTPError."""
     body, deadline = bytearray(), time.monotonic() + ANSWER_SECONDS
     for part in response.iter_bytes():
         body += part
-        if len(body) > MAX_ANSWER_BYTES or time.monotonic() > deadline:
+        if len(body) > most or time.monotonic() > deadline:
             raise Unavailable(_UNREADABLE)
     return bytes(body)
 

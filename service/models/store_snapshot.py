@@ -82,6 +82,15 @@ class Snapshot:
         """Tasks that still have their former name in MLflow."""
         return frozenset(name for name, schema in self.schemas.items() if schema.registry_name is not None)
 
+    @property
+    def names_just_read(self) -> Iterable[str]:
+        """The tasks that this look read, and have not left."""
+        return (self.known[task_id].name for task_id in self.just_read)
+
+    def former_names(self, task_id: int | None) -> tuple[str, ...]:
+        """The names that a task had before."""
+        return () if task_id is None else tuple(sorted(self.departures.former.get(task_id, ())))
+
     def without_bookmark(self) -> "Snapshot":
         """The same, as it is known after an outage: the database may not be the one it was."""
         return replace(self, bookmark=None)

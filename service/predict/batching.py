@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from service.models.answer import Answer
-from service.models.forecaster import Forecaster, Question
+from service.models.forecaster import LoadedForecaster, Question
 
 # How long the loop stays awake after a lone question: about the time that a local client takes to ask again.
 AWAKE_SECONDS = 100e-6
@@ -30,7 +30,7 @@ class _Batch:
     questions: list[Question] = field(default_factory=list)
     callbacks: list[Callback] = field(default_factory=list)
 
-    def run(self, forecaster: Forecaster) -> None:
+    def run(self, forecaster: LoadedForecaster) -> None:
         """Answer every question; if the run fails, every callback gets its exception."""
         outcomes: Sequence[Answer | Exception]
         try:
@@ -46,13 +46,13 @@ class MicroBatches:
     """The questions of the current turn of one event loop, by the version that answered when each arrived."""
 
     def __init__(self) -> None:
-        self._batches: dict[Forecaster, _Batch] = {}
+        self._batches: dict[LoadedForecaster, _Batch] = {}
         self._num_arrived = 0
         self._is_shared = False
         self._awake_until = 0.0
         self._is_awake = False
 
-    def ask(self, forecaster: Forecaster, question: Question, callback: Callback) -> None:
+    def ask(self, forecaster: LoadedForecaster, question: Question, callback: Callback) -> None:
         """Let this version answer, at once or at the end of the turn. `callback` is called once."""
         self._num_arrived += 1
         if self._num_arrived == 1:
@@ -66,8 +66,8 @@ class MicroBatches:
         batch.questions.append(question)
         batch.callbacks.append(callback)
 
-    async def answer(self, forecaster: Forecaster, question: Question) -> Answer:
-        """Awaitable version of `ask`. Raises as `Forecaster.answer`."""
+    async def answer(self, forecaster: LoadedForecaster, question: Question) -> Answer:
+        """Awaitable version of `ask`. Raises as `LoadedForecaster.answer`."""
         future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self.ask(forecaster, question, partial(_settle, future))
         return await future
@@ -89,7 +89,7 @@ class MicroBatches:
             asyncio.get_running_loop().call_soon(self._stay_awake)
 
 
-def _answer(forecaster: Forecaster, question: Question) -> Answer | Exception:
+def _answer(forecaster: LoadedForecaster, question: Question) -> Answer | Exception:
     try:
         return forecaster.answer(question)
     except Exception as error:  # noqa: BLE001 the callback gets it

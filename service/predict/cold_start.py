@@ -7,7 +7,7 @@ worker could refuse it because nothing is loaded yet.
 import anyio
 
 from service.models.follower import Follower
-from service.models.local_copies import list_copies
+from service.models.local_copies import list_copies, read_current
 from service.models.task_state import RegistryState
 from service.settings import ServiceSettings
 
@@ -27,6 +27,10 @@ async def await_first(follower: Follower, settings: ServiceSettings, task: str |
 
 
 def _is_coming(follower: Follower, settings: ServiceSettings, task: str | None) -> bool:
-    missing = list_copies(settings.home / "models").keys() - follower.forecasters.keys()
-    wanted = missing if task is None else missing & {task}
-    return any(follower.registries.get(name, RegistryState()).state == "ok" for name in wanted)
+    models = settings.home / "models"
+    if task is None:
+        copied = {*list_copies(models)}
+    else:
+        copied = {task} if follower.knows(task) and read_current(models / task) is not None else set()
+    missing = copied - follower.forecasters.keys()
+    return any(follower.registries.get(name, RegistryState()).state == "ok" for name in missing)

@@ -22,7 +22,7 @@ from contracts.errors import Fault, InvalidInput, MorrowError
 from service.errors import Malformed, Overloaded
 from service.models.answer import Answer, Answers
 from service.models.follower import Follower
-from service.models.forecaster import Forecaster, Question, make_question
+from service.models.forecaster import LoadedForecaster, Question, make_question
 from service.predict.batching import MicroBatches
 from service.predict.cold_start import await_first
 from service.settings import MAX_WAITING_PER_THREAD, ServiceSettings
@@ -103,7 +103,7 @@ class PredictEndpoint:
             return await self._get_any(scope, receive)
         return self._respond(await self._batches.answer(*asked))
 
-    def _read_plain(self, query: bytes) -> tuple[Forecaster, Question] | None:
+    def _read_plain(self, query: bytes) -> tuple[LoadedForecaster, Question] | None:
         """The question of a plain query, and the version that answers it; None if the query must be read by pairs."""
         plain = read_plain(query)
         if plain is None:
@@ -142,7 +142,7 @@ class PredictEndpoint:
         return EncodedAnswer(await self._in_thread(self._answer_body, forecaster, body, now, options, faults))
 
     def _answer_body(
-        self, forecaster: Forecaster, body: bytes, now: int, options: Options, faults: list[Fault]
+        self, forecaster: LoadedForecaster, body: bytes, now: int, options: Options, faults: list[Fault]
     ) -> bytes:
         questions = forecaster.rules.read_questions(body, self._settings.max_rows, faults)
         if options.rate and len(questions) > MAX_RATE_ROWS:
@@ -152,8 +152,10 @@ class PredictEndpoint:
         self._metrics.count_unseen(forecaster.task.name, (name for one in answers for name in one.unseen or ()))
         return self._encode(Answers(answers))
 
-    async def _find(self, task: str | None, faults: list[Fault]) -> Forecaster:
+    async def _find(self, task: str | None, faults: list[Fault]) -> LoadedForecaster:
         """The version that answers, or soon will. If there is none, `faults` are reported first."""
+        if self._follower.must_load(task):
+            return await self._in_thread(self._follower.load, task)
         try:
             return self._follower.find(task)
         except MorrowError:

@@ -18,7 +18,7 @@ import structlog
 
 from service.metrics import Metrics
 from service.models.follower import Follower
-from service.models.local_copies import list_copies
+from service.models.local_copies import read_current
 from service.settings import ServiceSettings
 
 HEARTBEAT_SECONDS = 1.0
@@ -96,7 +96,7 @@ class WorkerHeartbeats:
         """
         own = describe_worker(self._follower, now)
         self._others = [one for one in read_heartbeats(folder) if one.pid != own.pid]
-        current = {task: copy.version for task, copy in list_copies(self._models).items()}
+        current = self._read_disputed(own)
         behind = list_behind(own, current, self._others)
         self._behind_since = {task: self._behind_since.get(task, monotonic) for task in behind}
         stale = [task for task, since in self._behind_since.items() if monotonic - since >= self._patience]
@@ -108,6 +108,20 @@ class WorkerHeartbeats:
             self._follower.retire()
             self._stop()
         write_heartbeat(folder, describe_worker(self._follower, now))
+
+    def _read_disputed(self, own: Heartbeat) -> dict[str, str]:
+        """The current versions in the home of the tasks for which another worker serves another version than this one.
+
+        The files of the others need not be read, however many there are.
+        """
+        disputed = {
+            task
+            for other in self._others
+            for task, served in other.tasks.items()
+            if served.version is not None and served.version != own.version(task)
+        }
+        found = {task: read_current(self._models / task) for task in disputed}
+        return {task: current.version for task, current in found.items() if current is not None}
 
 
 def describe_worker(follower: Follower, now: float) -> Heartbeat:

@@ -61,7 +61,7 @@ BOOSTING: Space = {
 }
 
 # Recipes that won elsewhere, tried before any sample: so a short search starts from recipes that work. Each was chosen
-# on the first windows of one stream (docs/flights.md, docs/moons.md, benchmarks/tasks).
+# on the first windows of one stream (docs/flights.md, docs/moons.md, benchmarks/task_files).
 PROVEN: tuple[Mapping[str, Any], ...] = (
     {
         "width": 32, "num_layers": 2, "num_trelu": 1, "embedding": 8, "time_width": 2, "time_linear": 1,

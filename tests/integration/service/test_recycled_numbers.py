@@ -10,7 +10,7 @@ from mlflow import MlflowClient
 from sqlalchemy import Engine
 
 from contracts.clock import format_moment
-from service.models.forecaster import load_forecaster
+from service.models.loader import load_forecaster
 from store.tasks.catalog import Schema
 from tests.integration.artefacts import CUTOFF, WEEK, publish, write_version
 from tests.integration.make_follower import QUESTION, MakeFollower, ask

@@ -11,7 +11,7 @@ from threading import Barrier
 import pytest
 from mlflow import MlflowClient
 
-from service.models.forecaster import load_forecaster
+from service.models.loader import load_forecaster
 from tests.integration.artefacts import move_alias, publish, write_version
 from tests.integration.make_follower import QUESTION, MakeFollower, ask
 from tests.integration.trainer.test_registry import CUTOFF, artefact, new_name, open_run

@@ -9,7 +9,8 @@ import pytest
 
 from contracts.errors import OutsideHorizon
 from service.models.answer import Answer
-from service.models.forecaster import Forecaster, Question, load_forecaster
+from service.models.forecaster import LoadedForecaster, Question
+from service.models.loader import load_forecaster
 from service.predict.batching import MicroBatches
 from service.validation.options import Options
 from service.validation.question_decoder import Row
@@ -40,7 +41,7 @@ class Watched(selectors.DefaultSelector):
 
 
 @pytest.fixture
-def forecaster(tmp_path: Path) -> Forecaster:
+def forecaster(tmp_path: Path) -> LoadedForecaster:
     folder = write_version(tmp_path / "7", task="flights")
     found = load_forecaster(folder, "flights", "7", threads=1)
     object.__setattr__(found, "session", Counted(found.session))
@@ -51,11 +52,13 @@ def question(place: int, at: int = CUTOFF + WEEK, coverage: float | None = None)
     return Question(Row(at, (float(place), 0.0), ("UA",)), at, Options(coverage))
 
 
-async def ask(batches: MicroBatches, forecaster: Forecaster, questions: list[Question]) -> list[Answer | BaseException]:
+async def ask(
+    batches: MicroBatches, forecaster: LoadedForecaster, questions: list[Question]
+) -> list[Answer | BaseException]:
     return await asyncio.gather(*(batches.answer(forecaster, one) for one in questions), return_exceptions=True)
 
 
-def test_a_busy_turn_is_one_run_and_answers_as_alone(forecaster: Forecaster) -> None:
+def test_a_busy_turn_is_one_run_and_answers_as_alone(forecaster: LoadedForecaster) -> None:
     questions = [question(place) for place in range(NUM_QUESTIONS)]
 
     async def main() -> list[Answer | BaseException]:
@@ -73,7 +76,7 @@ def test_a_busy_turn_is_one_run_and_answers_as_alone(forecaster: Forecaster) -> 
         assert ours.probabilities == pytest.approx(theirs.probabilities, abs=1e-6)
 
 
-def test_a_lonely_question_is_answered_within_its_turn(forecaster: Forecaster) -> None:
+def test_a_lonely_question_is_answered_within_its_turn(forecaster: LoadedForecaster) -> None:
     async def main() -> None:
         batches = MicroBatches()
         for place in range(5):
@@ -86,7 +89,7 @@ def test_a_lonely_question_is_answered_within_its_turn(forecaster: Forecaster) -
 
 @pytest.mark.parametrize("num_questions", [1, 2])
 def test_the_loop_stays_awake_for_a_moment_after_a_question_alone(
-    forecaster: Forecaster, monkeypatch: pytest.MonkeyPatch, num_questions: int
+    forecaster: LoadedForecaster, monkeypatch: pytest.MonkeyPatch, num_questions: int
 ) -> None:
     monkeypatch.setattr("service.predict.batching.AWAKE_SECONDS", 0.2)
     selector = Watched()
@@ -109,7 +112,7 @@ def test_the_loop_stays_awake_for_a_moment_after_a_question_alone(
     assert later < 5
 
 
-def test_one_refusal_refuses_no_other(forecaster: Forecaster) -> None:
+def test_one_refusal_refuses_no_other(forecaster: LoadedForecaster) -> None:
     questions = [question(0), question(1, at=CUTOFF + 50 * WEEK), question(2, at=1), question(3)]
 
     async def main() -> list[Answer | BaseException]:
@@ -122,7 +125,7 @@ def test_one_refusal_refuses_no_other(forecaster: Forecaster) -> None:
     assert [isinstance(answer, Answer) for answer in answers] == [True, False, False, True]
 
 
-def test_a_client_that_leaves_takes_no_answer_along(forecaster: Forecaster) -> None:
+def test_a_client_that_leaves_takes_no_answer_along(forecaster: LoadedForecaster) -> None:
     async def main() -> Answer:
         batches = MicroBatches()
         await ask(batches, forecaster, [question(0), question(1)])
@@ -135,7 +138,7 @@ def test_a_client_that_leaves_takes_no_answer_along(forecaster: Forecaster) -> N
     assert isinstance(asyncio.run(main()), Answer)
 
 
-def test_a_graph_that_fails_fails_all_that_wait(forecaster: Forecaster) -> None:
+def test_a_graph_that_fails_fails_all_that_wait(forecaster: LoadedForecaster) -> None:
     class Broken:
         def run(self, _names: Any, _feed: Any) -> Any:
             raise RuntimeError("out of memory")
@@ -149,7 +152,9 @@ def test_a_graph_that_fails_fails_all_that_wait(forecaster: Forecaster) -> None:
     assert all(isinstance(answer, RuntimeError) for answer in asyncio.run(main()))
 
 
-def test_a_question_stands_alone_where_it_is_the_first_of_its_turn_after_a_turn_of_one(forecaster: Forecaster) -> None:
+def test_a_question_stands_alone_where_it_is_the_first_of_its_turn_after_a_turn_of_one(
+    forecaster: LoadedForecaster,
+) -> None:
     told: list[Answer | Exception] = []
 
     def ask_at_once(batches: MicroBatches, count: int) -> int:
@@ -170,7 +175,7 @@ def test_a_question_stands_alone_where_it_is_the_first_of_its_turn_after_a_turn_
     assert forecaster.session.sizes == [1, 1, 1, 1, 1, 2, 3, 1]
 
 
-def test_who_fails_to_take_an_answer_keeps_none_from_the_others(forecaster: Forecaster) -> None:
+def test_who_fails_to_take_an_answer_keeps_none_from_the_others(forecaster: LoadedForecaster) -> None:
     told: list[Answer | Exception] = []
 
     def fail(_answer: Answer | Exception) -> None:
