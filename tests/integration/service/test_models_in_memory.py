@@ -67,8 +67,9 @@ def test_versions_that_nobody_asks_for_leave_memory_and_answer_after_being_loade
         follower.load(name)
         assert ask(follower, name).version == "1"
     assert in_memory(follower, schemas) == [False, True, True]
-    ask(follower, names[1])
     follower.poll(1)
+    ask(follower, names[1])
+    follower.poll(2)
     follower.load(names[0])
     assert in_memory(follower, schemas) == [True, True, False]
 
