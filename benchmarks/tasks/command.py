@@ -215,7 +215,7 @@ def running_part(home: Path, command: str, given: dict[str, str]) -> Iterator[tu
 
 
 def watch(child: Child, counts: Path, seconds: float) -> Idle:
-    """What a process does in so many seconds."""
+    """What a process does in this many seconds."""
     before, cpu, began = json.loads(counts.read_text()), cpu_seconds(child.process.pid), time.monotonic()
     time.sleep(seconds)
     child.check()

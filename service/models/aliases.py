@@ -16,7 +16,7 @@ from service.models.registry import Champion, RegisteredModel, find_champion, se
 # So many models are searched at each look. For each further hundred, the next search comes a second later.
 SEARCHED_EACH_LOOK = 200
 _MODELS_PER_SECOND = 100
-# After a search that failed, the pause is so many times as long as the search was: looks at the store must not wait.
+# The pause after a search that failed, in multiples of its duration: looks at the store must not wait for it.
 _PAUSES = 4
 
 

@@ -26,7 +26,7 @@ LOADS = "morrow_model_loads_total"
 
 @pytest.fixture
 def make_small_follower(engine: Engine, mlflow_url: str, tmp_path: Path) -> Iterator[MakeSmallFollower]:
-    """Followers of one home that keep so many versions in memory."""
+    """Followers of one home that keep this many versions in memory."""
     with ExitStack() as opened:
 
         def make(models_in_memory: int) -> Follower:
