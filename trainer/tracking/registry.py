@@ -14,8 +14,10 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
+from itertools import islice
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "10")
 os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
@@ -28,7 +30,7 @@ os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")
 
 import httpx
 from mlflow import MlflowClient
-from mlflow.entities import Dataset, DatasetInput, Metric, Param, Run, RunTag
+from mlflow.entities import Dataset, DatasetInput, Experiment, Metric, Param, Run, RunTag
 from mlflow.exceptions import RestException
 
 from contracts.artifact_proxy import proxied_path, proxy_address
@@ -192,15 +194,9 @@ class Registry:
         experiments, size = self._experiment_ids(tasks), _MAX_COMPARED if len(tasks) == 1 else _MAX_FOUND
         found: list[Run] = []
         for start in range(0, len(experiments), _MAX_EXPERIMENTS):
-            token: str | None = None
-            while True:
-                some = experiments[start : start + _MAX_EXPERIMENTS]
-                with translated_errors():
-                    page = self._client.search_runs(some, query, max_results=size, page_token=token)
-                found += page
-                token = page.token
-                if not (is_whole and token):
-                    break
+            some = experiments[start : start + _MAX_EXPERIMENTS]
+            runs = _list_pages(partial(self._client.search_runs, some, query, max_results=size))
+            found += runs if is_whole else islice(runs, size)
         return found
 
     def _experiment_ids(self, tasks: Collection[str]) -> list[str]:
@@ -209,14 +205,9 @@ class Registry:
         if len(unknown) == 1:
             experiment = self._find_experiment(unknown[0])
             self._experiments |= {} if experiment is None else {unknown[0]: experiment}
-        token: str | None = None
-        while len(unknown) > 1:
-            with translated_errors():
-                page = self._client.search_experiments(max_results=_MAX_FOUND, page_token=token)
-            self._experiments |= {one.name: str(one.experiment_id) for one in page if one.name in tasks}
-            token = page.token
-            if not token:
-                break
+        elif unknown:
+            known = self._list_experiments()
+            self._experiments |= {one.name: str(one.experiment_id) for one in known if one.name in tasks}
         return [self._experiments[task] for task in tasks if task in self._experiments]
 
     def correct_run(self, run_id: str, status: RunStatus, tags: Mapping[str, str], reason: str | None) -> None:
@@ -237,45 +228,31 @@ class Registry:
 
     def experiments(self) -> list[str]:
         """The names of all experiments: tasks, and anything else on this server."""
-        with translated_errors():
-            found = self._client.search_experiments(max_results=_MAX_FOUND)
-        return sorted(str(experiment.name) for experiment in found)
+        return sorted(str(experiment.name) for experiment in self._list_experiments())
+
+    def _list_experiments(self) -> Iterator[Experiment]:
+        return _list_pages(partial(self._client.search_experiments, max_results=_MAX_FOUND))
 
     def past_runs(self, task: str) -> Iterator[PastRun]:
         """Every run of a task that has our tags, including fits below a cycle's run; newest first.
 
         Raises NotFound if the task has no experiment.
         """
-        token: str | None = None
         with translated_errors():
             experiment = self._client.get_experiment_by_name(task)
         if experiment is None:
             raise NotFound(f"MLflow holds no experiment of a task {task!r}.")
-        while True:
-            with translated_errors():
-                page = self._client.search_runs([experiment.experiment_id], max_results=_MAX_FOUND, page_token=token)
-            for run in page:
-                tags = run.data.tags
-                if CYCLE_TAG in tags and CUTOFF_TAG in tags:
-                    is_running = run.info.status == "RUNNING"
-                    yield PastRun(
-                        run.info.run_id, tags.get(PARENT_TAG), tags[CUTOFF_TAG], run.info.start_time, is_running
-                    )
-            token = page.token
-            if not token:
-                return
+        search = partial(self._client.search_runs, [experiment.experiment_id], max_results=_MAX_FOUND)
+        for run in _list_pages(search):
+            tags, info = run.data.tags, run.info
+            if CYCLE_TAG in tags and CUTOFF_TAG in tags:
+                is_running = info.status == "RUNNING"
+                yield PastRun(info.run_id, tags.get(PARENT_TAG), tags[CUTOFF_TAG], info.start_time, is_running)
 
     def registered_runs(self, task: str) -> set[str]:
         """The runs that versions of the task's model came from; the page of a version links to its run."""
-        token: str | None = None
-        found: set[str] = set()
-        while True:
-            with translated_errors():
-                page = self._client.search_model_versions(f"name='{task}'", max_results=_MAX_FOUND, page_token=token)
-            found |= {version.run_id for version in page if version.run_id}
-            token = page.token
-            if not token:
-                return found
+        search = partial(self._client.search_model_versions, f"name='{task}'", max_results=_MAX_FOUND)
+        return {version.run_id for version in _list_pages(search) if version.run_id}
 
     def delete_run(self, run_id: str) -> None:
         """Delete a run's files and mark the run as deleted; MLflow keeps its metrics until `mlflow gc`."""
@@ -397,8 +374,8 @@ class Registry:
         return str(experiment.experiment_id)
 
     def _find_version(self, name: str, identity: str) -> str | None:
-        with translated_errors():
-            found = self._client.search_model_versions(f"name='{name}' and tags.`{MANIFEST_TAG}`='{identity}'")
+        query = f"name='{name}' and tags.`{MANIFEST_TAG}`='{identity}'"
+        found = _list_pages(partial(self._client.search_model_versions, query, max_results=_MAX_FOUND))
         ready = [int(version.version) for version in found if version.status == "READY"]
         return str(max(ready)) if ready else None
 
@@ -449,6 +426,18 @@ def _model_name(manifest: Manifest) -> str:
     if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]{0,62}", name):
         raise CycleError("The manifest names no task that could be a model's name.")
     return name
+
+
+def _list_pages(search: Callable[..., Any]) -> Iterator[Any]:
+    """Everything that a search of MLflow's client finds, page by page; mlflow's lists have no types."""
+    token: str | None = None
+    while True:
+        with translated_errors():
+            page = search(page_token=token)
+        yield from page
+        token = page.token
+        if not token:
+            return
 
 
 def _is_ours(run: Run) -> bool:

@@ -25,6 +25,7 @@ from trainer.tracking.tags import CUTOFF_TAG, CYCLE_TAG, LEASE_TAG
 
 NUM_RUNS, NUM_FIGURES, NUM_KEPT = 5000, 20, 100
 NUM_VERSIONS = 1500
+NUM_EXPERIMENTS = 1001
 # A look takes milliseconds; a busy machine makes it many more.
 MOST_POLL_SECONDS = 1.0
 
@@ -75,6 +76,34 @@ def test_thousands_of_runs_and_versions_slow_no_look_at_the_alias_and_are_pruned
     deletable = plan(task, runs, registered, NUM_KEPT).deletable
     assert NUM_RUNS - NUM_VERSIONS - NUM_KEPT <= len(deletable) <= NUM_RUNS + 1 - NUM_VERSIONS
     assert {run.run_id for run in deletable}.isdisjoint({*registered, grown})
+
+
+@pytest.fixture
+def crowded(registry: Registry, mlflow_folder: Path, task: str) -> Iterator[str]:
+    """A failed run of a task whose experiment is older than more others than MLflow returns at once."""
+    run_id = registry.start_run(task, "a cycle", {CYCLE_TAG: "7", LEASE_TAG: "mine"})
+    registry.end_run(run_id, "FAILED", None)
+    names = [f"another_{k}" for k in range(NUM_EXPERIMENTS)]
+    later = round(time.time() * 1000) + 3_600_000
+    with closing(sqlite3.connect(mlflow_folder / "mlflow.db", timeout=60)) as database:
+        with database:
+            database.executemany(
+                "INSERT INTO experiments (name, artifact_location, lifecycle_stage, creation_time, last_update_time) "
+                "SELECT ?, artifact_location, lifecycle_stage, ?, ? FROM experiments WHERE name = ?",
+                ((name, later, later, task) for name in names),
+            )
+        yield run_id
+        with database:
+            database.execute("DELETE FROM experiments WHERE name LIKE 'another\\_%' ESCAPE '\\'")
+
+
+def test_a_task_among_more_experiments_than_a_page_holds_is_pruned_and_swept(
+    crowded: str, registry: Registry, task: str
+) -> None:
+    known = registry.experiments()
+    assert task in known
+    assert len([name for name in known if name.startswith("another_")]) == NUM_EXPERIMENTS
+    assert [run.run_id for run in registry.ended_runs([task])] == [crowded]
 
 
 def seconds_of(look: Callable[[], None]) -> float:
