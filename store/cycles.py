@@ -106,6 +106,13 @@ def find_released_cutoff(connection: Connection, task_id: int) -> int | None:
     return None if newest is None else to_micros(newest)
 
 
+def list_waiting_cutoffs(connection: Connection, task_id: int) -> list[int]:
+    """The cutoffs of a task's cycles that are requested or running, in microseconds."""
+    waiting = cycles.c.state.in_(("requested", "running"))
+    found = connection.execute(select(cycles.c.cutoff).where(cycles.c.task_id == task_id, waiting))
+    return [to_micros(cutoff) for cutoff in found.scalars()]
+
+
 def find_cycles(connection: Connection, cycle_ids: Collection[int]) -> dict[int, Cycle]:
     """The cycles of these ids that there are, of any task."""
     rows = connection.execute(select(*COLUMNS).where(cycles.c.id.in_(cycle_ids)))

@@ -317,6 +317,34 @@ releases = Table(
     Index("releases_champions_idx", "task_id", "id", postgresql_where=text("action in ('release', 'rollback')")),
 )
 
+# The kept fits that trainers share, by the object store that holds them. A lost object's row waits for a trainer that
+# still has a copy.
+kept_fits = Table(
+    "kept_fits",
+    metadata,
+    Column("store", Text, primary_key=True),
+    Column("task_id", ForeignKey("tasks.id"), primary_key=True),
+    Column("recipe", Text, primary_key=True),
+    Column("origin", _moment, primary_key=True),
+    Column("digest", Text, nullable=False),
+    Column("kept_at", _moment, nullable=False),
+    Column("lost_at", _moment),
+    _moments("origin", "kept_at", "lost_at"),
+    Index("kept_fits_store_digest_idx", "store", "digest"),
+    Index("kept_fits_task_id_idx", "task_id", "store"),
+)
+
+# Every object that was written and is not deleted yet.
+fit_objects = Table(
+    "fit_objects",
+    metadata,
+    Column("store", Text, primary_key=True),
+    Column("digest", Text, primary_key=True),
+    Column("put_at", _moment, nullable=False),
+    _moments("put_at"),
+    Index("fit_objects_store_put_at_idx", "store", "put_at"),
+)
+
 api_keys = Table(
     "api_keys",
     metadata,

@@ -11,6 +11,7 @@ from cli.client.api import open_api
 from cli.client.output import print_json
 from cli.doctor.database import examine_store
 from cli.doctor.finding import Finding, Level, ok, warn
+from cli.doctor.kept_fits import examine_kept_fits
 from cli.doctor.machine import examine_machine
 from cli.doctor.registry import examine_registry
 from cli.errors import Unreachable
@@ -41,6 +42,8 @@ def examine(url: str | None) -> Iterator[Finding]:
     tasks: list[str] = []
     yield from examine_machine(trainer, datetime.now(UTC))
     yield from examine_store(service, tasks.append)
+    yield from examine_kept_fits(trainer)
+    yield from examine_kept_fits(trainer)
     yield from examine_registry(service.mlflow_url or (stack.mlflow if stack else None), tasks)
     yield examine_api(url or (stack.api if stack else f"http://127.0.0.1:{service.port}"))
 

@@ -32,14 +32,20 @@ def find_proxy(address: str, environment: Mapping[str, str]) -> str | None:
     return None
 
 
-def name_proxies(environment: Mapping[str, str], address: str) -> dict[str, str]:
-    """The variables by which a library finds the proxy for the one address that its process asks.
+def name_proxies(environment: Mapping[str, str], *addresses: str) -> dict[str, str]:
+    """The variables by which a library finds the proxies for the few addresses that its process asks.
 
-    Raises InvalidInput if that proxy cannot be used.
+    Raises InvalidInput if a proxy that is needed cannot be used.
     """
-    parts = urlsplit(address)
-    proxy = find_proxy(address, environment)
-    return {"no_proxy": parts.hostname or "*"} if proxy is None else {f"{parts.scheme}_proxy": proxy}
+    named: dict[str, str] = {}
+    direct: list[str] = []
+    for address in addresses:
+        parts = urlsplit(address)
+        if (proxy := find_proxy(address, environment)) is None:
+            direct.append(parts.hostname or "*")
+        else:
+            named[f"{parts.scheme}_proxy"] = proxy
+    return named | ({"no_proxy": ",".join(direct)} if direct else {})
 
 
 def exempt_own(environment: MutableMapping[str, str], address: str) -> None:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from contracts.runtime.object_stores import http_address, login_variables
 from contracts.runtime.proxies import PROXY_VARIABLES, name_proxies
 from contracts.runtime.python_process import find_start_folder, is_harmless, restart
 
@@ -66,7 +67,7 @@ def build_environment(
     """
     built = _select(given, part) | {"PYTHONUTF8": "1", "TZ": "UTC"} | dict(own or {})
     if part == "morrow" and (address := built.get(f"{PREFIX}MLFLOW_URL")):
-        built |= name_proxies(given, address)
+        built |= name_proxies(given, address, *_find_store_address(built))
         if "SSL_CERT_FILE" in built:  # MLflow's client reads the other one
             built.setdefault("REQUESTS_CA_BUNDLE", built["SSL_CERT_FILE"])
     return built
@@ -136,7 +137,16 @@ def _is_ours(name: str, given: Mapping[str, str]) -> bool:
         return bool(given.get(f"{PREFIX}DATABASE_URL"))
     if name in _MLFLOW_LOGIN:
         return bool(given.get(f"{PREFIX}MLFLOW_URL"))
+    if name in login_variables(unquote_value(given.get(f"{PREFIX}STORE_URL", ""))):
+        return True
     return name in _OURS or name.startswith(_OUR_PREFIXES)
+
+
+def _find_store_address(given: Mapping[str, str]) -> list[str]:
+    """The server of the object store that the settings name, if it is one; the settings say if it is no address."""
+    url = given.get(f"{PREFIX}STORE_URL", "")
+    address = http_address(url, given) if login_variables(url) else None
+    return [] if address is None else [address]
 
 
 def _is_folder(place: str) -> bool:

@@ -9,6 +9,9 @@ the same attempt twice. The previous release names no attempt, so the new index 
 
 **Tasks** are paused, archived, renamed or deleted, and that has a history.
 
+**Kept fits** that trainers share through an object store have a ledger: which object is the fit of an origin, and which
+objects were written.
+
 **Constraints** keep out what no process of Morrow can read, such as a moment `infinity` written past the API. One such
 row stopped the follower of every task. Rows that are there are not checked: some may break them, and count for nothing.
 
@@ -36,6 +39,7 @@ def upgrade() -> None:
     _add_imports()
     _let_cutoffs_be_released_again()
     _add_task_changes()
+    _add_kept_fits()
     _keep_out_unreadable_rows()
     _note_touched_tasks()
     _count_rows()
@@ -129,6 +133,28 @@ def _note_touched_tasks() -> None:
             f"CREATE TRIGGER error_cells_note_{event.lower()} AFTER {event} ON error_cells "
             f"REFERENCING {rows} TABLE AS written FOR EACH STATEMENT EXECUTE FUNCTION note_touched_tasks()"
         )
+
+
+def _add_kept_fits() -> None:
+    op.create_table(
+        "kept_fits",
+        sa.Column("store", sa.Text, primary_key=True),
+        sa.Column("task_id", sa.Integer, sa.ForeignKey("tasks.id"), primary_key=True),
+        sa.Column("recipe", sa.Text, primary_key=True),
+        sa.Column("origin", TIMESTAMP(timezone=True), primary_key=True),
+        sa.Column("digest", sa.Text, nullable=False),
+        sa.Column("kept_at", TIMESTAMP(timezone=True), nullable=False),
+        sa.Column("lost_at", TIMESTAMP(timezone=True)),
+    )
+    op.create_index("kept_fits_store_digest_idx", "kept_fits", ["store", "digest"])
+    op.create_index("kept_fits_task_id_idx", "kept_fits", ["task_id", "store"])
+    op.create_table(
+        "fit_objects",
+        sa.Column("store", sa.Text, primary_key=True),
+        sa.Column("digest", sa.Text, primary_key=True),
+        sa.Column("put_at", TIMESTAMP(timezone=True), nullable=False),
+    )
+    op.create_index("fit_objects_store_put_at_idx", "fit_objects", ["store", "put_at"])
 
 
 def _keep_out_unreadable_rows() -> None:
@@ -312,6 +338,8 @@ _MOMENTS = {
     "cycles": ("cutoff", "requested_at", "started_at", "ended_at", "lease_until", "read_at"),
     "error_cells": ("origin", "window", "scored_at"),
     "releases": ("valid_until", "at"),
+    "kept_fits": ("origin", "kept_at", "lost_at"),
+    "fit_objects": ("put_at",),
     "api_keys": ("created_at", "revoked_at"),
 }
 _OTHERS = (

@@ -32,7 +32,7 @@ from trainer.data.windows import (
     pairs_to_score,
     target_windows,
 )
-from trainer.evaluation.fit_store import FitStore, score_fit
+from trainer.evaluation.fit_store import FitStore, open_fits, score_fit
 from trainer.evaluation.horizon import HorizonVerdict, after_empty_windows, compare_rivals, horizon_rule, judge_horizon
 from trainer.evaluation.origin_fits import Fit, fit_origins, keep_fit
 from trainer.evaluation.release_gates import reason_to_skip
@@ -69,7 +69,7 @@ def backtest(
     reading = read_needed(engine, schema, cutoff, now(), num_windows)
     if reason := reason_to_skip(schema.task, reading.fit_rows(cutoff)):
         raise CycleError(f"Nothing can be fitted as of this cutoff: {reason}.")
-    store = FitStore(settings.home, schema.task)
+    store = open_fits(engine, settings, schema)
     return fill_and_judge(
         engine,
         reading,
@@ -295,10 +295,18 @@ def _missing_pairs(
     }
 
 
-def delete_unneeded(reading: Reading, store: FitStore) -> None:
-    """Delete kept fits older than any origin that this cutoff looks back on, with a margin for replays."""
+def delete_unneeded(
+    reading: Reading, store: FitStore, *, scored: Iterable[int] = (), waiting: Iterable[int] = ()
+) -> None:
+    """Delete kept fits older than any origin that this cutoff looks back on, with a margin for replays.
+
+    `scored` are cutoffs of versions whose labels may still arrive, `waiting` those of other cycles that are requested
+    or running. An older one of these looks back further.
+    """
     if pairs := _needed_pairs(reading):
-        store.delete_older(min(origin for origin, _ in pairs) - _MARGIN_WINDOWS * reading.schema.task.clock.window)
+        oldest = min(origin for origin, _ in pairs) - _MARGIN_WINDOWS * reading.schema.task.clock.window
+        behind = max([0, *(reading.cutoff - cutoff for cutoff in waiting)])
+        store.delete_older(min([oldest - behind, *scored]))
 
 
 def _needed_pairs(reading: Reading, count: int | None = None) -> list[tuple[int, int]]:

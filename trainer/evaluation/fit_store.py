@@ -5,6 +5,8 @@ Kept in the folder `<home>/candidates/<task>/<recipe>/<origin>`, it is scored wi
 could not register, the next attempt takes its fit from there. `trainer.evaluation.origin_fits` writes these folders.
 
 A fit's manifest and graph hold everything that scoring needs, so neither the live job nor a cycle reads old rows.
+
+With an object store (`trainer.sharing`) the folder is a copy: a fit that another trainer made is fetched into it.
 """
 
 import shutil
@@ -13,6 +15,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import msgspec
+import structlog
+from sqlalchemy import Engine
 
 from contracts.calibration import Calibration
 from contracts.errors import ArtefactRefused
@@ -26,13 +30,20 @@ from trainer.evaluation.horizon import HorizonVerdict
 from trainer.evaluation.release_gates import validated_ages
 from trainer.evaluation.scoring import answer, score_cell, score_naive
 from trainer.export.opened_artefact import Artefact, open_artefact
+from trainer.settings import TrainerSettings
+from trainer.sharing.shared_fits import SharedFits, open_shared
+
+log = structlog.get_logger(__name__)
 
 
 class FitStore:
-    """The kept fits of a task's recipe. Each is opened at most once, until it is fitted again."""
+    """The kept fits of a task's recipe. Each is opened at most once, until it is fitted again.
 
-    def __init__(self, home: Path, task: Task) -> None:
-        self._home, self._task = home, task
+    Without `shared` they are in this home alone.
+    """
+
+    def __init__(self, home: Path, task: Task, shared: SharedFits | None = None) -> None:
+        self._home, self._task, self._shared = home, task, shared
         self._opened: dict[int, Artefact] = {}
 
     def folder(self, origin: int) -> Path:
@@ -46,11 +57,25 @@ class FitStore:
         return self._opened[origin]
 
     def find(self, origin: int) -> Artefact | None:
-        """The kept fit of an origin; None if there is none or its files are not sound."""
+        """The kept fit of an origin; None if there is none or its files are not sound, which is logged."""
+        folder = self.folder(origin)
+        if self._shared is not None and origin not in self._opened:
+            self._shared.bring(folder)
         try:
-            return self.open(origin) if self.folder(origin).is_dir() else None
+            return self.open(origin) if folder.is_dir() else None
+        except ArtefactRefused as error:
+            log.warning("fit.refused", folder=str(folder), reason=str(error), remedy="none needed: it is fitted again")
+        if self._shared is None or not self._shared.replace_copy(folder):
+            return None
+        try:
+            return self.open(origin)
         except ArtefactRefused:
             return None
+
+    def share(self, origin: int) -> None:
+        """Let other trainers score and reuse the fit of an origin as it is now, if trainers share their fits."""
+        if self._shared is not None:
+            self._shared.share(self.folder(origin))
 
     def renew(self, kept: Manifest, schema: Schema, verdict: HorizonVerdict, calibration: Calibration) -> Manifest:
         """Give a kept fit a new verdict and new quantiles; its graph keeps its temperature.
@@ -65,7 +90,11 @@ class FitStore:
             task=schema.task.model_dump(mode="json"),
             schema_id=schema.schema_id,
         )
-        return kept if renewed == kept else self._write(renewed)
+        if renewed == kept:
+            return kept
+        self._write(renewed)
+        self.share(kept.cutoff)
+        return renewed
 
     def note_own_scores(self, origin: int, rows: EventColumns) -> Manifest:
         """Add the scores of a regression's fit on these rows of its own to its manifest, which is returned."""
@@ -83,15 +112,29 @@ class FitStore:
 
     def discard(self, origin: int) -> None:
         """Delete the fit of an origin, sound or not, before it is fitted again, so that nothing is scored by it."""
+        if self._shared is not None:
+            self._shared.withdraw(self.folder(origin))
+        self.clear(origin)
+
+    def clear(self, origin: int) -> None:
+        """Delete the fit of an origin from this home."""
         self._opened.pop(origin, None)
         shutil.rmtree(self.folder(origin), ignore_errors=True)
 
     def delete_older(self, oldest: int) -> None:
         """Delete kept fits of origins before `oldest`, of any recipe of the task: no later cycle can need them."""
+        if self._shared is not None:
+            self._shared.withdraw_older(oldest)
         for recipe in self._home.joinpath("candidates", self._task.name).glob("*"):
             for folder in recipe.iterdir():
-                if folder.name.removesuffix(".partial").lstrip("-").isdecimal() and int(folder.stem) < oldest:
+                origin = folder.name.partition(".")[0]
+                if origin.removeprefix("-").isdecimal() and int(origin) < oldest:
                     shutil.rmtree(folder, ignore_errors=True)
+
+
+def open_fits(engine: Engine, settings: TrainerSettings, schema: Schema) -> FitStore:
+    """The kept fits of a task as the settings say: in this home, or shared through an object store."""
+    return FitStore(settings.home, schema.task, open_shared(engine, settings, schema.task_id))
 
 
 def recipe_folder(home: Path, name: str, recipe: str) -> Path:

@@ -122,8 +122,8 @@ def keep_fit(
     verdict: HorizonVerdict | None,
     calibration: Calibration = UNCALIBRATED,
 ) -> Manifest:
-    """Export a fit into its folder. An origin of a backtest has no verdict, and so no horizon."""
-    store.discard(made.origin)
+    """Export a fit into its folder, and share it. An origin of a backtest has no verdict, and so no horizon."""
+    store.clear(made.origin)
     task = reading.schema.task
     known, rows = reading.known(made.origin), reading.fit_rows(made.origin)
     manifest = write_artefact(
@@ -144,6 +144,8 @@ def keep_fit(
         device=device_name(device),
         git_sha=git_sha,
     )
-    if verdict is None or task.is_classification:
-        return manifest
-    return store.note_own_scores(made.origin, clip_labels(task, rows.select(slice(-_NUM_OWN_ROWS, None)), rows))
+    if verdict is not None and not task.is_classification:
+        newest = clip_labels(task, rows.select(slice(-_NUM_OWN_ROWS, None)), rows)
+        manifest = store.note_own_scores(made.origin, newest)
+    store.share(made.origin)
+    return manifest

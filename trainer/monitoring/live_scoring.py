@@ -4,6 +4,9 @@ A cell records how many rows and revisions of its window it was scored on. Each 
 window is read only if the two differ, once for all of its fits. So late labels and corrections are scored again, and
 nothing is after a restart. Then the guard checks the promises of the released versions.
 
+With an object store, the fits of all trainers are scored, wherever they were made: one that leaves is not missed. A fit
+is fetched once its turn has come.
+
 The job runs in the trainer process next to the scheduler's tick and loads no torch. After a pass it rests ten times as
 long as the pass took, so that it takes at most a tenth of a core from a fit.
 """
@@ -11,6 +14,7 @@ long as the pass took, so that it takes at most a tenth of a core from a fit.
 import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 
@@ -32,6 +36,10 @@ from trainer.evaluation.fit_store import find_origins, open_fit, recipe_folder, 
 from trainer.monitoring.horizon_guard import enforce
 from trainer.monitoring.promises import Promise, read_promise
 from trainer.settings import TrainerSettings
+from trainer.sharing.bundles import read_marker
+from trainer.sharing.errors import ObjectStoreAway
+from trainer.sharing.objects import Objects, open_objects
+from trainer.sharing.shared_fits import SharedFits
 
 log = structlog.get_logger(__name__)
 
@@ -66,11 +74,14 @@ def find_stale(
 class LiveScoring:
     """The state that outlives a pass: the end of its rest, refused fits, logged troubles, and what the guard saw."""
 
-    def __init__(self, engine: Engine, settings: TrainerSettings, stopping: threading.Event) -> None:
+    def __init__(
+        self, engine: Engine, settings: TrainerSettings, stopping: threading.Event, objects: Objects | None = None
+    ) -> None:
         self._engine = engine
         self._settings = settings
         self._stopping = stopping
         self._rest_until = 0.0
+        self._objects = objects or open_objects(settings)
         # What went wrong in the last pass, and in this one.
         self._former_troubles: set[tuple[str, ...]] = set()
         self._troubles: set[tuple[str, ...]] = set()
@@ -123,7 +134,7 @@ class LiveScoring:
                 self._promises[schema.task_id] = newest, promises
         num_cells = 0
         for task in self._find_matrices(schema, promises, now):
-            origins = self._find_sound(task)
+            origins = self._find_sound(schema.task_id, task)
             num_cells += self._score_news(schema.task_id, task, origins, now)
             cutoffs = [promise.cutoff for promise in promises if promise.recipe == task.recipe]
             if cutoffs and not self._stopping.is_set():
@@ -139,18 +150,42 @@ class LiveScoring:
         others = {promise.recipe for promise in promises if promise.valid_until > waiting} - {schema.task.recipe}
         found = [schema.task]
         for recipe in sorted(others):
-            folders = find_origins(recipe_folder(self._settings.home, schema.task.name, recipe))
+            folders = self._find_fits(schema.task_id, schema.task.name, recipe)
             if folders:
                 try:
+                    self._fetch(schema.task_id, folders[max(folders)])
                     task = read_manifest(folders[max(folders)]).parse_task()
                     # The manifest of a fit may have an earlier name of the task.
                     found.append(task.model_copy(update={"name": schema.task.name}))
                 except CycleError as error:
                     self._refuse(folders[max(folders)], error)
+                except ObjectStoreAway:
+                    continue
         return found
 
-    def _find_sound(self, task: Task) -> dict[int, Path]:
-        folders = find_origins(recipe_folder(self._settings.home, task.name, task.recipe))
+    def _find_fits(self, task_id: int, name: str, recipe: str) -> dict[int, Path]:
+        """Origin -> folder of every fit of a recipe: those in this home, and those that other trainers share."""
+        folder = recipe_folder(self._settings.home, name, recipe)
+        found = find_origins(folder)
+        if (shared := self._shared(task_id)) is None:
+            return found
+        try:
+            named = shared.list_fits().get(recipe, {})
+        except ObjectStoreAway:  # which the object store has logged
+            return found
+        kept = {origin: own for origin, own in found.items() if origin in named or read_marker(own) is None}
+        return kept | {origin: folder / str(origin) for origin, fit in named.items() if not fit.is_lost}
+
+    def _shared(self, task_id: int) -> SharedFits | None:
+        return None if self._objects is None else SharedFits(self._engine, self._objects, task_id)
+
+    def _fetch(self, task_id: int, folder: Path) -> None:
+        """Fetch the fit of a folder, if trainers share fits. Raises ObjectStoreAway."""
+        if (shared := self._shared(task_id)) is not None:
+            shared.fetch(folder)
+
+    def _find_sound(self, task_id: int, task: Task) -> dict[int, Path]:
+        folders = self._find_fits(task_id, task.name, task.recipe)
         return {origin: folder for origin, folder in folders.items() if _stamp(folder) not in self._refused}
 
     def _score_news(self, task_id: int, task: Task, origins: Mapping[int, Path], now: datetime) -> int:
@@ -183,6 +218,8 @@ class LiveScoring:
         for folder in folders:
             if self._stopping.is_set():
                 return 0
+            with suppress(ObjectStoreAway):  # which the object store has logged; a later pass scores what is missing
+                self._fetch(task_id, folder)
             cells += self._score_fit(folder, rows, window, len(events), is_complete)
         with self._engine.begin() as connection:
             record_cells(connection, task_id, task.recipe, cells, now)

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from contracts.calibration import Calibration
-from contracts.clock import to_micros
+from contracts.clock import MICROSECOND, to_micros
 from contracts.task import Task
 from contracts.verdict import LimitCheck, Recalibration
 from store.error_cells import Cell, Mark, error_of
@@ -72,6 +72,16 @@ def read_promise(row: Release) -> Promise | None:
         if age.age < matrix.horizon and age.limit is not None
     }
     return Promise(row.version, matrix.recipe, cutoff, row.valid_until, matrix.error_name, limits)
+
+
+def open_cutoffs(released: Iterable[Release], now: int, task: Task) -> set[int]:
+    """The cutoffs of released versions whose labels may still arrive (microseconds): their fits are still scored.
+
+    Labels count for one window longer than they are due.
+    """
+    waiting = now - task.label_delay // MICROSECOND - task.clock.window
+    promises = (read_promise(row) for row in released)
+    return {promise.cutoff for promise in promises if promise is not None and promise.valid_until > waiting}
 
 
 def released_outcomes(task: Task, released: Iterable[Release], cells: Iterable[Cell]) -> list[Outcome]:

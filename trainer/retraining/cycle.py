@@ -30,11 +30,11 @@ import torch
 from sqlalchemy import Engine
 
 from contracts.calibration import Calibration
-from contracts.clock import format_moment, from_micros
+from contracts.clock import format_moment, from_micros, to_micros
 from contracts.errors import LeaseLost, MorrowError, NotFound
 from contracts.failure import STOPPED
 from contracts.verdict import Decision, Verdict, first_failure
-from store.cycles import Cycle, State
+from store.cycles import Cycle, State, list_waiting_cutoffs
 from store.error_cells import delete_origin
 from store.releases import list_releases
 from store.tasks.catalog import Schema, list_tasks
@@ -42,7 +42,7 @@ from trainer.data.labels import clip_labels
 from trainer.data.snapshot import Reading
 from trainer.evaluation.backtest import compare, delete_unneeded, fill_and_judge, read_needed
 from trainer.evaluation.calibration import calibration_of
-from trainer.evaluation.fit_store import FitStore
+from trainer.evaluation.fit_store import FitStore, open_fits
 from trainer.evaluation.horizon import HorizonVerdict
 from trainer.evaluation.origin_fits import fit_origins, is_fit_of, keep_fit
 from trainer.evaluation.release_gates import (
@@ -52,6 +52,7 @@ from trainer.evaluation.release_gates import (
 )
 from trainer.evaluation.scoring import answer, score
 from trainer.export.opened_artefact import Artefact, verify_artefact
+from trainer.monitoring.promises import open_cutoffs
 from trainer.network.device import choose_device
 from trainer.progress import Report
 from trainer.retraining.attempt import Attempt
@@ -147,7 +148,7 @@ def _retrain(
     if found is not None:
         record_choice(attempt, schema.task, found, settings.home)
         reading = reading.with_training(found.search.training)
-    task, store = reading.schema.task, FitStore(settings.home, reading.schema.task)
+    task, store = reading.schema.task, open_fits(engine, settings, reading.schema)
     log_rows(run, reading)
     decisions = check_rows(task, reading.fit_rows(cutoff))
     if first_failure(decisions):
@@ -176,8 +177,10 @@ def _retrain(
     attempt.begin("judge")
     with engine.connect() as connection:
         past = list_releases(connection, schema.task_id, actions=["release", "close"], with_calibration=False)
+        waiting = list_waiting_cutoffs(connection, schema.task_id)
     log_verdict(run, store.folder(cutoff), candidate, cells, horizon, past=past)
-    delete_unneeded(reading, store)
+    scored = open_cutoffs(past, to_micros(now()), schema.task)
+    delete_unneeded(reading, store, scored=scored, waiting=waiting)
     decisions += check_horizon(task, horizon)
     if first_failure(decisions) is None:
         decisions += judge_with_champion(attempt, reading, cells, store.folder(cutoff))

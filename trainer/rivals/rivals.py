@@ -34,6 +34,7 @@ from trainer.methods.gbdt import GBDT, answer_gbdt, fit_gbdt, keep_gbdt, read_gb
 from trainer.progress import Report
 from trainer.rivals.missing_cells import MissingCell, find_missing_cells
 from trainer.settings import TrainerSettings, count_threads
+from trainer.sharing.shared_fits import SharedFits, open_shared
 
 F = TypeVar("F")
 
@@ -91,11 +92,12 @@ def fill_rivals(
     at most. A rival that cannot be fitted at an origin is reported and skipped.
     """
     task, task_id = reading.schema.task, reading.schema.task_id
+    shared = open_shared(engine, settings, task_id)
     added: list[Cell] = []
     missing = _missing_cells(engine, reading, report)
     for (method, origin), missing_of_fit in groupby(missing, key=lambda cell: (cell.method, cell.origin)):
         try:
-            rival = open_rival(reading, method, origin, settings, device)
+            rival = open_rival(reading, method, origin, settings, device, shared=shared)
             cells = [score_rival(reading, rival, cell) for cell in missing_of_fit]
         except CycleError as error:
             report("rival.failed", method=method, origin=origin, reason=str(error))
@@ -128,14 +130,20 @@ def report_unavailable(method: str, report: Report) -> bool:
 
 
 def open_rival(
-    reading: Reading, method: str, origin: int, settings: TrainerSettings, device: torch.device
+    reading: Reading,
+    method: str,
+    origin: int,
+    settings: TrainerSettings,
+    device: torch.device,
+    *,
+    shared: SharedFits | None = None,
 ) -> FittedRival:
     """The kept fit of a rival. If there is none, it is fitted and kept first. Raises CycleError."""
     without_network = _WITHOUT_NETWORK.get(method)
     if without_network is None:
-        return _open_network(reading, method, origin, settings, device)
+        return _open_network(reading, method, origin, settings, device, shared=shared)
     folder = rival_folder(settings.home, reading, method, origin)
-    return _open_without_network(without_network, reading, folder, origin, count_threads(settings))
+    return _open_without_network(without_network, reading, folder, origin, count_threads(settings), shared=shared)
 
 
 def score_rival(reading: Reading, rival: FittedRival, cell: MissingCell) -> Cell:
@@ -169,11 +177,17 @@ def _missing_cells(engine: Engine, reading: Reading, report: Report) -> Iterable
 
 
 def _open_network(
-    reading: Reading, method: str, origin: int, settings: TrainerSettings, device: torch.device
+    reading: Reading,
+    method: str,
+    origin: int,
+    settings: TrainerSettings,
+    device: torch.device,
+    *,
+    shared: SharedFits | None,
 ) -> FittedRival:
     rival = with_method(reading, method)
     task = rival.schema.task
-    store = FitStore(settings.home, task)
+    store = FitStore(settings.home, task, shared)
     kept = store.find(origin)
     if kept is None:
         (fit,) = fit_origins(rival, [origin], device, settings.max_members, lambda _epoch: None)
@@ -184,14 +198,24 @@ def _open_network(
 
 
 def _open_without_network(
-    method: _WithoutNetwork[Any], reading: Reading, folder: Path, origin: int, threads: int
+    method: _WithoutNetwork[Any],
+    reading: Reading,
+    folder: Path,
+    origin: int,
+    threads: int,
+    *,
+    shared: SharedFits | None,
 ) -> FittedRival:
     """Such a rival is fitted on the processor, whatever the device."""
     task = reading.schema.task
+    if shared is not None:
+        shared.bring(folder)
     fit = _read_kept(method.read, folder, task.recipe)
     if fit is None:
         fit = method.fit(task, reading.fit_rows(origin), origin, threads)
         method.keep(folder, fit, task.recipe)
+        if shared is not None:
+            shared.share(folder)
     return FittedRival(fit.encoder.classes, lambda rows: method.answer(fit, rows, threads))
 
 

@@ -43,6 +43,8 @@ from trainer.scheduling.registry_health import find_trouble
 from trainer.scheduling.worker_process import Child
 from trainer.scheduling.workers import Workers
 from trainer.settings import TrainerSettings
+from trainer.sharing.objects import open_objects
+from trainer.sharing.upkeep import Upkeep
 
 log = structlog.get_logger(__name__)
 
@@ -72,9 +74,11 @@ def run_trainer(settings: TrainerSettings) -> None:
     assert settings.database_url is not None
     scheduler = BackgroundScheduler(timezone=UTC)
     trainer = Trainer(make_engine(settings.database_url), settings, wake=lambda: tick_now(scheduler))
-    live = LiveScoring(trainer.engine, settings, stop)
+    objects = open_objects(settings)
+    live = LiveScoring(trainer.engine, settings, stop, objects)
     deletions = Deletions(trainer.engine, settings, stop)
-    for job in (trainer.tick, live.tick, deletions.tick):
+    upkeep = Upkeep(trainer.engine, settings, stop, objects)
+    for job in (trainer.tick, live.tick, deletions.tick, upkeep.tick):
         scheduler.add_job(
             lambda tick: tick(datetime.now(UTC)),
             "interval",
