@@ -54,7 +54,7 @@ class Objects:
         self._environment = environment
         self._opened: ObjectStore | None = None
         self._identity: str | None = None
-        # Why it could not be used, and until when nobody asks again (monotonic clock).
+        # Why it could not be used, and the end of its rest (monotonic clock).
         self._trouble: str | None = None
         self._rest_until = 0.0
 
