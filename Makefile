@@ -40,6 +40,7 @@ check: $(INSTALLED) ## Check format, lint, types, import layers and deployment f
 	@$(BIN)/lint-imports
 	@$(BIN)/hadolint docker/*.Dockerfile
 	@$(BIN)/check-jsonschema --builtin-schema vendor.compose-spec $(COMPOSE)
+	@$(BIN)/python -m pytest --quiet --no-header tests/unit/repository/test_helm_chart.py
 
 # Letters and digits only; the folder is closed to other users of this machine.
 secrets/%:

@@ -93,10 +93,10 @@ def withdraw_fit(connection: Connection, key: FitKey) -> None:
     connection.execute(delete(kept_fits).where(*_is(key)))
 
 
-def withdraw_older(connection: Connection, store: str, task_id: int, oldest: int) -> None:
-    """Forget a task's fits of origins before `oldest` (microseconds)."""
-    own = (kept_fits.c.store == store, kept_fits.c.task_id == task_id)
-    connection.execute(delete(kept_fits).where(*own, kept_fits.c.origin < from_micros(oldest)))
+def withdraw_older(connection: Connection, task_id: int, oldest: int) -> None:
+    """Forget a task's fits of origins before `oldest` (microseconds), in this store and any other."""
+    is_older = kept_fits.c.origin < from_micros(oldest)
+    connection.execute(delete(kept_fits).where(kept_fits.c.task_id == task_id, is_older))
 
 
 def delete_objects(

@@ -117,7 +117,7 @@ class Objects:
         try:
             yield
         except (BaseError, OSError, ValueError) as error:
-            reason = (str(error).splitlines() or [type(error).__name__])[0][:_MAX_REASON].rstrip(".")
+            reason = _name_reason(error)
             trouble = f"The object store {self.url} cannot be used: {reason}."
             if self._trouble is None:
                 log.warning("object_store.away", reason=trouble, remedy=_REMEDY)
@@ -126,6 +126,14 @@ class Objects:
         if self._trouble is not None:
             log.info("object_store.reached", url=self.url)
         self._trouble = None
+
+
+def _name_reason(error: Exception) -> str:
+    """The first line of an error, which obstore follows with its own source."""
+    reason = (str(error).splitlines() or [type(error).__name__])[0][:_MAX_REASON].rstrip(".")
+    if reason.endswith("builder error"):
+        return "no certificates of authorities are found: set SSL_CERT_FILE to a file that holds them"
+    return reason
 
 
 def open_objects(settings: TrainerSettings) -> Objects | None:

@@ -121,9 +121,7 @@ class SharedFits:
 
     def withdraw_older(self, oldest: int) -> None:
         """The same for all fits of origins before `oldest` (microseconds)."""
-        with suppress(ObjectStoreAway):
-            store = self._objects.identity()
-            self._write(lambda connection: withdraw_older(connection, store, self._task_id, oldest))
+        self._write(lambda connection: withdraw_older(connection, self._task_id, oldest))
 
     def _key(self, folder: Path) -> FitKey:
         return FitKey(self._objects.identity(), self._task_id, folder.parent.name, int(folder.name))
