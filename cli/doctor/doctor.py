@@ -43,7 +43,6 @@ def examine(url: str | None) -> Iterator[Finding]:
     yield from examine_machine(trainer, datetime.now(UTC))
     yield from examine_store(service, tasks.append)
     yield from examine_kept_fits(trainer)
-    yield from examine_kept_fits(trainer)
     yield from examine_registry(service.mlflow_url or (stack.mlflow if stack else None), tasks)
     yield examine_api(url or (stack.api if stack else f"http://127.0.0.1:{service.port}"))
 

@@ -25,7 +25,7 @@ def examine_kept_fits(settings: TrainerSettings) -> Iterator[Finding]:
     from trainer.sharing.errors import ObjectLost, ObjectStoreAway
     from trainer.sharing.objects import Objects
 
-    objects = Objects(settings.store_url)
+    objects = Objects(settings.store_url, is_logged=False)
     try:
         store = objects.identity()
         objects.check()

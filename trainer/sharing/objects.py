@@ -7,6 +7,7 @@ minute nobody waits for it.
 
 import hashlib
 import os
+import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -49,8 +50,9 @@ _MAX_REASON = 300
 class Objects:
     """The objects at one address. Every method raises ObjectStoreAway if the store does not answer or refuses."""
 
-    def __init__(self, url: str, environment: Mapping[str, str] = os.environ) -> None:
+    def __init__(self, url: str, environment: Mapping[str, str] = os.environ, *, is_logged: bool = True) -> None:
         self.url = url
+        self._is_logged = is_logged
         self._environment = environment
         self._opened: ObjectStore | None = None
         self._identity: str | None = None
@@ -119,7 +121,7 @@ class Objects:
         except (BaseError, OSError, ValueError) as error:
             reason = _name_reason(error)
             trouble = f"The object store {self.url} cannot be used: {reason}."
-            if self._trouble is None:
+            if self._trouble is None and self._is_logged:
                 log.warning("object_store.away", reason=trouble, remedy=_REMEDY)
             self._trouble, self._rest_until = trouble, time.monotonic() + _REST_SECONDS
             raise ObjectStoreAway(trouble) from error
@@ -130,7 +132,8 @@ class Objects:
 
 def _name_reason(error: Exception) -> str:
     """The first line of an error, which obstore follows with its own source."""
-    reason = (str(error).splitlines() or [type(error).__name__])[0][:_MAX_REASON].rstrip(".")
+    reason = (str(error).splitlines() or [type(error).__name__])[0]
+    reason = re.sub(r", max_retries: \d+, retry_timeout: [\w.]+", "", reason)[:_MAX_REASON].rstrip(".")
     if reason.endswith("builder error"):
         return "no certificates of authorities are found: set SSL_CERT_FILE to a file that holds them"
     return reason

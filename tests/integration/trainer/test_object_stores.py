@@ -100,3 +100,11 @@ def test_a_store_that_does_not_answer_is_said_once_and_reached_again(
         digest = objects.write(b"weights")
     assert objects.read(digest) == b"weights"
     assert [line["event"] for line in lines] == ["object_store.away", "object_store.reached"]
+
+
+def test_missing_certificates_are_named_if_the_store_needs_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SSL_CERT_DIR", os.devnull)
+    monkeypatch.delenv("SSL_CERT_FILE", raising=False)
+    objects = Objects(f"s3://fits?endpoint=https://127.0.0.1:{free_port()}", LOGIN)
+    with pytest.raises(ObjectStoreAway, match="set SSL_CERT_FILE"):
+        objects.identity()
