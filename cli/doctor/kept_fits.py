@@ -14,10 +14,11 @@ _SUBJECT = "kept fits"
 
 
 def examine_kept_fits(settings: TrainerSettings) -> Iterator[Finding]:
-    """Whether the object store takes, returns and deletes an object, and how many fits it and others hold."""
+    """Whether the object store takes, returns and deletes an object, and how many fits it and others hold.
+
+    Nothing if trainers share no fits.
+    """
     if settings.store_url is None:
-        place = settings.home.expanduser() / "candidates"
-        yield ok(_SUBJECT, f"in {place}; trainers on other disks share them through MORROW_STORE_URL")
         return
     if find_spec("obstore") is None:
         yield ok(_SUBJECT, "obstore is not installed: no trainer runs here")

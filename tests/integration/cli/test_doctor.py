@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -12,6 +13,7 @@ from typer.testing import CliRunner
 
 from cli.local.stack import free_port
 from cli.main import app
+from store.kept_fits import FitKey, record_fit
 from tests.integration.artefacts import publish, write_version
 from tests.integration.published_versions import define
 from tests.servers import full_server
@@ -50,6 +52,25 @@ def test_what_is_only_not_running_is_a_warning(home: Path) -> None:
         **{"migrations": "ok", "keys": "ok"},
         **{"MLflow": "warn", "API": "warn"},
     }
+
+
+def test_the_store_of_kept_fits_is_tried_and_fits_of_another_store_are_named(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engine: Engine
+) -> None:
+    monkeypatch.setenv("MORROW_STORE_URL", f"file://{tmp_path}/fits")
+    code, found = examine()
+    assert (code, found["kept fits"]["level"]) == (0, "ok")
+    assert [file.name for file in (tmp_path / "fits/fits").iterdir()] == []
+    schema = define(engine)
+    with engine.begin() as connection:
+        record_fit(connection, FitKey("another", schema.task_id, "recipe", 0), "digest", datetime.now(UTC))
+    code, found = examine()
+    assert (code, found["kept fits"]["level"]) == (0, "warn")
+    assert found["kept fits"]["remedy"] == "set the same MORROW_STORE_URL for all trainers"
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("MORROW_STORE_URL", f"file://{tmp_path}/file/fits")
+    code, found = examine()
+    assert (code, found["kept fits"]["level"]) == (1, "fail")
 
 
 def test_people_read_a_line_each_with_the_remedy_below(home: Path) -> None:
