@@ -163,7 +163,7 @@ def make_app(settings: ServiceSettings, workers: Path | None = None, stop: Calla
         releases_router(store, registry, settings),
         erasures_router(store, settings),
         imports_router(store, settings),
-        task_changes_router(store, settings),
+        task_changes_router(store, registry, settings),
         health_router(follower, metrics),
         pages_router(store, follower, settings, metrics),
     ):

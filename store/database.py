@@ -64,6 +64,8 @@ tasks = Table(
     Column("lifecycle", Text, nullable=False, server_default="active"),
     # The name that MLflow still has for it, while a renaming has not got there yet.
     Column("registry_name", Text),
+    # Why MLflow refuses that renaming, if it does.
+    Column("renaming_trouble", Text),
     _moments("created_at"),
     CheckConstraint("name <> ''", name="name"),
     CheckConstraint("lifecycle in ('active', 'paused', 'archived', 'deleting')", name="lifecycle"),

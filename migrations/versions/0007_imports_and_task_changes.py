@@ -40,6 +40,7 @@ def upgrade() -> None:
     _let_cutoffs_be_released_again()
     _add_task_changes()
     _add_kept_fits()
+    _add_trouble_of_renamings()
     _keep_out_unreadable_rows()
     _note_touched_tasks()
     _count_rows()
@@ -155,6 +156,10 @@ def _add_kept_fits() -> None:
         sa.Column("put_at", TIMESTAMP(timezone=True), nullable=False),
     )
     op.create_index("fit_objects_store_put_at_idx", "fit_objects", ["store", "put_at"])
+
+
+def _add_trouble_of_renamings() -> None:
+    op.add_column("tasks", sa.Column("renaming_trouble", sa.Text))
 
 
 def _keep_out_unreadable_rows() -> None:

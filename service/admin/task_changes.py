@@ -5,6 +5,8 @@ from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from typing import Annotated
 
+import anyio.to_thread
+import httpx
 from fastapi import APIRouter, Depends, Query
 from msgspec.structs import asdict
 from pydantic import JsonValue
@@ -13,17 +15,18 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from contracts.clock import format_moment, to_micros
-from contracts.errors import Fault, InvalidInput
+from contracts.errors import Conflict, Fault, InvalidInput, Unavailable
 from contracts.spec_values import IDENTIFIER, SCHEMA_PRINTABLE
 from service.admin import answers
 from service.database import Store
+from service.models.registry import find_holder
 from service.settings import ServiceSettings
 from service.validation.values import json_text
 from service.web.auth import actor_of
 from service.web.bodies import read_body
 from service.web.fields import MAX_ACTOR, MAX_REASON, Rule, json_actor, json_reason, read_fields
 from service.web.parameters import TaskInPath, takes_only
-from store.tasks.catalog import find_task
+from store.tasks.catalog import find_row, has_name
 from store.tasks.changes import Action, Contents, TaskChange, list_changes
 from store.tasks.lifecycle import Move, begin_deletion, count_contents, move_task, rename_task
 
@@ -73,7 +76,7 @@ ActorInQuery = Annotated[
 ]
 
 
-def task_changes_router(store: Store, settings: ServiceSettings) -> APIRouter:
+def task_changes_router(store: Store, registry: httpx.Client | None, settings: ServiceSettings) -> APIRouter:
     """The routes below /tasks/{task} that change a task as a whole."""
     router = APIRouter(tags=["tasks"])
     _add_moves(router, store, settings)
@@ -119,10 +122,14 @@ def _add_renaming(router: APIRouter, store: Store, settings: ServiceSettings) ->
         dependencies=_PLAIN,
     )
     async def post_rename(name: TaskInPath, request: Request) -> Response:
-        """Give it another name. Ids, events, versions and history stay, and MLflow follows within seconds."""
+        """Give it another name. Ids, events, versions and history stay, and MLflow follows within seconds. While MLflow
+        refuses to follow, no cycle begins, and the task can be renamed once more, also back.
+        """
         rules = {"name": _json_name, **_TEXTS}
         given = read_fields(await read_body(request, settings), rules, required=("name",))
         actor, reason, now = actor_of(request, given.get("actor")), given.get("reason", ""), datetime.now(UTC)
+        if registry is not None and await store.run(lambda connection: _is_new(connection, name, given["name"])):
+            await anyio.to_thread.run_sync(_require_free_in_registry, registry, given["name"])
         change = await store.run(
             lambda connection: rename_task(connection, name, given["name"], actor=actor, reason=reason, now=now)
         )
@@ -140,7 +147,7 @@ def _add_history(router: APIRouter, store: Store) -> None:
     )
     async def get_contents(name: TaskInPath) -> Response:
         """What a deletion would remove."""
-        contents = await store.run(lambda connection: count_contents(connection, find_task(connection, name).task_id))
+        contents = await store.run(lambda connection: count_contents(connection, find_row(connection, name).task_id))
         return answers.respond(describe_contents(contents))
 
     @router.get(
@@ -151,7 +158,7 @@ def _add_history(router: APIRouter, store: Store) -> None:
     )
     async def get_changes(name: TaskInPath) -> Response:
         """Who paused, archived or renamed it; newest first, at most 1000."""
-        rows = await store.run(lambda connection: list_changes(connection, find_task(connection, name).task_id))
+        rows = await store.run(lambda connection: list_changes(connection, find_row(connection, name).task_id))
         return answers.respond(answers.TaskChanges([describe_change(row) for row in rows]))
 
 
@@ -180,7 +187,7 @@ def _add_deletion(router: APIRouter, store: Store) -> None:
 
         def delete(connection: Connection) -> TaskChange:
             if confirm != name:
-                contents = count_contents(connection, find_task(connection, name).task_id)
+                contents = count_contents(connection, find_row(connection, name).task_id)
                 raise InvalidInput([Fault("confirm", _ask_for_confirmation(name, contents))])
             return begin_deletion(connection, name, actor=by, reason=why, now=now)
 
@@ -209,6 +216,27 @@ def describe_made(change: TaskChange) -> answers.TaskChanged:
 def describe_contents(contents: Contents) -> answers.TaskContents:
     """The counts of a task."""
     return answers.TaskContents(**asdict(contents), most_counted=contents.num_revisions)
+
+
+def _is_new(connection: Connection, name: str, new_name: str) -> bool:
+    """Whether a task never had this name, and no other has it. Raises NotFound."""
+    task_id = find_row(connection, name).task_id
+    if has_name(connection, new_name):
+        return False
+    return new_name not in {row.name for row in list_changes(connection, task_id) if row.action == "rename"}
+
+
+def _require_free_in_registry(registry: httpx.Client, name: str) -> None:
+    """Raise Conflict if MLflow has something under this name. If it does not answer, the trainer finds that out."""
+    try:
+        holder = find_holder(registry, name)
+    except Unavailable:
+        return
+    if holder is not None:
+        raise Conflict(
+            f"MLflow has {holder} named {name!r} already, so the task cannot have that name: choose another one, or "
+            "rename what has it in MLflow."
+        )
 
 
 def _ask_for_confirmation(name: str, contents: Contents) -> str:

@@ -30,7 +30,7 @@ from service.admin.status import (
 from service.advice.advice import advise
 from service.advice.next_step import Situation, find_overrulable
 from service.advice.row_warnings import RowWarnings, read_row_warnings, warn_of_classes
-from service.advice.task_warnings import check_budget, warn_of_gaps, warn_of_kinds
+from service.advice.task_warnings import check_budget, warn_of_gaps, warn_of_kinds, warn_of_renaming
 from service.database import Store
 from service.errors import Malformed
 from service.models.follower import Follower
@@ -172,7 +172,7 @@ def tasks_router(
                 cycles=shown,
                 next_cycle=next_cycle(schema.task, to_micros(now)) if schema.lifecycle == "active" else None,
                 next_step=advice.next_step,
-                warnings=advice.warnings,
+                warnings=[*warn_of_renaming(schema), *advice.warnings],
             ),
             etag=etag_of(schema.revision),
         )

@@ -8,6 +8,7 @@ from contracts.errors import Fault, InvalidInput
 from contracts.task import Task, Training, is_numeric
 from service.models.forecaster import Forecaster
 from service.models.task_state import TaskState
+from store.tasks.catalog import Schema
 from store.tasks.changes import Lifecycle
 
 # With fewer steps of pre-training, a network has hardly learned. On the bicycles of the tutorial, the error after 20
@@ -95,6 +96,19 @@ def warn_of_kinds(before: Task | None, task: Task) -> list[str]:
             )
         warnings.append(f"feature {feature.name} was of kind {kind} and is of kind {feature.kind} now: {values}")
     return warnings
+
+
+def warn_of_renaming(schema: Schema) -> list[str]:
+    """Warn if MLflow refuses the new name of a renamed task, which holds up its cycles."""
+    if schema.renaming_trouble is None:
+        return []
+    name, former = schema.task.name, schema.registry_name
+    back = "another name with" if former == name else f"its former name with morrow task rename {name} {former}, or"
+    return [
+        f"no cycle of the task begins until MLflow has its new name, and MLflow refuses {name}: "
+        f"{schema.renaming_trouble.removesuffix('.')}; give it {back} morrow task rename {name} NEW_NAME, or free the "
+        "name in MLflow: the trainer tries again every few seconds"
+    ]
 
 
 def warn_of_version(forecaster: Forecaster, task_state: TaskState) -> list[str]:

@@ -17,6 +17,7 @@ from service.admin.status import describe_champion
 from service.admin.task_changes import EFFECTS
 from service.advice.advice import advise
 from service.advice.next_step import Situation, find_overrulable
+from service.advice.task_warnings import warn_of_renaming
 from service.dashboard.heatmap import tabulate
 from service.dashboard.horizon_ages import list_ages
 from service.dashboard.queries import Board, Overview
@@ -51,12 +52,13 @@ class Known:
     now: datetime
     cycle_limit: timedelta
     lifecycle: Lifecycle = "active"
+    renaming: Sequence[str] = ()
 
     @property
     def sentences(self) -> list[Sentence]:
         """The sentences about the task, the most important first."""
         has_events = self.task_state.newest is not None if self.has_database and self.task_state is not None else None
-        return summarize(
+        first, *others = summarize(
             self.task,
             self.forecaster,
             self.task_state,
@@ -66,6 +68,7 @@ class Known:
             cycle_limit=self.cycle_limit,
             lifecycle=self.lifecycle,
         )
+        return [first, *(Sentence("bad", f"{text[:1].upper()}{text[1:]}.") for text in self.renaming), *others]
 
 
 def find_known(
@@ -84,6 +87,7 @@ def find_known(
         now=now,
         cycle_limit=cycle_limit,
         lifecycle="active" if found is None else found.schema.lifecycle,
+        renaming=() if found is None else warn_of_renaming(found.schema),
     )
 
 

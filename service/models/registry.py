@@ -166,6 +166,17 @@ def move_alias(client: httpx.Client, task: str, version: str) -> None:
         raise NotFound(f"Version {version} is gone from the registry.")
 
 
+def find_holder(client: httpx.Client, name: str) -> str | None:
+    """What MLflow has under this name, in words: a model, or an experiment, also a deleted one. Raises Unavailable."""
+    if _ask(client, "GET", "registered-models/get", {"name": name}) is not None:
+        return "a registered model"
+    found = _ask(client, "GET", "experiments/get-by-name", {"experiment_name": name})
+    if found is None:
+        return None
+    is_deleted = dict(found.get("experiment") or {}).get("lifecycle_stage") == "deleted"
+    return "a deleted experiment (`mlflow gc` removes it)" if is_deleted else "an experiment"
+
+
 def download_version(client: httpx.Client, task: str, version: str, folder: Path, *, stopping: threading.Event) -> None:
     """Download the manifest and the files that it lists into `folder`. Raises Unavailable, ArtefactRefused."""
     found = _ask(client, "GET", "model-versions/get-download-uri", {"name": task, "version": version})

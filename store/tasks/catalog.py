@@ -22,10 +22,20 @@ from store.tasks.changes import Lifecycle, explain_missing
 
 
 @dataclass(frozen=True)
+class TaskRow:
+    """A task without its spec, which this release may be unable to read. The other fields are as in `Schema`."""
+
+    task_id: int
+    lifecycle: Lifecycle
+    registry_name: str | None
+
+
+@dataclass(frozen=True)
 class Schema:
     """One stored revision of a task. `task` has the chosen recipe if one was chosen.
 
     `registry_name` is the name that MLflow still has for a renamed task, until the trainer has renamed it there too.
+    `renaming_trouble` says why MLflow refuses that.
     """
 
     task_id: int
@@ -35,6 +45,7 @@ class Schema:
     choice: Choice | None = None
     lifecycle: Lifecycle = "active"
     registry_name: str | None = None
+    renaming_trouble: str | None = None
 
     @property
     def written(self) -> Task:
@@ -63,7 +74,7 @@ def define_task(
     row = connection.execute(named.with_for_update(key_share=True)).one_or_none()
     if row is None or row.lifecycle == "deleting":  # its deletion may have ended a moment ago
         raise TaskLeaving(task.name)
-    require_free(connection, task.name)
+    require_free(connection, task.name, row.id)
     if row.lifecycle == "archived":
         raise TaskArchived(task.name)
     task_id = row.id
@@ -89,9 +100,10 @@ def define_task(
     return Schema(task_id, schema_id, revision, task), True
 
 
-def require_free(connection: Connection, name: str) -> None:
-    """Raise TaskLeaving while MLflow has this name for a task that was renamed."""
-    if connection.execute(select(tasks.c.id).where(tasks.c.registry_name == name)).first() is not None:
+def require_free(connection: Connection, name: str, task_id: int) -> None:
+    """Raise TaskLeaving while MLflow has this name for another task, which was renamed."""
+    leaving = select(tasks.c.id).where(tasks.c.registry_name == name, tasks.c.id != task_id)
+    if connection.execute(leaving).first() is not None:
         raise TaskLeaving(name)
 
 
@@ -107,6 +119,24 @@ def find_task(connection: Connection, name: str) -> Schema:
     if not found:
         raise explain_missing(connection, name)
     return found[0]
+
+
+def find_row(connection: Connection, name: str) -> TaskRow:
+    """A task of which a request needs no spec. Raises NotFound."""
+    if "\x00" in name:
+        raise NotFound(f"There is no task named {name!r}.")
+    named = select(tasks.c.id, tasks.c.lifecycle, tasks.c.registry_name).where(
+        tasks.c.name == name, tasks.c.lifecycle != "deleting"
+    )
+    row = connection.execute(named).one_or_none()
+    if row is None:
+        raise explain_missing(connection, name)
+    return TaskRow(*row)
+
+
+def has_name(connection: Connection, name: str) -> bool:
+    """Whether a task has this name, also one that is being deleted."""
+    return connection.execute(select(tasks.c.id).where(tasks.c.name == name)).first() is not None
 
 
 def find_live_task(connection: Connection, name: str) -> Schema:
@@ -193,6 +223,7 @@ _NEWEST = (
         tasks.c.name,
         tasks.c.lifecycle,
         tasks.c.registry_name,
+        tasks.c.renaming_trouble,
         schemas.c.task_id,
         schemas.c.id,
         schemas.c.revision,
@@ -239,6 +270,7 @@ def _schema(row: Row[*tuple[Any, ...]]) -> Schema:
         _parsed.parse(row.spec, row.name),
         lifecycle=row.lifecycle,
         registry_name=row.registry_name,
+        renaming_trouble=row.renaming_trouble,
     )
 
 

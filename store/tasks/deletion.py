@@ -8,31 +8,40 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 
+import msgspec
 from sqlalchemy import Connection, delete, select, text, update
 
-from store.database import metadata, row_counts, tasks
-from store.tasks.changes import record_change
+from store.database import metadata, row_counts, task_changes, tasks
+from store.tasks.changes import Contents, record_change
 
 BATCH_SIZE = 10_000
 
 
 @dataclass(frozen=True)
 class DeletedTask:
-    """A task that is still being removed."""
+    """A task that is still being removed. `registry_names` are all names under which MLflow may have it."""
 
     task_id: int
     name: str
     deleted_at: datetime
     actor: str
+    contents: Contents | None = None
+    registry_names: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class RenamedTask:
-    """A task that still has its former name in MLflow."""
+    """A task that still has its former name in MLflow.
+
+    `former` are all its former names, for one of which an earlier renaming may have been under way; `trouble` is why
+    MLflow refused the last attempt.
+    """
 
     task_id: int
     name: str
     new_name: str
+    trouble: str | None
+    former: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -46,21 +55,45 @@ class Batch:
 
 def list_deleted(connection: Connection) -> list[DeletedTask]:
     """Tasks that are still being removed, oldest deletion first."""
-    return [DeletedTask(*row) for row in connection.execute(_LIST)]
+    return [
+        DeletedTask(
+            row.id,
+            row.name,
+            row.at,
+            row.actor,
+            None if row.contents is None else msgspec.convert(row.contents, Contents),
+            tuple(dict.fromkeys([row.registry_name or row.name, row.name, *_former_names(connection, row.id)])),
+        )
+        for row in connection.execute(_LIST).all()
+    ]
 
 
 def list_renamed(connection: Connection) -> list[RenamedTask]:
-    """Tasks, deleted ones too, for which MLflow still has the former name."""
-    found = select(tasks.c.id, tasks.c.registry_name, tasks.c.name).where(tasks.c.registry_name.is_not(None))
-    return [RenamedTask(*row) for row in connection.execute(found.order_by(tasks.c.id))]
+    """Tasks for which MLflow still has the former name. Of deleted ones, MLflow loses everything anyhow."""
+    found = select(tasks.c.id, tasks.c.registry_name, tasks.c.name, tasks.c.renaming_trouble).where(
+        tasks.c.registry_name.is_not(None), tasks.c.lifecycle != "deleting"
+    )
+    return [
+        RenamedTask(*row, _former_names(connection, row.id))
+        for row in connection.execute(found.order_by(tasks.c.id)).all()
+    ]
 
 
 def finish_renaming(connection: Connection, renamed: RenamedTask) -> None:
-    """Record that MLflow has the new name: cycles may begin again."""
+    """Record that MLflow has the new name: cycles may begin again, unless another renaming has come meanwhile."""
     connection.execute(
         update(tasks)
-        .where(tasks.c.id == renamed.task_id, tasks.c.registry_name == renamed.name)
-        .values(registry_name=None)
+        .where(tasks.c.id == renamed.task_id, tasks.c.name == renamed.new_name)
+        .values(registry_name=None, renaming_trouble=None)
+    )
+
+
+def record_trouble(connection: Connection, renamed: RenamedTask, trouble: str) -> None:
+    """Record why MLflow refuses the new name, unless another renaming has come meanwhile."""
+    connection.execute(
+        update(tasks)
+        .where(tasks.c.id == renamed.task_id, tasks.c.name == renamed.new_name, tasks.c.registry_name.is_not(None))
+        .values(renaming_trouble=trouble)
     )
 
 
@@ -111,8 +144,17 @@ def finish_deletion(connection: Connection, deleted: DeletedTask, now: datetime)
     return True
 
 
+def _former_names(connection: Connection, task_id: int) -> tuple[str, ...]:
+    """The names that a task had before, the latest first."""
+    renamings = select(task_changes.c.name).where(
+        task_changes.c.task_id == task_id, task_changes.c.action == "rename"
+    )
+    return tuple(dict.fromkeys(connection.execute(renamings.order_by(task_changes.c.id.desc())).scalars()))
+
+
 _LIST = text("""
-    SELECT DISTINCT ON (changes.id) tasks.id, tasks.name, changes.at, changes.actor
+    SELECT DISTINCT ON (changes.id) tasks.id, tasks.name, tasks.registry_name, changes.at, changes.actor,
+        changes.contents
     FROM tasks JOIN task_changes AS changes ON changes.task_id = tasks.id AND changes.action = 'delete'
     WHERE tasks.lifecycle = 'deleting' ORDER BY changes.id
 """)

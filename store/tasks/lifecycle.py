@@ -13,7 +13,7 @@ from sqlalchemy.exc import IntegrityError
 
 from contracts.errors import Conflict
 from store.database import cycles, tasks
-from store.tasks.catalog import Schema, find_task, lock_task, require_free
+from store.tasks.catalog import TaskRow, find_row, lock_task, require_free
 from store.tasks.changes import Contents, Lifecycle, TaskChange, record_change
 from store.tasks.row_counts import count_rows
 
@@ -32,12 +32,12 @@ def move_task(connection: Connection, name: str, move: Move, *, actor: str, reas
 
     Cycles that wait stay requested. One that runs ends as if nothing had happened.
     """
-    schema = _lock(connection, name)
+    found = _lock(connection, name)
     allowed, lifecycle = _MOVES[move]
-    if schema.lifecycle not in allowed:
-        raise Conflict(f"The task {name!r} is {schema.lifecycle}, so this request ({move}) changes nothing.")
-    connection.execute(update(tasks).where(tasks.c.id == schema.task_id).values(lifecycle=lifecycle))
-    return record_change(connection, schema.task_id, name, move, actor=actor, reason=reason, now=now)
+    if found.lifecycle not in allowed:
+        raise Conflict(f"The task {name!r} is {found.lifecycle}, so this request ({move}) changes nothing.")
+    connection.execute(update(tasks).where(tasks.c.id == found.task_id).values(lifecycle=lifecycle))
+    return record_change(connection, found.task_id, name, move, actor=actor, reason=reason, now=now)
 
 
 def rename_task(
@@ -45,28 +45,25 @@ def rename_task(
 ) -> TaskChange:
     """Give a task another name; the trainer then renames what MLflow holds of it.
 
-    Raises NotFound; TaskLeaving if the new name is not free yet; Conflict if it is taken, if a cycle is running, or if
-    an earlier renaming has not reached MLflow.
+    If an earlier renaming has not reached MLflow, this one replaces it, also by the former name. Raises NotFound;
+    TaskLeaving if the new name is not free yet; Conflict if it is taken, or if a cycle is running.
     """
-    task_id = find_task(connection, name).task_id
+    task_id = find_row(connection, name).task_id
     # Stronger than `lock_task`: no cycle can be claimed meanwhile (`store.cycle_leases.claim_cycle`).
     row = connection.execute(
         select(tasks.c.name, tasks.c.lifecycle, tasks.c.registry_name).where(tasks.c.id == task_id).with_for_update()
     ).one_or_none()
     if row is None or row.lifecycle == "deleting" or row.name != name:
         raise Conflict(f"The task {name!r} has just been changed by another request: look again.")
-    require_free(connection, new_name)
-    if row.registry_name is not None:
-        raise Conflict(
-            f"The task {name!r} is still called {row.registry_name!r} in MLflow: try again in a few seconds."
-        )
+    require_free(connection, new_name, task_id)
     if connection.execute(select(tasks.c.id).where(tasks.c.name == new_name)).first() is not None:
         raise Conflict(f"There is a task named {new_name!r} already.")
     running = select(cycles.c.id).where(cycles.c.task_id == task_id, cycles.c.state == "running")
     if (cycle_id := connection.execute(running.limit(1)).scalar_one_or_none()) is not None:
         raise Conflict(f"Cycle {cycle_id} of {name!r} is running under that name: try again when it has ended.")
+    renamed = {"name": new_name, "registry_name": row.registry_name or name, "renaming_trouble": None}
     try:
-        connection.execute(update(tasks).where(tasks.c.id == task_id).values(name=new_name, registry_name=name))
+        connection.execute(update(tasks).where(tasks.c.id == task_id).values(renamed))
     except IntegrityError as error:
         raise Conflict(f"There is a task named {new_name!r} already.") from error
     return record_change(connection, task_id, name, "rename", actor=actor, reason=reason, now=now, new_name=new_name)
@@ -78,14 +75,14 @@ def begin_deletion(connection: Connection, name: str, *, actor: str, reason: str
     Of two requests the second finds no task. A trainer that carries out a cycle loses its lease, and so can release
     nothing.
     """
-    schema = _lock(connection, name)
-    contents = count_contents(connection, schema.task_id)
-    connection.execute(update(tasks).where(tasks.c.id == schema.task_id).values(lifecycle="deleting"))
+    task_id = _lock(connection, name).task_id
+    contents = count_contents(connection, task_id)
+    connection.execute(update(tasks).where(tasks.c.id == task_id).values(lifecycle="deleting"))
     connection.execute(
-        update(cycles).where(cycles.c.task_id == schema.task_id, cycles.c.state == "running").values(lease_until=now)
+        update(cycles).where(cycles.c.task_id == task_id, cycles.c.state == "running").values(lease_until=now)
     )
     return record_change(
-        connection, schema.task_id, name, "delete", actor=actor, reason=reason, now=now, contents=contents
+        connection, task_id, name, "delete", actor=actor, reason=reason, now=now, contents=contents
     )
 
 
@@ -95,10 +92,10 @@ def count_contents(connection: Connection, task_id: int) -> Contents:
     return Contents(**asdict(rows), **others._asdict())
 
 
-def _lock(connection: Connection, name: str) -> Schema:
+def _lock(connection: Connection, name: str) -> TaskRow:
     """The task, its row locked; what was read before the lock may have changed, so it is read again."""
-    lock_task(connection, find_task(connection, name).task_id)
-    return find_task(connection, name)
+    lock_task(connection, find_row(connection, name).task_id)
+    return find_row(connection, name)
 
 
 _COUNT = text("""

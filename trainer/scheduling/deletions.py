@@ -9,6 +9,7 @@ of another task. It begins again where a kill or an outage ended it.
 import shutil
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from functools import partial
@@ -20,6 +21,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from contracts.errors import Unavailable
 from store.outages import name_outage
+from store.tasks.changes import Contents
 from store.tasks.deletion import (
     DELETE_SOME,
     DeletedTask,
@@ -30,9 +32,11 @@ from store.tasks.deletion import (
     has_cycles_since,
     list_deleted,
     list_renamed,
+    record_trouble,
 )
+from store.tasks.lifecycle import MOST_COUNTED
 from trainer.settings import TrainerSettings
-from trainer.tracking.task_removal import remove_task, rename_task
+from trainer.tracking.task_removal import RegistryRefusal, remove_task, rename_task
 
 T = TypeVar("T")
 
@@ -52,6 +56,8 @@ class Deletions:
         self._stopping = stopping
         self._rest_until = 0.0
         self._logged: dict[str, str] = {}
+        # Rows that this process has removed of each task.
+        self._removed: dict[int, Counter[str]] = {}
 
     def tick(self, now: datetime) -> None:
         """Do what is left. An outage is logged once, and a later tick goes on. No task waits for another's trouble."""
@@ -83,7 +89,13 @@ class Deletions:
 
     def _rename(self, renamed: RenamedTask) -> None:
         assert self._settings.mlflow_url is not None
-        rename_task(self._settings.mlflow_url, renamed.name, renamed.new_name)
+        names = list(dict.fromkeys([renamed.name, *renamed.former]))
+        try:
+            rename_task(self._settings.mlflow_url, names, renamed.new_name, renamed.task_id)
+        except RegistryRefusal as error:
+            if str(error) != renamed.trouble:
+                self._write(partial(record_trouble, renamed=renamed, trouble=str(error)))
+            raise
         fits = self._settings.home / "candidates"
         if (fits / renamed.name).is_dir() and not (fits / renamed.new_name).exists():
             (fits / renamed.name).rename(fits / renamed.new_name)
@@ -101,17 +113,17 @@ class Deletions:
             return not has_cycles_since(connection, deleted.task_id, max(deleted.deleted_at, now - patience))
 
     def _remove(self, deleted: DeletedTask, now: datetime) -> None:
-        num_revisions = num_events = 0
+        removed = self._removed.setdefault(deleted.task_id, Counter())
         after, is_done = "", False
         while not is_done:
             batch = self._write(partial(delete_events, task_id=deleted.task_id, after=after))
-            num_revisions, num_events = num_revisions + batch.num_rows, num_events + batch.num_current
+            removed.update({"num_events": batch.num_current, "num_revisions": batch.num_rows})
             after, is_done = batch.after, batch.num_rows == 0
         for delete_some in DELETE_SOME:
             while self._write(partial(delete_some, task_id=deleted.task_id)):
                 pass
         assert self._settings.mlflow_url is not None
-        remove_task(self._settings.mlflow_url, deleted.name, deleted.task_id)
+        remove_task(self._settings.mlflow_url, deleted.registry_names, deleted.task_id)
         shutil.rmtree(self._settings.home / "candidates" / deleted.name, ignore_errors=True)
         if self._write(partial(finish_deletion, deleted=deleted, now=now)):
             log.info(
@@ -119,9 +131,9 @@ class Deletions:
                 task=deleted.name,
                 task_id=deleted.task_id,
                 actor=deleted.actor,
-                num_events=num_events,
-                num_revisions=num_revisions,
+                **_sum_removed(deleted.contents, removed),
             )
+            del self._removed[deleted.task_id]
 
     def _write(self, work: Callable[[Connection], T]) -> T:
         """The result of short work in a transaction of its own. Raises Unavailable once the trainer stops."""
@@ -135,3 +147,15 @@ class Deletions:
         if self._logged.get(task) != reason:
             log.warning("task.not_done_yet", task=task, reason=reason)
         self._logged[task] = reason
+
+
+def _sum_removed(held: Contents | None, removed: Counter[str]) -> dict[str, int | bool]:
+    """The numbers of rows that the task lost in all: an earlier process may have removed some of them.
+
+    The deletion's row counts up to a limit. Beyond that, what this process did not see is not known.
+    """
+    counts: dict[str, int | bool] = {name: removed[name] for name in ("num_events", "num_revisions")}
+    if held is None or held.num_revisions <= removed["num_revisions"]:
+        return counts
+    counts = {"num_events": held.num_events, "num_revisions": held.num_revisions}
+    return counts | ({"is_lower_bound": True} if held.num_revisions > MOST_COUNTED else {})

@@ -9,6 +9,8 @@ REASON_TAG = "morrow.reason"
 STATE_TAG = "morrow.state"
 VERDICT_TAG = "morrow.verdict"
 VERSION_TAG = "morrow.version"
+# The id of a task, at the model and the experiment of one that is or was renamed.
+TASK_TAG = "morrow.task"
 # Tags that MLflow's own pages read: the text above a run, and the run above it.
 NOTE_TAG = "mlflow.note.content"
 PARENT_TAG = "mlflow.parentRunId"

@@ -12,17 +12,18 @@ import pytest
 from mlflow import MlflowClient
 from mlflow.entities import ViewType
 from prometheus_client.parser import text_string_to_metric_families
-from sqlalchemy import Engine, func, select
+from sqlalchemy import Engine, func, select, update
+from structlog.testing import capture_logs
 
 from contracts.clock import format_moment
 from contracts.errors import LeaseLost, NotFound
 from service.models.local_copies import read_current
 from store.cycle_leases import begin_step
-from store.database import metadata, task_changes, tasks, touched_tasks
+from store.database import metadata, schemas, task_changes, tasks, touched_tasks
 from store.events.writes import append_events
 from store.tasks.catalog import Schema, define_task, find_task
 from store.tasks.deletion import delete_events, list_deleted
-from store.tasks.lifecycle import begin_deletion
+from store.tasks.lifecycle import begin_deletion, count_contents
 from tests.integration.artefacts import CUTOFF
 from tests.integration.drifting_task import claim, cutoff_after, drifting_events, drifting_task, now
 from tests.integration.drifting_task import define as define_drifting
@@ -359,3 +360,33 @@ def test_a_model_that_others_use_too_keeps_their_versions_and_runs(
     left = mlflow_client.search_runs([experiment], run_view_type=ViewType.ACTIVE_ONLY)
     assert [one.info.run_id for one in left] == [run.info.run_id]
     assert mlflow_client.get_run(ours.info.run_id).info.lifecycle_stage == "deleted"
+
+
+def test_the_log_says_how_much_a_deletion_removed_also_if_a_kill_interrupted_it(
+    engine: Engine, make_deletions: MakeDeletions
+) -> None:
+    schema = define_drifting(engine, drifting_task(), 2)
+    with engine.begin() as connection:
+        num_events = count_contents(connection, schema.task_id).num_events
+    delete(engine, schema.task.name)
+    with engine.begin() as connection:
+        delete_events(connection, schema.task_id)  # and the trainer is killed
+    with capture_logs() as lines:
+        make_deletions().tick(now())
+    (line,) = [one for one in lines if one["event"] == "task.deleted"]
+    assert (line["num_events"], line["num_revisions"]) == (num_events, num_events)
+    assert num_events > 0
+
+
+async def test_a_task_whose_spec_cannot_be_read_can_be_deleted(
+    client: httpx.AsyncClient, engine: Engine, schema: Schema, task: str, make_deletions: MakeDeletions
+) -> None:
+    with engine.begin() as connection:
+        connection.execute(update(schemas).where(schemas.c.id == schema.schema_id).values(spec={"name": task}))
+    assert (await client.get(f"/tasks/{task}")).status_code == 503
+    assert (await client.get(f"/tasks/{task}/contents")).json()["num_events"] == 0
+    for move in ("pause", "archive"):
+        assert (await client.post(f"/tasks/{task}/{move}")).status_code == 200
+    assert (await client.delete(f"/tasks/{task}", params={"confirm": task})).status_code == 202
+    make_deletions().tick(now())
+    assert (await client.put(f"/tasks/{task}", json=TASK)).status_code == 201

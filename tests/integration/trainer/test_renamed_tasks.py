@@ -30,6 +30,7 @@ from tests.integration.service_app import DEAD_REGISTRY, TASK, an_event, service
 from tests.integration.trainer_ticks import settings_for
 from trainer.scheduling.deletions import Deletions
 from trainer.tracking.registry import Registry
+from trainer.tracking.task_removal import rename_task as rename_in_mlflow
 
 pytestmark = pytest.mark.anyio
 
@@ -78,8 +79,6 @@ async def test_a_renamed_task_keeps_everything_and_its_old_name_leads_to_it(
     done = (await rename(client, task, new_name, actor="Ada")).json()
     assert (done["action"], done["task"], done["new_name"], done["actor"]) == ("rename", task, new_name, "Ada")
     assert (await client.post("/events", params={"task": new_name}, json=an_event())).json()["duplicates"] == 1
-    waiting = await rename(client, new_name, f"{new_name}_2")
-    assert (waiting.status_code, f"still called {task!r} in MLflow" in waiting.json()["detail"]) == (409, True)
     assert (await client.put(f"/tasks/{task}", json=TASK)).json()["type"] == "/problems/task-leaving"
     deletions.tick(now())
 
@@ -190,6 +189,102 @@ def test_a_name_that_mlflow_refuses_holds_up_no_other_task(
     with engine.connect() as connection:
         assert find_task(connection, new_name).registry_name == schema.task.name
         assert list_deleted(connection) == []
+
+
+async def test_a_name_that_mlflow_has_already_is_refused_at_the_door(
+    client: httpx.AsyncClient, mlflow_client: MlflowClient, task: str, new_name: str
+) -> None:
+    mlflow_client.create_registered_model(new_name)
+    mlflow_client.create_experiment(f"{new_name}_2")
+    mlflow_client.delete_experiment(mlflow_client.create_experiment(f"{new_name}_3"))
+    for name, holder in (
+        (new_name, "a registered model"),
+        (f"{new_name}_2", "an experiment"),
+        (f"{new_name}_3", "a deleted experiment (`mlflow gc` removes it)"),
+        ("Default", "an experiment"),
+    ):
+        refused = await rename(client, task, name)
+        assert (refused.status_code, refused.json()["type"]) == (409, "/problems/conflict")
+        assert f"MLflow has {holder} named {name!r} already" in refused.json()["detail"]
+        assert "choose another one" in refused.json()["detail"]
+    assert (await client.get(f"/tasks/{task}")).status_code == 200
+
+
+async def test_a_renaming_that_mlflow_refuses_says_why_and_can_be_taken_back(
+    client: httpx.AsyncClient,
+    *,
+    mlflow_client: MlflowClient,
+    engine: Engine,
+    schema: Schema,
+    task: str,
+    new_name: str,
+    deletions: Deletions,
+) -> None:
+    mlflow_client.create_registered_model(task)
+    assert (await rename(client, task, new_name)).status_code == 200
+    mlflow_client.create_registered_model(new_name)  # by someone else, a moment later
+    deletions.tick(now())
+    (warning,) = [one for one in (await client.get(f"/tasks/{new_name}")).json()["warnings"] if "no cycle" in one]
+    assert f"MLflow has a registered model named {new_name!r}" in warning
+    assert f"morrow task rename {new_name} {task}" in warning
+    assert "No cycle of the task begins until MLflow has its new name" in (await client.get(f"/pages/{new_name}")).text
+    with engine.begin() as connection:
+        request_cycle(connection, schema.task_id, CUTOFF, NOW)
+        assert claim_cycle(connection, "a lease", NOW, LEASE) is None
+
+    assert (await rename(client, new_name, task)).status_code == 200
+    assert (await client.put(f"/tasks/{task}", json=TASK)).status_code == 200
+    Deletions(engine, deletions._settings, threading.Event()).tick(now())
+    with engine.begin() as connection:
+        back = find_task(connection, task)
+        assert (back.task_id, back.registry_name, back.renaming_trouble) == (schema.task_id, None, None)
+        assert claim_cycle(connection, "a lease", NOW, LEASE) is not None
+    assert {one.name for one in mlflow_client.search_registered_models()} >= {task, new_name}
+    assert (await client.get(f"/tasks/{new_name}")).json()["task"] == task
+
+
+@pytest.mark.parametrize("goes_back", [True, False])
+async def test_a_renaming_that_was_killed_half_way_can_end_under_another_name(
+    *,
+    mlflow_url: str,
+    mlflow_client: MlflowClient,
+    engine: Engine,
+    schema: Schema,
+    task: str,
+    new_name: str,
+    deletions: Deletions,
+    goes_back: bool,
+) -> None:
+    number = mlflow_client.create_experiment(task)
+    mlflow_client.create_registered_model(task, description="ours")
+    with engine.begin() as connection:
+        rename_task(connection, task, new_name, actor="Ada", reason="", now=now())
+    rename_in_mlflow(mlflow_url, [task], new_name, schema.task_id)  # and the trainer is killed
+    final = task if goes_back else f"{new_name}_2"
+    with engine.begin() as connection:
+        rename_task(connection, new_name, final, actor="Ada", reason="", now=now())
+    deletions.tick(now())
+    with engine.connect() as connection:
+        assert find_task(connection, final).registry_name is None
+    assert mlflow_client.get_registered_model(final).description == "ours"
+    assert mlflow_client.get_experiment(number).name == final
+
+
+def test_the_deletion_of_a_task_whose_renaming_is_refused_leaves_what_others_have(
+    *, engine: Engine, mlflow_client: MlflowClient, schema: Schema, task: str, new_name: str, deletions: Deletions
+) -> None:
+    for name in (task, new_name):
+        mlflow_client.create_registered_model(name)
+    with engine.begin() as connection:
+        rename_task(connection, task, new_name, actor="Ada", reason="", now=now())
+    deletions.tick(now())
+    with engine.begin() as connection:
+        begin_deletion(connection, new_name, actor="Ada", reason="", now=now())
+    Deletions(engine, deletions._settings, threading.Event()).tick(now())
+    with engine.connect() as connection:
+        assert list_deleted(connection) == []
+    found = {one.name for one in mlflow_client.search_registered_models()}
+    assert (new_name in found, task in found) == (True, False)
 
 
 def test_the_next_cycle_releases_a_version_of_the_new_name(
