@@ -30,6 +30,7 @@ import httptools
 from starlette.types import Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
+from service.server.broken_requests import HTTP_2, explain_broken_request
 from service.web.encoded_answer import EncodedAnswer
 from service.web.problems import HTTP_KINDS, write_problem
 
@@ -76,7 +77,7 @@ class Connection(HttpToolsProtocol):
             return
         self._unset_keepalive_if_required()
         if self.cycle is None:
-            self._opening = (self._opening + data)[: len(_HTTP_2)]
+            self._opening = (self._opening + data)[: len(HTTP_2)]
         self._num_fed = len(data)
         self._num_open += self._num_fed
         self._parse(data)
@@ -217,8 +218,8 @@ class Connection(HttpToolsProtocol):
                 data = self._write_head() + data[stop.args[0] :]
                 self.parser = httptools.HttpRequestParser(self)
                 self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn's
-            except httptools.HttpParserError:
-                self._refuse(400, _describe_noise(self._opening))
+            except httptools.HttpParserError as error:
+                self._refuse(400, explain_broken_request(self._opening, data, error))
                 return
             else:
                 return
@@ -326,14 +327,6 @@ _HEAD = (STATUS_LINE[200], b"content-type: application/json\r\n")
 _TOO_LARGE = f"The request line and the headers may have at most {MAX_HEAD_BYTES} bytes."
 _NO_HOST = "A request of HTTP/1.1 must have one Host header, with a host and nothing else."
 _NO_PROXY = "CONNECT is a request to a proxy, and Morrow is none: send the request itself."
-_NOISE = "This is not a request of HTTP/1.1."
-_IS_HTTP_2 = (
-    "This port speaks HTTP/1.1, and the client began HTTP/2 without asking: let it speak HTTP/1.1 "
-    "(curl --http1.1), or put a proxy in front."
-)
-_IS_TLS = "This port speaks plain HTTP, and the client began TLS: use http://, or put a proxy that ends TLS in front."
-_HTTP_2 = b"PRI * HTTP/2.0"
-_TLS = b"\x16\x03"
 # Characters of a name or an address, and a port (RFC 3986, 3.2.2); it may be empty.
 _HOST = re.compile(rb"[A-Za-z0-9._~!$&'()*+,;=%:\[\]-]*")
 
@@ -344,13 +337,6 @@ def _as_path(target: bytes) -> bytes:
     if parsed.path is not None:
         return target
     return b"/" if parsed.query is None else b"/?" + parsed.query
-
-
-def _describe_noise(opening: bytes) -> str:
-    """What is wrong with bytes that are no request, by the first bytes of their connection."""
-    if opening.startswith(_TLS):
-        return _IS_TLS
-    return _IS_HTTP_2 if opening.startswith(_HTTP_2) else _NOISE
 
 
 async def _refuse_head(status: int, detail: str, scope: Scope, receive: Receive, send: Send) -> None:
