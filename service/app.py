@@ -155,7 +155,7 @@ def make_app(settings: ServiceSettings, workers: Path | None = None, stop: Calla
     events = EventsEndpoint(store, follower, group_commit, settings, metrics)
     app.predict = PredictEndpoint(follower, authenticator, answered, settings)
     app.events = RawEndpoint("/events", {"POST": events.post}, authenticator, answered)
-    app.event = RawEndpoint("/events/{event_id}", {"PUT": events.put}, authenticator, answered)
+    app.event = RawEndpoint("/events/{event_id}", {"GET": events.get, "PUT": events.put}, authenticator, answered)
     app.router.routes.append(Route("/predict", app.predict, include_in_schema=False))  # so that /predict/ is redirected
     for router in (
         tasks_router(store, follower, heartbeats, settings),

@@ -1,4 +1,4 @@
-"""`morrow events`: import labelled events, undo an import, correct one event, erase some."""
+"""`morrow events`: import labelled events, undo an import, show or correct one event, erase some."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 SOME_REFUSED = 3
 NUM_REASONS_SHOWN = 10
 
-app = typer.Typer(no_args_is_help=True, help="Import labelled events, undo an import, correct and erase events.")
+app = typer.Typer(no_args_is_help=True, help="Import labelled events, undo an import, show, correct and erase events.")
 
 
 @app.command("import")
@@ -112,6 +112,16 @@ def import_events(
             _print_row_warnings(url, task, imported.import_id)
     if imported.counts["rejected"] or imported.counts["conflicts"]:
         raise typer.Exit(SOME_REFUSED)
+
+
+@app.command("show")
+def show_event(task: str, event_id: str, *, as_json: AsJson = False, url: Url = LOCAL_URL) -> None:
+    """Print a stored event as `correct` takes it. With --json, also its revision, and when and how it came."""
+    from urllib.parse import quote
+
+    with open_api(url) as api:
+        answer = ask(api, "GET", f"/events/{quote(event_id, safe='')}", params={"task": task})
+    print_json(answer if as_json else answer["event"])
 
 
 @app.command("correct")

@@ -1,4 +1,4 @@
-"""POST /events and PUT /events/{event_id}: labelled rows in, one transaction, acknowledged only after commit.
+"""/events and /events/{event_id}: labelled rows in, one transaction, acknowledged only after commit; one row out.
 
 Every row gets its result. A refused row is kept with its reason and payload, so that its producer can correct and
 resend it. The valid rows of the same request are stored, unless `atomic` asks for all or nothing. A correction is
@@ -26,6 +26,7 @@ from service.database import Store
 from service.errors import BodiesFull
 from service.ingest.group_commit import GroupCommit, QueuedEvent, rejection_of
 from service.ingest.schema_versions import Read, ValidatedRows, append, find_schemas, validate, validate_one
+from service.ingest.stored_event import answer_event
 from service.metrics import Metrics
 from service.models.follower import Follower
 from service.settings import ServiceSettings
@@ -39,6 +40,7 @@ from service.web.parameters import check_parameters, read_flag, read_id
 from service.web.preconditions import Preconditions, etag_of, read_preconditions, refuse_preconditions
 from store.events.batches import Event, EventBatch
 from store.events.imports import require_open
+from store.events.stored_event import find_event
 from store.events.writes import Correction, correct_event, find_revision, record_rejections
 from store.tasks.catalog import Schema
 
@@ -115,6 +117,14 @@ class EventsEndpoint:
             self._counters[status].inc(count)
         return response
 
+    async def get(self, scope: Scope, _receive: Receive) -> Response:
+        """The present revision of one event."""
+        find = self._find(read_task(scope["query_string"]))
+        event_id = scope["path"].removeprefix("/events/")
+        return answer_event(
+            await self._store.run(lambda connection: find_event(connection, find(connection)[0].task_id, event_id))
+        )
+
     async def put(self, scope: Scope, receive: Receive) -> Response:
         """Store a correction of one event, if its preconditions hold."""
         task = read_task(scope["query_string"])
@@ -176,7 +186,7 @@ def read_options(query: bytes) -> tuple[str | None, bool, int | None]:
 
 
 def read_task(query: bytes) -> str | None:
-    """The task of a PUT. Raises InvalidInput."""
+    """The task of a request for one event. Raises InvalidInput."""
     given = QueryParams(query)
     check_parameters(given, ("task",))
     return given.get("task")

@@ -14,6 +14,7 @@ from fastapi.openapi.utils import get_openapi
 
 from service.admin import answers
 from service.ingest.endpoint import CorrectionResult, IngestResult
+from service.ingest.stored_event import EventFound
 from service.models.answer import Answer, Answers
 from service.openapi.json_schema import Shape, many, ref
 from service.openapi.raw_paths import describe_raw_paths
@@ -59,6 +60,7 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
     ("get", "/predict"): Operation("predict", {200: Answer}),
     ("post", "/predict"): Operation("predictMany", {200: Answers}, _json(_either("Rows", "RowAtMoments"))),
     ("post", "/events"): Operation("storeEvents", {200: IngestResult}, _json(_EVENTS, example=_EVENT) | _LINES),
+    ("get", "/events/{event_id}"): Operation("getEvent", {200: EventFound}),
     ("put", "/events/{event_id}"): Operation(
         "correctEvent", {200: CorrectionResult}, _json(ref("Correction"), example={**_EVENT, "label": "late"})
     ),

@@ -113,6 +113,19 @@ def describe_raw_paths() -> Shape:
             }
         },
         "/events/{event_id}": {
+            "get": {
+                "tags": ["events"],
+                "summary": "Show an event",
+                "description": "The present revision of a stored event. `event` has the form in which PUT takes it "
+                "back. The ETag is the number of the revision: sent as `If-Match` with a correction, it keeps a change "
+                "that someone else has made meanwhile.",
+                "parameters": [_TASK, _EVENT_ID],
+                "responses": {
+                    "200": {"description": "The event"},
+                    "404": {"description": "There is no such task or event, or the event is erased or retracted"},
+                    "409": {"description": "The task is archived"},
+                },
+            },
             "put": {
                 "tags": ["events"],
                 "summary": "Correct an event",

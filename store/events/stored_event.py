@@ -1,0 +1,72 @@
+"""One stored event as it stands: its present revision, with the names of its own form."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from math import isnan
+from typing import Any
+
+from sqlalchemy import Connection, text
+
+from contracts.errors import NotFound
+from contracts.task import is_numeric
+
+Value = float | int | bool | str | None
+
+
+@dataclass(frozen=True)
+class StoredEvent:
+    """The present revision of an event. Values have the kinds of the schema that it came with; None is missing."""
+
+    event_id: str
+    revision: int
+    at: datetime
+    known_at: datetime
+    received_at: datetime
+    label: str | float
+    features: dict[str, Value]
+    import_id: int | None
+
+
+def find_event(connection: Connection, task_id: int, event_id: str) -> StoredEvent:
+    """Raises NotFound, which says so if the event is erased."""
+    # PostgreSQL takes no NUL, and ids of tombstones begin with another control character.
+    row = None
+    if event_id.isprintable():
+        row = connection.execute(_FIND, {"task_id": task_id, "event_id": event_id}).one_or_none()
+    if row is None:
+        raise NotFound("There is no event with this id.")
+    if row.revision is None:
+        raise NotFound("This event is erased: only its id is stored.")
+    features = row.spec["features"]
+    numbers, categories = iter(row.numbers), iter(row.categories)
+    is_regression = row.spec["target"]["kind"] == "regression"
+    return StoredEvent(
+        event_id,
+        row.revision,
+        row.at,
+        row.known_at,
+        row.received_at,
+        float(row.label) if is_regression else row.label,
+        {
+            one["name"]: _number(one["kind"], next(numbers)) if is_numeric(one["kind"]) else next(categories) or None
+            for one in features
+        },
+        row.import_id,
+    )
+
+
+def _number(kind: str, stored: float) -> Any:
+    """A number as its sender wrote it; None if it is missing."""
+    if isnan(stored):
+        return None
+    return {"boolean": bool, "integer": int}.get(kind, float)(stored)
+
+
+_FIND = text("""
+    SELECT current.revision, current.at, current.known_at, current.received_at, current.label, current.numbers,
+           current.categories, schemas.spec, first.import_id
+    FROM events AS first
+    LEFT JOIN (events AS current JOIN schemas ON schemas.id = current.schema_id)
+        ON current.task_id = first.task_id AND current.event_id = first.event_id AND current.superseded_at IS NULL
+    WHERE first.task_id = :task_id AND first.event_id = :event_id AND first.revision = 1
+""")
