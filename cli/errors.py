@@ -11,11 +11,12 @@ class Refused(MorrowError):
 
     def __init__(self, status: int, problem: dict[str, Any]) -> None:
         self.status, self.problem = status, problem
-        faults = [f"  {fault['field']}: {fault['reason']}" for fault in problem.get("errors", [])]
-        reasons = faults or [str(problem.get("detail") or "")]
+        said = [f"  {fault['field']}: {fault['reason']}" for fault in problem.get("errors", [])]
+        # A detail says what is wrong, and so comes first; a title only names the kind of fault.
+        first = problem.get("title", "Refused") if said else problem.get("detail") or problem.get("title", "Refused")
         if status == HTTPStatus.UNAUTHORIZED:
-            reasons.append("Commands send the key that MORROW_KEY holds.")
-        super().__init__("\n".join([f"{problem.get('title', 'Refused')} ({status})", *reasons]).strip())
+            said.append("Commands send the key that MORROW_KEY holds.")
+        super().__init__("\n".join([f"{first} ({status})", *said]))
 
 
 class Unreachable(MorrowError):

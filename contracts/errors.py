@@ -19,6 +19,7 @@
     │   ├── StoreOutage             PostgreSQL, and why                             (store)
     │   │   └── Locked              a lock that another session holds               (store)
     │   ├── SpecUnreadable          a stored task that this release cannot read     (store)
+    │   ├── RegistryRefusal         MLflow, of one request
     │   └── RegistryUnreachable     MLflow                                          (trainer.tracking)
     ├── UnreadableRequest           a request that cannot be taken as it was sent   (service)
     │   ├── Malformed
@@ -166,6 +167,10 @@ class ModelExpired(NotReady):
 
 class Unavailable(MorrowError):
     """A store that this needs does not answer."""
+
+
+class RegistryRefusal(Unavailable):
+    """MLflow answers, and refuses this request until someone changes something."""
 
 
 class CycleError(MorrowError):

@@ -67,6 +67,7 @@ class Failure:
 
 STOPPED = Failure(FailureCode.STOPPED, "The trainer was stopped.")
 PREEMPTED = Failure(FailureCode.PREEMPTED, "Something more urgent came up.")
+DELETED = Failure(FailureCode.PREEMPTED, "The task is deleted.")
 LEASE_EXPIRED = Failure(FailureCode.LEASE_EXPIRED, "The trainer went away and its lease ran out.")
 OVERTAKEN = Failure(FailureCode.OVERTAKEN, "a newer cutoff is due")
 REGISTRY_UNREACHABLE = Failure(FailureCode.REGISTRY_UNREACHABLE, "The registry does not answer.")

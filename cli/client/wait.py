@@ -1,7 +1,8 @@
 """How commands wait: for the end of a cycle, and until the API serves a change, which it polls for."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from cli.client.api import ask
@@ -28,19 +29,35 @@ def request_cycle(api: "httpx.Client", task: str, as_of: str | None, *, again: b
 def follow_cycle(
     api: "httpx.Client", task: str, cycle: dict[str, Any], on_step: Callable[[str], object]
 ) -> dict[str, Any]:
-    """Poll until this attempt at this cutoff has ended; `on_step` gets each step in words.
+    """Poll until this attempt at this cutoff has ended; `on_step` gets each step in words, or what it waits for.
 
     Raises NotFound if the API lists newer cutoffs only.
     """
     while True:
-        listed = ask(api, "GET", f"/tasks/{task}/cycles")["cycles"]
-        found: dict[str, Any] | None = next((one for one in listed if one["id"] == cycle["id"]), None)
+        answer = ask(api, "GET", f"/tasks/{task}/cycles")
+        found: dict[str, Any] | None = next((one for one in answer["cycles"] if one["id"] == cycle["id"]), None)
         if found is None:
             raise NotFound(f"The cycle of {cycle['cutoff']} is requested, but the API lists newer ones only.")
         if found["state"] in CYCLE_ENDS:
             return found
-        on_step(found["step"] or "waiting for the trainer")
+        on_step(found["step"] or describe_queue(answer.get("waits_for", []), datetime.now(UTC)))
         time.sleep(_CYCLE_POLL_SECONDS)
+
+
+def describe_queue(running: Sequence[dict[str, Any]], now: datetime) -> str:
+    """What a requested cycle waits for: the cycles of other tasks that run, or a trainer that takes it."""
+    if not running:
+        return "waiting for the trainer"
+    first, *others = (
+        f"the cycle of {one['task']} as of {one['cutoff']}, which has run for {_say_seconds(one['started_at'], now)}"
+        for one in running
+    )
+    return f"waiting for {first}" + (f", and for {len(others)} more" if others else "")
+
+
+def _say_seconds(since: str | None, now: datetime) -> str:
+    seconds = 0 if since is None else max(0, round((now - datetime.fromisoformat(since)).total_seconds()))
+    return f"{seconds} s" if seconds < 120 else f"{seconds // 60} min"
 
 
 def await_version(

@@ -47,8 +47,19 @@ def finish_cycle(api: "httpx.Client", task: str, cycle: dict[str, Any], *, as_js
     from rich.console import Console
 
     title = f"Cycle as of {cycle['cutoff']}"
-    with Console(stderr=True).status(f"{title} …") as status:
-        ended = follow_cycle(api, task, cycle, lambda step: status.update(f"{title}: {step} …"))
+    console = Console(stderr=True)
+    said: set[str] = set()
+    with console.status(f"{title} …") as status:
+
+        def show(step: str) -> None:
+            status.update(f"{title}: {step} …")
+            # A status is seen in a terminal only, and a wait for another task may be long: it is a line of its own.
+            queue, _, _ = step.partition(", which has run for")
+            if queue != step and queue not in said:
+                said.add(queue)
+                console.print(f"{title}: {step}.", markup=False, highlight=False, soft_wrap=True)
+
+        ended = follow_cycle(api, task, cycle, show)
         is_released = bool(ended["state"] == "released")
         waited = describe_wait(await_version(api, task, ended["version"])) if is_released else ""
     if as_json:

@@ -79,7 +79,7 @@ def import_events(
 
     In CSV and Parquet these are columns; a line of NDJSON is an event as POST /events takes it. Names may differ in
     case, blanks and accents. Without a column of ids, ids are digests of rows. Refused rows go to a file of rejects,
-    each with its reason: correct that file and import it in turn, with the same options. If an import breaks off, the
+    each with its reason: correct that file and import it too, with the same options. If an import breaks off, the
     same command resumes it. Exit code 0: all rows are stored; 3: all rows are sent and some were refused; 1: it broke
     off. Rows of erased events are counted, neither as stored nor as refused.
     """
@@ -301,7 +301,10 @@ def _print_imported(task: str, imported: "Imported", *, dry_run: bool) -> None:
     if len(imported.reasons) > NUM_REASONS_SHOWN:
         console.print(f"… and {len(imported.reasons) - NUM_REASONS_SHOWN} other reasons.", style="red")
     if imported.rejects is not None:
-        console.print(f"Correct {imported.rejects} and import it in turn.", markup=False)
+        console.print(
+            f"The refused rows are in {imported.rejects}, with the reasons: correct that file and import it too.",
+            markup=False,
+        )
     if imported.import_id is not None and imported.counts["created"]:
         undo = f"morrow events retract {task} --import {imported.import_id}"
         console.print(f"Import {imported.import_id}. If it was a mistake: {undo}", markup=False)

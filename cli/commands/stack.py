@@ -11,7 +11,7 @@ def demo(
     json_file: Annotated[Path | None, typer.Option("--json", help="Write the figures to this file.")] = None,
     keep: Annotated[bool, typer.Option(help="Keep the stack running until Ctrl-C, and keep its folder.")] = False,
 ) -> None:
-    """Train on half a year of real flights, then retrain and serve week by week, compared with rival models."""
+    """Learn from 26 weeks of real flights, then retrain and serve six more, and compare with rival models."""
     from cli.demo.demo import run_demo
 
     try:
@@ -37,7 +37,9 @@ def up(
     try:
         with stop_signals(), EmbeddedStack(settings, port, console) as stack:
             console.print(f"API     {stack.addresses.api}\nDocs    {stack.addresses.api}/docs")
-            console.print(f"MLflow  {stack.addresses.mlflow}\nState   {settings.home}", markup=False)
+            console.print(
+                f"MLflow  {stack.addresses.mlflow}\nState   {settings.home.expanduser().resolve()}", markup=False
+            )
             if exports := " ".join(exports_for(settings.home, stack.addresses.api)):
                 console.print(f"To use it from another terminal: export {exports}", markup=False, soft_wrap=True)
             console.print("Ctrl-C stops everything.")

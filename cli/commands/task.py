@@ -3,7 +3,7 @@
 import codecs
 import re
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -25,6 +25,9 @@ from cli.commands.file_options import (
     require_file,
 )
 from contracts.errors import Fault, InvalidInput
+
+if TYPE_CHECKING:
+    from contracts.task import Kind
 
 app = typer.Typer(no_args_is_help=True, help="Define tasks, show their state, pause, archive, rename and delete them.")
 
@@ -87,6 +90,13 @@ def infer_task(
         str | None, typer.Option(metavar="COLUMN", help="Column of moments, or two as date+hour. Default: guessed.")
     ] = None,
     label: Annotated[str | None, typer.Option(metavar="COLUMN", help="Column to predict. Default: guessed.")] = None,
+    window: Annotated[
+        str | None, typer.Option(metavar="DURATION", help="Length of a window, such as P7D. Default: guessed.")
+    ] = None,
+    kinds: Annotated[
+        list[str] | None,
+        typer.Option("--kind", metavar="COLUMN=KIND", help="Kind of a column, such as zone=category. May be repeated."),
+    ] = None,
     out: Annotated[
         Path | None,
         typer.Option(help="File to write, - for the screen. Default: NAME.toml."),
@@ -107,13 +117,15 @@ def infer_task(
     """Write a first task file for a CSV or Parquet file, with a comment for each guess.
 
     It guesses the moments, the label, the kind of each feature, what may be missing, and a window that holds enough
-    rows. Nothing is sent: look the file through, then run the two commands that it prints.
+    rows. Nothing is sent. Look through the file, then run the two commands that this one prints.
     """
     import json
     from datetime import UTC, datetime
 
+    from cli.inferring.guess import Said
     from cli.inferring.infer import infer
 
+    said = Said(at, label, window, tuple(map(_split_kind, kinds or [])))
     options = make_options(
         timezone=timezone,
         day_first=day_first,
@@ -125,7 +137,7 @@ def infer_task(
         quote=quote,
         encoding=encoding,
     )
-    inferred = infer(file, format=format, name=name, at=at, label=label, options=options, now=datetime.now(UTC))
+    inferred = infer(file, format=format, name=name, said=said, options=options, now=datetime.now(UTC))
     if out is not None and str(out) == "-":
         typer.echo(inferred.text, nl=False)
         return
@@ -145,7 +157,20 @@ def infer_task(
     typer.echo(f"{path} holds the task {inferred.name}: {inferred.summary}.")
     for note in inferred.notes:
         typer.echo(note)
-    typer.echo(f"Look it through, then:\n  morrow task apply {path}\n  {inferred.import_command}")
+    typer.echo(f"Look through it, then run:\n  morrow task apply {path}\n  {inferred.import_command}")
+
+
+def _split_kind(given: str) -> tuple[str, "Kind"]:
+    """The column and the kind of `zone=category`. Raises InvalidInput."""
+    from typing import get_args
+
+    from contracts.task import Kind
+
+    column, _, kind = given.rpartition("=")
+    if not column or kind not in get_args(Kind):
+        known = ", ".join(get_args(Kind))
+        raise InvalidInput([Fault("--kind", f"{given!r} is not of the form COLUMN=KIND; the kinds are {known}")])
+    return column, kind  # type: ignore[return-value]  # one of the literals
 
 
 @app.command("show")

@@ -1,4 +1,4 @@
-"""Run the demo: post half a year of real flights, then week by week retrain, predict, compare with rivals, post labels.
+"""Run the demo: post 26 weeks of real flights, then week by week retrain, predict, compare with rivals, post labels.
 
 Everything goes through the HTTP API of the embedded stack, as for any user. Only the rivals are fitted in a separate
 process (`cli.demo.rival_worker`), on rows of the same store.

@@ -2,11 +2,14 @@
 
 import io
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import IO, ParamSpec, TypeVar
 
+from cli.importing.columns import match_columns
+from cli.importing.flat_rows import NUM_SAMPLE_LINES, find_flat_names, read_flat
 from cli.importing.formats import Format, choose_format, find_format
 from cli.importing.parquet import match_parquet, open_parquet, read_events
 from cli.importing.rows import Row, make_reader, read_ndjson, read_rows
@@ -68,7 +71,17 @@ def open_rows(
             notes += [*table.notes, *reader.notes]
             yield OpenedFile("csv", task, rows, tuple(notes), source.length, source.tell, lambda: reader.num_equal)
         else:
-            rows = _guard_rows(source, read_ndjson(_as_utf8(source, options.encoding)))
+            encoding = options.encoding
+            names = _guard(source, find_flat_names, _as_utf8(source, encoding), task)
+            if names is None:
+                found_rows = read_ndjson(_as_utf8(source, encoding))
+            else:
+                columns = match_columns(names, task, options)
+                notes += ["Lines hold rows without features: their keys are read as columns.", *columns.notes]
+                sample = list(islice(_as_utf8(source, encoding), NUM_SAMPLE_LINES))
+                lines = _as_utf8(source, encoding)
+                found_rows = read_flat(lines, sample, names, columns=columns, task=task, options=options)
+            rows = _guard_rows(source, found_rows)
             yield OpenedFile("ndjson", task, rows, tuple(notes), source.length, source.tell, _none_equal)
 
 
@@ -104,10 +117,24 @@ def open_content(source: Source) -> Iterator[IO[bytes]]:
 
 def _as_utf8(source: Source, encoding: str | None) -> Iterable[bytes]:
     """The lines of a file as UTF-8."""
-    found = find_encoding(io.BytesIO(source.open().read(2**20)), encoding)
-    if found.startswith("utf-8") or (found == "cp1252" and encoding is None):
+    head = source.open().read(2**20)
+    found = find_encoding(io.BytesIO(head), encoding)
+    ends_in_returns = b"\r" in head and b"\n" not in head  # as on old Macs
+    if ends_in_returns and found == "cp1252" and encoding is None:
+        found = "utf-8"
+    if not ends_in_returns and (found.startswith("utf-8") or (found == "cp1252" and encoding is None)):
         return source.open()  # the API refuses broken lines
-    return (line.encode(errors="surrogateescape") for line in open_text(source.open(), found))
+    return _encode_lines(source, found)
+
+
+def _encode_lines(source: Source, encoding: str) -> Iterator[bytes]:
+    text = open_text(source.open(), encoding)
+    try:
+        for line in text:
+            yield line.encode(errors="surrogateescape")
+    finally:
+        with suppress(ValueError):  # the caller has closed the stream
+            text.detach()
 
 
 def _guard_rows(source: Source, rows: Iterator[Row]) -> Iterator[Row]:

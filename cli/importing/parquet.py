@@ -31,8 +31,8 @@ _UNITS = {"s": (1_000_000, 1), "ms": (1000, 1), "us": (1, 1), "ns": (1, 1000)}
 _OUTSIDE = "is outside of the years 1 to 9999"
 _LONGEST_REASON = 200
 
-# The use of a column. Texts are ids, categories and classes.
-Use = Literal["moment", "text", "number"]
+# The use of a column. Texts are categories and classes. A whole number is the same id as an integer and as a float.
+Use = Literal["moment", "id", "text", "number"]
 
 
 def open_parquet(file: Path | IO[bytes]) -> "pq.ParquetFile":
@@ -65,7 +65,7 @@ def match_parquet(opened: "pq.ParquetFile", task: Task, options: Options) -> Col
     columns = match_columns(names, task, options)
     faults = [
         Fault(names[place], reason)
-        for place, use in _uses(columns, task).items()
+        for place, use in find_uses(columns, task).items()
         if (reason := refuse_type(opened.schema_arrow.field(place).type, use)) is not None
     ]
     if faults:
@@ -76,13 +76,13 @@ def match_parquet(opened: "pq.ParquetFile", task: Task, options: Options) -> Col
 def read_events(opened: "pq.ParquetFile", columns: Columns, task: Task, options: Options) -> Iterator[Row]:
     """The rows of these columns."""
     names = opened.schema_arrow.names
-    uses = _uses(columns, task)
+    uses = find_uses(columns, task)
     reader: RowReader | None = None
     for piece in read_pieces(opened, [names[place] for place in uses]):
         values: list[Sequence[Any]] = [()] * len(names)
         for place, use in uses.items():
             values[place] = read_column(piece.column(piece.schema.names.index(names[place])), use)
-        reader = reader or _make_reader(columns, task, options, values)
+        reader = reader or make_typed_reader(columns, task, options, values)
         rows = zip(
             *(values[place] if place in uses else [None] * len(piece) for place in range(len(names))), strict=True
         )
@@ -119,11 +119,12 @@ def refuse_type(type_: "pa.DataType", use: Use) -> str | None:
     if _is_text(type_) or types.is_null(type_) or types.is_integer(type_):
         return None
     if _name_extension(type_) == "arrow.uuid":
-        return None if use == "text" else f"is of the type {type_}, which is no {use}"
+        return None if use in ("id", "text") else f"is of the type {type_}, which is no {use}"
     if types.is_timestamp(type_) or types.is_date(type_):
         return f"is of the type {type_}, and its feature is a number" if use == "number" else None
     if types.is_floating(type_) or types.is_decimal(type_) or types.is_boolean(type_):
-        return f"is of the type {type_}, which is no moment" if use == "moment" else None
+        is_refused = use == "moment" and types.is_boolean(type_)
+        return f"is of the type {type_}, which is no moment" if is_refused else None
     return f"is of the type {type_}, which no event holds: save it as text or numbers, or leave it out by --drop"
 
 
@@ -147,13 +148,13 @@ def read_column(column: "pa.Array", use: Use) -> list[Any]:
         column = column.cast(pa.float32())
     values = _read_binary(column) if _is_binary(type_) else column.to_pylist()
     if use == "number":
-        return [_number(value) for value in values] if types.is_floating(type_) or types.is_decimal(type_) else values
+        return [as_number(value) for value in values] if types.is_floating(type_) or types.is_decimal(type_) else values
     if types.is_string(type_) or types.is_large_string(type_) or _is_binary(type_):
         return values
-    return [_text(value) for value in values]
+    return [as_text(value, is_whole=use != "text") for value in values]
 
 
-def _make_reader(columns: Columns, task: Task, options: Options, values: Sequence[Sequence[Any]]) -> RowReader:
+def make_typed_reader(columns: Columns, task: Task, options: Options, values: Sequence[Sequence[Any]]) -> RowReader:
     """The reader of typed rows: texts are read as in CSV, other values are taken."""
     numeric = {feature.name for feature in task.numbers if feature.kind != "boolean"}
     written = {name: _texts(values[place]) for name, place in columns.features if name in numeric}
@@ -189,14 +190,14 @@ def _typed(read: Read, convert: Callable[[Any], Any] | None = None) -> Read:
     return read_typed
 
 
-def _uses(columns: Columns, task: Task) -> Mapping[int, Use]:
+def find_uses(columns: Columns, task: Task) -> Mapping[int, Use]:
     """The places of the columns to read, each with its use."""
     numeric = {feature.name for feature in task.features if is_numeric(feature.kind)}
     uses: dict[int, Use] = {place: "number" if name in numeric else "text" for name, place in columns.features}
     uses[columns.label] = "text" if task.is_classification else "number"
-    uses.update(dict.fromkeys(columns.id_from, "text"))
+    uses.update(dict.fromkeys(columns.id_from, "id"))
     if columns.event_id is not None:
-        uses[columns.event_id] = "text"
+        uses[columns.event_id] = "id"
     uses.update(dict.fromkeys([*columns.at, *([] if columns.known_at is None else [columns.known_at])], "moment"))
     return uses
 
@@ -253,7 +254,7 @@ def _day(value: int) -> Any:
         return Unreadable(_OUTSIDE)
 
 
-def _number(value: Any) -> Any:
+def as_number(value: Any) -> Any:
     """A number in JSON's types. Infinity becomes text, which the API refuses."""
     match value:
         case float() if math.isnan(value):
@@ -265,8 +266,8 @@ def _number(value: Any) -> Any:
     return value
 
 
-def _text(value: Any) -> Any:  # noqa: PLR0911 a case for each type
-    """A value as CSV would spell it."""
+def as_text(value: Any, *, is_whole: bool = False) -> Any:  # noqa: PLR0911 a case for each type
+    """A value as CSV would spell it; with `is_whole`, a float such as 1.0 is the integer 1."""
     match value:
         case bool():
             return str(value).lower()
@@ -276,8 +277,12 @@ def _text(value: Any) -> Any:  # noqa: PLR0911 a case for each type
             return None
         case float() if abs(value) >= _EXACT_INTEGER and math.isfinite(value):
             return Unreadable(f"is {value!r}, a float of which digits may be lost: save it as integers or text")
+        case float() if is_whole and value.is_integer():
+            return str(int(value))
         case float():
             return repr(value)
+        case Decimal() if is_whole and value == value.to_integral_value():
+            return str(int(value))
         case Decimal():
             return format(value, "f")
     return value

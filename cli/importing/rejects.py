@@ -1,4 +1,4 @@
-"""The file of refused rows, each with its reason, to be corrected and imported in turn.
+"""The file of refused rows, each with its reason, to be corrected and imported as well.
 
 It is CSV for a CSV file, written as that one is, and NDJSON for NDJSON and for Parquet, which an editor cannot correct.
 """

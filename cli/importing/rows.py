@@ -33,6 +33,7 @@ _BOOLEANS = {text: unify_truth(text) for text in TRUTHS if unify_truth(text) != 
 # The key of the label's style among those of features.
 LABEL = "label "
 _DIGEST_BYTES = 12
+_INFINITIES = ("inf", "infinity")
 
 Read = Callable[[Any], Any]
 
@@ -189,11 +190,14 @@ def make_reader(table: CsvTable, task: Task, options: Options) -> RowReader:
 
 def _describe_styles(styles: Mapping[str, NumberStyle]) -> list[str]:
     """What to say about numbers that are not written as JSON has them."""
-    commas = [name.strip() for name, style in styles.items() if style.decimal == "comma"]
-    signs = [f"{style.sign} of {name.strip()}" for name, style in styles.items() if style.sign]
+    commas = [name.strip() for name, style in styles.items() if style.decimal == "comma" and style.shows_mark]
+    signs: dict[str, list[str]] = {}
+    for name, style in styles.items():
+        if style.sign:
+            signs.setdefault(style.sign, []).append(name.strip())
     return [
         *([f"Decimal commas in {', '.join(commas)}."] if commas else []),
-        *([f"Signs that are left out: {', '.join(signs)}."] if signs else []),
+        *(f"Ignored {sign} in {', '.join(names)}." for sign, names in signs.items()),
     ]
 
 
@@ -241,7 +245,7 @@ def read_ndjson(stream: Iterable[bytes]) -> Iterator[Row]:
     """Rows of a file with one event as JSON on each line. Lines are sent unchanged; empty ones are skipped."""
     is_first = True
     for line in stream:
-        event = line.removeprefix(b"\xef\xbb\xbf").strip(b" \t\r\n\x0b\x0c\x1a")
+        event = strip_line(line)
         if not event:
             continue
         if is_first and (event in (b"[", b"{") or event.startswith(b"[{")):
@@ -254,6 +258,11 @@ def read_ndjson(stream: Iterable[bytes]) -> Iterator[Row]:
             yield Row(event, faults=(Fault("row", f"is longer than {MAX_ROW_BYTES} bytes"),), is_sent=False)
         else:
             yield Row(_without_reason(event))
+
+
+def strip_line(line: bytes) -> bytes:
+    """A line without a byte-order mark and the blanks around it."""
+    return line.removeprefix(b"\xef\xbb\xbf").strip(b" \t\r\n\x0b\x0c\x1a")
 
 
 def _feature_reader(kind: Kind, style: NumberStyle, missing: Mapping[str, None]) -> Read:
@@ -277,7 +286,12 @@ def _number_reader(style: NumberStyle, missing: Mapping[str, None]) -> Read:
     read = style.read
 
     def read_number(cell: str) -> Any:
-        return None if cell in missing else read(cell)
+        if cell in missing:
+            return None
+        found = read(cell)
+        if isinstance(found, str) and found.strip().lstrip("+-").lower() in _INFINITIES:
+            raise ValueError(f"is {cell}, and events hold finite numbers only: --missing {cell} makes it a missing value")
+        return found
 
     return read_number
 

@@ -13,8 +13,10 @@ from cli.inferring.kinds import Judged, Reading, complete, judge, looks_like_a_m
 from cli.inferring.profile import Profile
 from cli.reading.moments import MomentReader
 from cli.reading.options import Options
+from contracts.durations import parse_duration
 from contracts.errors import Fault, InvalidInput
 from contracts.spec_values import RESERVED_NAMES, suggest_name
+from contracts.task import Kind
 from contracts.truth import unify_truth
 
 _TIMES = (
@@ -71,31 +73,43 @@ class Guessed:
     notes: tuple[str, ...]
 
 
-def guess_task(
-    profile: Profile, name: str, *, at: str | None, label: str | None, options: Options, now: datetime
-) -> Guessed:
+@dataclass(frozen=True)
+class Said:
+    """What a person has said about the task. `kinds` are columns, each with its kind."""
+
+    at: str | None = None
+    label: str | None = None
+    window: str | None = None
+    kinds: tuple[tuple[str, Kind], ...] = ()
+
+
+def guess_task(profile: Profile, name: str, *, said: Said, options: Options, now: datetime) -> Guessed:
     """A task for a file. Raises InvalidInput if there is no row, no column of moments, or no label."""
     if not profile.num_rows:
         raise InvalidInput([Fault("file", "has no rows below its header")])
     is_european = any("semicolons" in note for note in profile.notes)
     reading = complete(profile.columns, options, is_european=is_european)
     judged = [judge(column, reading, profile.num_rows) for column in profile.columns]
-    times = _find_time(judged, at, reading.options)
+    judged = _set_kinds(judged, said.kinds)
+    times = _find_time(judged, said.at, reading.options)
     rest = [one for one in judged if one not in times]
-    found, why = _find_label(rest, label)
+    found, why = _find_label(rest, said.label)
     rest = [one for one in rest if one is not found]
     options = reading.options
-    notes = list(reading.guesses)
+    notes = [*(note.removesuffix(".") for note in profile.notes if note.startswith("Column ")), *reading.guesses]
     if options.timezone is None and _is_naive(times[0], options):
         options = replace(options, timezone="UTC")
         notes.append("moments have no offset, and are taken as UTC: name their zone with --timezone")
     moments = _read_moments(times[0], options)
-    window, window_why = _choose_window(moments)
+    window, window_why = _choose_window(moments, said.window)
     is_classification, classes = _read_target(found)
     ids = _find_id(judged, profile.num_rows)
     rest = [one for one in rest if one is not ids]
     features, columns = _name_features([one for one in rest if one.kind not in ("none", "moment")], found)
     names = {column.name for column in profile.columns}
+    if not features:
+        why = "; ".join(f"{one.name}: {one.why}" for one in rest) or "the file has no other column"
+        raise InvalidInput([Fault("--kind", f"no column can be a feature ({why}): name one with --kind COLUMN=KIND")])
     options = _map(options, times, found, columns, ids, names=names)
     notes += _find_leaks(profile, found, features, reading)
     first, last = min(moments), max(moments)
@@ -111,12 +125,18 @@ def guess_task(
         left_out=tuple(one for one in rest if one.kind in ("none", "moment")),
         window=window,
         window_why=window_why,
-        is_past=now - last > _OLD_WINDOWS * _length(window),
+        is_past=now - last > _OLD_WINDOWS * parse_duration(window),
         first=first,
         last=last,
         options=options,
         notes=tuple(notes),
     )
+
+
+def _set_kinds(judged: Sequence[Judged], kinds: Sequence[tuple[str, Kind]]) -> list[Judged]:
+    """The columns, some of them of the kinds that --kind names. Raises InvalidInput if there is no such column."""
+    said = {_named(judged, column, "--kind").name: kind for column, kind in kinds}
+    return [replace(one, kind=said[one.name], why="as --kind says") if one.name in said else one for one in judged]
 
 
 def _find_time(judged: Sequence[Judged], given: str | None, options: Options) -> tuple[Judged, ...]:
@@ -222,16 +242,26 @@ def _read_moments(time: Judged, options: Options) -> Counter[datetime]:
     return moments
 
 
-def _choose_window(moments: Counter[datetime]) -> tuple[str, str]:
-    """The shortest window that usually holds enough rows, as long as there are some windows of it."""
+def _choose_window(moments: Counter[datetime], given: str | None) -> tuple[str, str]:
+    """The shortest window that usually holds enough rows, as long as there are some windows of it, or the given one.
+
+    Raises InvalidInput if that is no duration.
+    """
     days = max(1.0, (max(moments) - min(moments)) / timedelta(days=1))
     num_rows = moments.total()
-    chosen = None
-    for length, window in _WINDOWS:
-        if days / length < _FEWEST_WINDOWS and chosen is not None:
+    chosen: tuple[float, str] | None = None
+    if given is not None:
+        try:
+            chosen = parse_duration(given) / timedelta(days=1), given
+        except ValueError as error:
+            raise InvalidInput([Fault("--window", str(error))]) from None
+        if chosen[0] <= 0:
+            raise InvalidInput([Fault("--window", f"{given} is not longer than 0")])
+    for whole_days, shown in _WINDOWS if given is None else ():
+        if days / whole_days < _FEWEST_WINDOWS and chosen is not None:
             break
-        chosen = length, window
-        if num_rows * length / days >= _ROWS_PER_WINDOW:
+        chosen = whole_days, shown
+        if num_rows * whole_days / days >= _ROWS_PER_WINDOW:
             break
     assert chosen is not None
     length, window = chosen
@@ -240,10 +270,6 @@ def _choose_window(moments: Counter[datetime]) -> tuple[str, str]:
     if per_window < _ROWS_PER_WINDOW:
         why += f"; fewer than {_ROWS_PER_WINDOW} rows a window make its errors uncertain"
     return window, why
-
-
-def _length(window: str) -> timedelta:
-    return timedelta(days=next(days for days, name in _WINDOWS if name == window))
 
 
 def _read_target(label: Judged) -> tuple[bool, tuple[str, ...]]:

@@ -10,7 +10,7 @@ from cli.importing.formats import COMPRESSED, Format
 from cli.importing.importer import batches, check_rows
 from cli.importing.opened_file import open_rows
 from cli.importing.reasons import Reason, add_reasons, find_refused_rows
-from cli.inferring.guess import guess_task
+from cli.inferring.guess import Said, guess_task
 from cli.inferring.profile import MAX_ROWS, read_profile
 from cli.inferring.task_file import spell_command, write_task_file
 from cli.reading.options import Options
@@ -38,23 +38,22 @@ def infer(
     *,
     format: Format | None,
     name: str | None,
-    at: str | None,
-    label: str | None,
+    said: Said,
     options: Options,
     now: datetime,
 ) -> Inferred:
     """The task file for a file. Raises InvalidInput if the file cannot be read, or has no moments or no label."""
     profile = read_profile(file, format, options)
     named = name or suggest_name(_stem(file)).lower()
-    guessed = guess_task(profile, named, at=at, label=label, options=options, now=now)
+    guessed = guess_task(profile, named, said=said, options=options, now=now)
     command = spell_command(named, file, format, guessed.options)
     text = write_task_file(guessed, profile, file, command)
     task = Task.model_validate(tomllib.loads(text))
     kind = f"classification into {len(guessed.classes)} classes" if guessed.classes else task.target.kind
     summary = f"{kind} of {task.target.name} by {len(task.features)} features, in windows of {guessed.window}"
     notes = [] if is_pipe(file) else _check(file, format, task, guessed.options)
-    said = [f"Note: {note}." for note in guessed.notes]
-    return Inferred(named, text, command, summary, (*notes, *said))
+    remarks = [f"Note: {note}." for note in guessed.notes]
+    return Inferred(named, text, command, summary, (*notes, *remarks))
 
 
 def _stem(file: Path) -> str:

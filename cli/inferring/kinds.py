@@ -163,8 +163,8 @@ def _judge_numbers(
     if is_whole:
         few = f"; only {len(counts)} values: if they are codes, write category" if len(counts) <= 12 else ""
         return found("integer", f"whole numbers{few}")
-    sign = f"; {style.sign} is left out" if style.sign else ""
-    comma = " with decimal commas" if style.decimal == "comma" else ""
+    sign = f"; {style.sign} is ignored" if style.sign else ""
+    comma = " with decimal commas" if style.decimal == "comma" and style.shows_mark else ""
     return found("number", f"numbers{comma}{sign}")
 
 

@@ -17,7 +17,7 @@ _WIDTH = 118
 def write_task_file(guessed: Guessed, profile: Profile, file: Path, import_command: str) -> str:
     """The text of the file."""
     lines = [
-        f"# Guessed by `morrow task infer` from {file.name}: look it through, and change what is wrong.",
+        f"# Guessed by `morrow task infer` from {file.name}: check it, and change what is wrong.",
         f"# {_describe_rows(guessed, profile)}",
         f"# {'Ids are digests of rows' if guessed.ids is None else f'Ids are in {guessed.ids}'}.",
         *(f"# Note: {note}." for note in guessed.notes),

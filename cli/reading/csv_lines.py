@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from cli.reading.dialects import Dialect
+from cli.reading.dialects import Dialect, unescape
 
 _MOST_LINES = 2000
 _MOST_CHARACTERS = 2**20
@@ -35,7 +35,7 @@ def read_records(  # noqa: PLR0912 one loop, which every line passes
 
     Empty cells behind the last column do not count.
     """
-    source = iter(lines)
+    source = map(unescape, lines) if dialect.is_escaped else iter(lines)
     separator, quote, skips_spaces = dialect.separator, dialect.quote, dialect.skips_spaces
     waiting: deque[str] = deque()
     number = 0

@@ -32,30 +32,44 @@ _NAMES = {
     "utf-16-be": "UTF-16",
     "utf-32": "UTF-32",
     "cp1252": "Windows-1252",
+    "cp932": "Shift-JIS",
 }
 _BLOCK_BYTES = 2**20
 _SAMPLE_LINES = 200
 _SAMPLE_CHARACTERS = 2**18
 _BAD = re.compile("[\udc80-\udcff]")
 _GOOD = re.compile("[\u0080-\ud7ff\ue000-\U0010ffff]")
+# Bytes of hiragana and katakana in Shift-JIS, which hardly occur in Windows-1252.
+_KANA = re.compile(rb"\x82[\x9f-\xf1]|\x83[\x40-\x96]")
+# A word without any ASCII letter: western words have some.
+_FOREIGN_WORD = re.compile(rb"(?<![A-Za-z\xa1-\xff])[\xa1-\xff]{4,}(?![A-Za-z\xa1-\xff])")
+_WESTERN_WORD = re.compile(rb"[A-Za-z][\xa1-\xff]|[\xa1-\xff][A-Za-z]")
+_FEWEST_WORDS = 3
+_ESCAPE = re.compile(r"\\([\\\"'])")
 _SEP_LINE = re.compile(r"sep=(.)\s*", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
 class Dialect:
-    """`has_sep_line`: the first line only names the separator, as Excel writes it. `skips_spaces`: after separators."""
+    """How the lines of a file are written.
+
+    `has_sep_line`: the first line only names the separator, as Excel writes it. `skips_spaces`: after separators.
+    `is_escaped`: quotation marks inside cells are written with a backslash, as MySQL and Spark do.
+    """
 
     encoding: str = "utf-8"
     separator: str = ","
     quote: str = '"'
     skips_spaces: bool = False
     has_sep_line: bool = False
+    is_escaped: bool = False
 
     def describe(self) -> str:
         """In words, for people."""
         separated = _SEPARATORS.get(self.separator, repr(self.separator))
         quoted = "" if self.quote == '"' else f", quoted by {self.quote}"
-        return f"{name_encoding(self.encoding)}, separated by {separated}{quoted}"
+        escaped = f", with \\{self.quote} inside cells" if self.is_escaped else ""
+        return f"{name_encoding(self.encoding)}, separated by {separated}{quoted}{escaped}"
 
 
 def name_encoding(encoding: str) -> str:
@@ -64,9 +78,10 @@ def name_encoding(encoding: str) -> str:
 
 
 def find_encoding(stream: BinaryIO, given: str | None) -> str:
-    """The encoding of a whole file: by its byte-order mark, else UTF-8, else Windows-1252. Raises InvalidInput.
+    """The encoding of a whole file: by its byte-order mark, else UTF-8, else Shift-JIS or Windows-1252.
 
-    A file that is UTF-8 but for a few bytes counts as UTF-8, and the lines with these bytes are refused.
+    A file that is UTF-8 but for a few bytes counts as UTF-8, and the lines with these bytes are refused. Raises
+    InvalidInput, also for other bytes that are no western text.
     """
     if given is not None:
         try:
@@ -83,14 +98,31 @@ def find_encoding(stream: BinaryIO, given: str | None) -> str:
     if (half := _find_utf16(head)) is not None:
         return half
     decoder = codecs.getincrementaldecoder("utf-8")("surrogateescape")
-    num_bad = num_good = 0
+    num_bad = num_good = num_kana = num_foreign = num_western = 0
     while head:
         if not head.isascii() or decoder.getstate()[0]:
             text = decoder.decode(head)
             num_bad += len(_BAD.findall(text))
             num_good += len(_GOOD.findall(text))
+            num_kana += len(_KANA.findall(head))
+            num_foreign += len(_FOREIGN_WORD.findall(head))
+            num_western += len(_WESTERN_WORD.findall(head))
         head = stream.read(_BLOCK_BYTES)
-    return "cp1252" if num_bad > num_good else "utf-8"
+    if num_bad <= num_good:
+        return "utf-8"
+    if 4 * num_kana > num_bad:
+        return "cp932"
+    if num_foreign >= _FEWEST_WORDS and num_foreign > num_western:
+        raise InvalidInput(
+            [
+                Fault(
+                    "--encoding",
+                    "is needed: the file is neither UTF-8 nor western. Name it, such as windows-1251 "
+                    "(Cyrillic), gb18030 (Chinese), euc-kr (Korean), euc-jp or shift_jis (Japanese)",
+                )
+            ]
+        )
+    return "cp1252"
 
 
 def _find_utf16(head: bytes) -> str | None:
@@ -127,7 +159,13 @@ def find_dialect(lines: Iterator[str], encoding: str, options: Options) -> Diale
     separator = _one_character("--separator", options.separator, _WORDS) or named or _find_separator(rows, quote)
     if options.quote is None and _is_quoted_by("'", rows, separator):
         quote = "'"
-    return Dialect(encoding, separator, quote, _skips_spaces(rows, separator), has_sep_line)
+    is_escaped = _is_escaped(rows, separator, quote)
+    return Dialect(encoding, separator, quote, _skips_spaces(rows, separator), has_sep_line, is_escaped)
+
+
+def unescape(line: str) -> str:
+    """A line in which a quotation mark inside a cell is doubled, and no longer behind a backslash."""
+    return _ESCAPE.sub(lambda found: found[1] if found[1] == "\\" else found[1] * 2, line)
 
 
 def _take(lines: Iterator[str]) -> list[str]:
@@ -175,6 +213,27 @@ def _is_quoted_by(quote: str, rows: Sequence[str], separator: str) -> bool:
         and all(len(cell) > 1 and cell[0] == cell[-1] == quote for cell in column if cell)
         for column in map(list, columns)
     )
+
+
+def _is_escaped(rows: Sequence[str], separator: str, quote: str) -> bool:
+    """Whether more rows have the width of the header if a backslash escapes quotation marks."""
+    doubtful = [row for row in rows if f"\\{quote}" in row]
+    if not doubtful:
+        return False
+    width = len(next(csv.reader(rows[:1], delimiter=separator, quotechar=quote), []))
+
+    def count_good(lines: Sequence[str]) -> int:
+        num_good = 0
+        for line in lines:
+            try:
+                num_good += [
+                    len(cells) for cells in csv.reader([line], delimiter=separator, quotechar=quote, strict=True)
+                ] == [width]
+            except csv.Error:
+                continue
+        return num_good
+
+    return count_good([unescape(row) for row in doubtful]) > count_good(doubtful)
 
 
 def _skips_spaces(rows: Sequence[str], separator: str) -> bool:

@@ -6,7 +6,7 @@ A column has one style, found in its first rows. A number that could mean two th
 import math
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from cli.reading.options import Decimal
 
@@ -36,11 +36,15 @@ _MARKED = re.compile(r"[.,]")
 
 @dataclass(frozen=True)
 class NumberStyle:
-    """How a column writes numbers: its decimal mark, None if no cell shows it, and its currency or percent sign."""
+    """How a column writes numbers: its decimal mark, None if no cell shows it, and its currency or percent sign.
+
+    `shows_mark` is whether a cell of the column has that mark: otherwise the mark is that of the file's other columns.
+    """
 
     decimal: Decimal | None = None
     sign: str = ""
     is_mixed: bool = False
+    shows_mark: bool = field(default=False, compare=False)
 
     def read(self, cell: str) -> int | float | str:
         """The number, or the unchanged cell if it is none. Raises ValueError if it can be read in two ways."""
@@ -88,8 +92,9 @@ def find_style(cells: Iterable[str], given: Decimal | None) -> NumberStyle:
             seen.add(decimal)
     sign = signs[0] if signs else ""
     if given is not None:
-        return NumberStyle(given, sign)
-    return NumberStyle(next(iter(seen)) if len(seen) == 1 else None, sign, is_mixed=len(seen) > 1)
+        return NumberStyle(given, sign, shows_mark=given in seen)
+    decimal = next(iter(seen)) if len(seen) == 1 else None
+    return NumberStyle(decimal, sign, is_mixed=len(seen) > 1, shows_mark=decimal is not None)
 
 
 def settle_styles(styles: dict[str, NumberStyle]) -> dict[str, NumberStyle]:

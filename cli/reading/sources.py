@@ -31,6 +31,8 @@ _COMPRESSED = (
     (b"PK\x03\x04", "zip"),
 )
 _PARQUET = b"PAR1"
+# A tar archive says what it is behind the name and the owner of its first file.
+_TAR, _TAR_PLACE = b"ustar", 257
 # What begins like this is no text, and is refused by name.
 _FOREIGN = (
     (b"\xd0\xcf\x11\xe0", "a workbook of Excel 97: save the sheet as CSV"),
@@ -110,6 +112,11 @@ def open_source(file: Path) -> Iterator[Source]:
         for magic, what in _FOREIGN:
             if start.startswith(magic):
                 raise InvalidInput([Fault(name, f"is {what}")])
+        if start[_TAR_PLACE:].startswith(_TAR):
+            raise InvalidInput([Fault(name, f"is a tar archive: extract the file first (tar -xf {name})")])
+        inner = next((kind for magic, kind in _COMPRESSED if start.startswith(magic)), None)
+        if compression is not None and inner is not None:
+            raise InvalidInput([Fault(name, f"is {inner} inside {compression}: decompress it once, and try again")])
         yield source
 
 
@@ -151,7 +158,7 @@ def damage(source: Source, error: Exception, place: str = "") -> InvalidInput:
 
 def _read_head(source: Source) -> bytes:
     try:
-        return source.open().read(16)
+        return source.open().read(_TAR_PLACE + len(_TAR))
     except DAMAGES as error:
         raise damage(source, error) from error
 

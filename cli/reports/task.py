@@ -53,7 +53,8 @@ def print_task(name: str, status: dict[str, Any]) -> None:
         console.print(skill_table(status))
     if status["live_errors"]:
         console.print(errors_table(status))
-    console.print(f"Next      {status['next_cycle'] or 'on request'}")
+    next_cycle = status["next_cycle"]
+    console.print(f"Next      {f'cycle due at {next_cycle}' if next_cycle else 'cycle on request'}", highlight=False)
     console.print(_cycles_table(status["cycles"]))
     for cycle in status["cycles"]:
         if cycle["reason"]:
@@ -87,16 +88,20 @@ def state_facts(status: dict[str, Any]) -> Iterator[tuple[str, str]]:
         yield "Champion", "none yet"
         return
     yield "Champion", f"version {champion['version']}, trained until {champion['trained_until']}"
-    yield "Fit", f"in minibatches of {champion['batch_size']:,} rows"
+    yield "Training", f"{champion['batch_size']:,} rows at a time"
     promised = f"a horizon of {count_windows(champion['horizon'])}"
     override = status["override"]
     bound = promised if override is None else f"by override of {override['actor']}; {promised} was validated"
     yield "Valid", f"until {champion['valid_until']}, {bound}"
 
 
+# The state `no_model` in words, as on the page.
+_STATES = {"no_model": "without model"}
+
+
 def _state(status: dict[str, Any]) -> str:
     lifecycle = "" if status.get("lifecycle", "active") == "active" else f"{status['lifecycle']}, "
-    return lifecycle + str(status["state"]).replace("_", " ") + (", stale" if status["stale"] else "")
+    return lifecycle + _STATES.get(status["state"], str(status["state"])) + (", stale" if status["stale"] else "")
 
 
 def _missing(status: dict[str, Any]) -> str:

@@ -59,10 +59,24 @@ class CycleRequested(Cycle, frozen=True, kw_only=True):
     note: Annotated[str | None, Meta(description="why the cutoff is not the newest window boundary")]
 
 
+class RunningCycle(Struct, frozen=True, kw_only=True):
+    """A cycle of another task that a trainer carries out."""
+
+    task: str
+    id: Count
+    cutoff: Moment
+    step: str | None
+    started_at: Moment | None
+
+
 class Cycles(Struct, frozen=True):
     """Newest cutoff and attempt first."""
 
     cycles: list[Cycle]
+    waits_for: Annotated[
+        list[RunningCycle],
+        Meta(description="if a cycle of the task is requested: what trainers carry out for other tasks before it"),
+    ]
 
 
 class Release(Struct, frozen=True, kw_only=True):

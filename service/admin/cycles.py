@@ -1,11 +1,12 @@
 """The routes of cycles: request one, and list them."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from fastapi import APIRouter, Depends
 from msgspec.structs import asdict
-from sqlalchemy import Connection
+from sqlalchemy import Connection, select
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -22,6 +23,7 @@ from service.web.fields import json_flag, read_fields
 from service.web.parameters import TaskInPath, takes_only
 from store.cycle_requests import request_cycle
 from store.cycles import Cycle, find_released_cutoff, list_cycles
+from store.database import cycles, tasks
 from store.events.columns import find_newest
 from store.tasks.catalog import find_task
 
@@ -52,8 +54,8 @@ def cycles_router(store: Store, settings: ServiceSettings) -> APIRouter:
     @router.get("/tasks/{task}/cycles", summary="History of retrainings", response_description="The cycles")
     async def get_cycles(name: TaskInPath) -> Response:
         """Newest cutoff and attempt first; at most 1000."""
-        cycles = await store.run(lambda connection: list_cycles(connection, find_task(connection, name).task_id))
-        return answers.respond(answers.Cycles([describe_cycle(cycle) for cycle in cycles]))
+        found, running = await store.run(lambda connection: _list(connection, find_task(connection, name).task_id))
+        return answers.respond(answers.Cycles([describe_cycle(cycle) for cycle in found], running))
 
     return router
 
@@ -93,6 +95,29 @@ def _request(connection: Connection, name: str, asked: CycleRequest, now: dateti
         note = f"the newest {windows} hold no event, so the cutoff is the end of the newest window with events"
     cycle = request_cycle(connection, schema.task_id, cutoff, now, recipe=task.recipe, again=asked.again)
     return cycle, note
+
+
+def _list(connection: Connection, task_id: int) -> tuple[Sequence[Cycle], list[answers.RunningCycle]]:
+    """A task's cycles, and those of other tasks that run while one of the task is requested."""
+    found = list_cycles(connection, task_id)
+    if all(cycle.state != "requested" for cycle in found):
+        return found, []
+    others = (
+        select(tasks.c.name, cycles.c.id, cycles.c.cutoff, cycles.c.step, cycles.c.started_at)
+        .join(tasks, tasks.c.id == cycles.c.task_id)
+        .where(cycles.c.state == "running", cycles.c.task_id != task_id)
+        .order_by(cycles.c.started_at)
+    )
+    return found, [
+        answers.RunningCycle(
+            task=row.name,
+            id=row.id,
+            cutoff=format_moment(to_micros(row.cutoff)),
+            step=row.step,
+            started_at=_moment(row.started_at),
+        )
+        for row in connection.execute(others)
+    ]
 
 
 def describe_cycle(cycle: Cycle) -> answers.Cycle:

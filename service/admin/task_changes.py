@@ -47,9 +47,9 @@ EFFECTS: dict[Action, str] = {
     ),
     "delete": (
         "The task is gone for every request. The trainer now deletes its rows, its model and alias in MLflow with "
-        "their files, and its experiment; series and alerts end. Then another task can have the name."
+        "their files, and its experiment. Its metrics and alerts end. After that, another task can have the name."
     ),
-    "deleted": "The trainer has removed everything; another task can have the name.",
+    "deleted": "The trainer has removed everything. Another task can have the name.",
 }
 _TEXTS: dict[str, Rule] = {"reason": json_reason, "actor": json_actor}
 _MOVES: dict[Move, tuple[str, str]] = {

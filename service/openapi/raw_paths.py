@@ -143,6 +143,6 @@ def describe_raw_paths() -> Shape:
                     "422": {"description": "The correction breaks a rule"},
                     "503": _NOTHING_STORED,
                 },
-            }
+            },
         },
     }

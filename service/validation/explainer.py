@@ -137,7 +137,8 @@ class Explainer:
     def _read_label(self, given: object) -> object:
         target = self.task.target
         if is_missing(given):
-            raise ValueError(f"is {'null' if given is None else given}, and an event is sent once its label is known")
+            found = "missing" if given is None else "NaN"
+            raise ValueError(f"is {found}; send an event once its label is known")
         if not self.task.is_classification:
             number = json_number(given)
             if target.bound(number) != number:

@@ -1,4 +1,4 @@
-"""One stored event as it stands: its present revision, with the names of its own form."""
+"""One stored event: its present revision, with the names of its own form."""
 
 from dataclasses import dataclass
 from datetime import datetime

@@ -146,9 +146,7 @@ def finish_deletion(connection: Connection, deleted: DeletedTask, now: datetime)
 
 def _former_names(connection: Connection, task_id: int) -> tuple[str, ...]:
     """The names that a task had before, the latest first."""
-    renamings = select(task_changes.c.name).where(
-        task_changes.c.task_id == task_id, task_changes.c.action == "rename"
-    )
+    renamings = select(task_changes.c.name).where(task_changes.c.task_id == task_id, task_changes.c.action == "rename")
     return tuple(dict.fromkeys(connection.execute(renamings.order_by(task_changes.c.id.desc())).scalars()))
 
 

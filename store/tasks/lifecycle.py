@@ -81,9 +81,7 @@ def begin_deletion(connection: Connection, name: str, *, actor: str, reason: str
     connection.execute(
         update(cycles).where(cycles.c.task_id == task_id, cycles.c.state == "running").values(lease_until=now)
     )
-    return record_change(
-        connection, task_id, name, "delete", actor=actor, reason=reason, now=now, contents=contents
-    )
+    return record_change(connection, task_id, name, "delete", actor=actor, reason=reason, now=now, contents=contents)
 
 
 def count_contents(connection: Connection, task_id: int) -> Contents:

@@ -72,7 +72,7 @@ def test_a_task_is_applied_shown_filled_and_retrained(api: str, tmp_path: Path) 
     assert "requested" in say(api, "cycle", "flights", "--as-of", "2013-01-08T05:00:00Z", "--no-wait").out
     shown = say(api, "task", "show", "flights").out
     assert "revision 1: 1 event\n" in shown
-    assert "State     no model" in shown
+    assert "State     without model" in shown
     assert "Champion  none yet" in shown
     assert "2013-01-08T05:00:00Z" in shown
     assert "flights" in say(api, "task", "show").out
@@ -89,7 +89,7 @@ def test_facts_are_printed_as_the_api_tells_them(api: str, tmp_path: Path) -> No
     shown = json.loads(say(api, "task", "show", "flights", "--json").out)
     assert [cycle["id"] for cycle in shown["cycles"]] == [asked["id"]]
     assert shown["missing_windows"] > 0
-    words = f"no model, needs {shown['missing_windows']} windows more"
+    words = f"without model, needs {shown['missing_windows']} windows more"
     assert words in say(api, "task", "show").out
     assert f"Needs     {shown['missing_windows']} windows more" in say(api, "task", "show", "flights").out
 
@@ -128,7 +128,7 @@ def test_a_task_is_paused_archived_renamed_and_deleted_with_a_question_that_name
     say(api, "task", "apply", str(task))
     paused = say(api, "task", "pause", "flights", "--reason", "new sensors", "--actor", "Ada")
     assert paused.out.startswith("flights is paused. No cycle begins until the task is resumed")
-    assert "State     paused, no model" in say(api, "task", "show", "flights").out
+    assert "State     paused, without model" in say(api, "task", "show", "flights").out
     refused = say(api, "cycle", "flights", "--no-wait")
     assert (refused.code, "`morrow task resume flights`" in refused.err) == (1, True)
     assert say(api, "task", "resume", "flights").code == 0
@@ -136,7 +136,7 @@ def test_a_task_is_paused_archived_renamed_and_deleted_with_a_question_that_name
 
     assert say(api, "task", "archive", "flights").out.startswith("flights is archived.")
     assert "There is no task yet" in say(api, "task", "show").out
-    assert "archived, no model" in say(api, "task", "show", "--archived").out
+    assert "archived, without model" in say(api, "task", "show", "--archived").out
     assert json.loads(say(api, "task", "unarchive", "flights", "--json").out)["action"] == "unarchive"
     assert say(api, "cycle", "flights", "--as-of", "2013-01-08T05:00:00Z", "--no-wait").code == 0
 

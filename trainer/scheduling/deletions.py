@@ -19,7 +19,7 @@ import structlog
 from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import SQLAlchemyError
 
-from contracts.errors import Unavailable
+from contracts.errors import RegistryRefusal, Unavailable
 from store.outages import name_outage
 from store.tasks.changes import Contents
 from store.tasks.deletion import (
@@ -36,7 +36,7 @@ from store.tasks.deletion import (
 )
 from store.tasks.lifecycle import MOST_COUNTED
 from trainer.settings import TrainerSettings
-from trainer.tracking.task_removal import RegistryRefusal, remove_task, rename_task
+from trainer.tracking.task_removal import remove_task, rename_task
 
 T = TypeVar("T")
 

@@ -23,7 +23,7 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from contracts.clock import format_moment
 from contracts.errors import Fault, InvalidInput, LeaseLost
-from contracts.failure import PREEMPTED, STOPPED, Failure, FailureCode
+from contracts.failure import DELETED, PREEMPTED, STOPPED, Failure, FailureCode
 from contracts.runtime.http_clients import mlflow_options
 from store.cycle_leases import claim_cycle, end_cycle, expire_leases, renew_lease
 from store.database import cycles, make_engine
@@ -194,7 +194,8 @@ class Trainer:
         for child in list(self.children):
             if self._must_stop(child):
                 grace = _RIVAL_GRACE_SECONDS if isinstance(child.job, FillRivals) else worker_process.GRACE_SECONDS
-                worker_process.stop(child, PREEMPTED, grace)
+                is_gone = child.cycle is not None  # `_must_stop` stops a cycle for no other reason
+                worker_process.stop(child, DELETED if is_gone else PREEMPTED, grace)
                 self._finish(child, now)
         self._claim(now)
         if time.monotonic() > self._forget_at:
@@ -237,7 +238,7 @@ class Trainer:
             except LeaseLost:
                 log.info("cycle.ended_already", **facts)
             # Logged once the store has taken it: during an outage, each tick tries again.
-            log.error("child.ended", **facts, reason=failure.reason)
+            (log.info if failure is DELETED else log.error)("child.ended", **facts, reason=failure.reason)
         self.children.remove(child)
         self._workers.take_back(child.worker)
 

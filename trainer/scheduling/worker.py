@@ -19,6 +19,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import psycopg
 import structlog
 from sqlalchemy import Engine, exists, select
 from sqlalchemy.exc import SQLAlchemyError
@@ -125,8 +126,8 @@ def _do(job: Job, settings: TrainerSettings) -> tuple[int, bool]:
             case FillRivals(task_id, _):
                 _fill(engine, task_id, settings)
                 return 0, False
-    except SQLAlchemyError as error:  # a cycle that has begun handles outages itself
-        if name_outage(error) is None:
+    except (SQLAlchemyError, psycopg.Error, Unavailable) as error:  # a cycle that has begun handles outages itself
+        if name_outage(error) is None and not isinstance(error, Unavailable):
             raise
         # The scheduler reports the outage; here only this job is lost.
         log.warning("child.cut_short", job=type(job).__name__, error=type(error).__name__, remedy="morrow doctor")

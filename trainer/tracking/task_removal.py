@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 
 from contracts.artifact_proxy import proxied_path, proxy_address
-from contracts.errors import ArtefactRefused, Unavailable
+from contracts.errors import ArtefactRefused, RegistryRefusal, Unavailable
 from contracts.failure import REGISTRY_UNREACHABLE
 from contracts.runtime.http_clients import mlflow_options
 from store.releases import ALIAS
@@ -23,10 +23,6 @@ _PAGE_SIZE = 1000
 _MAX_REASON = 200
 _MISSING = "RESOURCE_DOES_NOT_EXIST"
 _REFUSALS = (400, 401, 403, 404, 409, 422)
-
-
-class RegistryRefusal(Unavailable):
-    """MLflow answers, and refuses this request: the same request has no other end until someone changes something."""
 
 
 def remove_task(mlflow_url: str, names: Sequence[str], task_id: int) -> None:
@@ -83,10 +79,10 @@ def _name_to_leave(
     own = None
     for name in names:
         found = None if name == new_name else find(client, name)
-        if found is not None and found.get("lifecycle_stage", "active") == "active":
-            if name == names[0] or _is_of(found, task_id):
-                own = name
-                break
+        is_active = found is not None and found.get("lifecycle_stage", "active") == "active"
+        if is_active and (name == names[0] or _is_of(found, task_id)):
+            own = name
+            break
     if own is not None and present is not None:
         kind = "an experiment" if "experiment_id" in present else "a registered model"
         deleted = "" if present.get("lifecycle_stage", "active") == "active" else " in its bin"
@@ -181,8 +177,8 @@ def _ask(client: httpx.Client, method: str, path: str, parameters: dict[str, Any
     if isinstance(found, dict) and found.get("error_code") == _MISSING:
         return None
     why = str(found.get("message", "")) if isinstance(found, dict) else ""
-    error = RegistryRefusal if response.status_code in _REFUSALS else Unavailable
-    raise error(f"MLflow answers {path} with status {response.status_code}. {why[:_MAX_REASON]}".strip())
+    kind = RegistryRefusal if response.status_code in _REFUSALS else Unavailable
+    raise kind(f"MLflow answers {path} with status {response.status_code}. {why[:_MAX_REASON]}".strip())
 
 
 def _has_tag(tags: list[dict[str, str]], name: str) -> bool:

@@ -179,3 +179,16 @@ async def test_the_status_warns_of_far_off_events_and_far_labels_and_counts_them
     assert moment.startswith("2 events are dated far before the others, the outermost at 0001-01-01T00:00:00Z (e0, e1)")
     assert f"morrow events erase {schema.task.name}" in moment
     assert label.startswith("8 of the newest 402 labels lie far outside the others, which are from 0 to 28: -9999.")
+
+
+async def test_a_requested_cycle_is_told_which_cycle_of_another_task_runs_before_it(
+    client: httpx.AsyncClient, engine: Engine, schema: Schema
+) -> None:
+    other = define(engine)
+    path = f"/tasks/{schema.task.name}/cycles"
+    running = run_cycle(engine, other, CUTOFF, "running", step="fit")
+    assert (await client.get(path)).json()["waits_for"] == []  # nothing of this task waits
+    await request(client, schema, as_of=format_moment(CUTOFF))
+    (found,) = (await client.get(path)).json()["waits_for"]
+    assert (found["task"], found["id"], found["step"]) == (other.task.name, running.cycle_id, "fit")
+    assert found["started_at"] is not None

@@ -1,4 +1,4 @@
-"""One stored event as it stands, in the form in which a correction takes it back."""
+"""One stored event, in the form in which a correction takes it back."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path

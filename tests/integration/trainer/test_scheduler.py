@@ -18,7 +18,7 @@ from structlog.testing import capture_logs
 from cli.local.stack import free_port
 from contracts.clock import to_micros
 from contracts.errors import InvalidInput
-from contracts.failure import REGISTRY_UNREACHABLE
+from contracts.failure import DELETED, REGISTRY_UNREACHABLE
 from contracts.verdict import Decision, Verdict
 from store.cycle_leases import end_cycle
 from store.cycles import Cycle
@@ -126,8 +126,11 @@ def test_the_cycle_of_a_deleted_task_is_stopped_and_the_task_removed(engine: Eng
         ask(engine, schema, cutoff_after(2))
         tick_until([trainer], lambda: has_step(engine, schema, "read"))
         begin_deletion(connection, schema.task.name, actor="Ada", reason="", now=now())
-    trainer.tick(now())
+    with capture_logs() as lines:
+        trainer.tick(now())
     assert trainer.child is None
+    ended = [(line["log_level"], line["reason"]) for line in lines if line["event"] == "child.ended"]
+    assert ended == [("info", DELETED.reason)]
     deletions = Deletions(engine, trainer.settings, threading.Event())
 
     def is_removed() -> bool:

@@ -1,9 +1,11 @@
 """What `morrow cycle` says of a cycle that has ended, however early."""
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
+from cli.client.wait import describe_queue
 from cli.commands.cycle import describe_end
 
 AGES = [{"age": 0, "mean": 0.31, "reason": None}, {"age": 1, "mean": 0.42, "reason": "it does not beat naive"}]
@@ -28,3 +30,13 @@ def test_a_released_cycle_shows_its_version_and_every_age_that_was_judged() -> N
 def test_a_cycle_that_ended_before_a_verdict_on_ages_says_why(state: str, verdict: dict[str, Any] | None) -> None:
     (line,) = describe_end(ended(state, "too few rows (3)", verdict))
     assert line == f"Cycle as of 2026-01-29T00:00:00Z: {state}: too few rows (3)"
+
+
+def test_a_cycle_that_waits_for_another_task_says_for_which_and_how_long_that_has_run() -> None:
+    now = datetime(2026, 1, 29, 0, 5, tzinfo=UTC)
+    other = {"task": "other", "cutoff": "2026-01-29T00:00:00Z", "step": "fit", "started_at": "2026-01-29T00:01:30Z"}
+    assert describe_queue([], now) == "waiting for the trainer"
+    said = "waiting for the cycle of other as of 2026-01-29T00:00:00Z, which has run for 3 min"
+    assert describe_queue([other], now) == said
+    assert describe_queue([other, other], now) == f"{said}, and for 1 more"
+    assert describe_queue([{**other, "started_at": "2026-01-29T00:04:30Z"}], now).endswith("has run for 30 s")

@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
+from cli.inferring.guess import Said
 from cli.inferring.infer import Inferred, infer
 from cli.main import app
 from cli.reading.options import Options
@@ -22,9 +23,9 @@ from contracts.task import Task
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-def infer_file(file: Path, options: Options = Options(), **given: str) -> Inferred:  # noqa: B008 it is frozen
-    named = {"name": None, "at": None, "label": None, **given}
-    return infer(file, format=None, options=options, now=NOW, **named)
+def infer_file(file: Path, options: Options = Options(), **given: Any) -> Inferred:  # noqa: B008 it is frozen
+    name = given.pop("name", None)
+    return infer(file, format=None, name=name, said=Said(**given), options=options, now=NOW)
 
 
 def spec_of(inferred: Inferred) -> dict[str, Any]:

@@ -47,7 +47,7 @@ def test_a_closed_task_says_what_closed_it_that_it_is_stale_and_what_is_better()
     assert facts["Stale"].endswith("was held: suspect")
     assert facts["Skill"] == "18 % better than naive on 9 windows; 7 % worse than gbdt, the best rival, on 3 windows"
     assert facts["Try"] == "gbdt has an error that is 6 % smaller: set training.tune = true"
-    assert facts["Fit"] == "in minibatches of 1,024 rows"
+    assert facts["Training"] == "1,024 rows at a time"
     assert facts["Valid"] == "until 2026-02-05T00:00:00Z, a horizon of 2 windows"
 
 
@@ -59,7 +59,7 @@ def test_a_bound_that_an_admin_has_set_is_told_from_a_validated_one() -> None:
 def test_a_task_without_a_model_says_how_many_windows_are_missing() -> None:
     nothing: dict[str, Any] = {"state": "no_model", "closed": None, "stale": False, "missing_windows": 1, "skill": None}
     facts = dict(state_facts({**STATUS, **nothing, "champion": None}))
-    assert facts["State"] == "no model"
+    assert facts["State"] == "without model"
     assert facts["Needs"] == "1 window more before a horizon can be judged"
     assert facts["Champion"] == "none yet"
     assert "Closed" not in facts

@@ -20,7 +20,11 @@ def explain(line: bytes) -> str:
 @pytest.mark.parametrize(
     ("target", "shown", "remedy"),
     [
-        ("/predict?task=a&city=Zürich&x=1".encode(), "'ü'", "as %C3%BC: curl does it by --get --data-urlencode 'city=Z"),
+        (
+            "/predict?task=a&city=Zürich&x=1".encode(),
+            "'ü'",
+            "as %C3%BC: curl does it by --get --data-urlencode 'city=Z",
+        ),
         (b"/predict?city=Z\xfcrich", "'ü'", "as %C3%BC: curl does it by --get --data-urlencode 'city=Zürich'."),
         (b"/predict?city=New York", "a blank", "as %20: curl does it by --get --data-urlencode 'city=New York'."),
         (b"/predict?city=a\tb", r"'\t'", "as %09: curl does it by --get --data-urlencode 'city=Z"),
@@ -31,9 +35,7 @@ def explain(line: bytes) -> str:
         ("/predict?city=日本".encode(), "'日'", "as %E6%97%A5"),
     ],
 )
-def test_a_character_that_an_address_cannot_hold_is_named_with_its_code(
-    target: bytes, shown: str, remedy: str
-) -> None:
+def test_a_character_that_an_address_cannot_hold_is_named_with_its_code(target: bytes, shown: str, remedy: str) -> None:
     said = explain(b"GET " + target + b" HTTP/1.1")
     assert said.startswith(f"The address of the request holds {shown}, which must be percent-encoded {remedy[:6]}")
     assert remedy in said

@@ -180,7 +180,8 @@ def test_an_event_without_a_label_is_told_to_wait_for_it(label: Any) -> None:
     row = event_of(label=label)
     assert isinstance(row, Refusal)
     (fault,) = row.faults
-    assert (fault.field, fault.reason.split(", ")[1]) == ("label", "and an event is sent once its label is known")
+    found = "missing" if label is None else "NaN"
+    assert fault == Fault("label", f"is {found}; send an event once its label is known")
 
 
 def test_features_outside_of_features_are_told_their_place() -> None:
