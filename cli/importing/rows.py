@@ -290,7 +290,9 @@ def _number_reader(style: NumberStyle, missing: Mapping[str, None]) -> Read:
             return None
         found = read(cell)
         if isinstance(found, str) and found.strip().lstrip("+-").lower() in _INFINITIES:
-            raise ValueError(f"is {cell}, and events hold finite numbers only: --missing {cell} makes it a missing value")
+            raise ValueError(
+                f"is {cell}, and events hold finite numbers only: --missing {cell} makes it a missing value"
+            )
         return found
 
     return read_number

@@ -80,7 +80,7 @@ def task_changes_router(store: Store, registry: httpx.Client | None, settings: S
     """The routes below /tasks/{task} that change a task as a whole."""
     router = APIRouter(tags=["tasks"])
     _add_moves(router, store, settings)
-    _add_renaming(router, store, settings)
+    _add_renaming(router, store, registry, settings)
     _add_history(router, store)
     _add_deletion(router, store)
     return router
@@ -113,7 +113,7 @@ def _add_moves(router: APIRouter, store: Store, settings: ServiceSettings) -> No
         )
 
 
-def _add_renaming(router: APIRouter, store: Store, settings: ServiceSettings) -> None:
+def _add_renaming(router: APIRouter, store: Store, registry: httpx.Client | None, settings: ServiceSettings) -> None:
     @router.post(
         "/tasks/{task}/rename",
         summary="Rename a task",

@@ -4,6 +4,7 @@ While no database answers, the state of the follower's last poll and the version
 """
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from typing import Any
