@@ -34,7 +34,6 @@ from store.tasks.deletion import (
     list_renamed,
     record_trouble,
 )
-from store.tasks.lifecycle import MOST_COUNTED
 from trainer.settings import TrainerSettings
 from trainer.tracking.task_removal import remove_task, rename_task
 
@@ -149,13 +148,9 @@ class Deletions:
         self._logged[task] = reason
 
 
-def _sum_removed(held: Contents | None, removed: Counter[str]) -> dict[str, int | bool]:
-    """The numbers of rows that the task lost in all: an earlier process may have removed some of them.
-
-    The deletion's row counts up to a limit. Beyond that, what this process did not see is not known.
-    """
-    counts: dict[str, int | bool] = {name: removed[name] for name in ("num_events", "num_revisions")}
+def _sum_removed(held: Contents | None, removed: Counter[str]) -> dict[str, int]:
+    """The numbers of rows that the task lost in all: an earlier process may have removed some of them."""
+    counts = {name: removed[name] for name in ("num_events", "num_revisions")}
     if held is None or held.num_revisions <= removed["num_revisions"]:
         return counts
-    counts = {"num_events": held.num_events, "num_revisions": held.num_revisions}
-    return counts | ({"is_lower_bound": True} if held.num_revisions > MOST_COUNTED else {})
+    return {"num_events": held.num_events, "num_revisions": held.num_revisions}
