@@ -129,11 +129,12 @@ def _note_touched_tasks() -> None:
             "FOR EACH ROW EXECUTE FUNCTION note_touched_task()"
         )
     op.execute(_NOTE_CYCLE)
-    for event, rows in (("INSERT", "NEW"), ("UPDATE", "NEW"), ("DELETE", "OLD")):
-        op.execute(
-            f"CREATE TRIGGER error_cells_note_{event.lower()} AFTER {event} ON error_cells "
-            f"REFERENCING {rows} TABLE AS written FOR EACH STATEMENT EXECUTE FUNCTION note_touched_tasks()"
-        )
+    for table in ("error_cells", "kept_fits"):
+        for event, rows in (("INSERT", "NEW"), ("UPDATE", "NEW"), ("DELETE", "OLD")):
+            op.execute(
+                f"CREATE TRIGGER {table}_note_{event.lower()} AFTER {event} ON {table} "
+                f"REFERENCING {rows} TABLE AS written FOR EACH STATEMENT EXECUTE FUNCTION note_touched_tasks()"
+            )
 
 
 def _add_kept_fits() -> None:

@@ -7,12 +7,15 @@ from pathlib import Path
 
 import httpx
 import pytest
+from sqlalchemy import Engine
 from structlog.testing import capture_logs
 
 from cli.local.stack import free_port
 from contracts.runtime.python_process import python_command
 from contracts.runtime.surroundings import build_environment
+from tests.integration.drifting_task import Story, cutoff_after, define, drifting_task, now, settings
 from tests.servers import wait_until_healthy
+from trainer.evaluation.backtest import backtest
 from trainer.sharing.errors import ObjectLost, ObjectStoreAway
 from trainer.sharing.objects import Objects
 
@@ -58,6 +61,22 @@ def test_objects_are_named_by_their_digest_and_written_as_often_as_one_likes(url
     with pytest.raises(ObjectLost, match=digest):
         other.read(digest)
     one.check()
+
+
+def test_a_trainer_reuses_the_fits_of_another_from_a_bucket(
+    s3: str, engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in LOGIN.items():
+        monkeypatch.setenv(name, value)
+    schema = define(engine, drifting_task(), 10)
+    url, made = f"s3://fits/{schema.task.name}?endpoint={s3}", []
+    for home in ("one", "other"):
+        with engine.begin() as connection:
+            connection.exec_driver_sql("DELETE FROM error_cells")
+        told, given = Story(), settings(tmp_path / home, store_url=url)
+        backtest(engine, schema, cutoff_after(10), settings=given, now=now, report=told)
+        made.append(told.of("matrix.missing"))
+    assert made == [[{"num_kept": 0, "num_to_fit": 5}], [{"num_kept": 5, "num_to_fit": 0}]]
 
 
 def test_a_store_that_was_exchanged_loses_no_object(tmp_path: Path) -> None:

@@ -17,6 +17,9 @@ from contracts.manifest import GRAPH_FILE
 from store.database import fit_objects, kept_fits
 from store.kept_fits import GRACE
 from store.tasks.catalog import Schema
+from store.tasks.deletion import DELETE_SOME, delete_events, finish_deletion, list_deleted
+from store.tasks.lifecycle import begin_deletion
+from store.tasks.touched import read_touched
 from tests.integration.drifting_task import (
     Story,
     add_windows,
@@ -286,3 +289,29 @@ def test_copies_are_bounded_and_what_is_not_shared_yet_stays(
     upkeep(engine, given).clear(later(2 * given.cycle_limit_seconds))
     assert held(one, shared) == {min(origins)}
     assert refit(engine, shared, given) == (len(origins), 0)
+
+
+def test_of_a_deleted_task_the_objects_go_and_so_do_the_copies_of_others(
+    engine: Engine, shared: Schema, tmp_path: Path, store_url: str, store: Path
+) -> None:
+    other = settings(tmp_path / "other", store_url=store_url)
+    assert refit(engine, shared, other)[1] == 0
+    with engine.begin() as connection:
+        begin_deletion(connection, shared.task.name, actor="Ada", reason="mistyped", now=now())
+        delete_events(connection, shared.task_id)
+        for delete_some in DELETE_SOME:
+            delete_some(connection, shared.task_id)
+        (deleted,) = list_deleted(connection)
+        assert finish_deletion(connection, deleted, now())
+    upkeep(engine, other).clear(now() + 2 * GRACE)
+    assert objects_in(store) == set()
+    assert not held(other.home, shared)
+
+
+def test_a_fit_that_is_shared_late_is_news_of_its_task(engine: Engine, shared: Schema) -> None:
+    with engine.begin() as connection:
+        seen = read_touched(connection, None)
+    with engine.begin() as connection:
+        connection.execute(kept_fits.update().values(kept_at=now()))
+    with engine.connect() as connection:
+        assert read_touched(connection, seen.bookmark).task_ids == {shared.task_id}
