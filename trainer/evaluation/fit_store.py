@@ -31,6 +31,7 @@ from trainer.evaluation.release_gates import validated_ages
 from trainer.evaluation.scoring import answer, score_cell, score_naive
 from trainer.export.opened_artefact import Artefact, open_artefact
 from trainer.settings import TrainerSettings
+from trainer.sharing.bundles import unmark
 from trainer.sharing.shared_fits import SharedFits, open_shared
 
 log = structlog.get_logger(__name__)
@@ -106,6 +107,7 @@ class FitStore:
         file = self.folder(manifest.cutoff) / MANIFEST_FILE
         partial = file.with_suffix(".partial")
         partial.write_bytes(encode_manifest(manifest))
+        unmark(file.parent)
         partial.replace(file)
         self._opened.pop(manifest.cutoff, None)
         return manifest

@@ -36,7 +36,6 @@ from trainer.evaluation.fit_store import find_origins, open_fit, recipe_folder, 
 from trainer.monitoring.horizon_guard import enforce
 from trainer.monitoring.promises import Promise, read_promise
 from trainer.settings import TrainerSettings
-from trainer.sharing.bundles import read_marker
 from trainer.sharing.errors import ObjectStoreAway
 from trainer.sharing.objects import Objects, open_objects
 from trainer.sharing.shared_fits import SharedFits
@@ -167,14 +166,11 @@ class LiveScoring:
         """Origin -> folder of every fit of a recipe: those in this home, and those that other trainers share."""
         folder = recipe_folder(self._settings.home, name, recipe)
         found = find_origins(folder)
-        if (shared := self._shared(task_id)) is None:
-            return found
+        shared = self._shared(task_id)
         try:
-            named = shared.list_fits().get(recipe, {})
+            return found if shared is None else shared.add_named(found, folder)
         except ObjectStoreAway:  # which the object store has logged
             return found
-        kept = {origin: own for origin, own in found.items() if origin in named or read_marker(own) is None}
-        return kept | {origin: folder / str(origin) for origin, fit in named.items() if not fit.is_lost}
 
     def _shared(self, task_id: int) -> SharedFits | None:
         return None if self._objects is None else SharedFits(self._engine, self._objects, task_id)

@@ -9,7 +9,7 @@ import msgspec
 from contracts.errors import ArtefactRefused
 from contracts.manifest import MANIFEST_FILE
 
-# Says which object a folder holds. A folder without it was written here and is not in the store yet.
+# Says which store has the fit of a folder, as which object. Without it the fit was made here and is not shared yet.
 MARKER_FILE = ".digest"
 
 
@@ -34,8 +34,8 @@ def pack(folder: Path) -> bytes:
     return msgspec.msgpack.encode(content, order="sorted")
 
 
-def unpack(content: bytes, folder: Path, digest: str) -> None:
-    """Write the files of an object into `folder`, which appears whole or not at all. Raises ArtefactRefused."""
+def unpack(content: bytes, folder: Path, store: str, digest: str) -> None:
+    """Write the files of a store's object into `folder`, which appears whole or not at all. Raises ArtefactRefused."""
     try:
         files = msgspec.msgpack.decode(content, type=dict[str, bytes])
     except msgspec.MsgspecError as error:
@@ -46,7 +46,7 @@ def unpack(content: bytes, folder: Path, digest: str) -> None:
     partial.mkdir(parents=True)
     for name, file in files.items():
         (partial / name).write_bytes(file)
-    (partial / MARKER_FILE).write_text(digest)
+    mark(partial, store, digest)
     shutil.rmtree(folder, ignore_errors=True)
     try:
         partial.rename(folder)
@@ -54,17 +54,18 @@ def unpack(content: bytes, folder: Path, digest: str) -> None:
         shutil.rmtree(partial, ignore_errors=True)
 
 
-def read_marker(folder: Path) -> str | None:
-    """The digest of the object that a folder holds; None if it is not in the store yet."""
+def read_marker(folder: Path, store: str) -> str | None:
+    """The digest of the object that a folder holds; None if this store does not have it yet."""
     try:
-        return (folder / MARKER_FILE).read_text()
+        named, _, digest = (folder / MARKER_FILE).read_text().partition(" ")
     except OSError:
         return None
+    return digest if named == store else None
 
 
-def mark(folder: Path, digest: str) -> None:
-    """Note which object a folder holds."""
-    (folder / MARKER_FILE).write_text(digest)
+def mark(folder: Path, store: str, digest: str) -> None:
+    """Note which object of a store a folder holds."""
+    (folder / MARKER_FILE).write_text(f"{store} {digest}")
 
 
 def unmark(folder: Path) -> None:

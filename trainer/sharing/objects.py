@@ -42,7 +42,7 @@ _RETRIES: Any = {
     "backoff": {"init_backoff": timedelta(milliseconds=200), "max_backoff": timedelta(seconds=4), "base": 2},
 }
 _REMEDY = "check MORROW_STORE_URL: morrow doctor; until then fits are kept on this machine, and are shared later"
-_CONNECT_SECONDS, _ANSWER_SECONDS = 5, 60
+_CONNECT_SECONDS, _SILENT_SECONDS, _ANSWER_SECONDS = 5, 10, 60
 _REST_SECONDS = 30.0
 _MAX_REASON = 300
 
@@ -158,6 +158,7 @@ def _open(url: str, environment: Mapping[str, str]) -> ObjectStore:
     assert address is not None, "only a folder has none"
     client: Any = {
         "connect_timeout": timedelta(seconds=_CONNECT_SECONDS),
+        "read_timeout": timedelta(seconds=_SILENT_SECONDS),
         "timeout": timedelta(seconds=_ANSWER_SECONDS),
     }
     if address.startswith("http://"):  # certificates, which may be missing, do not matter there

@@ -7,7 +7,7 @@ later. A lost object leads to a new fit, or is written again by a trainer that s
 
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,7 +19,6 @@ from contracts.clock import format_moment
 from contracts.errors import ArtefactRefused
 from store.kept_fits import (
     FitKey,
-    KeptFit,
     announce_object,
     find_fit,
     list_fits,
@@ -47,14 +46,21 @@ class SharedFits:
         self._task_id = task_id
         self._clock = clock
 
-    def list_fits(self) -> dict[str, dict[int, KeptFit]]:
-        """Recipe -> origin -> the fit that the ledger names. Raises ObjectStoreAway before the store ever answered."""
+    def add_named(self, found: Mapping[int, Path], recipe: Path) -> dict[int, Path]:
+        """Origin -> folder of every fit of a recipe, to be fetched before it is opened.
+
+        `found` are the folders in this home; those that the ledger no longer names are left out. Raises
+        ObjectStoreAway before the store ever answered.
+        """
         store = self._objects.identity()
-        found: dict[str, dict[int, KeptFit]] = {}
         with self._engine.connect() as connection:
-            for fit in list_fits(connection, store, self._task_id):
-                found.setdefault(fit.recipe, {})[fit.origin] = fit
-        return found
+            named = {
+                fit.origin: fit for fit in list_fits(connection, store, self._task_id) if fit.recipe == recipe.name
+            }
+        kept = {
+            origin: folder for origin, folder in found.items() if origin in named or read_marker(folder, store) is None
+        }
+        return kept | {origin: recipe / str(origin) for origin, fit in named.items() if not fit.is_lost}
 
     def bring(self, folder: Path) -> None:
         """Let the folder hold the fit that the ledger names, as far as the store can be asked.
@@ -70,7 +76,7 @@ class SharedFits:
         key = self._key(folder)
         with self._engine.connect() as connection:
             named = find_fit(connection, key)
-        held = read_marker(folder)
+        held = read_marker(folder, key.store)
         if named is None:
             if held is not None:
                 shutil.rmtree(folder, ignore_errors=True)
@@ -81,7 +87,7 @@ class SharedFits:
         if named.is_lost:
             return
         try:
-            unpack(self._objects.read(named.digest), folder, named.digest)
+            unpack(self._objects.read(named.digest), folder, key.store, named.digest)
         except (ObjectLost, ArtefactRefused) as error:
             remedy = "the next cycle fits it again"
             log.warning("fit.lost", **_facts(key), reason=str(error), remedy=remedy)
@@ -89,8 +95,9 @@ class SharedFits:
 
     def replace_copy(self, folder: Path) -> bool:
         """Fetch a fit again if its copy here is damaged; returns whether that could be done."""
-        if read_marker(folder) is None:
-            return False
+        with suppress(ObjectStoreAway):
+            if read_marker(folder, self._objects.identity()) is None:
+                return False
         shutil.rmtree(folder, ignore_errors=True)
         self.bring(folder)
         return folder.is_dir()
@@ -111,7 +118,7 @@ class SharedFits:
         self._write(lambda connection: announce_object(connection, key.store, digest, self._clock()))
         self._objects.write(content)
         self._write(lambda connection: record_fit(connection, key, digest, self._clock()))
-        mark(folder, digest)
+        mark(folder, key.store, digest)
 
     def withdraw(self, folder: Path) -> None:
         """Let no trainer score or reuse the fit of this folder any longer."""

@@ -68,23 +68,21 @@ class Upkeep:
     def share_left(self, now: datetime) -> int:
         """Share the fits in this home that are not shared yet, or whose object is lost; returns how many.
 
-        So a home of an earlier release, or of the time before MORROW_STORE_URL was set, is shared too. Raises
-        ObjectStoreAway.
+        So a home of an earlier release, or of the time before MORROW_STORE_URL was set to this store, is shared too.
+        Raises ObjectStoreAway.
         """
         if self._objects is None:
             return 0
+        store = self._objects.identity()
         with self._engine.connect() as connection:
             task_ids = {schema.task.name: schema.task_id for schema in list_tasks(connection, with_archived=True)}
-            lost = {
-                (key.task_id, key.recipe, key.origin): digest
-                for key, digest in list_lost(connection, self._objects.identity())
-            }
+            lost = {(key.task_id, key.recipe, key.origin): digest for key, digest in list_lost(connection, store)}
         num_shared = 0
         for folder in self._folders():
             task_id, changed_at = task_ids.get(folder.parent.parent.name), _changed_at(folder)
             if task_id is None or self._stopping.is_set() or (folder, changed_at) in self._refused:
                 continue
-            held = read_marker(folder)
+            held = read_marker(folder, store)
             is_left = held is None and changed_at < now.timestamp() - SETTLED_SECONDS and is_whole(folder)
             if not is_left and (held is None or lost.get((task_id, folder.parent.name, int(folder.name))) != held):
                 continue
@@ -112,7 +110,7 @@ class Upkeep:
         copies: list[Path] = []
         for folder in self._folders():
             key = (task_ids.get(folder.parent.parent.name, 0), folder.parent.name, int(folder.name))
-            if read_marker(folder) is None:
+            if read_marker(folder, store) is None:
                 continue
             if key in named:
                 copies.append(folder)

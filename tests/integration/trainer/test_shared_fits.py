@@ -315,3 +315,14 @@ def test_a_fit_that_is_shared_late_is_news_of_its_task(engine: Engine, shared: S
         connection.execute(kept_fits.update().values(kept_at=now()))
     with engine.connect() as connection:
         assert read_touched(connection, seen.bookmark).task_ids == {shared.task_id}
+
+
+def test_another_store_gets_all_fits_and_no_copy_is_deleted(
+    engine: Engine, shared: Schema, tmp_path: Path, store_url: str
+) -> None:
+    origins = held(tmp_path / "one", shared)
+    moved = settings(tmp_path / "one", store_url=f"{store_url}-moved")
+    upkeep(engine, moved).clear(later())
+    assert refit(engine, shared, moved) == (len(origins), 0)
+    assert upkeep(engine, moved).share_left(later()) == len(origins)
+    assert refit(engine, shared, settings(tmp_path / "other", store_url=moved.store_url)) == (len(origins), 0)
