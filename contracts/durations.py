@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from datetime import timedelta
 
 from contracts.clock import format_duration
+from contracts.shown import shorten
 
 CENTURY = timedelta(days=36_525)
-_MAX_SHOWN = 60
 _SECONDS = r"[0-9]{1,6}(\.[0-9]{1,6})?S"
 _TIME = rf"T([0-9]{{1,6}}H([0-9]{{1,6}}M)?({_SECONDS})?|[0-9]{{1,6}}M({_SECONDS})?|{_SECONDS})"
 # The form that is written, and that documents promise to accept.
@@ -49,7 +49,7 @@ def parse_duration(given: object) -> timedelta:
         except OverflowError:
             raise ValueError(f"is {given!r}, which is beyond the calendar") from None
         return -length if sign == "-" else length
-    shown = repr(given if not isinstance(given, str) or len(given) <= _MAX_SHOWN else f"{given[:_MAX_SHOWN]}…")
+    shown = repr(shorten(given) if isinstance(given, str) else given)
     parts = list(_guess(given))
     seconds = sum(count * unit for count, unit in parts)
     is_known = bool(parts) and 1 <= seconds <= CENTURY.total_seconds()

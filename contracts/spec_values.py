@@ -17,18 +17,20 @@ from pydantic import (
 
 from contracts.clock import MICROSECOND, format_duration
 from contracts.durations import CENTURY, ISO_DURATION, parse_duration
+from contracts.shown import shorten
 
 # Names of parameters of /predict, which no feature can have.
 RESERVED_NAMES = frozenset({"at", "task", "coverage", "rate"})
 # The name of a task, a feature or a target.
 IDENTIFIER = r"[A-Za-z][A-Za-z0-9_]{0,62}"
+# Up to here, every integer is a 64-bit float without loss.
+EXACT_INTEGER = 2**53
 # A category or a class: text that every store and log can hold.
 MAX_TEXT = 256
 PRINTABLE = r"^[^\x00-\x1f\x7f-\x9f\ud800-\udfff]*\Z"
 # The same in the dialect of JSON Schema, which knows no lone surrogates.
 SCHEMA_PRINTABLE = r"^[^\u0000-\u001f\u007f-\u009f]*$"
 
-_MAX_SHOWN = 60
 # Letters that do not decompose into one of ASCII and an accent.
 _LETTERS = str.maketrans({"ß": "ss", "æ": "ae", "Æ": "AE", "ø": "o", "Ø": "O", "œ": "oe", "ł": "l", "Ł": "L", "đ": "d"})
 
@@ -36,7 +38,7 @@ _LETTERS = str.maketrans({"ß": "ss", "æ": "ae", "Æ": "AE", "ø": "o", "Ø": "
 def _identifier(name: str) -> str:
     if not re.fullmatch(IDENTIFIER, name):
         raise ValueError(
-            f"is {_shorten(name)!r}, not a letter followed by at most 62 letters, digits or underscores, which queries "
+            f"is {shorten(name)!r}, not a letter followed by at most 62 letters, digits or underscores, which queries "
             f"and metrics can hold: name it {suggest_name(name)}"
         )
     return name
@@ -48,10 +50,6 @@ def suggest_name(text: str) -> str:
     words = re.sub(r"[^A-Za-z0-9]+", "_", plain).strip("_")
     name = (words if re.match("[A-Za-z]", words) else f"x_{words}" if words else "x")[:63].rstrip("_")
     return f"{name}_" if name in RESERVED_NAMES else name
-
-
-def _shorten(text: str) -> str:
-    return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}…"
 
 
 def _format_length(duration: timedelta) -> str:

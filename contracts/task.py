@@ -14,6 +14,7 @@ from pydantic import BeforeValidator, Field, SerializerFunctionWrapHandler, mode
 
 from contracts.clock import MICROSECOND, Clock
 from contracts.durations import CENTURY
+from contracts.shown import MAX_SHOWN
 from contracts.spec_values import RESERVED_NAMES, Duration, Length, Name, Spec, Text, suggest_name
 
 Kind = Literal["number", "integer", "boolean", "category"]
@@ -54,7 +55,7 @@ def _check_kind(given: object) -> object:
         return given
     meant = _KINDS.get(given.lower()) or (given.lower() if given.lower() in get_args(Kind) else None)
     remedy = f'write kind = "{meant}"' if meant else f"a kind is one of {', '.join(get_args(Kind))}"
-    raise ValueError(f"is {given[:60]!r}, which is no kind of feature: {remedy}")
+    raise ValueError(f"is {given[:MAX_SHOWN]!r}, which is no kind of feature: {remedy}")
 
 
 class Feature(Spec):

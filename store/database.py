@@ -4,6 +4,7 @@ Functions elsewhere take a `Connection`; only the outermost caller begins a tran
 """
 
 from datetime import UTC, datetime
+from typing import Any
 
 from sqlalchemy import (
     BigInteger,
@@ -166,13 +167,21 @@ events = Table(
     Index("events_import_id_idx", "import_id", postgresql_using="brin", postgresql_with={"autosummarize": "on"}),
 )
 
+
+def _acts() -> tuple[Column[Any], ...]:
+    """The first columns of a ledger of what people did with the events of a task, and when."""
+    return (
+        Column("id", BigInteger, Identity(), primary_key=True),
+        Column("task_id", ForeignKey("tasks.id"), nullable=False),
+        Column("at", _moment, nullable=False),
+        Column("actor", Text, nullable=False),
+    )
+
+
 imports = Table(
     "imports",
     metadata,
-    Column("id", BigInteger, Identity(), primary_key=True),
-    Column("task_id", ForeignKey("tasks.id"), nullable=False),
-    Column("at", _moment, nullable=False),
-    Column("actor", Text, nullable=False),
+    *_acts(),
     Column("source", Text, nullable=False),
     Column("retracted_at", _moment),
     Column("retraction_actor", Text),
@@ -185,10 +194,7 @@ imports = Table(
 erasures = Table(
     "erasures",
     metadata,
-    Column("id", BigInteger, Identity(), primary_key=True),
-    Column("task_id", ForeignKey("tasks.id"), nullable=False),
-    Column("at", _moment, nullable=False),
-    Column("actor", Text, nullable=False),
+    *_acts(),
     Column("reason", Text, nullable=False),
     Column("num_events", BigInteger, nullable=False),
     Column("num_revisions", BigInteger, nullable=False),

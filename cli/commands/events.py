@@ -1,4 +1,4 @@
-"""`morrow events`: import labelled events, undo an import, show or correct one event, erase some."""
+"""`morrow events`: import labelled events, retract an import, show or correct one event, erase some."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -31,7 +31,9 @@ if TYPE_CHECKING:
 SOME_REFUSED = 3
 NUM_REASONS_SHOWN = 10
 
-app = typer.Typer(no_args_is_help=True, help="Import labelled events, undo an import, show, correct and erase events.")
+app = typer.Typer(
+    no_args_is_help=True, help="Import labelled events, retract an import, show, correct or erase events."
+)
 
 
 @app.command("import")
@@ -175,7 +177,7 @@ def erase_events(
     Versions that were trained on them answer as before, and are named. Exit code 3: some ids are not stored. If the
     command breaks off, run it again: erased events stay erased.
     """
-    from cli.importing.importer import batches
+    from cli.file_rows.checks import batches
     from service.web.fields import MAX_IDS
 
     found = _read_ids(event_ids or [], file)
@@ -220,7 +222,7 @@ def retract_import(
     as_json: AsJson = False,
     url: Url = LOCAL_URL,
 ) -> None:
-    """Undo an import: its events leave every later training set, and their ids can be imported again.
+    """Retract an import: its events leave every later training set, and their ids can be imported again.
 
     Events that were corrected since, and rows of others, stay. Versions that were trained on the events answer as
     before, and are named. If the command breaks off, run it again.
@@ -234,7 +236,7 @@ def retract_import(
         if not yes:
             question = (
                 f"Import {import_id} of {task} is {found['source']} of {found['at']}.{trained} "
-                f"Take back {_many(found['num_events'], 'event')}{kept}?"
+                f"Retract {_many(found['num_events'], 'event')}{kept}?"
             )
             typer.confirm(question, abort=True, err=True)
         before, versions = found["num_retracted"], found["versions"]
@@ -242,7 +244,7 @@ def retract_import(
         while answer["num_events"]:
             answer = ask(api, "POST", f"{path}/retract", json=given)
     facts = {**answer, "num_events": answer["num_retracted"] - before, "versions": versions}
-    sentence = f"{_many(facts['num_events'], 'event')} of import {import_id} taken back{kept}."
+    sentence = f"{_many(facts['num_events'], 'event')} of import {import_id} retracted{kept}."
     if versions:
         sentence += (
             f" Trained on them: {', '.join(versions)}. They answer as before until a newer one does: "
@@ -306,8 +308,8 @@ def _print_imported(task: str, imported: "Imported", *, dry_run: bool) -> None:
             markup=False,
         )
     if imported.import_id is not None and imported.counts["created"]:
-        undo = f"morrow events retract {task} --import {imported.import_id}"
-        console.print(f"Import {imported.import_id}. If it was a mistake: {undo}", markup=False)
+        retract = f"morrow events retract {task} --import {imported.import_id}"
+        console.print(f"Import {imported.import_id}. If it was a mistake: {retract}", markup=False)
 
 
 def _read_ids(event_ids: Sequence[str], file: Path | None) -> list[str]:

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from cli.importing.formats import Format
+from cli.file_rows.formats import Format
 from cli.reading.options import Decimal, Options, split_list, split_mapping
 
 FormatOption = Annotated[Format | None, typer.Option("--format", help="Format of the file. Default: by its suffix.")]

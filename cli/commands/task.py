@@ -27,6 +27,7 @@ from cli.commands.file_options import (
 from contracts.errors import Fault, InvalidInput
 
 if TYPE_CHECKING:
+    from cli.inferring.infer import Inferred
     from contracts.task import Kind
 
 app = typer.Typer(no_args_is_help=True, help="Define tasks, show their state, pause, archive, rename and delete them.")
@@ -119,7 +120,6 @@ def infer_task(
     It guesses the moments, the label, the kind of each feature, what may be missing, and a window that holds enough
     rows. Nothing is sent. Look through the file, then run the two commands that this one prints.
     """
-    import json
     from datetime import UTC, datetime
 
     from cli.inferring.guess import Said
@@ -146,14 +146,20 @@ def infer_task(
         raise InvalidInput([Fault(str(path), "exists: replace it with --force, or write another with --out FILE")])
     path.write_text(inferred.text, "utf-8")
     if as_json:
-        facts = {
-            "file": str(path),
-            "task": inferred.name,
-            "import": inferred.import_command,
-            "notes": list(inferred.notes),
-        }
-        typer.echo(json.dumps(facts, indent=2, ensure_ascii=False))
-        return
+        print_json(
+            {
+                "file": str(path),
+                "task": inferred.name,
+                "import": inferred.import_command,
+                "notes": list(inferred.notes),
+            }
+        )
+    else:
+        _print_inferred(path, inferred)
+
+
+def _print_inferred(path: Path, inferred: "Inferred") -> None:
+    """What the file holds, and the commands that come next."""
     typer.echo(f"{path} holds the task {inferred.name}: {inferred.summary}.")
     for note in inferred.notes:
         typer.echo(note)

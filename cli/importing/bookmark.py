@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from cli.importing.reasons import Reason
+from cli.file_rows.reasons import Reason
 from contracts.errors import Unavailable
 
 

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import httpx
 import msgspec
@@ -20,12 +20,13 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from cli.client.api import ask, open_api
+from cli.file_rows.checks import batches, check_rows
+from cli.file_rows.formats import Format
+from cli.file_rows.opened_file import OpenedFile, open_rows
+from cli.file_rows.reasons import Reason, Refused, add_reasons, find_refused_rows
+from cli.file_rows.rows import Row, encode_row
 from cli.importing.bookmark import Bookmark, Source, describe_source, name_bookmark, read_bookmark, write_bookmark
-from cli.importing.formats import Format
-from cli.importing.opened_file import OpenedFile, open_rows
-from cli.importing.reasons import Reason, Refused, add_reasons, find_refused_rows
 from cli.importing.rejects import append_rejects, cut_rejects, name_rejects
-from cli.importing.rows import Row, encode_row
 from cli.reading.options import Options
 from cli.reading.sources import is_pipe, name_of
 from contracts.errors import MorrowError
@@ -39,8 +40,6 @@ OUTCOMES = ("created", "duplicates", "conflicts", "rejected")
 # Reported only if there were any.
 ERASED = "erased"
 NDJSON = {"content-type": "application/x-ndjson"}
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -77,15 +76,7 @@ def import_events(
     began = time.monotonic()
     with open_api(url) as api, _open(api, task_name, file, format, options) as opened, _bar() as progress:
         rejects = name_rejects(Path(name_of(file)), folder, is_csv=opened.format == "csv")
-        mark = first = _find_start(place, url, task_name, file)
-        if mark.import_id is not None and not _is_open(api, task_name, mark):
-            note = (
-                f"Import {mark.import_id}, which had begun with this file, is retracted or gone: the file begins again."
-            )
-            progress.console.print(note, highlight=False, soft_wrap=True)
-            mark = first = Bookmark(mark.source)
-        if mark.import_id is None:
-            mark = _begin(api, task_name, file, mark)
+        mark = first = _begin_or_resume(api, progress.console, place, url=url, task=task_name, file=file)
         cut_rejects(rejects, mark.rejects_bytes)
         print_notes(progress.console, opened.notes)
         bar = progress.add_task(name_of(file), total=opened.length, rows=mark.num_rows, rate=0.0)
@@ -94,20 +85,12 @@ def import_events(
         rows = islice(opened.rows, mark.num_rows, None)
         try:
             for batch, answer in post_rows(api, task_name, rows, mark.import_id):
-                refused = find_refused_rows(batch, answer["results"])
-                rejects_bytes = append_rejects(rejects, [(one.row, one.sentence) for one in refused])
-                mark = _advance(mark, batch, answer, refused, rejects_bytes)
-                if place is not None:
-                    write_bookmark(place, mark)
+                mark = _record(mark, batch, answer, rejects, place)
                 rate = (mark.num_rows - first.num_rows) / (time.monotonic() - began)
                 at = opened.position(mark.num_rows)
                 progress.update(bar, completed=at, rows=mark.num_rows, rate=rate)
         except (MorrowError, KeyboardInterrupt):
-            if mark.num_rows:
-                remedy = "Run the same command to resume." if place else "Sent again, they count as duplicates."
-                progress.console.print(f"{mark.num_rows:,} rows are sent. {remedy}", highlight=False)
-            elif place is not None:
-                place.unlink(missing_ok=True)
+            _leave(progress.console, mark, place)
             raise
     if place is not None:
         place.unlink(missing_ok=True)
@@ -177,6 +160,39 @@ def _find_earlier(api: httpx.Client, task: Task, champion: dict[str, Any] | None
     return None if earlier.features == task.features else task.model_copy(update={"features": earlier.features})
 
 
+def _begin_or_resume(
+    api: httpx.Client, console: Console, place: Path | None, *, url: str, task: str, file: Path
+) -> Bookmark:
+    """The bookmark of the import that had begun with this file, or of a new one."""
+    mark = _find_start(place, url, task, file)
+    if mark.import_id is not None and not _is_open(api, task, mark):
+        note = f"Import {mark.import_id}, which had begun with this file, is retracted or gone: the file begins again."
+        console.print(note, highlight=False, soft_wrap=True)
+        mark = Bookmark(mark.source)
+    return mark if mark.import_id is not None else _begin(api, task, file, mark)
+
+
+def _record(
+    mark: Bookmark, batch: Sequence[Row], answer: dict[str, Any], rejects: Path, place: Path | None
+) -> Bookmark:
+    """The bookmark behind a batch that was answered, once its refused rows are in `rejects`."""
+    refused = find_refused_rows(batch, answer["results"])
+    rejects_bytes = append_rejects(rejects, [(one.row, one.sentence) for one in refused])
+    mark = _advance(mark, batch, answer, refused, rejects_bytes)
+    if place is not None:
+        write_bookmark(place, mark)
+    return mark
+
+
+def _leave(console: Console, mark: Bookmark, place: Path | None) -> None:
+    """Say how an import that breaks off goes on; one that has sent nothing leaves no bookmark."""
+    if mark.num_rows:
+        remedy = "Run the same command to resume." if place else "Sent again, they count as duplicates."
+        console.print(f"{mark.num_rows:,} rows are sent. {remedy}", highlight=False)
+    elif place is not None:
+        place.unlink(missing_ok=True)
+
+
 def _find_start(place: Path | None, url: str, task: str, file: Path) -> Bookmark:
     """Where to go on. A bookmark is written at once, so that a folder that cannot be written to is noticed."""
     if place is None:
@@ -198,24 +214,6 @@ def _begin(api: httpx.Client, task: str, file: Path, mark: Bookmark) -> Bookmark
     """The bookmark with a new import."""
     begun = ask(api, "POST", f"/tasks/{task}/imports", json={"source": name_of(file)[:MAX_SOURCE]})
     return msgspec.structs.replace(mark, import_id=begun["id"], began_at=begun["at"])
-
-
-def check_rows(batch: Sequence[Row], task: Task) -> list[dict[str, Any]]:
-    """The results that POST /events would have for rows, as far as the task's rules decide them."""
-    from service.validation.rules import Refusal, compile_rules, list_rows
-
-    sent = [row.line for row in batch if row.is_sent]
-    checked = list_rows(compile_rules(task).read_lines(sent)) if sent else []
-    return [
-        {
-            "event_id": one.event_id,
-            "status": "rejected",
-            "line": line,
-            "errors": [{"field": fault.field, "reason": fault.reason} for fault in one.faults],
-        }
-        for line, one in enumerate(checked, start=1)
-        if isinstance(one, Refusal)
-    ]
 
 
 def post_rows(
@@ -246,13 +244,6 @@ def post_events(api: httpx.Client, task: str, events: Iterable[dict[str, Any]]) 
     """The answers of POST /events to batches of events. Their results name the events that were not created."""
     for _, answer in post_rows(api, task, map(encode_row, events)):
         yield answer
-
-
-def batches(rows: Iterable[T], size: int) -> Iterator[list[T]]:
-    """Lists of `size` items; the last one may be shorter."""
-    iterator = iter(rows)
-    while batch := list(islice(iterator, size)):
-        yield batch
 
 
 def _batch_rows(rows: Iterable[Row]) -> Iterator[list[Row]]:

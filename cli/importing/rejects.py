@@ -10,9 +10,9 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from cli.importing.columns import REASON
-from cli.importing.formats import COMPRESSED
-from cli.importing.rows import Row
+from cli.file_rows.columns import REASON
+from cli.file_rows.formats import COMPRESSED
+from cli.file_rows.rows import Row
 from cli.reading.tables import CsvTable
 
 UNREADABLE = "_line"

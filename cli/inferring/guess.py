@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from itertools import combinations
 from math import isclose
 
-from cli.importing.columns import OWN_COLUMNS, normalise
+from cli.file_rows.columns import OWN_COLUMNS, normalise
 from cli.inferring.kinds import Judged, Reading, complete, judge, looks_like_a_moment
 from cli.inferring.profile import Profile
 from cli.reading.moments import MomentReader

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from cli.importing.formats import COMPRESSED, Format
-from cli.importing.importer import batches, check_rows
-from cli.importing.opened_file import open_rows
-from cli.importing.reasons import Reason, add_reasons, find_refused_rows
+from cli.file_rows.checks import batches, check_rows
+from cli.file_rows.formats import COMPRESSED, Format
+from cli.file_rows.opened_file import open_rows
+from cli.file_rows.reasons import Reason, add_reasons, find_refused_rows
 from cli.inferring.guess import Said, guess_task
 from cli.inferring.profile import MAX_ROWS, read_profile
 from cli.inferring.task_file import spell_command, write_task_file

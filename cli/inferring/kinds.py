@@ -11,13 +11,11 @@ from cli.reading.moments import MomentReader, find_order
 from cli.reading.numbers import NumberStyle, find_style, settle_styles
 from cli.reading.options import Options
 from contracts.errors import InvalidInput
+from contracts.missing import INSTEAD_OF_NUMBERS, MISSING
 from contracts.spec_values import MAX_TEXT, suggest_name
 from contracts.task import Kind
 from contracts.truth import TRUTHS
 
-# Texts that mean a missing value among numbers and moments; the first ones among texts too.
-_MISSING_TEXTS = ("NA", "N/A", "n/a", "#N/A", "NaN", "nan", "NULL", "null", "\\N", "NaT", "<NA>")
-_MISSING = (*_MISSING_TEXTS, "-", "--", "?", ".", "None", "none", "missing", "unknown")
 _MOST_CATEGORIES = 1000
 _FEW_CODES = 50
 _CODES = re.compile(
@@ -69,13 +67,13 @@ def find_missing(columns: Iterable[Column], options: Options) -> frozenset[str]:
     """The texts that mean a missing value: in columns whose other values are numbers or moments, or by themselves."""
     found: set[str] = set(options.missing)
     for column in columns:
-        present = {text for text in _MISSING if text in column.counts}
+        present = {text for text in column.counts if text.lower() in INSTEAD_OF_NUMBERS}
         rest = [text for text in column.counts if text not in present and text]
         if not present or not rest:
             continue
         style = find_style(rest, options.decimal)
         is_typed = all(_is_number(text, style) for text in rest) or all(map(looks_like_a_moment, rest[:1000]))
-        found |= {text for text in present if is_typed or text in _MISSING_TEXTS}
+        found |= {text for text in present if is_typed or text.lower() in MISSING}
     return frozenset(found)
 
 

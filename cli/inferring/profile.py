@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
-from cli.importing.formats import Format
-from cli.importing.opened_file import find_file_format, open_content
-from cli.importing.parquet import open_parquet, read_column, read_pieces, refuse_type
+from cli.file_rows.formats import Format
+from cli.file_rows.opened_file import find_file_format, open_content
+from cli.file_rows.parquet import open_parquet, read_column, read_pieces, refuse_type
 from cli.reading.csv_lines import Broken
 from cli.reading.options import Options
 from cli.reading.sources import Source, open_source

@@ -4,7 +4,7 @@ import json
 import shlex
 from pathlib import Path
 
-from cli.importing.formats import Format
+from cli.file_rows.formats import Format
 from cli.inferring.guess import Guessed
 from cli.inferring.kinds import Judged
 from cli.inferring.profile import Profile

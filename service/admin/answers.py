@@ -157,7 +157,7 @@ class Imports(Struct, frozen=True):
 class ImportContent(Import, frozen=True, kw_only=True):
     """An import, and what is left of it."""
 
-    num_events: Annotated[Count, Meta(description="events as they came, which a retraction takes back")]
+    num_events: Annotated[Count, Meta(description="events as they came, which a retraction removes")]
     num_corrected: Annotated[Count, Meta(description="events that were corrected since, which a retraction keeps")]
     versions: Annotated[list[str], Meta(description="released versions that were trained on any of the events")]
     warnings: Annotated[list[str], Meta(description="what stands out among the task's newest rows, of any import")]

@@ -66,7 +66,7 @@ def imports_router(store: Store, settings: ServiceSettings) -> APIRouter:
 
     @router.get("/tasks/{task}/imports/{import}", summary="One import", response_description="What is left of it")
     async def get_import(name: TaskInPath, given_id: ImportInPath) -> Response:
-        """The events that a retraction would take back, those that it would keep, and the versions trained on them."""
+        """The events that a retraction would remove, those that it would keep, and the versions trained on them."""
         import_id = read_id(given_id, "import")
 
         def read(connection: Connection) -> answers.ImportContent:
@@ -83,7 +83,7 @@ def imports_router(store: Store, settings: ServiceSettings) -> APIRouter:
         response_description="The import, and what is left of it",
     )
     async def post_retraction(name: TaskInPath, given_id: ImportInPath, request: Request) -> Response:
-        """Take back the events of an import, at most 20,000 at once: repeat the request while `num_events` is not 0.
+        """Remove the events of an import, at most 20,000 at once: repeat the request while `num_events` is not 0.
 
         No fit will see them, and their ids can be stored again. Events that were corrected since stay. `versions` lists
         the versions that were trained on any of the events; they answer as before. Nothing can join the import then.

@@ -17,6 +17,7 @@ from starlette.responses import Response
 from contracts.clock import to_micros
 from contracts.errors import Fault, InvalidInput, NotFound
 from contracts.quality.skill import Skill
+from contracts.spec_values import EXACT_INTEGER
 from contracts.task import Task
 from service.admin import answers
 from service.admin.cycles import describe_cycle
@@ -41,7 +42,6 @@ from service.server.worker_heartbeats import WorkerHeartbeats
 from service.settings import ServiceSettings
 from service.validation.lossless_json import decode_text, limit_values
 from service.validation.names import printable
-from service.validation.values import EXACT_INTEGER
 from service.web.bodies import read_body
 from service.web.fields import MAX_VALUES
 from service.web.parameters import TaskInPath, takes_only
@@ -52,6 +52,7 @@ from store.tasks.catalog import Schema, define_task, find_task, list_tasks
 from store.tasks.row_counts import count_rows
 
 NUM_CYCLES_SHOWN = 10
+_PLAIN = [Depends(takes_only())]
 
 
 @dataclass(frozen=True)
@@ -71,26 +72,20 @@ def tasks_router(
 ) -> APIRouter:
     """The routes below /tasks."""
     router = APIRouter(tags=["tasks"])
-    plain = [Depends(takes_only())]
     cycle_limit = timedelta(seconds=settings.cycle_limit_seconds)
+    _add_definition(router, store, follower, settings)
+    _add_list(router, store, follower, cycle_limit)
+    _add_status(router, store, follower, heartbeats, cycle_limit)
+    _add_manifest(router, follower)
+    return router
 
-    def describe(
-        schema: Schema,
-        forecaster: Forecaster | None,
-        task_state: TaskState,
-        skill: Skill | None,
-        now: datetime,
-        *,
-        fault: str | None = None,
-    ) -> answers.TaskOverview:
-        registry = follower.registries.get(schema.task.name, RegistryState())
-        if fault is not None:
-            registry = replace(registry, state="degraded", reason=fault)
-        return describe_task(schema, forecaster, registry, task_state, skill, now=now, cycle_limit=cycle_limit)
+
+def _add_definition(router: APIRouter, store: Store, follower: Follower, settings: ServiceSettings) -> None:
+    cycle_limit = timedelta(seconds=settings.cycle_limit_seconds)
 
     @router.put(
         "/tasks/{task}",
-        dependencies=plain,
+        dependencies=_PLAIN,
         summary="Define a task",
         status_code=200,
         response_description="The task; `changed` says whether this request changed it",
@@ -122,6 +117,8 @@ def tasks_router(
         status = 201 if written and schema.revision == 1 else 200
         return answers.respond(defined, status, etag=etag_of(schema.revision))
 
+
+def _add_list(router: APIRouter, store: Store, follower: Follower, cycle_limit: timedelta) -> None:
     @router.get(
         "/tasks",
         summary="List the tasks",
@@ -135,14 +132,24 @@ def tasks_router(
         forecasters, now, faults = follower.forecasters, datetime.now(UTC), dict[str, str]()
         found = await store.run(lambda connection: _read_task_states(connection, forecasters, archived, faults, now))
         overviews = [
-            describe(
-                schema, forecasters.get(schema.task.name), task_state, skill, now, fault=faults.get(schema.task.name)
+            describe_task(
+                schema,
+                forecasters.get(schema.task.name),
+                _find_registry(follower, schema.task.name, faults.get(schema.task.name)),
+                task_state,
+                skill,
+                now=now,
+                cycle_limit=cycle_limit,
             )
             for schema, task_state, skill in found
         ]
         return answers.respond(answers.Tasks(overviews))
 
-    @router.get("/tasks/{task}", summary="Status of a task", response_description="The status", dependencies=plain)
+
+def _add_status(
+    router: APIRouter, store: Store, follower: Follower, heartbeats: WorkerHeartbeats, cycle_limit: timedelta
+) -> None:
+    @router.get("/tasks/{task}", summary="Status of a task", response_description="The status", dependencies=_PLAIN)
     async def get_task(name: TaskInPath) -> Response:
         """Spec, number of events, the champion with its skill and its expected and realised errors by age, why it may
         not answer, last and next cycle, and warnings."""
@@ -162,9 +169,12 @@ def tasks_router(
             lifecycle=schema.lifecycle,
         )
         advice = advise(situation, found.rows)
+        overview = describe_task(
+            schema, forecaster, situation.registry, task_state, advice.skill, now=now, cycle_limit=cycle_limit
+        )
         return answers.respond(
             answers.TaskStatus(
-                **asdict(describe(schema, forecaster, task_state, advice.skill, now)),
+                **asdict(overview),
                 workers=describe_workers(heartbeats.all(now.timestamp()), name),
                 num_events=found.num_events,
                 live_errors=[] if forecaster is None else describe_live_errors(forecaster, task_state.realised),
@@ -177,11 +187,13 @@ def tasks_router(
             etag=etag_of(schema.revision),
         )
 
+
+def _add_manifest(router: APIRouter, follower: Follower) -> None:
     @router.get(
         "/tasks/{task}/models/{version}",
         summary="What a version promises",
         response_description="Its manifest",
-        dependencies=plain,
+        dependencies=_PLAIN,
     )
     async def get_model(
         name: TaskInPath, version: Annotated[str, Path(description="the version that answers")]
@@ -192,7 +204,11 @@ def tasks_router(
             raise NotFound("This version does not answer here; MLflow's registry lists every version.")
         return answers.respond(describe_manifest(forecaster))
 
-    return router
+
+def _find_registry(follower: Follower, name: str, fault: str | None) -> RegistryState:
+    """How a task's alias is followed; degraded if its rows have a fault."""
+    registry = follower.registries.get(name, RegistryState())
+    return registry if fault is None else replace(registry, state="degraded", reason=fault)
 
 
 def parse_task(name: str, body: bytes) -> Task:

@@ -8,6 +8,7 @@ from datetime import datetime
 from sqlalchemy import Connection
 
 from contracts.clock import format_moment
+from contracts.missing import INFINITE, PLACEHOLDERS
 from contracts.task import Target, Task
 from service.validation.names import printable
 from store.events.far_rows import FarRows, find_far_rows
@@ -21,8 +22,6 @@ MAX_CODES = 12
 MAX_SHOWN = 6
 # Labels and ids that a warning names.
 MAX_NAMED = 3
-# Texts that stand for a missing value in other tools.
-_MISSING = frozenset({"nan", "na", "n/a", "<na>", "nat", "none", "null", "nil", "?", "-", "inf"})
 
 
 @dataclass(frozen=True)
@@ -104,7 +103,7 @@ def _warn_of_texts(what: str, where: str, texts: Collection[str]) -> list[str]:
             f"{where}: {what} that differ in case or blanks only count as different: {shown}. Let every producer write "
             "them alike, and correct stored events with `morrow events correct`"
         )
-    missing = [text for text in sorted(texts) if text.casefold() in _MISSING]
+    missing = [text for text in sorted(texts) if text.casefold() in PLACEHOLDERS | INFINITE]
     if missing:
         remedy = (
             "set optional = true and send null"

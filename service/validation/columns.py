@@ -17,11 +17,12 @@ from msgspec import UNSET, UnsetType
 from msgspec.structs import astuple
 from numpy.typing import NDArray
 
+from contracts.spec_values import EXACT_INTEGER
 from contracts.task import Feature, Task, is_numeric
 from contracts.truth import spell_truth
 from service.validation.lossless_json import count_character, without_escapes
 from service.validation.timestamps import parse_moments
-from service.validation.values import EXACT_INTEGER, Number, Text, are_printable
+from service.validation.values import Number, Text, are_printable
 
 # What decoding raises for a body that breaks a rule.
 REFUSALS = (msgspec.MsgspecError, ValueError, RecursionError)

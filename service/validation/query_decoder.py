@@ -17,11 +17,12 @@ from msgspec import UNSET, UnsetType
 from msgspec.structs import astuple
 
 from contracts.clock import parse_moment
+from contracts.spec_values import EXACT_INTEGER
 from contracts.task import Kind, Task
 from contracts.truth import parse_truth
 from service.validation.columns import REFUSALS, find_integers, require_printable
 from service.validation.question_decoder import Row
-from service.validation.values import EXACT_INTEGER, Number, Text
+from service.validation.values import Number, Text
 
 _TYPES: Mapping[Kind, Any] = {"number": Number, "integer": Number, "boolean": str, "category": Text}
 BAD_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")

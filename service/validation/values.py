@@ -13,10 +13,11 @@ from typing import Annotated
 from msgspec import Meta
 
 from contracts.clock import EPOCH, parse_moment, to_micros
-from contracts.spec_values import MAX_TEXT, PRINTABLE
+from contracts.missing import INFINITE, MISSING
+from contracts.shown import MAX_SHOWN
+from contracts.spec_values import EXACT_INTEGER, MAX_TEXT, PRINTABLE
 from contracts.truth import TRUTHS, spell_truth
 
-EXACT_INTEGER = 2**53
 # A finite 64-bit float, or an integer that is exactly one. The limits of a float refuse a query's "nan" and "inf".
 Number = (
     Annotated[int, Meta(ge=-EXACT_INTEGER, le=EXACT_INTEGER)]
@@ -29,10 +30,9 @@ _NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
 _INTEGER = re.compile(r"-?[0-9]+")
 _PRINTABLE = re.compile(PRINTABLE)
 # How libraries for data frames spell a missing or infinite value.
-_MISSING_OR_INFINITE = frozenset({"nan", "na", "n/a", "<na>", "nat", "none", "null", "nil", "inf", "infinity"})
+_MISSING_OR_INFINITE = MISSING | INFINITE | {"none"}
 _REMEDY_FOR_MISSING = "send null for a missing value, or leave it out; the feature needs optional = true"
 _REPR_OF_NUMPY = re.compile(r"(np|numpy)\.")
-_MAX_SHOWN = 60
 FIRST_MICRO = to_micros(EPOCH.replace(year=1))
 LAST_MICRO = to_micros(EPOCH.replace(year=9999, month=12, day=31, hour=23, minute=59, second=59)) + 999_999
 
@@ -64,7 +64,7 @@ def parse_integer(literal: str) -> float:
     number = parse_number(literal)
     if not number.is_integer():
         raise ValueError(
-            f'is {literal[:_MAX_SHOWN]}, which has a fraction: kind = "number" takes it, an integer has none'
+            f'is {literal[:MAX_SHOWN]}, which has a fraction: kind = "number" takes it, an integer has none'
         )
     if abs(number) > EXACT_INTEGER:
         raise ValueError("is an integer beyond ±2^53, which a 64-bit float does not hold exactly")
@@ -109,7 +109,7 @@ def json_category(value: object) -> str:
     """A category from a JSON value; true and false are the texts `true` and `false`. Raises ValueError."""
     if isinstance(value, NumberLiteral) and not is_missing(value):
         raise ValueError(
-            f'is a number, not a string: write "{value[:_MAX_SHOWN]}" in quotation marks, or change its kind'
+            f'is a number, not a string: write "{value[:MAX_SHOWN]}" in quotation marks, or change its kind'
         )
     return json_text(spell_truth(value))
 

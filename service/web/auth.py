@@ -111,7 +111,7 @@ def needed_scope(method: str, path: str) -> KeyScope | None:
         return "ingest"
     if method in ("GET", "HEAD", "OPTIONS"):
         return None
-    # A key that may import may undo it: it could correct every one of these events as well.
+    # A key that may import may retract it: it could correct every one of these events as well.
     return "ingest" if _IMPORTS.fullmatch(path) else "admin"
 
 

@@ -278,7 +278,7 @@ def test_a_trial_checks_every_row_and_stores_none(demand: str, tmp_path: Path) -
     assert httpx.get(f"{demand}/tasks/demand/imports").json()["imports"] == []
 
 
-def test_a_mistaken_import_is_undone_and_the_right_one_takes_its_ids(demand: str, tmp_path: Path) -> None:
+def test_a_mistaken_import_is_retracted_and_the_right_one_takes_its_ids(demand: str, tmp_path: Path) -> None:
     file = tmp_path / "demand.csv"
     file.write_text(HEADER + ROW + ROW.replace("a,", "b,", 1))
     first = imported(demand, file, code=0)["import"]
@@ -288,9 +288,9 @@ def test_a_mistaken_import_is_undone_and_the_right_one_takes_its_ids(demand: str
     refused = say(demand, "events", "retract", "demand", "--import", str(first), typed="n\n")
     assert refused.code == 1
     assert "is demand.csv of" in refused.err
-    assert "Take back 2 events?" in refused.err
+    assert "Retract 2 events?" in refused.err
     done = say(demand, "events", "retract", "demand", "--import", str(first), "--yes")
-    assert (done.code, f"2 events of import {first} taken back." in done.out) == (0, True)
+    assert (done.code, f"2 events of import {first} retracted." in done.out) == (0, True)
     file.write_text((HEADER + ROW + ROW.replace("a,", "b,", 1)).replace("high", "low"))
     again = say(demand, "events", "import", "demand", str(file))
     assert "2 created" in again.out

@@ -29,8 +29,9 @@ from trainer.evaluation.release_gates import check_overtaken
 from trainer.network.device import begin_usage, machine_figures
 from trainer.progress import Report
 from trainer.tracking.descriptions import describe_cycle
-from trainer.tracking.registry import Champion, Registry, RunStatus
+from trainer.tracking.registry import Champion, Registry
 from trainer.tracking.run_buffer import Run
+from trainer.tracking.runs import RunStatus
 from trainer.tracking.tags import NOTE_TAG, STATE_TAG, VERDICT_TAG, VERSION_TAG
 
 log = structlog.get_logger(__name__)

@@ -35,8 +35,8 @@ from trainer.plots.matrix import save_error_by_age, save_expected_and_realised, 
 from trainer.plots.model import Outputs, save_confusion, save_paths, save_reliability, save_residuals
 from trainer.progress import Report
 from trainer.settings import TrainerSettings
-from trainer.tracking.registry import Lineage
 from trainer.tracking.run_buffer import Run
+from trainer.tracking.runs import Lineage
 from trainer.tracking.tags import CUTOFF_TAG, CYCLE_TAG, LEASE_TAG, ORIGIN_TAG
 
 PICTURE_FILE = "error_by_age.svg"

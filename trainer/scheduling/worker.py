@@ -200,7 +200,8 @@ def end_orphans(engine: Engine, mlflow_url: str, task_id: int | None = None) -> 
     MLflow does not grow with that of tasks, but for one more page of a search for each some hundred.
     """
     with fast_imports():
-        from trainer.tracking.registry import EndedRun, Registry
+        from trainer.tracking.registry import Registry
+        from trainer.tracking.runs import EndedRun
 
     registry = Registry(mlflow_url)
     # A task without an ended cycle has no run that could disagree.

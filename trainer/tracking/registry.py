@@ -1,8 +1,8 @@
 """MLflow, as the trainer writes it: one run per cycle, one registered model per task, and the alias `champion`.
 
-Only this module, `flavours` and `errors` import mlflow. Its client waits an hour for a dead server, and a day if the
-server asks for it, so limits are set before the import. A server that does not answer within them raises `Unavailable`,
-and the caller decides whether to go on without it. A version is read back over REST, as services read it.
+Only this module, `flavours` and `translation` import mlflow. Its client waits an hour for a dead server, and a day if
+the server asks for it, so limits are set before the import. A server that does not answer within them raises
+`Unavailable`, and the caller decides whether to go on without it. A version is read back over REST, as services do.
 """
 
 import hashlib
@@ -11,13 +11,13 @@ import os
 import re
 import tempfile
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "10")
 os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
@@ -28,35 +28,33 @@ os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
 os.environ.setdefault("MLFLOW_LOGGING_LEVEL", "ERROR")
 os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")
 
-import httpx
 from mlflow import MlflowClient
 from mlflow.entities import Dataset, DatasetInput, Experiment, Metric, Param, Run, RunTag
 from mlflow.exceptions import RestException
 
-from contracts.artifact_proxy import proxied_path, proxy_address
+from contracts.artifact_proxy import proxied_path
 from contracts.clock import format_moment, parse_moment
 from contracts.errors import ArtefactRefused, CycleError, NotFound, Unavailable
 from contracts.manifest import MANIFEST_FILE, Manifest, read_manifest
 from contracts.runtime.addresses import split_credentials
-from contracts.runtime.http_clients import mlflow_options
 from contracts.runtime.proxies import exempt_own
 from store.releases import ALIAS
-from trainer.tracking.errors import ALREADY_EXISTS, Missing, RegistryUnreachable, translated_errors
+from trainer.tracking.errors import Missing
 from trainer.tracking.flavours import FILES, save_flavours
+from trainer.tracking.rest import delete_folder, download_file, open_client
 from trainer.tracking.retention import PastRun
+from trainer.tracking.runs import EndedRun, Lineage, OpenRun, RunStatus, find_ended, find_open
 from trainer.tracking.tags import (
     CUTOFF_TAG,
     CYCLE_TAG,
     KIND_OF_RUNS,
     KIND_TAG,
-    LEASE_TAG,
     MANIFEST_TAG,
     PARENT_TAG,
     REASON_TAG,
     STATE_TAG,
 )
-
-RunStatus = Literal["FINISHED", "FAILED", "KILLED"]
+from trainer.tracking.translation import ALREADY_EXISTS, translated_errors
 
 _MAX_FOUND = 1000
 _MAX_COMPARED = 100
@@ -67,8 +65,6 @@ _MAX_PARAM = 6000
 _MAX_DIGEST = 36
 _MAX_TEXT = 5000
 _NUM_ATTEMPTS = 3
-_DOWNLOAD_SECONDS = 10
-_DELETE_SECONDS = 60
 _PAUSE_SECONDS = 1.0
 
 
@@ -80,37 +76,6 @@ class Champion:
     cutoff: int | None
 
 
-@dataclass(frozen=True)
-class OpenRun:
-    """A run that MLflow shows as running, and the cycle and lease in its tags."""
-
-    run_id: str
-    cycle_id: int
-    lease: str
-
-
-@dataclass(frozen=True)
-class EndedRun(OpenRun):
-    """The run of a cycle that MLflow shows as ended, with its status and the state of the cycle in its tags."""
-
-    status: str
-    state: str | None
-
-
-@dataclass(frozen=True)
-class Lineage:
-    """The rows that a run uses, as MLflow shows them: a description of source, columns and counts, never the rows.
-
-    `digest` identifies the rows; MLflow keeps 36 characters of it.
-    """
-
-    name: str
-    digest: str
-    source: Mapping[str, object]
-    columns: Sequence[Mapping[str, object]]
-    counts: Mapping[str, object]
-
-
 class Registry:
     """One MLflow server. Every method raises Unavailable if it does not answer in time."""
 
@@ -119,7 +84,7 @@ class Registry:
         if credentials is not None:
             # MLflow's client reads them only from here, so its errors show the address without them.
             os.environ["MLFLOW_TRACKING_USERNAME"], os.environ["MLFLOW_TRACKING_PASSWORD"] = credentials
-        self._options = mlflow_options(url)
+        self._address = url
         exempt_own(os.environ, self.url)  # MLflow's client finds proxies there
         self._client = MlflowClient(self.url, self.url)
         self._experiments: dict[str, str] = {}
@@ -173,11 +138,8 @@ class Registry:
 
     def open_runs(self, *tasks: str) -> list[OpenRun]:
         """Runs of these tasks that are shown as running and have our tags: all, or the newest of a single task."""
-        return [
-            OpenRun(run.info.run_id, int(run.data.tags[CYCLE_TAG]), run.data.tags[LEASE_TAG])
-            for run in self._search_runs(tasks, "attributes.status = 'RUNNING'", is_whole=len(tasks) > 1)
-            if _is_ours(run)
-        ]
+        runs = self._search_runs(tasks, "attributes.status = 'RUNNING'", is_whole=len(tasks) > 1)
+        return [one for run in runs if (one := find_open(run.info.run_id, run.data.tags)) is not None]
 
     def ended_runs(self, tasks: Collection[str]) -> list[EndedRun]:
         """Runs of these tasks' cycles that have ended: all that are not FINISHED, and the newest others.
@@ -187,7 +149,8 @@ class Registry:
         failed = self._search_runs(tasks, "attributes.status != 'FINISHED'", is_whole=len(tasks) > 1)
         query = f"attributes.status = 'FINISHED' AND tags.`{STATE_TAG}` LIKE '%'"
         runs = [*failed, *self._search_runs(tasks, query, is_whole=False)]
-        return [ended for run in runs if (ended := _as_ended(run)) is not None]
+        ends = (find_ended(run.info.run_id, run.info.status, run.data.tags) for run in runs)
+        return [one for one in ends if one is not None]
 
     def _search_runs(self, tasks: Collection[str], query: str, *, is_whole: bool) -> list[Run]:
         """The newest page of a search among the runs of these tasks, or all pages."""
@@ -258,7 +221,9 @@ class Registry:
         """Delete a run's files and mark the run as deleted; MLflow keeps its metrics until `mlflow gc`."""
         with translated_errors():
             if self._client.list_artifacts(run_id):
-                self._delete_folder(proxied_path(self._client.get_run(run_id).info.artifact_uri))
+                path = proxied_path(self._client.get_run(run_id).info.artifact_uri)
+                with open_client(self._address) as client:
+                    delete_folder(client, path)
             self._client.delete_run(run_id)
 
     def register(
@@ -303,8 +268,9 @@ class Registry:
         with translated_errors():
             uri = self._client.get_model_version_download_uri(name, version)
         path = proxied_path(uri)
-        for file in FILES:
-            self._download_file(f"{path}/{file}", folder / file)
+        with open_client(self._address) as client:
+            for file in FILES:
+                download_file(client, f"{path}/{file}", folder / file)
 
     def fetch(self, name: str, version: str, folder: Path) -> Manifest:
         """The same, and check them. Raises ArtefactRefused, CycleError."""
@@ -327,28 +293,6 @@ class Registry:
         """Move the alias to this version; the services follow at their next poll."""
         with translated_errors():
             self._client.set_registered_model_alias(task, ALIAS, version)
-
-    def _download_file(self, path: str, target: Path) -> None:
-        try:
-            with (
-                httpx.Client(timeout=_DOWNLOAD_SECONDS, **self._options) as client,
-                client.stream("GET", proxy_address(path)) as answer,
-                target.open("wb") as file,
-            ):
-                if answer.status_code == httpx.codes.NOT_FOUND:
-                    raise ArtefactRefused(f"MLflow has no file {target.name} of this version.")
-                answer.raise_for_status()
-                for block in answer.iter_bytes():
-                    file.write(block)
-        except httpx.HTTPError as error:
-            raise RegistryUnreachable from error
-
-    def _delete_folder(self, path: str) -> None:
-        try:
-            with httpx.Client(timeout=_DELETE_SECONDS, **self._options) as client:
-                client.delete(proxy_address(path)).raise_for_status()
-        except httpx.HTTPError as error:
-            raise RegistryUnreachable from error
 
     def _find_experiment(self, task: str) -> str | None:
         """The id of the task's experiment; None if there is none."""
@@ -438,19 +382,6 @@ def _list_pages(search: Callable[..., Any]) -> Iterator[Any]:
         token = page.token
         if not token:
             return
-
-
-def _is_ours(run: Run) -> bool:
-    """Whether a run names its cycle and lease."""
-    return run.data.tags.get(CYCLE_TAG, "").isdecimal() and LEASE_TAG in run.data.tags
-
-
-def _as_ended(run: Run) -> EndedRun | None:
-    """The run of a cycle that has ended; None for any other, such as a fit below a cycle."""
-    tags = run.data.tags
-    if not _is_ours(run) or PARENT_TAG in tags or run.info.status == "RUNNING":
-        return None
-    return EndedRun(run.info.run_id, int(tags[CYCLE_TAG]), tags[LEASE_TAG], run.info.status, tags.get(STATE_TAG))
 
 
 def _as_input(lineage: Lineage) -> DatasetInput:

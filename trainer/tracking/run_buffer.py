@@ -13,7 +13,8 @@ from pathlib import Path
 import structlog
 
 from contracts.errors import CycleError, Unavailable
-from trainer.tracking.registry import Lineage, Registry, RunStatus
+from trainer.tracking.registry import Registry
+from trainer.tracking.runs import Lineage, RunStatus
 from trainer.tracking.tags import PARENT_TAG
 
 log = structlog.get_logger(__name__)

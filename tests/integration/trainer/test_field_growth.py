@@ -19,8 +19,9 @@ from store.tasks.catalog import Schema
 from tests.integration.artefacts import publish, write_version
 from tests.integration.make_follower import MakeFollower, ask
 from tests.integration.service_app import service_settings, serving
-from trainer.tracking.registry import OpenRun, Registry
+from trainer.tracking.registry import Registry
 from trainer.tracking.retention import plan
+from trainer.tracking.runs import OpenRun
 from trainer.tracking.tags import CUTOFF_TAG, CYCLE_TAG, LEASE_TAG
 
 NUM_RUNS, NUM_FIGURES, NUM_KEPT = 5000, 20, 100

@@ -27,8 +27,9 @@ from contracts.manifest import (
     encode_manifest,
 )
 from contracts.task import Task
-from trainer.tracking.registry import Champion, OpenRun, Registry
+from trainer.tracking.registry import Champion, Registry
 from trainer.tracking.run_buffer import Run
+from trainer.tracking.runs import OpenRun
 from trainer.tracking.tags import CUTOFF_TAG, CYCLE_TAG, LEASE_TAG
 
 CUTOFF = to_micros(datetime(2026, 1, 1, tzinfo=UTC))

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from cli.importing.rows import Row, read_csv
+from cli.file_rows.rows import Row, read_csv
 from cli.reading.options import Options
 from contracts.errors import InvalidInput
 from contracts.task import Task

@@ -3,8 +3,8 @@ import json
 
 import pytest
 
-from cli.importing.importer import batches
-from cli.importing.rows import read_csv
+from cli.file_rows.checks import batches
+from cli.file_rows.rows import read_csv
 from contracts.errors import InvalidInput
 from contracts.task import Feature, Task
 

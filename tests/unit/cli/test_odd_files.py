@@ -13,9 +13,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from cli.importing.importer import check_rows
-from cli.importing.opened_file import open_rows
-from cli.importing.rows import Row
+from cli.file_rows.checks import check_rows
+from cli.file_rows.opened_file import open_rows
+from cli.file_rows.rows import Row
 from cli.inferring.guess import Said
 from cli.inferring.infer import Inferred, infer
 from cli.reading.options import Options

@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from cli.importing.parquet import open_parquet, read_parquet
-from cli.importing.rows import Row
+from cli.file_rows.parquet import open_parquet, read_parquet
+from cli.file_rows.rows import Row
 from cli.reading.options import Options
 from contracts.errors import InvalidInput
 from tests.unit.cli.test_import_rows import CLASSIFICATION

@@ -114,6 +114,13 @@ def test_every_page_below_docs_is_reached_from_the_map() -> None:
     assert pages - linked == set()
 
 
+def test_each_decision_has_a_number_of_its_own_which_its_heading_repeats() -> None:
+    records = sorted((HOUSE / "docs" / "decisions").glob("*.md"))
+    numbers = [int(record.name[:4]) for record in records]
+    assert numbers == list(range(1, len(records) + 1))
+    assert [int(re.findall(r"^# (\d+)\. ", record.read_text("utf-8"))[0]) for record in records] == numbers
+
+
 def test_every_command_that_a_page_shows_exists() -> None:
     known = {heading for heading in HEADING.findall(commands_page()) if heading.startswith("morrow ")}
     groups = {" ".join(name.split()[:2]) for name in known if len(name.split()) == 3}

@@ -15,7 +15,7 @@ from typing import Any, BinaryIO
 
 import msgspec
 
-from cli.importing.columns import REASON, Columns, match_columns
+from cli.file_rows.columns import REASON, Columns, match_columns
 from cli.reading.csv_lines import Broken
 from cli.reading.dialects import is_broken, name_encoding
 from cli.reading.moments import MomentReader, find_order

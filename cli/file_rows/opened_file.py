@@ -8,11 +8,11 @@ from itertools import islice
 from pathlib import Path
 from typing import IO, ParamSpec, TypeVar
 
-from cli.importing.columns import match_columns
-from cli.importing.flat_rows import NUM_SAMPLE_LINES, find_flat_names, read_flat
-from cli.importing.formats import Format, choose_format, find_format
-from cli.importing.parquet import match_parquet, open_parquet, read_events
-from cli.importing.rows import Row, make_reader, read_ndjson, read_rows
+from cli.file_rows.columns import match_columns
+from cli.file_rows.flat_rows import NUM_SAMPLE_LINES, find_flat_names, read_flat
+from cli.file_rows.formats import Format, choose_format, find_format
+from cli.file_rows.parquet import match_parquet, open_parquet, read_events
+from cli.file_rows.rows import Row, make_reader, read_ndjson, read_rows
 from cli.reading.dialects import find_encoding, open_text
 from cli.reading.options import Options
 from cli.reading.sources import DAMAGES, Source, copy_to_file, damage, open_source
@@ -43,7 +43,7 @@ def open_rows(
 ) -> Iterator[OpenedFile]:
     """A file of rows. If it lacks a feature, it is read in the form of `find_earlier`, if it has all of that.
 
-    Raises InvalidInput, as the readers of `cli.importing.rows` and `cli.importing.parquet` do.
+    Raises InvalidInput, as the readers of `cli.file_rows.rows` and `cli.file_rows.parquet` do.
     """
     with open_source(file) as source:
         found = find_file_format(file, source, format)

@@ -8,9 +8,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any
 
-from cli.importing.columns import REASON, Columns, normalise
-from cli.importing.parquet import Use, as_number, as_text, find_uses, make_typed_reader
-from cli.importing.rows import MAX_ROW_BYTES, Row, Unreadable, strip_line
+from cli.file_rows.columns import REASON, Columns, normalise
+from cli.file_rows.parquet import Use, as_number, as_text, find_uses, make_typed_reader
+from cli.file_rows.rows import MAX_ROW_BYTES, Row, Unreadable, strip_line
 from cli.reading.options import Options
 from contracts.errors import Fault
 from contracts.task import Task

@@ -12,13 +12,14 @@ from decimal import Decimal
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Literal
 
-from cli.importing.columns import Columns, match_columns
-from cli.importing.rows import LABEL, Read, Row, RowReader, Unreadable, compile_reader
+from cli.file_rows.columns import Columns, match_columns
+from cli.file_rows.rows import LABEL, Read, Row, RowReader, Unreadable, compile_reader
 from cli.reading.numbers import find_style, settle_styles
 from cli.reading.options import DEFAULTS, Options
 from cli.reading.tables import refuse_twice
 from contracts.clock import EPOCH
 from contracts.errors import Fault, InvalidInput, NotFound
+from contracts.spec_values import EXACT_INTEGER
 from contracts.task import Task, is_numeric
 
 if TYPE_CHECKING:
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     import pyarrow.parquet as pq
 
 ROWS_PER_PIECE = 1000
-_EXACT_INTEGER = 2**53
 _UNITS = {"s": (1_000_000, 1), "ms": (1000, 1), "us": (1, 1), "ns": (1, 1000)}
 _OUTSIDE = "is outside of the years 1 to 9999"
 _LONGEST_REASON = 200
@@ -275,7 +275,7 @@ def as_text(value: Any, *, is_whole: bool = False) -> Any:  # noqa: PLR0911 a ca
             return str(value)
         case float() if math.isnan(value):
             return None
-        case float() if abs(value) >= _EXACT_INTEGER and math.isfinite(value):
+        case float() if abs(value) >= EXACT_INTEGER and math.isfinite(value):
             return Unreadable(f"is {value!r}, a float of which digits may be lost: save it as integers or text")
         case float() if is_whole and value.is_integer():
             return str(int(value))

@@ -8,15 +8,14 @@ from typing import Any
 
 import msgspec
 
-from cli.importing.rows import Row
+from cli.file_rows.rows import Row
 from contracts.errors import Fault
+from contracts.missing import INSTEAD_OF_NUMBERS
+from contracts.shown import MAX_SHOWN
 
 # Values inside a reason, which differ from row to row.
 _VALUES = re.compile(r"(?<=UTF-8: )[0-9a-f ]+|'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|\d+(?:[.,:]\d+)*")
 _NUM_REASONS = 200
-# Texts that often mean a missing value.
-_MISSING = frozenset({"na", "n/a", "#n/a", "nan", "null", "none", "nat", "?", "--"})
-_LONGEST_VALUE = 60
 CONFLICT = "is stored with other content (to correct it: `morrow events correct`)"
 
 
@@ -41,7 +40,7 @@ class Reason(msgspec.Struct, frozen=True):
     def _remedy(self) -> str:
         """The option that makes a value a missing one, if it looks like one."""
         text = (self.value or "").strip("'")
-        return f"; if that means a missing value: --missing {text}" if text.lower() in _MISSING else ""
+        return f"; if that means a missing value: --missing {text}" if text.lower() in INSTEAD_OF_NUMBERS else ""
 
 
 @dataclass(frozen=True)
@@ -120,7 +119,7 @@ def _find_value(row: Row, field: str) -> str | None:
     if found is None or isinstance(found, dict | list):
         return None
     text = found if isinstance(found, str) else json.dumps(found)
-    return repr(text) if len(text) <= _LONGEST_VALUE else f"{text[:_LONGEST_VALUE]!r}…"
+    return repr(text) if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]!r}…"
 
 
 def _find_id(row: Row) -> str | None:
