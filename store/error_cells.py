@@ -4,16 +4,16 @@ Backtest and live scoring write the same cells. A cell holds enough about its ro
 no row is scored twice for another purpose.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, delete, func, select, tuple_
+from sqlalchemy import ColumnElement, Connection, delete, func, select, text, tuple_
 from sqlalchemy.dialects.postgresql import insert
 
 from contracts.clock import from_micros, to_micros
-from store.database import error_cells
+from store.database import FIRST_MOMENT, error_cells
 
 NAIVE = "naive"
 
@@ -145,13 +145,53 @@ def find_newest_origin(connection: Connection, task_id: int, recipe: str) -> int
     return None if newest is None else to_micros(newest)
 
 
-def find_scored_later(connection: Connection, task_id: int, recipe: str, *, after: int, before: int) -> int | None:
-    """The oldest target window before `before` with a cell scored after `after` (microseconds); None if none is."""
+def find_oldest_of_newest(connection: Connection, task_id: int, recipe: str, *, until: int, count: int) -> int | None:
+    """The oldest of the `count` newest target windows with cells before `until`; None if there are fewer.
+
+    It costs as much however many older windows there are.
+    """
+    columns = error_cells.c
+    newest = (
+        select(columns.window)
+        .where(columns.task_id == task_id, columns.recipe == recipe, columns.window < from_micros(until))
+        .distinct()
+        .order_by(columns.window.desc())
+        .offset(count - 1)
+        .limit(1)
+    )
+    oldest = connection.execute(newest).scalar_one_or_none()
+    return None if oldest is None else to_micros(oldest)
+
+
+def delete_older(
+    connection: Connection, task_id: int, *, before: int, except_origins: Collection[int], size: int
+) -> int:
+    """Delete some cells of the task's windows before a moment (microseconds), of all recipes; returns how many.
+
+    Cells of these origins stay.
+    """
+    given = {
+        "task_id": task_id,
+        "before": from_micros(before),
+        "kept": [from_micros(origin) for origin in except_origins],
+        "size": size,
+    }
+    return connection.execute(_DELETE_OLDER, given).rowcount
+
+
+def find_scored_later(
+    connection: Connection, task_id: int, recipe: str, *, after: int, before: int, since: int | None = None
+) -> int | None:
+    """The oldest target window before `before` with a cell scored after `after` (microseconds); None if none is.
+
+    Only windows from `since` on are looked at, if it is given.
+    """
     oldest = connection.execute(
         select(func.min(error_cells.c.window)).where(
             error_cells.c.task_id == task_id,
             error_cells.c.recipe == recipe,
             error_cells.c.window < from_micros(before),
+            error_cells.c.window >= (FIRST_MOMENT if since is None else from_micros(since)),
             error_cells.c.scored_at > from_micros(after),
         )
     ).scalar_one()
@@ -191,3 +231,12 @@ def _row(cell: Cell) -> dict[str, object]:
         | {name: from_micros(values[name]) for name in _MOMENTS}
         | {name: list(values[name]) for name in ("scores", "tempered")}
     )
+
+
+_DELETE_OLDER = text("""
+    DELETE FROM error_cells WHERE ctid = ANY(ARRAY(
+        SELECT ctid FROM error_cells
+        WHERE task_id = :task_id AND "window" < :before AND origin <> ALL(CAST(:kept AS timestamptz[]))
+        LIMIT :size
+    ))
+""")

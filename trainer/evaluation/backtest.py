@@ -18,7 +18,7 @@ from contracts.errors import CycleError
 from contracts.manifest import Manifest
 from contracts.task import Task
 from contracts.verdict import Comparison
-from store.error_cells import Cell, find_scored_later, read_cells, record_cells
+from store.error_cells import Cell, find_oldest_of_newest, find_scored_later, read_cells, record_cells
 from store.events.columns import read_fingerprints
 from store.tasks.catalog import Schema
 from trainer.data.snapshot import MOST_COUNTED, Reading, read_for_cycle
@@ -34,6 +34,7 @@ from trainer.data.windows import (
 )
 from trainer.evaluation.fit_store import FitStore, open_fits, score_fit
 from trainer.evaluation.horizon import HorizonVerdict, after_empty_windows, compare_rivals, horizon_rule, judge_horizon
+from trainer.evaluation.old_cells import READ_WINDOWS, delete_old_cells
 from trainer.evaluation.origin_fits import Fit, fit_origins, keep_fit
 from trainer.evaluation.release_gates import reason_to_skip
 from trainer.evaluation.suspect_windows import counted
@@ -218,7 +219,7 @@ def fill_matrix(
     the verdict then says what is missing.
     """
     task = reading.schema.task
-    matrix = {(cell.origin, cell.window, cell.method): cell for cell in _read_matrix(engine, reading)}
+    matrix = {(cell.origin, cell.window, cell.method): cell for cell in _read_matrix(engine, reading, count)}
     wanted = _missing_pairs(reading, matrix.values(), count, is_extension=is_extension)
     found = {origin: store.find(origin) for origin in wanted}
     kept = [fit for fit in found.values() if fit is not None]
@@ -252,17 +253,23 @@ def fill_matrix(
     return sorted(matrix.values(), key=lambda cell: (cell.window, cell.origin, cell.method))
 
 
-def _read_matrix(engine: Engine, reading: Reading) -> list[Cell]:
-    """The stored cells, without those scored on labels that arrived after the reading."""
+def _read_matrix(engine: Engine, reading: Reading, count: int | None = None) -> list[Cell]:
+    """The stored cells of the newest windows, without those scored on labels that arrived after the reading.
+
+    They are the windows that judges use, and those that every age is scored on.
+    """
     task_id, task, cutoff = reading.schema.task_id, reading.schema.task, reading.cutoff
     fingerprints = dict(reading.fingerprints)
     with engine.connect() as connection:
-        cells = read_cells(connection, task_id, task.recipe, until=cutoff)
+        since = find_oldest_of_newest(connection, task_id, task.recipe, until=cutoff, count=READ_WINDOWS)
+        if since is not None:
+            since = min([since, *(window for _, window in _needed_pairs(reading, count))])
+        cells = read_cells(connection, task_id, task.recipe, until=cutoff, since=since)
         # Windows before the reading are counted only if a cell was scored after the cutoff: others cannot know more.
         late = (
             None
             if reading.since is None
-            else find_scored_later(connection, task_id, task.recipe, after=cutoff, before=reading.since)
+            else find_scored_later(connection, task_id, task.recipe, after=cutoff, before=reading.since, since=since)
         )
         if late is not None:
             fingerprints |= read_fingerprints(connection, task_id, task, cutoff, since=late, until=reading.since)
@@ -296,13 +303,14 @@ def _missing_pairs(
 
 
 def delete_unneeded(
-    reading: Reading, store: FitStore, *, scored: Iterable[int] = (), waiting: Iterable[int] = ()
+    engine: Engine, reading: Reading, store: FitStore, *, scored: Iterable[int] = (), waiting: Iterable[int] = ()
 ) -> None:
-    """Delete kept fits older than any origin that this cutoff looks back on, with a margin for replays.
+    """Delete cells that nothing can use, and kept fits older than any origin that this cutoff looks back on.
 
-    `scored` are cutoffs of versions whose labels may still arrive, `waiting` those of other cycles that are requested
-    or running. An older one of these looks back further.
+    A margin is left for replays. `scored` are cutoffs of versions whose labels may still arrive, `waiting` those of
+    other cycles that are requested or running. An older one of these looks back further.
     """
+    delete_old_cells(engine, reading.schema.task_id, reading.schema.task, reading.cutoff)
     if pairs := _needed_pairs(reading):
         oldest = min(origin for origin, _ in pairs) - _MARGIN_WINDOWS * reading.schema.task.clock.window
         behind = max([0, *(reading.cutoff - cutoff for cutoff in waiting)])

@@ -180,7 +180,7 @@ def _retrain(
         waiting = list_waiting_cutoffs(connection, schema.task_id)
     log_verdict(run, store.folder(cutoff), candidate, cells, horizon, past=past)
     scored = open_cutoffs(past, to_micros(now()), schema.task)
-    delete_unneeded(reading, store, scored=scored, waiting=waiting)
+    delete_unneeded(engine, reading, store, scored=scored, waiting=waiting)
     decisions += check_horizon(task, horizon)
     if first_failure(decisions) is None:
         decisions += judge_with_champion(attempt, reading, cells, store.folder(cutoff))
