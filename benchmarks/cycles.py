@@ -8,6 +8,9 @@ training process is left out of both.
 On a CPU, with one thread for each fit, this process's own CPU time counts, which other work on the machine disturbs
 least; that of PostgreSQL and MLflow does not count. With CUDA the wall clock counts. Below each cycle the command
 prints what each of its steps took.
+
+With `--small` it measures cycles of small tasks instead (`benchmarks.small_cycles`): what one takes beyond its fit in a
+new training process and in a warm one, and how many an hour one and two training processes carry out.
 """
 
 import argparse
@@ -26,6 +29,7 @@ import torch
 from rich.console import Console
 from sqlalchemy import Engine
 
+from benchmarks import small_cycles
 from benchmarks.datasets import to_events
 from benchmarks.hardware import hardware
 from benchmarks.output import add_output_options, record_run
@@ -103,8 +107,18 @@ def main(arguments: list[str]) -> None:
         "--default-recipe", action="store_true", help="a task's default recipe, in place of the demo's quick one"
     )
     parser.add_argument("--every", type=int, default=1, metavar="K", help="only every K-th flight: a task of few rows")
+    parser.add_argument("--small", type=int, metavar="N", help="cycles of N small tasks instead")
+    parser.add_argument("--epochs", type=int, default=400, help="epochs of the longer fits of small tasks")
     add_output_options(parser)
     given = parser.parse_args(arguments)
+    if given.small:
+        ratios, figures = small_cycles.measure(Console(), given.small, given.epochs)
+        if given.json:
+            write_ratios(given.json, ratios)
+        if given.results:
+            title = "Cycles of small tasks in new and in warm training processes, and in two of them"
+            record_run(given.results, title, ["cycles", *arguments], figures, ran_on=hardware())
+        return
     found = measure(Console(), given.steady, default_recipe=given.default_recipe, every=given.every)
     if given.json:
         write_ratios(given.json, found.ratios)

@@ -4,6 +4,8 @@ A cell records how many rows and revisions of its window it was scored on. Each 
 window is read only if the two differ, once for all of its fits. So late labels and corrections are scored again, and
 nothing is after a restart. Then the guard checks the promises of the released versions.
 
+A pass looks at tasks with news only, and at a few others by turns (`trainer.monitoring.looks`).
+
 With an object store, the fits of all trainers are scored, wherever they were made: one that leaves is not missed. A fit
 is fetched once its turn has come.
 
@@ -14,7 +16,6 @@ long as the pass took, so that it takes at most a tenth of a core from a fit.
 import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 
@@ -30,10 +31,11 @@ from store.error_cells import Cell, Mark, delete_window, read_marks, record_cell
 from store.events.columns import EventColumns, read_events, read_fingerprints
 from store.outages import is_locked, name_outage
 from store.releases import list_releases
-from store.tasks.catalog import Schema, list_tasks
+from store.tasks.catalog import Schema
 from trainer.data.windows import complete_until
 from trainer.evaluation.fit_store import find_origins, open_fit, recipe_folder, score_fit
 from trainer.monitoring.horizon_guard import enforce
+from trainer.monitoring.looks import Looks
 from trainer.monitoring.promises import Promise, read_promise
 from trainer.settings import TrainerSettings
 from trainer.sharing.errors import ObjectStoreAway
@@ -87,7 +89,11 @@ class LiveScoring:
         # Fits that cannot be opened, with their manifests' times of change: a changed one is tried again.
         self._refused: set[tuple[Path, int]] = set()
         self._promises: dict[int, tuple[int, list[Promise]]] = {}
-        self._judged: dict[tuple[int, str], tuple[int, int, list[Mark]]] = {}
+        # The newest row of a version, the end of the last complete window, and a hash of the cells.
+        self._judged: dict[tuple[int, str], tuple[int, int, int]] = {}
+        self._looks = Looks()
+        # Tasks some of whose fits could not be fetched in the last pass.
+        self._waiting: set[int] = set()
 
     def tick(self, now: datetime) -> None:
         """Make a pass unless the job still rests. A trouble is logged once, and the next pass tries again."""
@@ -105,16 +111,19 @@ class LiveScoring:
         self._rest_until = time.monotonic() + REST_FACTOR * (time.monotonic() - began)
 
     def score_new_labels(self, now: datetime) -> int:
-        """One pass over all tasks: score new labels, then let the guard judge. Returns how many cells were written.
+        """One pass: score new labels, then let the guard judge. Returns how many cells were written.
 
         Raises SQLAlchemyError if the store does not answer.
         """
         with self._engine.connect() as connection:
-            schemas = list_tasks(connection)
+            chosen = self._looks.choose(connection, to_micros(now))
         num_cells = 0
-        for schema in schemas:
+        for schema, look in chosen:
             try:
-                num_cells += self._score_task(schema, now)
+                found, is_done = self._score_task(schema, now)
+                num_cells += found
+                if is_done:
+                    self._looks.note(schema.task_id, look)
             except Exception as error:  # a bug in one task must not stop the others
                 if name_outage(error) is not None and not is_locked(error):
                     raise
@@ -122,7 +131,8 @@ class LiveScoring:
                     log.error("live.failed", task=schema.task.name, exc_info=error)
         return num_cells
 
-    def _score_task(self, schema: Schema, now: datetime) -> int:
+    def _score_task(self, schema: Schema, now: datetime) -> tuple[int, bool]:
+        """Score and judge; returns how many cells were written, and whether nothing is left to do."""
         with self._engine.connect() as connection:
             rows = list_releases(connection, schema.task_id, limit=1, with_calibration=False)
             newest = rows[0].release_id if rows else 0
@@ -131,14 +141,16 @@ class LiveScoring:
                 rows = list_releases(connection, schema.task_id, actions=["release"], with_calibration=False)
                 promises = [promise for row in rows if (promise := read_promise(row))]
                 self._promises[schema.task_id] = newest, promises
-        num_cells = 0
+        num_cells, is_done = 0, True
+        self._waiting.discard(schema.task_id)
         for task in self._find_matrices(schema, promises, now):
             origins = self._find_sound(schema.task_id, task)
             num_cells += self._score_news(schema.task_id, task, origins, now)
             cutoffs = [promise.cutoff for promise in promises if promise.recipe == task.recipe]
             if cutoffs and not self._stopping.is_set():
-                self._judge(schema.task_id, task, newest, now, since=min([*origins, max(cutoffs)]))
-        return num_cells
+                since = min([*origins, max(cutoffs)])
+                is_done = self._judge(schema.task_id, task, newest, now, since=since) and is_done
+        return num_cells, is_done and schema.task_id not in self._waiting and not self._stopping.is_set()
 
     def _find_matrices(self, schema: Schema, promises: Sequence[Promise], now: datetime) -> list[Task]:
         """The task with its present recipe, and with those of other versions whose labels may still arrive.
@@ -159,7 +171,7 @@ class LiveScoring:
                 except CycleError as error:
                     self._refuse(folders[max(folders)], error)
                 except ObjectStoreAway:
-                    continue
+                    self._waiting.add(schema.task_id)
         return found
 
     def _find_fits(self, task_id: int, name: str, recipe: str) -> dict[int, Path]:
@@ -170,6 +182,7 @@ class LiveScoring:
         try:
             return found if shared is None else shared.add_named(found, folder)
         except ObjectStoreAway:  # which the object store has logged
+            self._waiting.add(task_id)
             return found
 
     def _shared(self, task_id: int) -> SharedFits | None:
@@ -214,8 +227,10 @@ class LiveScoring:
         for folder in folders:
             if self._stopping.is_set():
                 return 0
-            with suppress(ObjectStoreAway):  # which the object store has logged; a later pass scores what is missing
+            try:
                 self._fetch(task_id, folder)
+            except ObjectStoreAway:  # which the object store has logged; a later pass scores what is missing
+                self._waiting.add(task_id)
             cells += self._score_fit(folder, rows, window, len(events), is_complete)
         with self._engine.begin() as connection:
             record_cells(connection, task_id, task.recipe, cells, now)
@@ -243,13 +258,17 @@ class LiveScoring:
                 self._refuse(folder, error, stamp)
             return ()
 
-    def _judge(self, task_id: int, task: Task, newest: int, now: datetime, *, since: int) -> None:
-        """Let the guard judge, unless it has judged the same rows and cells with the same windows complete."""
+    def _judge(self, task_id: int, task: Task, newest: int, now: datetime, *, since: int) -> bool:
+        """Let the guard judge, unless it has judged the same rows and cells with the same windows complete.
+
+        Returns whether it could.
+        """
         with self._engine.connect() as connection:
             marks = read_marks(connection, task_id, task.recipe, since=since)
-        seen, key = (newest, complete_until(task, to_micros(now)), marks), (task_id, task.recipe)
+        seen, key = (newest, complete_until(task, to_micros(now)), hash(tuple(marks))), (task_id, task.recipe)
         if self._judged.get(key) != seen and enforce(self._engine, task_id, task, now, since=since):
             self._judged[key] = seen
+        return self._judged.get(key) == seen
 
     def _refuse(self, folder: Path, error: CycleError, stamp: tuple[Path, int] | None = None) -> None:
         stamp = stamp or _stamp(folder)

@@ -1,6 +1,7 @@
 """What a tick of the trainer costs: it follows what is new, not how many tasks or old cycles there are."""
 
 import json
+import threading
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -20,15 +21,18 @@ from tests.integration.counted_calls import counting_calls
 from tests.integration.drifting_task import (
     HOUR,
     START,
+    add_windows,
     claim,
     cutoff_after,
     cycles_of,
     define,
     drifting_task,
     now,
+    settings,
 )
 from tests.integration.statements import counting_statements
 from tests.integration.trainer_ticks import MakeTrainer, ask, trainers
+from trainer.monitoring.live_scoring import LiveScoring
 from trainer.scheduling.scheduler import Trainer
 
 MOST_STATEMENTS = 20
@@ -76,6 +80,22 @@ def test_a_quiet_tick_takes_as_many_statements_at_thirty_tasks_as_at_three(
         counts.append(len(count_tick(engine, trainer, START)))
     assert trainer.child is None
     assert counts[0] == counts[1] <= MOST_STATEMENTS
+
+
+def test_live_scoring_takes_as_many_statements_at_thirty_tasks_as_at_three(engine: Engine, tmp_path: Path) -> None:
+    job, counts = LiveScoring(engine, settings(tmp_path), threading.Event()), []
+    for num_tasks in (3, 27):
+        schemas = [define(engine, drifting_task(), 2) for _ in range(num_tasks)]
+        for _ in range(3):
+            with counting_statements(engine) as statements:
+                job.score_new_labels(START + 3 * HOUR)
+        counts.append(len(statements))
+    assert counts[0] == counts[1] <= MOST_STATEMENTS
+    add_windows(engine, schemas[0], 2, 3)
+    with counting_calls(LiveScoring._score_task) as calls:
+        job.score_new_labels(START + 3 * HOUR)
+        job.score_new_labels(START + 3 * HOUR)
+    assert sum(calls.values()) == 1 + 2 * 2, "the task with new events, and two by turns in each pass"
 
 
 def test_due_cutoffs_of_thirty_tasks_are_requested_by_as_many_statements_as_those_of_three(
