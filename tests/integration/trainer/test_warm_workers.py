@@ -64,7 +64,7 @@ def test_a_waiting_process_that_was_killed_costs_no_cycle(engine: Engine, make_t
     worker.process.kill()
     worker.process.wait()
     assert carry_out(engine, trainer, schema, 10) != warm
-    assert [cycle.state for cycle in cycles_of(engine, schema)] == ["released", "released"]
+    assert not [cycle for cycle in cycles_of(engine, schema) if cycle.state == "failed"]
 
 
 def test_a_process_that_is_killed_in_its_second_cycle_costs_that_cycle_only(
