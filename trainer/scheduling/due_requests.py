@@ -118,6 +118,8 @@ class DueRequests:
         due: dict[int, int] = {}
         for schema in schemas:
             own = past.get(schema.task_id, ())
+            if schema.task_id not in newest and not any(one.state == "failed" for one in own):
+                continue  # nothing new and nothing to try again, as for most tasks in most ticks
             events = newest.get(schema.task_id), received.get(schema.task_id)
             cutoff = self._judge(schema.task, own, events, now, has_registry)
             if cutoff is not None:
