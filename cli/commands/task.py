@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 
 app = typer.Typer(no_args_is_help=True, help="Define tasks, show their state, pause, archive, rename and delete them.")
 
+PAGE_SIZE = 200
+
+Archived = Annotated[bool, typer.Option("--archived", help="List archived tasks too.")]
 OptionalReason = Annotated[str | None, typer.Option("--reason", help="Reason, for the record.")]
 
 
@@ -183,23 +186,51 @@ def _split_kind(given: str) -> tuple[str, "Kind"]:
 def show_task(
     task: Annotated[str | None, typer.Argument()] = None,
     *,
-    archived: Annotated[bool, typer.Option("--archived", help="List archived tasks too.")] = False,
+    archived: Archived = False,
     as_json: AsJson = False,
     url: Url = LOCAL_URL,
 ) -> None:
     """Show a task's champion, horizon, errors and cycles; or list all tasks."""
-    listed = {"archived": "true"} if archived and task is None else {}
+    if task is None:
+        list_tasks(archived=archived, as_json=as_json, url=url)
+        return
     with open_api(url) as api:
-        answer = ask(api, "GET", "/tasks" if task is None else f"/tasks/{task}", params=listed)
+        answer = ask(api, "GET", f"/tasks/{task}")
     if as_json:
         print_json(answer)
         return
-    from cli.reports.task import print_task, print_tasks
+    from cli.reports.task import print_task
 
-    if task is None:
-        print_tasks(answer["tasks"])
-    else:
-        print_task(task, answer)
+    print_task(task, answer)
+
+
+@app.command("list")
+def list_tasks(
+    *,
+    state: Annotated[
+        str | None, typer.Option(metavar="STATE", help="Only tasks that are valid, closed, expired or no_model.")
+    ] = None,
+    prefix: Annotated[str | None, typer.Option(help="Only tasks whose names begin with this text.")] = None,
+    search: Annotated[str | None, typer.Option(help="Only tasks whose names hold this text.")] = None,
+    archived: Archived = False,
+    as_json: AsJson = False,
+    url: Url = LOCAL_URL,
+) -> None:
+    """List the tasks by name, with the version that answers for each."""
+    given = {"state": state, "prefix": prefix, "q": search, "archived": "true" if archived else None}
+    params = {"limit": str(PAGE_SIZE)} | {name: text for name, text in given.items() if text is not None}
+    with open_api(url) as api:
+        page = ask(api, "GET", "/tasks", params=params)
+        tasks = page["tasks"]
+        while page.get("next") is not None:
+            page = ask(api, "GET", "/tasks", params={**params, "after": page["next"]})
+            tasks += page["tasks"]
+    if as_json:
+        print_json({"tasks": tasks, "next": None})
+        return
+    from cli.reports.task import print_tasks
+
+    print_tasks(tasks, is_part=bool(params.keys() - {"archived", "limit"}))
 
 
 @app.command("pause")

@@ -21,10 +21,13 @@ def print_applied(name: str, answer: dict[str, Any]) -> None:
     _print_warnings(console, answer)
 
 
-def print_tasks(tasks: Sequence[dict[str, Any]]) -> None:
-    """Print a line for each task, with the version that answers for it."""
+def print_tasks(tasks: Sequence[dict[str, Any]], *, is_part: bool = False) -> None:
+    """Print a line for each task, with the version that answers for it; `is_part` if not all were asked for."""
     if not tasks:
-        Console().print("There is no task yet: `morrow task apply FILE.toml` defines one.", highlight=False)
+        none = (
+            "There is no such task." if is_part else "There is no task yet: `morrow task apply FILE.toml` defines one."
+        )
+        Console().print(none, highlight=False)
         return
     table = Table("task", "revision", "state", "version", "valid until", "vs. naive", "quality", "registry")
     for task in tasks:

@@ -264,10 +264,17 @@ class TaskOverview(TaskRevision, frozen=True, kw_only=True):
     trust: Annotated[Trust, Meta(description="whether the model can be trusted, in one word and with the reason")]
 
 
+class ListedTask(TaskOverview, frozen=True, kw_only=True):
+    """A task of the list."""
+
+    spec: Annotated[Task | None, Meta(description="null if this release cannot read it; `registry` says why")]  # type: ignore[assignment]
+
+
 class Tasks(Struct, frozen=True):
     """By name."""
 
-    tasks: list[TaskOverview]
+    tasks: list[ListedTask]
+    next: Annotated[str | None, Meta(description="`after` of the next page; null on the last one")]
 
 
 class TaskContents(Struct, frozen=True, kw_only=True):

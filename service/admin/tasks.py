@@ -1,8 +1,8 @@
 """The routes of tasks: define one, list them, show the status of one and the manifest of its version."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any
 
@@ -28,6 +28,7 @@ from service.admin.status import (
     describe_task,
     describe_workers,
 )
+from service.admin.task_list import MAX_TASKS, PAGE_SIZE, Wanted, describe_page, read_page
 from service.advice.advice import advise
 from service.advice.next_step import Situation, find_overrulable
 from service.advice.row_warnings import RowWarnings, read_row_warnings, warn_of_classes
@@ -37,18 +38,18 @@ from service.errors import Malformed
 from service.models.follower import Follower
 from service.models.forecaster import Forecaster
 from service.models.model_skills import read_skills
-from service.models.task_state import RegistryState, TaskState, next_cycle, read_task_state, read_task_states
+from service.models.task_state import RegistryState, State, TaskState, next_cycle, read_task_state
 from service.server.worker_heartbeats import WorkerHeartbeats
 from service.settings import ServiceSettings
 from service.validation.lossless_json import decode_text, limit_values
 from service.validation.names import printable
 from service.web.bodies import read_body
 from service.web.fields import MAX_VALUES
-from service.web.parameters import TaskInPath, takes_only
+from service.web.parameters import MAX_NAME, TaskInPath, check_texts, takes_only
 from service.web.preconditions import etag_of, read_preconditions
 from store.cycles import Cycle, list_cycles
 from store.errors import SpecUnreadable
-from store.tasks.catalog import Schema, define_task, find_task, list_tasks
+from store.tasks.catalog import Schema, define_task, find_task
 from store.tasks.row_counts import count_rows
 
 NUM_CYCLES_SHOWN = 10
@@ -123,27 +124,34 @@ def _add_list(router: APIRouter, store: Store, follower: Follower, cycle_limit: 
         "/tasks",
         summary="List the tasks",
         response_description="The tasks, by name",
-        dependencies=[Depends(takes_only("archived"))],
+        dependencies=[Depends(takes_only("archived", "limit", "after", "state", "prefix", "q"))],
     )
     async def get_tasks(
+        *,
         archived: Annotated[bool, Query(description="whether to list archived tasks too")] = False,
+        limit: Annotated[int, Query(ge=1, le=MAX_TASKS, description="most tasks of the answer")] = PAGE_SIZE,
+        after: Annotated[
+            str, Query(max_length=MAX_NAME, description="begin after this name: `next` of the page before")
+        ] = "",
+        state: Annotated[State | None, Query(description="only tasks in this state")] = None,
+        prefix: Annotated[str, Query(max_length=MAX_NAME, description="only names that begin with this text")] = "",
+        part: Annotated[
+            str, Query(alias="q", max_length=MAX_NAME, description="only names that hold this text, in any case")
+        ] = "",
     ) -> Response:
-        """Every task with its newest revision, the version that answers for it, and its state."""
-        forecasters, now, faults = follower.forecasters, datetime.now(UTC), dict[str, str]()
-        found = await store.run(lambda connection: _read_task_states(connection, forecasters, archived, faults, now))
-        overviews = [
-            describe_task(
-                schema,
-                forecasters.get(schema.task.name),
-                _find_registry(follower, schema.task.name, faults.get(schema.task.name)),
-                task_state,
-                skill,
-                now=now,
-                cycle_limit=cycle_limit,
-            )
-            for schema, task_state, skill in found
-        ]
-        return answers.respond(answers.Tasks(overviews))
+        """The next 50 tasks, or `limit`, each with its newest revision, the version that answers for it, and its state.
+        If there are more, `next` is the name to give as `after`, and otherwise null. A task whose rows or spec cannot
+        be read is listed as well: its `registry` is degraded and says why, and a spec that cannot be read is null.
+        """
+        now = datetime.now(UTC)
+        check_texts({"after": after, "prefix": prefix, "q": part})
+        wanted = Wanted(limit, after, state=state, prefix=prefix, part=part, with_archived=archived)
+
+        def list_page(connection: Connection) -> Response:
+            found = read_page(connection, follower, wanted, now)
+            return answers.respond(describe_page(found, follower, now=now, cycle_limit=cycle_limit))
+
+        return await store.run(list_page)  # in its thread: many tasks would hold up other requests
 
 
 def _add_status(
@@ -203,12 +211,6 @@ def _add_manifest(router: APIRouter, follower: Follower) -> None:
         if forecaster is None or forecaster.version != version:
             raise NotFound("This version does not answer here; MLflow's registry lists every version.")
         return answers.respond(describe_manifest(forecaster))
-
-
-def _find_registry(follower: Follower, name: str, fault: str | None) -> RegistryState:
-    """How a task's alias is followed; degraded if its rows have a fault."""
-    registry = follower.registries.get(name, RegistryState())
-    return registry if fault is None else replace(registry, state="degraded", reason=fault)
 
 
 def parse_task(name: str, body: bytes) -> Task:
@@ -296,27 +298,6 @@ def _define(
 def _shorten(cycle: answers.Cycle) -> dict[str, Any]:
     """The verdict of a cycle, with the cycle's id, cutoff and state."""
     return {"cycle": cycle.id, "cutoff": cycle.cutoff, "state": cycle.state, **(cycle.verdict or {})}
-
-
-def _read_task_states(
-    connection: Connection,
-    forecasters: Mapping[str, Forecaster],
-    with_archived: bool,
-    faults: dict[str, str],
-    now: datetime,
-) -> list[tuple[Schema, TaskState, Skill | None]]:
-    """Every task; one with rows that cannot be read is in `faults`, and shows nothing of them."""
-    schemas = list_tasks(connection, with_archived=with_archived)
-    skills = read_skills(connection, schemas, forecasters)
-    stored, found = read_task_states(connection, schemas, forecasters), []
-    for schema in schemas:
-        read = stored.get(schema.task_id)
-        if read is not None and read.fault is not None:
-            faults[schema.task.name] = read.fault
-        unknown = TaskState.unknown(forecasters.get(schema.task.name), now)
-        state = unknown if read is None or read.state is None else read.state
-        found.append((schema, state, skills.get(schema.task_id)))
-    return found
 
 
 def read_status(connection: Connection, name: str, forecaster: Forecaster | None, now: datetime) -> StoredStatus:

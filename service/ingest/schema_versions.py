@@ -16,7 +16,7 @@ from service.validation.names import only_task
 from service.validation.rules import Refusal, RowRules, compile_rules, list_rows
 from store.events.batches import Event, EventBatch
 from store.events.writes import Outcome, append_batch
-from store.tasks.catalog import Schema, find_form, find_live_task, list_tasks
+from store.tasks.catalog import Schema, find_form, find_live_task, list_names
 
 # Validates the rows of a request by the rules of a task.
 Read = Callable[[RowRules], EventBatch | Sequence[Event | Refusal]]
@@ -32,11 +32,9 @@ class ValidatedRows:
 
 def find_schemas(follower: Follower, connection: Connection, task: str | None) -> list[Schema]:
     """The schemas whose rows are accepted, the newest first. Raises InvalidInput, NotFound, TaskArchived."""
-    if task is not None:
-        newest = find_live_task(connection, task)
-    else:
-        known = {schema.task.name: schema for schema in list_tasks(connection)}
-        newest = known[only_task(tuple(known))]
+    if task is None:
+        task = only_task(tuple(one.name for one in list_names(connection)))
+    newest = find_live_task(connection, task)
     forecaster = follower.forecasters.get(newest.task.name)
     if forecaster is None or forecaster.task.features == newest.task.features:
         return [newest]

@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Annotated
 
 from fastapi import Path
@@ -40,6 +40,13 @@ def check_parameters(given: QueryParams, names: Collection[str]) -> None:
         raise InvalidInput(faults)
 
 
+def check_texts(given: Mapping[str, str]) -> None:
+    """Raise InvalidInput for each text with a character that no name holds and PostgreSQL cannot compare with."""
+    faults = [Fault(name, "holds a control character") for name, text in given.items() if "\x00" in text]
+    if faults:
+        raise InvalidInput(faults)
+
+
 def read_flag(given: QueryParams, name: str) -> bool:
     """A parameter that is true or false, and false if absent, in the spellings that FastAPI accepts.
 
@@ -59,3 +66,5 @@ def read_id(text: str, name: str) -> int:
 
 
 ID_PATTERN = "[1-9][0-9]{0,17}"
+# Longer than every name, so that a longer text finds nothing.
+MAX_NAME = 200

@@ -10,7 +10,7 @@ from datetime import datetime
 from functools import lru_cache
 from typing import Any
 
-from sqlalchemy import Connection, Integer, Row, Text, any_, bindparam, cast, select
+from sqlalchemy import Connection, Integer, Row, Text, any_, bindparam, cast, func, select
 from sqlalchemy.dialects.postgresql import ARRAY, distinct_on, insert
 
 from contracts.errors import NotFound, TaskArchived, TaskLeaving
@@ -55,6 +55,15 @@ class Schema:
     def chosen(self, choice: Choice) -> "Schema":
         """The same revision with this recipe."""
         return replace(self, task=self.task.with_training(choice.training), choice=choice)
+
+
+@dataclass(frozen=True)
+class NamedTask:
+    """A task without its spec."""
+
+    task_id: int
+    name: str
+    lifecycle: Lifecycle
 
 
 def define_task(
@@ -193,6 +202,33 @@ def read_tasks(
         except ValueError:
             unreadable[row.task_id] = SpecUnreadable(row.name, row.revision)
     return _with_choices(connection, found), unreadable
+
+
+def list_names(
+    connection: Connection,
+    *,
+    after: str = "",
+    prefix: str = "",
+    part: str = "",
+    with_archived: bool = False,
+    task_ids: Collection[int] | None = None,
+    limit: int | None = None,
+) -> list[NamedTask]:
+    """Tasks by name, without deleted ones: those after a name, whose names begin with `prefix` and hold `part` in any
+    case. With `task_ids`, only of these tasks.
+    """
+    query = select(tasks.c.id, tasks.c.name, tasks.c.lifecycle).where(
+        tasks.c.lifecycle.not_in(("deleting",) if with_archived else ("deleting", "archived"))
+    )
+    if after:
+        query = query.where(tasks.c.name > after)
+    if prefix:
+        query = query.where(func.starts_with(tasks.c.name, prefix))
+    if part:
+        query = query.where(func.strpos(func.lower(tasks.c.name), func.lower(part)) > 0)
+    if task_ids is not None:
+        query = query.where(tasks.c.id.in_(task_ids))
+    return [NamedTask(*row) for row in connection.execute(query.order_by(tasks.c.name).limit(limit))]
 
 
 def lock_task(connection: Connection, task_id: int, *, wait: bool = True) -> bool:
