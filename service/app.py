@@ -44,6 +44,7 @@ from service.web.error_responses import handle_errors
 from service.web.html import StaticPages
 from service.web.preconditions import RefusePreconditions
 from service.web.raw_endpoint import RawEndpoint
+from service.web.task_access import require_task
 from store.database import make_engine
 
 VERSION = "0.1.0"
@@ -146,7 +147,7 @@ def make_app(settings: ServiceSettings, workers: Path | None = None, stop: Calla
         title="Morrow", version=VERSION, description=DESCRIPTION, lifespan=lifespan, docs_url=None, redoc_url=None
     )
     app.body_budget = BodyBudget(settings.body_budget_bytes)
-    authenticator = Authenticator(api_keys, settings)
+    authenticator = Authenticator(api_keys, settings, follower.task_id, partial(_require_task, store))
     app.access_log = AccessLog(settings.access_log, lambda: follower.tasks)
     answered = AnsweredRequests(metrics, app.access_log)
     _add_middleware(app, authenticator, answered, settings)
@@ -171,6 +172,10 @@ def make_app(settings: ServiceSettings, workers: Path | None = None, stop: Calla
     app.mount("/static", StaticPages())
     describe(app)
     return app
+
+
+async def _require_task(store: Store, name: str, allowed: frozenset[int]) -> None:
+    await store.run(lambda connection: require_task(connection, name, allowed))
 
 
 def _add_middleware(

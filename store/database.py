@@ -363,6 +363,8 @@ api_keys = Table(
     Column("rate", Double),
     Column("created_at", _moment, nullable=False),
     Column("revoked_at", _moment),
+    # The tasks that the key is for, if it is not for all.
+    Column("task_ids", ARRAY(Integer)),
     _moments("created_at", "revoked_at"),
     CheckConstraint("rate > 0 and rate < 'infinity'", name="rate"),
     Index("api_keys_name_key", "name", unique=True, postgresql_where=text("revoked_at IS NULL")),

@@ -1,6 +1,7 @@
 """`morrow keys`: make, list and revoke API keys, in the database: access to it is what the first key needs."""
 
 import os
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -25,6 +26,9 @@ def add(
     name: str,
     scope: Annotated[list[str], typer.Option(help="ingest, predict, or admin for all three; may be repeated.")],
     *,
+    task: Annotated[
+        list[str] | None, typer.Option(help="Only for this task; may be repeated. Default: for every task.")
+    ] = None,
     rate: Annotated[
         float | None, typer.Option(min=0.001, help="Largest number of requests per second. Default: no limit.")
     ] = None,
@@ -37,6 +41,7 @@ def add(
     from contracts.errors import Fault, InvalidInput
     from contracts.runtime.settings import SharedSettings
     from store.api_keys import SCOPES, add_key, list_keys
+    from store.tasks.catalog import find_task_id
 
     if unknown := [one for one in scope if one not in SCOPES]:
         raise InvalidInput([Fault("--scope", f"there is no {one!r}, only {', '.join(SCOPES)}") for one in unknown])
@@ -47,20 +52,24 @@ def add(
             if as_json:
                 print_json(None)
             return
-        token = add_key(connection, name, scopes, rate, datetime.now(UTC))
+        task_ids = None if not task else [find_task_id(connection, one) for one in task]
+        token = add_key(connection, name, scopes, rate, datetime.now(UTC), task_ids=task_ids)
         if file is not None:
             _write(file, token)
-        lacks_admin = not any("admin" in key.scopes for key in list_keys(connection))
+        lacks_admin = not any("admin" in key.scopes and key.task_ids is None for key in list_keys(connection))
     if as_json:
         made = {"key": token} if file is None else {"file": str(file)}
-        print_json({"name": name, "scopes": scopes, "rate": rate, **made})
+        print_json({"name": name, "scopes": scopes, "rate": rate, "tasks": task or None, **made})
     elif file is None:
         typer.echo(token)
         typer.echo("This is the key: send it as `Authorization: Bearer KEY`. It cannot be shown again.", err=True)
     else:
         typer.echo(f"The key is in {file}.", err=True)
     if lacks_admin:
-        _say("No key has the scope admin, so no task can be defined: run `morrow keys add NAME --scope admin`.")
+        _say(
+            "No key has the scope admin for every task, so no task can be defined: run `morrow keys add NAME "
+            "--scope admin`."
+        )
 
 
 @app.command("list")
@@ -76,19 +85,22 @@ def show(
     from cli.local.database import open_known_store, transaction
     from contracts.runtime.settings import SharedSettings
     from store.api_keys import list_keys
+    from store.tasks.catalog import list_names
 
     with open_known_store(SharedSettings(), _say) as database_url, transaction(database_url) as connection:
         keys = list_keys(connection, with_revoked=revoked)
+        names = {one.task_id: one.name for one in list_names(connection, with_archived=True)}
     if as_json:
-        print_json({"keys": [_document(key) for key in keys]})
+        print_json({"keys": [_document(key, names) for key in keys]})
         return
     if not keys:
         typer.echo(_NO_KEY)
         return
-    table = Table("name", "scopes", "per second", "made (UTC)", *(["revoked (UTC)"] if revoked else []))
+    table = Table("name", "scopes", "tasks", "per second", "made (UTC)", *(["revoked (UTC)"] if revoked else []))
     for key in keys:
-        row = [key.name, ", ".join(key.scopes), "any" if key.rate is None else f"{key.rate:g}", _date(key.created_at)]
-        table.add_row(*row, *([_date(key.revoked_at)] if revoked else []))
+        tasks, rate = _name_tasks(key, names), "any" if key.rate is None else f"{key.rate:g}"
+        row = [key.name, ", ".join(key.scopes), "all" if tasks is None else ", ".join(tasks), rate]
+        table.add_row(*row, _date(key.created_at), *([_date(key.revoked_at)] if revoked else []))
     Console(markup=False).print(table)
 
 
@@ -121,10 +133,18 @@ def _write(file: Path, token: str) -> None:
         opened.write(token + "\n")
 
 
-def _document(key: "Key") -> dict[str, object]:
+def _name_tasks(key: "Key", names: Mapping[int, str]) -> list[str] | None:
+    """The present names of a key's tasks; None if it is for every task."""
+    if key.task_ids is None:
+        return None
+    return [names.get(task_id, f"task {task_id}, which is deleted") for task_id in key.task_ids]
+
+
+def _document(key: "Key", names: Mapping[int, str]) -> dict[str, object]:
     return {
         "name": key.name,
         "scopes": list(key.scopes),
+        "tasks": _name_tasks(key, names),
         "rate": key.rate,
         "created_at": key.created_at.isoformat(),
         "revoked_at": None if key.revoked_at is None else key.revoked_at.isoformat(),

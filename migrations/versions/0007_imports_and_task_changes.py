@@ -22,6 +22,8 @@ release's writes are noted too.
 ever add rows, which nobody waits for; one in some hundred folds those of its task into one.
 `store.tasks.row_counts` adds them up.
 
+**Keys** may be for some tasks only. The previous release refuses such keys (`store.api_keys`).
+
 **Indices** lead to the failed cycles, the newest begun cycle and the newest windows of a task, whatever its history.
 """
 
@@ -29,7 +31,7 @@ import sqlalchemy as sa
 from alembic import op
 from sqlalchemy import exists, select
 from sqlalchemy import table as sql_table
-from sqlalchemy.dialects.postgresql import JSONB, TIMESTAMP
+from sqlalchemy.dialects.postgresql import ARRAY, JSONB, TIMESTAMP
 
 revision = "0007"
 down_revision = "0006"
@@ -45,6 +47,7 @@ def upgrade() -> None:
     _note_touched_tasks()
     _count_rows()
     _index_newest_rows()
+    _limit_keys_to_tasks()
 
 
 def _add_imports() -> None:
@@ -207,6 +210,10 @@ WHEN ((OLD.task_id, OLD.cutoff, OLD.attempt, OLD.state, OLD.version, OLD.reason,
     (NEW.task_id, NEW.cutoff, NEW.attempt, NEW.state, NEW.version, NEW.reason, NEW.ended_at, NEW.verdict))
 EXECUTE FUNCTION note_touched_task()
 """
+
+
+def _limit_keys_to_tasks() -> None:
+    op.add_column("api_keys", sa.Column("task_ids", ARRAY(sa.Integer)))
 
 
 def _count_rows() -> None:

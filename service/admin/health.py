@@ -1,14 +1,18 @@
 """Health for machines: liveness, readiness and Prometheus metrics."""
 
+from collections.abc import Collection
+
 import anyio
 import anyio.to_thread
 from fastapi import APIRouter
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
+from starlette.requests import Request
 from starlette.responses import Response
 
 from service.admin import answers
 from service.metrics import KnownTasks, Metrics
 from service.models.follower import Follower
+from service.web.task_access import tasks_of
 
 
 def health_router(follower: Follower, metrics: Metrics) -> APIRouter:
@@ -18,6 +22,14 @@ def health_router(follower: Follower, metrics: Metrics) -> APIRouter:
     # The text of thousands of tasks takes a tenth of a second, in which the event loop answers questions.
     one_at_a_time = anyio.CapacityLimiter(1)
     shown.register(KnownTasks(metrics.registry, lambda: follower.tasks))
+
+    def of_tasks(task_ids: Collection[int]) -> CollectorRegistry:
+        """What a key for these tasks may see."""
+        own = CollectorRegistry()
+        own.register(
+            KnownTasks(metrics.registry, lambda: [one for one in follower.tasks if follower.task_id(one) in task_ids])
+        )
+        return own
 
     @router.get("/livez", summary="Alive", response_description="The process is alive")
     async def get_livez() -> Response:
@@ -46,8 +58,10 @@ def health_router(follower: Follower, metrics: Metrics) -> APIRouter:
         response_class=Response,
         responses={200: {"description": "In Prometheus' text format", "content": {"text/plain": {}}}},
     )
-    async def get_metrics() -> Response:
-        text = await anyio.to_thread.run_sync(generate_latest, shown, limiter=one_at_a_time)
+    async def get_metrics(request: Request) -> Response:
+        allowed = tasks_of(request.scope)
+        registry = shown if allowed is None else of_tasks(allowed)
+        text = await anyio.to_thread.run_sync(generate_latest, registry, limiter=one_at_a_time)
         return Response(text, media_type=CONTENT_TYPE_LATEST)
 
     return router

@@ -47,6 +47,7 @@ from service.web.bodies import read_body
 from service.web.fields import MAX_VALUES
 from service.web.parameters import MAX_NAME, TaskInPath, check_texts, takes_only
 from service.web.preconditions import etag_of, read_preconditions
+from service.web.task_access import tasks_of
 from store.cycles import Cycle, list_cycles
 from store.errors import SpecUnreadable
 from store.tasks.catalog import Schema, define_task, find_task
@@ -127,6 +128,7 @@ def _add_list(router: APIRouter, store: Store, follower: Follower, cycle_limit: 
         dependencies=[Depends(takes_only("archived", "limit", "after", "state", "prefix", "q"))],
     )
     async def get_tasks(
+        request: Request,
         *,
         archived: Annotated[bool, Query(description="whether to list archived tasks too")] = False,
         limit: Annotated[int, Query(ge=1, le=MAX_TASKS, description="most tasks of the answer")] = PAGE_SIZE,
@@ -145,7 +147,9 @@ def _add_list(router: APIRouter, store: Store, follower: Follower, cycle_limit: 
         """
         now = datetime.now(UTC)
         check_texts({"after": after, "prefix": prefix, "q": part})
-        wanted = Wanted(limit, after, state=state, prefix=prefix, part=part, with_archived=archived)
+        wanted = Wanted(
+            limit, after, state=state, prefix=prefix, part=part, with_archived=archived, allowed=tasks_of(request.scope)
+        )
 
         def list_page(connection: Connection) -> Response:
             found = read_page(connection, follower, wanted, now)

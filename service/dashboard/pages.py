@@ -38,6 +38,7 @@ from service.settings import ServiceSettings
 from service.web.html import answer_page
 from service.web.parameters import TaskInPath, takes_only
 from service.web.problems import KINDS
+from service.web.task_access import tasks_of
 
 
 def pages_router(store: Store, follower: Follower, settings: ServiceSettings, metrics: Metrics) -> APIRouter:
@@ -54,7 +55,11 @@ def pages_router(store: Store, follower: Follower, settings: ServiceSettings, me
         state: Annotated[RowState | None, Query()] = None,
         page: Annotated[int, Query(ge=1, le=1_000_000)] = 1,
     ) -> HTMLResponse:
-        now, followed, wanted = datetime.now(UTC), Followed.of(follower), Wanted(name, state, page)
+        now, followed, wanted = (
+            datetime.now(UTC),
+            Followed.of(follower, tasks_of(request.scope)),
+            Wanted(name, state, page),
+        )
         database, requests = None, count_requests(metrics)
         try:
             listed = await store.run(

@@ -50,11 +50,16 @@ class Followed:
     forecasters: Mapping[str, Forecaster] = field(default_factory=dict)
     task_states: Mapping[str, TaskState] = field(default_factory=dict)
     registries: Mapping[str, RegistryState] = field(default_factory=dict)
+    allowed: frozenset[int] | None = None
 
     @classmethod
-    def of(cls, follower: Follower) -> "Followed":
-        """The present state of a follower."""
-        return cls(list(follower.tasks), follower.forecasters, follower.task_states, follower.registries)
+    def of(cls, follower: Follower, allowed: frozenset[int] | None) -> "Followed":
+        """The present state of a follower, of tasks with these ids only if any are given."""
+        names = [name for name in follower.tasks if allowed is None or follower.task_id(name) in allowed]
+        registries = follower.registries
+        if allowed is not None:
+            registries = {name: state for name, state in registries.items() if name in names}
+        return cls(names, follower.forecasters, follower.task_states, registries, allowed)
 
 
 @dataclass(frozen=True)
@@ -98,7 +103,9 @@ def read_task_page(
 ) -> TaskPage:
     """The page from the store, with the tasks that this release cannot read."""
     schemas: dict[str, Schema | None] = {
-        schema.task.name: schema for schema in list_tasks(connection, with_archived=True)
+        schema.task.name: schema
+        for schema in list_tasks(connection, with_archived=True)
+        if followed.allowed is None or schema.task_id in followed.allowed
     }
     unreadable = followed.registries.keys() - schemas.keys() - set(followed.names)
     page = _choose({**schemas, **dict.fromkeys(unreadable)}, followed, wanted, now, cycle_limit)

@@ -38,6 +38,7 @@ from service.web.encoded_answer import EncodedAnswer
 from service.web.error_responses import problem_of
 from service.web.parameters import check_parameters, read_flag, read_id
 from service.web.preconditions import Preconditions, etag_of, read_preconditions, refuse_preconditions
+from service.web.task_access import require_task, tasks_of
 from store.events.batches import Event, EventBatch
 from store.events.imports import require_open
 from store.events.stored_event import find_event
@@ -102,17 +103,17 @@ class EventsEndpoint:
         if sent.media_type == NDJSON:
             if is_atomic:
                 raise InvalidInput([Fault("atomic", "does not go with NDJSON, which is stored piece by piece")])
-            counts, response = await self._store_lines(sent, task, import_id)
+            counts, response = await self._store_lines(sent, self._find(scope, task, import_id), import_id)
         else:
             body = without_mark(await sent.read())
             if import_id is not None or body.lstrip()[:1] == b"[":
-                find = self._find(task, import_id)
+                find = self._find(scope, task, import_id)
                 work = _store_array(
                     find, partial(self._read_array, body), is_atomic, datetime.now(UTC), import_id=import_id
                 )
                 counts, response = await self._store.run(work)
             else:
-                counts, response = answer_one(await self._group_commit.write(task, body))
+                counts, response = answer_one(await self._group_commit.write(task, body, tasks_of(scope)))
         for status, count in counts.items():
             self._counters[status].inc(count)
         return response
@@ -131,12 +132,12 @@ class EventsEndpoint:
         preconditions = read_preconditions(scope)
         event_id = scope["path"].removeprefix("/events/")
         body = await RequestBody(scope, receive, self._settings).read()
-        work = _correct(self._find(task), event_id, body, preconditions, datetime.now(UTC))
+        work = _correct(self._find(scope, task), event_id, body, preconditions, datetime.now(UTC))
         status, response = await self._store.run(work)
         self._metrics.events.labels(status).inc()
         return response
 
-    async def _store_lines(self, sent: RequestBody, task: str | None, import_id: int | None) -> tuple[Counts, Response]:
+    async def _store_lines(self, sent: RequestBody, find: Find, import_id: int | None) -> tuple[Counts, Response]:
         """Store each chunk of a stream in a transaction of its own.
 
         Raises Unavailable and BodiesFull, which say how much is stored.
@@ -147,7 +148,7 @@ class EventsEndpoint:
         try:
             async for chunk in sent.read_chunks():
                 first = chunk[0][0]
-                work = _append_lines(self._find(task, import_id), chunk, datetime.now(UTC), import_id)
+                work = _append_lines(find, chunk, datetime.now(UTC), import_id)
                 results = await self._store.run(work)
                 first = chunk[-1][0] + 1
                 counts.update(result.status for result in results)
@@ -164,10 +165,13 @@ class EventsEndpoint:
         with self._reading_large if len(body) > _LARGE_BYTES else nullcontext():
             return rules.read_events(body, self._settings.max_rows)
 
-    def _find(self, task: str | None, import_id: int | None = None) -> Find:
-        """The schemas of a task, of which an import must be open if one is given."""
+    def _find(self, scope: Scope, task: str | None, import_id: int | None = None) -> Find:
+        """The schemas of a task that the request may use, and of which an import must be open if one is given."""
+        allowed = tasks_of(scope)
 
         def find(connection: Connection) -> Sequence[Schema]:
+            if allowed is not None:
+                require_task(connection, task or "", allowed)
             schemas = find_schemas(self._follower, connection, task)
             if import_id is not None:
                 require_open(connection, schemas[0].task_id, import_id)

@@ -18,6 +18,7 @@ from contracts.errors import MorrowError, Unavailable
 from service.database import Store
 from service.ingest.schema_versions import append, group_by_schema, validate_one
 from service.validation.rules import Refusal, RowRules, compile_rules
+from service.web.task_access import require_task
 from store.errors import Locked
 from store.events.batches import Event, EventBatch
 from store.events.writes import Outcome, Rejection, append_batch, record_rejections
@@ -33,10 +34,14 @@ _Found = tuple[str, Outcome | Refusal | Exception | None]
 
 @dataclass
 class QueuedEvent:
-    """One body that should be one event, and its outcome, which is None until it is known."""
+    """One body that should be one event, and its outcome, which is None until it is known.
+
+    `allowed` are the ids of the tasks that its sender may use; None for all.
+    """
 
     task: str | None
     body: bytes
+    allowed: frozenset[int] | None = None
     outcome: Outcome | Refusal | Exception | None = None
     event_id: str = ""
 
@@ -58,11 +63,11 @@ class GroupCommit:
         self._queue: list[QueuedEvent] = []
         self._turn = asyncio.Lock()  # half the price of anyio's, and every event passes it
 
-    async def write(self, task: str | None, body: bytes) -> QueuedEvent:
+    async def write(self, task: str | None, body: bytes, allowed: frozenset[int] | None = None) -> QueuedEvent:
         """The event with its outcome, after the commit. Raises Unavailable, and any error of its body or task."""
         if len(self._queue) >= self._queue_size:
             raise Unavailable("Too many events wait to be written.")
-        one = QueuedEvent(task, body)
+        one = QueuedEvent(task, body, allowed)
         self._queue.append(one)
         async with self._turn:
             if one.outcome is None:
@@ -104,6 +109,8 @@ class GroupCommit:
         found: dict[int, _Found] = {}
         for place, one in enumerate(group):
             try:
+                if one.allowed is not None:
+                    require_task(connection, one.task or "", one.allowed)
                 schemas = known[one.task] = known.get(one.task) or self._find_schemas(connection, one.task)
             except MorrowError as error:
                 found[place] = ("", error)

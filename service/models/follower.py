@@ -111,6 +111,10 @@ class Follower:
         """Whether `tasks` has this name."""
         return task in self._task_ids or task in self.forecasters
 
+    def task_id(self, task: str) -> int | None:
+        """The id of a task that the store or a local copy knows; None if neither says it."""
+        return self._task_ids.get(task, self._served.task_ids.get(task))
+
     def add_task(self, task: str, task_id: int) -> None:
         """Add a task before the next poll of the store."""
         self._task_ids = {**self._task_ids, task: task_id}

@@ -10,6 +10,7 @@ import base64
 import binascii
 import ipaddress
 import re
+from collections.abc import Callable
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -22,6 +23,7 @@ from service.web.api_keys import ApiKeys
 from service.web.error_responses import problem_of
 from service.web.html import answer_page
 from service.web.problems import PROBLEM
+from service.web.task_access import RequireTask, limit_to_tasks
 from store.api_keys import Scope as KeyScope
 
 HEALTH = frozenset({"/livez", "/readyz"})
@@ -37,12 +39,21 @@ _LONGEST_HEADER = 1024
 class Authenticator:
     """Admits requests by the keys and settings of one app."""
 
-    def __init__(self, api_keys: ApiKeys, settings: ServiceSettings) -> None:
+    def __init__(
+        self,
+        api_keys: ApiKeys,
+        settings: ServiceSettings,
+        find_served: Callable[[str], int | None],
+        require_task: RequireTask,
+    ) -> None:
         self._api_keys = api_keys
+        self._find_served, self._require_task = find_served, require_task
         self._allows_anonymous = settings.allow_anonymous or is_loopback(settings.host)
 
     async def admit(self, scope: Scope) -> None:
-        """Let a request pass, and note its key. Raises Unauthenticated, Forbidden, Throttled, NoKeys, Unavailable."""
+        """Let a request pass, and note its key. Raises Unauthenticated, Forbidden, TaskRenamed, Throttled, NoKeys,
+        Unavailable.
+        """
         _refuse_other_sites(scope)
         if self._allows_anonymous and await self._api_keys.is_empty():
             return
@@ -50,16 +61,20 @@ class Authenticator:
             raise Unauthenticated("The request has more than one Authorization header: send one, with one key.")
         key = await self._api_keys.admit(read_token(scope), needed_scope(scope["method"], scope["path"]))
         scope.setdefault("state", {})[KEY_NAME] = key.name
+        await limit_to_tasks(key, scope, self._find_served, self._require_task)
 
     def admits_at_once(self, scope: Scope) -> bool:
         """Whether `admit` would let a GET pass without waiting, and without counting it against the key's rate.
 
-        This holds for a known key without a rate, and for every client while there is no key and none is needed.
+        This holds for a known key without a rate that is for every task, and for every client while there is no key and
+        none is needed.
         """
         if not self._api_keys.keys:
             return self._api_keys.keys is not None and self._allows_anonymous
         key = self._api_keys.find(read_token(scope))
-        return key is not None and key.rate is None and key.allows(needed_scope(scope["method"], scope["path"]))
+        if key is None or key.rate is not None or key.task_ids is not None:
+            return False
+        return key.allows(needed_scope(scope["method"], scope["path"]))
 
 
 class AuthenticationMiddleware:

@@ -183,7 +183,7 @@ async def test_what_is_not_there_is_a_404_problem(client: httpx.AsyncClient) -> 
         ]:
             answer = await client.request(verb, path % name)
             assert (answer.status_code, answer.headers["content-type"]) == (404, "application/problem+json")
-    assert (await client.get("/tasks?limit=5")).status_code == 422
+    assert (await client.get("/tasks?count=5")).status_code == 422
 
 
 async def test_a_spec_of_more_values_than_any_task_has_is_refused_unread(client: httpx.AsyncClient) -> None:
