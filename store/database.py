@@ -163,8 +163,8 @@ events = Table(
     ),
     CheckConstraint("array_ndims(categories) <= 1 and array_position(categories, null) is null", name="categories"),
     Index("events_task_id_at_idx", "task_id", "at"),
-    # Rows of an import lie together, so ranges of blocks are enough, and cost an insert next to nothing.
-    Index("events_import_id_idx", "import_id", postgresql_using="brin", postgresql_with={"autosummarize": "on"}),
+    # Ranges of blocks would cost an import less, and be read whole until a vacuum has summarised them.
+    Index("events_import_id_idx", "import_id", postgresql_where=text("import_id IS NOT NULL")),
 )
 
 

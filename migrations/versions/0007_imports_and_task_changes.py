@@ -69,8 +69,7 @@ def _add_imports() -> None:
         "events_import_id_idx",
         "events",
         ["import_id"],
-        postgresql_using="brin",
-        postgresql_with={"autosummarize": "on"},  # without it, new rows are read whole until the next vacuum
+        postgresql_where=sa.text("import_id IS NOT NULL"),
     )
 
 
