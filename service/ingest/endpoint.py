@@ -120,7 +120,7 @@ class EventsEndpoint:
 
     async def get(self, scope: Scope, _receive: Receive) -> Response:
         """The present revision of one event."""
-        find = self._find(read_task(scope["query_string"]))
+        find = self._find(scope, read_task(scope["query_string"]))
         event_id = scope["path"].removeprefix("/events/")
         return answer_event(
             await self._store.run(lambda connection: find_event(connection, find(connection)[0].task_id, event_id))

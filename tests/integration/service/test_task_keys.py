@@ -53,6 +53,7 @@ ENTRANCES: list[tuple[str, str, Any]] = [
     ("POST", "/events?task={}", an_event()),
     ("POST", "/events?task={}", [an_event("e2")]),
     ("PUT", "/events/e1?task={}", an_event(label="late")),
+    ("GET", "/events/e1?task={}", None),
     ("GET", "/tasks/{}", None),
     ("HEAD", "/tasks/{}", None),
     ("PUT", "/tasks/{}", TASK),
