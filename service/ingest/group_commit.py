@@ -104,14 +104,16 @@ class GroupCommit:
     def _append(self, connection: Connection, group: Sequence[QueuedEvent]) -> list[_Found]:
         """The id and the outcome of each event of a group."""
         now = self._clock()
-        known: dict[str | None, Sequence[Schema]] = {}
+        known: dict[tuple[str | None, frozenset[int] | None], Sequence[Schema]] = {}
         asked: dict[int, tuple[Sequence[Schema], list[int]]] = {}
         found: dict[int, _Found] = {}
         for place, one in enumerate(group):
             try:
-                if one.allowed is not None:
-                    require_task(connection, one.task or "", one.allowed)
-                schemas = known[one.task] = known.get(one.task) or self._find_schemas(connection, one.task)
+                if (asked_as := (one.task, one.allowed)) not in known:
+                    if one.allowed is not None:
+                        require_task(connection, one.task or "", one.allowed)
+                    known[asked_as] = self._find_schemas(connection, one.task)
+                schemas = known[asked_as]
             except MorrowError as error:
                 found[place] = ("", error)
                 continue

@@ -62,7 +62,10 @@ async def limit_to_tasks(
     scope.setdefault("state", {})[_TASKS] = allowed
     path = scope["path"]
     if path == "/predict":
-        if find_served(_task_of_query(scope)) not in allowed:
+        task_id = find_served(task := _task_of_query(scope))
+        if task_id is None:  # no look at the store has seen it yet
+            await require(task, allowed)
+        elif task_id not in allowed:
             raise Forbidden(_FOR_OTHERS)
     elif path == "/events" or path.startswith("/events/"):
         _task_of_query(scope)
