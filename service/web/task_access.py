@@ -76,7 +76,7 @@ async def limit_to_tasks(
 
 
 def _task_of_query(scope: Scope) -> str:
-    """The task that `task=` names once. Raises Forbidden: without it, an answer could tell of other tasks."""
+    """The task that `task=` names once. Raises Forbidden: without it, an answer could name other tasks."""
     query: str = scope["query_string"].decode("latin-1")
     named = [text for name, text in parse_qsl(query, keep_blank_values=True) if name == "task"]
     if len(named) != 1:

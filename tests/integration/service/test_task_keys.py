@@ -1,4 +1,4 @@
-"""Keys for some tasks only: every entrance refuses other tasks, and no list, page or metric tells of them."""
+"""Keys for some tasks only: every entrance refuses other tasks, and no list, page or metric shows them."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
