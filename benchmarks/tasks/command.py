@@ -67,14 +67,14 @@ class Measured:
     num_tasks: int
     ready_seconds: float
     api: Idle
-    request_seconds: dict[str, float]
+    request_seconds: dict[str, float | None]
     override_seconds: float
     first_question_seconds: float
     trainer: Idle
 
     def figures(self, poll_seconds: float) -> list[Figure]:
         """The figures as data; statements and requests of the API are those of a look."""
-        rows: list[tuple[str, str, str, float]] = [
+        rows: list[tuple[str, str, str, float | None]] = [
             ("API", "statements a look", "", self.api.statements * poll_seconds),
             ("API", "requests to MLflow a look", "", self.api.requests * poll_seconds),
             ("trainer", "statements a second", "", self.trainer.statements),
@@ -89,7 +89,13 @@ class Measured:
             *(("API", f"GET {path}", "s", seconds) for path, seconds in self.request_seconds.items()),
         ]
         return [
-            Figure(of={"tasks": self.num_tasks, "process": process}, measure=measure, unit=unit, value=value)
+            Figure(
+                of={"tasks": self.num_tasks, "process": process},
+                measure=measure,
+                unit=unit,
+                value=value,
+                note="not answered" if value is None else "",
+            )
             for process, measure, unit, value in rows
         ]
 
@@ -126,7 +132,7 @@ def print_table(console: Console, figures: list[Figure], title: str) -> None:
     for heading in ("process", "measure", "value", "unit"):
         table.add_column(heading)
     for figure in figures:
-        table.add_row(str(figure.of["process"]), figure.measure, f"{figure.value:.3g}", figure.unit)
+        table.add_row(str(figure.of["process"]), figure.measure, figure.note or f"{figure.value:.3g}", figure.unit)
     console.print(table)
 
 
@@ -229,12 +235,13 @@ def watch(child: Child, counts: Path, seconds: float) -> Idle:
     )
 
 
-def time_requests(client: httpx.Client, path: str, query: dict[str, str]) -> float:
-    """The median of some."""
+def time_requests(client: httpx.Client, path: str, query: dict[str, str]) -> float | None:
+    """The median of some requests; None if one of them fails."""
     seconds = []
     for _ in range(NUM_REQUESTS):
         began = time.monotonic()
-        client.get(path, params=query).raise_for_status()
+        if not client.get(path, params=query).is_success:
+            return None
         seconds.append(time.monotonic() - began)
     return median(seconds)
 

@@ -72,10 +72,10 @@ class Aliases:
         if not self._is_fresh and released is not None and (model is None or model.champion != released):
             self.note(task, released, find_champion(self._client, task))
             return self._asked[task][1]
-        if model is None or model.champion is None:
+        if model is None:
             return None
-        if model.is_readable and model.made_at is not None:
-            return Champion(model.champion, model.made_at)
+        if model.is_readable and (model.champion is None or model.made_at is not None):
+            return None if model.champion is None else Champion(model.champion, model.made_at)
         if task not in self._exact:
             self._exact[task] = model, find_champion(self._client, task)
         return self._exact[task][1]

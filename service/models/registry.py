@@ -29,7 +29,7 @@ ANSWER_SECONDS = 10.0
 # The server reads all models of a page before it sends a byte.
 SEARCH_SECONDS = 10.0
 # The most that the server gives at once.
-_MODELS_PER_PAGE = "1000"
+MODELS_PER_PAGE = 1000
 
 _VERSION = re.compile(r"[1-9][0-9]{0,17}")
 _FILE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
@@ -123,12 +123,12 @@ def find_champion(client: httpx.Client, task: str) -> Champion | None:
     return Champion(named.version, named.creation_timestamp)
 
 
-def search_models(client: httpx.Client) -> dict[str, RegisteredModel]:
+def search_models(client: httpx.Client, *, page_size: int = MODELS_PER_PAGE) -> dict[str, RegisteredModel]:
     """Every registered model by name. Raises Unavailable."""
     found: dict[str, RegisteredModel] = {}
     token = ""
     while True:
-        given = {"max_results": _MODELS_PER_PAGE} | ({"page_token": token} if token else {})
+        given = {"max_results": str(page_size)} | ({"page_token": token} if token else {})
         body = _ask_raw(client, "registered-models/search", given)
         try:
             page = msgspec.json.decode(body, type=_Page)
