@@ -101,7 +101,7 @@ class ServiceSettings(SharedSettings):
     max_rows: int = Field(10_000, ge=1, description="most rows in one request, whether events or questions")
     model_threads: int = Field(1, ge=1, le=MOST_THREADS, description="threads that one run of a graph may use")
     models_in_memory: int = Field(
-        500,
+        200,
         ge=1,
         description="most versions that a worker keeps in memory; those asked for longest ago leave it, and are read "
         "from disk at the next question",

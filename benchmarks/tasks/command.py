@@ -150,7 +150,7 @@ def make_original(home: Path, console: Console) -> None:
 
 def add_copies(home: Path, numbers: range) -> None:
     """Copy the task once for each number; nothing runs meanwhile."""
-    names = [f"copy_{number:05}" for number in numbers]
+    names = name_tasks(numbers.stop)[numbers.start :]
     if not names:
         return
     with EmbeddedPostgres(home / "postgres") as postgres:
@@ -163,10 +163,15 @@ def add_copies(home: Path, numbers: range) -> None:
     copy_folders(home / "models", TASK, ids)
 
 
+def name_tasks(num_tasks: int) -> list[str]:
+    """The original, and its copies."""
+    return [TASK, *(f"copy_{number:05}" for number in range(1, num_tasks))]
+
+
 def measure(home: Path, num_tasks: int, seconds: float) -> Measured:
     """Watch the API, and then the trainer, with all tasks."""
     port = free_port()
-    last = TASK if num_tasks == 1 else f"copy_{num_tasks - 1:05}"
+    last = name_tasks(num_tasks)[-1]
     with running_stores(home) as stores:
         given, began = stores | {"MORROW_HOST": HOST, "MORROW_PORT": str(port)}, time.monotonic()
         with (
@@ -178,7 +183,7 @@ def measure(home: Path, num_tasks: int, seconds: float) -> Measured:
             time.sleep(SETTLE_SECONDS)
             api_idle = watch(api, counts, seconds)
             spent = {path: time_requests(client, path, query) for path, query in PATHS.items()}
-            question = time_question(client, last)
+            question = median(time_question(client, name) for name in name_tasks(num_tasks)[-NUM_REQUESTS:])
             obeyed = time_override(client, api, last)
         with running_part(home, "trainer", stores) as (trainer, counts):
             time.sleep(SETTLE_SECONDS)

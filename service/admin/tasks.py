@@ -187,7 +187,7 @@ def _add_status(
         return answers.respond(
             answers.TaskStatus(
                 **asdict(overview),
-                workers=describe_workers(heartbeats.all(now.timestamp()), name),
+                workers=describe_workers(heartbeats.all(now.timestamp(), name), name),
                 num_events=found.num_events,
                 live_errors=[] if forecaster is None else describe_live_errors(forecaster, task_state.realised),
                 last_verdict=next((_shorten(cycle) for cycle in shown if cycle.verdict), None),

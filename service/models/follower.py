@@ -289,7 +289,7 @@ class Follower:
         """Read the store and apply newer release rows at once; return the time of that, in monotonic seconds."""
         self._read_store(now)
         if self.database_answers:
-            for former, forecaster in self._served.update(self._snapshot.overlays):
+            for former, forecaster in self._served.update(self._snapshot.overlays_just_read):
                 is_moved = forecaster.valid_until != former.valid_until
                 moment = format_moment(forecaster.valid_until)
                 say, event = (log.warning, "horizon.changed") if is_moved else (log.info, "calibration.changed")

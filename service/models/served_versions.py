@@ -37,7 +37,7 @@ class ServedVersions:
         self.forecasters: Mapping[str, Forecaster] = {}
         self.loaded: Mapping[str, LoadedForecaster] = {}
         self.task_ids: Mapping[str, int | None] = {}
-        # Tasks asked about since the last look. The hot path adds to it, whatever thread replaces it.
+        # Tasks asked about lately. The hot path adds to it, whatever thread replaces it.
         self.asked: set[str] = set()
         self._models = models
         self._most = most
@@ -46,7 +46,7 @@ class ServedVersions:
         self._lock = threading.RLock()
         self._loading: dict[str, threading.Lock] = {}
         self._last_asked: dict[str, int] = {}
-        self._num_looks = 0
+        self._turn = 0
 
     def restore(self) -> dict[str, str]:
         """Serve the local copies; returns the tasks of which a copy was refused, with the reason.
@@ -89,7 +89,8 @@ class ServedVersions:
             self._metrics.model_loads.inc()
         with self._lock:
             self._loading.pop(task, None)
-            self._last_asked[task] = self._num_looks
+            self._note_asked()
+            self._last_asked[task] = self._turn
             self._unload_surplus({task})
 
     def serve(self, forecaster: LoadedForecaster, task_id: int | None) -> None:
@@ -99,15 +100,20 @@ class ServedVersions:
             self.forecasters = {**self.forecasters, task: forecaster}
             self.loaded = {**self.loaded, task: forecaster}
             self.task_ids = {**self.task_ids, task: task_id}
-            self._last_asked.setdefault(task, self._num_looks)
+            self._last_asked.setdefault(task, self._turn)
 
-    def update(self, overlays: Mapping[str, Overlay]) -> list[tuple[Forecaster, Forecaster]]:
-        """Apply what `releases` says now; returns each version that this changes, as it was and as it is."""
+    def update(self, overlays: Iterable[tuple[str, str | None, Overlay]]) -> list[tuple[Forecaster, Forecaster]]:
+        """Apply what `releases` says now of versions: task, version, overlay.
+
+        Returns each version that this changes, as it was and as it is.
+        """
         with self._lock:
             changed = [
                 (former, former.with_overlay(overlay))
-                for task, overlay in overlays.items()
-                if (former := self.forecasters.get(task)) is not None and overlay != former.overlay
+                for task, version, overlay in overlays
+                if (former := self.forecasters.get(task)) is not None
+                and former.version == version
+                and overlay != former.overlay
             ]
             if changed:
                 self._replace(now for _, now in changed)
@@ -130,10 +136,14 @@ class ServedVersions:
     def end_look(self) -> None:
         """Note which versions were asked, and let the surplus leave memory."""
         with self._lock:
-            asked, self.asked = self.asked, set()
-            self._num_looks += 1
-            self._last_asked.update(dict.fromkeys(asked & self.loaded.keys(), self._num_looks))
-            self._unload_surplus(asked)
+            self._unload_surplus(self._note_asked())
+
+    def _note_asked(self) -> set[str]:
+        """Give all that were asked since the last time the next turn."""
+        asked, self.asked = self.asked, set()
+        self._turn += 1
+        self._last_asked.update(dict.fromkeys(asked & self.loaded.keys(), self._turn))
+        return asked
 
     def _replace(self, forecasters: Iterable[Forecaster]) -> None:
         known = {one.task.name: one for one in forecasters}
@@ -146,7 +156,7 @@ class ServedVersions:
         surplus = len(self.loaded) - self._most
         if surplus <= 0:
             return
-        oldest = sorted(self.loaded.keys() - kept, key=lambda task: self._last_asked.get(task, 0))[:surplus]
+        oldest = sorted(self.loaded.keys() - kept, key=lambda task: (self._last_asked.get(task, 0), task))[:surplus]
         left = {task: self.loaded[task].described() for task in oldest}
         self.forecasters = {**self.forecasters, **left}
         self.loaded = {task: one for task, one in self.loaded.items() if task not in left}

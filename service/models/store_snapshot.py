@@ -87,6 +87,12 @@ class Snapshot:
         """The tasks that this look read, and have not left."""
         return (self.known[task_id].name for task_id in self.just_read)
 
+    @property
+    def overlays_just_read(self) -> Iterable[tuple[str, str | None, Overlay]]:
+        """The overlays that this look read: task, version, overlay."""
+        read = (self.known[task_id] for task_id in self.just_read)
+        return ((one.name, one.version, one.stored.overlay) for one in read if one.stored.overlay is not None)
+
     def former_names(self, task_id: int | None) -> tuple[str, ...]:
         """The names that a task had before."""
         return () if task_id is None else tuple(sorted(self.departures.former.get(task_id, ())))

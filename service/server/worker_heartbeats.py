@@ -75,9 +75,12 @@ class WorkerHeartbeats:
         self._behind_since: Mapping[str, float] = {}
         self._has_stopped = False
 
-    def all(self, now: float) -> list[Heartbeat]:
-        """This worker's heartbeat as of `now` (seconds since the epoch) and the last ones of the others, by pid."""
-        return sorted([describe_worker(self._follower, now), *self._others], key=lambda one: one.pid)
+    def all(self, now: float, only: str | None = None) -> list[Heartbeat]:
+        """This worker's heartbeat as of `now` (seconds since the epoch) and the last ones of the others, by pid.
+
+        With `only`, this worker's has no task but that one.
+        """
+        return sorted([describe_worker(self._follower, now, only), *self._others], key=lambda one: one.pid)
 
     async def run(self) -> None:
         """Exchange heartbeats until cancelled."""
@@ -124,11 +127,12 @@ class WorkerHeartbeats:
         return {task: current.version for task, current in found.items() if current is not None}
 
 
-def describe_worker(follower: Follower, now: float) -> Heartbeat:
-    """This worker's heartbeat; `now` in seconds since the epoch."""
+def describe_worker(follower: Follower, now: float, only: str | None = None) -> Heartbeat:
+    """This worker's heartbeat, about one task or all; `now` in seconds since the epoch."""
     forecasters, registries = follower.forecasters, follower.registries
+    known = {*forecasters, *registries}
     tasks = {}
-    for task in sorted({*forecasters, *registries}):
+    for task in sorted(known if only is None else known & {only}):
         forecaster, registry = forecasters.get(task), registries.get(task)
         tasks[task] = ServedVersion(
             None if forecaster is None else forecaster.version,

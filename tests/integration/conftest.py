@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import httpx
 import jaxtyping
@@ -74,11 +75,12 @@ def make_follower(engine: Engine, mlflow_url: str, tmp_path: Path) -> Iterator[M
     """Followers of one home; offline ones reach neither store nor registry."""
     with ExitStack() as opened:
 
-        def make(*, offline: bool = False, registry: str = mlflow_url) -> Follower:
+        def make(*, offline: bool = False, registry: str = mlflow_url, **changes: Any) -> Follower:
             url = DEAD_REGISTRY if offline else registry
             store = Store(make_engine(DEAD_DATABASE) if offline else engine, places=2, seconds=5)
             opened.callback(store.close)
-            follower = Follower(service_settings(DEAD_DATABASE, tmp_path / "home", mlflow_url=url), store, Metrics())
+            settings = service_settings(DEAD_DATABASE, tmp_path / "home", mlflow_url=url, **changes)
+            follower = Follower(settings, store, Metrics())
             opened.callback(follower.close)
             follower.restore()
             return follower

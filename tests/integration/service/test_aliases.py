@@ -151,6 +151,5 @@ def test_a_search_reads_every_page(engine: Engine, mlflow_url: str, tmp_path: Pa
     for schema in schemas:
         publish_and_release(mlflow_url, engine, schema, tmp_path)
     with make_client(mlflow_url) as client:
-        whole = search_models(client)
-        assert {schema.task.name for schema in schemas} <= whole.keys()
-        assert search_models(client, page_size=1) == whole
+        found = search_models(client, page_size=1)
+    assert [found[schema.task.name].champion for schema in schemas] == ["1", "1"]

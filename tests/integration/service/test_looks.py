@@ -58,11 +58,11 @@ def test_a_look_takes_few_statements_however_many_tasks_there_are(
         publish_and_release(mlflow_url, engine, schema, tmp_path)
     for schema in schemas:
         run_cycle(engine, schema, CUTOFF, "skipped", "too few rows")
-    follower, snapshot, counts = make_follower(), Snapshot(), []
-    follower.poll(0)
+    make_follower().poll(0)
+    follower, counts = make_follower(poll_seconds=60.0), []
     for now in range(3):
-        with counting_statements(engine) as statements, engine.begin() as connection:
-            snapshot = read_snapshot(connection, follower.forecasters, snapshot, now)
+        with counting_statements(engine) as statements:
+            follower.poll(now)
         counts.append(len(statements))
         for schema in schemas:
             note(engine, schema, "1", "override", valid_until=CUTOFF + (3 + now) * WEEK)

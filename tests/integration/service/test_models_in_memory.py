@@ -1,7 +1,5 @@
 """Versions that leave memory: they go on answering, and everything that describes them stays as it was."""
 
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from pathlib import Path
 
 import httpx
@@ -10,35 +8,15 @@ from sqlalchemy import Engine
 
 from contracts.clock import format_moment
 from contracts.errors import NotLoaded, OutsideHorizon
-from service.database import Store
-from service.metrics import Metrics
 from service.models.follower import Follower
 from store.tasks.catalog import Schema
 from tests.integration.artefacts import CUTOFF, WEEK
-from tests.integration.make_follower import ask
+from tests.integration.make_follower import MakeFollower, ask
 from tests.integration.published_versions import define, note, publish_and_release, wait_for
-from tests.integration.service_app import DEAD_DATABASE, service_settings, serving
+from tests.integration.service_app import service_settings, serving
 from tests.integration.watched_registry import overheard
 
-MakeSmallFollower = Callable[[int], Follower]
 LOADS = "morrow_model_loads_total"
-
-
-@pytest.fixture
-def make_small_follower(engine: Engine, mlflow_url: str, tmp_path: Path) -> Iterator[MakeSmallFollower]:
-    """Followers of one home that keep this many versions in memory."""
-    with ExitStack() as opened:
-
-        def make(models_in_memory: int) -> Follower:
-            settings = service_settings(
-                DEAD_DATABASE, tmp_path / "home", mlflow_url=mlflow_url, models_in_memory=models_in_memory
-            )
-            follower = Follower(settings, Store(engine, places=2, seconds=5), Metrics())
-            opened.callback(follower.close)
-            follower.restore()
-            return follower
-
-        yield make
 
 
 @pytest.fixture
@@ -55,10 +33,10 @@ def in_memory(follower: Follower, schemas: list[Schema]) -> list[bool]:
 
 
 def test_versions_that_nobody_asks_for_leave_memory_and_answer_after_being_loaded(
-    make_small_follower: MakeSmallFollower, schemas: list[Schema]
+    make_follower: MakeFollower, schemas: list[Schema]
 ) -> None:
     names = [schema.task.name for schema in schemas]
-    follower = make_small_follower(2)
+    follower = make_follower(models_in_memory=2)
     follower.poll(0)
     assert in_memory(follower, schemas).count(True) == 2
     assert set(follower.forecasters) == set(names)
@@ -75,10 +53,10 @@ def test_versions_that_nobody_asks_for_leave_memory_and_answer_after_being_loade
 
 
 def test_a_restart_with_more_versions_than_fit_loads_each_at_its_first_question(
-    make_small_follower: MakeSmallFollower, schemas: list[Schema]
+    make_follower: MakeFollower, schemas: list[Schema]
 ) -> None:
-    make_small_follower(3).poll(0)
-    restarted = make_small_follower(2)
+    make_follower(models_in_memory=3).poll(0)
+    restarted = make_follower(models_in_memory=2)
     assert in_memory(restarted, schemas) == [False] * 3
     assert restarted.is_ready
     with pytest.raises(NotLoaded, match="not in memory"):
@@ -87,14 +65,14 @@ def test_a_restart_with_more_versions_than_fit_loads_each_at_its_first_question(
     assert ask(restarted, schemas[0].task.name).version == "1"
     restarted.poll(0)
     assert in_memory(restarted, schemas) == [True, False, False]
-    assert make_small_follower(3).must_load(schemas[0].task.name) is False
+    assert make_follower(models_in_memory=3).must_load(schemas[0].task.name) is False
 
 
 def test_an_override_of_a_version_that_is_not_in_memory_holds_once_it_is_loaded(
-    make_small_follower: MakeSmallFollower, engine: Engine, schemas: list[Schema]
+    make_follower: MakeFollower, engine: Engine, schemas: list[Schema]
 ) -> None:
-    make_small_follower(3).poll(0)
-    follower, first = make_small_follower(2), schemas[0]
+    make_follower(models_in_memory=3).poll(0)
+    follower, first = make_follower(models_in_memory=2), schemas[0]
     follower.poll(0)
     note(engine, first, "1", "override", valid_until=CUTOFF + WEEK)
     follower.poll(1)
@@ -106,10 +84,10 @@ def test_an_override_of_a_version_that_is_not_in_memory_holds_once_it_is_loaded(
 
 
 def test_a_copy_that_is_damaged_while_its_version_is_not_in_memory_is_downloaded_again(
-    make_small_follower: MakeSmallFollower, schemas: list[Schema], tmp_path: Path
+    make_follower: MakeFollower, schemas: list[Schema], tmp_path: Path
 ) -> None:
-    make_small_follower(3).poll(0)
-    follower, name = make_small_follower(2), schemas[0].task.name
+    make_follower(models_in_memory=3).poll(0)
+    follower, name = make_follower(models_in_memory=2), schemas[0].task.name
     graph = tmp_path / "home" / "models" / name / "1" / "model.onnx"
     graph.write_bytes(graph.read_bytes()[:-100])
     with pytest.raises(NotLoaded, match="local copy of version 1 was refused"):
@@ -121,13 +99,13 @@ def test_a_copy_that_is_damaged_while_its_version_is_not_in_memory_is_downloaded
 
 @pytest.mark.anyio
 async def test_status_metrics_and_readiness_are_those_of_a_version_in_memory(
-    make_small_follower: MakeSmallFollower,
+    make_follower: MakeFollower,
     database_url: str,
     mlflow_url: str,
     tmp_path: Path,
     schemas: list[Schema],
 ) -> None:
-    make_small_follower(3).poll(0)
+    make_follower(models_in_memory=3).poll(0)
     names = [schema.task.name for schema in schemas]
     at = format_moment(CUTOFF)
 
@@ -158,18 +136,15 @@ async def test_status_metrics_and_readiness_are_those_of_a_version_in_memory(
 
 @pytest.mark.parametrize("num_tasks", [3, 30])
 def test_a_look_asks_the_registry_once_for_all_tasks(
-    make_small_follower: MakeSmallFollower, engine: Engine, mlflow_url: str, tmp_path: Path, num_tasks: int
+    make_follower: MakeFollower, engine: Engine, mlflow_url: str, tmp_path: Path, num_tasks: int
 ) -> None:
     schemas = [define(engine) for _ in range(num_tasks)]
     for schema in schemas[:2]:
         publish_and_release(mlflow_url, engine, schema, tmp_path)
-    make_small_follower(3).poll(0)
+    make_follower(models_in_memory=3).poll(0)
     paths: list[str] = []
-    with overheard(mlflow_url, lambda _, path: paths.append(path)) as url, ExitStack() as opened:
-        settings = service_settings(DEAD_DATABASE, tmp_path / "home", mlflow_url=url)
-        follower = Follower(settings, Store(engine, places=2, seconds=5), Metrics())
-        opened.callback(follower.close)
-        follower.restore()
+    with overheard(mlflow_url, lambda _, path: paths.append(path)) as url:
+        follower = make_follower(registry=url)
         for now in range(3):
             paths.clear()
             follower.poll(now)
