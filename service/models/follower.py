@@ -30,6 +30,7 @@ from service.models.store_snapshot import Snapshot, read_snapshot
 from service.models.task_state import ENDINGS, RegistryState, TaskState
 from service.settings import ServiceSettings
 from service.validation.names import only_task
+from service.validation.rules import compile_rules
 from store.tasks.touched import KEPT_SECONDS, delete_notes
 
 # Least seconds between two polls, however many requests ask for one.
@@ -311,6 +312,7 @@ class Follower:
         if not self.database_answers:
             log.info("database.reached", tasks=len(snapshot.task_ids))
         self.database_answers = True
+        compile_rules.make_room(len(snapshot.task_ids))
         former, self._snapshot = self._snapshot, snapshot
         if snapshot.task_ids != former.task_ids or snapshot.departures != former.departures or not self._has_polled:
             self._note_departures(snapshot)

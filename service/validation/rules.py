@@ -6,7 +6,6 @@ many leaves the others accepted.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 from contracts.errors import Fault, InvalidInput
@@ -25,6 +24,7 @@ from service.validation.lossless_json import (
 from service.validation.query_decoder import QueryDecoder, compile_query_decoder
 from service.validation.question_decoder import QuestionDecoder, Questions, Row, compile_question_decoder
 from store.events.batches import Event, EventBatch
+from store.tasks.task_cache import TaskCache
 
 # Values that a row may hold in addition to its features, on average; a small body may hold more.
 _MORE_VALUES_PER_ROW = 8
@@ -152,9 +152,7 @@ class RowRules:
         limit_values(body, max(_ALWAYS_READ, max_rows * (len(self.task.features) + _MORE_VALUES_PER_ROW)))
 
 
-@lru_cache(maxsize=64)
-def compile_rules(task: Task) -> RowRules:
-    """The rules of a task's rows; compiled once for equal tasks."""
+def _compile(task: Task) -> RowRules:
     kinds = {feature.name: feature.kind for feature in task.features}
     return RowRules(
         task,
@@ -163,6 +161,10 @@ def compile_rules(task: Task) -> RowRules:
         compile_event_decoder(task),
         Explainer(task, kinds),
     )
+
+
+# The rules of a task's rows, compiled once for equal tasks: that takes as long as reading fifty events.
+compile_rules = TaskCache(_compile)
 
 
 def list_rows(rows: EventBatch | Sequence[Event | Refusal]) -> Sequence[Event | Refusal]:

@@ -7,7 +7,6 @@ kept folders go by the chosen recipe, and no other code needs to know how it cam
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from functools import lru_cache
 from typing import Any
 
 from sqlalchemy import Connection, Integer, Row, Text, any_, bindparam, cast, func, select
@@ -19,6 +18,7 @@ from store.database import schemas, tasks
 from store.errors import SpecUnreadable
 from store.recipe_choices import Choice, read_choices
 from store.tasks.changes import Lifecycle, explain_missing
+from store.tasks.task_cache import TaskCache
 
 
 @dataclass(frozen=True)
@@ -204,7 +204,7 @@ def read_tasks(
         rows = connection.execute(_NEWEST).all()
     else:
         rows = connection.execute(_NEWEST_OF, {"task_ids": sorted(task_ids)}).all()
-    _parsed.make_room(len(rows))
+    _parse_task.make_room(len(rows))
     found: list[Schema] = []
     unreadable: dict[int, SpecUnreadable] = {}
     for row in rows:
@@ -287,25 +287,14 @@ _NEWEST_NAMED = _NEWEST.where(tasks.c.name == bindparam("name"))
 _NEWEST_OF = _NEWEST.where(tasks.c.id == any_(bindparam("task_ids", type_=ARRAY(Integer))))
 
 
-class _ParsedTasks:
-    """Tasks by stored spec and name: at least as many as the longest listing had, so that no listing parses twice."""
-
-    def __init__(self) -> None:
-        self.parse = lru_cache(maxsize=256)(_parse_task)
-
-    def make_room(self, num_tasks: int) -> None:
-        """Keep at least this many."""
-        if num_tasks > (self.parse.cache_parameters()["maxsize"] or 0):
-            self.parse = lru_cache(maxsize=2 * num_tasks)(_parse_task)
-
-
-def _parse_task(spec: str, name: str) -> Task:
-    """The task of a stored spec, which may have an earlier name of the task."""
+def _parse(written: tuple[str, str]) -> Task:
+    """The task of a stored spec and a name; the spec may have an earlier one."""
+    spec, name = written
     task = Task.model_validate_json(spec)
     return task if task.name == name else task.model_copy(update={"name": name})
 
 
-_parsed = _ParsedTasks()
+_parse_task = TaskCache(_parse)
 
 
 def _schema(row: Row[*tuple[Any, ...]]) -> Schema:
@@ -314,7 +303,7 @@ def _schema(row: Row[*tuple[Any, ...]]) -> Schema:
         row.task_id,
         row.id,
         row.revision,
-        _parsed.parse(row.spec, row.name),
+        _parse_task((row.spec, row.name)),
         lifecycle=row.lifecycle,
         registry_name=row.registry_name,
         renaming_trouble=row.renaming_trouble,
