@@ -26,7 +26,7 @@ from handbook.results.paper import (
 )
 from handbook.results.readme import readme
 from handbook.results.replay import replay_choices, replay_methods, replay_promises
-from handbook.results.speed import ingest, mixed, reading, serving
+from handbook.results.speed import ingest, many_tasks, mixed, reading, serving
 
 DOCS = Path(__file__).parents[2] / "docs"
 RESULT_PAGES = (
@@ -94,6 +94,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "ingest": ingest,
     "reading": reading,
     "mixed": mixed,
+    "tasks": many_tasks,
 }
 
 

@@ -59,3 +59,16 @@ def mixed() -> str:
         for workers in (1, 4)
     ]
     return table(("workers", *names), rows)
+
+
+def many_tasks() -> str:
+    """What many tasks cost while nobody asks: a row for each measure, a column for each number of tasks."""
+    figures = load("tasks").figures
+    numbers = sorted({int(figure.of["tasks"]) for figure in figures})
+    rows = []
+    for process, measure in dict.fromkeys((str(figure.of["process"]), figure.measure) for figure in figures):
+        found = [find("tasks", measure, process=process, tasks=number) for number in numbers]
+        unit = next((figure.unit for figure in found if figure is not None), "")
+        cells = ["" if one is None else one.note or shortest(one) for one in found]
+        rows.append((process, f"{measure}, {unit}" if unit else measure, *cells))
+    return table(("process", "measure", *(f"{number:,} task{'s' * (number > 1)}" for number in numbers)), rows)

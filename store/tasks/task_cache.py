@@ -1,6 +1,6 @@
 """What is computed from a task, kept for as many tasks as there are: a cache of a fixed size is a cliff one task later.
 
-Walking through one task more than such a cache holds computes every value anew.
+Walking through one task more than such a cache holds computes every value once more.
 """
 
 from collections.abc import Callable, Hashable
