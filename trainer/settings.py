@@ -26,6 +26,9 @@ def _find_git_sha() -> str:
     return answer.stdout.strip()
 
 
+ENCODED_MIB = 64
+
+
 class TrainerSettings(SharedSettings):
     """What the trainer may use and how long it may take."""
 
@@ -53,6 +56,12 @@ class TrainerSettings(SharedSettings):
         1024, ge=1, description="MiB of kept fits that a trainer with MORROW_STORE_URL holds on its own disk"
     )
     max_members: int = Field(64, ge=1, description="most networks of a backtest that are trained side by side")
+    encoded_mib: int = Field(
+        ENCODED_MIB,
+        ge=0,
+        description="memory for the encoded rows of networks that are trained side by side, in MiB; if they need more, "
+        "each minibatch is encoded when it is drawn, which changes no result",
+    )
     git_sha: str = Field(default_factory=_find_git_sha, description="revision that releases are tagged with")
 
     @field_validator("store_url")

@@ -23,6 +23,8 @@ from store.events.row_forms import Forms, find_forms
 from store.sql_arrays import POSTGRES_EPOCH
 
 NEVER = np.iinfo(np.int64).max
+COLUMNS = ("at", "known_at", "superseded_at", "numbers", "categories", "labels", "withheld")
+_ROWS_PER_BLOCK = 65_536
 
 
 @dataclass(frozen=True)
@@ -31,8 +33,8 @@ class EventColumns:
 
     at, known_at, superseded_at  (n,)   int64    microseconds; superseded_at is NEVER while current
     numbers     (n, p)  float64  NaN if missing
-    categories  (n, q)  int32    positions in `vocabularies`
-    labels      (n,)    float64 values, or int32 positions in `classes`
+    categories  (n, q)  integer  positions in `vocabularies`
+    labels      (n,)    float64 values, or integer positions in `classes`
     withheld    (n,)    bool     True for rows that no fit may use
     """
 
@@ -40,32 +42,31 @@ class EventColumns:
     known_at: NDArray[np.int64]
     superseded_at: NDArray[np.int64]
     numbers: NDArray[np.float64]
-    categories: NDArray[np.int32]
+    categories: NDArray[Any]
     vocabularies: tuple[tuple[str, ...], ...]
-    labels: NDArray[np.float64] | NDArray[np.int32]
+    labels: NDArray[np.float64] | NDArray[np.integer[Any]]
     classes: tuple[str, ...]
     withheld: NDArray[np.bool_]
 
     def __len__(self) -> int:
         return len(self.at)
 
-    def select(self, rows: NDArray[np.bool_] | NDArray[np.intp] | slice) -> "EventColumns":
+    def select(self, rows: NDArray[np.bool_] | NDArray[np.integer[Any]] | slice) -> "EventColumns":
         """The same columns for some rows, given as a mask, positions or a slice; vocabularies and classes stay whole.
 
-        A mask of adjacent rows becomes a slice, which shares memory: columns are never written to.
+        Columns are never written to, so the rows share memory where they can: a slice or a mask of adjacent rows is a
+        view, and many others are `PickedColumns`.
         """
         if not isinstance(rows, slice) and rows.dtype == np.bool_:
             rows = _as_slice(rows)
-        return replace(
-            self,
-            at=self.at[rows],
-            known_at=self.known_at[rows],
-            superseded_at=self.superseded_at[rows],
-            numbers=self.numbers[rows],
-            categories=self.categories[rows],
-            labels=self.labels[rows],
-            withheld=self.withheld[rows],
-        )
+        if isinstance(rows, slice):
+            return self.copied(rows)
+        positions: NDArray[Any] = np.flatnonzero(rows) if rows.dtype == np.bool_ else rows
+        return PickedColumns.of(self, positions)
+
+    def copied(self, rows: NDArray[np.integer[Any]] | slice) -> "EventColumns":
+        """The same columns for the rows at these positions as arrays of their own, or for a slice as views."""
+        return replace(self, **{name: getattr(self, name)[rows] for name in COLUMNS})
 
     def as_of(self, origin: int) -> "EventColumns":
         """The rows that a model fitted at `origin` may use: before it, known by it, and not yet superseded at it."""
@@ -75,29 +76,122 @@ class EventColumns:
         """The current events of `[start, end)`."""
         return self.select((self.at >= start) & (self.at < end) & (self.superseded_at == NEVER))
 
+    @property
+    def num_numbers(self) -> int:
+        """The number of columns of numbers."""
+        return int(self.part("numbers", slice(0, 0)).shape[1])
+
+    def number(self, place: int) -> NDArray[np.float64]:
+        """One column of numbers, `(n,)`."""
+        return self.part("numbers", (slice(None), place))
+
+    def category(self, place: int) -> NDArray[np.integer[Any]]:
+        """One column of categories, `(n,)`."""
+        return self.part("categories", (slice(None), place))
+
+    def part(self, name: str, index: slice | tuple[slice, int]) -> NDArray[Any]:
+        """Some rows of a column, or one of the columns of numbers or categories."""
+        column: NDArray[Any] = getattr(self, name)
+        return column[index]
+
     @cached_property
     def digest(self) -> str:
-        """SHA-256 over every value of these rows; it does not depend on other rows that were read with them."""
-        coded = [_used(positions, known) for positions, known in zip(self.categories.T, self.vocabularies, strict=True)]
+        """SHA-256 over every value of these rows; it does not depend on other rows that were read with them.
+
+        Columns are hashed block by block, so that nothing is copied as a whole.
+        """
+        blocks = [slice(start, start + _ROWS_PER_BLOCK) for start in range(0, max(1, len(self)), _ROWS_PER_BLOCK)]
+        coded = [self._find_codes("categories", place, blocks) for place in range(len(self.vocabularies))]
         if self.classes:
-            coded.append(_used(self.labels.astype(np.int32), self.classes))
-        sha = hashlib.sha256(repr([texts for _, texts in coded]).encode())
-        values = [self.at, self.known_at, self.numbers, self.withheld, *(positions for positions, _ in coded)]
-        for column in values if self.classes else [*values, self.labels]:
-            sha.update(np.ascontiguousarray(column).reshape(-1).data)
+            coded.append(self._find_codes("labels", None, blocks))
+        sha = hashlib.sha256(repr([codes.texts for codes in coded]).encode())
+        for name in ("at", "known_at", "numbers", "withheld"):
+            for block in blocks:
+                sha.update(np.ascontiguousarray(self.part(name, block)).reshape(-1).data)
+        for codes in coded:
+            for block in blocks:
+                sha.update(codes.places[self._codes(codes.name, codes.place, block)].data)
+        if not self.classes:
+            for block in blocks:
+                sha.update(np.ascontiguousarray(self.part("labels", block)).data)
         return sha.hexdigest()
+
+    def _codes(self, name: str, place: int | None, block: slice) -> NDArray[Any]:
+        return self.part(name, block if place is None else (block, place))
+
+    def _find_codes(self, name: str, place: int | None, blocks: Sequence[slice]) -> "_Codes":
+        known = self.classes if place is None else self.vocabularies[place]
+        occurs = np.zeros(len(known), np.bool_)
+        for block in blocks:
+            occurs[self._codes(name, place, block)] = True
+        return _Codes(name, place, list(compress(known, occurs)), np.cumsum(occurs) - 1)
+
+
+@dataclass(frozen=True)
+class _Codes:
+    """The texts of a column that occur in some rows, and the place among them of each text of its vocabulary."""
+
+    name: str
+    place: int | None
+    texts: list[str]
+    places: NDArray[np.int64]
+
+
+class PickedColumns(EventColumns):
+    """Rows picked from others by position, without their memory: a column is copied each time that it is asked for.
+
+    A fit leaves out one row in twenty, so without this its rows would be a second copy of nearly the whole reading.
+    `dataclasses.replace` returns plain columns.
+    """
+
+    _base: EventColumns
+    _positions: NDArray[np.int32]
+
+    def __new__(cls, **columns: Any) -> EventColumns:  # type: ignore[misc] # called by `replace` alone
+        return EventColumns(**columns)
+
+    @staticmethod
+    def of(base: EventColumns, positions: NDArray[np.integer[Any]]) -> EventColumns:
+        """These rows of plain columns; copied if they are few."""
+        if len(positions) <= _ROWS_PER_BLOCK:
+            return base.copied(positions)
+        picked = object.__new__(PickedColumns)
+        vars(picked).update(
+            _base=base,
+            _positions=positions.astype(np.int32, copy=False),
+            vocabularies=base.vocabularies,
+            classes=base.classes,
+        )
+        return picked
+
+    def __getattr__(self, name: str) -> NDArray[Any]:
+        if name not in COLUMNS:
+            raise AttributeError(name)
+        return self.part(name, slice(None))
+
+    def __len__(self) -> int:
+        return len(self._positions)
+
+    def select(self, rows: NDArray[np.bool_] | NDArray[np.integer[Any]] | slice) -> EventColumns:
+        """As of plain columns."""
+        if not isinstance(rows, slice) and rows.dtype == np.bool_:
+            rows = _as_slice(rows)
+        return PickedColumns.of(self._base, self._positions[rows])
+
+    def part(self, name: str, index: slice | tuple[slice, int]) -> NDArray[Any]:
+        """As of plain columns, but a copy."""
+        column: NDArray[Any] = getattr(self._base, name)
+        if isinstance(index, slice):
+            return column[self._positions[index]]
+        rows, place = index
+        picked: NDArray[Any] = column[self._positions[rows], place]
+        return picked
 
 
 def _as_slice(mask: NDArray[Any]) -> NDArray[Any] | slice:
     """The mask as a slice if all its rows are adjacent, else unchanged."""
     start, length = int(mask.argmax()) if len(mask) else 0, int(np.count_nonzero(mask))
     return slice(start, start + length) if mask[start : start + length].all() else mask
-
-
-def _used(positions: NDArray[np.int32], known: Sequence[str]) -> tuple[NDArray[np.int64], list[str]]:
-    """The texts that occur, and each row's position among them."""
-    occurs = np.bincount(positions, minlength=len(known)) > 0
-    return (np.cumsum(occurs) - 1)[positions], list(compress(known, occurs))
 
 
 def read_events(
@@ -144,29 +238,41 @@ def _allowed(task_id: int, forms: Forms, cutoff: int, since: int | None, until: 
 
 
 def _empty(task: Task, expected: Survey) -> EventColumns:
-    """Columns of the expected size, not yet filled."""
+    """Columns of the expected size, not yet filled, each of the narrowest type that holds its values.
+
+    Most rows are known when they happen, and few are superseded: then no memory is spent to say so.
+    """
     n = expected.num_rows
     texts = tuple(vocabulary.texts for vocabulary in expected.vocabularies)
-    labels: NDArray[Any] = np.empty(n, np.int32 if task.is_classification else np.float64)
+    at = np.empty(n, np.int64)
+    vocabularies = texts[: len(task.categories)]
+    labels: NDArray[Any] = np.empty(n, _narrowest(texts[-1:]) if task.is_classification else np.float64)
     return EventColumns(
-        at=np.empty(n, np.int64),
-        known_at=np.empty(n, np.int64),
-        superseded_at=np.empty(n, np.int64),
+        at=at,
+        known_at=at if expected.all_known_at_once else np.empty(n, np.int64),
+        superseded_at=np.empty(n, np.int64) if expected.any_superseded else np.broadcast_to(np.int64(NEVER), n),
         numbers=np.empty((n, len(task.numbers)), np.float64),
-        categories=np.empty((n, len(task.categories)), np.int32),
-        vocabularies=texts[: len(task.categories)],
+        categories=np.empty((n, len(task.categories)), _narrowest(vocabularies)),
+        vocabularies=vocabularies,
         labels=labels,
         classes=texts[-1] if task.is_classification else (),
         withheld=np.empty(n, np.bool_),
     )
 
 
+def _narrowest(vocabularies: Sequence[Sequence[str]]) -> type[np.integer[Any]]:
+    """The narrowest type of positions in all of these vocabularies."""
+    most = max(map(len, vocabularies), default=0)
+    return next((kind for kind in (np.uint8, np.uint16) if most <= np.iinfo(kind).max), np.int32)
+
+
 def _decode(piece: NDArray[Any], vocabularies: Sequence[Vocabulary], into: EventColumns) -> None:
     """Write tuples into columns of the same length."""
     into.at[:] = piece["at"] + POSTGRES_EPOCH
     into.known_at[:] = piece["known_at"] + POSTGRES_EPOCH
-    until = piece["superseded_at"]
-    into.superseded_at[:] = np.where(until == NEVER, NEVER, until + POSTGRES_EPOCH)
+    if into.superseded_at.flags.writeable:
+        until = piece["superseded_at"]
+        into.superseded_at[:] = np.where(until == NEVER, NEVER, until + POSTGRES_EPOCH)
     into.withheld[:] = piece["withheld"]
     if into.numbers.shape[1]:
         into.numbers[:] = piece["numbers"]["elements"]["value"]

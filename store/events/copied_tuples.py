@@ -47,9 +47,15 @@ class Vocabulary:
 
 @dataclass(frozen=True)
 class Survey:
-    """The content of a COPY: its number of rows, and the vocabulary of each text column, all hashed with `seed`."""
+    """The content of a COPY: its number of rows, and the vocabulary of each text column, all hashed with `seed`.
+
+    all_known_at_once   whether every row was known when it happened
+    any_superseded      whether any row was superseded
+    """
 
     num_rows: int
+    all_known_at_once: bool
+    any_superseded: bool
     vocabularies: tuple[Vocabulary, ...]
     seed: int
 
@@ -58,22 +64,25 @@ def survey(cursor: Cursor[Any], task: Task, source: sql.Composable, allowed: sql
     """Count the rows of a source that are allowed and find the texts that occur in them, in one scan."""
     columns = _text_columns(task)
     query = sql.SQL("SELECT {} FROM {} WHERE {} GROUP BY GROUPING SETS ({})").format(
-        sql.SQL(", ").join([sql.SQL("count(*)"), *columns]),
+        sql.SQL(", ").join(
+            [sql.SQL("count(*), count(superseded_at), count(*) FILTER (WHERE known_at <> at)"), *columns]
+        ),
         source,
         allowed,
         sql.SQL(", ").join([sql.SQL("()"), *(sql.SQL("({})").format(column) for column in columns)]),
     )
-    num_rows = 0
+    num_rows = num_superseded = num_late = 0
     found: list[list[str]] = [[] for _ in columns]
-    for num_grouped, *texts in cursor.execute(query):
+    for *counts, texts in ((*row[:3], row[3:]) for row in cursor.execute(query)):
         # Texts are never null, so each group names its column; the group of all rows names none.
         column = next((j for j, text in enumerate(texts) if text is not None), None)
         if column is None:
-            num_rows = num_grouped
+            num_rows, num_superseded, num_late = counts
         else:
             found[column].append(texts[column])
     seed, hash_of = _hash_apart(cursor, sorted({text for texts in found for text in texts}))
-    return Survey(num_rows, tuple(_vocabulary(sorted(texts), hash_of) for texts in found), seed)
+    vocabularies = tuple(_vocabulary(sorted(texts), hash_of) for texts in found)
+    return Survey(num_rows, num_late == 0, num_superseded > 0, vocabularies, seed)
 
 
 def tuple_fields(task: Task, seed: int) -> sql.Composed:

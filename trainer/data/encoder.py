@@ -91,6 +91,75 @@ class Encoded:
     targets: NDArray[np.int64] | NDArray[np.float32]
     windows: NDArray[np.int64]
 
+    def __len__(self) -> int:
+        return len(self.u)
+
+    @property
+    def num_dense(self) -> int:
+        return int(self.dense.shape[1])
+
+    @property
+    def num_codes(self) -> int:
+        return int(self.codes.shape[1])
+
+    @property
+    def has_classes(self) -> bool:
+        return np.issubdtype(self.targets.dtype, np.integer)
+
+    def take(self, numbers: NDArray[np.integer[Any]]) -> "Encoded":
+        """The rows with these numbers."""
+        return Encoded(
+            self.dense[numbers], self.codes[numbers], self.u[numbers], self.targets[numbers], self.windows[numbers]
+        )
+
+
+@dataclass(frozen=True)
+class EncodedOnDemand:
+    """The same rows, encoded whenever some of them are taken: slower than `Encoded`, but without its memory."""
+
+    encoder: Encoder
+    rows: EventColumns
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @property
+    def num_dense(self) -> int:
+        return self.encoder.num_dense
+
+    @property
+    def num_codes(self) -> int:
+        return len(self.encoder.vocabularies)
+
+    @property
+    def has_classes(self) -> bool:
+        return self.encoder.is_classification
+
+    @property
+    def windows(self) -> NDArray[np.int64]:
+        """As of `Encoded`, computed each time."""
+        return self.encoder.clock.window_starts(self.rows.at)
+
+    def take(self, numbers: NDArray[np.integer[Any]]) -> Encoded:
+        """The rows with these numbers, encoded: bit by bit those of `Encoded`."""
+        return encode(self.encoder, self.rows.select(numbers))
+
+
+FitRows = Encoded | EncodedOnDemand
+
+
+def prepare(fits: Sequence[tuple[Encoder, EventColumns]], encoded_mib: int) -> list[FitRows]:
+    """The rows of fits that are trained side by side: encoded, or on demand if that would take more than these MiB."""
+    num_bytes = sum(len(rows) * _bytes_per_row(encoder) for encoder, rows in fits)
+    if num_bytes > encoded_mib * 2**20:
+        return [EncodedOnDemand(encoder, rows) for encoder, rows in fits]
+    return [encode(encoder, rows) for encoder, rows in fits]
+
+
+def _bytes_per_row(encoder: Encoder) -> int:
+    target = 8 if encoder.is_classification else 4
+    return 4 * encoder.num_dense + 8 * len(encoder.vocabularies) + 4 + target + 8
+
 
 def fit_encoder(task: Task, rows: EventColumns, cutoff: int, which: NDArray[np.bool_] | None = None) -> Encoder:
     """Fit the constants on these rows; `which` masks the rows that this fit may use, all if None.
@@ -115,11 +184,11 @@ def fit_encoder(task: Task, rows: EventColumns, cutoff: int, which: NDArray[np.b
         clock=task.clock,
         calendar=task.training.calendar,
         numbers=tuple(
-            fit_number(taken(rows.numbers[:, j]), feature.optional, task.training.number_form)
+            fit_number(taken(rows.number(j)), feature.optional, task.training.number_form)
             for j, feature in enumerate(task.numbers)
         ),
         vocabularies=tuple(
-            _fit_vocabulary(taken(rows.categories[:, j]), known) for j, known in enumerate(rows.vocabularies)
+            _fit_vocabulary(taken(rows.category(j)), known) for j, known in enumerate(rows.vocabularies)
         ),
         classes=classes,
         label_unit=unit,
@@ -175,7 +244,7 @@ def _classes(task: Task, labels: NDArray[Any], known: Sequence[str]) -> tuple[st
     return seen
 
 
-def _fit_vocabulary(positions: NDArray[np.int32], known: Sequence[str]) -> tuple[str, ...]:
+def _fit_vocabulary(positions: NDArray[np.integer[Any]], known: Sequence[str]) -> tuple[str, ...]:
     counts = np.bincount(positions, minlength=len(known))
     return tuple(sorted(known[int(k)] for k in np.flatnonzero(counts >= MIN_SEEN)))
 

@@ -7,6 +7,7 @@ Constants are robust: one absurd label neither changes the unit of the others no
 
 import math
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -79,7 +80,9 @@ def find_usual_range(task: Task, rows: EventColumns, which: NDArray[np.bool_] | 
 
 
 def _are_foretold(is_far: NDArray[np.bool_], rows: EventColumns, which: NDArray[np.bool_] | None) -> bool:
-    for column in (*rows.categories.T, *map(_bins, rows.numbers.T)):
+    categories = (rows.category(place) for place in range(len(rows.vocabularies)))
+    numbers = (_bins(rows.number(place)) for place in range(rows.num_numbers))
+    for column in chain[NDArray[Any]](categories, numbers):
         codes = column if which is None else column[which]
         totals = np.bincount(codes)
         far = np.bincount(codes, is_far, len(totals))

@@ -12,8 +12,10 @@ _TAIL = 0.001
 
 def sorted_finite(values: NDArray[Any]) -> NDArray[np.float64]:
     """The finite values in ascending order."""
-    numbers = values.astype(np.float64)
-    return np.sort(numbers[np.isfinite(numbers)])
+    numbers = values.astype(np.float64, copy=False)
+    finite: NDArray[np.float64] = numbers[np.isfinite(numbers)]
+    finite.sort()
+    return finite
 
 
 def tails(ordered: NDArray[np.float64]) -> tuple[float, float]:
@@ -41,5 +43,6 @@ def robust_centre(ordered: NDArray[np.float64], low: float, high: float) -> tupl
     if len(ordered) == 0:
         return 0.0, 1.0
     unit = max(abs(low), abs(high)) or 1.0
-    shares = ordered.clip(low, high) / unit
+    shares = ordered.clip(low, high)
+    shares /= unit
     return float(shares.mean()) * unit, float(shares.std()) * unit or 1.0

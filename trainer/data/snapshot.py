@@ -19,7 +19,7 @@ from contracts.task import Training
 from store.events.columns import EventColumns, read_events
 from store.events.known_windows import find_newest_moments, find_windows
 from store.tasks.catalog import Schema
-from trainer.data.windows import complete_until, history_start, oldest_origin
+from trainer.data.windows import complete_until, history_start, oldest_origin, window_places
 
 # Known windows are counted up to this number.
 MOST_COUNTED = 10_000
@@ -69,27 +69,40 @@ class Reading:
 
     def _in_history(self, rows: EventColumns, origin: int) -> EventColumns:
         first = history_start(self.schema.task, origin)
-        return rows if first is None else rows.select(rows.at >= first)
+        return rows if first is None else rows.select(slice(int(np.searchsorted(rows.at, first)), None))
 
     @cached_property
     def fingerprints(self) -> dict[int, tuple[int, int]]:
         """Window -> the number of its current rows and of all their revisions: any append or correction changes one."""
-        windows = self.schema.task.clock.window_starts(self.events.at)
-        starts, place, num_revisions = np.unique(windows, return_inverse=True, return_counts=True)
-        num_rows = np.bincount(place, self.events.superseded_at > self.cutoff, len(starts)).astype(np.int64)
+        starts, places = window_places(self.schema.task.clock, self.events.at)
+        if len(starts) == 0:
+            return {}
+        num_rows = np.add.reduceat(self.events.superseded_at > self.cutoff, places, dtype=np.int64)
+        num_revisions = np.diff(places, append=len(self.events))
         return {
             start: (rows, revisions)
             for start, rows, revisions in zip(starts.tolist(), num_rows.tolist(), num_revisions.tolist(), strict=True)
         }
 
+    @cached_property
+    def _fitted(self) -> EventColumns:
+        """The rows that are not withheld. Those of most origins are a view of them, so they take no memory."""
+        return self.events.select(~self.events.withheld)
+
     def fit_rows(self, origin: int) -> EventColumns:
         """`known` without the withheld rows: the rows that the fit of this origin is made of."""
-        rows = self.known(origin)
-        return rows.select(~rows.withheld)
+        known = self.known(origin)
+        if len(known) == 0:
+            return known
+        first, last = known.part("at", slice(0, 1)), known.part("at", slice(len(known) - 1, None))
+        rows = self._fitted.as_of(origin)
+        at = rows.at
+        places = np.searchsorted(at, first, "left"), np.searchsorted(at, last, "right")
+        return rows.select(slice(*(int(place[0]) for place in places)))
 
     def num_fit_rows(self, origin: int) -> int:
-        """The number of `fit_rows`, without copying them."""
-        return int(np.count_nonzero(~self.known(origin).withheld))
+        """The number of `fit_rows`."""
+        return len(self.fit_rows(origin))
 
     def with_training(self, training: Training) -> "Reading":
         """The same rows for a task that differs in its recipe alone."""

@@ -13,6 +13,22 @@ from store.events.columns import EventColumns
 EXTRA_WINDOWS = 1
 
 
+def window_places(clock: Clock, at: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The starts of the windows that hold these ascending moments, and the place of the first moment of each.
+
+    Takes the memory of the windows, not of the moments.
+    """
+    starts: list[int] = []
+    places: list[int] = []
+    place = 0
+    while place < len(at):
+        start = clock.window_start(int(at[place]))
+        starts.append(start)
+        places.append(place)
+        place += int(np.searchsorted(at[place:], start + clock.window))
+    return np.array(starts, np.int64), np.array(places, np.int64)
+
+
 def complete_until(task: Task, cutoff: int) -> int:
     """End of the newest window all of whose labels are due by the cutoff, microseconds."""
     return task.clock.window_start(cutoff - task.label_delay // MICROSECOND)
@@ -29,7 +45,7 @@ def target_windows(task: Task, rows: EventColumns, cutoff: int, count: int | Non
 
     `rows` are those known at the cutoff. `count` is the most windows; if None, as many as a cycle must look back on.
     """
-    starts = np.unique(task.clock.window_starts(rows.at))
+    starts, _ = window_places(task.clock, rows.at)
     complete = starts[starts < complete_until(task, cutoff)]
     count = task.guard.min_pairs + EXTRA_WINDOWS if count is None else count
     return [int(start) for start in complete[-count:]]
@@ -50,7 +66,7 @@ def pairs_to_score(task: Task, rows: EventColumns, cutoff: int, count: int) -> l
     An origin right after a window without rows knows what an earlier origin knows. It is left out, unless too few
     windows would remain for an age. Each target window has age 0 as well, which the other ages are compared with.
     """
-    return pairs_of_windows(task, np.unique(task.clock.window_starts(rows.at)), cutoff, count)
+    return pairs_of_windows(task, window_places(task.clock, rows.at)[0], cutoff, count)
 
 
 def pairs_of_windows(task: Task, starts: NDArray[np.int64], cutoff: int, count: int) -> list[tuple[int, int]]:
@@ -89,3 +105,8 @@ def in_window(rows: EventColumns, start: int, clock: Clock) -> EventColumns:
     """The rows of one window among rows known at a cutoff, which are sorted by `at`."""
     first, end = np.searchsorted(rows.at, [start, start + clock.window])
     return rows.select(slice(int(first), int(end)))
+
+
+def newest_window(rows: EventColumns, clock: Clock) -> EventColumns:
+    """The rows of the newest window that has rows, among rows that are sorted by `at`."""
+    return in_window(rows, clock.window_start(int(rows.at[-1])), clock)

@@ -242,7 +242,7 @@ def fill_matrix(
 
     for fit in kept:
         add_scores(fit)
-    for made in fit_origins(reading, absent, device, settings.max_members, on_epoch):
+    for made in fit_origins(reading, absent, device, settings.max_members, on_epoch, encoded_mib=settings.encoded_mib):
         manifest = keep_fit(made, reading, store, device=device, git_sha=settings.git_sha, verdict=None)
         cells = add_scores(store.open(made.origin))
         if on_fit is not None:

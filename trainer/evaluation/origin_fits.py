@@ -13,7 +13,7 @@ import torch
 from contracts.calibration import Calibration
 from contracts.manifest import Manifest
 from contracts.task import Task
-from trainer.data.encoder import Encoded, Encoder, encode, fit_encoder
+from trainer.data.encoder import Encoder, fit_encoder, prepare
 from trainer.data.labels import clip_labels
 from trainer.data.snapshot import Reading
 from trainer.evaluation.fit_store import FitStore
@@ -23,6 +23,7 @@ from trainer.export.artefact import write_artefact
 from trainer.network.device import device_name
 from trainer.network.network import CohortNetwork
 from trainer.network.training_loop import EpochReport, Member, finish, fit
+from trainer.settings import ENCODED_MIB
 
 # The newest rows of its own fit on which a candidate is scored.
 _NUM_OWN_ROWS = 2000
@@ -59,8 +60,13 @@ def fit_origins(
     device: torch.device,
     max_members: int,
     on_epoch: Callable[[EpochReport], None],
+    *,
+    encoded_mib: int = ENCODED_MIB,
 ) -> Iterator[Fit]:
     """Fit these origins × the recipe's seeds together, in cohorts of at most `max_members` (but at least one origin).
+
+    If the encoded rows of a cohort take more than `encoded_mib`, each minibatch is encoded when it is drawn: the fits
+    are the same, bit by bit.
 
     Origins that differ in their number of classes, or in the size of their minibatches, cannot share a program and so
     form separate cohorts.
@@ -76,16 +82,21 @@ def fit_origins(
     for _, alike in groupby(sorted(encoders, key=kind), key=kind):
         same = list(alike)
         for start in range(0, len(same), per_cohort):
-            yield from _fit_cohort(reading, same[start : start + per_cohort], device, on_epoch)
+            yield from _fit_cohort(reading, same[start : start + per_cohort], device, on_epoch, encoded_mib)
 
 
 def _fit_cohort(
-    reading: Reading, encoders: Sequence[Encoder], device: torch.device, on_epoch: Callable[[EpochReport], None]
+    reading: Reading,
+    encoders: Sequence[Encoder],
+    device: torch.device,
+    on_epoch: Callable[[EpochReport], None],
+    encoded_mib: int,
 ) -> Iterator[Fit]:
     task, seeds = reading.schema.task, seeds_of(reading.schema.task)
+    prepared = prepare([(encoder, reading.fit_rows(encoder.cutoff)) for encoder in encoders], encoded_mib)
     members = [
         Member(rows, encoder.vocabulary_sizes, encoder.num_outputs, seed)
-        for encoder, rows in _encoded(reading, encoders)
+        for encoder, rows in zip(encoders, prepared, strict=True)
         for seed in seeds
     ]
     epochs: list[EpochReport] = []
@@ -101,15 +112,8 @@ def _fit_cohort(
         yield Fit(encoder.cutoff, encoder, network, own, told)
 
 
-def _encoded(reading: Reading, encoders: Sequence[Encoder]) -> Iterator[tuple[Encoder, Encoded]]:
-    for encoder in encoders:
-        known = reading.known(encoder.cutoff)
-        yield encoder, encode(encoder, known, ~known.withheld)
-
-
 def _fit_encoder(reading: Reading, origin: int) -> Encoder:
-    known = reading.known(origin)
-    return fit_encoder(reading.schema.task, known, origin, ~known.withheld)
+    return fit_encoder(reading.schema.task, reading.fit_rows(origin), origin)
 
 
 def keep_fit(

@@ -29,6 +29,7 @@ from contracts.task import Task
 from store.events.columns import NEVER, EventColumns
 from trainer.data.encoder import Encoder, encode
 from trainer.data.labels import clip_labels, label_bounds
+from trainer.data.windows import newest_window
 from trainer.export.onnx_export import build_graph, build_rate_graph
 from trainer.export.opened_artefact import raw_categories
 from trainer.methods.naive_answer import naive_answer
@@ -133,7 +134,7 @@ def write_artefact(
     `rows` are those of the fit, at least one. `num_rows` and `rows_digest` count all rows known at the cutoff, withheld
     rows included. Both graphs have the temperature of `calibration`. Moments in microseconds; `horizon` in windows.
     """
-    temperature = calibration.temperature
+    temperature, trained_from = calibration.temperature, int(rows.at[0])
     partial = folder.with_name(f"{folder.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
@@ -145,14 +146,14 @@ def write_artefact(
         schema_id=schema_id,
         recipe=task.recipe,
         classes=list(encoder.classes),
-        trained_from=int(rows.at[0]),
+        trained_from=trained_from,
         cutoff=encoder.cutoff,
         window=encoder.clock.window,
         horizon=horizon,
         error_name=task.error_name,
         ages=list(ages),
         calibration=calibration,
-        naive=naive_answer(task, clip_labels(task, rows, rows), encoder.classes),
+        naive=naive_answer(task, clip_labels(task, newest_window(rows, task.clock), rows), encoder.classes),
         label_bounds=label_bounds(task, rows),
         num_rows=num_rows,
         rows_digest=rows_digest,
@@ -162,7 +163,7 @@ def write_artefact(
         device=device,
         git_sha=git_sha,
         checksums={name: checksum(partial / name) for name in (GRAPH_FILE, RATE_FILE)},
-        probe=make_probe(encoder, network, members, int(rows.at[0]), temperature),
+        probe=make_probe(encoder, network, members, trained_from, temperature),
     )
     (partial / MANIFEST_FILE).write_bytes(encode_manifest(manifest))
     shutil.rmtree(folder, ignore_errors=True)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from contracts.task import Task
 from store.events.columns import EventColumns
 from trainer.data.encoder import Encoded, class_positions
-from trainer.data.windows import in_window
+from trainer.data.windows import newest_window
 
 _LEAST_SCALE = 0.01
 
@@ -27,7 +27,7 @@ def naive(rows: Encoded, num_outputs: int, is_classification: bool) -> NDArray[n
 
 def naive_answer(task: Task, known: EventColumns, classes: Sequence[str]) -> list[float]:
     """The same answer in the label's unit: a share for each class, or (mean, scale). All values are float32."""
-    newest = in_window(known, task.clock.window_start(int(known.at[-1])), task.clock)
+    newest = newest_window(known, task.clock)
     if task.is_classification:
         positions = class_positions(classes, newest)
         logits = _class_logits(positions[positions >= 0], len(classes))

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from trainer.data.encoder import Encoded
+from trainer.data.encoder import Encoded, EncodedOnDemand, FitRows
 from trainer.network.losses import Batch
 
 # Steps whose row numbers are sent to the device at once: few transfers, little memory.
@@ -30,42 +30,54 @@ class Columns:
 
 @dataclass(frozen=True)
 class DeviceRows:
-    """All members' rows on the device, each distinct set once: runs of members, and the columns of each run."""
+    """All members' rows, each distinct set once: runs of members, and the rows of each run.
+
+    Encoded rows are on the device. Others are encoded and sent minibatch by minibatch.
+    """
 
     runs: tuple[slice, ...]
-    columns: tuple[Columns, ...]
+    rows: tuple[Columns | EncodedOnDemand, ...]
+    like: Tensor
 
     @staticmethod
-    def load(rows: Sequence[Encoded], device: torch.device, dtype: torch.dtype) -> "DeviceRows":
+    def load(rows: Sequence[FitRows], device: torch.device, dtype: torch.dtype) -> "DeviceRows":
         """Load the rows of each member; neighbours that share one object share a run. On the CPU nothing is copied."""
-        loaded: dict[int, Columns] = {}
+        loaded: dict[int, Columns | EncodedOnDemand] = {}
         runs: list[slice] = []
-        columns: list[Columns] = []
+        of_runs: list[Columns | EncodedOnDemand] = []
         start = 0
         for key, run in itertools.groupby(rows, key=id):
             same = list(run)
             if key not in loaded:
-                loaded[key] = _on_device(same[0], device, dtype)
+                first = same[0]
+                loaded[key] = _on_device(first, device, dtype) if isinstance(first, Encoded) else first
             runs.append(slice(start, start + len(same)))
-            columns.append(loaded[key])
+            of_runs.append(loaded[key])
             start += len(same)
-        return DeviceRows(tuple(runs), tuple(columns))
+        return DeviceRows(tuple(runs), tuple(of_runs), torch.empty(0, device=device, dtype=dtype))
 
     def batch(self, numbers: Tensor) -> Batch:
         """The rows with these numbers `(E, B)`: a minibatch `(E, B, …)` per member."""
+        parts = [self._taken(rows, numbers[run]) for run, rows in zip(self.runs, self.rows, strict=True)]
+        first = parts[0]
+        if len(parts) == 1:
+            return first
         return Batch(
-            dense=self._taken([rows.dense for rows in self.columns], numbers),
-            codes=self._taken([rows.codes for rows in self.columns], numbers),
-            u=self._taken([rows.u for rows in self.columns], numbers),
-            targets=self._taken([rows.targets for rows in self.columns], numbers),
+            dense=torch.cat([part.dense for part in parts]),
+            codes=torch.cat([part.codes for part in parts]),
+            u=torch.cat([part.u for part in parts]),
+            targets=torch.cat([part.targets for part in parts]),
         )
 
-    def _taken(self, columns: Sequence[Tensor], numbers: Tensor) -> Tensor:
-        taken = [
-            column.index_select(0, numbers[run].flatten()).view(*numbers[run].shape, *column.shape[1:])
-            for run, column in zip(self.runs, columns, strict=True)
-        ]
-        return taken[0] if len(taken) == 1 else torch.cat(taken)
+    def _taken(self, rows: Columns | EncodedOnDemand, numbers: Tensor) -> Batch:
+        flat = numbers.flatten()
+        if isinstance(rows, EncodedOnDemand):
+            taken = _on_device(rows.take(flat.cpu().numpy()), self.like.device, self.like.dtype)
+        else:
+            columns = rows.dense, rows.codes, rows.u, rows.targets
+            taken = Columns(*(column.index_select(0, flat) for column in columns))
+        columns = taken.dense, taken.codes, taken.u, taken.targets
+        return Batch(*(column.view(*numbers.shape, *column.shape[1:]) for column in columns))
 
 
 def _on_device(rows: Encoded, device: torch.device, dtype: torch.dtype) -> Columns:
@@ -78,20 +90,29 @@ def _on_device(rows: Encoded, device: torch.device, dtype: torch.dtype) -> Colum
     )
 
 
-def row_numbers(first: int, end: int, batch_size: int, generator: torch.Generator) -> Iterator[Tensor]:
-    """Endless minibatches `(B,)` of reshuffled passes over `[first, end)`; only row 0 if that range is empty."""
+def row_numbers(
+    first: int, end: int, batch_size: int, generator: torch.Generator, num_steps: int | None = None
+) -> Iterator[Tensor]:
+    """Endless minibatches `(B,)` of reshuffled passes over `[first, end)`; only row 0 if that range is empty.
+
+    With `num_steps`, at least that many minibatches; a pass is then kept only as far as they need it.
+    """
     count = end - first
     if count == 0:
         yield from itertools.repeat(torch.zeros(batch_size, dtype=torch.int32))
     waiting = torch.empty(0, dtype=torch.int32)
+    needed = None if num_steps is None else num_steps * batch_size
     while True:
         drawn = torch.randperm(count, generator=generator, dtype=torch.int32).add_(first)
+        if needed is not None and needed < count:
+            drawn = drawn[: max(needed, batch_size)].clone()
+        needed = None if needed is None else needed - len(drawn)
         lacking = batch_size - len(waiting)
         waiting = torch.cat([waiting, drawn[:lacking]])
         if len(waiting) < batch_size:
             continue
         yield waiting
-        num_full = (count - lacking) // batch_size
+        num_full = (len(drawn) - lacking) // batch_size
         yield from drawn[lacking : lacking + num_full * batch_size].view(num_full, batch_size)
         waiting = drawn[lacking + num_full * batch_size :].clone()
         del drawn  # large, so free it before the next pass is drawn

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from contracts.task import Training
-from trainer.data.encoder import Encoded
+from trainer.data.encoder import FitRows
 from trainer.methods.plans import Oldest, Phase, Rows
 
 
@@ -54,34 +54,36 @@ def plan_steps(own_steps: Sequence[int], num_epochs: int, averaged: float, like:
     )
 
 
-def num_steps(rows: Encoded, phase: Phase, training: Training) -> int:
+def num_steps(rows: FitRows, phase: Phase, training: Training) -> int:
     """Steps of one member in a phase, at least one per epoch; 0 if it lacks the window of the phase's budget."""
     first, end = row_range(rows, phase.budget)
     visits = min(end - first, training.rows_per_epoch) * phase.epochs
-    return max(phase.epochs, math.ceil(visits / training.rows_per_minibatch(len(rows.u)))) if visits else 0
+    return max(phase.epochs, math.ceil(visits / training.rows_per_minibatch(len(rows)))) if visits else 0
 
 
-def row_range(rows: Encoded, which: Rows) -> tuple[int, int]:
+def row_range(rows: FitRows, which: Rows) -> tuple[int, int]:
     """Half-open range of the row numbers that a phase names; empty if there is no such window."""
     assert which != "later", "such a phase is run window by window"
     if which == "all":
-        return 0, len(rows.u)
+        return 0, len(rows)
     starts = window_starts(rows)
     position = which.number - 1 if isinstance(which, Oldest) else len(starts) - which
     if not 0 <= position < len(starts):
         return 0, 0
     start = starts[position]
-    return int(np.searchsorted(rows.windows, start, "left")), int(np.searchsorted(rows.windows, start, "right"))
+    windows = rows.windows
+    return int(np.searchsorted(windows, start, "left")), int(np.searchsorted(windows, start, "right"))
 
 
-def window_starts(rows: Encoded) -> NDArray[np.int64]:
-    """The windows that have rows, oldest first; rows are ordered already, so nothing is sorted or copied."""
-    is_first = np.ones(len(rows.windows), np.bool_)
-    np.not_equal(rows.windows[1:], rows.windows[:-1], out=is_first[1:])
-    return rows.windows[is_first]
+def window_starts(rows: FitRows) -> NDArray[np.int64]:
+    """The windows that have rows, oldest first; rows are ordered already, so nothing is sorted."""
+    windows = rows.windows
+    is_first = np.ones(len(windows), np.bool_)
+    np.not_equal(windows[1:], windows[:-1], out=is_first[1:])
+    return windows[is_first]
 
 
-def following_range(rows: Encoded, which: Rows) -> tuple[int, int]:
+def following_range(rows: FitRows, which: Rows) -> tuple[int, int]:
     """Half-open range of the window that follows the one that a phase names; empty if none follows."""
     if isinstance(which, Oldest):
         return row_range(rows, Oldest(which.number + 1))

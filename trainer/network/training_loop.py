@@ -22,7 +22,7 @@ from torch import Tensor
 from contracts.clock import Clock
 from contracts.errors import CycleError
 from contracts.task import Training
-from trainer.data.encoder import Encoded
+from trainer.data.encoder import Encoded, FitRows
 from trainer.methods.plans import PLANS, Phase, Plan
 from trainer.network.adamw import AdamW
 from trainer.network.early_stopping import EarlyStopping
@@ -47,7 +47,7 @@ class Member:
     number of classes, or 2 for (mean, log-scale).
     """
 
-    rows: Encoded
+    rows: FitRows
     vocabulary_sizes: tuple[int, ...]
     num_outputs: int
     seed: int
@@ -114,7 +114,7 @@ def draw_network(
 ) -> N:
     """An untrained network for these members, on the CPU; each member's parameters come from its own seed."""
     first = members[0].rows
-    shape = architecture(training, first.dense.shape[1], first.codes.shape[1], members[0].num_outputs, is_timed)
+    shape = architecture(training, first.num_dense, first.num_codes, members[0].num_outputs, is_timed)
     seeds = [_seed(member.seed, _PARAMETERS) for member in members]
     return build(shape, [member.vocabulary_sizes for member in members], seeds, dtype)
 
@@ -124,16 +124,12 @@ def train(
 ) -> Iterator[EpochReport]:
     """Run a plan on a network, on its device; yields a report per epoch. Raises as `fit` does."""
     for number, member in enumerate(members):
-        if len(member.rows.u) == 0:
+        if len(member.rows) == 0:
             raise CycleError(f"member {number} of the cohort has no rows to fit")
-    sizes = {training.rows_per_minibatch(len(member.rows.u)) for member in members}
+    sizes = {training.rows_per_minibatch(len(member.rows)) for member in members}
     assert len(sizes) == 1, "members of a cohort share one size of minibatches"
     like = next(iter(network.parameters()))
-    loss = (
-        cross_entropy
-        if np.issubdtype(members[0].rows.targets.dtype, np.integer)
-        else REGRESSION_LOSSES[training.regression_loss]
-    )
+    loss = cross_entropy if members[0].rows.has_classes else REGRESSION_LOSSES[training.regression_loss]
     device_rows = DeviceRows.load([member.rows for member in members], like.device, like.dtype)
     num_windows = max(len(window_starts(member.rows)) for member in members)
     for number, phase in enumerate(plan.phases_of(num_windows)):
@@ -193,7 +189,7 @@ def _run_phase(
     stopping = EarlyStopping(network, loss, device_rows, watched, averages) if any(end for _, end in watched) else None
     sums = like.new_zeros(2, phase.epochs + 1, len(members))  # of losses and of sizes of δ
     epoch, began = 0, time.perf_counter()
-    batch_size = training.rows_per_minibatch(len(members[0].rows.u))
+    batch_size = training.rows_per_minibatch(len(members[0].rows))
     draws = _draws(members, phase, number, length=max(own_steps), batch_size=batch_size, like=like)
     for step, (rows, draw) in enumerate(draws):
         losses, delta = losses_of(device_rows.batch(rows), draw)
@@ -227,7 +223,8 @@ def _draws(
         return torch.Generator().manual_seed(_seed(member.seed, purpose, number))
 
     streams = [
-        row_numbers(*row_range(member.rows, phase.rows), batch_size, generator(member, _ROWS)) for member in members
+        row_numbers(*row_range(member.rows, phase.rows), batch_size, generator(member, _ROWS), length)
+        for member in members
     ]
     return steps(streams, [generator(member, _DELTAS) for member in members], length, like.device, like.dtype)
 

@@ -167,7 +167,12 @@ def _fit(run: _Run, origins: Sequence[int]) -> dict[int, Fit]:
         raise CycleError("There is nothing to replay: no cutoff has rows enough for a fit.")
     run.report("replay.began", num_origins=len(known))
     fits = fit_origins(
-        reading, known, run.device, run.settings.max_members, lambda epoch: report_epoch(run.report, "fit", epoch)
+        reading,
+        known,
+        run.device,
+        run.settings.max_members,
+        lambda epoch: report_epoch(run.report, "fit", epoch),
+        encoded_mib=run.settings.encoded_mib,
     )
     return {fit.origin: fit for fit in fits}
 

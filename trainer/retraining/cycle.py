@@ -235,7 +235,7 @@ def _fit_or_reuse(
     store.discard(cutoff)
     attempt.report("fit.began", cutoff=cutoff)
     follow = follow_epochs(attempt.report, attempt.run, "fit")
-    (fit,) = fit_origins(reading, [cutoff], device, settings.max_members, follow)
+    (fit,) = fit_origins(reading, [cutoff], device, settings.max_members, follow, encoded_mib=settings.encoded_mib)
     attempt.begin("export")
     attempt.write(lambda connection: delete_origin(connection, attempt.cycle.task_id, task.recipe, cutoff))
     manifest = keep_fit(

@@ -190,7 +190,9 @@ def _open_network(
     store = FitStore(settings.home, task, shared)
     kept = store.find(origin)
     if kept is None:
-        (fit,) = fit_origins(rival, [origin], device, settings.max_members, lambda _epoch: None)
+        (fit,) = fit_origins(
+            rival, [origin], device, settings.max_members, lambda _epoch: None, encoded_mib=settings.encoded_mib
+        )
         keep_fit(fit, rival, store, device=device, git_sha=settings.git_sha, verdict=None)
         kept = store.open(origin)
     session = kept.session

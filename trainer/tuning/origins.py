@@ -15,7 +15,7 @@ from contracts.clock import format_moment
 from contracts.errors import CycleError
 from contracts.task import Task, Training
 from store.events.columns import EventColumns
-from trainer.data.encoder import Encoder, class_positions, encode, fit_encoder
+from trainer.data.encoder import Encoder, class_positions, encode, fit_encoder, prepare
 from trainer.data.labels import clip_labels
 from trainer.data.snapshot import Reading
 from trainer.data.windows import complete_until, in_window
@@ -23,6 +23,7 @@ from trainer.evaluation.calibration import tempered_losses
 from trainer.evaluation.release_gates import reason_to_skip
 from trainer.evaluation.scoring import row_errors
 from trainer.methods.gbdt import answer_gbdt, fit_gbdt
+from trainer.settings import ENCODED_MIB
 from trainer.tuning.trials import (
     MAX_ORIGINS,
     SEED,
@@ -88,16 +89,21 @@ def encode_origins(reading: Reading, starts: Sequence[int], training: Training) 
     does.
     """
     recipe = reading.with_training(training)
-    return [_encode_origin(recipe, start) for start in starts]
-
-
-def _encode_origin(reading: Reading, start: int) -> Origin:
-    task, known = reading.schema.task, _fit_rows(reading, start)
-    encoder = fit_encoder(task, known, start)
-    later = [
-        LaterWindow(encode(encoder, rows), _errors_on(task, encoder, rows)) for rows in _later(reading, start, known)
+    task = recipe.schema.task
+    rows_of = [_fit_rows(recipe, start) for start in starts]
+    encoders = [fit_encoder(task, rows, start) for rows, start in zip(rows_of, starts, strict=True)]
+    prepared = prepare([*zip(encoders, rows_of, strict=True)], ENCODED_MIB)
+    return [
+        Origin(known, encoder.vocabulary_sizes, encoder.num_outputs, _encode_later(recipe, start, encoder, rows))
+        for known, encoder, rows, start in zip(prepared, encoders, rows_of, starts, strict=True)
     ]
-    return Origin(encode(encoder, known), encoder.vocabulary_sizes, encoder.num_outputs, tuple(later))
+
+
+def _encode_later(reading: Reading, start: int, encoder: Encoder, known: EventColumns) -> tuple[LaterWindow, ...]:
+    task = reading.schema.task
+    return tuple(
+        LaterWindow(encode(encoder, rows), _errors_on(task, encoder, rows)) for rows in _later(reading, start, known)
+    )
 
 
 def _boosted_errors(reading: Reading, starts: Sequence[int], threads: int, check_time: CheckTime) -> list[Errors]:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from contracts.clock import Clock
 from contracts.task import Training
-from trainer.data.encoder import Encoded
+from trainer.data.encoder import Encoded, FitRows
 from trainer.methods.plans import PLANS
 from trainer.network.network import Build, CohortNetwork, Network
 from trainer.network.phase_schedule import num_steps
@@ -51,7 +51,7 @@ class LaterWindow:
 class Origin:
     """What one origin knows, encoded, and the windows after it. Sizes as in `trainer.network.training_loop.Member`."""
 
-    known: Encoded
+    known: FitRows
     vocabulary_sizes: tuple[int, ...]
     num_outputs: int
     later: tuple[LaterWindow, ...]
@@ -128,7 +128,7 @@ def _errors(origins: Sequence[Origin], training: Training, setup: TrialSetup, ch
     plan, seeds, errors = PLANS[training.method](training), setup.seeds(training), list[Errors]()
 
     def kind(origin: Origin) -> tuple[int, int]:
-        return origin.num_outputs, training.rows_per_minibatch(len(origin.known.u))
+        return origin.num_outputs, training.rows_per_minibatch(len(origin.known))
 
     for _, alike in groupby(sorted(origins, key=kind), key=kind):
         cohort = list(alike)
@@ -144,9 +144,9 @@ def _errors(origins: Sequence[Origin], training: Training, setup: TrialSetup, ch
 
 def _work(origin: Origin, training: Training) -> float:
     """Estimated seconds of one thread for an origin's fit, by its steps, passes and multiply-adds."""
-    num_inputs = origin.known.dense.shape[1] + training.embedding * origin.known.codes.shape[1] + training.time_width
+    num_inputs = origin.known.num_dense + training.embedding * origin.known.num_codes + training.time_width
     weights = num_inputs * training.width + (training.num_layers - 1) * training.width**2
-    num_products = training.rows_per_minibatch(len(origin.known.u)) * weights
+    num_products = training.rows_per_minibatch(len(origin.known)) * weights
     per_pass: float = _SECONDS_PER_STEP + _SECONDS_PER_OPERATION * 3 * num_products
     num_windows = len(np.unique(origin.known.windows))
     phases = PLANS[training.method](training).phases_of(num_windows)

@@ -102,8 +102,12 @@ def test_where_no_window_follows_the_phase_is_as_without(of: Rows) -> None:
 
 
 def test_losses_that_are_not_finite_leave_the_start() -> None:
-    bad = [replace(member, rows=replace(member.rows, dense=member.rows.dense.copy())) for member in members()]
-    bad[0].rows.dense[40:] = np.nan
+    bad = members()
+    rows = bad[0].rows
+    assert isinstance(rows, Encoded)
+    dense = rows.dense.copy()
+    dense[40:] = np.nan
+    bad[0] = replace(bad[0], rows=replace(rows, dense=dense))
     network = draw_network(bad, RECIPE, True, torch.float64, CohortNetwork)
     start = weights(network).clone()
     phase = Phase("finetune_2", 2, 2, NUM_EPOCHS, 0.05, "erm", watches_next=True)

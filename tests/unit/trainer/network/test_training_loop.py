@@ -110,6 +110,7 @@ def test_each_member_equals_its_solo_fit(changes: dict[str, str], early_stopping
 
 def test_other_members_rows_do_not_touch_a_member() -> None:
     mine, other = member(0), member(1)
+    assert isinstance(other.rows, Encoded)
     changed = replace(other, rows=replace(other.rows, dense=other.rows.dense + 1))
     networks = [train([mine, beside])[0] for beside in (other, changed)]
     assert_same(weights(networks[0], 0), weights(networks[1], 0))
@@ -244,6 +245,7 @@ def test_outputs_come_block_by_block_for_the_members_asked_for(monkeypatch: pyte
 
 def test_a_fit_that_diverges_names_member_and_epoch() -> None:
     bad = member(1)
+    assert isinstance(bad.rows, Encoded)
     bad.rows.dense[0, 0] = np.inf
     with pytest.raises(CycleError, match=r"member 1 \(seed 1\) is nan in epoch 1 of pretrain"):
         train([member(0), bad])
