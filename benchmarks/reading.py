@@ -3,7 +3,8 @@
 A million events of eight numbers are in our own PostgreSQL. Each way of reading them runs in a process of its own, by
 turns: the trainer's read, and pandas.read_sql of the same columns. The client's CPU time counts, and how far its memory
 rises above what it held when it began to read. `--epoch` reads and trains one epoch as a cycle does, and compares the
-peak of the whole process, libraries included, with the size of the tensors that the fit reads.
+peak of the whole process, libraries included, with the size of the tensors that the fit reads. `--cycle` prints the
+peak of the fits of a first cycle, with a small network and short training, at 1, 10 or 50 million `--rows`.
 """
 
 import argparse
@@ -35,14 +36,18 @@ from store.database import make_engine
 from store.tasks.catalog import Schema, define_task, find_task
 from trainer.data.encoder import encode
 from trainer.data.snapshot import read
-from trainer.evaluation.origin_fits import fit_origins
+from trainer.evaluation.backtest import fill_and_judge, read_needed
+from trainer.evaluation.fit_store import FitStore
+from trainer.evaluation.origin_fits import fit_origins, keep_fit
+from trainer.settings import TrainerSettings
 
 FIRST = datetime(2020, 1, 1, tzinfo=UTC)
 SPAN = timedelta(days=700)
 CUTOFF = FIRST + SPAN + timedelta(days=7)
 # One member of a task's default recipe, one epoch over all rows.
 _TRAINING = Training(num_seeds=1, pretrain_epochs=1, rows_per_epoch=10**9, finetune_windows=0)
-_TASK = TASK.model_copy(update={"training": _TRAINING})
+# Members as by default, but small ones and few epochs: the memory of rows does not depend on them.
+_SMALL = Training(pretrain_epochs=2, finetune_epochs=1, width=8, num_layers=1, delta_steps=1, delta_rows=16)
 _MIB = 2**20
 
 Measures = dict[str, float]
@@ -54,6 +59,8 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--rounds", type=int, default=5, help="turns of ours and its yardstick, at least 5")
     parser.add_argument("--epoch", action="store_true", help="read and train an epoch instead, once")
+    parser.add_argument("--cycle", action="store_true", help="print the peak memory of a first cycle's fits instead")
+    parser.add_argument("--history", type=int, help="training.history of that cycle; all rows if unset")
     add_output_options(parser)
     given = parser.parse_args(arguments)
     if given.rounds < 5:
@@ -64,8 +71,12 @@ def main(arguments: list[str]) -> None:
         settings = SharedSettings(home=Path(folder), database_url=None, mlflow_url=None)
         with migrated_store(settings) as url:
             began = perf_counter()
-            fill(url, given.rows)
+            fill(url, given.rows, _SMALL.model_copy(update={"history": given.history}) if given.cycle else _TRAINING)
             console.print(f"{given.rows:,} events stored in {perf_counter() - began:.0f} s")
+            if given.cycle:
+                told = _in_child("cycle", url)
+                console.print("  ".join(f"{what} {value:,.1f}" for what, value in told.items()))
+                return
             ratios = (
                 [measure_epoch(url, given.rows, console)]
                 if given.epoch
@@ -83,11 +94,11 @@ def main(arguments: list[str]) -> None:
         record_run(given.results, title, ["reading", *arguments], ratio_figures(ratios))
 
 
-def fill(url: str, num_rows: int) -> None:
+def fill(url: str, num_rows: int, training: Training = _TRAINING) -> None:
     """Events spread evenly over `SPAN`, made by the server: another benchmark measures ingest."""
     engine = make_engine(url)
     with engine.begin() as connection:
-        schema, _ = define_task(connection, _TASK, FIRST)
+        schema, _ = define_task(connection, TASK.model_copy(update={"training": training}), FIRST)
         connection.execute(
             _FILL,
             {"task_id": schema.task_id, "schema_id": schema.schema_id, "first": FIRST, "span": SPAN, "n": num_rows},
@@ -221,6 +232,36 @@ def run_epoch(url: str) -> Measures:
     }
 
 
+def run_first_cycle(url: str) -> Measures:
+    """Read, fill the matrix and fit the candidate as the first cycle of a task does, on one thread."""
+    torch.set_num_threads(1)
+    engine = make_engine(url)
+    with engine.connect() as connection:
+        schema = _find(connection)
+    device, cutoff = torch.device("cpu"), schema.task.clock.window_start(to_micros(CUTOFF))
+    before, began = _forget_peak(), perf_counter()
+    with tempfile.TemporaryDirectory(prefix="morrow-") as home:
+        settings = TrainerSettings(home=Path(home), database_url=None, mlflow_url=None)
+        reading = read_needed(engine, schema, cutoff, CUTOFF)
+        read_seconds, after_reading = perf_counter() - began, _peak_bytes()
+        store = FitStore(settings.home, schema.task)
+        fill_and_judge(engine, reading, store, settings, device, report=_ignore, on_epoch=_ignore)
+        (fit,) = fit_origins(reading, [cutoff], device, settings.max_members, _ignore, encoded_mib=settings.encoded_mib)
+        keep_fit(fit, reading, store, device=device, git_sha="", verdict=None)
+    return {
+        "rows_read": len(reading.events),
+        "before_mib": before / _MIB,
+        "peak_of_reading_mib": after_reading / _MIB,
+        "peak_mib": _peak_bytes() / _MIB,
+        "read_seconds": read_seconds,
+        "seconds": perf_counter() - began,
+    }
+
+
+def _ignore(*_: object, **__: object) -> None:
+    """Progress is not reported."""
+
+
 def _forget_peak() -> int:
     """Reset the peak of this process to what it holds now, which is returned."""
     Path("/proc/self/clear_refs").write_text("5")
@@ -232,7 +273,12 @@ def _peak_bytes() -> int:
     return next(1024 * int(line.split()[1]) for line in lines if line.startswith("VmHWM"))
 
 
-WAYS: dict[str, Callable[[str], Measures]] = {"ours": read_ours, "pandas": read_pandas, "epoch": run_epoch}
+WAYS: dict[str, Callable[[str], Measures]] = {
+    "ours": read_ours,
+    "pandas": read_pandas,
+    "epoch": run_epoch,
+    "cycle": run_first_cycle,
+}
 
 if __name__ == "__main__":
     print(json.dumps(WAYS[sys.argv[1]](sys.argv[2])))
