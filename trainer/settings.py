@@ -26,7 +26,7 @@ def _find_git_sha() -> str:
     return answer.stdout.strip()
 
 
-ENCODED_MIB = 64
+ENCODED_MIB = 256
 
 
 class TrainerSettings(SharedSettings):
