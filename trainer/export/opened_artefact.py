@@ -59,8 +59,12 @@ def _open_verified(manifest: Manifest, name: str, graph: bytes) -> InferenceSess
 
 
 def open_graph(graph: bytes) -> InferenceSession:
-    """A session on one thread: for small graphs, handing work to other threads costs more than it gains."""
+    """A session on one thread: for small graphs, handing work to other threads costs more than it gains.
+
+    It returns its memory after each block of rows: a cycle opens dozens of fits and keeps them open.
+    """
     options = SessionOptions()
+    options.enable_cpu_mem_arena = False
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     options.log_severity_level = _ERRORS_ONLY
     return InferenceSession(graph, options, providers=["CPUExecutionProvider"])
