@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
 
-from sqlalchemy import Connection, Row, func, select, text
+from sqlalchemy import Connection, Row, Select, func, select, text
 
 from contracts.clock import to_micros
 from contracts.failure import Failure, FailureCode
 from contracts.verdict import Verdict, decode_verdict
 from store.database import FIRST_MOMENT, LAST_MOMENT, cycles
+from store.readable_rows import ReadRows, read_rows
 
 State = Literal["requested", "running", "released", "held", "skipped", "failed"]
 Step = Literal["claim", "read", "score", "fit", "export", "verify", "judge", "register", "alias", "release"]
@@ -121,13 +122,17 @@ def find_cycles(connection: Connection, cycle_ids: Collection[int]) -> dict[int,
 
 def list_cycles(connection: Connection, task_id: int, limit: int = 1000) -> Sequence[Cycle]:
     """A task's cycles, newest cutoff and attempt first."""
-    rows = connection.execute(
-        select(*COLUMNS)
-        .where(cycles.c.task_id == task_id)
-        .order_by(cycles.c.cutoff.desc(), cycles.c.attempt.desc())
-        .limit(limit)
-    )
-    return [as_cycle(row) for row in rows]
+    return [as_cycle(row) for row in connection.execute(_newest(task_id, limit))]
+
+
+def list_readable_cycles(connection: Connection, task_id: int, limit: int) -> ReadRows[Cycle]:
+    """The same without those that cannot be read, which are named."""
+    return read_rows(connection, cycles, _newest(task_id, limit), as_cycle)
+
+
+def _newest(task_id: int, limit: int) -> Select[*tuple[Any, ...]]:
+    newest_first = cycles.c.cutoff.desc(), cycles.c.attempt.desc()
+    return select(*COLUMNS).where(cycles.c.task_id == task_id).order_by(*newest_first).limit(limit)
 
 
 def failure_columns(failure: Failure | None) -> dict[str, str | None]:

@@ -13,7 +13,7 @@ from sqlalchemy import ColumnElement, Connection, delete, func, select, text, tu
 from sqlalchemy.dialects.postgresql import insert
 
 from contracts.clock import from_micros, to_micros
-from store.database import FIRST_MOMENT, error_cells
+from store.database import FIRST_MOMENT, error_cells, is_readable
 
 NAIVE = "naive"
 
@@ -123,7 +123,10 @@ def read_cells(
 
 
 def read_marks(connection: Connection, task_id: int, recipe: str, *, since: int) -> list[Mark]:
-    """The stored cells of fits of origins at or after `since` (microseconds), without sketches; oldest window first."""
+    """The stored cells of fits of origins at or after `since` (microseconds), without sketches; oldest window first.
+
+    Cells with a moment out of the calendar, written past the API, are left out: `store.paired_errors` tells of them.
+    """
     names = [field.name for field in fields(Mark)]
     rows = connection.execute(
         select(*(error_cells.c[name] for name in names))
@@ -131,6 +134,7 @@ def read_marks(connection: Connection, task_id: int, recipe: str, *, since: int)
             error_cells.c.task_id == task_id,
             error_cells.c.recipe == recipe,
             error_cells.c.origin >= from_micros(since),
+            *(is_readable(error_cells.c[name]) for name in (*_MOMENTS, "scored_at")),
         )
         .order_by(error_cells.c.window, error_cells.c.origin, error_cells.c.method)
     )
@@ -140,7 +144,9 @@ def read_marks(connection: Connection, task_id: int, recipe: str, *, since: int)
 def find_newest_origin(connection: Connection, task_id: int, recipe: str) -> int | None:
     """The newest origin whose fits were scored (microseconds); None if no cell of the recipe is stored."""
     newest = connection.execute(
-        select(func.max(error_cells.c.origin)).where(error_cells.c.task_id == task_id, error_cells.c.recipe == recipe)
+        select(func.max(error_cells.c.origin)).where(
+            error_cells.c.task_id == task_id, error_cells.c.recipe == recipe, is_readable(error_cells.c.origin)
+        )
     ).scalar_one()
     return None if newest is None else to_micros(newest)
 

@@ -11,6 +11,7 @@ from sqlalchemy import Connection, text
 
 from contracts.clock import MICROSECOND, to_micros
 from contracts.verdict import COUNTED_WINDOWS
+from store.database import FIRST_MOMENT, LAST_MOMENT
 
 NUM_RECENT = 16
 
@@ -68,6 +69,51 @@ def read_paired_errors(
         found.setdefault(task_id, []).append(PairedErrors(method, num_windows, error, ours, recent[::-1]))
     return found
 
+
+def find_unreadable_cells(connection: Connection, part: MatrixPart) -> str | None:
+    """A sentence about cells that are left out, since one of their moments is out of the calendar; None without any."""
+    num_cells = connection.execute(
+        _COUNT_UNREADABLE,
+        {
+            "task_id": part.task_id,
+            "recipe": part.recipe,
+            "reach": 3 * COUNTED_WINDOWS * part.window * MICROSECOND,
+            "first": FIRST_MOMENT,
+            "last": LAST_MOMENT,
+            "most": _MOST_COUNTED,
+        },
+    ).scalar_one()
+    if not num_cells:
+        return None
+    count = f"{num_cells} or more" if num_cells == _MOST_COUNTED else str(num_cells)
+    between = "BETWEEN '0001-01-01Z' AND '9999-12-31Z'"
+    return (
+        f"Rows of the table error_cells cannot be read ({count}): origin, window or scored_at is out of the years 1 to "
+        "9999. They were written past the API and count for nothing: delete those with "
+        f'task_id = {part.task_id} AND NOT (origin {between} AND "window" {between} AND scored_at {between}).'
+    )
+
+
+_MOST_COUNTED = 100
+
+# The same cells as below, and those whose origin is out of the calendar. Each part is a range of the primary key.
+_COUNT_UNREADABLE = text("""
+    WITH cell AS (
+        SELECT * FROM error_cells WHERE task_id = :task_id AND recipe = :recipe
+    )
+    SELECT count(*) FROM (
+        (SELECT FROM cell WHERE origin < :first LIMIT :most)
+        UNION ALL
+        (SELECT FROM cell WHERE origin > :last LIMIT :most)
+        UNION ALL
+        (SELECT FROM cell WHERE origin <= :last AND origin >= greatest(:first, (
+                SELECT max(origin) FROM cell WHERE origin <= :last
+            ) - CAST(:reach AS interval))
+            AND NOT ("window" BETWEEN :first AND :last AND scored_at BETWEEN :first AND :last)
+         LIMIT :most)
+        LIMIT :most
+    ) AS found
+""")
 
 # Errors that are not finite sort after every finite one, so one comparison leaves out infinity and NaN. Origins far
 # before the newest cannot hold one of the newest windows, and are not read. Neither are moments beyond the calendar,

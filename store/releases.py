@@ -14,13 +14,14 @@ from datetime import datetime
 from typing import Any, Literal
 
 import msgspec
-from sqlalchemy import ColumnElement, Connection, null, select
+from sqlalchemy import ColumnElement, Connection, Select, null, select
 
 from contracts.calibration import Calibration
 from contracts.clock import from_micros, to_micros
 from contracts.verdict import MatrixFigures, Rollback, RowFigures, Verdict, decode_row, encode
 from store.cycles import is_releasing
 from store.database import releases
+from store.readable_rows import ReadRows, read_rows
 
 ALIAS = "champion"
 
@@ -128,14 +129,15 @@ def list_releases(
     with_calibration: bool = True,
 ) -> list[Release]:
     """A task's rows, newest first; only those of one version or of some actions, if given."""
-    chosen: list[ColumnElement[bool]] = [releases.c.task_id == task_id]
-    if version is not None:
-        chosen.append(releases.c.version == version)
-    if actions is not None:
-        chosen.append(releases.c.action.in_(actions))
-    columns = [column if with_calibration or column.name != "calibration" else null() for column in _COLUMNS]
-    rows = connection.execute(select(*columns).where(*chosen).order_by(releases.c.id.desc()).limit(limit))
-    return [_release(row) for row in rows]
+    query = _newest(task_id, version, actions, limit, with_calibration)
+    return [_release(row) for row in connection.execute(query)]
+
+
+def list_readable_releases(
+    connection: Connection, task_id: int, *, actions: Sequence[Action] | None = None, limit: int = 1000
+) -> ReadRows[Release]:
+    """The same without calibrations, and without rows that cannot be read, which are named."""
+    return read_rows(connection, releases, _newest(task_id, None, actions, limit, False), _release)
 
 
 def find_former(connection: Connection, task_id: int, champion: str | None) -> str | None:
@@ -177,6 +179,18 @@ def note_moved_alias(connection: Connection, task_id: int, version: str, now: da
         verdict=Rollback(rows[0].version),
     )
     return True
+
+
+def _newest(
+    task_id: int, version: str | None, actions: Sequence[Action] | None, limit: int, with_calibration: bool
+) -> Select[*tuple[Any, ...]]:
+    chosen: list[ColumnElement[bool]] = [releases.c.task_id == task_id]
+    if version is not None:
+        chosen.append(releases.c.version == version)
+    if actions is not None:
+        chosen.append(releases.c.action.in_(actions))
+    columns = [column if with_calibration or column.name != "calibration" else null() for column in _COLUMNS]
+    return select(*columns).where(*chosen).order_by(releases.c.id.desc()).limit(limit)
 
 
 _COLUMNS = (

@@ -77,6 +77,7 @@ class Cycles(Struct, frozen=True):
         list[RunningCycle],
         Meta(description="if a cycle of the task is requested: what trainers carry out for other tasks before it"),
     ]
+    warnings: Annotated[list[str], Meta(description="about rows that cannot be read, and are left out")]
 
 
 class Release(Struct, frozen=True, kw_only=True):
@@ -101,6 +102,7 @@ class Releases(Struct, frozen=True):
     """Newest first."""
 
     releases: list[Release]
+    warnings: Annotated[list[str], Meta(description="about rows that cannot be read, and are left out")]
 
 
 class Erasure(Struct, frozen=True, kw_only=True):

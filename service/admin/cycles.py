@@ -1,6 +1,5 @@
 """The routes of cycles: request one, and list them."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -22,9 +21,10 @@ from service.web.bodies import read_body
 from service.web.fields import json_flag, read_fields
 from service.web.parameters import TaskInPath, takes_only
 from store.cycle_requests import request_cycle
-from store.cycles import Cycle, find_released_cutoff, list_cycles
-from store.database import cycles, tasks
+from store.cycles import Cycle, find_released_cutoff, list_readable_cycles
+from store.database import cycles, is_readable, tasks
 from store.events.columns import find_newest
+from store.readable_rows import ReadRows
 from store.tasks.catalog import find_task
 
 
@@ -55,7 +55,8 @@ def cycles_router(store: Store, settings: ServiceSettings) -> APIRouter:
     async def get_cycles(name: TaskInPath) -> Response:
         """Newest cutoff and attempt first; at most 1000."""
         found, running = await store.run(lambda connection: _list(connection, find_task(connection, name).task_id))
-        return answers.respond(answers.Cycles([describe_cycle(cycle) for cycle in found], running))
+        shown = [describe_cycle(cycle) for cycle in found.rows]
+        return answers.respond(answers.Cycles(shown, running, found.faults))
 
     return router
 
@@ -97,15 +98,16 @@ def _request(connection: Connection, name: str, asked: CycleRequest, now: dateti
     return cycle, note
 
 
-def _list(connection: Connection, task_id: int) -> tuple[Sequence[Cycle], list[answers.RunningCycle]]:
+def _list(connection: Connection, task_id: int) -> tuple[ReadRows[Cycle], list[answers.RunningCycle]]:
     """A task's cycles, and those of other tasks that run while one of the task is requested."""
-    found = list_cycles(connection, task_id)
-    if all(cycle.state != "requested" for cycle in found):
+    found = list_readable_cycles(connection, task_id, 1000)
+    if all(cycle.state != "requested" for cycle in found.rows):
         return found, []
     others = (
         select(tasks.c.name, cycles.c.id, cycles.c.cutoff, cycles.c.step, cycles.c.started_at)
         .join(tasks, tasks.c.id == cycles.c.task_id)
         .where(cycles.c.state == "running", cycles.c.task_id != task_id)
+        .where(is_readable(cycles.c.cutoff), is_readable(cycles.c.started_at))
         .order_by(cycles.c.started_at)
     )
     return found, [

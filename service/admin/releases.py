@@ -28,7 +28,15 @@ from service.web.fields import Rule, json_actor, json_id, json_reason, read_fiel
 from service.web.parameters import TaskInPath, takes_only
 from store.cycle_requests import override_cycle
 from store.cycles import is_releasing
-from store.releases import CHAMPION_ACTIONS, Release, find_former, list_releases, read_overlay, record_release
+from store.releases import (
+    CHAMPION_ACTIONS,
+    Release,
+    find_former,
+    list_readable_releases,
+    list_releases,
+    read_overlay,
+    record_release,
+)
 from store.tasks.catalog import Schema, find_live_task, find_task, lock_task
 
 
@@ -39,10 +47,10 @@ def releases_router(store: Store, client: httpx.Client | None, settings: Service
     @router.get("/tasks/{task}/releases", summary="History of releases", response_description="The releases")
     async def get_releases(name: TaskInPath) -> Response:
         """Newest first; at most 1000."""
-        rows = await store.run(
-            lambda connection: list_releases(connection, find_task(connection, name).task_id, with_calibration=False)
+        found = await store.run(
+            lambda connection: list_readable_releases(connection, find_task(connection, name).task_id)
         )
-        return answers.respond(answers.Releases([describe_release(row) for row in rows]))
+        return answers.respond(answers.Releases([describe_release(row) for row in found.rows], found.faults))
 
     @router.post(
         "/tasks/{task}/rollback",

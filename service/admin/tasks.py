@@ -37,8 +37,13 @@ from service.database import Store
 from service.errors import Malformed
 from service.models.follower import Follower
 from service.models.forecaster import Forecaster
+<<<<<<< HEAD
 from service.models.model_skills import read_skills
 from service.models.task_state import RegistryState, State, TaskState, next_cycle, read_task_state
+=======
+from service.models.model_skills import find_part, read_skills
+from service.models.task_state import RegistryState, TaskState, next_cycle, read_readable_state, read_task_states
+>>>>>>> 0ff0154 (Answer the status and page of a task from the rows that can be read, name the others, and fix what looked wrong on the pages)
 from service.server.worker_heartbeats import WorkerHeartbeats
 from service.settings import ServiceSettings
 from service.validation.lossless_json import decode_text, limit_values
@@ -47,10 +52,17 @@ from service.web.bodies import read_body
 from service.web.fields import MAX_VALUES
 from service.web.parameters import MAX_NAME, TaskInPath, check_texts, takes_only
 from service.web.preconditions import etag_of, read_preconditions
+<<<<<<< HEAD
 from service.web.task_access import tasks_of
 from store.cycles import Cycle, list_cycles
 from store.errors import SpecUnreadable
 from store.tasks.catalog import Schema, define_task, find_task
+=======
+from store.cycles import Cycle, list_readable_cycles
+from store.errors import SpecUnreadable
+from store.paired_errors import find_unreadable_cells
+from store.tasks.catalog import Schema, define_task, find_task, list_tasks
+>>>>>>> 0ff0154 (Answer the status and page of a task from the rows that can be read, name the others, and fix what looked wrong on the pages)
 from store.tasks.row_counts import count_rows
 
 NUM_CYCLES_SHOWN = 10
@@ -59,7 +71,7 @@ _PLAIN = [Depends(takes_only())]
 
 @dataclass(frozen=True)
 class StoredStatus:
-    """What the store says of one task."""
+    """What the store says of one task; `faults` says which of its rows cannot be read."""
 
     schema: Schema
     task_state: TaskState
@@ -67,6 +79,7 @@ class StoredStatus:
     num_events: int
     cycles: Sequence[Cycle]
     rows: RowWarnings
+    faults: Sequence[str]
 
 
 def tasks_router(
@@ -194,7 +207,7 @@ def _add_status(
                 cycles=shown,
                 next_cycle=next_cycle(schema.task, to_micros(now)) if schema.lifecycle == "active" else None,
                 next_step=advice.next_step,
-                warnings=[*warn_of_renaming(schema), *advice.warnings],
+                warnings=[*found.faults, *warn_of_renaming(schema), *advice.warnings],
             ),
             etag=etag_of(schema.revision),
         )
@@ -307,13 +320,16 @@ def _shorten(cycle: answers.Cycle) -> dict[str, Any]:
 def read_status(connection: Connection, name: str, forecaster: Forecaster | None, now: datetime) -> StoredStatus:
     """What the store says of a task. Nothing is counted, so it takes as long however many events there are."""
     schema = find_task(connection, name)
-    task_state = read_task_state(connection, schema, forecaster)
+    task_state, faults = read_readable_state(connection, schema, forecaster, now)
+    cycles = list_readable_cycles(connection, schema.task_id, NUM_CYCLES_SHOWN)
+    cells = find_unreadable_cells(connection, find_part(schema, forecaster))
     skills = read_skills(connection, [schema], {} if forecaster is None else {name: forecaster})
     return StoredStatus(
         schema=schema,
         task_state=task_state,
         skill=skills.get(schema.task_id),
         num_events=count_rows(connection, schema.task_id).num_events,
-        cycles=list(list_cycles(connection, schema.task_id, NUM_CYCLES_SHOWN)),
+        cycles=cycles.rows,
         rows=read_row_warnings(connection, schema, now),
+        faults=list(dict.fromkeys(filter(None, (*faults, None if faults else cycles.fault, cells)))),
     )

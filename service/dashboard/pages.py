@@ -23,7 +23,7 @@ from contracts.runtime.addresses import split_credentials
 from service.dashboard.queries import (
     Filling,
     count_requests,
-    find_board,
+    read_board,
     read_filling,
     read_intake,
 )
@@ -90,7 +90,7 @@ def pages_router(store: Store, follower: Follower, settings: ServiceSettings, me
         """The content of a task's page, and of the part of it that is renewed. Raises NotFound."""
         now, forecaster = datetime.now(UTC), follower.forecasters.get(name)
         try:
-            board, database = await store.run(lambda connection: find_board(connection, name, forecaster, now))
+            board, database = await store.run(lambda connection: read_board(connection, name, forecaster, now)), None
         except Unavailable as error:
             if name not in follower.tasks:
                 raise

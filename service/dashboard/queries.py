@@ -10,11 +10,9 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from itertools import chain
 
-import structlog
 from sqlalchemy import ColumnElement, Connection, TextClause, func, select, text
 
 from contracts.clock import MICROSECOND, format_moment, from_micros, to_micros
-from contracts.errors import MorrowError
 from contracts.quality.skill import Skill
 from contracts.quality.trust import Trust
 from contracts.spec_values import MAX_TEXT
@@ -24,14 +22,14 @@ from service.advice.row_warnings import RowWarnings, read_row_warnings
 from service.metrics import Metrics
 from service.models.forecaster import Forecaster
 from service.models.model_skills import find_part, read_skills
-from service.models.task_state import TaskState, read_task_state
-from store.cycles import Cycle, list_cycles
+from service.models.task_state import TaskState, read_readable_state
+from store.cycles import Cycle, list_readable_cycles
 from store.database import rejected_events
 from store.error_cells import Mark, find_newest_origin, read_marks
 from store.events.columns import find_newest
 from store.events.sample import read_sample
-from store.outages import name_outage
-from store.releases import Action, Release, list_releases
+from store.paired_errors import find_unreadable_cells
+from store.releases import Action, Release, list_readable_releases
 from store.tasks.catalog import Schema, find_task
 
 NUM_CYCLES = 12
@@ -41,8 +39,6 @@ NUM_REFUSED = 10
 # The most categories of one feature that the form offers.
 _MOST_CATEGORIES = 100
 _SHOWN_ACTIONS: tuple[Action, ...] = ("release", "rollback", "close", "reopen", "override")
-log = structlog.get_logger(__name__)
-
 _YEAR_ONE = to_micros(datetime(1, 1, 1, tzinfo=UTC))
 _COUNTED_ROUTES = ("/predict", "/events", "/events/{event_id}")
 
@@ -61,7 +57,7 @@ class Overview:
 @dataclass(frozen=True)
 class Board:
     """One task by itself, releases newest first. `marks` belong to the recipe of the version that answers, else to
-    the task's own. `rows` are warned of only if the model is poor."""
+    the task's own. `rows` are warned of only if the model is poor. `faults` says which rows cannot be read."""
 
     schema: Schema
     task_state: TaskState
@@ -70,6 +66,7 @@ class Board:
     cycles: Sequence[Cycle]
     releases: Sequence[Release]
     marks: Sequence[Mark]
+    faults: Sequence[str]
 
 
 @dataclass(frozen=True)
@@ -127,25 +124,10 @@ class RequestCount:
     failed: int
 
 
-def find_board(
-    connection: Connection, name: str, forecaster: Forecaster | None, now: datetime
-) -> tuple[Board | None, str | None]:
-    """One task; or why its rows cannot be read, if they were written past the API. Raises NotFound, and outages."""
-    try:
-        return read_board(connection, name, forecaster, now), None
-    except MorrowError:
-        raise
-    except Exception as error:
-        if getattr(getattr(error, "orig", None), "sqlstate", None) or name_outage(error) is not None:
-            raise
-        log.error("task.unreadable", task=name, exc_info=error)
-        return None, f"Rows of this task cannot be read ({type(error).__name__}): they were written past the API."
-
-
 def read_board(connection: Connection, name: str, forecaster: Forecaster | None, now: datetime) -> Board:
     """One task. Raises NotFound."""
     schema = find_task(connection, name)
-    cycles = list_cycles(connection, schema.task_id, NUM_CYCLES)
+    cycles = list_readable_cycles(connection, schema.task_id, NUM_CYCLES)
     part = find_part(schema, forecaster)
     newest = find_newest_origin(connection, schema.task_id, part.recipe)
     since = None if newest is None else newest - COUNTED_WINDOWS * part.window
@@ -153,11 +135,19 @@ def read_board(connection: Connection, name: str, forecaster: Forecaster | None,
     skill = read_skills(connection, [schema], {} if forecaster is None else {name: forecaster}).get(schema.task_id)
     is_poor = skill is not None and skill.is_poor
     rows = read_row_warnings(connection, schema, now) if is_poor else RowWarnings()
-    releases = list_releases(
-        connection, schema.task_id, actions=_SHOWN_ACTIONS, limit=MAX_RELEASES, with_calibration=False
+    releases = list_readable_releases(connection, schema.task_id, actions=_SHOWN_ACTIONS, limit=MAX_RELEASES)
+    task_state, faults = read_readable_state(connection, schema, forecaster, now)
+    tables = (cycles.fault, releases.fault, find_unreadable_cells(connection, part))
+    return Board(
+        schema=schema,
+        task_state=task_state,
+        skill=skill,
+        rows=rows,
+        cycles=cycles.rows,
+        releases=releases.rows,
+        marks=marks,
+        faults=list(dict.fromkeys(filter(None, (*tables, *faults)))),
     )
-    task_state = read_task_state(connection, schema, forecaster)
-    return Board(schema, task_state, skill, rows, cycles, releases, marks)
 
 
 def read_filling(connection: Connection, name: str, task: Task) -> Filling | None:

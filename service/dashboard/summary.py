@@ -52,7 +52,9 @@ def summarize(
     if registry.state == "degraded":
         said.append(Sentence("bad", f"Following the registry is degraded. {registry.reason or ''}".strip()))
     if task is not None and lifecycle == "active":
-        said += _describe_cycles(task, task_state, now, cycle_limit)
+        said += _describe_cycles(
+            task, task_state, now, cycle_limit, is_empty=forecaster is None and has_events is False
+        )
     warnings = warn(task, forecaster, task_state, now=now, cycle_limit=cycle_limit, lifecycle=lifecycle)
     return [*said, *(Sentence("warn", f"Note: {warning}.") for warning in warnings)]
 
@@ -105,11 +107,14 @@ def _describe_missing(task: Task, missing: int, has_events: bool) -> list[Senten
     return [Sentence("warn", f"{missing} more {needed} needed before a first horizon can be judged.")]
 
 
-def _describe_cycles(task: Task, task_state: TaskState | None, now: datetime, cycle_limit: timedelta) -> list[Sentence]:
+def _describe_cycles(
+    task: Task, task_state: TaskState | None, now: datetime, cycle_limit: timedelta, *, is_empty: bool
+) -> list[Sentence]:
+    """The last and the next cycle; `is_empty` if another sentence says that no event is stored."""
     said = []
     last = task_state.last_ended if task_state else None
     newest = task_state.recent[0] if task_state and task_state.recent else None
-    if task_state is not None and (stale := why_stale(task, task_state, now, cycle_limit)):
+    if task_state is not None and not is_empty and (stale := why_stale(task, task_state, now, cycle_limit)):
         said.append(Sentence("bad", _end(f"No new version for too long: {stale}")))
     elif last is not None and last.state != "released":
         tone: Tone = "bad" if last.state == "failed" else "warn"

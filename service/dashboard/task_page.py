@@ -23,7 +23,7 @@ from service.dashboard.heatmap import tabulate
 from service.dashboard.horizon_ages import list_ages
 from service.dashboard.queries import Board, Overview
 from service.dashboard.summary import Sentence, summarize
-from service.dashboard.task_rows import TaskRow, describe_row, find_row_state, find_time_left
+from service.dashboard.task_rows import WORDS, TaskRow, describe_row, find_row_state, find_time_left
 from service.dashboard.timeline import Span, draw_timeline, list_spans
 from service.models.follower import Follower
 from service.models.forecaster import Forecaster
@@ -104,14 +104,19 @@ def describe_health(known: Known, board: Board | None) -> dict[str, Any]:
     forecaster, at = known.forecaster, to_micros(known.now)
     advice = None if board is None else advise(_situation(known, board), board.rows)
     skill = None if advice is None else advice.skill
+    state = (
+        find_row_state(forecaster, known.task_state, known.task, now=known.now, cycle_limit=known.cycle_limit)
+        if known.lifecycle == "active"
+        else known.lifecycle
+    )
     return {
         "name": known.name,
         "now": at,
         "revision": None if board is None else board.schema.revision,
-        "state": find_row_state(forecaster, known.task_state, known.task, now=known.now, cycle_limit=known.cycle_limit)
-        if known.lifecycle == "active"
-        else known.lifecycle,
-        "sentences": known.sentences,
+        "state": state,
+        "state_words": WORDS.get(state, state),
+        "released": None if known.task_state is None else known.registry.champion or known.task_state.champion,
+        "sentences": [*known.sentences, *_add_sentences(board)],
         "champion": None if forecaster is None else describe_champion(forecaster),
         "left": None if forecaster is None else find_time_left(forecaster, at),
         "override": None if known.task_state is None else known.task_state.override,
@@ -125,6 +130,17 @@ def describe_health(known: Known, board: Board | None) -> dict[str, Any]:
         "runs": _find_runs(board),
         "step": None if advice is None else advice.next_step,
     }
+
+
+def _add_sentences(board: Board | None) -> list[Sentence]:
+    """What only the page of a task says: rows that cannot be read, and a name that MLflow does not know yet."""
+    if board is None:
+        return []
+    said = [Sentence("bad", fault) for fault in board.faults]
+    former = board.schema.registry_name
+    if former is not None and board.schema.renaming_trouble is None:
+        said.append(Sentence("soft", f"MLflow still calls the task {former}, until the trainer has renamed it there."))
+    return said
 
 
 def _list_actions(known: Known) -> list[tuple[str, str]]:
@@ -180,9 +196,13 @@ def describe_history(board: Board | None, forecaster: Forecaster | None, now: da
         "held": [] if board is None else [describe_cycle(cycle) for cycle in find_overrulable(board.cycles)],
         "releases": [] if board is None else [describe_release(row) for row in board.releases],
         "former": [span.version for span in spans if span.version != champion],
-        "asked": None if forecaster is None else forecaster.task,
+        "asked": None if forecaster is None or _is_archived(board) else forecaster.task,
         "default_at": None if forecaster is None else min(to_micros(now), forecaster.valid_until),
     }
+
+
+def _is_archived(board: Board | None) -> bool:
+    return board is not None and board.schema.lifecycle == "archived"
 
 
 def _find_figures(board: Board, forecaster: Forecaster | None) -> MatrixFigures | None:

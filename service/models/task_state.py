@@ -5,9 +5,9 @@ metrics never queries the database. The status of a task is read again for each 
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from typing import Literal, TypeVar, TypeVarTuple
+from typing import Any, Literal, TypeVar, TypeVarTuple
 
 import msgspec
 import structlog
@@ -21,9 +21,20 @@ from contracts.verdict import Comparison, MatrixFigures, Verdict, decode_row, de
 from service.database import Store
 from service.models.forecaster import Forecaster
 from service.validation.values import is_in_calendar
-from store.releases import Action, Overlay, Release, is_released_as, read_overlay
+from store.cycles import list_readable_cycles
+from store.readable_rows import is_unreadable
+from store.releases import Action, Overlay, Release, is_released_as, list_readable_releases, read_overlay
 from store.tasks.catalog import Schema
-from store.tasks.ledgers import AskedTask, AskedVersion, LedgerCell, LedgerDocuments, LedgerRelease, read_ledgers
+from store.tasks.ledgers import (
+    MAX_RECENT,
+    AskedTask,
+    AskedVersion,
+    LedgerCell,
+    LedgerDocuments,
+    LedgerRelease,
+    Ledgers,
+    read_ledgers,
+)
 
 ENDED = ("released", "held", "skipped", "failed")
 # What sentences say of a cycle that released nothing.
@@ -169,6 +180,32 @@ def read_task_state(connection: Connection, schema: Schema, forecaster: Forecast
     return _decode_state(schema, documents, forecaster)
 
 
+def read_readable_state(
+    connection: Connection, schema: Schema, forecaster: Forecaster | None, now: datetime
+) -> tuple[TaskState, list[str]]:
+    """The state of a task as far as its rows can be read, and a sentence about those of each table that cannot."""
+    (documents,) = _read_documents(connection, [schema], {schema.task.name: forecaster})
+    try:
+        return _decode_state(schema, documents, forecaster), []
+    except Exception as error:
+        if not is_unreadable(error):
+            raise
+        log.debug("task.unreadable", task=schema.task.name, exc_info=error)
+        fault = _say_unreadable(error)
+    found = documents.read_readable_ledgers(now)
+    for name in ("judged", "released", "bound"):
+        row, ignored = getattr(found, name), list[str]()
+        decode: Callable[[Any], object] = decode_verdict if name == "judged" else _release
+        if row is not None and _read_or_note(ignored, schema, decode, row) is None:
+            found = msgspec.structs.replace(found, **{name: None})
+    tables = (
+        list_readable_cycles(connection, schema.task_id, MAX_RECENT).fault,
+        list_readable_releases(connection, schema.task_id).fault,
+    )
+    state = replace(_build_state(schema, found, forecaster), awaited=0)
+    return state, [one for one in tables if one is not None] or [fault]
+
+
 def read_task_states(
     connection: Connection, schemas: Sequence[Schema], forecasters: Mapping[str, Forecaster]
 ) -> dict[int, StoredTask]:
@@ -282,7 +319,10 @@ def _count_wanted(schema: Schema) -> int:
 
 def _decode_state(schema: Schema, documents: LedgerDocuments, forecaster: Forecaster | None) -> TaskState:
     """Raises ValueError, OverflowError and others for rows that cannot be read."""
-    found = documents.read_ledgers()
+    return _build_state(schema, documents.read_ledgers(), forecaster)
+
+
+def _build_state(schema: Schema, found: Ledgers, forecaster: Forecaster | None) -> TaskState:
     return TaskState(
         defined_at=found.defined_at,
         champion=found.champion,
@@ -334,5 +374,9 @@ def _read_or_note(faults: list[str], schema: Schema, decode: Callable[[*Ts], T],
         return decode(*given)
     except Exception as error:  # whatever the row holds, it is a fault of this task alone
         log.debug("task.unreadable", task=schema.task.name, exc_info=error)
-        faults.append(f"Rows of this task cannot be read ({type(error).__name__}): they were written past the API.")
+        faults.append(_say_unreadable(error))
         return None
+
+
+def _say_unreadable(error: Exception) -> str:
+    return f"Rows of this task cannot be read ({type(error).__name__}): they were written past the API."

@@ -19,8 +19,9 @@ const axes = (x) => [
 ];
 
 const line = (label, stroke, more = {}) => ({
-  label, stroke, width: 2, points: { show: false }, value: (_, value) => (value == null ? "" : figure(value)), ...more,
+  label, stroke, tint: stroke, width: 2, points: { show: false }, value: (_, value) => (value == null ? "" : figure(value)), ...more,
 });
+const legend = { markers: { fill: (chart, place) => chart.series[place].tint ?? null } };
 // The edges of a band have no line, and no place in the legend.
 const edge = (label) => line(label, undefined, { width: 0, class: "edge" });
 
@@ -65,9 +66,9 @@ function errorOptions(points, name) {
       line("limit", colour("--bad"), { dash: [5, 4], width: 1, points: { show: true, size: 4 } }),
       line("naive", colour("--soft"), { dash: [8, 5], width: 1.5, points: { show: true, size: 6, fill: colour("--soft") } }),
       line(`realised ${name}`, colour("--ink"), {
-        paths: () => null, points: { show: true, size: 10, fill: colour("--warn"), stroke: colour("--ink") },
+        tint: colour("--warn"), paths: () => null, points: { show: true, size: 10, fill: colour("--warn"), stroke: colour("--ink") },
       }),
-      line("beyond the horizon", accent, { dash: [2, 4], width: 1.5, points: { show: true, size: 7, fill: colour("--card") } }),
+      line("beyond the horizon", accent, { tint: null, dash: [2, 4], width: 1.5, points: { show: true, size: 7, fill: colour("--card") } }),
     ].slice(0, hasBeyond ? undefined : -1),
   };
 }
@@ -97,7 +98,7 @@ export function draw(element) {
   const options = element.dataset.chart === "errors" ? errorOptions(points, element.dataset.errorName) : pathOptions(points);
   const { data, ...others } = options;
   drawn.get(element)?.destroy();
-  drawn.set(element, new uPlot({ width: element.clientWidth, height: HEIGHT, ...others }, data, element));
+  drawn.set(element, new uPlot({ width: element.clientWidth, height: HEIGHT, legend, ...others }, data, element));
 }
 
 const resized = new ResizeObserver((entries) => {

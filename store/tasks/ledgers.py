@@ -7,7 +7,7 @@ too: it makes one document unreadable, where it would end the reading of a table
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from sqlalchemy import Connection, TextClause, text
@@ -18,6 +18,8 @@ from store.database import FIRST_MOMENT, LAST_MOMENT
 
 # Attempts that are read to count failures in a row.
 MAX_RECENT = 50
+
+T = TypeVar("T")
 
 
 class LedgerRelease(msgspec.Struct, frozen=True):
@@ -121,6 +123,21 @@ class LedgerDocuments:
         """Raises ValueError for a row that no process can read."""
         return msgspec.json.decode(self.ledgers, type=Ledgers)
 
+    def read_readable_ledgers(self, defined_at: datetime) -> Ledgers:
+        """The same without the parts that cannot be read; `defined_at` takes the place of the stored one."""
+        parts = msgspec.json.decode(self.ledgers, type=dict[str, msgspec.Raw])
+        return Ledgers(
+            defined_at=defined_at,
+            champion=_read_or_none(parts["champion"], str),
+            released=_read_or_none(parts["released"], LedgerRelease),
+            bound=_read_or_none(parts["bound"], LedgerRelease),
+            attempts=_read_each(parts["attempts"], LedgerAttempt),
+            judged=_read_or_none(parts["judged"], dict[str, Any]),
+            realised=_read_each(parts["realised"], LedgerCell),
+            num_windows=msgspec.json.decode(parts["num_windows"], type=int),
+            newest=_read_or_none(parts["newest"], datetime),
+        )
+
     def read_version(self) -> VersionRows:
         """Raises ValueError for a row that no process can read."""
         return msgspec.json.decode(self.version, type=VersionRows)
@@ -152,6 +169,18 @@ def read_ledgers(connection: Connection, asked: Sequence[AskedTask]) -> Iterable
     return [
         LedgerDocuments(task_id, ledgers.encode(), version.encode(), odd) for task_id, ledgers, version, odd in rows
     ]
+
+
+def _read_or_none(part: msgspec.Raw, kind: type[T]) -> T | None:
+    try:
+        return msgspec.json.decode(part, type=kind | None)
+    except msgspec.DecodeError:
+        return None
+
+
+def _read_each(parts: msgspec.Raw, kind: type[T]) -> list[T]:
+    found = (_read_or_none(part, kind) for part in msgspec.json.decode(parts, type=list[msgspec.Raw]))
+    return [one for one in found if one is not None]
 
 
 def _first_boundary(clock: Clock) -> int:

@@ -6,6 +6,7 @@ from typing import Any
 
 import httpx
 import pytest
+from markupsafe import escape
 from sqlalchemy import Engine, text
 from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 
@@ -19,7 +20,7 @@ from store.events.writes import append_events
 from store.tasks.catalog import Schema, find_task, list_tasks
 from tests.integration.artefacts import CUTOFF, WEEK
 from tests.integration.make_follower import MakeFollower, ask
-from tests.integration.published_versions import define, note, publish_and_release, wait_for
+from tests.integration.published_versions import define, note, publish_and_release, run_cycle, wait_for
 from tests.integration.service_app import TASK, service_settings, serving
 
 NOW = datetime(2026, 2, 1, tzinfo=UTC)
@@ -242,3 +243,55 @@ async def test_rows_of_one_task_that_cannot_be_read_hide_no_other_task_in_any_li
         assert listed[spoilt.task.name]["registry"]["state"] == "degraded"
         assert "cannot be read" in listed[spoilt.task.name]["registry"]["reason"]
     assert all(f'href="pages/{schema.task.name}"' in page for schema in (spoilt, other))
+
+
+# What is spoilt -> what status and page must name.
+NAMED = {
+    SPOIL[0]: ("cycles", "cutoff is out of the years 1 to 9999"),
+    SPOIL[1]: ("cycles", "ended_at is out of the years 1 to 9999"),
+    SPOIL[2]: ("cycles", "ValidationError"),
+    SPOIL[3]: ("releases", "valid_until is out of the years 1 to 9999"),
+    SPOIL[4]: ("releases", "at is out of the years 1 to 9999"),
+    SPOIL[5]: ("releases", "ValidationError"),
+    SPOIL[6]: ("error_cells", "(2)"),
+    SPOIL[7]: ("error_cells", "(2)"),
+    "UPDATE error_cells SET scored_at = 'infinity' WHERE task_id = :id": ("error_cells", "(2)"),
+}
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("statement", NAMED)
+async def test_the_status_and_the_page_of_such_a_task_show_what_can_be_read_and_name_what_cannot(
+    engine: Engine, database_url: str, tmp_path: Path, statement: str
+) -> None:
+    schema = define(engine)
+    note(engine, schema, "1", "release")
+    run_cycle(engine, schema, CUTOFF, "held", "the newest window is suspect", verdict={"passed": False})
+    cells = [Cell(CUTOFF, CUTOFF, method, 50, loss, 0.1) for method, loss in (("gi", 0.2), ("naive", 0.4))]
+    with engine.begin() as connection:
+        record_cells(connection, schema.task_id, schema.task.recipe, cells, NOW)
+    allow_anything(engine, "releases", "cycles", "error_cells")
+    with engine.begin() as connection:
+        connection.execute(text(statement.replace(", 1, ", ", 2, ")), {"id": schema.task_id})
+    table, what = NAMED[statement]
+    name = schema.task.name
+    async with serving(service_settings(database_url, tmp_path / "home")) as client:
+        status = (await client.get(f"/tasks/{name}")).raise_for_status().json()
+        cycles = (await client.get(f"/tasks/{name}/cycles")).raise_for_status().json()
+        releases = (await client.get(f"/tasks/{name}/releases")).raise_for_status().json()
+        page = (await client.get(f"/pages/{name}")).raise_for_status().text
+        part = (await client.get(f"/pages/{name}/state")).raise_for_status().text
+    said = [one for one in status["warnings"] if "cannot be read" in one]
+    # The status tells nothing of a release's figures.
+    (warning,) = releases["warnings"] if '"cutoff"' in statement else said
+    assert f"table {table} " in warning
+    assert what in warning
+    assert all(str(escape(warning)) in html for html in (page, part))
+    assert [one["reason"] for one in status["cycles"]] == ["the newest window is suspect"]
+    assert cycles["cycles"] == status["cycles"]
+    assert cycles["warnings"] == ([warning] if table == "cycles" else [])
+    assert releases["warnings"] == ([warning] if table == "releases" else [])
+    assert len(releases["releases"]) == (0 if table == "releases" else 1)
+    assert not status["stale"]
+    assert "the newest window is suspect" in page
+    assert (status["skill"] is None) == (table == "error_cells" and "scored_at" not in statement)

@@ -1,0 +1,76 @@
+"""Rows of one task, read one by one if some of them cannot be read.
+
+The tables refuse a moment out of the calendar, but not in rows that are older than their constraints, and no table
+knows the form of a document of JSON. Such a row hides no other row here, and is named.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from sqlalchemy import Column, ColumnElement, Connection, DateTime, Row, Select, Table, and_, case, not_, or_
+
+from contracts.errors import MorrowError
+from store.database import is_readable
+from store.outages import name_outage
+
+# A sentence names so many rows of a table.
+_MOST_NAMED = 5
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class ReadRows(Generic[T]):
+    """The rows that can be read, and a sentence about those that cannot; None if there are none."""
+
+    rows: Sequence[T]
+    fault: str | None = None
+
+    @property
+    def faults(self) -> list[str]:
+        """The sentence in a list, or none."""
+        return [] if self.fault is None else [self.fault]
+
+
+def is_unreadable(error: Exception) -> bool:
+    """Whether a row is at fault, and neither the server nor the statement."""
+    state = getattr(getattr(error, "orig", None), "sqlstate", None)
+    return state is None and name_outage(error) is None and not isinstance(error, MorrowError)
+
+
+def read_rows(
+    connection: Connection, table: Table, query: Select[*tuple[Any, ...]], decode: Callable[[Row[Any]], T]
+) -> ReadRows[T]:
+    """What `decode` makes of the rows of `query`, which selects columns of `table` with its `id`."""
+    try:
+        return ReadRows([decode(row) for row in connection.execute(query)])
+    except Exception as error:
+        if not is_unreadable(error):
+            raise
+    moments = [column for column in table.columns if isinstance(column.type, DateTime)]
+    can_be_read = and_(*(or_(column.is_(None), is_readable(column)) for column in moments))
+    found, faults = [], []
+    for row in connection.execute(query.where(can_be_read)):
+        try:
+            found.append(decode(row))
+        except Exception as fault:  # noqa: BLE001 whatever the row holds, it hides no other one
+            faults.append((row.id, type(fault).__name__))
+    named = query.with_only_columns(table.c.id, _name_first(moments)).where(not_(can_be_read)).limit(_MOST_NAMED)
+    faults += [(row.id, row[1]) for row in connection.execute(named)]
+    return ReadRows(found, say_unreadable(table.name, sorted(faults)) if faults else None)
+
+
+def say_unreadable(table: str, faults: Sequence[tuple[int, str]]) -> str:
+    """The sentence about rows of a table by their ids, each with the column or the error."""
+    ids = ", ".join(str(row_id) for row_id, _ in faults[:_MOST_NAMED])
+    rows = "; ".join(f"id {row_id}: {what}" for row_id, what in faults[:_MOST_NAMED])
+    remedy = f"correct them, or remove them by the rule: id IN ({ids})"
+    return (
+        f"Rows of the table {table} cannot be read ({rows}). They were written past the API and are left out: {remedy}."
+    )
+
+
+def _name_first(moments: Sequence[Column[Any]]) -> ColumnElement[str]:
+    """The first column with a moment out of the calendar, and that moment."""
+    return case(*((not_(is_readable(column)), f"{column.name} is out of the years 1 to 9999") for column in moments))
