@@ -125,7 +125,7 @@ def read_cells(
 def read_marks(connection: Connection, task_id: int, recipe: str, *, since: int) -> list[Mark]:
     """The stored cells of fits of origins at or after `since` (microseconds), without sketches; oldest window first.
 
-    Cells with a moment out of the calendar, written past the API, are left out: `store.paired_errors` tells of them.
+    Cells with a moment out of the calendar are left out; `store.paired_errors` counts them.
     """
     names = [field.name for field in fields(Mark)]
     rows = connection.execute(

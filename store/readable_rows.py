@@ -14,7 +14,7 @@ from contracts.errors import MorrowError
 from store.database import is_readable
 from store.outages import name_outage
 
-# A sentence names so many rows of a table.
+# The most rows of a table that a sentence names.
 _MOST_NAMED = 5
 
 T = TypeVar("T")

@@ -37,13 +37,8 @@ from service.database import Store
 from service.errors import Malformed
 from service.models.follower import Follower
 from service.models.forecaster import Forecaster
-<<<<<<< HEAD
-from service.models.model_skills import read_skills
-from service.models.task_state import RegistryState, State, TaskState, next_cycle, read_task_state
-=======
 from service.models.model_skills import find_part, read_skills
-from service.models.task_state import RegistryState, TaskState, next_cycle, read_readable_state, read_task_states
->>>>>>> 0ff0154 (Answer the status and page of a task from the rows that can be read, name the others, and fix what looked wrong on the pages)
+from service.models.task_state import RegistryState, State, TaskState, next_cycle, read_readable_state
 from service.server.worker_heartbeats import WorkerHeartbeats
 from service.settings import ServiceSettings
 from service.validation.lossless_json import decode_text, limit_values
@@ -52,17 +47,11 @@ from service.web.bodies import read_body
 from service.web.fields import MAX_VALUES
 from service.web.parameters import MAX_NAME, TaskInPath, check_texts, takes_only
 from service.web.preconditions import etag_of, read_preconditions
-<<<<<<< HEAD
 from service.web.task_access import tasks_of
-from store.cycles import Cycle, list_cycles
-from store.errors import SpecUnreadable
-from store.tasks.catalog import Schema, define_task, find_task
-=======
 from store.cycles import Cycle, list_readable_cycles
 from store.errors import SpecUnreadable
 from store.paired_errors import find_unreadable_cells
-from store.tasks.catalog import Schema, define_task, find_task, list_tasks
->>>>>>> 0ff0154 (Answer the status and page of a task from the rows that can be read, name the others, and fix what looked wrong on the pages)
+from store.tasks.catalog import Schema, define_task, find_task
 from store.tasks.row_counts import count_rows
 
 NUM_CYCLES_SHOWN = 10
