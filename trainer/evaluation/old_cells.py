@@ -3,7 +3,7 @@
 The horizon rule counts the newest 52 windows, quantiles walk over the newest 104, and whether one of those is odd
 depends on windows before it. Pages and comparisons with rivals look back 156 windows from the newest origin. The guard
 and the realised errors need the cells of the version that answers, however old it is
-(`docs/decisions/0035-bounded-matrices.md`).
+(`docs/decisions/0030-bounded-matrices.md`).
 """
 
 from sqlalchemy import Connection, Engine
