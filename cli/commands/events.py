@@ -232,10 +232,10 @@ def retract_import(
     with open_api(url) as api:
         found = ask(api, "GET", path)
         kept = f"; {_many(found['num_corrected'], 'corrected event')} stay" if found["num_corrected"] else ""
-        trained = f" Versions trained on them: {', '.join(found['versions'])}." if found["versions"] else ""
-        if not yes:
+        trained = f" {_say_trained(found['versions'])} before." if found["versions"] else ""
+        if not yes and found["num_events"]:
             question = (
-                f"Import {import_id} of {task} is {found['source']} of {found['at']}.{trained} "
+                f"Import {import_id} of {task} is {found['source']} of {_to_seconds(found['at'])}.{trained} "
                 f"Retract {_many(found['num_events'], 'event')}{kept}?"
             )
             typer.confirm(question, abort=True, err=True)
@@ -244,11 +244,14 @@ def retract_import(
         while answer["num_events"]:
             answer = ask(api, "POST", f"{path}/retract", json=given)
     facts = {**answer, "num_events": answer["num_retracted"] - before, "versions": versions}
-    sentence = f"{_many(facts['num_events'], 'event')} of import {import_id} retracted{kept}."
+    if found["num_events"]:
+        sentence = f"{_many(facts['num_events'], 'event')} of import {import_id} retracted{kept}."
+    else:
+        sentence = f"Import {import_id} has no event left to retract{kept}. `morrow events history {task}` lists all."
     if versions:
         sentence += (
-            f" Trained on them: {', '.join(versions)}. They answer as before until a newer one does: "
-            f"`morrow cycle {task}`."
+            f" {_say_trained(versions)} before, until a newer one does. Once the right events are stored: "
+            f"`morrow cycle {task} --again`."
         )
     print_facts(facts, sentence, as_json=as_json)
 
@@ -350,7 +353,20 @@ def _print_erased(facts: dict[str, Any]) -> None:
     if facts["unknown"]:
         console.print(f"Not stored: {', '.join(facts['unknown'])}.", markup=False, style="red")
     if facts["versions"]:
-        console.print(f"Trained on them: {', '.join(facts['versions'])}. They answer as before until a newer one does.")
+        console.print(f"{_say_trained(facts['versions'])} before, until a newer one does.")
+
+
+def _say_trained(versions: Sequence[str]) -> str:
+    """That versions were trained on some events, and what they do now."""
+    if len(versions) == 1:
+        return f"Version {versions[0]} was trained on them and answers as"
+    return f"Versions {', '.join(versions[:-1])} and {versions[-1]} were trained on them and answer as"
+
+
+def _to_seconds(moment: str) -> str:
+    """A moment of the API without its fraction, as people read it."""
+    whole, _, _ = moment.removesuffix("Z").partition(".")
+    return f"{whole}Z"
 
 
 def _many(number: int, noun: str) -> str:

@@ -319,7 +319,7 @@ def _record(reason: str | None, actor: str | None) -> dict[str, str]:
 
 def _describe_contents(contents: dict[str, Any]) -> str:
     """What a task holds, in words."""
-    counts = (("events", "event"), ("refused", "refused row"), ("cycles", "cycle"), ("versions", "version"))
+    counts = (("events", "event"), ("rejected", "refused row"), ("cycles", "cycle"), ("versions", "version"))
     *most, last = [
         f"{contents[f'num_{name}']:,} {noun}{'' if contents[f'num_{name}'] == 1 else 's'}" for name, noun in counts
     ]

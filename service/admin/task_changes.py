@@ -241,9 +241,14 @@ def _require_free_in_registry(registry: httpx.Client, name: str) -> None:
 
 def _ask_for_confirmation(name: str, contents: Contents) -> str:
     return (
-        f"must be {name!r}: this deletes {contents.num_events:,} events, {contents.num_rejected:,} refused "
-        f"rows, {contents.num_cycles:,} cycles and {contents.num_versions:,} versions for ever"
+        f"must be {name!r}: this deletes {_many(contents.num_events, 'event')}, "
+        f"{_many(contents.num_rejected, 'refused row')}, {_many(contents.num_cycles, 'cycle')} and "
+        f"{_many(contents.num_versions, 'version')} for ever"
     )
+
+
+def _many(number: int, noun: str) -> str:
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
 def _json_name(value: object) -> str:
