@@ -4,7 +4,7 @@ A key has the form `morrow-<id>-<secret>`. The id finds its row. The secret is 2
 so a fast digest is as good as a slow one.
 
 A key may be for some tasks only, which their ids name: a renamed task keeps its key, and no later task of the same name
-inherits it. The ids are part of the digest. So a process of the release before, which does not know of them, refuses
+inherits it. The ids are part of the digest. So a process of the previous release, which does not know of them, refuses
 such a key instead of letting it use every task.
 """
 

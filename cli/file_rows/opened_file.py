@@ -145,7 +145,7 @@ def _guard_rows(source: Source, rows: Iterator[Row]) -> Iterator[Row]:
             yield row
             num_rows += 1
     except DAMAGES as error:
-        raise damage(source, error, f" behind row {num_rows}") from error
+        raise damage(source, error, f" after row {num_rows}") from error
 
 
 def _guard(source: Source, work: Callable[P, T], *given: P.args, **named: P.kwargs) -> T:

@@ -101,7 +101,7 @@ def read_pieces(opened: "pq.ParquetFile", names: Sequence[str]) -> Iterator["pa.
         try:
             piece = next(pieces, None)
         except (pa.ArrowException, OSError, ValueError) as error:
-            reason = f"is damaged behind row {num_rows}: {_shorten(error)}"
+            reason = f"is damaged after row {num_rows}: {_shorten(error)}"
             raise InvalidInput([Fault("file", reason)]) from error
         if piece is None:
             return

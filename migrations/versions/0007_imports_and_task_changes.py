@@ -168,12 +168,12 @@ def _add_trouble_of_renamings() -> None:
 def _keep_out_unreadable_rows() -> None:
     for table, columns in _MOMENTS.items():
         conditions = [_IN_CALENDAR.format(column) for column in columns]
-        _add(table, "moments", " and ".join(conditions))
-    for table, name, condition in _OTHERS:
-        _add(table, name, condition)
+        _add_check(table, "moments", " and ".join(conditions))
+    for table, name, condition in _CHECKS:
+        _add_check(table, name, condition)
 
 
-def _add(table: str, name: str, condition: str) -> None:
+def _add_check(table: str, name: str, condition: str) -> None:
     has_rows = op.get_bind().execute(select(exists(select(1).select_from(sql_table(table))))).scalar_one()
     how = " NOT VALID" if has_rows else ""
     op.execute(f"ALTER TABLE {table} ADD CONSTRAINT {table}_{name}_check CHECK ({condition}){how}")
@@ -354,7 +354,7 @@ _MOMENTS = {
     "fit_objects": ("put_at",),
     "api_keys": ("created_at", "revoked_at"),
 }
-_OTHERS = (
+_CHECKS = (
     ("tasks", "name", "name <> ''"),
     ("schemas", "spec", "jsonb_typeof(spec) = 'object' and revision > 0"),
     ("events", "texts", "revision > 0 and event_id <> '' and (label <> '' or superseded_at is not null)"),

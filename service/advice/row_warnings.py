@@ -17,7 +17,7 @@ from store.tasks.catalog import Schema
 
 # Fewer rows say little about the values that a feature has.
 MIN_ROWS = 100
-# A number with no more whole values than these is likely a code or a truth.
+# A number with no more whole values than these is likely a code or a boolean.
 MAX_CODES = 12
 MAX_SHOWN = 6
 # Labels and ids that a warning names.
@@ -118,7 +118,7 @@ def _warn_of_texts(what: str, where: str, texts: Collection[str]) -> list[str]:
 
 
 def _warn_of_codes(name: str, column: Sequence[float]) -> list[str]:
-    """Warn of a number with few whole values, which may be a code, a truth or a count."""
+    """Warn of a number with few whole values, which may be a code, a boolean or a count."""
     given = [value for value in column if not math.isnan(value)]
     values = sorted({*given})
     if len(given) < MIN_ROWS or not 2 <= len(values) <= MAX_CODES or not all(map(float.is_integer, values)):

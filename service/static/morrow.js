@@ -139,8 +139,7 @@ document.addEventListener("submit", async (event) => {
 });
 
 const sayContents = (held) =>
-  `${held.num_revisions > held.most_counted ? "more than " : ""}${held.num_events.toLocaleString("en")} events, ` +
-  `${held.num_rejected} refused rows, ${held.num_cycles} cycles and ${held.num_versions} versions`;
+  `${held.num_events.toLocaleString("en")} events, ${held.num_rejected} refused rows, ${held.num_cycles} cycles and ${held.num_versions} versions`;
 
 if (document.querySelector("[data-locked]")) {
   if (hasKey()) htmx.ajax("GET", location.href, { target: "#page", select: "#page", swap: "outerHTML" });

@@ -43,13 +43,9 @@ def delete_old_cells(engine: Engine, task_id: int, task: Task, cutoff: int) -> i
 
 def _find_champion_cutoffs(connection: Connection, task_id: int) -> list[int]:
     """The cutoff of the version that answers, if it is known."""
-    newest = list_releases(connection, task_id, actions=CHAMPION_ACTIONS, limit=1, with_calibration=False)
-    versions = [row.version for row in newest]
-    rows = [
-        row
-        for version in versions
-        for row in list_releases(
-            connection, task_id, version=version, actions=["release"], limit=1, with_calibration=False
-        )
-    ]
+    champions = list_releases(connection, task_id, actions=CHAMPION_ACTIONS, limit=1, with_calibration=False)
+    if not champions:
+        return []
+    version = champions[0].version
+    rows = list_releases(connection, task_id, version=version, actions=["release"], limit=1, with_calibration=False)
     return [to_micros(row.matrix.cutoff) for row in rows if row.matrix is not None and row.matrix.cutoff is not None]

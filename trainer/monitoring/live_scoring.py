@@ -6,8 +6,8 @@ nothing is after a restart. Then the guard checks the promises of the released v
 
 A pass looks at tasks with news only, and at a few others by turns (`trainer.monitoring.looks`).
 
-With an object store, the fits of all trainers are scored, wherever they were made: one that leaves is not missed. A fit
-is fetched once its turn has come.
+With an object store, the fits of all trainers are scored, wherever they were made, so a trainer that leaves takes none
+away. A fit is fetched when it is needed.
 
 The job runs in the trainer process next to the scheduler's tick and loads no torch. After a pass it rests ten times as
 long as the pass took, so that it takes at most a tenth of a core from a fit.

@@ -3,8 +3,8 @@
 After downtime only the newest cutoff counts, and cutoffs that somebody asked for. A task without events has nothing to
 train, and one whose events stopped has nothing new: both wait for events. A file that is being imported is waited for,
 so that no version is trained on its first half. An interrupted fit is retried, since its interruption says nothing
-about the model. A fit that failed by itself is retried only for a scheduled task: an
-admin who asked for a fit by hand wants to see its failure.
+about the model. A fit that failed by itself is retried only for a scheduled task: an admin who asked for a fit by hand
+wants to see its failure.
 """
 
 from collections.abc import Callable, Sequence

@@ -30,7 +30,10 @@ _MOST_AT_ONCE = 500
 
 @dataclass
 class DueRequests:
-    """How often and how soon a failed cutoff is tried again, and which tasks' rows could not be judged."""
+    """What is known from one tick to the next: past attempts by task, and the tasks whose rows cannot be judged.
+
+    `max_attempts` and `pause` say how often and how soon a failed cutoff is tried again.
+    """
 
     engine: Engine
     max_attempts: int

@@ -51,7 +51,7 @@ _UNDER_WAY = ("requested", "running")
 _NICENESS = 10
 # Bounds of a process that goes on after a job: libraries that leak, and memory that glibc keeps for a large fit.
 _MOST_JOBS = 100
-_MOST_MEGABYTES = 1024.0
+_MOST_MIB = 1024.0
 
 
 def serve(stream: io.RawIOBase, reports: io.RawIOBase) -> int:
@@ -70,7 +70,7 @@ def serve(stream: io.RawIOBase, reports: io.RawIOBase) -> int:
             if code != 0:
                 return code
             num_jobs += 1
-            stays = is_well and num_jobs < _MOST_JOBS and _tidy_memory() < _MOST_MEGABYTES
+            stays = is_well and num_jobs < _MOST_JOBS and _tidy_memory() < _MOST_MIB
             inbox.finish()
             reports.write(encode_outcome(Outcome(stays)))
             if not stays:
@@ -138,7 +138,7 @@ def _do(job: Job, settings: TrainerSettings) -> tuple[int, bool]:
 
 
 def _tidy_memory() -> float:
-    """Return what the job has left to the system; the megabytes that this process holds then, 0 if nobody knows."""
+    """Give memory that the job has left back to the system; returns the MiB still held, 0 if the system does not say."""
     gc.collect()
     if (trim := getattr(ctypes.CDLL(None), "malloc_trim", None)) is not None:
         trim(0)
@@ -197,7 +197,7 @@ def end_orphans(engine: Engine, mlflow_url: str, task_id: int | None = None) -> 
 
     A run that MLflow shows as running although its cycle has ended is ended. One that has ended otherwise than its
     cycle gets the cycle's end, for example if the trainer was stopped right after a release. The number of requests to
-    MLflow does not grow with that of tasks, but for one more page of a search for each some hundred.
+    MLflow does not grow with that of tasks, except by one page of results for each thousand.
     """
     with fast_imports():
         from trainer.tracking.registry import Registry

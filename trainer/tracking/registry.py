@@ -58,7 +58,7 @@ from trainer.tracking.translation import ALREADY_EXISTS, translated_errors
 
 _MAX_FOUND = 1000
 _MAX_COMPARED = 100
-# Experiments of one search, and the runs that it finds at once.
+# Experiments that one search of runs names.
 _MAX_EXPERIMENTS = 1000
 _MAX_METRICS = 500
 _MAX_PARAM = 6000

@@ -44,13 +44,12 @@ def rename_task(mlflow_url: str, names: Sequence[str], new_name: str, task_id: i
     with open_client(mlflow_url) as client:
         model = _name_to_leave(client, _find_model, names, new_name, task_id)
         experiment = _name_to_leave(client, _find_experiment, names, new_name, task_id)
+        tag = {"key": TASK_TAG, "value": str(task_id)}
         if model is not None:
-            tag = {"key": TASK_TAG, "value": str(task_id)}
             ask(client, "POST", "registered-models/set-tag", {"name": model, **tag})
             ask(client, "POST", "registered-models/rename", {"name": model, "new_name": new_name})
         if experiment is not None and (found := _find_experiment(client, experiment)) is not None:
             number = str(found["experiment_id"])
-            tag = {"key": TASK_TAG, "value": str(task_id)}
             ask(client, "POST", "experiments/set-experiment-tag", {"experiment_id": number, **tag})
             ask(client, "POST", "experiments/update", {"experiment_id": number, "new_name": new_name})
 

@@ -182,5 +182,5 @@ def test_a_truncated_file_and_a_damaged_page_are_refused_in_a_sentence(tmp_path:
     middle = (len(body) - length - 8) // 2
     body[middle : middle + 8] = bytes(byte ^ 0xFF for byte in body[middle : middle + 8])
     path.write_bytes(body)
-    with pytest.raises(InvalidInput, match="is damaged behind row 0"):
+    with pytest.raises(InvalidInput, match="is damaged after row 0"):
         rows_of(path, Options())

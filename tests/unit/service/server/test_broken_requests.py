@@ -23,11 +23,11 @@ def explain(line: bytes) -> str:
         (
             "/predict?task=a&city=Zürich&x=1".encode(),
             "'ü'",
-            "as %C3%BC: curl does it by --get --data-urlencode 'city=Z",
+            "as %C3%BC: with curl, use --get --data-urlencode 'city=Z",
         ),
-        (b"/predict?city=Z\xfcrich", "'ü'", "as %C3%BC: curl does it by --get --data-urlencode 'city=Zürich'."),
-        (b"/predict?city=New York", "a blank", "as %20: curl does it by --get --data-urlencode 'city=New York'."),
-        (b"/predict?city=a\tb", r"'\t'", "as %09: curl does it by --get --data-urlencode 'city=Z"),
+        (b"/predict?city=Z\xfcrich", "'ü'", "as %C3%BC: with curl, use --get --data-urlencode 'city=Zürich'."),
+        (b"/predict?city=New York", "a blank", "as %20: with curl, use --get --data-urlencode 'city=New York'."),
+        (b"/predict?city=a\tb", r"'\t'", "as %09: with curl, use --get --data-urlencode 'city=Z"),
         (b"/predict?city=a\x00b", r"'\x00'", "as %00"),
         (b"/predict?city=a\x7fb", r"'\x7f'", "as %7F"),
         ("/tasks/größe".encode(), "'ö'", "as %C3%B6."),
@@ -47,7 +47,7 @@ def test_a_character_whose_line_came_in_pieces_is_explained_too() -> None:
     with pytest.raises(httptools.HttpParserError) as caught:
         parser.feed_data(b"ty=\xff HTTP/1.1\r\n")
     said = explain_broken_request(b"GET /predict?c", b"ty=\xff HTTP/1.1\r\n", caught.value)
-    assert "must be percent-encoded: curl does it by --get --data-urlencode" in said
+    assert "must be percent-encoded: with curl, use --get --data-urlencode" in said
 
 
 def test_other_noise_is_said_to_be_none_of_http() -> None:
