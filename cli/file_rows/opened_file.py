@@ -3,10 +3,10 @@
 import io
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import IO, ParamSpec, TypeVar
+from typing import IO, TYPE_CHECKING, ParamSpec, TypeVar
 
 from cli.file_rows.columns import match_columns
 from cli.file_rows.flat_rows import NUM_SAMPLE_LINES, find_flat_names, read_flat
@@ -19,6 +19,9 @@ from cli.reading.sources import DAMAGES, Source, copy_to_file, damage, open_sour
 from cli.reading.tables import look_into
 from contracts.errors import Fault, InvalidInput
 from contracts.task import Task
+
+if TYPE_CHECKING:
+    import pyarrow.parquet as pq
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -47,42 +50,62 @@ def open_rows(
     """
     with open_source(file) as source:
         found = find_file_format(file, source, format)
-        notes = [f"Decompressed from {source.compression}."] if source.compression else []
         if found == "parquet":
-            with open_content(source) as content, open_parquet(content) as opened:
-                notes.append(f"Parquet of {opened.metadata.num_rows:,} rows.")
-                try:
-                    columns = match_parquet(opened, task, options)
-                except InvalidInput as error:
-                    task = _earlier_or_raise(find_earlier, error)
-                    columns = match_parquet(opened, task, options)
-                rows = read_events(opened, columns, task, options)
-                yield OpenedFile(
-                    "parquet", task, rows, (*notes, *columns.notes), opened.metadata.num_rows, _unchanged, _none_equal
-                )
-        elif found == "csv":
-            table = _guard(source, look_into, source.open, options)
-            try:
-                reader = make_reader(table, task, options)
-            except InvalidInput as error:
-                task = _earlier_or_raise(find_earlier, error)
-                reader = make_reader(table, task, options)
-            rows = _guard_rows(source, read_rows(source.open(), table, reader))
-            notes += [*table.notes, *reader.notes]
-            yield OpenedFile("csv", task, rows, tuple(notes), source.length, source.tell, lambda: reader.num_equal)
+            with open_content(source) as content, open_parquet(content) as parquet:
+                opened = _open_parquet(parquet, task, options, find_earlier)
+                yield replace(opened, notes=(*_note_compression(source), *opened.notes))
         else:
-            encoding = options.encoding
-            names = _guard(source, find_flat_names, _as_utf8(source, encoding), task)
-            if names is None:
-                found_rows = read_ndjson(_as_utf8(source, encoding))
-            else:
-                columns = match_columns(names, task, options)
-                notes += ["Lines hold rows without features: their keys are read as columns.", *columns.notes]
-                sample = list(islice(_as_utf8(source, encoding), NUM_SAMPLE_LINES))
-                lines = _as_utf8(source, encoding)
-                found_rows = read_flat(lines, sample, names, columns=columns, task=task, options=options)
-            rows = _guard_rows(source, found_rows)
-            yield OpenedFile("ndjson", task, rows, tuple(notes), source.length, source.tell, _none_equal)
+            opened = (
+                _open_csv(source, task, options, find_earlier)
+                if found == "csv"
+                else _open_ndjson(source, task, options)
+            )
+            yield replace(opened, notes=(*_note_compression(source), *opened.notes))
+
+
+def _note_compression(source: Source) -> tuple[str, ...]:
+    return (f"Decompressed from {source.compression}.",) if source.compression else ()
+
+
+def _open_parquet(
+    parquet: "pq.ParquetFile", task: Task, options: Options, find_earlier: Callable[[], Task | None]
+) -> OpenedFile:
+    num_rows = parquet.metadata.num_rows
+    try:
+        columns = match_parquet(parquet, task, options)
+    except InvalidInput as error:
+        task = _earlier_or_raise(find_earlier, error)
+        columns = match_parquet(parquet, task, options)
+    rows = read_events(parquet, columns, task, options)
+    notes = (f"Parquet of {num_rows:,} rows.", *columns.notes)
+    return OpenedFile("parquet", task, rows, notes, num_rows, _unchanged, _none_equal)
+
+
+def _open_csv(source: Source, task: Task, options: Options, find_earlier: Callable[[], Task | None]) -> OpenedFile:
+    table = _guard(source, look_into, source.open, options)
+    try:
+        reader = make_reader(table, task, options)
+    except InvalidInput as error:
+        task = _earlier_or_raise(find_earlier, error)
+        reader = make_reader(table, task, options)
+    rows = _guard_rows(source, read_rows(source.open(), table, reader))
+    notes = (*table.notes, *reader.notes)
+    return OpenedFile("csv", task, rows, notes, source.length, source.tell, lambda: reader.num_equal)
+
+
+def _open_ndjson(source: Source, task: Task, options: Options) -> OpenedFile:
+    encoding = options.encoding
+    names = _guard(source, find_flat_names, _as_utf8(source, encoding), task)
+    if names is None:
+        notes: tuple[str, ...] = ()
+        found = read_ndjson(_as_utf8(source, encoding))
+    else:
+        columns = match_columns(names, task, options)
+        notes = ("Lines hold rows without features: their keys are read as columns.", *columns.notes)
+        sample = list(islice(_as_utf8(source, encoding), NUM_SAMPLE_LINES))
+        lines = _as_utf8(source, encoding)
+        found = read_flat(lines, sample, names, columns=columns, task=task, options=options)
+    return OpenedFile("ndjson", task, _guard_rows(source, found), notes, source.length, source.tell, _none_equal)
 
 
 def find_file_format(file: Path, source: Source, given: Format | None) -> Format:

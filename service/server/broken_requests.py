@@ -12,7 +12,9 @@ _IS_HTTP_2 = (
     "This port speaks HTTP/1.1, and the client began HTTP/2 without asking: let it speak HTTP/1.1 "
     "(curl --http1.1), or put a proxy in front."
 )
-_IS_TLS = "This port speaks plain HTTP, and the client began TLS: use http://, or put a proxy that terminates TLS in front."
+_IS_TLS = (
+    "This port speaks plain HTTP, and the client began TLS: use http://, or put a proxy that terminates TLS in front."
+)
 # A request line whose target holds something that must be percent-encoded (RFC 9112, 3.2).
 _BROKEN_LINE = re.compile(rb"^[A-Z]{3,10} (/[!-~]*[^!-~\r\n][^\r\n]*?) HTTP/1\.[01]\r?$", re.MULTILINE)
 _UNENCODED = re.compile(rb"[\x80-\xff]+|[^!-~]")

@@ -61,7 +61,7 @@ class FitStore:
         """The kept fit of an origin; None if there is none or its files are not sound, which is logged."""
         folder = self.folder(origin)
         if self._shared is not None and origin not in self._opened:
-            self._shared.bring(folder)
+            self._shared.try_fetch(folder)
         try:
             return self.open(origin) if folder.is_dir() else None
         except ArtefactRefused as error:
@@ -76,7 +76,7 @@ class FitStore:
     def share(self, origin: int) -> None:
         """Let other trainers score and reuse the fit of an origin as it is now, if trainers share their fits."""
         if self._shared is not None:
-            self._shared.share(self.folder(origin))
+            self._shared.try_share(self.folder(origin))
 
     def renew(self, kept: Manifest, schema: Schema, verdict: HorizonVerdict, calibration: Calibration) -> Manifest:
         """Give a kept fit a new verdict and new quantiles; its graph keeps its temperature.

@@ -211,13 +211,13 @@ def _open_without_network(
     """Such a rival is fitted on the processor, whatever the device."""
     task = reading.schema.task
     if shared is not None:
-        shared.bring(folder)
+        shared.try_fetch(folder)
     fit = _read_kept(method.read, folder, task.recipe)
     if fit is None:
         fit = method.fit(task, reading.fit_rows(origin), origin, threads)
         method.keep(folder, fit, task.recipe)
         if shared is not None:
-            shared.share(folder)
+            shared.try_share(folder)
     return FittedRival(fit.encoder.classes, lambda rows: method.answer(fit, rows, threads))
 
 

@@ -62,17 +62,17 @@ class SharedFits:
         }
         return kept | {origin: recipe / str(origin) for origin, fit in named.items() if not fit.is_lost}
 
-    def bring(self, folder: Path) -> None:
-        """Let the folder hold the fit that the ledger names, as far as the store can be asked.
-
-        A copy that the ledger no longer names is deleted. What was fitted here and is not shared yet stays, unless
-        another trainer has shared a fit of this origin.
-        """
+    def try_fetch(self, folder: Path) -> None:
+        """As `fetch`, but if the store is away the folder stays as it is."""
         with suppress(ObjectStoreAway):
             self.fetch(folder)
 
     def fetch(self, folder: Path) -> None:
-        """The same. Raises ObjectStoreAway."""
+        """Let the folder hold the fit that the ledger names. Raises ObjectStoreAway.
+
+        A copy that the ledger no longer names is deleted. What was fitted here and is not shared yet stays, unless
+        another trainer has shared a fit of this origin.
+        """
         key = self._key(folder)
         with self._engine.connect() as connection:
             named = find_fit(connection, key)
@@ -99,20 +99,20 @@ class SharedFits:
             if read_marker(folder, self._objects.identity()) is None:
                 return False
         shutil.rmtree(folder, ignore_errors=True)
-        self.bring(folder)
+        self.try_fetch(folder)
         return folder.is_dir()
 
-    def share(self, folder: Path) -> bool:
-        """Write the folder's fit to the store and name it in the ledger. False if the store is away: later, then."""
+    def try_share(self, folder: Path) -> None:
+        """As `share`, but if the store is away, `trainer.sharing.upkeep` shares the fit later."""
         unmark(folder)
-        try:
-            self.upload(folder)
-        except ObjectStoreAway:
-            return False
-        return True
+        with suppress(ObjectStoreAway):
+            self.share(folder)
 
-    def upload(self, folder: Path) -> None:
-        """The same. Raises ObjectStoreAway, and ArtefactRefused if the folder holds no whole fit."""
+    def share(self, folder: Path) -> None:
+        """Write the folder's fit to the store and name it in the ledger.
+
+        Raises ObjectStoreAway, and ArtefactRefused if the folder holds no whole fit.
+        """
         content = pack(folder)
         key, digest = self._key(folder), digest_of(content)
         self._write(lambda connection: announce_object(connection, key.store, digest, self._clock()))
@@ -127,7 +127,7 @@ class SharedFits:
             self._write(lambda connection: withdraw_fit(connection, key))
 
     def withdraw_older(self, oldest: int) -> None:
-        """The same for all fits of origins before `oldest` (microseconds)."""
+        """Withdraw all fits of origins before `oldest` (microseconds)."""
         self._write(lambda connection: withdraw_older(connection, self._task_id, oldest))
 
     def _key(self, folder: Path) -> FitKey:

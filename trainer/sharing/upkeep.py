@@ -87,7 +87,7 @@ class Upkeep:
             if not is_left and (held is None or lost.get((task_id, folder.parent.name, int(folder.name))) != held):
                 continue
             try:
-                SharedFits(self._engine, self._objects, task_id).upload(folder)
+                SharedFits(self._engine, self._objects, task_id).share(folder)
                 num_shared += 1
             except ArtefactRefused as error:
                 log.warning("fit.refused", folder=str(folder), reason=str(error), remedy="morrow cycle TASK")

@@ -7,7 +7,7 @@ from typing import Any
 
 import httpx
 import pytest
-from sqlalchemy import Connection, Engine, event, text
+from sqlalchemy import Connection, Engine, text
 from typer.testing import CliRunner
 
 from cli.commands.task import PAGE_SIZE
@@ -20,6 +20,7 @@ from tests.integration.api_process import Running
 from tests.integration.make_follower import MakeFollower
 from tests.integration.published_versions import NOW
 from tests.integration.service_app import TASK, service_settings, serving
+from tests.integration.statements import counting_statements
 
 pytestmark = pytest.mark.anyio
 
@@ -92,9 +93,7 @@ def test_a_page_takes_as_many_statements_for_many_tasks_as_for_few(engine: Engin
     for names in ([], [f"t{number}" for number in range(120)]):
         define(engine, names)
         for limit in (2, MAX_TASKS):
-            statements: list[str] = []
-            with engine.connect() as connection:
-                event.listen(connection, "before_cursor_execute", lambda *given, s=statements: s.append(given[2]))
+            with counting_statements(engine) as statements, engine.connect() as connection:
                 found = read_page(connection, follower, Wanted(limit), NOW)
             assert len(found.tasks) == min(limit, 2 + len(names))
             counts.add(len(statements))

@@ -5,7 +5,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from sqlalchemy import Engine, event
+from sqlalchemy import Engine
 
 from service.dashboard.task_list import PAGE_SIZE, Followed, TaskPage, Wanted, read_task_page
 from service.models.task_state import read_task_state
@@ -15,6 +15,7 @@ from store.tasks.lifecycle import move_task
 from tests.integration.artefacts import CUTOFF, WEEK
 from tests.integration.published_versions import NOW, define, run_cycle
 from tests.integration.service_app import service_settings, serving
+from tests.integration.statements import counting_statements
 
 pytestmark = pytest.mark.anyio
 
@@ -42,9 +43,9 @@ def test_the_list_takes_as_many_statements_for_many_tasks_as_for_a_few(
     known = followed(engine, schemas) if are_newer else None
     for schema in schemas:
         run_cycle(engine, schema, CUTOFF, "skipped", "too few rows")
-    known, statements = known or followed(engine, schemas), list[str]()
-    event.listen(engine, "before_cursor_execute", lambda *given: statements.append(given[2]))
-    found = read(engine, known)
+    known = known or followed(engine, schemas)
+    with counting_statements(engine) as statements:
+        found = read(engine, known)
     assert (found.num_found, len(found.overviews)) == (num_tasks, min(num_tasks, PAGE_SIZE))
     assert {state.recent[0].reason for one in found.overviews.values() for state in [one.task_state]} == {
         "too few rows"
