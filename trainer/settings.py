@@ -43,7 +43,7 @@ class TrainerSettings(SharedSettings):
     training_workers: int = Field(
         1, ge=1, le=256, description="training processes that carry out cycles of different tasks side by side"
     )
-    tick_seconds: float = Field(1.0, gt=0, description="how often the scheduler looks what is due")
+    tick_seconds: float = Field(1.0, gt=0, description="how often the scheduler looks for what is due")
     lease_seconds: float = Field(30.0, ge=1, description="how long a silent trainer keeps its cycle")
     max_attempts: int = Field(3, ge=1, description="attempts at one cutoff before the next window is waited for")
     retry_seconds: float = Field(30.0, gt=0, description="pause before the second attempt; doubles with each further")

@@ -26,7 +26,7 @@ from service.web.auth import actor_of
 from service.web.bodies import read_body
 from service.web.fields import MAX_ACTOR, MAX_REASON, Rule, json_actor, json_reason, read_fields
 from service.web.parameters import TaskInPath, takes_only
-from store.tasks.catalog import find_row, has_name
+from store.tasks.catalog import find_task_id, has_name
 from store.tasks.changes import Action, Contents, TaskChange, list_changes
 from store.tasks.lifecycle import Move, begin_deletion, count_contents, move_task, rename_task
 
@@ -147,7 +147,7 @@ def _add_history(router: APIRouter, store: Store) -> None:
     )
     async def get_contents(name: TaskInPath) -> Response:
         """What a deletion would remove."""
-        contents = await store.run(lambda connection: count_contents(connection, find_row(connection, name).task_id))
+        contents = await store.run(lambda connection: count_contents(connection, find_task_id(connection, name)))
         return answers.respond(describe_contents(contents))
 
     @router.get(
@@ -158,7 +158,7 @@ def _add_history(router: APIRouter, store: Store) -> None:
     )
     async def get_changes(name: TaskInPath) -> Response:
         """Who paused, archived or renamed it; newest first, at most 1000."""
-        rows = await store.run(lambda connection: list_changes(connection, find_row(connection, name).task_id))
+        rows = await store.run(lambda connection: list_changes(connection, find_task_id(connection, name)))
         return answers.respond(answers.TaskChanges([describe_change(row) for row in rows]))
 
 
@@ -187,7 +187,7 @@ def _add_deletion(router: APIRouter, store: Store) -> None:
 
         def delete(connection: Connection) -> TaskChange:
             if confirm != name:
-                contents = count_contents(connection, find_row(connection, name).task_id)
+                contents = count_contents(connection, find_task_id(connection, name))
                 raise InvalidInput([Fault("confirm", _ask_for_confirmation(name, contents))])
             return begin_deletion(connection, name, actor=by, reason=why, now=now)
 
@@ -220,7 +220,7 @@ def describe_contents(contents: Contents) -> answers.TaskContents:
 
 def _is_new(connection: Connection, name: str, new_name: str) -> bool:
     """Whether a task never had this name, and no other has it. Raises NotFound."""
-    task_id = find_row(connection, name).task_id
+    task_id = find_task_id(connection, name)
     if has_name(connection, new_name):
         return False
     return new_name not in {row.name for row in list_changes(connection, task_id) if row.action == "rename"}

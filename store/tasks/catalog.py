@@ -22,15 +22,6 @@ from store.tasks.task_cache import TaskCache
 
 
 @dataclass(frozen=True)
-class TaskRow:
-    """A task without its spec, which this release may be unable to read. The other fields are as in `Schema`."""
-
-    task_id: int
-    lifecycle: Lifecycle
-    registry_name: str | None
-
-
-@dataclass(frozen=True)
 class Schema:
     """One stored revision of a task. `task` has the chosen recipe if one was chosen.
 
@@ -59,7 +50,7 @@ class Schema:
 
 @dataclass(frozen=True)
 class NamedTask:
-    """A task without its spec."""
+    """A task without its spec, which this release may be unable to read."""
 
     task_id: int
     name: str
@@ -118,13 +109,7 @@ def require_free(connection: Connection, name: str, task_id: int) -> None:
 
 def find_task_id(connection: Connection, name: str) -> int:
     """The id of a task, also of one that this release cannot read. Raises NotFound as `find_task`."""
-    if "\x00" not in name:
-        named = select(tasks.c.id).where(tasks.c.name == name, tasks.c.lifecycle != "deleting")
-        task_id: int | None = connection.execute(named).scalar_one_or_none()
-        if task_id is not None:
-            return task_id
-        raise explain_missing(connection, name)
-    raise NotFound(f"There is no task named {name!r}.")
+    return find_named(connection, name).task_id
 
 
 def find_task(connection: Connection, name: str) -> Schema:
@@ -141,17 +126,15 @@ def find_task(connection: Connection, name: str) -> Schema:
     return found[0]
 
 
-def find_row(connection: Connection, name: str) -> TaskRow:
-    """A task of which a request needs no spec. Raises NotFound."""
+def find_named(connection: Connection, name: str) -> NamedTask:
+    """A task of which a request needs no spec. Raises NotFound as `find_task`."""
     if "\x00" in name:
         raise NotFound(f"There is no task named {name!r}.")
-    named = select(tasks.c.id, tasks.c.lifecycle, tasks.c.registry_name).where(
-        tasks.c.name == name, tasks.c.lifecycle != "deleting"
-    )
-    row = connection.execute(named).one_or_none()
+    named = select(tasks.c.id, tasks.c.name, tasks.c.lifecycle)
+    row = connection.execute(named.where(tasks.c.name == name, tasks.c.lifecycle != "deleting")).one_or_none()
     if row is None:
         raise explain_missing(connection, name)
-    return TaskRow(*row)
+    return NamedTask(*row)
 
 
 def has_name(connection: Connection, name: str) -> bool:
@@ -282,8 +265,6 @@ _NEWEST = (
     .order_by(tasks.c.name, schemas.c.revision.desc())
 )
 _NEWEST_NAMED = _NEWEST.where(tasks.c.name == bindparam("name"))
-
-
 _NEWEST_OF = _NEWEST.where(tasks.c.id == any_(bindparam("task_ids", type_=ARRAY(Integer))))
 
 

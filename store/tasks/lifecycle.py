@@ -13,7 +13,7 @@ from sqlalchemy.exc import IntegrityError
 
 from contracts.errors import Conflict
 from store.database import cycles, tasks
-from store.tasks.catalog import TaskRow, find_row, lock_task, require_free
+from store.tasks.catalog import NamedTask, find_named, find_task_id, lock_task, require_free
 from store.tasks.changes import Contents, Lifecycle, TaskChange, record_change
 from store.tasks.row_counts import count_rows
 
@@ -48,7 +48,7 @@ def rename_task(
     If an earlier renaming has not reached MLflow, this one replaces it, also by the former name. Raises NotFound;
     TaskLeaving if the new name is not free yet; Conflict if it is taken, or if a cycle is running.
     """
-    task_id = find_row(connection, name).task_id
+    task_id = find_task_id(connection, name)
     # Stronger than `lock_task`: no cycle can be claimed meanwhile (`store.cycle_leases.claim_cycle`).
     row = connection.execute(
         select(tasks.c.name, tasks.c.lifecycle, tasks.c.registry_name).where(tasks.c.id == task_id).with_for_update()
@@ -90,10 +90,10 @@ def count_contents(connection: Connection, task_id: int) -> Contents:
     return Contents(**asdict(rows), **others._asdict())
 
 
-def _lock(connection: Connection, name: str) -> TaskRow:
+def _lock(connection: Connection, name: str) -> NamedTask:
     """The task, its row locked; what was read before the lock may have changed, so it is read again."""
-    lock_task(connection, find_row(connection, name).task_id)
-    return find_row(connection, name)
+    lock_task(connection, find_task_id(connection, name))
+    return find_named(connection, name)
 
 
 _COUNT = text("""

@@ -138,7 +138,7 @@ def _do(job: Job, settings: TrainerSettings) -> tuple[int, bool]:
 
 
 def _tidy_memory() -> float:
-    """Give memory that the job has left back to the system; returns the MiB still held, 0 if the system does not say."""
+    """Give memory that the job has left back to the system; returns the MiB still held, 0 if they are unknown."""
     gc.collect()
     if (trim := getattr(ctypes.CDLL(None), "malloc_trim", None)) is not None:
         trim(0)

@@ -1,11 +1,10 @@
 """A follower's look: few statements however many tasks there are, and nothing that has changed is missed."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from sqlalchemy import Engine, event, text
+from sqlalchemy import Engine, text
 
 from service.models.store_snapshot import NUM_READ_AGAIN, Snapshot, read_snapshot
 from store.error_cells import Cell, record_cells
@@ -15,22 +14,9 @@ from store.tasks.touched import KEPT_SECONDS, Bookmark, delete_notes, read_touch
 from tests.integration.artefacts import CUTOFF, WEEK
 from tests.integration.make_follower import MakeFollower, ask
 from tests.integration.published_versions import NOW, define, note, publish_and_release, run_cycle
+from tests.integration.statements import counting_statements
 
 MOST_STATEMENTS = 20
-
-
-@contextmanager
-def counting_statements(engine: Engine) -> Iterator[list[str]]:
-    statements: list[str] = []
-
-    def note_statement(*given: object) -> None:
-        statements.append(str(given[2]))
-
-    event.listen(engine, "before_cursor_execute", note_statement)
-    try:
-        yield statements
-    finally:
-        event.remove(engine, "before_cursor_execute", note_statement)
 
 
 def look(engine: Engine, former: Snapshot, now: float = 0) -> Snapshot:
