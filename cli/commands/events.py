@@ -200,9 +200,9 @@ def erase_events(
 
 @app.command("history")
 def list_imports(task: str, *, as_json: AsJson = False, url: Url = LOCAL_URL) -> None:
-    """List the imports of a task, newest first: id, time, file, and whether it was retracted."""
+    """List the imports of a task, newest first: id, time, file, events that it stored, and whether it was retracted."""
     with open_api(url) as api:
-        answer = ask(api, "GET", f"/tasks/{task}/imports")
+        answer = ask(api, "GET", f"/tasks/{task}/imports", params={"counted": "true"})
     if as_json:
         print_json(answer)
         return
@@ -215,7 +215,9 @@ def list_imports(task: str, *, as_json: AsJson = False, url: Url = LOCAL_URL) ->
 def retract_import(
     task: str,
     *,
-    import_id: Annotated[int, typer.Option("--import", help="Id of the import; `morrow events history` lists them.")],
+    import_id: Annotated[
+        int | None, typer.Option("--import", help="Id of the import; `morrow events history` lists them.")
+    ] = None,
     reason: Annotated[str, typer.Option(help="Reason, for the record.")] = "a mistaken import",
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask first. This cannot be undone.")] = False,
     actor: Actor = None,
@@ -227,6 +229,8 @@ def retract_import(
     Events that were corrected since, and rows of others, stay. Versions that were trained on the events answer as
     before, and are named. If the command breaks off, run it again.
     """
+    if import_id is None:
+        raise InvalidInput([Fault("--import", f"is missing: `morrow events history {task}` lists the imports by id")])
     given: dict[str, Any] = {"reason": reason} | ({} if actor is None else {"actor": actor})
     path = f"/tasks/{task}/imports/{import_id}"
     with open_api(url) as api:
@@ -267,6 +271,7 @@ def _document(imported: "Imported") -> dict[str, object]:
         "rejects": None if imported.rejects is None else str(imported.rejects),
         "notes": list(imported.notes),
         "num_equal": imported.num_equal,
+        "differences": list(imported.differences),
         "reasons": [
             {"field": one.field, "reason": one.reason, "count": one.count, "example": one.example}
             for one in imported.reasons
@@ -303,6 +308,8 @@ def _print_imported(task: str, imported: "Imported", *, dry_run: bool) -> None:
         console.print(f"{equal} equal an earlier one of the file: each is an event of its own, with a numbered id.")
     for reason in imported.reasons[:NUM_REASONS_SHOWN]:
         console.print(reason.describe(), markup=False, style="red")
+    for difference in imported.differences:
+        console.print(difference, markup=False)
     if len(imported.reasons) > NUM_REASONS_SHOWN:
         console.print(f"… and {len(imported.reasons) - NUM_REASONS_SHOWN} other reasons.", style="red")
     if imported.rejects is not None:

@@ -159,6 +159,8 @@ def infer_task(
         )
     else:
         _print_inferred(path, inferred)
+    if not inferred.has_valid_rows:
+        raise typer.Exit(1)
 
 
 def _print_inferred(path: Path, inferred: "Inferred") -> None:
@@ -166,6 +168,9 @@ def _print_inferred(path: Path, inferred: "Inferred") -> None:
     typer.echo(f"{path} holds the task {inferred.name}: {inferred.summary}.")
     for note in inferred.notes:
         typer.echo(note)
+    if not inferred.has_valid_rows:
+        typer.echo("No row is valid, so an import would store nothing: infer anew with other options, such as --kind.")
+        return
     typer.echo(f"Look through it, then run:\n  morrow task apply {path}\n  {inferred.import_command}")
 
 
@@ -246,7 +251,7 @@ def resume_task(
     task: str, *, reason: OptionalReason = None, actor: Actor = None, as_json: AsJson = False, url: Url = LOCAL_URL
 ) -> None:
     """Let the cycles of a paused task go on, with the newest window that is due."""
-    _move(url, task, "resume", "is retrained again", reason=reason, actor=actor, as_json=as_json)
+    _move(url, task, "resume", "goes on", reason=reason, actor=actor, as_json=as_json)
 
 
 @app.command("archive")

@@ -26,6 +26,7 @@ from cli.file_rows.opened_file import OpenedFile, open_rows
 from cli.file_rows.reasons import Reason, Refused, add_reasons, find_refused_rows
 from cli.file_rows.rows import Row, encode_row
 from cli.importing.bookmark import Bookmark, Source, describe_source, name_bookmark, read_bookmark, write_bookmark
+from cli.importing.earlier import explain_conflicts, find_earlier, take_conflicts
 from cli.importing.rejects import append_rejects, cut_rejects, name_rejects
 from cli.reading.options import Options
 from cli.reading.sources import is_pipe, name_of
@@ -46,7 +47,8 @@ NDJSON = {"content-type": "application/x-ndjson"}
 class Imported:
     """The outcome of an import. An earlier, broken import had sent the first `num_before` rows.
 
-    `num_equal` counts rows that equal an earlier one of the file, if ids are digests of rows. A trial has no id.
+    `num_equal` counts rows that equal an earlier one of the file, if ids are digests of rows. `differences` say in
+    which fields conflicting rows differ from stored events. A trial has no id.
     """
 
     num_rows: int
@@ -56,6 +58,7 @@ class Imported:
     rejects: Path | None
     reasons: tuple[Reason, ...]
     notes: tuple[str, ...]
+    differences: tuple[str, ...]
     num_equal: int
     import_id: int | None
 
@@ -78,20 +81,25 @@ def import_events(
         rejects = name_rejects(Path(name_of(file)), folder, is_csv=opened.format == "csv")
         mark = first = _begin_or_resume(api, progress.console, place, url=url, task=task_name, file=file)
         cut_rejects(rejects, mark.rejects_bytes)
-        print_notes(progress.console, opened.notes)
+        earlier = [] if place is None else find_earlier(api, task_name, name_of(file)[:MAX_SOURCE], mark.import_id)
+        print_notes(progress.console, [*opened.notes, *earlier])
+        conflicts: list[Refused] = []
         bar = progress.add_task(name_of(file), total=opened.length, rows=mark.num_rows, rate=0.0)
         if mark.num_rows:
             progress.console.print(f"Resuming after {mark.num_rows:,} rows.", highlight=False)
         rows = islice(opened.rows, mark.num_rows, None)
         try:
             for batch, answer in post_rows(api, task_name, rows, mark.import_id):
-                mark = _record(mark, batch, answer, rejects, place)
+                refused = find_refused_rows(batch, answer["results"])
+                mark = _record(mark, batch, answer, refused=refused, rejects=rejects, place=place)
+                conflicts = take_conflicts(conflicts, refused)
                 rate = (mark.num_rows - first.num_rows) / (time.monotonic() - began)
                 at = opened.position(mark.num_rows)
                 progress.update(bar, completed=at, rows=mark.num_rows, rate=rate)
         except (MorrowError, KeyboardInterrupt):
             _leave(progress.console, mark, place)
             raise
+        differences = explain_conflicts(api, task_name, conflicts)
     if place is not None:
         place.unlink(missing_ok=True)
     shown = (*OUTCOMES, ERASED) if ERASED in mark.counts else OUTCOMES
@@ -102,7 +110,8 @@ def import_events(
         seconds=time.monotonic() - began,
         rejects=rejects if mark.rejects_bytes else None,
         reasons=tuple(sorted(mark.reasons.values(), key=lambda reason: -reason.count)),
-        notes=opened.notes,
+        notes=(*opened.notes, *earlier),
+        differences=tuple(differences),
         num_equal=opened.num_equal(),
         import_id=mark.import_id,
     )
@@ -128,7 +137,8 @@ def try_import(url: str, task_name: str, file: Path, *, format: Format | None, o
             seconds=time.monotonic() - began,
             rejects=None,
             reasons=tuple(sorted(reasons.values(), key=lambda reason: -reason.count)),
-            notes=opened.notes,
+            notes=(*opened.notes, *([] if is_pipe(file) else find_earlier(api, task_name, name_of(file), None))),
+            differences=(),
             num_equal=opened.num_equal(),
             import_id=None,
         )
@@ -173,10 +183,15 @@ def _begin_or_resume(
 
 
 def _record(
-    mark: Bookmark, batch: Sequence[Row], answer: dict[str, Any], rejects: Path, place: Path | None
+    mark: Bookmark,
+    batch: Sequence[Row],
+    answer: dict[str, Any],
+    *,
+    refused: Sequence[Refused],
+    rejects: Path,
+    place: Path | None,
 ) -> Bookmark:
     """The bookmark behind a batch that was answered, once its refused rows are in `rejects`."""
-    refused = find_refused_rows(batch, answer["results"])
     rejects_bytes = append_rejects(rejects, [(one.row, one.sentence) for one in refused])
     mark = _advance(mark, batch, answer, refused, rejects_bytes)
     if place is not None:

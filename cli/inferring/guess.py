@@ -93,7 +93,7 @@ def guess_task(profile: Profile, name: str, *, said: Said, options: Options, now
     judged = _set_kinds(judged, said.kinds)
     times = _find_time(judged, said.at, reading.options)
     rest = [one for one in judged if one not in times]
-    found, why = _find_label(rest, said.label)
+    found, why = _find_label(rest, said.label, times)
     rest = [one for one in rest if one is not found]
     options = reading.options
     notes = [*(note.removesuffix(".") for note in profile.notes if note.startswith("Column ")), *reading.guesses]
@@ -181,9 +181,9 @@ def _is_hour(one: Judged) -> bool:
     return len(one.counts) > 12 and all(text.isdecimal() and int(text) < 25 for text in one.counts)
 
 
-def _find_label(judged: Sequence[Judged], given: str | None) -> tuple[Judged, str]:
+def _find_label(judged: Sequence[Judged], given: str | None, times: Sequence[Judged]) -> tuple[Judged, str]:
     if given is not None:
-        return _named(judged, given, "--label"), "as --label says"
+        return _named(judged, given, "--label", hidden=times), "as --label says"
     usable = [one for one in judged if one.kind not in ("none", "moment")]
     if not usable:
         raise InvalidInput(
@@ -203,12 +203,15 @@ def _rank(key: str, names: Sequence[str]) -> int:
     return next((len(names) - 1 for name in names if name in parts and len(name) > 2), len(names))
 
 
-def _named(judged: Sequence[Judged], name: str, option: str) -> Judged:
+def _named(judged: Sequence[Judged], name: str, option: str, hidden: Sequence[Judged] = ()) -> Judged:
+    """The column of a name. Raises InvalidInput, with all columns; those of `hidden` have another use."""
+    if any(name == one.name for one in hidden):
+        raise InvalidInput([Fault(option, f"{name!r} is read as the moments (--at): name another column")])
     same = [one for one in judged if one.name == name] or [
         one for one in judged if normalise(one.name) == normalise(name)
     ]
     if len(same) != 1:
-        raise InvalidInput([Fault(option, f"{name!r} is not a column of the file ({_list(judged)})")])
+        raise InvalidInput([Fault(option, f"{name!r} is not a column of the file ({_list([*hidden, *judged])})")])
     return same[0]
 
 

@@ -31,6 +31,7 @@ class Inferred:
     import_command: str
     summary: str
     notes: tuple[str, ...]
+    has_valid_rows: bool = True
 
 
 def infer(
@@ -51,9 +52,9 @@ def infer(
     task = Task.model_validate(tomllib.loads(text))
     kind = f"classification into {len(guessed.classes)} classes" if guessed.classes else task.target.kind
     summary = f"{kind} of {task.target.name} by {len(task.features)} features, in windows of {guessed.window}"
-    notes = [] if is_pipe(file) else _check(file, format, task, guessed.options)
+    num_valid, notes = (1, []) if is_pipe(file) else _check(file, format, task, guessed.options)
     remarks = [f"Note: {note}." for note in guessed.notes]
-    return Inferred(named, text, command, summary, (*notes, *remarks))
+    return Inferred(named, text, command, summary, (*notes, *remarks), has_valid_rows=num_valid > 0)
 
 
 def _stem(file: Path) -> str:
@@ -61,8 +62,8 @@ def _stem(file: Path) -> str:
     return Path(path.stem).stem if path.suffix.lower() in COMPRESSED else path.stem
 
 
-def _check(file: Path, format: Format | None, task: Task, options: Options) -> list[str]:
-    """What an import of the first rows would say."""
+def _check(file: Path, format: Format | None, task: Task, options: Options) -> tuple[int, list[str]]:
+    """How many of the first rows are valid, and what an import of them would say."""
     counts: Counter[str] = Counter()
     reasons: dict[str, Reason] = {}
     with open_rows(file, format, task, options, lambda: None) as opened:
@@ -73,7 +74,7 @@ def _check(file: Path, format: Format | None, task: Task, options: Options) -> l
             if counts.total() >= MAX_ROWS:
                 break
     worst = sorted(reasons.values(), key=lambda reason: -reason.count)[:_NUM_REASONS_SHOWN]
-    return [
+    return counts["valid"], [
         f"Of {counts.total():,} rows {counts['valid']:,} are valid and {counts['refused']:,} would be refused.",
         *(f"  {reason.describe()}" for reason in worst),
     ]

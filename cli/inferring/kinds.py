@@ -51,7 +51,7 @@ class Judged:
         """The most frequent values, for people."""
         texts = [text if len(text) <= 24 else f"{text[:24]}…" for text, _ in self.counts.most_common(4)]
         more = len(self.counts) - len(texts)
-        return ", ".join(texts) + (f" and {more:,} others" if more > 0 else "")
+        return ", ".join(texts) + (f" and {more:,} {'other' if more == 1 else 'others'}" if more > 0 else "")
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,13 @@ def complete(columns: Sequence[Column], options: Options, *, is_european: bool) 
     dates = [text for found in texts.values() if found and all(map(looks_like_a_moment, found[:100])) for text in found]
     if options.day_first is None and (day_first := _find_order(dates, styles, is_european)) is not None:
         options = replace(options, day_first=day_first)
-        guesses.append(f"dates put the {'day' if day_first else 'month'} first")
+        order = f"put the {'day' if day_first else 'month'} first"
+        guesses.append(
+            f"dates {order}"
+            if find_order(dates) is not None
+            else f"dates are taken to {order}, as in files with decimal commas or semicolons, for no date shows it: "
+            f"if that is wrong, add {'--monthfirst' if day_first else '--dayfirst'}"
+        )
     if options.at_format is None and (short := [text for text in dates if _SHORT_YEAR.fullmatch(text)]):
         found = _SHORT_YEAR.fullmatch(short[0])
         assert found is not None

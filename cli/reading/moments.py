@@ -181,7 +181,9 @@ def find_zone(name: str, text: str | None = None) -> ZoneInfo:
     except (ZoneInfoNotFoundError, ValueError, OSError):
         if text is not None:
             raise ValueError(f"{text!r} names the zone {name}, which is unknown") from None
-        reason = f"{name!r} is no time zone of this machine; usual ones are UTC, Europe/Berlin and America/New_York"
+        reason = (
+            f"{name!r} is no time zone that this machine knows; usual ones are UTC, Europe/Berlin and America/New_York"
+        )
         raise InvalidInput([Fault("--timezone", reason)]) from None
 
 

@@ -108,7 +108,7 @@ def _name_nameless(names: Sequence[str], sample: Sequence[Sequence[str]]) -> lis
         held = [] if name else [cells[place] for cells in sample if cells[place].strip()][:_SHOWN]
         if held:
             notes.append(
-                f"Column {place + 1} has no name and is passed over (it holds {', '.join(held)}). "
+                f"Column {place + 1} has no name and is not read (it holds {', '.join(held)}). "
                 "To use it, name it in the header."
             )
     return notes

@@ -12,8 +12,19 @@ def print_imports(task: str, imports: Sequence[dict[str, Any]]) -> None:
     if not imports:
         Console().print(f"{task} has no import yet: `morrow events import {task} FILE` makes one.", highlight=False)
         return
-    table = Table("import", "at", "by", "file", "retracted")
+    table = Table("import", "at", "by", "file", "events", "retracted")
     for one in imports:
-        retracted = "–" if one["retracted_at"] is None else f"{one['retracted_at']}, {one['num_retracted']:,} events"
-        table.add_row(str(one["id"]), one["at"], one["actor"], one["source"], retracted)
+        retracted = "–" if one["retracted_at"] is None else f"{_minute(one['retracted_at'])}, {one['num_retracted']:,}"
+        table.add_row(str(one["id"]), _minute(one["at"]), one["actor"], one["source"], _count(one), retracted)
     Console().print(table)
+
+
+def _count(one: dict[str, Any]) -> str:
+    """How many events of an import are stored; one that never stored any says so."""
+    num_events = one["num_events"] + one["num_corrected"]
+    return f"{num_events:,}" if num_events or one["num_retracted"] else "none stored"
+
+
+def _minute(moment: str) -> str:
+    """A moment of the API to the minute."""
+    return f"{moment[:16]}Z"

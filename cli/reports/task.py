@@ -18,6 +18,8 @@ def print_applied(name: str, answer: dict[str, Any]) -> None:
     console = Console()
     outcome = "is stored as" if answer["changed"] else "was stored already as"
     console.print(f"{name} {outcome} revision {answer['revision']}.")
+    for change in answer["changes"]:
+        console.print(f"Changed: {change}.", markup=False, highlight=False)
     _print_warnings(console, answer)
 
 

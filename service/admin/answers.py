@@ -7,7 +7,7 @@ the descriptions of its fields are the words of the document.
 from typing import Annotated, Any, Literal
 
 import msgspec
-from msgspec import Meta, Struct
+from msgspec import UNSET, Meta, Struct, UnsetType
 from starlette.responses import Response
 
 from contracts.quality.skill import Skill
@@ -150,10 +150,19 @@ class Import(Struct, frozen=True, kw_only=True):
     num_retracted: Annotated[Count, Meta(description="events that were retracted")]
 
 
+class ListedImport(Import, frozen=True, kw_only=True):
+    """An import in a list. Counts are there if `counted=true` asks for them."""
+
+    num_events: Annotated[Count, Meta(description="events as they came, which a retraction removes")] | UnsetType = (
+        UNSET
+    )
+    num_corrected: Annotated[Count, Meta(description="events that were corrected since")] | UnsetType = UNSET
+
+
 class Imports(Struct, frozen=True):
     """Newest first."""
 
-    imports: list[Import]
+    imports: list[ListedImport]
 
 
 class ImportContent(Import, frozen=True, kw_only=True):
@@ -230,6 +239,7 @@ class TaskDefined(TaskRevision, frozen=True, kw_only=True):
     """A task after PUT /tasks/{task}."""
 
     changed: Annotated[bool, Meta(description="whether this request changed the task")]
+    changes: Annotated[list[str], Meta(description="what differs from the revision before, and what follows from it")]
     warnings: list[str]
 
 

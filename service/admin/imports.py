@@ -4,7 +4,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Path
+from fastapi import APIRouter, Depends, Path, Query
 from msgspec.structs import asdict
 from sqlalchemy import Connection
 from starlette.requests import Request
@@ -23,6 +23,7 @@ from store.events.imports import (
     Import,
     ImportedEvents,
     add_import,
+    count_imports,
     find_import,
     list_imports,
     read_import,
@@ -33,11 +34,12 @@ from store.tasks.catalog import find_live_task, find_task
 ImportInPath = Annotated[
     str, Path(alias="import", description="id of the import", json_schema_extra={"pattern": f"^{ID_PATTERN}$"})
 ]
+_PLAIN = [Depends(takes_only())]
 
 
 def imports_router(store: Store, settings: ServiceSettings) -> APIRouter:
     """The routes of /tasks/{task}/imports."""
-    router = APIRouter(tags=["tasks"], dependencies=[Depends(takes_only())])
+    router = APIRouter(tags=["tasks"])
 
     @router.post(
         "/tasks/{task}/imports",
@@ -45,6 +47,7 @@ def imports_router(store: Store, settings: ServiceSettings) -> APIRouter:
         status_code=201,
         response_description="The import",
         responses={409: {"description": "The task is archived"}},
+        dependencies=_PLAIN,
     )
     async def post_import(name: TaskInPath, request: Request) -> Response:
         """Rows that are then sent to `/events` with `import=` and its id can be retracted together."""
@@ -58,13 +61,35 @@ def imports_router(store: Store, settings: ServiceSettings) -> APIRouter:
 
         return answers.respond(describe_import(await store.run(begin)), 201)
 
-    @router.get("/tasks/{task}/imports", summary="List the imports", response_description="The imports")
-    async def get_imports(name: TaskInPath) -> Response:
-        """Newest first; at most 1000."""
-        rows = await store.run(lambda connection: list_imports(connection, find_task(connection, name).task_id))
-        return answers.respond(answers.Imports([describe_import(row) for row in rows]))
+    @router.get(
+        "/tasks/{task}/imports",
+        summary="List the imports",
+        response_description="The imports",
+        dependencies=[Depends(takes_only("counted"))],
+    )
+    async def get_imports(
+        name: TaskInPath,
+        *,
+        counted: Annotated[bool, Query(description="whether to count the events of each, which takes longer")] = False,
+    ) -> Response:
+        """Newest first; at most 1000. The counts of events are those of now, without retracted and erased ones."""
 
-    @router.get("/tasks/{task}/imports/{import}", summary="One import", response_description="What is left of it")
+        def read(connection: Connection) -> answers.Imports:
+            task_id = find_task(connection, name).task_id
+            rows = list_imports(connection, task_id)
+            if not counted:
+                return answers.Imports([answers.ListedImport(**asdict(describe_import(row))) for row in rows])
+            counts = count_imports(connection, task_id, [row.import_id for row in rows])
+            return answers.Imports([_describe_counted(row, *counts.get(row.import_id, (0, 0))) for row in rows])
+
+        return answers.respond(await store.run(read))
+
+    @router.get(
+        "/tasks/{task}/imports/{import}",
+        summary="One import",
+        response_description="What is left of it",
+        dependencies=_PLAIN,
+    )
     async def get_import(name: TaskInPath, given_id: ImportInPath) -> Response:
         """The events that a retraction would remove, those that it would keep, and the versions trained on them."""
         import_id = read_id(given_id, "import")
@@ -81,6 +106,7 @@ def imports_router(store: Store, settings: ServiceSettings) -> APIRouter:
         "/tasks/{task}/imports/{import}/retract",
         summary="Retract an import",
         response_description="The import, and what is left of it",
+        dependencies=_PLAIN,
     )
     async def post_retraction(name: TaskInPath, given_id: ImportInPath, request: Request) -> Response:
         """Remove the events of an import, at most 20,000 at once: repeat the request while `num_events` is not 0.
@@ -118,6 +144,10 @@ def describe_import(found: Import) -> answers.Import:
         retraction_reason=found.retraction_reason,
         num_retracted=found.num_retracted,
     )
+
+
+def _describe_counted(found: Import, num_events: int, num_corrected: int) -> answers.ListedImport:
+    return answers.ListedImport(**asdict(describe_import(found)), num_events=num_events, num_corrected=num_corrected)
 
 
 def _describe_content(found: Import, left: ImportedEvents, rows: RowWarnings) -> answers.ImportContent:

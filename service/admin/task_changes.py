@@ -16,7 +16,7 @@ from starlette.responses import Response
 
 from contracts.clock import format_moment, to_micros
 from contracts.errors import Conflict, Fault, InvalidInput, Unavailable
-from contracts.spec_values import IDENTIFIER, SCHEMA_PRINTABLE
+from contracts.spec_values import IDENTIFIER, SCHEMA_PRINTABLE, suggest_name
 from service.admin import answers
 from service.database import Store
 from service.models.registry import find_holder
@@ -35,15 +35,15 @@ EFFECTS: dict[Action, str] = {
         "No cycle begins until the task is resumed; a running one ends as usual. Events are stored, and the version "
         "answers within its horizon. The alerts on cycles are silent."
     ),
-    "resume": "The newest window that is due is retrained next, and so are cutoffs that were requested.",
+    "resume": "Next come the newest window that is due, and the cutoffs that were requested.",
     "archive": (
         "The task takes no events, questions or cycles, is listed only if asked for, and has no metrics and no alerts. "
         "Its events, versions and runs in MLflow stay."
     ),
     "unarchive": "The task takes events and questions again, and its cycles go on.",
     "rename": (
-        "Events, versions and history stay, and MLflow's experiment and model follow. The old name answers with a "
-        "problem that says the new one, until another task takes it."
+        "Events, versions and history stay, and MLflow's experiment and model follow. A request with the old name "
+        "is refused and told the new one, until another task takes the old name."
     ),
     "delete": (
         "The task is gone for every request. The trainer now deletes its rows, its model and alias in MLflow with "
@@ -255,7 +255,10 @@ def _json_name(value: object) -> str:
     """The name of a task. Raises ValueError."""
     name = json_text(value)
     if re.fullmatch(IDENTIFIER, name) is None:
-        raise ValueError("is not a name: a letter, then at most 62 letters, digits and underscores")
+        raise ValueError(
+            "is not a name: a letter, then at most 62 letters, digits and underscores (ASCII, no hyphen, no blank); "
+            f"{suggest_name(name)} is one"
+        )
     return name
 
 

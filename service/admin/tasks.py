@@ -32,6 +32,7 @@ from service.admin.task_list import MAX_TASKS, PAGE_SIZE, Wanted, describe_page,
 from service.advice.advice import advise
 from service.advice.next_step import Situation, find_overrulable
 from service.advice.row_warnings import RowWarnings, read_row_warnings, warn_of_classes
+from service.advice.task_differences import describe_differences, warn_of_former_name
 from service.advice.task_warnings import check_budget, warn_of_gaps, warn_of_kinds, warn_of_renaming
 from service.database import Store
 from service.errors import Malformed
@@ -52,6 +53,7 @@ from store.cycles import Cycle, list_readable_cycles
 from store.errors import SpecUnreadable
 from store.paired_errors import find_unreadable_cells
 from store.tasks.catalog import Schema, define_task, find_task
+from store.tasks.changes import find_renamed
 from store.tasks.row_counts import count_rows
 
 NUM_CYCLES_SHOWN = 10
@@ -109,14 +111,20 @@ def _add_definition(router: APIRouter, store: Store, follower: Follower, setting
         task = parse_task(name, await read_body(request, settings))
         check_budget(task, cycle_limit)
         now = datetime.now(UTC)
-        schema, written, before = await store.run(
+        schema, written, before, former_name_of = await store.run(
             lambda connection: _define(connection, task, now, preconditions.check)
         )
         follower.add_task(task.name, schema.task_id)
         defined = answers.TaskDefined(
             **asdict(describe_revision(schema)),
             changed=written,
-            warnings=[*warn_of_gaps(task, cycle_limit), *warn_of_kinds(before, task), *warn_of_classes(task)],
+            changes=describe_differences(before, task),
+            warnings=[
+                *warn_of_former_name(task.name, former_name_of),
+                *warn_of_gaps(task, cycle_limit),
+                *warn_of_kinds(before, task),
+                *warn_of_classes(task),
+            ],
         )
         status = 201 if written and schema.revision == 1 else 200
         return answers.respond(defined, status, etag=etag_of(schema.revision))
@@ -269,7 +277,7 @@ def _describe_fault(fault: ErrorDetails) -> str:
         case "missing":
             return "is required"
         case "extra_forbidden":
-            return "is not a key of a task's file here (docs/reference/task.md lists all)"
+            return "is no key that a task's file can have here: docs/reference/task.md lists all"
     return fault["msg"].removeprefix("Value error, ")
 
 
@@ -292,13 +300,18 @@ def _refuse_repeated(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _define(
     connection: Connection, task: Task, now: datetime, check: Callable[[int | None], None]
-) -> tuple[Schema, bool, Task | None]:
-    """The stored revision, whether it is new, and the task as it was before. Raises as `check` does."""
+) -> tuple[Schema, bool, Task | None, str | None]:
+    """The stored revision, whether it is new, the task as it was before, and the task that had a new one's name.
+
+    Raises as `check` does.
+    """
     try:
-        before = find_task(connection, task.name).task
+        before = find_task(connection, task.name).written
     except (NotFound, SpecUnreadable):
         before = None
-    return *define_task(connection, task, now, check), before
+    schema, written = define_task(connection, task, now, check)
+    former_name_of = None if before is not None else find_renamed(connection, task.name, schema.task_id)
+    return schema, written, before, former_name_of
 
 
 def _shorten(cycle: answers.Cycle) -> dict[str, Any]:

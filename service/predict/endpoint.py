@@ -27,7 +27,7 @@ from service.predict.batching import MicroBatches
 from service.predict.cold_start import await_first
 from service.settings import MAX_WAITING_PER_THREAD, ServiceSettings
 from service.validation.names import printable
-from service.validation.options import Options, take_options
+from service.validation.options import NAMES, Options, take_options
 from service.validation.query_decoder import BAD_ESCAPE, find_task, read_plain
 from service.web.answered_requests import AnsweredRequests
 from service.web.auth import Authenticator
@@ -37,6 +37,7 @@ from service.web.raw_endpoint import RawEndpoint
 
 MAX_PARAMETERS = 1024
 MAX_RATE_ROWS = 100
+_UNKNOWN = f"is not a parameter of this path; it takes {', '.join(sorted(NAMES))}, and features come in the body"
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -135,7 +136,7 @@ class PredictEndpoint:
     async def _post(self, scope: Scope, receive: Receive) -> Response:
         faults: list[Fault] = []
         task, options, others = take_options(parse_query(scope["query_string"]), faults)
-        faults += [Fault(printable(name), "is not a parameter of this path") for name, _ in others[:20]]
+        faults += [Fault(printable(name), _UNKNOWN) for name, _ in others[:20]]
         body = await RequestBody(scope, receive, self._settings).read()
         now = self._now()
         forecaster = await self._find(task, faults)
@@ -176,6 +177,9 @@ class PredictEndpoint:
             self._num_in_threads -= 1
 
 
+_ENCODE_UTF_8 = "write a letter such as ö as its bytes in UTF-8, %C3%B6, and not as %F6"
+
+
 def parse_query(query: bytes) -> list[tuple[str, str]]:
     """Names and values of a query string. Raises Malformed if its encoding is broken."""
     if not query:
@@ -188,5 +192,5 @@ def parse_query(query: bytes) -> list[tuple[str, str]]:
             text, keep_blank_values=True, strict_parsing=True, errors="strict", max_num_fields=MAX_PARAMETERS
         )
     except ValueError as error:
-        reason = "it is not UTF-8" if isinstance(error, UnicodeError) else str(error)
+        reason = f"it is not UTF-8; {_ENCODE_UTF_8}" if isinstance(error, UnicodeError) else str(error)
         raise Malformed(f"The query string cannot be read: {reason}.") from None

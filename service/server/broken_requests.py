@@ -5,6 +5,8 @@ from urllib.parse import quote_from_bytes
 
 import httptools
 
+from contracts.spec_values import suggest_name
+
 HTTP_2 = b"PRI * HTTP/2.0"
 _TLS = b"\x16\x03"
 _NOISE = "This is not a request of HTTP/1.1."
@@ -47,7 +49,15 @@ def _explain_target(target: bytes) -> str:
     parameter = _decode(target[max(start, target.find(b"?") + 1) : None if end < 0 else end])
     if len(parameter) > _LONGEST_SHOWN or not parameter.isprintable() or "'" in parameter:
         parameter = "city=Zürich"
+    name, equals, _ = parameter.partition("=")
+    if equals and not name.isascii():
+        # curl encodes the value alone, and no parameter of ours has such a name.
+        return f"{sentence}. No parameter or feature has the name {name!r}, for names are ASCII: {_suggest(name)}"
     return f"{sentence}: {_encode(parameter)}."
+
+
+def _suggest(name: str) -> str:
+    return f"is it {suggest_name(name)}? The task's file lists its features (GET /tasks/{{task}})."
 
 
 def _encode(parameter: str) -> str:

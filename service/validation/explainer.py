@@ -7,6 +7,7 @@ place: `rows[3].features.distance`.
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, TypeVar
 
 from contracts.clock import MICROSECOND
@@ -14,7 +15,7 @@ from contracts.errors import Fault
 from contracts.task import Kind, Target, Task
 from contracts.truth import TRUTHS, spell_truth
 from service.validation.lossless_json import JsonObject
-from service.validation.names import MAX_FAULTS_PER_ROW, explain_body_names, explain_names
+from service.validation.names import MAX_FAULTS_PER_ROW, explain_body_names, explain_names, find_near
 from service.validation.question_decoder import AT_OF_MANY, AT_OF_QUERY
 from service.validation.values import (
     NumberLiteral,
@@ -126,6 +127,15 @@ class Explainer:
             placed.append(Fault(fault.field, f'belongs in "features": {{"{name}": …}}') if is_feature else fault)
         return placed
 
+    def _suggest_feature(self, fault: Fault, prefix: str) -> Fault:
+        """The fault of an unknown name with the feature of a similar one, or else with all features."""
+        if not fault.reason.startswith("is not one of"):
+            return fault
+        name = fault.field.removeprefix(prefix)
+        if (near := find_near(name, self.kinds)) is not None:
+            return Fault(fault.field, f"{fault.reason}: write {near}")
+        return Fault(fault.field, f"{fault.reason}: {', '.join(islice(self.kinds, MAX_CLASSES_SHOWN))}")
+
     def _explain_known_at(self, given: object, at: int | None, faults: list[Fault]) -> None:
         if given is not None:
             known_at = _read(json_moment, given, "known_at", faults)
@@ -155,7 +165,8 @@ class Explainer:
             return
         prefix += "features."
         if given.repeated or not given.keys() <= self.kinds.keys():
-            faults += explain_names(given, (), self.kinds, "this task's features", prefix)
+            named = explain_names(given, (), self.kinds, "this task's features", prefix)
+            faults += [self._suggest_feature(fault, prefix) for fault in named]
         for feature in self.task.features:
             field = prefix + feature.name
             value = given.get(feature.name)

@@ -1,14 +1,19 @@
 """Names in what a client sends: which are missing, unknown or given twice."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from difflib import get_close_matches
 from itertools import islice
 
 from contracts.errors import Fault, InvalidInput, NotFound
+from contracts.spec_values import suggest_name
 from service.validation.lossless_json import JsonObject
 from service.validation.options import NAMES
 
 MAX_FAULTS_PER_ROW = 50
 MAX_SHOWN = 100
+# Names that a misspelled one is compared with, and how alike two names must be.
+MAX_COMPARED = 1000
+_LIKENESS = 0.75
 
 
 def explain_names(
@@ -36,6 +41,13 @@ def explain_body_names(
         else fault
         for fault in explain_names(given, required, optional, of)
     ]
+
+
+def find_near(name: str, known: Iterable[str]) -> str | None:
+    """The known name that this one means: the same but for accents, case, blanks and marks, or else a similar one."""
+    spelled = {suggest_name(one).casefold(): one for one in known}
+    near = get_close_matches(suggest_name(name[:MAX_SHOWN]).casefold(), islice(spelled, MAX_COMPARED), 1, _LIKENESS)
+    return spelled[near[0]] if near else None
 
 
 def only_task(names: tuple[str, ...]) -> str:

@@ -27,6 +27,7 @@ Number = (
 Text = Annotated[str, Meta(min_length=1, max_length=MAX_TEXT)]
 
 _NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
+_WITH_COMMA = re.compile(r"[+-]?[0-9]{1,17},[0-9]{1,17}")
 _INTEGER = re.compile(r"-?[0-9]+")
 _PRINTABLE = re.compile(PRINTABLE)
 # How libraries for data frames spell a missing or infinite value.
@@ -78,6 +79,8 @@ def _why_not_a_number(literal: str) -> str:
         return f"is {literal}, which is no number: {_REMEDY_FOR_MISSING}"
     if " " in literal:
         return "holds a space, which a number cannot hold (a + in a query string arrives as a space)"
+    if _WITH_COMMA.fullmatch(literal):
+        return f"is {literal}, with a comma: write a point, as in {literal.replace(',', '.')}"
     return "is not a finite decimal number, such as -1.5 or 2e3"
 
 
@@ -102,7 +105,8 @@ def json_boolean(value: object) -> bool:
     if isinstance(value, str) and value in TRUTHS:
         marks = "" if isinstance(value, NumberLiteral) else ", without quotation marks"
         raise ValueError(f"is {_kind(value)}, not a boolean: write {spell_truth(TRUTHS[value])}{marks}")
-    raise ValueError(f"is {_kind(value)}, not true or false{_hint(value)}")
+    known = ": write true or false, or in words yes or no" if isinstance(value, str) and not _hint(value) else ""
+    raise ValueError(f"is {_kind(value)}, not true or false{_hint(value)}{known}")
 
 
 def json_category(value: object) -> str:

@@ -86,7 +86,15 @@ def handle_errors(app: FastAPI, metrics: Metrics) -> None:
 
 def _list_invalid_parameters(error: RequestValidationError) -> list[Fault]:
     """Each fault's field and reason only: the input itself may hold values that JSON cannot (NaN, lone surrogates)."""
-    return [Fault(".".join(map(str, fault["loc"][1:])), fault["msg"]) for fault in error.errors()[:MAX_FAULTS]]
+    faults = (Fault(_name_parameter(fault["loc"]), fault["msg"]) for fault in error.errors()[:MAX_FAULTS])
+    return [*dict.fromkeys(faults)]
+
+
+def _name_parameter(place: Sequence[str | int]) -> str:
+    """The name of a parameter, without the alternatives of its type, such as `literal['a','b']`."""
+    return ".".join(
+        str(part) for part in place[1:] if not str(part).startswith(("literal[", "nullable", "constrained"))
+    )
 
 
 def _kind_of_status(status: int) -> Kind:

@@ -32,12 +32,18 @@ def check_parameters(given: QueryParams, names: Collection[str]) -> None:
     """Raise InvalidInput for every parameter that is unknown or given twice."""
     counts = Counter(name for name, _ in given.multi_items())
     faults = [
-        Fault(printable(name), "is given more than once" if name in names else "is not a parameter of this path")
+        Fault(printable(name), "is given more than once" if name in names else _say_unknown(names))
         for name, count in counts.items()
         if count > 1 or name not in names
     ]
     if faults:
         raise InvalidInput(faults)
+
+
+def _say_unknown(names: Collection[str]) -> str:
+    """That a parameter is unknown, and which are known."""
+    known = ", ".join(names)
+    return f"is not a parameter of this path; it takes {known or 'none'}"
 
 
 def check_texts(given: Mapping[str, str]) -> None:

@@ -80,6 +80,12 @@ def read_import(connection: Connection, task_id: int, import_id: int) -> Importe
     return ImportedEvents(num_events, num_corrected, list(connection.execute(_TRAINED, key).scalars()))
 
 
+def count_imports(connection: Connection, task_id: int, import_ids: Sequence[int]) -> dict[int, tuple[int, int]]:
+    """For each of these imports that stored anything: events as they came, and events that were corrected since."""
+    found = connection.execute(_COUNT_EACH, {"task_id": task_id, "import_ids": [*import_ids]})
+    return {row.import_id: (row.num_events, row.num_corrected) for row in found}
+
+
 def retract_events(
     connection: Connection, schema: Schema, import_id: int, *, actor: str, reason: str, now: datetime
 ) -> tuple[Import, int]:
@@ -108,7 +114,7 @@ def _find(connection: Connection, task_id: int, import_id: int, *, lock: str | N
         query = query.with_for_update(read=lock == "share")
     row = connection.execute(query).one_or_none()
     if row is None:
-        raise NotFound(f"This task has no import {import_id}.")
+        raise NotFound(f"This task has no import {import_id}: `morrow events history` lists those that it has.")
     return Import(*row)
 
 
@@ -124,13 +130,20 @@ _COLUMNS = (
 )
 
 # Ids of tombstones begin with a control character, which no id of an event can hold.
-_COUNT = text("""
-    SELECT count(*) FILTER (WHERE superseded_at IS NULL),
-           count(*) FILTER (
-               WHERE superseded_at IS NOT NULL AND erasure_id IS NULL AND NOT starts_with(event_id, chr(1))
-           )
-    FROM events WHERE task_id = :task_id AND import_id = :import_id AND revision = 1
-""")
+_COUNTED = """
+    count(*) FILTER (WHERE superseded_at IS NULL) AS num_events,
+    count(*) FILTER (
+        WHERE superseded_at IS NOT NULL AND erasure_id IS NULL AND NOT starts_with(event_id, chr(1))
+    ) AS num_corrected
+"""
+_COUNT = text(f"""
+    SELECT {_COUNTED} FROM events WHERE task_id = :task_id AND import_id = :import_id AND revision = 1
+""")  # noqa: S608 our own fragment
+_COUNT_EACH = text(f"""
+    SELECT import_id, {_COUNTED} FROM events
+    WHERE task_id = :task_id AND import_id = ANY(CAST(:import_ids AS bigint[])) AND revision = 1
+    GROUP BY import_id
+""")  # noqa: S608 our own fragment
 
 # Like a correction, a retraction locks first revisions, which never move, all of them in one order. It finds the rows
 # again by their place: a join by id is slow until the table of a first import has been analysed.

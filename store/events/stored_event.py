@@ -34,7 +34,7 @@ def find_event(connection: Connection, task_id: int, event_id: str) -> StoredEve
     if event_id.isprintable():
         row = connection.execute(_FIND, {"task_id": task_id, "event_id": event_id}).one_or_none()
     if row is None:
-        raise NotFound("There is no event with this id.")
+        raise NotFound(f"There is no event with the id {event_id!r}.")
     if row.revision is None:
         raise NotFound("This event is erased: only its id is stored.")
     features = row.spec["features"]

@@ -185,7 +185,7 @@ def correct_event(
     # Every correction locks the first revision's row, which never moves, so the next one sees its result.
     first = connection.execute(_LOCK, key).one_or_none()
     if first is None:
-        raise NotFound("There is no event with this id.")
+        raise NotFound(f"There is no event with the id {event.event_id!r}.")
     if first.erasure_id is not None:
         raise Conflict("This event is erased: nothing is stored under its id again.")
     content = {

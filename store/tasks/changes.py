@@ -7,6 +7,7 @@ Earlier names are found here as well, so a request that uses one learns the pres
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from difflib import get_close_matches
 from typing import Any, Literal
 
 import msgspec
@@ -116,7 +117,7 @@ def explain_missing(connection: Connection, name: str) -> NotFound:
         .limit(1)
     ).one_or_none()
     if row is None:
-        return NotFound(f"There is no task named {name!r}.")
+        return NotFound(f"There is no task named {name!r}{_say_near(connection, name)}.")
     if row.action == "rename" and row.present is not None and row.lifecycle != "deleting":
         return TaskRenamed(name, row.present)
     deletion = find_deletion(connection, row.task_id)
@@ -124,6 +125,26 @@ def explain_missing(connection: Connection, name: str) -> NotFound:
         return NotFound(f"There is no task named {name!r}.")
     when = format_moment(to_micros(deletion.at))
     return NotFound(f"There is no task named {name!r}: it was deleted at {when} by {deletion.actor}.")
+
+
+def find_renamed(connection: Connection, name: str, task_id: int) -> str | None:
+    """The present name of another task that had this name before; None if there is none."""
+    present: str | None = connection.execute(
+        select(tasks.c.name)
+        .join(task_changes, task_changes.c.task_id == tasks.c.id)
+        .where(task_changes.c.name == name, task_changes.c.action == "rename")
+        .where(tasks.c.id != task_id, tasks.c.lifecycle != "deleting")
+        .order_by(task_changes.c.id.desc())
+        .limit(1)
+    ).scalar()
+    return present
+
+
+def _say_near(connection: Connection, name: str) -> str:
+    """The task of the most similar name, if there is one."""
+    named = select(tasks.c.name).where(tasks.c.lifecycle != "deleting").order_by(tasks.c.id.desc()).limit(_NUM_COMPARED)
+    near = get_close_matches(name[:100], connection.execute(named).scalars().all(), 1, _LIKENESS)
+    return f": the nearest name is {near[0]!r}" if near else ""
 
 
 def read_departures(connection: Connection, known: Departures) -> Departures:
@@ -143,6 +164,9 @@ def read_departures(connection: Connection, known: Departures) -> Departures:
     )
 
 
+# Names that an unknown one is compared with, the newest tasks first, and how alike two names must be.
+_NUM_COMPARED = 1000
+_LIKENESS = 0.75
 _COLUMNS = (
     task_changes.c.id,
     task_changes.c.task_id,

@@ -41,6 +41,12 @@ def test_a_character_that_an_address_cannot_hold_is_named_with_its_code(target: 
     assert remedy in said
 
 
+def test_a_parameter_that_no_feature_can_be_named_after_gets_a_name_that_one_can() -> None:
+    said = explain("GET /predict?task=a&Gerät=Trockner HTTP/1.1".encode())
+    assert "No parameter or feature has the name 'Gerät', for names are ASCII: is it Gerat?" in said
+    assert "--data-urlencode" not in said
+
+
 def test_a_character_whose_line_came_in_pieces_is_explained_too() -> None:
     parser = httptools.HttpRequestParser(Nothing())
     parser.feed_data(b"GET /predict?ci")

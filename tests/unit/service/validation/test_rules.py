@@ -130,9 +130,24 @@ def test_a_misspelled_feature_is_named_beside_the_missing_one() -> None:
     with pytest.raises(InvalidInput) as caught:
         RULES.read_query(pairs)
     assert caught.value.faults == (
-        Fault("features.Distance", "is not one of this task's features"),
+        Fault("features.Distance", "is not one of this task's features: write distance"),
         Fault("features.distance", "is required"),
     )
+
+
+def test_an_unknown_feature_is_told_the_near_one_or_all() -> None:
+    for name, remedy in (("Cárrier", "write carrier"), ("zzzz", "distance, ")):
+        with pytest.raises(InvalidInput) as caught:
+            RULES.read_query([("at", AT), ("carrier", "UA"), ("distance", "1400"), (name, "1")])
+        (fault,) = caught.value.faults
+        assert fault.field == f"features.{name}"
+        assert fault.reason.startswith(f"is not one of this task's features: {remedy}")
+
+
+def test_a_decimal_comma_gets_a_point() -> None:
+    with pytest.raises(InvalidInput) as caught:
+        RULES.read_query([("at", AT), ("carrier", "UA"), ("distance", "3,5")])
+    assert caught.value.faults == (Fault("features.distance", "is 3,5, with a comma: write a point, as in 3.5"),)
 
 
 def test_all_faults_of_a_row_are_reported_at_once() -> None:

@@ -1,0 +1,111 @@
+"""What stands in the store from earlier imports of the same file: rows of the same name, and rows with the same ids."""
+
+import json
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from datetime import datetime, timedelta
+from typing import Any
+from urllib.parse import quote
+
+import httpx
+
+from cli.client.api import ask
+from cli.errors import Refused
+from cli.file_rows.reasons import CONFLICT
+from cli.file_rows.reasons import Refused as RefusedRow
+
+# Conflicts of which the stored event is read, and earlier imports of the same name whose events are counted.
+NUM_COMPARED = 10
+_NUM_LOOKED_AT = 5
+_OWN_FIELDS = ("at", "label")
+
+
+def find_earlier(api: httpx.Client, task: str, source: str, import_id: int | None) -> list[str]:
+    """A note on the newest import of a file of this name that still has events, with the way to retract it."""
+    listed = ask(api, "GET", f"/tasks/{task}/imports")["imports"]
+    same = [one for one in listed if one["source"] == source and one["id"] != import_id and not one["retracted_at"]]
+    for one in same[:_NUM_LOOKED_AT]:
+        found = ask(api, "GET", f"/tasks/{task}/imports/{one['id']}")
+        num_events = found["num_events"]
+        if num_events:
+            events = f"{num_events:,} event{'' if num_events == 1 else 's'}"
+            return [
+                f"Note: {source} was imported before, as import {one['id']} ({events}, {one['at'][:16]}Z). If this "
+                f"file replaces it, for example with another time zone, retract that: {_retract(task, one['id'])}"
+            ]
+    return []
+
+
+def explain_conflicts(api: httpx.Client, task: str, conflicts: Sequence[RefusedRow]) -> list[str]:
+    """In which fields rows differ from the stored events of the same ids, by some of them."""
+    compared = []
+    for one in conflicts:
+        with suppress(Refused):  # a key that may only ingest, or an event that was erased since
+            stored = ask(api, "GET", f"/events/{quote(one.event_id or '', safe='')}", params={"task": task})
+            compared.append((json.loads(one.row.line), stored["event"], stored["import"]))
+    if not compared:
+        return []
+    fields = list(dict.fromkeys(name for sent, stored, _ in compared for name in _differing(sent, stored)))
+    if not fields:
+        return []
+    said = f"Of {len(compared)} conflicts that were compared, all differ from the stored event in {', '.join(fields)}."
+    if len(compared) == 1:
+        said = f"The stored event differs in {', '.join(fields)}."
+    elif any(set(_differing(sent, stored)) != set(fields) for sent, stored, _ in compared):
+        said = f"{len(compared)} conflicts were compared; they differ from the stored events in {', '.join(fields)}."
+    offsets = {_moment(sent["at"]) - _moment(stored["at"]) for sent, stored, _ in compared}
+    imports = sorted({import_id for _, _, import_id in compared if import_id is not None})
+    if fields == ["at"] and len(offsets) == 1:
+        shift = _describe_shift(offsets.pop())
+        said = (
+            f"Each of {len(compared)} conflicts that were compared is stored with an `at` that lies {shift}, and is "
+            "otherwise equal: the rows were read with another time zone."
+        )
+        said += "".join(f" If that was wrong: {_retract(task, one)}, then import this file again." for one in imports)
+    return [said]
+
+
+def take_conflicts(found: Sequence[RefusedRow], refused: Iterable[RefusedRow]) -> list[RefusedRow]:
+    """The first conflicts, to be compared at the end."""
+    more = [
+        one for one in refused if one.event_id is not None and any(fault.reason == CONFLICT for fault in one.faults)
+    ]
+    return [*found, *more][:NUM_COMPARED]
+
+
+def _differing(sent: dict[str, Any], stored: dict[str, Any]) -> list[str]:
+    """The fields of an event that differ; a feature that is missing equals null."""
+    different = [] if _moment(sent["at"]) == _moment(stored["at"]) else ["at"]
+    if str(sent["label"]) != str(stored["label"]) and not _are_equal_numbers(sent["label"], stored["label"]):
+        different.append("label")
+    features = sent.get("features", {})
+    names = dict.fromkeys([*features, *stored["features"]])
+    return different + [
+        name
+        for name in names
+        if features.get(name) != stored["features"].get(name)
+        and not _are_equal_numbers(features.get(name), stored["features"].get(name))
+    ]
+
+
+def _are_equal_numbers(sent: object, stored: object) -> bool:
+    try:
+        return float(sent) == float(stored)  # type: ignore[arg-type]  # what is no number raises
+    except (TypeError, ValueError):
+        return False
+
+
+def _moment(text: str) -> datetime:
+    return datetime.fromisoformat(text)
+
+
+def _describe_shift(shift: timedelta) -> str:
+    """How far the stored moments lie from those of the file."""
+    seconds = abs(shift) // timedelta(seconds=1)
+    hours, rest = divmod(seconds, 3600)
+    length = f"{hours} h" + (f" {rest // 60} min" if rest else "")
+    return f"{length} {'earlier' if shift > timedelta(0) else 'later'}"
+
+
+def _retract(task: str, import_id: int) -> str:
+    return f"morrow events retract {task} --import {import_id}"
