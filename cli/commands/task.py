@@ -169,7 +169,9 @@ def _print_inferred(path: Path, inferred: "Inferred") -> None:
     for note in inferred.notes:
         typer.echo(note)
     if not inferred.has_valid_rows:
-        typer.echo("No row is valid, so an import would store nothing: infer anew with other options, such as --kind.")
+        typer.echo(
+            "No row is valid, so an import would store nothing: run infer again with other options, such as --kind."
+        )
         return
     typer.echo(f"Look through it, then run:\n  morrow task apply {path}\n  {inferred.import_command}")
 

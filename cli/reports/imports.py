@@ -14,7 +14,9 @@ def print_imports(task: str, imports: Sequence[dict[str, Any]]) -> None:
         return
     table = Table("import", "at", "by", "file", "events", "retracted")
     for one in imports:
-        retracted = "–" if one["retracted_at"] is None else f"{_minute(one['retracted_at'])}, {one['num_retracted']:,}"
+        retracted = (
+            "–" if one["retracted_at"] is None else f"{_minute(one['retracted_at'])}, {one['num_retracted']:,} events"
+        )
         table.add_row(str(one["id"]), _minute(one["at"]), one["actor"], one["source"], _count(one), retracted)
     Console().print(table)
 

@@ -36,7 +36,7 @@ def _describe_window(before: Task, task: Task) -> list[str]:
     if former == present:
         return []
     return [
-        f"window was {former} and is {present}: every window is scored anew, a cycle begins, and its version is valid "
+        f"window was {former} and is {present}: every window is scored again, a cycle begins, and its version is valid "
         f"for windows of {present}"
     ]
 

@@ -31,7 +31,7 @@ def test_a_mistyped_feature_is_new_and_the_right_one_is_removed() -> None:
 
 def test_a_changed_window_says_what_follows() -> None:
     (said,) = differences(window="P7D")
-    assert said.startswith("window was P14D and is P7D: every window is scored anew")
+    assert said.startswith("window was P14D and is P7D: every window is scored again")
 
 
 def test_other_keys_and_keys_of_features_are_named_with_both_values() -> None:

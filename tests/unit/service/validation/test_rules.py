@@ -136,7 +136,7 @@ def test_a_misspelled_feature_is_named_beside_the_missing_one() -> None:
 
 
 def test_an_unknown_feature_is_told_the_near_one_or_all() -> None:
-    for name, remedy in (("Cárrier", "write carrier"), ("zzzz", "distance, ")):
+    for name, remedy in (("Cárrier", "write carrier"), ("zzzz", "carrier, distance, ")):
         with pytest.raises(InvalidInput) as caught:
             RULES.read_query([("at", AT), ("carrier", "UA"), ("distance", "1400"), (name, "1")])
         (fault,) = caught.value.faults
