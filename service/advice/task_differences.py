@@ -47,7 +47,7 @@ def _describe_features(before: Task, task: Task) -> list[str]:
     lines = []
     for name in present:
         if name not in former:
-            near = find_near(name, removed)
+            near = find_near(name, tuple(removed))
             renamed = (
                 "" if near is None else f"; if it is {near} under another name, its former values are not taken over"
             )

@@ -38,6 +38,7 @@ _READERS: Mapping[Kind, Callable[[object], object]] = {
     "category": json_category,
 }
 MAX_CLASSES_SHOWN = 20
+NUM_SUGGESTED = 3
 _NULL = "is null, and the task requires it: a feature with optional = true may be missing"
 _EVENT_FIELDS = ("event_id", "at", "features", "label")
 
@@ -132,7 +133,7 @@ class Explainer:
         if not fault.reason.startswith("is not one of"):
             return fault
         name = fault.field.removeprefix(prefix)
-        if (near := find_near(name, self.kinds)) is not None:
+        if (near := find_near(name, tuple(self.kinds))) is not None:
             return Fault(fault.field, f"{fault.reason}: write {near}")
         return Fault(fault.field, f"{fault.reason}: {', '.join(islice(self.kinds, MAX_CLASSES_SHOWN))}")
 
@@ -166,7 +167,8 @@ class Explainer:
         prefix += "features."
         if given.repeated or not given.keys() <= self.kinds.keys():
             named = explain_names(given, (), self.kinds, "this task's features", prefix)
-            faults += [self._suggest_feature(fault, prefix) for fault in named]
+            # Only of the first, so that a body of many unknown names takes no longer.
+            faults += [self._suggest_feature(fault, prefix) for fault in named[:NUM_SUGGESTED]] + named[NUM_SUGGESTED:]
         for feature in self.task.features:
             field = prefix + feature.name
             value = given.get(feature.name)

@@ -1,7 +1,8 @@
 """Names in what a client sends: which are missing, unknown or given twice."""
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from difflib import get_close_matches
+from functools import lru_cache
 from itertools import islice
 
 from contracts.errors import Fault, InvalidInput, NotFound
@@ -43,7 +44,8 @@ def explain_body_names(
     ]
 
 
-def find_near(name: str, known: Iterable[str]) -> str | None:
+@lru_cache(maxsize=1024)
+def find_near(name: str, known: tuple[str, ...]) -> str | None:
     """The known name that this one means: the same but for accents, case, blanks and marks, or else a similar one."""
     spelled = {suggest_name(one).casefold(): one for one in known}
     near = get_close_matches(suggest_name(name[:MAX_SHOWN]).casefold(), islice(spelled, MAX_COMPARED), 1, _LIKENESS)
