@@ -20,6 +20,9 @@ from contracts.failure import Failure, FailureCode
 FORMAT_VERSION = 1
 # The newest target windows, which count: a year of weeks. The errors of old models say little about the next one.
 COUNTED_WINDOWS = 52
+# Target windows beyond `guard.min_pairs` that a cycle looks back on, so that one odd window does not stand for a third.
+# Rivals are scored on as many.
+EXTRA_WINDOWS = 1
 
 # Another method is better only if it saves this share of our error: less does not matter in practice.
 _LEAST_GAIN = 0.01

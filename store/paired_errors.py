@@ -18,7 +18,10 @@ NUM_RECENT = 16
 
 @dataclass(frozen=True, kw_only=True)
 class MatrixPart:
-    """The cells that count: of one recipe of a task, at its first ages; `window` is a length in microseconds."""
+    """The cells that count: of one recipe of a task, at its first ages; `window` is a length in microseconds.
+
+    Rivals are scored on the newest `num_rival_windows` windows.
+    """
 
     task_id: int
     recipe: str
@@ -26,6 +29,7 @@ class MatrixPart:
     error_name: str
     window: int
     num_ages: int
+    num_rival_windows: int = 1
 
 
 @dataclass(frozen=True)
@@ -33,7 +37,8 @@ class PairedErrors:
     """Mean errors of another method and of ours on the target windows that both were scored on.
 
     A window counts once, by its mean over the ages at which both have a complete and finite error. `recent` holds the
-    newest of these windows, oldest first, each with our error.
+    newest of these windows, oldest first, each with our error. `num_newest_cells` are those of the newest windows that
+    rivals are scored on; `was_scored_lately` says whether a cell was scored within the last hour.
     """
 
     method: str
@@ -41,6 +46,9 @@ class PairedErrors:
     error: float
     ours: float
     recent: tuple[tuple[int, float], ...]
+    num_cells: int
+    num_newest_cells: int
+    was_scored_lately: bool
 
 
 def read_paired_errors(
@@ -58,15 +66,16 @@ def read_paired_errors(
             "are_losses": [part.error_name == "log_loss" for part in parts],
             "lengths": [part.window * MICROSECOND for part in parts],
             "nums_ages": [part.num_ages for part in parts],
+            "nums_rival_windows": [part.num_rival_windows for part in parts],
             "only": only,
             "num_windows": COUNTED_WINDOWS,
             "num_recent": NUM_RECENT,
         },
     )
     found: dict[int, list[PairedErrors]] = {}
-    for task_id, method, num_windows, error, ours, windows, errors in rows:
+    for task_id, method, num_windows, error, ours, windows, errors, *counts in rows:
         recent = tuple((to_micros(window), own) for window, own in zip(windows, errors, strict=True))
-        found.setdefault(task_id, []).append(PairedErrors(method, num_windows, error, ours, recent[::-1]))
+        found.setdefault(task_id, []).append(PairedErrors(method, num_windows, error, ours, recent[::-1], *counts))
     return found
 
 
@@ -122,14 +131,15 @@ _READ = text("""
     WITH part AS (
         SELECT given.*, newest.origin - 3 * :num_windows * given.length AS since FROM unnest(
             CAST(:task_ids AS int[]), CAST(:recipes AS text[]), CAST(:methods AS text[]),
-            CAST(:are_losses AS bool[]), CAST(:lengths AS interval[]), CAST(:nums_ages AS int[])
-        ) AS given(task_id, recipe, own, is_loss, length, num_ages)
+            CAST(:are_losses AS bool[]), CAST(:lengths AS interval[]), CAST(:nums_ages AS int[]),
+            CAST(:nums_rival_windows AS int[])
+        ) AS given(task_id, recipe, own, is_loss, length, num_ages, num_rival_windows)
         CROSS JOIN LATERAL (
             SELECT max(origin) AS origin FROM error_cells
             WHERE task_id = given.task_id AND recipe = given.recipe AND origin < '10000-01-01T00:00:00Z'
         ) AS newest
     ), scored AS (
-        SELECT part.task_id, part.own, cell.method, cell.origin, cell."window",
+        SELECT part.task_id, part.own, part.num_rival_windows, cell.method, cell.origin, cell."window", cell.scored_at,
             CASE WHEN part.is_loss THEN cell.loss ELSE cell.metric END AS error
         FROM part JOIN error_cells AS cell ON cell.task_id = part.task_id AND cell.recipe = part.recipe
             AND cell.origin >= part.since AND cell."window" < cell.origin + part.num_ages * part.length
@@ -141,13 +151,16 @@ _READ = text("""
         SELECT *, dense_rank() OVER (PARTITION BY task_id ORDER BY "window" DESC) AS place
         FROM scored WHERE method = own
     ), pair AS (
-        SELECT ours.task_id, other.method, ours."window", avg(other.error) AS error, avg(ours.error) AS own_error
+        SELECT ours.task_id, other.method, ours."window", avg(other.error) AS error, avg(ours.error) AS own_error,
+            count(*) AS num_cells, count(*) FILTER (WHERE ours.place <= ours.num_rival_windows) AS num_newest_cells,
+            max(greatest(ours.scored_at, other.scored_at)) AS scored_at
         FROM ours JOIN scored AS other USING (task_id, origin, "window")
         WHERE ours.place <= :num_windows AND other.method <> ours.own
         GROUP BY ours.task_id, other.method, ours."window"
     )
     SELECT task_id, method, count(*), avg(error), avg(own_error),
         (array_agg("window" ORDER BY "window" DESC))[1 : :num_recent],
-        (array_agg(own_error ORDER BY "window" DESC))[1 : :num_recent]
+        (array_agg(own_error ORDER BY "window" DESC))[1 : :num_recent],
+        CAST(sum(num_cells) AS int), CAST(sum(num_newest_cells) AS int), max(scored_at) > now() - interval '1 hour'
     FROM pair GROUP BY task_id, method ORDER BY task_id, method
 """)

@@ -73,7 +73,12 @@ def print_backtest(
     if as_json:
         print_json(_document(schema.task, cutoff, cells, verdict, cost.seconds_per_origin()))
         return
-    console.print(f"{len(cells)} cells as of {format_moment(cutoff)}{'' if as_of else ', after the newest events'}")
+    console.print(
+        f"{len(cells):,} errors of all methods are known as of {format_moment(cutoff)}"
+        f"{'' if as_of else ', the end of the newest complete window with events'}. "
+        f"The table shows those of {schema.task.training.method} at the first {_MOST_AGES} ages.",
+        highlight=False,
+    )
     if cells:
         console.print(_matrix(schema.task, cells))
     ages = verdict.ages or _judge_ages(schema.task, cells)
@@ -249,14 +254,15 @@ def _describe_more(
     task: Task, num_scored: int, verdict: HorizonVerdict, origins: int | None, seconds_per_origin: float | None
 ) -> str:
     """How many windows stand behind the verdict, and what more of them would cost unless all were asked for."""
-    behind = f"{count_windows(num_scored)} of the {verdict.num_known} with complete labels stand behind this."
+    behind = f"{count_windows(num_scored)} of the {verdict.num_known} with complete labels are scored."
     most = min(verdict.num_known, COUNTED_WINDOWS)
     if most <= max(num_scored, origins or 0):
         return behind
     cost = ""
     if seconds_per_origin is not None:
-        cost = f", about {_say_seconds((most - num_scored) * seconds_per_origin)} more"
-    return f"{behind} To score {most}: morrow backtest {task.name} --origins {most}{cost}."
+        cost = f" (about {_say_seconds((most - num_scored) * seconds_per_origin)}, if each fit takes as long as now)"
+    more = f"{most} of them" if most < verdict.num_known else f"all {most}"
+    return f"{behind} To score {more}: morrow backtest {task.name} --origins {most}{cost}."
 
 
 def _say_seconds(seconds: float) -> str:

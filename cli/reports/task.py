@@ -9,8 +9,9 @@ from rich.table import Table
 from rich.text import Text
 
 from contracts.clock import count_windows
+from contracts.quality.remedies import split_advice
 from contracts.quality.skill import Skill, describe_skill
-from service.web.html import four_figures
+from service.web.html import four_figures, shorten_moment
 
 
 def print_applied(name: str, answer: dict[str, Any]) -> None:
@@ -31,20 +32,56 @@ def print_tasks(tasks: Sequence[dict[str, Any]], *, is_part: bool = False) -> No
         )
         Console().print(none, highlight=False)
         return
-    table = Table("task", "revision", "state", "version", "valid until", "vs. naive", "quality", "registry")
+    console = Console()
+    console.print(tasks_table(tasks, console.width))
+    for task in tasks:
+        if task["registry"]["state"] != "ok":
+            reason = task["registry"]["reason"] or "see morrow doctor"
+            console.print(
+                f"{task['task']}: following the registry is degraded: {reason}", markup=False, highlight=False
+            )
+
+
+def tasks_table(tasks: Sequence[dict[str, Any]], width: int) -> Table:
+    """A row for each task. No moment and no figure is ever cut off: columns that do not fit are left out instead."""
+    table = Table()
+    headings, rows = ["task", "state", "valid until", "quality", "version", "skill", "revision"], []
     for task in tasks:
         champion = task["champion"] or {}
-        table.add_row(
-            task["task"],
-            str(task["revision"]),
-            _state(task) + _missing(task),
-            champion.get("version", "–"),
-            champion.get("valid_until", "–"),
-            _percent(task["skill"]),
-            task["trust"]["verdict"],
-            task["registry"]["state"],
+        rows.append(
+            [
+                task["task"],
+                _state(task) + _missing(task),
+                shorten_moment(champion.get("valid_until")) or "–",
+                _say_verdict(task["trust"]),
+                champion.get("version") or _kept_version(task) or "–",
+                _percent(task["skill"]),
+                str(task["revision"]),
+            ]
         )
-    Console().print(table)
+    widths = [max(map(len, column)) + 3 for column in zip(headings, *rows, strict=True)]
+    whole = [_LEAST_WIDTH, _LEAST_WIDTH, *widths[2:]]  # names and states can be folded
+    num_shown = max(
+        count for count in range(_FEWEST_COLUMNS, 8) if count <= _FEWEST_COLUMNS or sum(whole[:count]) < width
+    )
+    for place, heading in enumerate(headings[:num_shown]):
+        table.add_column(heading, no_wrap=place > 1, overflow="fold")
+    for row in rows:
+        table.add_row(*row[:num_shown])
+    return table
+
+
+# Columns that are never left out, and the width at which names and states are folded, with its frame.
+_FEWEST_COLUMNS, _LEAST_WIDTH = 3, 17
+
+
+def _say_verdict(trust: dict[str, Any]) -> str:
+    return str(trust["verdict"]) + (", provisional" if trust.get("is_provisional") else "")
+
+
+def _kept_version(status: dict[str, Any]) -> str | None:
+    """The version that an archived task keeps, although nothing answers with it."""
+    return status["registry"].get("champion") if status.get("lifecycle") == "archived" else None
 
 
 def print_task(name: str, status: dict[str, Any]) -> None:
@@ -76,21 +113,25 @@ def state_facts(status: dict[str, Any]) -> Iterator[tuple[str, str]]:
     if status["stale"]:
         yield "Stale", status["stale_reason"]
     if status["missing_windows"]:
-        yield "Needs", f"{count_windows(status['missing_windows'])} more before a horizon can be judged"
+        yield "Needs", f"{_say_more(status)} before a horizon can be judged"
     if "trust" in status:
-        yield "Quality", f"{status['trust']['verdict']}: {status['trust']['reason']}"
+        yield "Quality", f"{_say_verdict(status['trust'])}: {status['trust']['reason']}"
     if status["skill"] is not None:
         skill = msgspec.convert(status["skill"], Skill)
         yield "Skill", describe_skill(skill)
+    if (step := status.get("next_step")) is not None:
+        command = f" {step['command']}" if step["command"] else ""
+        yield "To do" if step["is_needed"] else "Next step", f"{step['text']}{command}"
+    if status["skill"] is not None:
         for advice in skill.advice:
-            yield "Try", advice
-    if (step := status.get("next_step")) is not None and step["is_needed"]:
-        yield "To do", step["text"] + (f" {step['command']}" if step["command"] else "")
+            if step is None or not _is_said(advice, step):
+                yield "Try", advice
     if status["choice"] is not None:
         yield "Recipe", _describe_choice(status["choice"])
     yield "Registry", registry["state"] + (f": {registry['reason']}" if registry["reason"] else "")
     if champion is None:
-        yield "Champion", "none yet"
+        kept = _kept_version(status)
+        yield "Champion", "none yet" if kept is None else f"version {kept}, kept; it answers nothing while archived"
         return
     yield "Champion", f"version {champion['version']}, trained until {champion['trained_until']}"
     yield "Training", f"{champion['batch_size']:,} rows at a time"
@@ -100,18 +141,32 @@ def state_facts(status: dict[str, Any]) -> Iterator[tuple[str, str]]:
     yield "Valid", f"until {champion['valid_until']}, {bound}"
 
 
+def _is_said(advice: str, step: dict[str, Any]) -> bool:
+    """Whether the next step says this advice already."""
+    text, command = split_advice(advice)
+    commands = command or "", step["command"] or ""
+    return step["text"].lower().startswith(text.lower()) or all(one.startswith("morrow backtest ") for one in commands)
+
+
 # The state `no_model` in words, as on the page.
 _STATES = {"no_model": "without model"}
 
 
 def _state(status: dict[str, Any]) -> str:
+    if status.get("lifecycle") == "archived":
+        return "archived"
     lifecycle = "" if status.get("lifecycle", "active") == "active" else f"{status['lifecycle']}, "
     return lifecycle + _STATES.get(status["state"], str(status["state"])) + (", stale" if status["stale"] else "")
 
 
 def _missing(status: dict[str, Any]) -> str:
     """How many windows a first verdict still needs, for the list of tasks."""
-    return f", needs {count_windows(status['missing_windows'])} more" if status["missing_windows"] else ""
+    return f", needs {_say_more(status)}" if status["missing_windows"] else ""
+
+
+def _say_more(status: dict[str, Any]) -> str:
+    number = status["missing_windows"]
+    return "1 more window" if number == 1 else f"{number:,} more windows"
 
 
 def skill_table(status: dict[str, Any]) -> Table:

@@ -10,7 +10,7 @@ from typing import Protocol, get_args
 from msgspec.structs import replace
 
 from contracts.clock import count_windows
-from contracts.quality.skill import ComparedError, Skill
+from contracts.quality.skill import ComparedError, Skill, compare
 from contracts.task import Method, Task
 
 _THEN_RUN = ", then run "
@@ -65,30 +65,31 @@ def _set(task: Task, value: str) -> str:
 
 def _list_remedies(task: Task, skill: Skill) -> list[str]:
     training, said = task.training, []
+    if skill.is_uncertain:
+        said.append(
+            f"only {count_windows(skill.num_windows)} {'is' if skill.num_windows == 1 else 'are'} scored: score more "
+            f"of the past, after morrow events import {task.name} FILE if too little of it is stored{_THEN_RUN}"
+            f"morrow backtest {task.name} --origins 26"
+        )
     if (better := skill.better) is not None:
         said.append(_imitate(task, better))
     if not training.tune and (better is None or better.method in get_args(Method)):
         said.append(f"let the trainer choose a better recipe: {_set(task, 'training.tune = true')}")
-    if skill.is_uncertain:
-        said.append(
-            f"only {count_windows(skill.num_windows)} stand behind these errors: score more of the past by "
-            f"morrow backtest {task.name} --origins 26, or import more of it by morrow events import {task.name} FILE"
-        )
     if training.number_form == "plain" and task.numbers:
         form = _set(task, 'training.number_form = "quantile"')
-        said.append(f"separate numbers that are crowded or extreme: {form}")
+        said.append(f"spread out numbers that crowd together or reach far, by their ranks: {form}")
     if task.target.kind == "regression" and training.label_form == "plain":
         form = _set(task, 'training.label_form = "log"')
-        said.append(f"learn labels that differ in proportion, such as prices: {form}")
+        said.append(f"learn the logarithm of the label, if labels differ by factors, as prices do: {form}")
     return said
 
 
 def _imitate(task: Task, better: ComparedError) -> str:
-    ahead = f"the error of {better.method} is {round(better.gain)} % smaller on the same windows"
+    ahead = f"the model is {compare(better.skill)} {better.method} on the same {count_windows(better.num_windows)}"
     if better.method in get_args(Method):
         method = f'training.method = "{better.method}"'
-        return f"train as a better method does, for {ahead}: {_set(task, method)}"
-    untapped = f"search for a better recipe, for {ahead} and the features hold more than the network has learned"
+        return f"train by the better method, since {ahead}: {_set(task, method)}"
+    untapped = f"search for a better recipe, since {ahead}, from the same features"
     if not task.training.tune:
         return f"{untapped}: {_set(task, 'training.tune = true')}"
     more = min(1000, 2 * task.training.tune_trials)

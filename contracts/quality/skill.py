@@ -43,6 +43,9 @@ class Skill(Struct, frozen=True, kw_only=True):
     skill: Annotated[float | None, Meta(description="share of naive's error that the model saves, in percent")]
     rivals: Annotated[tuple[ComparedError, ...], Meta(description="the best first")]
     advice: Annotated[tuple[str, ...], Meta(description="what to try next; empty if the model is not poor")] = ()
+    pending: Annotated[
+        tuple[str, ...], Meta(description="rivals that are still being fitted; what they show may change the verdict")
+    ] = ()
 
     @property
     def against_naive(self) -> ComparedError:
@@ -75,7 +78,9 @@ def score(error: float, reference: float) -> float | None:
     return 0.0 if error == reference else None
 
 
-def compare_errors(error_name: str, naive: ComparedError, rivals: Sequence[ComparedError]) -> Skill:
+def compare_errors(
+    error_name: str, naive: ComparedError, rivals: Sequence[ComparedError], pending: Sequence[str] = ()
+) -> Skill:
     """The skill of a model from its error compared with naive and with rivals, without advice."""
     return Skill(
         error_name=error_name,
@@ -84,17 +89,23 @@ def compare_errors(error_name: str, naive: ComparedError, rivals: Sequence[Compa
         naive=naive.error,
         skill=naive.skill,
         rivals=tuple(sorted(rivals, key=lambda rival: (_saved(rival), rival.method))),
+        pending=tuple(pending),
     )
 
 
 def describe_skill(skill: Skill) -> str:
     """The skill in one line: against naive, with the windows behind it, and against the best rival."""
-    few = "only " if skill.is_uncertain else ""
-    said = f"{compare(skill.skill)} naive on {few}{count_windows(skill.num_windows)}"
-    if not skill.rivals:
-        return said
-    best = skill.rivals[0]
-    return f"{said}; {compare(best.skill)} {best.method}, the best rival, on {count_windows(best.num_windows)}"
+    few = " only" if skill.is_uncertain else ""
+    said = f"{compare(skill.skill)} naive on {count_windows(skill.num_windows)}{few}"
+    if skill.rivals:
+        best = skill.rivals[0]
+        said += f"; {compare(best.skill)} {best.method}, the best rival, on {count_windows(best.num_windows)}"
+    return f"{said}; {describe_pending(skill)}" if skill.pending else said
+
+
+def describe_pending(skill: Skill) -> str:
+    """Which rivals are still being fitted."""
+    return f"still being fitted: {', '.join(skill.pending)}"
 
 
 def compare(skill: float | None) -> str:

@@ -9,6 +9,8 @@ poor               the error is less than 10 % below naive's, or most of 3 or mo
 fair               less than 20 % below naive's, or a rival is better on 3 or more windows, or more than a fifth of the
                    windows since the release, and at least two, had an error above the band
 good               everything else
+
+A good verdict is provisional while rivals are still being fitted: one of them may turn out better.
 """
 
 import math
@@ -18,7 +20,7 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct
 
 from contracts.clock import count_windows
-from contracts.quality.skill import FEW_WINDOWS, POOR, Skill
+from contracts.quality.skill import FEW_WINDOWS, POOR, Skill, describe_pending
 
 Word = Literal["good", "fair", "poor", "too early to say"]
 
@@ -36,6 +38,14 @@ class Trust(Struct, frozen=True, kw_only=True):
     reason: Annotated[str, Meta(description="what decided, as a sentence without its full stop")]
     num_followed: Annotated[int, Meta(description="windows since the release whose labels are complete")]
     num_above: Annotated[int, Meta(description="those of them with an error above the promised band")]
+    is_provisional: Annotated[
+        bool, Meta(description="whether rivals that are still being fitted may change the verdict")
+    ] = False
+
+    @property
+    def words(self) -> str:
+        """The verdict, marked if it is provisional."""
+        return f"{self.verdict}, provisional" if self.is_provisional else self.verdict
 
 
 def judge_trust(skill: Skill | None, are_above: Sequence[bool] = (), *, is_closed: bool = False) -> Trust:
@@ -43,14 +53,24 @@ def judge_trust(skill: Skill | None, are_above: Sequence[bool] = (), *, is_close
     word, reason = _judge(skill, len(are_above), sum(are_above))
     if is_closed:
         word, reason = "poor", "an error above its limit has closed its horizon"
-    return Trust(verdict=word, reason=reason, num_followed=len(are_above), num_above=sum(are_above))
+    is_provisional = word == "good" and skill is not None and bool(skill.pending)
+    if is_provisional and skill is not None:
+        reason += f"; rivals {describe_pending(skill)}"
+    return Trust(
+        verdict=word,
+        reason=reason,
+        num_followed=len(are_above),
+        num_above=sum(are_above),
+        is_provisional=is_provisional,
+    )
 
 
 def _judge(skill: Skill | None, num_followed: int, num_above: int) -> tuple[Word, str]:
     if skill is None:
         return "too early to say", "no window is scored yet"
     if skill.num_windows < FEW_WINDOWS:
-        return "too early to say", f"{count_windows(skill.num_windows)} of at least {FEW_WINDOWS} are scored"
+        are = "is" if skill.num_windows == 1 else "are"
+        return "too early to say", f"only {skill.num_windows} of the {FEW_WINDOWS} windows needed {are} scored"
     saved = _say_saved(skill.skill)
     above = f"{num_above} of {count_windows(num_followed)} since the release had an error above the band"
     percent = -math.inf if skill.skill is None else skill.skill

@@ -41,7 +41,11 @@ def describe_task(
         **asdict(describe_revision(schema)),
         lifecycle=schema.lifecycle,
         champion=None if forecaster is None else describe_champion(forecaster),
-        registry=answers.Registry(registry.state, registry.reason, registry.champion),
+        registry=answers.Registry(
+            registry.state,
+            registry.reason,
+            task_state.champion if schema.lifecycle == "archived" else registry.champion,  # nothing follows its alias
+        ),
         state=state_of(forecaster, task_state, to_micros(now)),
         closed=None if closing is None else describe_release(closing),
         override=None if override is None else describe_release(override),

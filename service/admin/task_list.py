@@ -86,7 +86,8 @@ def _read_tasks(
     readable, unreadable = read_tasks(connection, [one.task_id for one in shown]) if shown else ([], {})
     schemas = {schema.task_id: schema for schema in readable}
     stored = read_task_states(connection, readable, forecasters)
-    skills = read_skills(connection, readable, forecasters)
+    states = {task_id: one.state for task_id, one in stored.items() if one.state is not None}
+    skills = read_skills(connection, readable, forecasters, states)
     found = []
     for one in shown:
         read = stored.get(one.task_id)

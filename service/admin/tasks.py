@@ -324,8 +324,10 @@ def read_status(connection: Connection, name: str, forecaster: Forecaster | None
     schema = find_task(connection, name)
     task_state, faults = read_readable_state(connection, schema, forecaster, now)
     cycles = list_readable_cycles(connection, schema.task_id, NUM_CYCLES_SHOWN)
-    cells = find_unreadable_cells(connection, find_part(schema, forecaster))
-    skills = read_skills(connection, [schema], {} if forecaster is None else {name: forecaster})
+    cells = find_unreadable_cells(connection, find_part(schema, forecaster, task_state))
+    skills = read_skills(
+        connection, [schema], {} if forecaster is None else {name: forecaster}, {schema.task_id: task_state}
+    )
     return StoredStatus(
         schema=schema,
         task_state=task_state,

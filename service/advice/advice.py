@@ -10,13 +10,17 @@ from contracts.quality.remedies import advise_model
 from contracts.quality.skill import Skill
 from service.advice.next_step import NextStep, Situation, find_next_step
 from service.advice.row_warnings import RowWarnings
-from service.advice.task_warnings import warn
+from service.advice.task_warnings import warn, warn_of_promise
 
 
 @dataclass(frozen=True, kw_only=True)
 class Advice:
-    """What is wrong with a task, its version and its rows; how good its model is, with advice; and what to do next."""
+    """What is wrong with a task, its version and its rows; how good its model is, with advice; and what to do next.
 
+    `promise` are those warnings that contradict the expected error of the version.
+    """
+
+    promise: list[str]
     warnings: list[str]
     skill: Skill | None
     next_step: NextStep
@@ -33,8 +37,13 @@ def advise(found: Situation, rows: RowWarnings) -> Advice:
         cycle_limit=found.cycle_limit,
         lifecycle=found.lifecycle,
     )
+    promise = []
+    if (forecaster := found.forecaster) is not None:
+        ages, realised = forecaster.manifest.ages, found.task_state.realised
+        promise = warn_of_promise(found.task.name, forecaster.version, ages, skill, realised)
     return Advice(
-        warnings=[*warnings, *rows.mistakes, *rows.far],
+        promise=promise,
+        warnings=[*promise, *warnings, *rows.mistakes, *rows.far],
         skill=skill,
         next_step=find_next_step(replace(found, skill=skill)),
     )

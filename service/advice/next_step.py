@@ -10,7 +10,7 @@ from msgspec import Meta, Struct
 from contracts.clock import count_windows, from_micros, to_micros
 from contracts.cutoffs import newest_cutoff, useful_cutoff
 from contracts.quality.remedies import split_advice
-from contracts.quality.skill import Skill
+from contracts.quality.skill import FEW_WINDOWS, Skill
 from contracts.task import Task
 from service.models.forecaster import Forecaster
 from service.models.task_state import (
@@ -175,10 +175,10 @@ def _retrain(found: Situation) -> NextStep | None:
     if found.state == "closed":
         return NextStep("Retrain on the labels that closed the horizon.", found.retrain, "retrain")
     if found.state == "expired" and knows_all_events(found.task, found.task_state, found.now):
-        text = "Send newer events. This version knows all events so far, and answers no present moment."
+        text = "Send newer events. This version knows all events so far, and its validity has ended."
         return NextStep(text, f"morrow events import {found.task.name} FILE")
     if found.state == "expired":
-        return NextStep("Retrain: this version answers no present moment.", found.retrain, "retrain")
+        return NextStep("Retrain: the validity of this version has ended.", found.retrain, "retrain")
     return None
 
 
@@ -206,6 +206,23 @@ def _replace_expiring(found: Situation) -> NextStep | None:
     return NextStep("Retrain before this version expires.", found.retrain, "retrain")
 
 
+def _settle(found: Situation) -> NextStep | None:
+    """Score more windows, if the verdict waits for them and the past holds enough."""
+    skill, forecaster = found.skill, found.forecaster
+    if skill is None or forecaster is None or not skill.is_uncertain:
+        return None
+    manifest = forecaster.manifest
+    num_known = (manifest.cutoff - manifest.trained_from) // manifest.window
+    if num_known <= FEW_WINDOWS + found.task.guard.max_age:  # the oldest windows have too few rows before them
+        return None
+    are = "is" if skill.num_windows == 1 else "are"
+    text = (
+        f"Settle the verdict: only {skill.num_windows} of the {FEW_WINDOWS} windows needed {are} scored. "
+        "Cycles score few windows to save time. A backtest scores more of the past, and the verdict counts them."
+    )
+    return NextStep(text, f"morrow backtest {found.task.name} --origins {min(26, num_known)}")
+
+
 def _improve(found: Situation) -> NextStep | None:
     if found.skill is None or not found.skill.advice:
         return None
@@ -217,6 +234,10 @@ def _improve(found: Situation) -> NextStep | None:
 
 def _rest(found: Situation) -> NextStep:
     boundary = next_cycle(found.task, found.at)
+    if boundary is not None and found.skill is not None and found.skill.is_uncertain:
+        more = FEW_WINDOWS - found.skill.num_windows
+        text = f"Wait: the verdict needs {more} more window{'' if more == 1 else 's'}, and each cycle scores one."
+        return NextStep(text, is_needed=False)
     if boundary is not None:
         return NextStep(f"Nothing to do. The next cycle begins {say_distance(boundary, found.at)}.", is_needed=False)
     return NextStep("Nothing to do. Retrain when new labels arrive.", found.retrain, is_needed=False)
@@ -235,6 +256,7 @@ _RULES: tuple[Callable[[Situation], NextStep | None], ...] = (
     _reach_registry,
     _end_staleness,
     _replace_expiring,
+    _settle,
     _improve,
     _rest,
 )

@@ -1,19 +1,26 @@
 """Warnings about a task: settings that will leave gaps between versions, and likely mistakes."""
 
 import math
+from collections.abc import Sequence
 from datetime import datetime, timedelta
+from statistics import fmean
 
-from contracts.clock import format_moment, to_micros
+from contracts.clock import count_windows, format_moment, to_micros
 from contracts.errors import Fault, InvalidInput
+from contracts.manifest import AgeError
+from contracts.quality.skill import Skill
 from contracts.task import Task, Training, is_numeric
 from service.models.forecaster import Forecaster
-from service.models.task_state import TaskState
+from service.models.task_state import RealisedError, TaskState
+from service.web.html import four_figures
 from store.tasks.catalog import Schema
 from store.tasks.changes import Lifecycle
 
 # With fewer steps of pre-training, a network has hardly learned. On the bicycles of the tutorial, the error after 20
 # steps is one and a half times the error after 300.
 FEW_STEPS = 100
+# An expected error is contradicted by one that is larger by this factor, and since the release on this many windows.
+CONTRADICTED, FEWEST_FOLLOWED = 1.05, 3
 # The methods whose training begins with a phase on all rows.
 PRETRAINED = frozenset({"gi", "baseline", "base_time", "grad_reg", "time_perturb"})
 
@@ -122,6 +129,34 @@ def warn_of_version(forecaster: Forecaster, task_state: TaskState) -> list[str]:
     return [
         f"version {forecaster.version} answers but was never released: the guard does not watch it; release one with "
         f"morrow cycle {forecaster.task.name}, or go back with morrow rollback {forecaster.task.name}"
+    ]
+
+
+def warn_of_promise(
+    task: str, version: str, ages: Sequence[AgeError], skill: Skill | None, realised: Sequence[RealisedError]
+) -> list[str]:
+    """Warn if the windows of a backtest, or those since the release, contradict the expected error of a version.
+
+    The promise stays as it is, since the guard compares each window with it.
+    """
+    promised = {age.age: age for age in ages}
+    if not promised:
+        return []
+    expected = fmean(age.mean for age in promised.values())
+    num_windows = max(age.num_windows for age in promised.values())
+    found = []
+    if skill is not None and skill.num_windows > num_windows and skill.error > CONTRADICTED * expected:
+        found.append(f"{four_figures(skill.error)} on all {count_windows(skill.num_windows)} that are scored")
+    followed = [one for one in realised if one.is_complete and one.age in promised]
+    error = fmean(one.error for one in followed) if followed else 0.0
+    if len(followed) >= FEWEST_FOLLOWED and error > CONTRADICTED * fmean(promised[one.age].mean for one in followed):
+        found.append(f"{four_figures(error)} on the {count_windows(len(followed))} since the release")
+    if not found:
+        return []
+    return [
+        f"the expected error of version {version} is too low: it promises {four_figures(expected)} by "
+        f"{count_windows(num_windows)}, and the error is {' and '.join(found)}; a new version promises by all scored "
+        f"windows: morrow cycle {task} --again"
     ]
 
 

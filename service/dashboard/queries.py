@@ -19,7 +19,7 @@ from contracts.spec_values import MAX_TEXT
 from contracts.task import Task
 from contracts.verdict import COUNTED_WINDOWS
 from service.advice.row_warnings import RowWarnings, read_row_warnings
-from service.metrics import Metrics
+from service.metrics import NO_ROUTE, Metrics
 from service.models.forecaster import Forecaster
 from service.models.model_skills import find_part, read_skills
 from service.models.task_state import TaskState, read_readable_state
@@ -40,7 +40,7 @@ NUM_REFUSED = 10
 _MOST_CATEGORIES = 100
 _SHOWN_ACTIONS: tuple[Action, ...] = ("release", "rollback", "close", "reopen", "override")
 _YEAR_ONE = to_micros(datetime(1, 1, 1, tzinfo=UTC))
-_COUNTED_ROUTES = ("/predict", "/events", "/events/{event_id}")
+_COUNTED_ROUTES = ("/predict", "/events", "/events/{event_id}", NO_ROUTE)
 
 
 @dataclass(frozen=True)
@@ -116,11 +116,12 @@ class Filling:
 
 @dataclass(frozen=True)
 class RequestCount:
-    """Answers of one route by status: accepted 2xx, refused 4xx, failed 5xx."""
+    """Answers of one route by status: accepted 2xx, refused 4xx, unavailable 503, failed any other 5xx."""
 
     route: str
     accepted: int
     refused: int
+    unavailable: int
     failed: int
 
 
@@ -128,15 +129,16 @@ def read_board(connection: Connection, name: str, forecaster: Forecaster | None,
     """One task. Raises NotFound."""
     schema = find_task(connection, name)
     cycles = list_readable_cycles(connection, schema.task_id, NUM_CYCLES)
-    part = find_part(schema, forecaster)
+    task_state, faults = read_readable_state(connection, schema, forecaster, now)
+    part = find_part(schema, forecaster, task_state)
     newest = find_newest_origin(connection, schema.task_id, part.recipe)
     since = None if newest is None else newest - COUNTED_WINDOWS * part.window
     marks = [] if since is None else read_marks(connection, schema.task_id, part.recipe, since=since)
-    skill = read_skills(connection, [schema], {} if forecaster is None else {name: forecaster}).get(schema.task_id)
+    forecasters = {} if forecaster is None else {name: forecaster}
+    skill = read_skills(connection, [schema], forecasters, {schema.task_id: task_state}).get(schema.task_id)
     is_poor = skill is not None and skill.is_poor
     rows = read_row_warnings(connection, schema, now) if is_poor else RowWarnings()
     releases = list_readable_releases(connection, schema.task_id, actions=_SHOWN_ACTIONS, limit=MAX_RELEASES)
-    task_state, faults = read_readable_state(connection, schema, forecaster, now)
     tables = (cycles.fault, releases.fault, find_unreadable_cells(connection, part))
     return Board(
         schema=schema,
@@ -189,13 +191,14 @@ def read_intake(connection: Connection, name: str, now: datetime) -> Intake:
 
 
 def count_requests(metrics: Metrics) -> list[RequestCount]:
-    """Answers of /predict and /events, by all workers of this API since it started."""
+    """Answers of /predict and /events, and refusals of other paths, by all workers of this API since it started."""
     counts: Counter[tuple[str, str]] = Counter()
     for family in metrics.registry.collect():
         for sample in family.samples:
             if sample.name == "morrow_requests_total":
-                counts[sample.labels["route"], sample.labels["status"][:1]] += int(sample.value)
-    return [RequestCount(route, *(counts[route, kind] for kind in "245")) for route in _COUNTED_ROUTES]
+                status = sample.labels["status"]
+                counts[sample.labels["route"], status if status == "503" else status[:1]] += int(sample.value)
+    return [RequestCount(route, *(counts[route, kind] for kind in ("2", "4", "503", "5"))) for route in _COUNTED_ROUTES]
 
 
 def _count_windows(

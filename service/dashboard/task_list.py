@@ -189,9 +189,9 @@ def _read_overviews(
 ) -> dict[str, Overview]:
     """What the rows of these tasks show, as the store says it now."""
     stored = read_task_states(connection, schemas, followed.forecasters)
-    paired = read_paired_errors(
-        connection, [find_part(schema, followed.forecasters.get(schema.task.name)) for schema in schemas]
-    )
+    states = {task_id: one.state for task_id, one in stored.items()}
+    parts = [find_part(one, followed.forecasters.get(one.task.name), states.get(one.task_id)) for one in schemas]
+    paired = read_paired_errors(connection, parts)
     found = {}
     for schema in schemas:
         name, pairs = schema.task.name, paired.get(schema.task_id, [])

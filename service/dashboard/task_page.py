@@ -128,6 +128,7 @@ def describe_health(known: Known, board: Board | None) -> dict[str, Any]:
         "actions": _list_actions(known),
         "registered": known.name if board is None else board.schema.registry_name or known.name,
         "runs": _find_runs(board),
+        "promise": [] if advice is None else advice.promise,
         "step": None if advice is None else advice.next_step,
     }
 

@@ -14,10 +14,11 @@ from service.advice.next_step import is_expiring
 from service.dashboard.queries import Overview
 from service.dashboard.summary import Sentence, Tone
 from service.models.forecaster import Forecaster
-from service.models.task_state import State, TaskState, next_cycle, state_of
+from service.models.task_state import TaskState, next_cycle, state_of
 from service.web.html import say_length
 
-RowState = State | Literal["expiring", "paused", "archived"]
+# One list of values, so that a refusal of another value names them all.
+RowState = Literal["no_model", "valid", "closed", "expired", "expiring", "paused", "archived"]
 # The worst first; those that are not in service come last.
 ORDER: tuple[RowState, ...] = ("closed", "expired", "no_model", "expiring", "valid", "paused", "archived")
 WORDS: Mapping[RowState, str] = {"no_model": "without model"}

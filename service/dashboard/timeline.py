@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from contracts.clock import Clock, format_moment, to_micros
+from contracts.clock import Clock, count_windows, format_moment, to_micros
 from store.releases import BOUND_ACTIONS, Release
 
 MAX_VERSIONS = 8
@@ -84,7 +84,7 @@ def draw_timeline(spans: Sequence[Span], champion: str | None, clock: Clock, now
     last = max(last, now) if is_near else last
     distance = (now - last) // clock.window if now > last else (first - now) // clock.window
     side = "after the end" if now > last else "before the beginning"
-    away = None if is_near else f"Now lies {distance} windows {side} of this picture."
+    away = None if is_near else f"The present moment is {count_windows(distance)} {side} of this picture."
 
     def place(at: int) -> float:
         return round(100 * (at - first) / (last - first), 3)

@@ -7,6 +7,7 @@ from sqlalchemy import Connection
 from contracts.quality.remedies import advise_model
 from contracts.quality.skill import ComparedError, Skill, compare_errors, score
 from contracts.quality.trust import Trust, judge_trust
+from contracts.verdict import EXTRA_WINDOWS
 from service.models.forecaster import Forecaster
 from service.models.task_state import TaskState
 from store.error_cells import NAIVE
@@ -15,13 +16,17 @@ from store.tasks.catalog import Schema
 
 
 def read_skills(
-    connection: Connection, schemas: Sequence[Schema], forecasters: Mapping[str, Forecaster]
+    connection: Connection,
+    schemas: Sequence[Schema],
+    forecasters: Mapping[str, Forecaster],
+    states: Mapping[int, TaskState],
 ) -> dict[int, Skill]:
     """Task id -> skill of the version that answers, inside its horizon, else of fresh fits of the task's own recipe.
 
     A task is left out until windows of its recipe are scored. One statement reads all of them.
     """
-    found = read_paired_errors(connection, [find_part(one, forecasters.get(one.task.name)) for one in schemas])
+    parts = [find_part(one, forecasters.get(one.task.name), states.get(one.task_id)) for one in schemas]
+    found = read_paired_errors(connection, parts)
     skills = {
         schema.task_id: find_skill(schema, forecasters.get(schema.task.name), found.get(schema.task_id, []))
         for schema in schemas
@@ -29,8 +34,12 @@ def read_skills(
     return {task_id: skill for task_id, skill in skills.items() if skill is not None}
 
 
-def find_part(schema: Schema, forecaster: Forecaster | None) -> MatrixPart:
-    """The cells by which the version that answers is judged; without one, those of the task's own recipe at age 0."""
+def find_part(schema: Schema, forecaster: Forecaster | None, task_state: TaskState | None) -> MatrixPart:
+    """The cells by which the version that answers is judged.
+
+    Without one, as for an archived task, those of the task's own recipe inside the horizon that was validated last.
+    """
+    horizon = forecaster.manifest.horizon if forecaster is not None else _last_horizon(task_state)
     task = schema.task if forecaster is None else forecaster.task
     return MatrixPart(
         task_id=schema.task_id,
@@ -38,8 +47,16 @@ def find_part(schema: Schema, forecaster: Forecaster | None) -> MatrixPart:
         method=task.training.method,
         error_name=task.error_name if forecaster is None else forecaster.manifest.error_name,
         window=task.clock.window,
-        num_ages=1 if forecaster is None else max(1, forecaster.manifest.horizon),
+        num_ages=max(1, horizon),
+        num_rival_windows=task.guard.min_pairs + EXTRA_WINDOWS,
     )
+
+
+def _last_horizon(task_state: TaskState | None) -> int:
+    """The horizon of the released version by its verdict; 0 if nothing is released."""
+    if task_state is None or task_state.champion is None or task_state.judged is None:
+        return 0
+    return 0 if task_state.judged.matrix is None else task_state.judged.matrix.horizon
 
 
 def find_trust(forecaster: Forecaster | None, skill: Skill | None, task_state: TaskState) -> Trust:
@@ -66,4 +83,18 @@ def find_skill(schema: Schema, forecaster: Forecaster | None, pairs: Sequence[Pa
     if naive is None:
         return None
     error_name = schema.task.error_name if forecaster is None else forecaster.manifest.error_name
-    return advise_model(schema.task, compare_errors(error_name, naive, [one for one in compared if one is not naive]))
+    rivals = [one for one in compared if one is not naive]
+    return advise_model(schema.task, compare_errors(error_name, naive, rivals, _find_pending(schema, pairs)))
+
+
+def _find_pending(schema: Schema, pairs: Sequence[PairedErrors]) -> list[str]:
+    """The rivals that still lack cells of the newest windows.
+
+    A rival counts as given up once no cell was scored for an hour, or if the task is not retrained.
+    """
+    naive = next((pair for pair in pairs if pair.method == NAIVE), None)
+    if naive is None or schema.lifecycle != "active" or not any(pair.was_scored_lately for pair in pairs):
+        return []
+    num_cells = {pair.method: pair.num_cells for pair in pairs}
+    rivals = [one for one in schema.task.guard.rivals if one != schema.task.training.method]
+    return [one for one in rivals if num_cells.get(one, 0) < naive.num_newest_cells]

@@ -5,6 +5,7 @@ policy refuses everything else.
 """
 
 import json
+import math
 import re
 from functools import cache
 from pathlib import Path
@@ -67,15 +68,14 @@ def say_distance(moment: int | str, now: int) -> str:
 
 
 def say_length(micros: int) -> str:
-    """A duration in the largest unit of which it holds two or more; below two minutes, one minute."""
-    for name, seconds in _UNITS:
-        if (number := micros // (seconds * 1_000_000)) > 1:
-            return f"{number:,} {name}s"
-    return "1 minute"
+    """A duration, rounded, in the largest unit of which that makes two or more; below, one minute."""
+    lengths = ((name, round(micros / (seconds * 1_000_000)), most) for name, seconds, most in _UNITS)
+    name, number = next((name, number) for name, number, most in lengths if number < most)
+    return f"{number:,} {name}s" if number > 1 else "1 minute"
 
 
-# A year as the calendar's mean, for which two or more are said.
-_UNITS = (("year", 31_556_952), ("day", 86_400), ("hour", 3600), ("minute", 60))
+# From this number of a unit on, the next one is said. A year is the calendar's mean.
+_UNITS = (("minute", 60, 120), ("hour", 3600, 48), ("day", 86_400, 731), ("year", 31_556_952, math.inf))
 
 
 def fill_moment(micros: int) -> str:
@@ -86,6 +86,11 @@ def fill_moment(micros: int) -> str:
 def round_percent(share: float | None) -> str:
     """A share in whole percent; a dash if there is none."""
     return "–" if share is None else f"{share:.0f} %"
+
+
+def group_digits(number: int) -> str:
+    """A count with a comma between thousands."""
+    return f"{number:,}"
 
 
 def fill_value(value: float | str) -> str:
@@ -130,6 +135,7 @@ def _templates() -> "Environment":
         "plain": fill_value,
         "field_moment": fill_moment,
         "figure": four_figures,
+        "count": group_digits,
         "words": say_name,
         "code": mark_code,
     }

@@ -89,9 +89,9 @@ def test_facts_are_printed_as_the_api_tells_them(api: str, tmp_path: Path) -> No
     shown = json.loads(say(api, "task", "show", "flights", "--json").out)
     assert [cycle["id"] for cycle in shown["cycles"]] == [asked["id"]]
     assert shown["missing_windows"] > 0
-    words = f"without model, needs {shown['missing_windows']} windows more"
+    words = f"without model, needs {shown['missing_windows']} more windows"
     assert words in say(api, "task", "show").out
-    assert f"Needs     {shown['missing_windows']} windows more" in say(api, "task", "show", "flights").out
+    assert f"Needs     {shown['missing_windows']} more windows" in say(api, "task", "show", "flights").out
 
 
 def test_refusals_are_sentences_and_exit_with_1(api: str, tmp_path: Path) -> None:
@@ -136,7 +136,7 @@ def test_a_task_is_paused_archived_renamed_and_deleted_with_a_question_that_name
 
     assert say(api, "task", "archive", "flights").out.startswith("flights is archived.")
     assert "There is no task yet" in say(api, "task", "show").out
-    assert "archived, without model" in say(api, "task", "show", "--archived").out
+    assert "archived" in say(api, "task", "show", "--archived").out
     assert json.loads(say(api, "task", "unarchive", "flights", "--json").out)["action"] == "unarchive"
     assert say(api, "cycle", "flights", "--as-of", "2013-01-08T05:00:00Z", "--no-wait").code == 0
 

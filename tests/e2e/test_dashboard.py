@@ -30,7 +30,7 @@ def test_every_screen_is_named_readable_and_fits(
         "": "Version 7 expired at",
         "pages/valid": "Version 7 answers for moments from",
         "pages/closed": "The horizon of version 7 was closed at",
-        "pages/expired": "Now lies",
+        "pages/expired": "The present moment is",
         "pages/empty": "No event is stored.",
         "pages/young": "2 more complete windows with events are needed",
         "docs": "/tasks/{task}/override",

@@ -7,10 +7,8 @@ from numpy.typing import NDArray
 
 from contracts.clock import MICROSECOND, Clock
 from contracts.task import Guard, Task
+from contracts.verdict import EXTRA_WINDOWS
 from store.events.columns import EventColumns
-
-# Target windows beyond `guard.min_pairs` that a cycle looks back on, so that one odd window does not stand for a third.
-EXTRA_WINDOWS = 1
 
 
 def window_places(clock: Clock, at: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

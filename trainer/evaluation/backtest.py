@@ -17,13 +17,12 @@ from contracts.clock import from_micros
 from contracts.errors import CycleError
 from contracts.manifest import Manifest
 from contracts.task import Task
-from contracts.verdict import Comparison
+from contracts.verdict import EXTRA_WINDOWS, Comparison
 from store.error_cells import Cell, find_oldest_of_newest, find_scored_later, read_cells, record_cells
 from store.events.columns import read_fingerprints
 from store.tasks.catalog import Schema
 from trainer.data.snapshot import MOST_COUNTED, Reading, read_for_cycle
 from trainer.data.windows import (
-    EXTRA_WINDOWS,
     complete_until,
     in_window,
     needed_pairs,

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from sqlalchemy import Connection, select
 
 from contracts.clock import from_micros, to_micros
+from contracts.verdict import EXTRA_WINDOWS
 from store.database import error_cells
 from store.tasks.catalog import Schema
-from trainer.data.windows import EXTRA_WINDOWS
 
 
 @dataclass(frozen=True, order=True)

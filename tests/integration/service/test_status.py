@@ -82,6 +82,33 @@ async def test_an_event_of_a_far_year_is_stored_and_warned_of(
     assert told in (await client.get(f"/pages/{schema.task.name}")).text
 
 
+async def test_too_few_scored_windows_are_settled_by_a_backtest_and_contradict_the_promise_on_status_and_page(
+    database_url: str, engine: Engine, tmp_path: Path
+) -> None:
+    schema = define(engine, schedule="manual")
+    name, recipe = schema.task.name, schema.task.recipe
+    spec = schema.task.model_dump(mode="json")
+    place_version(tmp_path, "7", task=name, spec=spec, recipe=recipe, trained_from=CUTOFF - 39 * WEEK)
+    note(engine, schema, "7", "release", valid_until=FOREVER)
+    cells = [
+        Cell(origin, origin, method, 50, error, error)
+        for method, error in (("gi", 0.5), ("naive", 0.8))
+        for origin in (CUTOFF - place * WEEK for place in range(7))
+    ]
+    with engine.begin() as connection:
+        record_cells(connection, schema.task_id, recipe, cells, NOW)
+    async with serving(service_settings(database_url, tmp_path)) as client:
+        status = await status_when(client, schema, lambda found: found["state"] == "valid")
+        page = (await client.get(f"/pages/{name}")).text
+    assert status["trust"]["reason"] == "only 7 of the 8 windows needed are scored"
+    assert status["next_step"]["command"] == f"morrow backtest {name} --origins 26"
+    assert status["next_step"]["text"].startswith("Settle the verdict: only 7 of the 8 windows needed are scored.")
+    assert status["next_step"]["text"] in page
+    told = "expected error of version 7 is too low: it promises 0.4050 by 5 windows, and the error is 0.5000 on all 7"
+    assert told in status["warnings"][0]
+    assert told in page
+
+
 async def test_a_task_without_a_model_says_so(client: httpx.AsyncClient, engine: Engine, schema: Schema) -> None:
     other = define(engine)
     status = await status_when(client, other)

@@ -1,11 +1,11 @@
 """The list of tasks: few statements however many tasks there are, and nothing older than the newest cycle."""
 
 from collections.abc import Sequence
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from sqlalchemy import Engine
+from sqlalchemy import Engine, text
 
 from service.dashboard.task_list import PAGE_SIZE, Followed, TaskPage, Wanted, read_task_page
 from service.models.task_state import read_task_state
@@ -13,7 +13,7 @@ from store.error_cells import Cell, record_cells
 from store.tasks.catalog import Schema, list_tasks
 from store.tasks.lifecycle import move_task
 from tests.integration.artefacts import CUTOFF, WEEK
-from tests.integration.published_versions import NOW, define, run_cycle
+from tests.integration.published_versions import NOW, define, note, run_cycle
 from tests.integration.service_app import service_settings, serving
 from tests.integration.statements import counting_statements
 
@@ -103,6 +103,54 @@ def test_the_strip_leads_to_the_tasks_of_a_state_and_back_to_all(engine: Engine)
     assert (share.address, share.is_shown) == ("?name=fl&state=no_model", False)
     (share,) = read(engine, known, Wanted(name="fl", state="no_model")).strip
     assert (share.address, share.is_shown) == ("?name=fl", True)
+
+
+async def test_a_good_verdict_is_provisional_until_its_rivals_are_scored_or_given_up(
+    database_url: str, engine: Engine, tmp_path: Path
+) -> None:
+    schema = define(engine)
+
+    def record(*methods: tuple[str, float], at: datetime) -> None:
+        cells = [
+            Cell(origin, origin, method, 50, factor * (0.2 + place / 100), 0.1)
+            for method, factor in methods
+            for place in range(10)
+            for origin in [CUTOFF - place * WEEK]
+        ]
+        with engine.begin() as connection:
+            record_cells(connection, schema.task_id, schema.task.recipe, cells, at)
+
+    now = datetime.now(UTC)
+    record(("gi", 1.0), ("naive", 2.0), ("gbdt", 1.1), at=now)
+    async with serving(service_settings(database_url, tmp_path)) as client:
+        status = (await client.get(f"/tasks/{schema.task.name}")).json()
+        assert status["trust"]["verdict"] == "good"
+        assert status["trust"]["is_provisional"]
+        assert status["skill"]["pending"] == ["baseline", "last_window"]
+        own = (await client.get(f"/pages/{schema.task.name}")).text
+        assert ">good, provisional<" in own
+        assert "Rivals still being fitted: baseline, last window." in own
+        assert "Good, provisional" in (await client.get("/")).text
+        record(("baseline", 1.2), ("last_window", 1.3), at=now)
+        status = (await client.get(f"/tasks/{schema.task.name}")).json()
+        assert (status["trust"]["is_provisional"], status["skill"]["pending"]) == (False, [])
+        with engine.begin() as connection:
+            connection.execute(text("DELETE FROM error_cells WHERE method = 'baseline'"))
+            connection.execute(text("UPDATE error_cells SET scored_at = scored_at - interval '2 hours'"))
+        status = (await client.get(f"/tasks/{schema.task.name}")).json()
+        assert (status["trust"]["is_provisional"], status["skill"]["pending"]) == (False, [])
+
+
+async def test_an_archived_task_keeps_its_version_and_its_figures(
+    database_url: str, engine: Engine, tmp_path: Path
+) -> None:
+    schema = define(engine)
+    with engine.begin() as connection:
+        connection.execute(text("UPDATE tasks SET lifecycle = 'archived'"))
+    note(engine, schema, "3", "release", valid_until=CUTOFF, reason="better", verdict=None, now=NOW)
+    async with serving(service_settings(database_url, tmp_path)) as client:
+        status = (await client.get(f"/tasks/{schema.task.name}")).json()
+    assert (status["lifecycle"], status["champion"], status["registry"]["champion"]) == ("archived", None, "3")
 
 
 async def test_a_row_shows_the_skill_and_the_newest_errors(database_url: str, engine: Engine, tmp_path: Path) -> None:

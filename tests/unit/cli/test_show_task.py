@@ -2,9 +2,10 @@
 
 from typing import Any
 
+import pytest
 from rich.console import Console
 
-from cli.reports.task import errors_table, skill_table, state_facts
+from cli.reports.task import errors_table, skill_table, state_facts, tasks_table
 
 STATUS: dict[str, Any] = {
     "state": "closed",
@@ -60,10 +61,53 @@ def test_a_task_without_a_model_says_how_many_windows_are_missing() -> None:
     nothing: dict[str, Any] = {"state": "no_model", "closed": None, "stale": False, "missing_windows": 1, "skill": None}
     facts = dict(state_facts({**STATUS, **nothing, "champion": None}))
     assert facts["State"] == "without model"
-    assert facts["Needs"] == "1 window more before a horizon can be judged"
+    assert facts["Needs"] == "1 more window before a horizon can be judged"
     assert facts["Champion"] == "none yet"
     assert "Closed" not in facts
     assert "Skill" not in facts
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_the_list_never_cuts_off_the_end_of_validity(width: int) -> None:
+    row: dict[str, Any] = {
+        "task": "repairs_of_the_northern_branch",
+        "revision": 3,
+        "state": "valid",
+        "stale": False,
+        "missing_windows": 0,
+        "champion": {"version": "12", "valid_until": "2027-01-05T00:00:00Z"},
+        "skill": {"skill": 24.0},
+        "trust": {"verdict": "too early to say", "reason": "only 7 of the 8 windows needed are scored"},
+        "registry": {"state": "ok", "reason": None},
+    }
+    console = Console(width=width, highlight=False)
+    with console.capture() as captured:
+        console.print(tasks_table([row], width))
+    shown = captured.get()
+    assert "2027-01-05 00:00:00Z" in shown
+    assert "…" not in shown
+    assert max(map(len, shown.splitlines())) <= width
+    assert ("too early to say" in shown) == (width >= 80)
+    assert ("24 %" in shown) == (width >= 120)
+
+
+def test_an_archived_task_keeps_its_version() -> None:
+    kept: dict[str, Any] = {"lifecycle": "archived", "state": "no_model", "closed": None, "stale": False}
+    registry = {"state": "ok", "reason": None, "champion": "1"}
+    facts = dict(state_facts({**STATUS, **kept, "champion": None, "registry": registry}))
+    assert facts["State"] == "archived"
+    assert facts["Champion"] == "version 1, kept; it answers nothing while archived"
+
+
+def test_advice_that_the_next_step_says_already_is_not_repeated() -> None:
+    step = {
+        "text": "Gbdt has an error that is 6 % smaller: set training.tune = true.",
+        "command": "morrow task apply FILE.toml && morrow cycle flights",
+        "is_needed": True,
+    }
+    facts = dict(state_facts({**STATUS, "next_step": step}))
+    assert facts["To do"].startswith("Gbdt has an error")
+    assert "Try" not in facts
 
 
 def test_the_model_stands_against_naive_and_each_rival_in_80_columns() -> None:

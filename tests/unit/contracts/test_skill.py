@@ -51,7 +51,7 @@ def test_rivals_of_different_windows_are_ordered_by_their_share_of_our_error() -
 def test_a_better_rival_that_can_be_trained_is_advised_as_the_method() -> None:
     advice = judged(compared("naive", 0.6, 0.2), compared("base_time", 0.1, 0.2)).advice
     assert advice[0] == (
-        "train as a better method does, for the error of base_time is 50 % smaller on the same windows: "
+        "train by the better method, since the model is 100 % worse than base_time on the same 20 windows: "
         'set training.method = "base_time" in the task\'s file, then run morrow task apply FILE.toml && '
         "morrow cycle flights"
     )
@@ -76,7 +76,18 @@ def test_few_windows_behind_a_poor_model_advise_more_of_the_past() -> None:
         "morrow events import flights FILE" in one and "morrow backtest flights --origins 26" in one for one in few
     )
     assert not any("import" in one for one in judged(compared("naive", 0.6, 0.59)).advice)
-    assert "on only 3 windows" in describe_skill(judged(compared("naive", 0.6, 0.59, num_windows=3)))
+    assert "on 3 windows only" in describe_skill(judged(compared("naive", 0.6, 0.59, num_windows=3)))
+
+
+def test_few_windows_are_the_first_thing_to_settle() -> None:
+    few = judged(compared("naive", 0.6, 0.59, num_windows=7), compared("gbdt", 0.3, 0.59, num_windows=4)).advice
+    assert few[0].startswith("only 7 windows are scored: score more of the past, after morrow events import")
+    assert split_advice(few[0])[1] == "morrow backtest flights --origins 26"
+
+
+def test_rivals_that_are_still_being_fitted_are_named() -> None:
+    skill = compare_errors("log_loss", compared("naive", 0.6, 0.2), (), ["baseline", "gbdt"])
+    assert describe_skill(skill) == "67 % better than naive on 20 windows; still being fitted: baseline, gbdt"
 
 
 def test_every_advice_names_a_command_or_a_key_with_its_value() -> None:

@@ -5,8 +5,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from contracts.manifest import AgeError
+from contracts.quality.skill import ComparedError, compare_errors, score
 from contracts.task import Training
-from service.advice.task_warnings import FEW_STEPS, PRETRAINED, warn_of_fit
+from service.advice.task_warnings import FEW_STEPS, PRETRAINED, warn_of_fit, warn_of_promise
+from service.models.task_state import RealisedError
 from trainer.data.encoder import Encoded
 from trainer.methods.plans import PLANS
 from trainer.network.phase_schedule import num_steps
@@ -63,3 +66,28 @@ def test_the_steps_told_are_those_that_a_fit_takes(num_rows: int, training: Trai
 
 def test_the_methods_that_are_warned_of_are_those_that_begin_with_all_rows() -> None:
     assert {name for name, plan in PLANS.items() if plan(Training()).phases[0].rows == "all"} == PRETRAINED
+
+
+@pytest.mark.parametrize(
+    ("error", "realised", "said"),
+    [
+        (0.6, (), None),
+        (0.6343, (), "0.6343 on all 26 windows that are scored"),
+        (0.6, (0.6352,) * 3, "0.6352 on the 3 windows since the release"),
+        (0.6, (0.6352,) * 2, None),
+        (0.5, (0.5,) * 4, None),
+    ],
+)
+def test_an_expected_error_that_other_windows_contradict_is_warned_of(
+    error: float, realised: tuple[float, ...], said: str | None
+) -> None:
+    ages = [AgeError(age, 4, 0.589, 0.5, 0.7, 0.8) for age in range(4)]
+    naive = ComparedError(method="naive", num_windows=26, error=0.8, ours=error, skill=score(error, 0.8))
+    since = [RealisedError(age, age, one, 50, is_complete=True) for age, one in enumerate(realised)]
+    warnings = warn_of_promise("repairs", "1", ages, compare_errors("log_loss", naive, ()), since)
+    assert len(warnings) == (said is not None)
+    for warning in warnings:
+        assert warning.startswith("the expected error of version 1 is too low: it promises 0.5890 by 4 windows")
+        assert said is not None
+        assert said in warning
+        assert warning.endswith("morrow cycle repairs --again")

@@ -46,7 +46,10 @@ def test_places_are_shares_of_the_time_from_one_window_before_the_first_cutoff()
 
 @pytest.mark.parametrize(
     ("now", "words"),
-    [(1000 * DAY, "Now lies 986 windows after the end"), (DAY, "Now lies 9 windows before the beginning")],
+    [
+        (1000 * DAY, "The present moment is 986 windows after the end"),
+        (DAY, "The present moment is 9 windows before the beginning"),
+    ],
 )
 def test_a_now_far_away_is_told_in_words_and_squeezes_nothing(now: int, words: str) -> None:
     drawn = draw_timeline([Span("2", 11 * DAY, 14 * DAY, 14 * DAY)], "2", CLOCK, now)

@@ -19,11 +19,16 @@ MINUTE, HOUR, DAY = 60_000_000, 3_600_000_000, 86_400_000_000
         (-2 * HOUR, "2 hours ago"),
         (47 * HOUR, "in 47 hours"),
         (102 * DAY, "in 102 days"),
-        (-4000 * DAY, "10 years ago"),
+        (-4000 * DAY, "11 years ago"),
+        (-44.8 * DAY, "45 days ago"),
+        (2.8 * DAY, "in 3 days"),
+        (47.9 * HOUR, "in 2 days"),
+        (730 * DAY, "in 730 days"),
+        (-6.8 * 365.25 * DAY, "7 years ago"),
     ],
 )
-def test_a_distance_is_said_in_its_largest_unit(distance: int, words: str) -> None:
-    assert say_distance(5000 * DAY + distance, 5000 * DAY) == words
+def test_a_distance_is_said_in_its_largest_unit_and_rounded(distance: float, words: str) -> None:
+    assert say_distance(5000 * DAY + int(distance), 5000 * DAY) == words
 
 
 def test_a_moment_may_be_written_as_in_an_answer() -> None:

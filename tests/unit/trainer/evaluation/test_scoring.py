@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from contracts.errors import CycleError
+from contracts.verdict import EXTRA_WINDOWS
 from store.error_cells import NAIVE
 from tests.unit.tiny_events import HOUR, rows, task
 from trainer.data.windows import (
-    EXTRA_WINDOWS,
     complete_until,
     in_window,
     needed_pairs,
