@@ -212,15 +212,19 @@ def _settle(found: Situation) -> NextStep | None:
     if skill is None or forecaster is None or not skill.is_uncertain:
         return None
     manifest = forecaster.manifest
-    num_known = (manifest.cutoff - manifest.trained_from) // manifest.window
-    if num_known <= FEW_WINDOWS + found.task.guard.max_age:  # the oldest windows have too few rows before them
+    return settle_verdict(found.task, skill.num_windows, (manifest.cutoff - manifest.trained_from) // manifest.window)
+
+
+def settle_verdict(task: Task, num_scored: int, num_known: int) -> NextStep | None:
+    """The step that scores enough windows for a verdict; None if too few are known."""
+    if num_known <= FEW_WINDOWS + task.guard.max_age:  # the oldest windows have too few rows before them
         return None
-    are = "is" if skill.num_windows == 1 else "are"
+    are = "is" if num_scored == 1 else "are"
     text = (
-        f"Settle the verdict: only {skill.num_windows} of the {FEW_WINDOWS} windows needed {are} scored. "
+        f"Settle the verdict: only {num_scored} of the {FEW_WINDOWS} windows needed {are} scored. "
         "Cycles score few windows to save time. A backtest scores more of the past, and the verdict counts them."
     )
-    return NextStep(text, f"morrow backtest {found.task.name} --origins {min(26, num_known)}")
+    return NextStep(text, f"morrow backtest {task.name} --origins {min(26, num_known)}")
 
 
 def _improve(found: Situation) -> NextStep | None:

@@ -9,7 +9,7 @@ from contracts.quality.remedies import advise_model
 from contracts.quality.skill import ComparedError, compare_errors, score
 from contracts.task import Task
 from contracts.verdict import decode_verdict
-from service.advice.next_step import NextStep, Situation, find_next_step, knows_all_events
+from service.advice.next_step import NextStep, Situation, find_next_step, knows_all_events, settle_verdict
 from service.models.task_state import RecentAttempt, RegistryState, TaskState
 from store.cycles import Cycle
 
@@ -83,6 +83,14 @@ def test_a_candidate_held_for_its_errors_leads_to_the_advice() -> None:
     found = step(replace(FED, recent=(RecentAttempt(CUTOFF, "held", "does not beat naive"),)), skill=skill)
     assert found.text == "Let the trainer choose a better recipe: set training.tune = true in the task's file."
     assert found.command == "morrow task apply FILE.toml && morrow cycle flights"
+
+
+def test_a_verdict_that_is_too_early_is_settled_by_a_backtest_if_the_past_holds_enough() -> None:
+    found = settle_verdict(TASK, 7, 39)
+    assert found is not None
+    assert found.text.startswith("Settle the verdict: only 7 of the 8 windows needed are scored.")
+    assert found.command == "morrow backtest flights --origins 26"
+    assert settle_verdict(TASK, 3, 9) is None
 
 
 def test_a_released_version_that_cannot_be_loaded_is_looked_into() -> None:
