@@ -17,6 +17,7 @@ from contracts.durations import CENTURY
 from contracts.shown import MAX_SHOWN
 from contracts.spec_values import RESERVED_NAMES, Duration, Length, Name, Spec, Text, suggest_name
 
+MAX_FEATURES = 512
 Kind = Literal["number", "integer", "boolean", "category"]
 # Other words for kinds, as other tools use them.
 _KINDS: dict[str, Kind] = {
@@ -255,7 +256,7 @@ class Task(Spec):
     """One prediction problem: its features, target, window, guard and training settings. Durations are ISO 8601."""
 
     name: Name = Field(description="its name in paths, metrics and MLflow; `morrow task rename` changes it")
-    features: tuple[Feature, ...] = Field(min_length=1, max_length=512, description="the inputs")
+    features: tuple[Feature, ...] = Field(min_length=1, max_length=MAX_FEATURES, description="the inputs")
     target: Target = Field(description="what is predicted")
     window: Duration = Field(description="how often the model is retrained; the unit of ages")
     offset: Length = Field(timedelta(0), description="offset of window boundaries from the Unix epoch in UTC")

@@ -82,7 +82,7 @@ def _open_parquet(
 
 
 def _open_csv(source: Source, task: Task, options: Options, find_earlier: Callable[[], Task | None]) -> OpenedFile:
-    table = _guard(source, look_into, source.open, options)
+    table = guard(source, look_into, source.open, options)
     try:
         reader = make_reader(table, task, options)
     except InvalidInput as error:
@@ -95,14 +95,14 @@ def _open_csv(source: Source, task: Task, options: Options, find_earlier: Callab
 
 def _open_ndjson(source: Source, task: Task, options: Options) -> OpenedFile:
     encoding = options.encoding
-    names = _guard(source, find_flat_names, _as_utf8(source, encoding), task)
+    names = guard(source, find_flat_names, _as_utf8(source, encoding), task)
     if names is None:
         notes: tuple[str, ...] = ()
         found = read_ndjson(_as_utf8(source, encoding))
     else:
         columns = match_columns(names, task, options)
         notes = ("Lines hold rows without features: their keys are read as columns.", *columns.notes)
-        sample = list(islice(_as_utf8(source, encoding), NUM_SAMPLE_LINES))
+        sample = guard(source, lambda: list(islice(_as_utf8(source, encoding), NUM_SAMPLE_LINES)))
         lines = _as_utf8(source, encoding)
         found = read_flat(lines, sample, names, columns=columns, task=task, options=options)
     return OpenedFile("ndjson", task, _guard_rows(source, found), notes, source.length, source.tell, _none_equal)
@@ -117,7 +117,8 @@ def find_file_format(file: Path, source: Source, given: Format | None) -> Format
         return "parquet" if found is not None or source.is_pipe else choose_format(file, given)
     if found is not None or not source.is_pipe:
         return found or choose_format(file, given)
-    return "ndjson" if source.open().read(2**16).lstrip(b"\xef\xbb\xbf \t\r\n")[:1] in (b"{", b"[") else "csv"
+    head = guard(source, lambda: source.open().read(2**16))
+    return "ndjson" if head.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] in (b"{", b"[") else "csv"
 
 
 def _earlier_or_raise(find_earlier: Callable[[], Task | None], error: InvalidInput) -> Task:
@@ -140,7 +141,7 @@ def open_content(source: Source) -> Iterator[IO[bytes]]:
 
 def _as_utf8(source: Source, encoding: str | None) -> Iterable[bytes]:
     """The lines of a file as UTF-8."""
-    head = source.open().read(2**20)
+    head = guard(source, lambda: source.open().read(2**20))
     found = find_encoding(io.BytesIO(head), encoding)
     ends_in_returns = b"\r" in head and b"\n" not in head  # as on old Macs
     if ends_in_returns and found == "cp1252" and encoding is None:
@@ -171,7 +172,8 @@ def _guard_rows(source: Source, rows: Iterator[Row]) -> Iterator[Row]:
         raise damage(source, error, f" after row {num_rows}") from error
 
 
-def _guard(source: Source, work: Callable[P, T], *given: P.args, **named: P.kwargs) -> T:
+def guard(source: Source, work: Callable[P, T], *given: P.args, **named: P.kwargs) -> T:
+    """What `work` returns. Raises InvalidInput if the file is damaged."""
     try:
         return work(*given, **named)
     except DAMAGES as error:

@@ -4,19 +4,21 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from itertools import combinations
 from math import isclose
 
-from cli.file_rows.columns import OWN_COLUMNS, normalise
+from cli.file_rows.columns import normalise
 from cli.inferring.kinds import Judged, Reading, complete, judge, looks_like_a_moment
+from cli.inferring.names import map_columns, name_features
 from cli.inferring.profile import Profile
+from cli.inferring.windows import choose_window, describe_far_off, part_far_off
 from cli.reading.moments import MomentReader
 from cli.reading.options import Options
 from contracts.durations import parse_duration
 from contracts.errors import Fault, InvalidInput
-from contracts.spec_values import RESERVED_NAMES, suggest_name
-from contracts.task import Kind
+from contracts.spec_values import MAX_TEXT, PRINTABLE
+from contracts.task import MAX_FEATURES, Kind
 from contracts.truth import unify_truth
 
 _TIMES = (
@@ -39,10 +41,8 @@ _LABELS = (
     *("revenue", "amount", "quantity", "value", "consumption"),
 )
 _HOURS = ("hr", "hour", "h", "stunde", "time", "hour_of_day")
+_ROW_NUMBER = re.compile(r"(^|_)(index|idx|id|row|rows|row_?num\w*|nr|no|number|line|instant|key)$")
 _IDS = re.compile(r"(^|_)(event_id|id|uuid|guid|key|nr)$")
-_WINDOWS = ((1, "P1D"), (7, "P7D"), (14, "P14D"), (28, "P28D"), (91, "P91D"), (364, "P364D"))
-_ROWS_PER_WINDOW = 100
-_FEWEST_WINDOWS = 8
 _MOST_CLASSES = 20
 _FEW_NUMBERS = 5
 # Windows behind which a file counts as one of the past.
@@ -100,17 +100,33 @@ def guess_task(profile: Profile, name: str, *, said: Said, options: Options, now
     if options.timezone is None and _is_naive(times[0], options):
         options = replace(options, timezone="UTC")
         notes.append("moments have no offset, and are taken as UTC: name their zone with --timezone")
-    moments = _read_moments(times[0], options)
-    window, window_why = _choose_window(moments, said.window)
+    moments, far = part_far_off(_read_moments(times[0], options))
+    if far:
+        notes.append(describe_far_off(far, moments))
+    window, window_why = choose_window(moments, said.window)
     is_classification, classes = _read_target(found)
+    if is_classification and (odd := [text for text in found.counts if not _is_class(text)]):
+        notes.append(
+            f"{_count(len(odd), 'class is', 'classes are')} left out: a class has at most "
+            f"{MAX_TEXT} characters, none of them a control character"
+        )
     ids = _find_id(judged, profile.num_rows)
     rest = [one for one in rest if one is not ids]
-    features, columns = _name_features([one for one in rest if one.kind not in ("none", "moment")], found)
-    names = {column.name for column in profile.columns}
+    names = [column.name for column in profile.columns]
+    usable = [one for one in rest if one.kind not in ("none", "moment")] or [
+        replace(one, kind="integer", why="counts the rows, but no other column can be a feature")
+        for one in rest
+        if one.column.is_row_number and not _ROW_NUMBER.search(one.key)
+    ]
+    if len(usable) > MAX_FEATURES:
+        notes.append(
+            f"a task has at most {MAX_FEATURES} features: the first {MAX_FEATURES} of {len(usable):,} are taken"
+        )
+    features, columns = name_features(usable[:MAX_FEATURES], found, names)
     if not features:
         why = "; ".join(f"{one.name}: {one.why}" for one in rest) or "the file has no other column"
         raise InvalidInput([Fault("--kind", f"no column can be a feature ({why}): name one with --kind COLUMN=KIND")])
-    options = _map(options, times, found, columns, ids, names=names)
+    options = map_columns(options, times, found, columns, ids, names=names)
     notes += _find_leaks(profile, found, features, reading)
     first, last = min(moments), max(moments)
     return Guessed(
@@ -122,7 +138,7 @@ def guess_task(profile: Profile, name: str, *, said: Said, options: Options, now
         classes=classes,
         features=tuple(features),
         ids=None if ids is None else ids.name,
-        left_out=tuple(one for one in rest if one.kind in ("none", "moment")),
+        left_out=_explain_left_out(rest, features, usable[MAX_FEATURES:]),
         window=window,
         window_why=window_why,
         is_past=now - last > _OLD_WINDOWS * parse_duration(window),
@@ -245,59 +261,33 @@ def _read_moments(time: Judged, options: Options) -> Counter[datetime]:
     return moments
 
 
-def _choose_window(moments: Counter[datetime], given: str | None) -> tuple[str, str]:
-    """The shortest window that usually holds enough rows, as long as there are some windows of it, or the given one.
-
-    Raises InvalidInput if that is no duration.
-    """
-    days = max(1.0, (max(moments) - min(moments)) / timedelta(days=1))
-    num_rows = moments.total()
-    chosen: tuple[float, str] | None = None
-    if given is not None:
-        try:
-            chosen = parse_duration(given) / timedelta(days=1), given
-        except ValueError as error:
-            raise InvalidInput([Fault("--window", str(error))]) from None
-        if chosen[0] <= 0:
-            raise InvalidInput([Fault("--window", f"{given} is not longer than 0")])
-    for whole_days, shown in _WINDOWS if given is None else ():
-        if days / whole_days < _FEWEST_WINDOWS and chosen is not None:
-            break
-        chosen = whole_days, shown
-        if num_rows * whole_days / days >= _ROWS_PER_WINDOW:
-            break
-    assert chosen is not None
-    length, window = chosen
-    per_window = num_rows * length / days
-    why = f"about {per_window:,.0f} rows a window, and {max(1, round(days / length))} windows in the file"
-    if per_window < _ROWS_PER_WINDOW:
-        why += f"; fewer than {_ROWS_PER_WINDOW} rows a window make its errors uncertain"
-    return window, why
-
-
 def _read_target(label: Judged) -> tuple[bool, tuple[str, ...]]:
     """Whether the label is a class, and the classes as they are stored."""
     if label.kind == "number" or (label.kind == "integer" and len(label.counts) > _FEW_NUMBERS):
         return False, ()
-    classes = tuple(sorted({unify_truth(text) for text in label.counts}))
+    classes = tuple(sorted({unify_truth(text) for text in label.counts if _is_class(text)}))
     return True, classes if 2 <= len(classes) <= _MOST_CLASSES else ()
 
 
-def _name_features(judged: Sequence[Judged], label: Judged) -> tuple[list[tuple[str, Judged]], dict[str, str]]:
-    """Features with their names, and the columns that no name finds by itself."""
-    taken = {suggest_name(label.name).lower(), *OWN_COLUMNS, *RESERVED_NAMES}
-    features: list[tuple[str, Judged]] = []
-    columns: dict[str, str] = {}
-    for one in judged:
-        name, number = one.key, 1
-        while name in taken:
-            number += 1
-            name = f"{one.key[:60]}_{number}"
-        if name != one.key or sum(other.key == one.key for other in judged) > 1:
-            columns[name] = one.name
-        taken.add(name)
-        features.append((name, one))
-    return features, columns
+def _is_class(text: str) -> bool:
+    return len(text) <= MAX_TEXT and re.match(PRINTABLE, text) is not None
+
+
+def _count(number: int, one: str, many: str) -> str:
+    return f"1 {one}" if number == 1 else f"{number:,} {many}"
+
+
+def _explain_left_out(
+    rest: Sequence[Judged], features: Sequence[tuple[str, Judged]], too_many: Sequence[Judged]
+) -> tuple[Judged, ...]:
+    """The columns that are neither features nor used otherwise, each with its reason."""
+    taken = {one.name for _, one in features}
+    beyond = {one.name for one in too_many}
+    return tuple(
+        replace(one, why=f"a task has at most {MAX_FEATURES} features") if one.name in beyond else one
+        for one in rest
+        if one.name not in taken
+    )
 
 
 def _find_leaks(profile: Profile, label: Judged, features: Sequence[tuple[str, Judged]], reading: Reading) -> list[str]:
@@ -335,26 +325,3 @@ def _find_id(judged: Sequence[Judged], num_rows: int) -> Judged | None:
     ]
     named = [one for one in unique if _IDS.search(one.key)]
     return named[0] if named else None
-
-
-def _map(
-    options: Options,
-    times: Sequence[Judged],
-    label: Judged,
-    columns: dict[str, str],
-    ids: Judged | None,
-    *,
-    names: set[str],
-) -> Options:
-    """The options with the columns that an import does not find by their names."""
-    mapped = dict(options.columns)
-    time = "+".join(one.name for one in times)
-    if normalise(time) != normalise("at"):
-        mapped.setdefault("at", time)
-    if "label" in names and label.name != "label":
-        mapped.setdefault("label", label.name)
-    for name, column in columns.items():
-        mapped.setdefault(name, column)
-    if ids is not None and ids.name != "event_id" and not options.id_from:
-        mapped.setdefault("event_id", ids.name)
-    return replace(options, columns=tuple(mapped.items()))

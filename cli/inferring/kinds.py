@@ -22,6 +22,11 @@ _CODES = re.compile(
     r"(^|_)(code|type|class|kind|category|zone|region|season|weather\w*|weekday|wday|dow|plan|segment|group|status|zip|plz)($|_)"
 )
 _WORDS = {frozenset({"true", "false"}), frozenset({"yes", "no"}), frozenset({"t", "f"}), frozenset({"y", "n"})}
+_TIME_NAME = re.compile(
+    r"(^|_)(at|ts|time|times|timestamp\w*|datetime\w*|date|datum|zeit|when|created|epoch|unix\w*)($|_)|timestamp$|time$"
+)
+# Seconds since 1970, also with decimals, and the smaller units.
+_EPOCH = re.compile(r"\d{10}(\.\d+)?|\d{13}|\d{16}|\d{19}", re.ASCII)
 _SHORT_YEAR = re.compile(r"\d{1,2}([./-])\d{1,2}\1\d{2}(?: (\d{1,2}:\d\d)(:\d\d)?)?", re.ASCII)
 
 Found = Literal["moment", "none"] | Kind
@@ -44,7 +49,7 @@ class Judged:
     @property
     def key(self) -> str:
         """The name for a feature."""
-        return suggest_name(self.column.name).lower()
+        return suggest_name(suggest_name(self.column.name).lower())
 
     @property
     def examples(self) -> str:
@@ -128,7 +133,7 @@ def judge(column: Column, reading: Reading, num_rows: int) -> Judged:  # noqa: P
         return found("none", "empty in every row")
     if column.is_row_number or column.name.startswith("Unnamed: "):
         return found("none", "numbers the rows")
-    if _are_moments(counts, reading.options):
+    if _are_moments(counts, reading.options, is_named=_TIME_NAME.search(suggest_name(column.name).lower()) is not None):
         return found("moment", "moments")
     if len(counts) == 1:
         return (
@@ -187,11 +192,17 @@ def looks_like_a_moment(text: str) -> bool:
     )
 
 
-def _are_moments(counts: Counter[str], options: Options) -> bool:
-    """Whether every text is a moment. Numbers count only if they have the digits of seconds since 1970 and more."""
+def _are_moments(counts: Counter[str], options: Options, *, is_named: bool) -> bool:
+    """Whether every text is a moment.
+
+    Numbers count only if they have the digits of seconds or milliseconds since 1970. Those of smaller units, and
+    decimal seconds, count if the column is named like a time, because ids and amounts can look the same.
+    """
     read = MomentReader(options.timezone or "UTC", options.day_first, options.at_format)
     texts = list(counts)
     sample = texts[:1000]
+    if is_named and sum(_EPOCH.fullmatch(text) is None for text in sample) <= len(sample) // 100:
+        return True
     if any(re.fullmatch(r"\d{1,9}|\d+\.\d+|\d{11,12}|\d{14,}", text) for text in sample):
         return False
     num_bad = 0

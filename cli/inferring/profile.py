@@ -7,7 +7,7 @@ from itertools import islice
 from pathlib import Path
 
 from cli.file_rows.formats import Format
-from cli.file_rows.opened_file import find_file_format, open_content
+from cli.file_rows.opened_file import find_file_format, guard, open_content
 from cli.file_rows.parquet import open_parquet, read_column, read_pieces, refuse_type
 from cli.reading.csv_lines import Broken
 from cli.reading.options import Options
@@ -51,9 +51,9 @@ def read_profile(file: Path, format: Format | None, options: Options) -> Profile
     with open_source(file) as source:
         found = find_file_format(file, source, format)
         if found == "parquet":
-            return _read_parquet(source, options)
+            return guard(source, _read_parquet, source, options)
         if found == "csv":
-            return _read_csv(source, options)
+            return guard(source, _read_csv, source, options)
     raise InvalidInput(
         [Fault(str(file), "is NDJSON, whose events name their features already: write the task by hand")]
     )

@@ -1,6 +1,7 @@
 """The task file that `morrow task infer` writes: TOML with a comment for each guess, and the commands that follow."""
 
 import json
+import re
 import shlex
 from pathlib import Path
 
@@ -17,16 +18,16 @@ _WIDTH = 118
 def write_task_file(guessed: Guessed, profile: Profile, file: Path, import_command: str) -> str:
     """The text of the file."""
     lines = [
-        f"# Guessed by `morrow task infer` from {file.name}: check it, and change what is wrong.",
-        f"# {_describe_rows(guessed, profile)}",
-        f"# {'Ids are digests of rows' if guessed.ids is None else f'Ids are in {guessed.ids}'}.",
-        *(f"# Note: {note}." for note in guessed.notes),
+        _remark(f"Guessed by `morrow task infer` from {file.name}: check it, and change what is wrong."),
+        _remark(_describe_rows(guessed, profile)),
+        _remark(f"{'Ids are digests of rows' if guessed.ids is None else f'Ids are in {guessed.ids}'}."),
+        *(_remark(f"Note: {note}.") for note in guessed.notes),
         "#",
         "# To import the file:",
         f"#   {import_command}",
         "",
         f"name = {_text(guessed.name)}",
-        f"window = {_text(guessed.window)}  # retrained once a window: {guessed.window_why}",
+        f"window = {_text(guessed.window)}  {_remark(f'retrained once a window: {guessed.window_why}')}",
     ]
     if guessed.is_past:
         lines.append(
@@ -35,32 +36,32 @@ def write_task_file(guessed: Guessed, profile: Profile, file: Path, import_comma
     lines += [
         "",
         "[target]",
-        f"name = {_text(suggest_name(guessed.label.name).lower())}  # {_comment(guessed.label)}; {guessed.label_why}",
+        f"name = {_text(guessed.label.key)}  {_remark(f'{_describe(guessed.label)}; {guessed.label_why}')}",
         f'kind = "{"classification" if guessed.is_classification else "regression"}"',
     ]
     if guessed.classes:
-        lines.append(
-            f"classes = {_texts(guessed.classes)}  # other labels are refused; without this line, all are taken"
-        )
+        lines += _list_classes(guessed.classes)
     if guessed.label.num_missing:
         lines.append(f"# {guessed.label.num_missing:,} rows have no label, and are refused.")
     for name, one in guessed.features:
-        lines += ["", "[[features]]", f"name = {_text(name)}  # {_comment(one)}", f'kind = "{one.kind}"  # {one.why}']
+        lines += ["", "[[features]]", f"name = {_text(name)}  {_remark(_describe(one))}"]
+        lines.append(f'kind = "{one.kind}"  {_remark(one.why)}')
         if one.num_missing:
             share = 100 * one.num_missing / max(1, profile.num_rows)
             lines.append(f"optional = true  # missing in {one.num_missing:,} rows ({share:.1f} %)")
     if guessed.left_out:
         lines += ["", "# Left out:"]
         lines += [
-            f"#   {one.name}: {'another column of moments' if one.kind == 'moment' else one.why}"
+            _remark(f"  {one.name}: {'another column of moments' if one.kind == 'moment' else one.why}")
             for one in guessed.left_out
         ]
-    return "\n".join(line if len(line) <= 2 * _WIDTH else f"{line[: 2 * _WIDTH]}…" for line in lines) + "\n"
+    return "\n".join(lines) + "\n"
 
 
 def spell_command(task: str, file: Path, format: Format | None, options: Options) -> str:
     """The command that imports the file with these options."""
-    words = ["morrow", "events", "import", task, str(file)]
+    path = str(file)
+    words = ["morrow", "events", "import", task, f"./{path}" if path.startswith("-") and path != "-" else path]
     for name, column in options.columns:
         words += ["--map", f"{name}={column}"]
     if options.timezone is not None:
@@ -83,7 +84,19 @@ def spell_command(task: str, file: Path, format: Format | None, options: Options
             words += [] if value.startswith("-") else [value]
     for name in options.dropped:
         words += ["--drop", name]
-    return shlex.join(words)
+    return " ".join(map(_quote, words))
+
+
+def _quote(word: str) -> str:
+    """A word for a shell, in one line of text: control characters and bytes that are no text as bash escapes them."""
+    if not _UNPRINTABLE.search(word):
+        return shlex.quote(word)
+    escaped = word.replace("\\", "\\\\").replace("'", "\\'")
+    return f"$'{_UNPRINTABLE.sub(lambda found: _escape(found[0]), escaped)}'"
+
+
+def _escape(character: str) -> str:
+    return "".join(f"\\x{byte:02x}" for byte in character.encode(errors="surrogateescape"))
 
 
 def _describe_rows(guessed: Guessed, profile: Profile) -> str:
@@ -92,19 +105,31 @@ def _describe_rows(guessed: Guessed, profile: Profile) -> str:
     return f"{rows} from {guessed.first.isoformat()} to {guessed.last.isoformat()}, by {times}."
 
 
-def _comment(one: Judged) -> str:
-    """The column and its most frequent values, in one line."""
+def _describe(one: Judged) -> str:
+    """The column and its most frequent values."""
     name = "" if suggest_name(one.name) == one.name else f"{one.name!r}: "
-    return f"{name}{one.examples}".translate(_PLAIN)
+    return f"{name}{one.examples}"
+
+
+def _remark(text: str) -> str:
+    """A comment of TOML: one line, cut if it is very long, without the characters that it cannot hold."""
+    plain = _UNPRINTABLE.sub(" ", text)
+    return f"# {plain if len(plain) <= 2 * _WIDTH else f'{plain[: 2 * _WIDTH]}…'}"
+
+
+def _list_classes(classes: tuple[str, ...]) -> list[str]:
+    """The lines of the classes: one, or one for each class if that is too long."""
+    remark = _remark("other labels are refused; without these classes, all are taken")
+    line = f"classes = [{', '.join(map(_text, classes))}]"
+    if len(line) <= _WIDTH:
+        return [f"{line}  {remark}"]
+    return [f"classes = [  {remark}", *(f"    {_text(one)}," for one in classes), "]"]
 
 
 def _text(text: str) -> str:
-    return json.dumps(text, ensure_ascii=False)
+    """A string of TOML."""
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
-def _texts(texts: tuple[str, ...]) -> str:
-    return f"[{', '.join(map(_text, texts))}]"
-
-
-# Control characters, which a comment of TOML cannot hold.
-_PLAIN = dict.fromkeys([*range(32), *range(127, 160)], " ")
+# Control characters and lone surrogates, which no text of TOML holds as they are.
+_UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
