@@ -35,8 +35,12 @@ def cycle(
             typer.echo(f"As of {requested['cutoff']}: {requested['note']}.", err=True)
         if not wait:
             print_facts(requested, f"Cycle as of {requested['cutoff']}: {requested['state']}.", as_json=as_json)
-        elif not finish_cycle(api, task, requested, as_json=as_json):
-            raise typer.Exit(1)
+        else:
+            is_released = finish_cycle(api, task, requested, as_json=as_json)
+            if requested["state"] == "running" and requested["note"]:
+                typer.echo(f"Remember: {requested['note']}.", err=True)
+            if not is_released:
+                raise typer.Exit(1)
 
 
 def finish_cycle(api: "httpx.Client", task: str, cycle: dict[str, Any], *, as_json: bool) -> bool:

@@ -56,7 +56,9 @@ class Cycle(Struct, frozen=True, kw_only=True):
 class CycleRequested(Cycle, frozen=True, kw_only=True):
     """A requested retraining."""
 
-    note: Annotated[str | None, Meta(description="why the cutoff is not the newest window boundary")]
+    note: Annotated[
+        str | None, Meta(description="why the cutoff is not the newest window boundary, or what the cycle waits for")
+    ]
 
 
 class RunningCycle(Struct, frozen=True, kw_only=True):

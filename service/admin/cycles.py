@@ -25,7 +25,7 @@ from store.cycles import Cycle, find_released_cutoff, list_readable_cycles
 from store.database import cycles, is_readable, tasks
 from store.events.columns import find_newest
 from store.readable_rows import ReadRows
-from store.tasks.catalog import find_task
+from store.tasks.catalog import Schema, find_task, is_revised_since
 
 
 def cycles_router(store: Store, settings: ServiceSettings) -> APIRouter:
@@ -95,7 +95,32 @@ def _request(connection: Connection, name: str, asked: CycleRequest, now: dateti
         windows = count_windows((newest - cutoff) // task.clock.window)
         note = f"the newest {windows} hold no event, so the cutoff is the end of the newest window with events"
     cycle = request_cycle(connection, schema.task_id, cutoff, now, recipe=task.recipe, again=asked.again)
-    return cycle, note
+    notes = [one for one in (note, *_note_wait(connection, schema, cycle, again=asked.again)) if one]
+    return cycle, "; ".join(notes) or None
+
+
+def _note_wait(connection: Connection, schema: Schema, cycle: Cycle, *, again: bool) -> list[str]:
+    """What a requested cycle waits for in MLflow, and that a running one is not what was asked for."""
+    name = schema.task.name
+    if schema.registry_name is not None:
+        trouble = f" ({schema.renaming_trouble})" if schema.renaming_trouble else ""
+        return [
+            f"no cycle of {name} can begin before a trainer has renamed it in MLflow, where it is still called "
+            f"{schema.registry_name}{trouble}"
+        ]
+    if cycle.state != "running" or cycle.started_at is None:
+        return []
+    if is_revised_since(connection, schema, cycle.started_at):
+        return [
+            f"this cycle was running when revision {schema.revision} was stored, and trains the revision before: run "
+            f"morrow cycle {name} once more when it has ended"
+        ]
+    if again:
+        return [
+            "this cycle is running already, and no other is added: run "
+            f"morrow cycle {name} --again once more when it has ended"
+        ]
+    return []
 
 
 def _list(connection: Connection, task_id: int) -> tuple[ReadRows[Cycle], list[answers.RunningCycle]]:

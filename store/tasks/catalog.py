@@ -150,6 +150,12 @@ def find_live_task(connection: Connection, name: str) -> Schema:
     return found
 
 
+def is_revised_since(connection: Connection, newest: Schema, moment: datetime) -> bool:
+    """Whether this revision of a task was stored after a moment."""
+    created_at = select(schemas.c.created_at).where(schemas.c.id == newest.schema_id)
+    return bool(connection.execute(created_at).scalar_one() > moment)
+
+
 def find_form(connection: Connection, newest: Schema, task: Task) -> Schema | None:
     """The stored schema of rows with the features of this earlier revision, for the target of the newest one.
 

@@ -192,3 +192,36 @@ async def test_a_requested_cycle_is_told_which_cycle_of_another_task_runs_before
     (found,) = (await client.get(path)).json()["waits_for"]
     assert (found["task"], found["id"], found["step"]) == (other.task.name, running.cycle_id, "fit")
     assert found["started_at"] is not None
+
+
+async def test_a_request_says_that_the_running_cycle_trains_an_earlier_revision(
+    client: httpx.AsyncClient, engine: Engine, schema: Schema
+) -> None:
+    name, at = schema.task.name, format_moment(CUTOFF)
+    running = run_cycle(engine, schema, CUTOFF, "running", step="fit")
+    asked = (await request(client, schema, as_of=at)).json()
+    assert (asked["id"], asked["note"]) == (running.cycle_id, None)
+    asked = (await request(client, schema, as_of=at, again=True)).json()
+    assert asked["note"].startswith("this cycle is running already, and no other is added")
+    spec = schema.task.model_dump(mode="json")
+    await client.put(f"/tasks/{name}", json=spec | {"training": {"width": 7}})
+    for again in (False, True):
+        asked = (await request(client, schema, as_of=at, again=again)).json()
+        assert asked["note"] == (
+            "this cycle was running when revision 2 was stored, and trains the revision before: run "
+            f"morrow cycle {name} once more when it has ended"
+        )
+
+
+async def test_a_request_during_a_renaming_says_what_the_cycle_waits_for(
+    client: httpx.AsyncClient, engine: Engine, schema: Schema
+) -> None:
+    name = schema.task.name
+    run_cycle(engine, schema, CUTOFF, "released", version="1", verdict={"passed": True, "recipe": "another"})
+    renamed = await client.post(f"/tasks/{name}/rename", json={"name": f"{name}_new"})
+    assert renamed.status_code == 200, renamed.text
+    asked = await client.post(f"/tasks/{name}_new/cycles", json={"as_of": format_moment(CUTOFF)})
+    assert (asked.status_code, asked.json()["note"]) == (
+        202,
+        f"no cycle of {name}_new can begin before a trainer has renamed it in MLflow, where it is still called {name}",
+    )

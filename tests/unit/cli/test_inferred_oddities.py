@@ -109,7 +109,7 @@ def test_a_truncated_file_or_pipe_is_refused_by_name(
     lines = ["at,x,y", *rows]
     if content == "ndjson":
         lines = [json.dumps(dict(zip(("at", "x", "y"), row.split(","), strict=True))) for row in rows]
-    compress = {"gz": gzip.compress, "bz2": bz2.compress, "xz": lzma.compress}[suffix]
+    compress: Any = {"gz": gzip.compress, "bz2": bz2.compress, "xz": lzma.compress}[suffix]
     whole = compress("\n".join(lines).encode())
     part = whole[: int(len(whole) * kept)]
     task = Task.model_validate(
