@@ -47,13 +47,13 @@ class TrainerSettings(SharedSettings):
     lease_seconds: float = Field(30.0, ge=1, description="how long a silent trainer keeps its cycle")
     max_attempts: int = Field(3, ge=1, description="attempts at one cutoff before the next window is waited for")
     retry_seconds: float = Field(30.0, gt=0, description="pause before the second attempt; doubles with each further")
-    store_url: str | None = Field(
+    fits_url: str | None = Field(
         None,
         description="object store that trainers share kept fits through: file:///FOLDER, s3://BUCKET/PREFIX, "
         "gs://BUCKET/PREFIX or az://CONTAINER/PREFIX; if unset, they stay in the folder candidates of MORROW_HOME",
     )
-    store_cache_mib: int = Field(
-        1024, ge=1, description="MiB of kept fits that a trainer with MORROW_STORE_URL holds on its own disk"
+    fits_cache_mib: int = Field(
+        1024, ge=1, description="MiB of kept fits that a trainer with MORROW_FITS_URL holds on its own disk"
     )
     max_members: int = Field(64, ge=1, description="most networks of a backtest that are trained side by side")
     encoded_mib: int = Field(
@@ -64,7 +64,7 @@ class TrainerSettings(SharedSettings):
     )
     git_sha: str = Field(default_factory=_find_git_sha, description="revision that releases are tagged with")
 
-    @field_validator("store_url")
+    @field_validator("fits_url")
     @classmethod
     def _read_store_url(cls, url: str | None) -> str | None:
         return None if url is None else read_store_url(url)

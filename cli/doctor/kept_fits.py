@@ -18,7 +18,7 @@ def examine_kept_fits(settings: TrainerSettings) -> Iterator[Finding]:
 
     Nothing if trainers share no fits.
     """
-    if settings.store_url is None:
+    if settings.fits_url is None:
         return
     if find_spec("obstore") is None:
         yield ok(_SUBJECT, "obstore is not installed: no trainer runs here")
@@ -26,14 +26,14 @@ def examine_kept_fits(settings: TrainerSettings) -> Iterator[Finding]:
     from trainer.sharing.errors import ObjectLost, ObjectStoreAway
     from trainer.sharing.objects import Objects
 
-    objects = Objects(settings.store_url, is_logged=False)
+    objects = Objects(settings.fits_url, is_logged=False)
     try:
         store = objects.identity()
         objects.check()
     except (ObjectStoreAway, ObjectLost) as error:
-        yield fail(_SUBJECT, str(error).removesuffix("."), "correct MORROW_STORE_URL, or the login in its variables")
+        yield fail(_SUBJECT, str(error).removesuffix("."), "correct MORROW_FITS_URL, or the login in its variables")
         return
-    yield ok(_SUBJECT, f"{settings.store_url} takes, returns and deletes objects")
+    yield ok(_SUBJECT, f"{settings.fits_url} takes, returns and deletes objects")
     if settings.database_url is not None:
         yield from _examine_ledger(settings.database_url, store)
 
@@ -52,6 +52,6 @@ def _examine_ledger(database_url: str, store: str) -> Iterator[Finding]:
         yield warn(_SUBJECT, f"{num_lost} of {num_here} are lost", "none needed: a trainer shares or fits them again")
     if num_elsewhere:
         words = f"another store holds {num_elsewhere} fits of this database, which trainers with this one do not see"
-        yield warn(_SUBJECT, words, "set the same MORROW_STORE_URL for all trainers")
+        yield warn(_SUBJECT, words, "set the same MORROW_FITS_URL for all trainers")
     if not num_lost and not num_elsewhere:
         yield ok(_SUBJECT, f"{num_here} are shared")

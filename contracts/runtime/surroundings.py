@@ -137,14 +137,14 @@ def _is_ours(name: str, given: Mapping[str, str]) -> bool:
         return bool(given.get(f"{PREFIX}DATABASE_URL"))
     if name in _MLFLOW_LOGIN:
         return bool(given.get(f"{PREFIX}MLFLOW_URL"))
-    if name in login_variables(unquote_value(given.get(f"{PREFIX}STORE_URL", ""))):
+    if name in login_variables(unquote_value(given.get(f"{PREFIX}FITS_URL", ""))):
         return True
     return name in _OURS or name.startswith(_OUR_PREFIXES)
 
 
 def _find_store_address(given: Mapping[str, str]) -> list[str]:
     """The server of the object store that the settings name, if it is one; the settings say if it is no address."""
-    url = given.get(f"{PREFIX}STORE_URL", "")
+    url = given.get(f"{PREFIX}FITS_URL", "")
     address = http_address(url, given) if login_variables(url) else None
     return [] if address is None else [address]
 

@@ -21,7 +21,7 @@ def test_the_versions_of_a_killed_trainer_are_guarded_by_another_within_a_minute
     log = tmp_path / "trainers.log"
     environments = [
         impatient_environment(database_url, mlflow_url, tmp_path / home)
-        | {"MORROW_STORE_URL": f"file://{tmp_path}/fits"}
+        | {"MORROW_FITS_URL": f"file://{tmp_path}/fits"}
         for home in ("one", "other")
     ]
     first = start("trainer", environments[0], log)

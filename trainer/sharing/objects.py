@@ -41,7 +41,7 @@ _RETRIES: Any = {
     "retry_timeout": timedelta(seconds=15),
     "backoff": {"init_backoff": timedelta(milliseconds=200), "max_backoff": timedelta(seconds=4), "base": 2},
 }
-_REMEDY = "check MORROW_STORE_URL: morrow doctor; until then fits are kept on this machine, and are shared later"
+_REMEDY = "check MORROW_FITS_URL: morrow doctor; until then fits are kept on this machine, and are shared later"
 _CONNECT_SECONDS, _SILENT_SECONDS, _ANSWER_SECONDS = 5, 10, 60
 _REST_SECONDS = 30.0
 _MAX_REASON = 300
@@ -141,7 +141,7 @@ def _name_reason(error: Exception) -> str:
 
 def open_objects(settings: TrainerSettings) -> Objects | None:
     """The object store that the settings name; None if they name none."""
-    return None if settings.store_url is None else Objects(settings.store_url)
+    return None if settings.fits_url is None else Objects(settings.fits_url)
 
 
 def digest_of(content: bytes) -> str:

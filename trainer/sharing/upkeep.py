@@ -68,7 +68,7 @@ class Upkeep:
     def share_left(self, now: datetime) -> int:
         """Share the fits in this home that are not shared yet, or whose object is lost; returns how many.
 
-        So a home of an earlier release, or of the time before MORROW_STORE_URL was set to this store, is shared too.
+        So a home of an earlier release, or of the time before MORROW_FITS_URL was set to this store, is shared too.
         Raises ObjectStoreAway.
         """
         if self._objects is None:
@@ -127,7 +127,7 @@ class Upkeep:
     def _bound(self, copies: list[Path], now: datetime) -> None:
         """Delete the copies that were not used for longest, down to the bound. A running cycle keeps its own."""
         sizes = {folder: _size(folder) for folder in copies}
-        excess = sum(sizes.values()) - self._settings.store_cache_mib * 2**20
+        excess = sum(sizes.values()) - self._settings.fits_cache_mib * 2**20
         unused_since = now.timestamp() - self._settings.cycle_limit_seconds
         for folder in sorted(copies, key=_changed_at):
             if excess <= 0 or _changed_at(folder) > unused_since:

@@ -57,7 +57,7 @@ def test_what_is_only_not_running_is_a_warning(home: Path) -> None:
 def test_the_store_of_kept_fits_is_tried_and_fits_of_another_store_are_named(
     home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engine: Engine
 ) -> None:
-    monkeypatch.setenv("MORROW_STORE_URL", f"file://{tmp_path}/fits")
+    monkeypatch.setenv("MORROW_FITS_URL", f"file://{tmp_path}/fits")
     code, found = examine()
     assert (code, found["kept fits"]["level"]) == (0, "ok")
     assert [file.name for file in (tmp_path / "fits/fits").iterdir()] == []
@@ -66,9 +66,9 @@ def test_the_store_of_kept_fits_is_tried_and_fits_of_another_store_are_named(
         record_fit(connection, FitKey("another", schema.task_id, "recipe", 0), "digest", datetime.now(UTC))
     code, found = examine()
     assert (code, found["kept fits"]["level"]) == (0, "warn")
-    assert found["kept fits"]["remedy"] == "set the same MORROW_STORE_URL for all trainers"
+    assert found["kept fits"]["remedy"] == "set the same MORROW_FITS_URL for all trainers"
     (tmp_path / "file").touch()
-    monkeypatch.setenv("MORROW_STORE_URL", f"file://{tmp_path}/file/fits")
+    monkeypatch.setenv("MORROW_FITS_URL", f"file://{tmp_path}/file/fits")
     code, found = examine()
     assert (code, found["kept fits"]["level"]) == (1, "fail")
 

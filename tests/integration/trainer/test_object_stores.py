@@ -73,7 +73,7 @@ def test_a_trainer_reuses_the_fits_of_another_from_a_bucket(
     for home in ("one", "other"):
         with engine.begin() as connection:
             connection.exec_driver_sql("DELETE FROM error_cells")
-        told, given = Story(), settings(tmp_path / home, store_url=url)
+        told, given = Story(), settings(tmp_path / home, fits_url=url)
         backtest(engine, schema, cutoff_after(10), settings=given, now=now, report=told)
         made.append(told.of("matrix.missing"))
     assert made == [[{"num_kept": 0, "num_to_fit": 5}], [{"num_kept": 5, "num_to_fit": 0}]]
@@ -92,12 +92,12 @@ def test_a_store_that_was_exchanged_loses_no_object(tmp_path: Path) -> None:
 
 def test_credentials_of_the_store_reach_a_child_and_no_other_ones_do(s3: str) -> None:
     url = f"s3://fits/child?endpoint={s3}"
-    given = {**os.environ, **LOGIN, "MORROW_STORE_URL": url, "AZURE_STORAGE_ACCOUNT_KEY": "of somebody else"}
+    given = {**os.environ, **LOGIN, "MORROW_FITS_URL": url, "AZURE_STORAGE_ACCOUNT_KEY": "of somebody else"}
     environment = build_environment(given)
     assert {name: environment.get(name) for name in LOGIN} == LOGIN
     assert "AZURE_STORAGE_ACCOUNT_KEY" not in environment
     assert not LOGIN.keys() & build_environment(given, "mlflow").keys()
-    assert not LOGIN.keys() & build_environment({**given, "MORROW_STORE_URL": "file:///fits"}).keys()
+    assert not LOGIN.keys() & build_environment({**given, "MORROW_FITS_URL": "file:///fits"}).keys()
     written = subprocess.run(
         python_command("-c", WRITE_IN_A_CHILD, url), env=environment, capture_output=True, text=True, check=True
     ).stdout

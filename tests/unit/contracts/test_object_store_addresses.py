@@ -73,7 +73,7 @@ def test_a_folder_needs_no_server_and_an_endpoint_is_asked_in_place_of_amazons()
 def test_a_child_learns_the_proxy_of_the_store_and_that_the_registry_needs_none() -> None:
     given_by_the_machine = {
         "MORROW_MLFLOW_URL": "http://mlflow:5000",
-        "MORROW_STORE_URL": "s3://bucket/fits",
+        "MORROW_FITS_URL": "s3://bucket/fits",
         "HTTPS_PROXY": "http://proxy:3128",
     }
     built = build_environment(given_by_the_machine)

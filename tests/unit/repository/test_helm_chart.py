@@ -28,7 +28,7 @@ TRIAL: dict[str, Any] = {
 }
 LARGE: dict[str, Any] = EXTERNAL | {
     "image": {"registry": "registry.example.com:5000/team", "tag": "1.2.3", "pullSecrets": ["pull"]},
-    "store": {"url": "s3://bucket/fits?endpoint=https://minio.example.com:9000", "loginSecret": "morrow-s3"},
+    "fits": {"url": "s3://bucket/fits?endpoint=https://minio.example.com:9000", "loginSecret": "morrow-s3"},
     "settings": {"MORROW_POLL_SECONDS": "5", "MORROW_PUBLIC": '["docs", "metrics"]'},
     "api": {"workers": 4, "service": {"type": "LoadBalancer"}, "nodeSelector": {"disk": "ssd"}},
     "trainer": {
@@ -160,7 +160,7 @@ def test_only_the_trainer_gets_the_store_and_its_login() -> None:
     with_store = [
         name
         for name, container in found.items()
-        if any(one["name"] == "MORROW_STORE_URL" for one in container["env"]) or "envFrom" in container
+        if any(one["name"] == "MORROW_FITS_URL" for one in container["env"]) or "envFrom" in container
     ]
     assert with_store == ["demo-trainer"]
     assert found["demo-trainer"]["envFrom"] == [{"secretRef": {"name": "morrow-s3"}}]
@@ -183,7 +183,7 @@ def test_metrics_are_scraped_with_a_key_from_a_secret() -> None:
         ({"database": {"url": ""}}, "postgresql.enabled=true"),
         ({"registry": {"url": ""}}, "mlflow.enabled=true"),
         ({"database": {"passwordSecret": {"name": ""}}}, "name the secret with the password"),
-        ({"trainer": {"replicas": 2}}, "store.url=s3://BUCKET/PREFIX"),
+        ({"trainer": {"replicas": 2}}, "fits.url=s3://BUCKET/PREFIX"),
         ({"trainer": {"persistence": {"enabled": False}}}, "kept fits would be lost"),
         ({"mlflow": {"enabled": True}}, "needs postgresql.enabled=true"),
         ({"api": {"autoscaling": {"minReplicas": 9}}}, "minReplicas is 9, above maxReplicas 6"),
@@ -205,7 +205,7 @@ def test_values_that_cannot_work_are_refused_with_a_remedy(changes: dict[str, An
         {"database": {"passwordSecret": {"name": "x", "key": "../../etc/passwd"}}},
         {"registry": {"url": "http://trainer:secret@mlflow:5000"}},
         {"registry": {"url": "file:///etc/passwd"}},
-        {"store": {"url": "s3://key:secret@bucket/fits"}},
+        {"fits": {"url": "s3://key:secret@bucket/fits"}},
         {"image": {"registry": "evil.example.com/x\n      hostNetwork: true"}},
         {"image": {"tag": "1.0; rm -rf /"}},
         {"image": {"pullPolicy": "Sometimes"}},
