@@ -16,6 +16,7 @@ from typing import Literal
 from sqlalchemy import Connection, delete, insert, select, text, update
 
 from store.database import erasures, rejected_events
+from store.events.lookups import each_of
 from store.events.tombstones import BLANK_CONTENT, window_grid
 from store.tasks.catalog import Schema
 
@@ -104,34 +105,38 @@ _COLUMNS = (
 )
 
 # Like a correction, an erasure locks first revisions, which never move, all of them in one order.
-_LOCK = text("""
-    SELECT event_id, erasure_id IS NOT NULL AS is_erased FROM events
-    WHERE task_id = :task_id AND event_id = ANY(:ids) AND revision = 1
-    ORDER BY event_id COLLATE "C" FOR UPDATE
-""")
+_LOCK = text(f"""
+    SELECT event_id, is_erased
+    FROM {each_of("ids", "event_id, erasure_id IS NOT NULL AS is_erased", "revision = 1", lock="FOR UPDATE")}
+""")  # noqa: S608 our own fragment
 
-_ADD = text("""
+_ADD = text(f"""
     INSERT INTO events
         (task_id, event_id, revision, at, known_at, received_at, schema_id, numbers, categories, label)
     SELECT task_id, event_id, revision + 1, at, known_at, received_at, schema_id, numbers, categories, label
-    FROM events WHERE task_id = :task_id AND event_id = ANY(:ids) AND superseded_at IS NULL
-""")
+    FROM {each_of("ids", "*", "superseded_at IS NULL")}
+""")  # noqa: S608 our own fragment
 
+# Nobody moves these rows: the first revision is locked.
 _BLANK = text(f"""
     UPDATE events
     SET {BLANK_CONTENT}, erasure_id = :erasure_id
     FROM schemas
-    WHERE events.task_id = :task_id AND events.event_id = ANY(:ids) AND schemas.id = events.schema_id
+    WHERE events.ctid = ANY(ARRAY(SELECT found.place FROM {each_of("ids", "ctid AS place", "true")}))
+      AND schemas.id = events.schema_id
 """)  # noqa: S608 our own fragment
 
-_TRAINED = text("""
+_TRAINED = text(f"""
+    WITH revisions AS MATERIALIZED (
+        SELECT found.*
+        FROM {each_of("ids", "at, known_at, superseded_at, received_at", "erasure_id IS NULL")}
+    )
     SELECT cycles.version FROM cycles
     WHERE cycles.task_id = :task_id AND cycles.state = 'released' AND EXISTS (
-        SELECT FROM events
-        WHERE events.task_id = :task_id AND events.event_id = ANY(:ids) AND events.erasure_id IS NULL
-          AND events.at < cycles.cutoff AND events.known_at <= cycles.cutoff
-          AND coalesce(events.superseded_at, 'infinity') > cycles.cutoff
-          AND events.received_at <= cycles.read_at
+        SELECT FROM revisions
+        WHERE revisions.at < cycles.cutoff AND revisions.known_at <= cycles.cutoff
+          AND coalesce(revisions.superseded_at, 'infinity') > cycles.cutoff
+          AND revisions.received_at <= cycles.read_at
     )
     ORDER BY cycles.cutoff
-""")
+""")  # noqa: S608 our own fragment

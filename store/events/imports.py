@@ -12,6 +12,7 @@ from sqlalchemy import Connection, insert, select, text, update
 
 from contracts.errors import Conflict, NotFound
 from store.database import imports
+from store.events.lookups import OF_TASK
 from store.events.tombstones import BLANK_CONTENT, window_grid
 from store.tasks.catalog import Schema
 
@@ -137,11 +138,11 @@ _COUNTED = """
     ) AS num_corrected
 """
 _COUNT = text(f"""
-    SELECT {_COUNTED} FROM events WHERE task_id = :task_id AND import_id = :import_id AND revision = 1
+    SELECT {_COUNTED} FROM events WHERE task_id = {OF_TASK} AND import_id = :import_id AND revision = 1
 """)  # noqa: S608 our own fragment
 _COUNT_EACH = text(f"""
     SELECT import_id, {_COUNTED} FROM events
-    WHERE task_id = :task_id AND import_id = ANY(CAST(:import_ids AS bigint[])) AND revision = 1
+    WHERE task_id = {OF_TASK} AND import_id = ANY(CAST(:import_ids AS bigint[])) AND revision = 1
     GROUP BY import_id
 """)  # noqa: S608 our own fragment
 
@@ -150,7 +151,7 @@ _COUNT_EACH = text(f"""
 _RETRACT = text(f"""
     WITH doomed AS (
         SELECT ctid FROM events
-        WHERE task_id = :task_id AND import_id = :import_id AND revision = 1 AND superseded_at IS NULL
+        WHERE task_id = {OF_TASK} AND import_id = :import_id AND revision = 1 AND superseded_at IS NULL
         ORDER BY event_id COLLATE "C" LIMIT :most FOR UPDATE
     )
     UPDATE events
@@ -159,7 +160,7 @@ _RETRACT = text(f"""
     WHERE events.ctid = ANY(ARRAY(SELECT ctid FROM doomed)) AND schemas.id = events.schema_id
 """)  # noqa: S608 our own fragment
 
-_ADD = text("""
+_ADD = text(f"""
     INSERT INTO events
         (task_id, event_id, revision, at, known_at, received_at, superseded_at, schema_id, numbers, categories, label,
          import_id)
@@ -167,17 +168,17 @@ _ADD = text("""
            superseded_at, schema_id, numbers, categories, label, import_id
     FROM (
         SELECT DISTINCT ON (schema_id, at) * FROM events
-        WHERE task_id = :task_id AND import_id = :import_id AND starts_with(event_id, chr(1))
+        WHERE task_id = {OF_TASK} AND import_id = :import_id AND starts_with(event_id, chr(1))
         ORDER BY schema_id, at, known_at
     ) AS windows
-""")
+""")  # noqa: S608 our own fragment
 
-_TRAINED = text("""
+_TRAINED = text(f"""
     SELECT cycles.version FROM cycles
     WHERE cycles.task_id = :task_id AND cycles.state = 'released' AND EXISTS (
         SELECT FROM events
-        WHERE events.task_id = :task_id AND events.import_id = :import_id AND events.superseded_at IS NULL
+        WHERE events.task_id = {OF_TASK} AND events.import_id = :import_id AND events.superseded_at IS NULL
           AND events.at < cycles.cutoff AND events.known_at <= cycles.cutoff AND events.received_at <= cycles.read_at
     )
     ORDER BY cycles.cutoff
-""")
+""")  # noqa: S608 our own fragment

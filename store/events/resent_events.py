@@ -9,6 +9,7 @@ from sqlalchemy import Connection, select, text
 from contracts.clock import to_micros
 from store.database import schemas
 from store.events.batches import Event
+from store.events.lookups import each_of
 from store.events.row_forms import find_places, has_target
 from store.tasks.catalog import Schema
 
@@ -43,7 +44,5 @@ def find_told(connection: Connection, schema: Schema, sent: Sequence[Event]) -> 
     ]
 
 
-_REVISIONS = text("""
-    SELECT event_id, revision, at, known_at, numbers, categories, label, schema_id FROM events
-    WHERE task_id = :task_id AND event_id = ANY(:event_ids) AND schema_id = ANY(:schema_ids)
-""")
+_COLUMNS = "event_id, revision, at, known_at, numbers, categories, label, schema_id"
+_REVISIONS = text(f"SELECT * FROM {each_of('event_ids', _COLUMNS, 'schema_id = ANY(:schema_ids)')}")  # noqa: S608 our own fragment

@@ -9,6 +9,7 @@ from sqlalchemy import Connection, text
 
 from contracts.errors import NotFound
 from contracts.task import is_numeric
+from store.events.lookups import has_given_id
 
 Value = float | int | bool | str | None
 
@@ -62,11 +63,11 @@ def _number(kind: str, stored: float) -> Any:
     return {"boolean": bool, "integer": int}.get(kind, float)(stored)
 
 
-_FIND = text("""
+_FIND = text(f"""
     SELECT current.revision, current.at, current.known_at, current.received_at, current.label, current.numbers,
            current.categories, schemas.spec, first.import_id
     FROM events AS first
     LEFT JOIN (events AS current JOIN schemas ON schemas.id = current.schema_id)
-        ON current.task_id = first.task_id AND current.event_id = first.event_id AND current.superseded_at IS NULL
-    WHERE first.task_id = :task_id AND first.event_id = :event_id AND first.revision = 1
-""")
+        ON {has_given_id("current")} AND current.superseded_at IS NULL
+    WHERE {has_given_id("first")} AND first.revision = 1
+""")  # noqa: S608 our own fragment

@@ -11,12 +11,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
-from sqlalchemy import Connection, select, text
+from sqlalchemy import Connection, text
 
 from contracts.clock import from_micros
 from contracts.errors import Conflict, NotFound
-from store.database import events, rejected_events
+from store.database import rejected_events
 from store.events.batches import Event, EventBatch
+from store.events.lookups import each_of, has_given_id
 from store.events.resent_events import find_told
 from store.sql_arrays import bool_array, float8_array, text_array, timestamp_array
 from store.tasks.catalog import Schema
@@ -126,7 +127,8 @@ def _append(
     return outcomes
 
 
-# Arrays travel in binary, and only the few rows that were not created come back.
+# Arrays travel in binary, and only the few rows that were not created come back. `store.events.lookups` says why a
+# stored row is looked up in this way.
 _APPEND = """
     WITH input AS (
         SELECT n, event_id, at AT TIME ZONE 'UTC' AS at, known_at AT TIME ZONE 'UTC' AS known_at, says_known_at, label,
@@ -162,7 +164,8 @@ _APPEND = """
         FROM events
         JOIN schemas ON schemas.id = events.schema_id
         JOIN schemas AS own ON own.id = %(schema_id)s
-        WHERE events.task_id = %(task_id)s AND events.event_id = others.event_id
+        WHERE events.task_id = ANY(ARRAY(SELECT %(task_id)s::integer)) AND events.event_id = others.event_id
+          AND events.event_id BETWEEN others.event_id AND others.event_id
     ) AS stored ON true
 """
 
@@ -204,16 +207,19 @@ def correct_event(
 
 def find_revision(connection: Connection, task_id: int, event_id: str) -> int:
     """The number of an event's current revision."""
-    current = events.c.task_id == task_id, events.c.event_id == event_id, events.c.superseded_at.is_(None)
-    revision: int = connection.execute(select(events.c.revision).where(*current)).scalar_one()
+    revision: int = connection.execute(_REVISION, {"task_id": task_id, "event_id": event_id}).scalar_one()
     return revision
 
 
-_LOCK = text(
-    "SELECT erasure_id FROM events WHERE task_id = :task_id AND event_id = :event_id AND revision = 1 FOR UPDATE"
+_REVISION = text(
+    f"SELECT revision FROM events WHERE {has_given_id()} AND superseded_at IS NULL"  # noqa: S608 our own fragment
 )
 
-_CORRECT = text("""
+_LOCK = text(
+    f"SELECT erasure_id FROM events WHERE {has_given_id()} AND revision = 1 FOR UPDATE"  # noqa: S608 our own fragment
+)
+
+_CORRECT = text(f"""
     WITH given AS (
         SELECT CAST(:at AS timestamptz) AS at, CAST(:numbers AS float8[]) AS numbers,
                CAST(:categories AS text[]) AS categories, CAST(:label AS text) AS label, schemas.row_schema
@@ -222,7 +228,7 @@ _CORRECT = text("""
         UPDATE events
         SET superseded_at = greatest(CAST(:received_at AS timestamptz), events.received_at, events.known_at)
         FROM schemas, given
-        WHERE events.task_id = :task_id AND events.event_id = :event_id AND events.superseded_at IS NULL
+        WHERE {has_given_id()} AND events.superseded_at IS NULL
           AND schemas.id = events.schema_id
           AND (events.at, events.numbers, events.categories, events.label, schemas.row_schema)
               IS DISTINCT FROM (given.at, given.numbers, given.categories, given.label, given.row_schema)
@@ -234,7 +240,7 @@ _CORRECT = text("""
            given.numbers, given.categories, given.label
     FROM given, former
     RETURNING revision
-""")
+""")  # noqa: S608 our own fragment
 
 
 def record_rejections(
@@ -262,16 +268,14 @@ def _find_erased(connection: Connection, task_id: int, event_ids: Sequence[str])
     """The erased ones among these; a concurrent erasure waits for this transaction and finds the rows it keeps."""
     if not event_ids:
         return set()
-    rows = connection.execute(_LOOK, {"task_id": task_id, "event_ids": [*event_ids]})
+    rows = connection.execute(_LOOK, {"task_id": task_id, "event_ids": sorted(set(event_ids))})
     return {row.event_id for row in rows if row.erasure_id is not None}
 
 
 # In the order in which erasures lock, so the two wait for each other but never deadlock.
-_LOOK = text("""
-    SELECT event_id, erasure_id FROM events
-    WHERE task_id = :task_id AND event_id = ANY(CAST(:event_ids AS text[])) AND revision = 1
-    ORDER BY event_id COLLATE "C" FOR KEY SHARE
-""")
+_LOOK = text(
+    f"SELECT * FROM {each_of('event_ids', 'event_id, erasure_id', 'revision = 1', lock='FOR KEY SHARE')}"  # noqa: S608 our own fragment
+)
 
 
 def _storable(words: str) -> str:

@@ -165,12 +165,10 @@ _HAS_CYCLES = text("""
 
 _DELETE_EVENTS = text("""
     WITH doomed AS MATERIALIZED (
-        SELECT event_id, revision FROM events WHERE task_id = :task_id AND event_id >= :after
-        ORDER BY event_id, revision LIMIT :size
+        SELECT ctid, event_id FROM events WHERE task_id = (SELECT CAST(:task_id AS integer)) AND event_id >= :after
+        ORDER BY event_id, revision LIMIT :size FOR UPDATE
     ), gone AS (
-        DELETE FROM events USING doomed
-        WHERE events.task_id = :task_id AND events.event_id = doomed.event_id AND events.revision = doomed.revision
-        RETURNING events.superseded_at
+        DELETE FROM events WHERE ctid = ANY(ARRAY(SELECT ctid FROM doomed)) RETURNING superseded_at
     )
     SELECT (SELECT count(*) FROM doomed), (SELECT count(*) FROM gone WHERE superseded_at IS NULL),
            (SELECT max(event_id) FROM doomed)

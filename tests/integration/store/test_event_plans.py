@@ -32,7 +32,9 @@ from store.events.erasures import erase_events, find_trained
 from store.events.far_rows import find_far_rows
 from store.events.imports import add_import, read_import, retract_events
 from store.events.known_windows import find_newest_moments, find_windows
+from store.events.resent_events import find_told
 from store.events.sample import read_sample
+from store.events.stored_event import find_event
 from store.events.writes import Rejection, append_batch, correct_event, find_revision, record_rejections
 from store.tasks.catalog import Schema, define_task
 from store.tasks.deletion import delete_events
@@ -197,6 +199,8 @@ OTHERS: dict[str, Use] = {
         connection, schema.task_id, [Rejection("event-7", "no", "{}")], NOW
     ),
     "a correction": lambda connection, schema: correct_event(connection, schema, stored(label="maybe"), NOW),
+    "a stored event": lambda connection, schema: find_event(connection, schema.task_id, "event-7"),
+    "rows of a former form": lambda connection, schema: find_told(connection, schema, [NEW_ROW, stored()]),
     "a revision": lambda connection, schema: find_revision(connection, schema.task_id, "event-7"),
     "an erasure": lambda connection, schema: erase_events(
         connection, schema, ["event-7", "event-8"], actor="admin", reason="asked", now=NOW
@@ -229,3 +233,67 @@ def test_every_statement_finds_its_events_by_an_index(
                 if name in RANGES:
                     ranges = [condition for condition in found if "task_id" in condition]
                     assert all("at >= " in condition and "at < " in condition for condition in ranges), ranges
+
+
+# What looks up events by their ids.
+BY_ID = (
+    "new rows",
+    "refused rows",
+    "a correction",
+    "a stored event",
+    "rows of a former form",
+    "a revision",
+    "an erasure",
+    "versions trained on events",
+)
+NUM_UNKNOWN = 40_000
+_ADD_ONE = text("""
+    INSERT INTO events (task_id, event_id, revision, at, known_at, received_at, schema_id, numbers, categories, label)
+    VALUES (:task_id, 'first', 1, now(), now(), now(), :schema_id, ARRAY[1.0], ARRAY['a'], 'yes')
+""")
+
+
+@pytest.fixture(params=["of one large task", "of small tasks", "of one row"])
+def unknown(engine: Engine, request: pytest.FixtureRequest) -> Schema:
+    """A task with tens of thousands of rows that the statistics, which are of other tasks, do not know."""
+    with engine.begin() as connection:
+        connection.execute(text("ALTER TABLE events SET (autovacuum_enabled = false)"))
+        schema, *others = [define_task(connection, drifting_task(), START)[0] for _ in range(61)]
+        first = {"first": START, "span": NUM_WINDOWS * HOUR, "import_id": None}
+        if request.param == "of one large task":
+            key = {"task_id": others[0].task_id, "schema_id": others[0].schema_id}
+            connection.execute(_FILL, {**key, **first, "n": NUM_OF_NEIGHBOUR})
+        for other in others[: 1 if request.param == "of one row" else None]:
+            connection.execute(_ADD_ONE, {"task_id": other.task_id, "schema_id": other.schema_id})
+    with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+        connection.execute(text("ANALYZE events"))
+    with engine.begin() as connection:
+        brought_by = add_import(connection, schema.task_id, actor="admin", source="file", now=START)
+        key = {"task_id": schema.task_id, "schema_id": schema.schema_id, "import_id": brought_by.import_id}
+        connection.execute(_FILL, {**first, **key, "n": NUM_UNKNOWN})
+    return schema
+
+
+@pytest.mark.parametrize("plan_cache_mode", ["force_custom_plan", "force_generic_plan"])
+def test_events_of_a_task_that_the_statistics_do_not_know_are_found_by_their_ids(
+    database_url: str, unknown: Schema, plan_cache_mode: str, subtests: Any
+) -> None:
+    with explained(database_url, plan_cache_mode) as (engine, plans):
+        for name in BY_ID:
+            with subtests.test(name):
+                plans.clear()
+                with engine.connect() as connection, connection.begin() as transaction:
+                    OTHERS[name](connection, unknown)
+                    transaction.rollback()
+                found = [condition for plan in plans for condition in conditions(plan)]
+                assert found
+                assert all("event_id = " in condition for condition in found), found
+
+
+def test_rows_of_a_task_that_the_statistics_do_not_know_are_sent_again_in_seconds(
+    engine: Engine, unknown: Schema
+) -> None:
+    again = EventBatch.of([replace(NEW_ROW, event_id=f"event-{number}") for number in range(NUM_UNKNOWN)])
+    with engine.begin() as connection:
+        connection.execute(text("SET LOCAL statement_timeout = '2s'"))
+        assert {*append_batch(connection, unknown, again, NOW)} == {"conflict"}
