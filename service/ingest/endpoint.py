@@ -157,7 +157,11 @@ class EventsEndpoint:
             remedy = f"{counts.total()} lines before line {first} are stored: send all of them again."
             if isinstance(error, BodiesFull):
                 raise BodiesFull(error.num_bytes, error.budget, remedy) from error
-            raise Unavailable(f"{error} {remedy}") from error
+            # The commit of what failed may have reached the database, and others may have stored lines of it before.
+            raise Unavailable(
+                f"{error} {counts.total()} lines before line {first} are stored, and perhaps later ones: send all of "
+                "them again. Rows that are stored already count as duplicates."
+            ) from error
         return counts, _answer(counts, shown)
 
     def _read_array(self, body: bytes, rules: RowRules) -> EventBatch | list[Event | Refusal]:
