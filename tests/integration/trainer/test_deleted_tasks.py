@@ -80,7 +80,7 @@ async def test_a_deletion_asks_for_the_name_and_says_how_much_is_lost(client: ht
     for confirm in ({}, {"confirm": "yes"}):
         refused = await client.delete(f"/tasks/{task}", params=confirm)
         assert (refused.status_code, refused.json()["errors"][0]["field"]) == (422, "confirm")
-        assert "2 events, 1 refused rows, 1 cycles and 0 versions for ever" in refused.json()["detail"]
+        assert "2 events, 1 refused row, 1 cycle and 0 versions for ever" in refused.json()["detail"]
     assert (await client.get(f"/tasks/{task}")).status_code == 200
     held = (await client.get(f"/tasks/{task}/contents")).json()
     done = await client.delete(f"/tasks/{task}", params={"confirm": task, "reason": "mistyped", "actor": "Ada"})
