@@ -37,7 +37,8 @@
     ├── CycleError                  a retraining that must not release
     │   ├── LeaseLost
     │   ├── ArtefactRefused
-    │   └── Missing                 nothing of that name in MLflow                  (trainer.tracking)
+    │   ├── Missing                 nothing of that name in MLflow                  (trainer.tracking)
+    │   └── TakenName               another installation's task in the same MLflow  (trainer.tracking)
     ├── Refused                     an answer of the API that is an error           (cli)
     ├── Unreachable                 an API that does not answer                     (cli)
     ├── PostgresError               the embedded PostgreSQL                         (cli)

@@ -104,6 +104,15 @@ touched_tasks = Table(
     Column("noted_at", _moment, nullable=False, server_default=text("now()")),
 )
 
+# One row: what marks this database's models and runs in MLflow (`store.tasks.installation`).
+installation = Table(
+    "installation",
+    metadata,
+    Column("is_ours", Boolean, primary_key=True, server_default=text("true")),
+    Column("name", Text, nullable=False, server_default=text("gen_random_uuid()::text")),
+    CheckConstraint("is_ours", name="is_ours"),
+)
+
 schemas = Table(
     "schemas",
     metadata,

@@ -24,6 +24,8 @@ ever add rows, which nobody waits for; one in some hundred folds those of its ta
 
 **Keys** may be for some tasks only. The previous release refuses such keys (`store.api_keys`).
 
+**The installation** gets a name of its own, which marks what it writes to MLflow.
+
 **Indices** lead to the failed cycles, the newest begun cycle and the newest windows of a task, whatever its history.
 """
 
@@ -48,6 +50,7 @@ def upgrade() -> None:
     _count_rows()
     _index_newest_rows()
     _limit_keys_to_tasks()
+    _name_installation()
 
 
 def _add_imports() -> None:
@@ -213,6 +216,16 @@ EXECUTE FUNCTION note_touched_task()
 
 def _limit_keys_to_tasks() -> None:
     op.add_column("api_keys", sa.Column("task_ids", ARRAY(sa.Integer)))
+
+
+def _name_installation() -> None:
+    op.create_table(
+        "installation",
+        sa.Column("is_ours", sa.Boolean, primary_key=True, server_default=sa.true()),
+        sa.Column("name", sa.Text, nullable=False, server_default=sa.text("gen_random_uuid()::text")),
+        sa.CheckConstraint("is_ours", name=op.f("installation_is_ours_check")),
+    )
+    op.execute("INSERT INTO installation DEFAULT VALUES")
 
 
 def _count_rows() -> None:

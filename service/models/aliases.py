@@ -75,7 +75,7 @@ class Aliases:
         if model is None:
             return None
         if model.is_readable and (model.champion is None or model.made_at is not None):
-            return None if model.champion is None else Champion(model.champion, model.made_at)
+            return None if model.champion is None else Champion(model.champion, model.made_at, model.installation)
         if task not in self._exact:
             self._exact[task] = model, find_champion(self._client, task)
         return self._exact[task][1]

@@ -34,6 +34,7 @@ from service.models.served_versions import ServedVersions
 from service.models.store_snapshot import Snapshot
 from service.models.task_state import RegistryState, find_overlay
 from service.settings import ServiceSettings
+from store.tasks.installation import REMEDY
 
 log = structlog.get_logger(__name__)
 
@@ -79,6 +80,11 @@ class Champions:
                 return RegistryState()
             return RegistryState("degraded", "The registry names no champion; the last one goes on answering.")
         version = champion.version
+        if (mark := champion.installation) not in (None, snapshot.installation):
+            if snapshot.installation is None:
+                raise Unavailable(f"Version {version} waits for the database, which says whose it is.")
+            whose = f"Version {version} of MLflow's model {task!r} is of another installation ({mark})"
+            return RegistryState("degraded", f"{whose}, so it does not answer here: {REMEDY}.")
         if task in task_ids and released not in (None, version):
             record_alias_move(self._store, self._client, task, task_ids[task], champion=version, now=self._clock())
         answers = forecaster is not None and champion.is_of(forecaster.version, forecaster.made_at)

@@ -20,6 +20,7 @@ from contracts.manifest import MANIFEST_FILE
 from contracts.registry_answers import explain_status
 from contracts.runtime.http_clients import mlflow_options
 from store.releases import ALIAS
+from store.tasks.installation import INSTALLATION_TAG
 
 MAX_MANIFEST_BYTES = 64 * 2**20
 MAX_FILE_BYTES = 2 * 2**30
@@ -43,12 +44,15 @@ _UNREADABLE = "The registry's answer cannot be read."
 class Champion:
     """The version that the alias names, and when the registry made it (milliseconds since the epoch), if known.
 
+    `installation` is the mark of the one that registered it; None if it has none.
+
     The number alone does not identify a version: a deleted and recreated model, or a new registry, numbers its versions
     from 1 again.
     """
 
     version: str
     made_at: int | None
+    installation: str | None = None
 
     def is_of(self, version: str, made_at: int | None) -> bool:
         """Whether this is that version; if either creation time is unknown, the number decides."""
@@ -66,11 +70,23 @@ class RegisteredModel:
     champion: str | None = None
     made_at: int | None = None
     is_readable: bool = False
+    # The mark of the champion, if the answer says when that was made.
+    installation: str | None = None
+
+
+class _Tag(msgspec.Struct):
+    key: str = ""
+    value: str = ""
 
 
 class _Version(msgspec.Struct):
     version: str
     creation_timestamp: int | None = None
+    tags: list[_Tag] = []
+
+    @property
+    def installation(self) -> str | None:
+        return next((tag.value for tag in self.tags if tag.key == INSTALLATION_TAG), None)
 
 
 class _Alias(msgspec.Struct):
@@ -120,7 +136,7 @@ def find_champion(client: httpx.Client, task: str) -> Champion | None:
         raise Unavailable(_UNREADABLE) from error
     if not _VERSION.fullmatch(named.version):
         raise Unavailable("The registry names a version that is not a number.")
-    return Champion(named.version, named.creation_timestamp)
+    return Champion(named.version, named.creation_timestamp, named.installation)
 
 
 def search_models(client: httpx.Client, *, page_size: int = MODELS_PER_PAGE) -> dict[str, RegisteredModel]:
@@ -148,9 +164,13 @@ def _read_model(entry: msgspec.Raw) -> RegisteredModel:
     except msgspec.MsgspecError:
         return RegisteredModel()
     champion = next((one.version for one in model.aliases if one.alias == ALIAS), None)
-    made_at = next((one.creation_timestamp for one in model.latest_versions if one.version == champion), None)
+    listed = next((one for one in model.latest_versions if one.version == champion), None)
     return RegisteredModel(
-        model.creation_timestamp, champion, made_at, champion is None or _VERSION.fullmatch(champion) is not None
+        model.creation_timestamp,
+        champion,
+        None if listed is None else listed.creation_timestamp,
+        champion is None or _VERSION.fullmatch(champion) is not None,
+        None if listed is None else listed.installation,
     )
 
 

@@ -17,6 +17,7 @@ from store.errors import SpecUnreadable
 from store.releases import Overlay
 from store.tasks.catalog import Schema, read_tasks
 from store.tasks.changes import Departures, read_departures
+from store.tasks.installation import find_installation
 from store.tasks.touched import KEPT_SECONDS, Bookmark, read_touched
 
 # Tasks that each look reads although nothing is known to have changed.
@@ -39,7 +40,7 @@ class Snapshot:
     """The store at a look, by task; archived tasks are not among them.
 
     `just_read` are the ids that this look read, `read_at` its time in monotonic seconds, `place` the last id that was
-    read in turn. Without a `bookmark` the next look reads everything.
+    read in turn. Without a `bookmark` the next look reads everything. `installation` is the mark of this one in MLflow.
     """
 
     known: Mapping[int, KnownTask] = field(default_factory=dict)
@@ -48,6 +49,7 @@ class Snapshot:
     bookmark: Bookmark | None = None
     read_at: float = 0.0
     place: int = 0
+    installation: str | None = None
 
     @cached_property
     def schemas(self) -> Mapping[str, Schema]:
@@ -128,6 +130,7 @@ def read_snapshot(
         bookmark=touched.bookmark,
         read_at=now,
         place=in_turn[-1] if in_turn else 0,
+        installation=find_installation(connection) if touched.task_ids is None else former.installation,
     )
 
 

@@ -46,6 +46,7 @@ class Attempt:
     run: Run
     cycle: Cycle
     task: str
+    installation: str
     lease_time: timedelta
     now: Callable[[], datetime]
     report: Report

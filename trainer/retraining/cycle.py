@@ -38,6 +38,7 @@ from store.cycles import Cycle, State, list_waiting_cutoffs
 from store.error_cells import delete_origin
 from store.releases import list_releases
 from store.tasks.catalog import Schema, list_tasks
+from store.tasks.installation import read_installation
 from trainer.data.labels import clip_labels
 from trainer.data.snapshot import Reading
 from trainer.evaluation.backtest import compare, delete_unneeded, fill_and_judge, read_needed
@@ -97,10 +98,12 @@ def run_cycle(
     KeyboardInterrupt, the signal to stop the process, is raised again.
     """
     schema = _find_schema(engine, cycle.task_id)
+    with engine.begin() as connection:
+        installation = read_installation(connection)
     name = f"{format_moment(cycle.cutoff)} attempt {cycle.attempt}"
-    run = Run(registry, schema.task.name, name, first_tags(schema.task, cycle, settings), now)
+    run = Run(registry, schema.task.name, name, first_tags(schema.task, cycle, settings, installation), now)
     lease_time = timedelta(seconds=settings.lease_seconds)
-    attempt = Attempt(engine, registry, run, cycle, schema.task.name, lease_time, now, report)
+    attempt = Attempt(engine, registry, run, cycle, schema.task.name, installation, lease_time, now, report)
     try:
         return _retrain(attempt, engine=engine, schema=schema, cutoff=cycle.cutoff, settings=settings, now=now)
     except LeaseLost as error:
@@ -264,7 +267,7 @@ def _register(attempt: Attempt, folder: Path, candidate: Artefact, decisions: Se
         folder,
         candidate.manifest,
         run_id,
-        version_tags(attempt.cycle, candidate),
+        version_tags(attempt.cycle, candidate, attempt.installation),
         description,
         before_write=attempt.check_lease,
     )

@@ -21,6 +21,7 @@ from store.error_cells import Cell
 from store.events.columns import EventColumns
 from store.releases import Release
 from store.tasks.catalog import Schema
+from store.tasks.installation import INSTALLATION_TAG
 from trainer.data.snapshot import Reading
 from trainer.evaluation.backtest import report_epoch
 from trainer.evaluation.horizon import HorizonVerdict
@@ -59,8 +60,8 @@ class Answers:
     metric: float
 
 
-def first_tags(task: Task, cycle: Cycle, settings: TrainerSettings) -> dict[str, str]:
-    """The tags of a run from its start. Cycle and lease say whose it is if its trainer goes away.
+def first_tags(task: Task, cycle: Cycle, settings: TrainerSettings, installation: str) -> dict[str, str]:
+    """The tags of a run from its start. Installation, cycle and lease say whose it is if its trainer goes away.
 
     The device is the requested one until the trainer has found one.
     """
@@ -70,6 +71,7 @@ def first_tags(task: Task, cycle: Cycle, settings: TrainerSettings) -> dict[str,
         "morrow.git_sha": settings.git_sha,
         "morrow.device": settings.device,
         CUTOFF_TAG: format_moment(cycle.cutoff),
+        INSTALLATION_TAG: installation,
         CYCLE_TAG: str(cycle.cycle_id),
         LEASE_TAG: str(cycle.lease),
     }
@@ -186,7 +188,7 @@ def log_verdict(
         run.log_file(folder / name)
 
 
-def version_tags(cycle: Cycle, candidate: Artefact) -> dict[str, str]:
+def version_tags(cycle: Cycle, candidate: Artefact, installation: str) -> dict[str, str]:
     """The tags of a registered version, apart from its cutoff."""
     task, manifest = candidate.task, candidate.manifest
     return {
@@ -197,6 +199,7 @@ def version_tags(cycle: Cycle, candidate: Artefact) -> dict[str, str]:
         "morrow.method": task.training.method,
         "morrow.horizon": str(manifest.horizon),
         "morrow.valid_until": format_moment(manifest.valid_until),
+        INSTALLATION_TAG: installation,
         CYCLE_TAG: str(cycle.cycle_id),
     }
 

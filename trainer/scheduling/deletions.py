@@ -34,6 +34,7 @@ from store.tasks.deletion import (
     list_renamed,
     record_trouble,
 )
+from store.tasks.installation import read_traces
 from trainer.settings import TrainerSettings
 from trainer.tracking.task_removal import remove_task, rename_task
 
@@ -90,11 +91,13 @@ class Deletions:
         assert self._settings.mlflow_url is not None
         names = list(dict.fromkeys([renamed.name, *renamed.former]))
         try:
-            rename_task(self._settings.mlflow_url, names, renamed.new_name, renamed.task_id)
+            traces = self._write(partial(read_traces, task_id=renamed.task_id))
+            left = rename_task(self._settings.mlflow_url, names, renamed.new_name, renamed.task_id, traces)
         except RegistryRefusal as error:
             if str(error) != renamed.trouble:
                 self._write(partial(record_trouble, renamed=renamed, trouble=str(error)))
             raise
+        self._log_left(renamed.name, left)
         fits = self._settings.home / "candidates"
         if (fits / renamed.name).is_dir() and not (fits / renamed.new_name).exists():
             (fits / renamed.name).rename(fits / renamed.new_name)
@@ -122,7 +125,9 @@ class Deletions:
             while self._write(partial(delete_some, task_id=deleted.task_id)):
                 pass
         assert self._settings.mlflow_url is not None
-        remove_task(self._settings.mlflow_url, deleted.registry_names, deleted.task_id)
+        traces = self._write(partial(read_traces, task_id=deleted.task_id))
+        left = remove_task(self._settings.mlflow_url, deleted.registry_names, deleted.task_id, traces)
+        self._log_left(deleted.name, left)
         shutil.rmtree(self._settings.home / "candidates" / deleted.name, ignore_errors=True)
         if self._write(partial(finish_deletion, deleted=deleted, now=now)):
             log.info(
@@ -133,6 +138,10 @@ class Deletions:
                 **_sum_removed(deleted.contents, removed),
             )
             del self._removed[deleted.task_id]
+
+    def _log_left(self, task: str, left: list[str]) -> None:
+        if left:
+            log.warning("task.left_in_mlflow", task=task, left=left, remedy="delete it in MLflow if nobody uses it")
 
     def _write(self, work: Callable[[Connection], T]) -> T:
         """The result of short work in a transaction of its own. Raises Unavailable once the trainer stops."""

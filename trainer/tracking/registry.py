@@ -30,6 +30,7 @@ os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")
 
 from mlflow import MlflowClient
 from mlflow.entities import Dataset, DatasetInput, Experiment, Metric, Param, Run, RunTag
+from mlflow.entities.model_registry import RegisteredModel
 from mlflow.exceptions import RestException
 
 from contracts.artifact_proxy import proxied_path
@@ -39,7 +40,8 @@ from contracts.manifest import MANIFEST_FILE, Manifest, read_manifest
 from contracts.runtime.addresses import split_credentials
 from contracts.runtime.proxies import exempt_own
 from store.releases import ALIAS
-from trainer.tracking.errors import Missing
+from store.tasks.installation import INSTALLATION_TAG
+from trainer.tracking.errors import Missing, TakenName
 from trainer.tracking.flavours import FILES, save_flavours
 from trainer.tracking.rest import delete_folder, download_file, open_client
 from trainer.tracking.retention import PastRun
@@ -54,7 +56,7 @@ from trainer.tracking.tags import (
     REASON_TAG,
     STATE_TAG,
 )
-from trainer.tracking.translation import ALREADY_EXISTS, translated_errors
+from trainer.tracking.translation import ALREADY_EXISTS, DOES_NOT_EXIST, translated_errors
 
 _MAX_FOUND = 1000
 _MAX_COMPARED = 100
@@ -92,11 +94,14 @@ class Registry:
     def start_run(self, task: str, name: str, tags: Mapping[str, str]) -> str:
         """Start a run in the task's experiment; returns its id.
 
-        A run below another one is in the same experiment, which is not looked up again.
+        A run below another one is in the same experiment, which is not looked up again. Raises TakenName if another
+        installation than that of the tags has marked experiment or model.
         """
         with translated_errors():
             if PARENT_TAG not in tags or task not in self._experiments:
-                self._experiments[task] = self._experiment(task)
+                mark = tags.get(INSTALLATION_TAG)
+                self._find_model(task, mark)
+                self._experiments[task] = self._experiment(task, mark)
             run = self._client.create_run(self._experiments[task], run_name=name, tags=dict(tags))
             return str(run.info.run_id)
 
@@ -239,7 +244,8 @@ class Registry:
         """Make the artefact a version of its task's model, and read it back; returns the version.
 
         A repetition for the same artefact finds its version. `before_write` is called right before a version is
-        created, and may raise to prevent that. Raises Unavailable after some retries, CycleError if MLflow refuses, and
+        created, and may raise to prevent that. Raises Unavailable after some retries, CycleError if MLflow refuses,
+        TakenName if another installation than that of the tags has marked the model or one of its versions, and
         ArtefactRefused if the files that come back are not those that were sent.
         """
         name = _model_name(manifest)
@@ -300,22 +306,50 @@ class Registry:
             experiment = self._client.get_experiment_by_name(task)
         return None if experiment is None else str(experiment.experiment_id)
 
-    def _experiment(self, task: str) -> str:
+    def _experiment(self, task: str, mark: str | None) -> str:
         """The id of the task's experiment, which MLflow's pages open on its runs. It is created or restored."""
+        tags = {KIND_TAG: KIND_OF_RUNS, **_marked(mark)}
         experiment = self._client.get_experiment_by_name(task)
         if experiment is None:
             try:
-                return str(self._client.create_experiment(task, tags={KIND_TAG: KIND_OF_RUNS}))
+                return str(self._client.create_experiment(task, tags=tags))
             except RestException as error:
                 if error.error_code != ALREADY_EXISTS:
                     raise
                 experiment = self._client.get_experiment_by_name(task)
         assert experiment is not None, "it exists: MLflow just said so"
+        _check_mark("experiment", task, experiment.tags, mark)
         if experiment.lifecycle_stage == "deleted":
             self._client.restore_experiment(experiment.experiment_id)
-        if KIND_TAG not in experiment.tags:
-            self._client.set_experiment_tag(experiment.experiment_id, KIND_TAG, KIND_OF_RUNS)
+        for key, value in tags.items():
+            if key not in experiment.tags:
+                self._client.set_experiment_tag(experiment.experiment_id, key, value)
         return str(experiment.experiment_id)
+
+    def _find_model(self, name: str, mark: str | None) -> RegisteredModel | None:
+        """The task's model; None if there is none. Raises TakenName."""
+        try:
+            model = self._client.get_registered_model(name)
+        except RestException as error:
+            if error.error_code != DOES_NOT_EXIST:
+                raise
+            return None
+        _check_mark("model", name, model.tags, mark)
+        return model
+
+    def _claim_model(self, name: str, mark: str | None) -> None:
+        """Create the task's model, or mark one that nobody has marked. Raises TakenName."""
+        try:
+            self._client.create_registered_model(name, tags=_marked(mark))
+        except RestException as error:
+            if error.error_code != ALREADY_EXISTS:
+                raise
+            model = self._find_model(name, mark)
+            if mark is not None and model is not None and INSTALLATION_TAG not in model.tags:
+                search = partial(self._client.search_model_versions, f"name='{name}'", max_results=_MAX_FOUND)
+                for version in _list_pages(search):
+                    _check_mark(f"version {version.version} of model", name, version.tags, mark)
+                self._client.set_registered_model_tag(name, INSTALLATION_TAG, mark)
 
     def _find_version(self, name: str, identity: str) -> str | None:
         query = f"name='{name}' and tags.`{MANIFEST_TAG}`='{identity}'"
@@ -338,14 +372,11 @@ class Registry:
             flavour = Path(temporary) / "model"
             save_flavours(flavour, folder, manifest)
             before_write()
-            model = self._client.create_logged_model(self._experiment(name), name=name, source_run_id=run_id)
+            self._claim_model(name, tags.get(INSTALLATION_TAG))
+            experiment = self._experiment(name, tags.get(INSTALLATION_TAG))
+            model = self._client.create_logged_model(experiment, name=name, source_run_id=run_id)
             self._client.log_model_artifacts(model.model_id, str(flavour))
             self._client.finalize_logged_model(model.model_id, "READY")
-            try:
-                self._client.create_registered_model(name)
-            except RestException as error:
-                if error.error_code != ALREADY_EXISTS:
-                    raise
             before_write()  # once more: the upload may have taken long
             version = self._client.create_model_version(
                 name,
@@ -362,6 +393,17 @@ class Registry:
             self.fetch(name, version, Path(temporary))
             if hashlib.sha256((Path(temporary) / MANIFEST_FILE).read_bytes()).hexdigest() != identity:
                 raise ArtefactRefused(f"Version {version} of {name} came back from MLflow with another manifest.")
+
+
+def _marked(mark: str | None) -> dict[str, str]:
+    return {} if mark is None else {INSTALLATION_TAG: mark}
+
+
+def _check_mark(what: str, name: str, tags: Mapping[str, str], mark: str | None) -> None:
+    """Raise TakenName if another installation has marked it."""
+    found = tags.get(INSTALLATION_TAG)
+    if mark is not None and found not in (None, mark):
+        raise TakenName(what, name, str(found))
 
 
 def _model_name(manifest: Manifest) -> str:

@@ -23,6 +23,7 @@ from store.database import metadata, schemas, task_changes, tasks, touched_tasks
 from store.events.writes import append_events
 from store.tasks.catalog import Schema, define_task, find_task
 from store.tasks.deletion import delete_events, list_deleted
+from store.tasks.installation import INSTALLATION_TAG, read_installation
 from store.tasks.lifecycle import begin_deletion, count_contents
 from tests.integration.artefacts import CUTOFF
 from tests.integration.drifting_task import claim, cutoff_after, drifting_events, drifting_task, now
@@ -144,7 +145,7 @@ async def test_everything_of_a_task_is_removed_and_a_tombstone_stays(
     kept = define(engine)
     version = publish_and_release(mlflow_url, engine, schema, tmp_path)
     mlflow_client.set_model_version_tag(task, version, "morrow.manifest", "0" * 64)
-    run_cycle(engine, schema, CUTOFF, "held", "suspect")
+    cycle = run_cycle(engine, schema, CUTOFF, "held", "suspect")
     for event_id in ("e1", "e2"):
         await client.post("/events", params={"task": task}, json=an_event(event_id))
     await client.post("/events", params={"task": kept.task.name}, json=an_event())
@@ -152,7 +153,7 @@ async def test_everything_of_a_task_is_removed_and_a_tombstone_stays(
     experiment = mlflow_client.get_experiment_by_name(task) or mlflow_client.get_experiment(
         mlflow_client.create_experiment(task)
     )
-    mlflow_client.create_run(experiment.experiment_id, tags={"morrow.cycle": "1"})
+    mlflow_client.create_run(experiment.experiment_id, tags={"morrow.cycle": "1", "morrow.lease": str(cycle.lease)})
     fits = tmp_path / "candidates" / task / "recipe" / "0"
     fits.mkdir(parents=True)
 
@@ -352,7 +353,9 @@ def test_a_model_that_others_use_too_keeps_their_versions_and_runs(
     known = mlflow_client.get_experiment_by_name(task)
     experiment = mlflow_client.create_experiment(task) if known is None else known.experiment_id
     run = mlflow_client.create_run(experiment)
-    ours = mlflow_client.create_run(experiment, tags={"morrow.cycle": "3"})
+    with engine.begin() as connection:
+        mark = read_installation(connection)
+    ours = mlflow_client.create_run(experiment, tags={"morrow.cycle": "3", INSTALLATION_TAG: mark})
     delete(engine, task)
     make_deletions().tick(now())
     assert count_rows(engine, schema.task_id) == {}

@@ -19,6 +19,7 @@ from store.cycle_requests import request_cycle
 from store.cycles import list_cycles
 from store.tasks.catalog import Schema, find_task
 from store.tasks.deletion import list_deleted
+from store.tasks.installation import read_traces
 from store.tasks.lifecycle import begin_deletion, rename_task
 from tests.integration.artefacts import CUTOFF
 from tests.integration.drifting_task import carry_out, cutoff_after, drifting_task, now
@@ -259,7 +260,8 @@ async def test_a_renaming_that_was_killed_half_way_can_end_under_another_name(
     mlflow_client.create_registered_model(task, description="ours")
     with engine.begin() as connection:
         rename_task(connection, task, new_name, actor="Ada", reason="", now=now())
-    rename_in_mlflow(mlflow_url, [task], new_name, schema.task_id)  # and the trainer is killed
+        traces = read_traces(connection, schema.task_id)
+    rename_in_mlflow(mlflow_url, [task], new_name, schema.task_id, traces)  # and the trainer is killed
     final = task if goes_back else f"{new_name}_2"
     with engine.begin() as connection:
         rename_task(connection, new_name, final, actor="Ada", reason="", now=now())
