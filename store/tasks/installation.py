@@ -36,7 +36,8 @@ def find_installation(connection: Connection) -> str | None:
 def read_installation(connection: Connection) -> str:
     """The name of this installation; it gets a new one if its row was deleted."""
     connection.execute(insert(installation).values(is_ours=True).on_conflict_do_nothing())
-    return connection.execute(select(installation.c.name)).scalar_one()
+    name: str = connection.execute(select(installation.c.name)).scalar_one()
+    return name
 
 
 def read_traces(connection: Connection, task_id: int) -> Traces:

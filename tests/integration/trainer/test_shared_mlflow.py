@@ -197,7 +197,9 @@ def test_an_alias_moved_to_a_version_of_another_installation_is_not_followed(
     name = released.task.name
     follower = follow_in(engine)
     one = mlflow_client.get_model_version(name, "1")
-    second = mlflow_client.create_model_version(name, one.source, tags={INSTALLATION_TAG: "somebody else"})
+    model_id = str(one.source).removeprefix("models:/")
+    tags = {INSTALLATION_TAG: "somebody else"}
+    second = mlflow_client.create_model_version(name, one.source, tags=tags, model_id=model_id)
     move_alias(mlflow_url, name, second.version)
     follower.poll(1)
     assert follower.find(name).version == "1"
