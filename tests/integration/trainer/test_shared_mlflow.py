@@ -184,9 +184,10 @@ def test_a_version_of_another_installation_does_not_answer_and_says_why(
     assert name not in theirs.forecasters
     found = theirs.registries[name]
     assert (found.state, found.champion) == ("degraded", None)
-    assert "version 1 of mlflow's model" in found.reason.lower()
-    assert "another installation" in found.reason
-    assert "MORROW_MLFLOW_URL" in found.reason
+    reason = str(found.reason)
+    assert "Version 1 of MLflow's model" in reason
+    assert "another installation" in reason
+    assert "MORROW_MLFLOW_URL" in reason
     assert theirs.is_ready
     assert follow_in(engine).find(name).version == "1"
 
@@ -197,9 +198,10 @@ def test_an_alias_moved_to_a_version_of_another_installation_is_not_followed(
     name = released.task.name
     follower = follow_in(engine)
     one = mlflow_client.get_model_version(name, "1")
-    model_id = str(one.source).removeprefix("models:/")
+    source = str(one.source)
+    model_id = source.removeprefix("models:/")
     tags = {INSTALLATION_TAG: "somebody else"}
-    second = mlflow_client.create_model_version(name, one.source, tags=tags, model_id=model_id)
+    second = mlflow_client.create_model_version(name, source, tags=tags, model_id=model_id)
     move_alias(mlflow_url, name, second.version)
     follower.poll(1)
     assert follower.find(name).version == "1"
