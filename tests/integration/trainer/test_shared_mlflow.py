@@ -116,8 +116,8 @@ def test_a_cycle_marks_model_version_experiment_and_runs(
     assert experiment is not None
     runs = mlflow_client.search_runs([experiment.experiment_id])
     assert len(runs) > 1
-    marked = [mlflow_client.get_registered_model(name), mlflow_client.get_model_version(name, "1"), experiment]
-    assert {one.tags.get(INSTALLATION_TAG) for one in marked} == {mark}
+    model, version = mlflow_client.get_registered_model(name), mlflow_client.get_model_version(name, "1")
+    assert {tags.get(INSTALLATION_TAG) for tags in (model.tags, version.tags, experiment.tags)} == {mark}
     assert {run.data.tags.get(INSTALLATION_TAG) for run in runs} == {mark}
 
 
