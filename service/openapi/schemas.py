@@ -54,6 +54,9 @@ _HELD_CYCLE = {
 }
 
 
+_ABSENT: Shape = {"type": "null"}
+
+
 def _or_null(optional: Shape) -> Shape:
     """In a small body, null is as good as absent."""
     return {name: nullable(shape) for name, shape in optional.items()}
@@ -69,7 +72,9 @@ _BODIES: dict[str, Shape] = {
     "RowAtMoments": closed({"features": ref("Features")}, {"at": _ONE_OR_MANY}),
     "CycleRequest": closed({}, _or_null({"as_of": MOMENT | {"description": "not in the future"}, "again": _AGAIN})),
     "RollbackRequest": closed(_REASON, _or_null({"version": _VERSION, **_ACTOR})),
-    "HorizonOverride": closed(_REASON, _or_null({"version": _VERSION, "valid_until": _BOUND, **_ACTOR})),
+    "HorizonOverride": closed(
+        _REASON, _or_null({"version": _VERSION, "valid_until": _BOUND, **_ACTOR}) | {"cycle": _ABSENT}
+    ),
     "CycleOverride": closed({"cycle": _HELD_CYCLE, **_REASON}, _or_null(_ACTOR)),
     "ImportRequest": closed(
         {"source": text(MAX_REASON, description="the file, or another name for people")}, _or_null(_ACTOR)

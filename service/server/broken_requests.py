@@ -5,8 +5,6 @@ from urllib.parse import quote_from_bytes
 
 import httptools
 
-from contracts.spec_values import suggest_name
-
 HTTP_2 = b"PRI * HTTP/2.0"
 _TLS = b"\x16\x03"
 _NOISE = "This is not a request of HTTP/1.1."
@@ -57,6 +55,8 @@ def _explain_target(target: bytes) -> str:
 
 
 def _suggest(name: str) -> str:
+    from contracts.spec_values import suggest_name  # loads NumPy, which a supervisor of workers never needs
+
     return f"is it {suggest_name(name)}? The task's file lists its features (GET /tasks/{{task}})."
 
 

@@ -108,7 +108,7 @@ async def test_no_event_reaches_the_framework(house: House) -> None:
 
 
 @pytest.mark.parametrize(
-    ("path", "allowed"), [("/events", "POST"), ("/events/e", "PUT"), ("/predict", "GET, HEAD, POST")]
+    ("path", "allowed"), [("/events", "POST"), ("/events/e", "GET, HEAD, PUT"), ("/predict", "GET, HEAD, POST")]
 )
 async def test_a_method_that_a_raw_path_does_not_take_is_405_and_names_those_it_takes(
     house: House, path: str, allowed: str
