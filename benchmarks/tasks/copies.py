@@ -49,7 +49,7 @@ def copy_models(database: Path, original: str, names: Sequence[str]) -> None:
             columns = [row[1] for row in opened.execute(f"PRAGMA table_info({table})")]
             selected = ", ".join(":name" if column == "name" else column for column in columns)
             opened.executemany(
-                f"INSERT INTO {table} ({', '.join(columns)}) SELECT {selected} FROM {table} WHERE name = :original",  # noqa: S608
+                f"INSERT INTO {table} ({', '.join(columns)}) SELECT {selected} FROM {table} WHERE name = :original",  # noqa: S608 our own tables
                 [{"name": name, "original": original} for name in names],
             )
 
@@ -76,7 +76,7 @@ def _copy_rows(connection: Connection, table: Table, given: dict[str, object]) -
     columns = [column.name for column in table.columns if column.name not in ("id", "task_id")]
     listed, selected = (", ".join(f'{prefix}"{name}"' for name in columns) for prefix in ("", "rows."))
     statement = (
-        f'INSERT INTO {table.name} (task_id, {listed}) SELECT tasks.id, {selected} FROM {table.name} AS "rows" '  # noqa: S608
+        f'INSERT INTO {table.name} (task_id, {listed}) SELECT tasks.id, {selected} FROM {table.name} AS "rows" '  # noqa: S608 our own tables
         'JOIN tasks ON tasks.name = ANY(:names) WHERE "rows".task_id = :original'
     )
     connection.execute(text(statement), given)

@@ -47,9 +47,9 @@ def main(file: Path, arguments: list[str]) -> None:
 
     def counted(self: httpx.Client, request: httpx.Request, **options: object) -> httpx.Response:
         counts.add("requests")
-        return send(self, request, **options)  # type: ignore[arg-type]
+        return send(self, request, **options)  # type: ignore[arg-type]  # passed on as given
 
-    httpx.Client.send = counted  # type: ignore[method-assign]
+    httpx.Client.send = counted  # type: ignore[method-assign]  # counts each request of this process
     threading.Thread(target=counts.write, args=(file,), daemon=True).start()
     from cli.main import app
 

@@ -281,7 +281,7 @@ class TaskOverview(TaskRevision, frozen=True, kw_only=True):
 class ListedTask(TaskOverview, frozen=True, kw_only=True):
     """A task of the list."""
 
-    spec: Annotated[Task | None, Meta(description="null if this release cannot read it; `registry` says why")]  # type: ignore[assignment]
+    spec: Annotated[Task | None, Meta(description="null if this release cannot read it; `registry` says why")]  # type: ignore[assignment]  # null only in a list
 
 
 class Tasks(Struct, frozen=True):

@@ -47,7 +47,7 @@ def begin_usage() -> float:
     """Forget earlier peaks of memory, where that can be done; the CPU seconds that this process has used so far."""
     with suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")
-    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]  # torch does not type it
         torch.cuda.reset_peak_memory_stats()
     return _cpu_seconds()
 
@@ -61,7 +61,7 @@ def machine_figures(cpu_before: float) -> dict[str, float]:
         "system/cpu_seconds": _cpu_seconds() - cpu_before,
         "system/peak_memory_megabytes": _peak_megabytes(),
     }
-    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]  # torch does not type it
         figures["system/gpu_peak_memory_megabytes"] = torch.cuda.max_memory_allocated() / 1024**2
     return figures
 

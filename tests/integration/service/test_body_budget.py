@@ -178,7 +178,7 @@ def test_many_large_bodies_at_once_stay_within_the_budget_and_hold_up_no_questio
         def send(_: int) -> int:
             with suppress(httpx.TransportError):
                 given = {"params": {"task": "flights"}, "headers": {"content-type": "application/json"}}
-                return httpx.post(f"{api.url}/events", content=body, timeout=SECONDS, **given).status_code  # type: ignore[arg-type]
+                return httpx.post(f"{api.url}/events", content=body, timeout=SECONDS, **given).status_code  # type: ignore[arg-type]  # a header
             return 0
 
         with ThreadPoolExecutor(66) as pool:

@@ -51,7 +51,7 @@ async def test_pages_hold_every_task_once_in_one_order(client: httpx.AsyncClient
     for limit in (1, 5, 7, 20, 21, 22):
         found, after = list[str](), ""
         while after is not None:
-            page, after = await listed(client, limit=limit, after=after)  # type: ignore[assignment]
+            page, after = await listed(client, limit=limit, after=after)  # type: ignore[assignment]  # JSON
             assert len(page) == limit or after is None
             found += page
         assert found == whole

@@ -101,7 +101,7 @@ def test_each_ledger_notes_the_task_that_was_written_to(engine: Engine, schema: 
 
     def move(step: str) -> None:
         with engine.begin() as connection:
-            move_task(connection, schema.task.name, step, actor="Ada", reason="", now=NOW)  # type: ignore[arg-type]
+            move_task(connection, schema.task.name, step, actor="Ada", reason="", now=NOW)  # type: ignore[arg-type]  # a parameter of the test
 
     writes: list[Callable[[], object]] = [
         lambda: note(engine, schema, "1", "release"),
@@ -154,7 +154,7 @@ def test_writers_of_one_task_do_not_wait_for_each_others_notes(engine: Engine, s
 def test_old_notes_are_deleted_and_new_ones_stay(engine: Engine, schema: Schema) -> None:
     def count() -> int:
         with engine.begin() as connection:
-            return connection.execute(text("SELECT count(*) FROM touched_tasks")).scalar_one()  # type: ignore[no-any-return]
+            return connection.execute(text("SELECT count(*) FROM touched_tasks")).scalar_one()  # type: ignore[no-any-return]  # a count
 
     with engine.begin() as connection:
         connection.execute(text("UPDATE touched_tasks SET noted_at = now() - interval '1 day'"))
@@ -170,9 +170,9 @@ def test_a_task_that_is_archived_renamed_or_deleted_leaves_the_next_look(engine:
     snapshot = look(engine, Snapshot())
     how = {"actor": "Ada", "reason": "test", "now": NOW}
     with engine.begin() as connection:
-        move_task(connection, archived, "archive", **how)  # type: ignore[arg-type]
-        rename_task(connection, renamed, f"{renamed}_again", **how)  # type: ignore[arg-type]
-        begin_deletion(connection, deleted, **how)  # type: ignore[arg-type]
+        move_task(connection, archived, "archive", **how)  # type: ignore[arg-type]  # a parameter of the test
+        rename_task(connection, renamed, f"{renamed}_again", **how)  # type: ignore[arg-type]  # a parameter of the test
+        begin_deletion(connection, deleted, **how)  # type: ignore[arg-type]  # a parameter of the test
     snapshot = look(engine, snapshot)
     assert set(snapshot.task_ids) == {f"{renamed}_again"}
     assert snapshot.departures.archived == {archived}

@@ -61,7 +61,7 @@ async def test_what_is_shown_can_be_sent_back_as_a_correction(client: httpx.Asyn
 
 
 async def test_an_event_of_an_earlier_form_keeps_its_names(client: httpx.AsyncClient) -> None:
-    features = [*SALES["features"][:2], {"name": "weather", "kind": "category", "optional": True}]  # type: ignore[index]
+    features = [*SALES["features"][:2], {"name": "weather", "kind": "category", "optional": True}]  # type: ignore[index]  # JSON
     assert (await client.put("/tasks/sales", json={**SALES, "features": features})).status_code == 200
     assert (await client.get(PATH)).json()["event"]["features"] == EVENT["features"]
 
