@@ -40,8 +40,8 @@ from cli.local.stack import EmbeddedStack, free_port
 from contracts.clock import to_micros
 from contracts.runtime.settings import SharedSettings
 from contracts.task import Task, Training
-from store.cycle_leases import claim_cycle
-from store.cycle_requests import request_cycle
+from store.cycles.leases import claim_cycle
+from store.cycles.requests import request_cycle
 from store.database import make_engine
 from store.events.writes import append_events
 from store.tasks.catalog import Schema, define_task

@@ -26,8 +26,8 @@ from contracts.clock import MICROSECOND, to_micros
 from contracts.runtime.settings import SharedSettings
 from contracts.task import Task
 from migrations import migrate
-from store.cycle_requests import request_cycle
-from store.cycles import Cycle, find_cycles
+from store.cycles.ledger import Cycle, find_cycles
+from store.cycles.requests import request_cycle
 from store.database import make_engine
 from store.events.batches import Event
 from store.events.writes import append_events

@@ -30,7 +30,7 @@ from service.ingest.group_commit import GroupCommit
 from service.ingest.schema_versions import find_schemas
 from service.metrics import METHODS, Metrics
 from service.models.follower import Follower
-from service.models.registry import make_client
+from service.models.registry.client import make_client
 from service.openapi.document import describe
 from service.predict.endpoint import PredictEndpoint, Reply
 from service.server.worker_heartbeats import WorkerHeartbeats

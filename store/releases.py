@@ -19,7 +19,7 @@ from sqlalchemy import ColumnElement, Connection, Select, null, select
 from contracts.calibration import Calibration
 from contracts.clock import from_micros, to_micros
 from contracts.verdict import MatrixFigures, Rollback, RowFigures, Verdict, decode_row, encode
-from store.cycles import is_releasing
+from store.cycles.ledger import is_releasing
 from store.database import releases
 from store.readable_rows import ReadRows, read_rows
 

@@ -22,7 +22,7 @@ from benchmarks.mixed.clients import Heard
 from benchmarks.mixed.stream import Row
 from contracts.clock import format_moment, parse_moment
 from contracts.manifest import GRAPH_FILE, Manifest, graph_feed, read_manifest
-from service.models.registry import download_version, make_client
+from service.models.registry.client import download_version, make_client
 from store.releases import CHAMPION_ACTIONS, list_releases
 from store.tasks.catalog import Schema
 

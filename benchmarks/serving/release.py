@@ -22,8 +22,8 @@ from cli.local.stack import EmbeddedStack
 from contracts.clock import from_micros, to_micros
 from contracts.task import Task
 from store.api_keys import add_key
-from store.cycle_requests import request_cycle
-from store.cycles import list_cycles
+from store.cycles.ledger import list_cycles
+from store.cycles.requests import request_cycle
 from store.database import make_engine
 from store.events.writes import append_events
 from store.releases import ALIAS

@@ -17,7 +17,7 @@ from contracts.manifest import read_manifest
 from contracts.registry_answers import PROBE, explain_status
 from contracts.runtime.addresses import split_credentials
 from contracts.runtime.proxies import find_proxy
-from service.models.registry import download_version, find_champion_version, make_client
+from service.models.registry.client import download_version, find_champion_version, make_client
 
 
 def examine_registry(mlflow_url: str | None, tasks: Sequence[str]) -> Iterator[Finding]:

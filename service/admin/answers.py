@@ -19,7 +19,8 @@ from service.advice.next_step import NextStep
 from service.models.task_state import State
 from service.validation.json_types import Count, Moment
 from service.web.bodies import JSON
-from store import cycles, releases
+from store import releases
+from store.cycles import ledger
 from store.events import erasures
 from store.tasks.changes import Action, Lifecycle
 
@@ -37,7 +38,7 @@ class Cycle(Struct, frozen=True, kw_only=True):
     id: Count
     cutoff: Moment
     attempt: Count
-    state: cycles.State
+    state: ledger.State
     step: str | None
     version: str | None
     num_rows: Count | None

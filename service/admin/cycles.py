@@ -20,8 +20,8 @@ from service.validation.values import is_in_calendar, json_moment
 from service.web.bodies import read_body
 from service.web.fields import json_flag, read_fields
 from service.web.parameters import TaskInPath, takes_only
-from store.cycle_requests import request_cycle
-from store.cycles import Cycle, find_released_cutoff, list_readable_cycles
+from store.cycles.ledger import Cycle, find_released_cutoff, list_readable_cycles
+from store.cycles.requests import request_cycle
 from store.database import cycles, is_readable, tasks
 from store.events.columns import find_newest
 from store.readable_rows import ReadRows

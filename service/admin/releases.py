@@ -19,15 +19,15 @@ from contracts.verdict import BoundOverride, Rollback, to_json
 from service.admin import answers
 from service.admin.cycles import describe_cycle
 from service.database import Store
-from service.models.registry import find_champion_version, move_alias
+from service.models.registry.client import find_champion_version, move_alias
 from service.settings import ServiceSettings
 from service.validation.values import json_moment, json_text
 from service.web.auth import actor_of
 from service.web.bodies import read_body
 from service.web.fields import Rule, json_actor, json_id, json_reason, read_fields
 from service.web.parameters import TaskInPath, takes_only
-from store.cycle_requests import override_cycle
-from store.cycles import is_releasing
+from store.cycles.ledger import is_releasing
+from store.cycles.requests import override_cycle
 from store.releases import (
     CHAMPION_ACTIONS,
     Release,

@@ -19,7 +19,7 @@ from contracts.errors import Conflict, Fault, InvalidInput, Unavailable
 from contracts.spec_values import IDENTIFIER, SCHEMA_PRINTABLE, suggest_name
 from service.admin import answers
 from service.database import Store
-from service.models.registry import find_holder
+from service.models.registry.client import find_holder
 from service.settings import ServiceSettings
 from service.validation.values import json_text
 from service.web.auth import actor_of

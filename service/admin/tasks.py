@@ -49,7 +49,7 @@ from service.web.fields import MAX_VALUES
 from service.web.parameters import MAX_NAME, TaskInPath, check_texts, takes_only
 from service.web.preconditions import etag_of, read_preconditions
 from service.web.task_access import tasks_of
-from store.cycles import Cycle, list_readable_cycles
+from store.cycles.ledger import Cycle, list_readable_cycles
 from store.errors import SpecUnreadable
 from store.paired_errors import find_unreadable_cells
 from store.tasks.catalog import Schema, define_task, find_task

@@ -24,8 +24,8 @@ from service.models.task_state import (
     why_stale,
 )
 from service.web.html import say_distance
-from store.cycle_requests import find_gate
-from store.cycles import Cycle
+from store.cycles.ledger import Cycle
+from store.cycles.requests import find_gate
 from store.tasks.changes import Lifecycle
 
 Action = Literal["retrain", "rollback", "override", "release-held"]

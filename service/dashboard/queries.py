@@ -23,7 +23,7 @@ from service.metrics import NO_ROUTE, Metrics
 from service.models.forecaster import Forecaster
 from service.models.model_skills import find_part, read_skills
 from service.models.task_state import TaskState, read_readable_state
-from store.cycles import Cycle, list_readable_cycles
+from store.cycles.ledger import Cycle, list_readable_cycles
 from store.database import rejected_events
 from store.error_cells import Mark, find_newest_origin, read_marks
 from store.events.columns import find_newest

@@ -15,8 +15,6 @@ from contracts.clock import format_moment
 from contracts.errors import ArtefactRefused, Unavailable
 from service.database import Store
 from service.metrics import Metrics
-from service.models.alias_history import record_alias_move
-from service.models.aliases import Aliases
 from service.models.backoff import LONGEST_WAIT, Backoff
 from service.models.forecaster import LoadedForecaster
 from service.models.loader import load_champion
@@ -29,7 +27,9 @@ from service.models.local_copies import (
     remove_copies,
     write_current,
 )
-from service.models.registry import Champion, find_champion
+from service.models.registry.alias_history import record_alias_move
+from service.models.registry.aliases import Aliases
+from service.models.registry.client import Champion, find_champion
 from service.models.served_versions import ServedVersions
 from service.models.store_snapshot import Snapshot
 from service.models.task_state import RegistryState, find_overlay

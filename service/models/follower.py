@@ -24,7 +24,7 @@ from service.models.departed_tasks import explain_absence, find_departed, find_r
 from service.models.forecaster import Forecaster, LoadedForecaster
 from service.models.loader import load_copy
 from service.models.local_copies import remove_folder, rename_folder, save_overlay
-from service.models.registry import make_client
+from service.models.registry.client import make_client
 from service.models.served_versions import ServedVersions
 from service.models.store_snapshot import Snapshot, read_snapshot
 from service.models.task_state import ENDINGS, RegistryState, TaskState

@@ -19,7 +19,7 @@ from contracts.task import Task
 from service.models.forecaster import Forecaster, LoadedForecaster
 from service.models.graph_sessions import RateGraph, open_session, read_vocabularies
 from service.models.local_copies import fill_copy, read_made_at
-from service.models.registry import Champion, download_version
+from service.models.registry.client import Champion, download_version
 from service.validation.rules import compile_rules
 from store.releases import Overlay
 

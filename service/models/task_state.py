@@ -21,7 +21,7 @@ from contracts.verdict import Comparison, MatrixFigures, Verdict, decode_row, de
 from service.database import Store
 from service.models.forecaster import Forecaster
 from service.validation.values import is_in_calendar
-from store.cycles import list_readable_cycles
+from store.cycles.ledger import list_readable_cycles
 from store.readable_rows import is_unreadable
 from store.releases import Action, Overlay, Release, is_released_as, list_readable_releases, read_overlay
 from store.tasks.catalog import Schema

@@ -49,7 +49,7 @@ def rename_task(
     TaskLeaving if the new name is not free yet; Conflict if it is taken, or if a cycle is running.
     """
     task_id = find_task_id(connection, name)
-    # Stronger than `lock_task`: no cycle can be claimed meanwhile (`store.cycle_leases.claim_cycle`).
+    # Stronger than `lock_task`: no cycle can be claimed meanwhile (`store.cycles.leases.claim_cycle`).
     row = connection.execute(
         select(tasks.c.name, tasks.c.lifecycle, tasks.c.registry_name).where(tasks.c.id == task_id).with_for_update()
     ).one_or_none()

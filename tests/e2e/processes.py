@@ -15,8 +15,8 @@ import httpx
 from sqlalchemy import Engine
 
 from cli.local.stack import free_port
-from store.cycle_requests import request_cycle
-from store.cycles import Cycle, list_cycles
+from store.cycles.ledger import Cycle, list_cycles
+from store.cycles.requests import request_cycle
 from store.tasks.catalog import Schema
 from tests.servers import stop
 

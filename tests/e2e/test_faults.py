@@ -19,8 +19,8 @@ from sqlalchemy import text
 from benchmarks.mixed.clients import NO_ANSWER, PREDICT
 from contracts.clock import to_micros
 from contracts.failure import LEASE_EXPIRED, REGISTRY_UNREACHABLE
-from service.models.registry import download_version, make_client
-from store.cycles import Cycle, list_cycles
+from service.models.registry.client import download_version, make_client
+from store.cycles.ledger import Cycle, list_cycles
 from store.tasks.catalog import Schema, define_task
 from tests.e2e.processes import champion, kill, process, released
 from tests.e2e.test_schedule import releases_of, schedule

@@ -17,7 +17,7 @@ import pytest
 from sqlalchemy import Engine, text
 
 from contracts.clock import format_moment, from_micros
-from store.cycles import Cycle, Step, list_cycles
+from store.cycles.ledger import Cycle, Step, list_cycles
 from tests.e2e.processes import (
     champion,
     impatient_environment,

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from sqlalchemy import Engine
 
-from store.cycles import list_cycles
+from store.cycles.ledger import list_cycles
 from store.releases import list_releases
 from tests.e2e.processes import impatient_environment, kill, process, request, start, wait_for
 from tests.integration.drifting_task import cutoff_after, define, drifting_events, drifting_task, flip

@@ -9,7 +9,7 @@ from cli.local.stack import free_port
 from contracts.clock import format_moment, parse_moment
 from contracts.failure import REGISTRY_UNREACHABLE
 from migrations import migrate
-from store.cycles import list_cycles
+from store.cycles.ledger import list_cycles
 from store.database import make_engine
 from tests.e2e.processes import impatient_environment, process, released, request, wait_for
 from tests.integration.drifting_task import cutoff_after, define, drifting_task

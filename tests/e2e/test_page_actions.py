@@ -9,7 +9,7 @@ from sqlalchemy import Engine
 
 from contracts.clock import to_micros
 from store.api_keys import Scope, add_key
-from store.cycles import list_cycles
+from store.cycles.ledger import list_cycles
 from store.releases import list_releases
 from store.tasks.catalog import Schema
 from store.tasks.changes import list_changes

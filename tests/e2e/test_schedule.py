@@ -27,7 +27,7 @@ from cli.local.postgres import EmbeddedPostgres
 from contracts.clock import MICROSECOND, format_moment, to_micros
 from contracts.failure import STOPPED
 from migrations import migrate
-from store.cycles import Cycle
+from store.cycles.ledger import Cycle
 from store.database import make_engine, metadata
 from store.error_cells import read_cells
 from store.events.batches import Event

@@ -16,9 +16,9 @@ from sqlalchemy import Engine
 
 from contracts.clock import MICROSECOND, to_micros
 from contracts.task import Task
-from store.cycle_leases import claim_cycle
-from store.cycle_requests import request_cycle
-from store.cycles import Cycle, list_cycles
+from store.cycles.leases import claim_cycle
+from store.cycles.ledger import Cycle, list_cycles
+from store.cycles.requests import request_cycle
 from store.events.batches import Event
 from store.events.writes import append_events
 from store.tasks.catalog import Schema, define_task

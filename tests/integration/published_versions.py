@@ -15,9 +15,9 @@ from contracts.clock import format_moment
 from contracts.failure import Failure, FailureCode
 from contracts.task import Task
 from contracts.verdict import RowFigures, decode_row, decode_verdict
-from store.cycle_leases import begin_step, claim_cycle, end_cycle
-from store.cycle_requests import request_cycle
-from store.cycles import Cycle, State
+from store.cycles.leases import begin_step, claim_cycle, end_cycle
+from store.cycles.ledger import Cycle, State
+from store.cycles.requests import request_cycle
 from store.releases import Action, Release, list_releases, record_release
 from store.tasks.catalog import Schema, define_task
 from tests.integration.artefacts import CUTOFF, WEEK, publish, write_version

@@ -14,8 +14,8 @@ import numpy as np
 from sqlalchemy import Engine
 
 from contracts.clock import MICROSECOND, to_micros
-from store.cycle_leases import claim_cycle, expire_leases
-from store.cycles import Cycle, list_cycles
+from store.cycles.leases import claim_cycle, expire_leases
+from store.cycles.ledger import Cycle, list_cycles
 from store.events.batches import Event
 from store.events.writes import append_events, correct_event
 from store.releases import Release, list_releases, read_overlay

@@ -9,7 +9,7 @@ from typing import Any
 
 from sqlalchemy import Engine, text
 
-from store.cycle_requests import request_cycle
+from store.cycles.requests import request_cycle
 from store.tasks.catalog import Schema
 from tests.integration.drifting_task import cycles_of, now, settings
 from trainer.scheduling.scheduler import Trainer

@@ -19,8 +19,8 @@ from contracts.errors import LeaseLost
 from contracts.failure import Failure
 from contracts.manifest import Manifest
 from contracts.verdict import Decision, Verdict
-from store.cycle_leases import begin_step, end_cycle, renew_lease
-from store.cycles import Cycle, State, Step, find_cycles, list_cycles
+from store.cycles.leases import begin_step, end_cycle, renew_lease
+from store.cycles.ledger import Cycle, State, Step, find_cycles, list_cycles
 from store.errors import StoreOutage
 from store.outages import name_outage
 from store.releases import record_release

@@ -34,7 +34,7 @@ from contracts.clock import format_moment, from_micros, to_micros
 from contracts.errors import LeaseLost, MorrowError, NotFound
 from contracts.failure import STOPPED
 from contracts.verdict import Decision, Verdict, first_failure
-from store.cycles import Cycle, State, list_waiting_cutoffs
+from store.cycles.ledger import Cycle, State, list_waiting_cutoffs
 from store.error_cells import delete_origin
 from store.releases import list_releases
 from store.tasks.catalog import Schema, list_tasks

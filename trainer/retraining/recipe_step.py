@@ -17,7 +17,7 @@ from sqlalchemy import Connection
 
 from contracts.task import Task, Training
 from store import recipe_choices
-from store.cycle_leases import renew_lease
+from store.cycles.leases import renew_lease
 from store.recipe_choices import Choice
 from trainer.data.snapshot import Reading
 from trainer.evaluation.fit_store import recipe_folder

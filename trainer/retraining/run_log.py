@@ -16,7 +16,7 @@ import torch
 from contracts.clock import Clock, format_moment
 from contracts.manifest import MANIFEST_FILE, Manifest
 from contracts.task import Task
-from store.cycles import Cycle
+from store.cycles.ledger import Cycle
 from store.error_cells import Cell
 from store.events.columns import EventColumns
 from store.releases import Release

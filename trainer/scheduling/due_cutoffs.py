@@ -16,7 +16,7 @@ from contracts.clock import to_micros
 from contracts.cutoffs import newest_cutoff, useful_cutoff
 from contracts.failure import STORE_OUTAGES, FailureCode
 from contracts.task import Task
-from store.cycles import State
+from store.cycles.ledger import State
 
 # Such attempts do not count: the fit waits for MLflow, or somebody stopped the trainer.
 _UNCOUNTED = frozenset({FailureCode.REGISTRY_UNREACHABLE, FailureCode.STOPPED})

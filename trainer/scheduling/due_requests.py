@@ -15,8 +15,8 @@ from sqlalchemy.exc import SQLAlchemyError
 from contracts.clock import format_moment, to_micros
 from contracts.cutoffs import newest_cutoff
 from contracts.task import Task
-from store.cycle_requests import lock_free_tasks, request_due, skip_overtaken
-from store.cycles import PastAttempt, list_past_attempts
+from store.cycles.ledger import PastAttempt, list_past_attempts
+from store.cycles.requests import lock_free_tasks, request_due, skip_overtaken
 from store.events.arrivals import find_last_received, find_newest_before
 from store.outages import is_locked
 from store.tasks.catalog import Schema

@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from store.cycles import Cycle
+from store.cycles.ledger import Cycle
 from trainer.settings import TrainerSettings
 
 

@@ -25,7 +25,7 @@ from contracts.clock import format_moment
 from contracts.errors import Fault, InvalidInput, LeaseLost
 from contracts.failure import DELETED, PREEMPTED, STOPPED, Failure, FailureCode
 from contracts.runtime.http_clients import mlflow_options
-from store.cycle_leases import claim_cycle, end_cycle, expire_leases, renew_lease
+from store.cycles.leases import claim_cycle, end_cycle, expire_leases, renew_lease
 from store.database import cycles, make_engine
 from store.outages import name_outage
 from store.refusals import explain_refusal

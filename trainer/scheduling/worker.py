@@ -27,7 +27,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from contracts.clock import format_moment
 from contracts.errors import CycleError, Unavailable
 from contracts.runtime.logs import configure_logs
-from store.cycles import Cycle, State, find_cycles
+from store.cycles.ledger import Cycle, State, find_cycles
 from store.database import cycles, make_engine, tasks
 from store.outages import name_outage
 from store.tasks.catalog import list_tasks

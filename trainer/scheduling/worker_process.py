@@ -21,7 +21,7 @@ from contracts.runtime.addresses import split_credentials
 from contracts.runtime.python_process import find_start_folder, python_command
 from contracts.runtime.surroundings import build_environment
 from contracts.verdict import Decision
-from store.cycles import Cycle
+from store.cycles.ledger import Cycle
 from store.outages import SILENT
 from trainer.scheduling.jobs import Job, RunCycle, Sweep, decode_outcome, encode_job
 from trainer.scheduling.worker import EXIT_ORPHANED, EXIT_STOPPED, EXIT_STORE_AWAY

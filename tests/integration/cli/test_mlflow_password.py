@@ -15,7 +15,7 @@ from cli.local.stack import free_port
 from contracts.errors import CycleError, Unavailable
 from contracts.manifest import read_manifest
 from contracts.runtime.settings import SharedSettings
-from service.models.registry import download_version, find_champion_version, make_client
+from service.models.registry.client import download_version, find_champion_version, make_client
 from tests.integration.trainer.test_registry import artefact
 from tests.servers import stop, wait_until_healthy
 from trainer.tracking.registry import Registry

@@ -7,7 +7,7 @@ import pytest
 
 from cli.doctor.registry import examine_registry
 from contracts.errors import Unavailable
-from service.models.registry import find_champion_version, make_client
+from service.models.registry.client import find_champion_version, make_client
 from trainer.retraining.failures import name_failure
 from trainer.scheduling.registry_health import find_trouble
 from trainer.tracking.errors import RegistryUnreachable

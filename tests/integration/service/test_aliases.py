@@ -12,8 +12,8 @@ import httpx
 import pytest
 from sqlalchemy import Engine
 
-from service.models import aliases
-from service.models.registry import make_client, search_models
+from service.models.registry import aliases
+from service.models.registry.client import make_client, search_models
 from store.tasks.catalog import Schema
 from tests.integration.artefacts import move_alias, publish, write_version
 from tests.integration.make_follower import MakeFollower, ask

@@ -15,7 +15,7 @@ import httpx
 import pytest
 from sqlalchemy import Engine
 
-from service.models.registry import MAX_ANSWER_BYTES
+from service.models.registry.client import MAX_ANSWER_BYTES
 from tests.integration.artefacts import publish, write_version
 from tests.integration.make_follower import MakeFollower, ask
 from tests.integration.published_versions import define

@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from sqlalchemy import Engine
 
 from contracts.clock import format_moment
-from store.cycle_leases import claim_cycle
+from store.cycles.leases import claim_cycle
 from store.tasks.catalog import Schema
 from tests.integration.artefacts import CUTOFF
 from tests.integration.published_versions import NOW, define, publish_and_release, wait_for

@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from contracts.errors import Unavailable
-from service.models.registry import find_champion_version, make_client
+from service.models.registry.client import find_champion_version, make_client
 
 HOST = "127.0.0.1"
 TRUSTED = "SSL_CERT_FILE"

@@ -17,7 +17,7 @@ from service.database import Store
 from service.metrics import Metrics
 from service.models.follower import Follower
 from service.models.forecaster import Question
-from service.models.registry import find_champion_version, make_client
+from service.models.registry.client import find_champion_version, make_client
 from service.validation.question_decoder import Row
 from store.releases import note_moved_alias
 from store.tasks.catalog import Schema, lock_task

@@ -12,7 +12,7 @@ from sqlalchemy import Engine
 
 from contracts.clock import format_moment
 from contracts.task import Training
-from store.cycle_requests import request_cycle
+from store.cycles.requests import request_cycle
 from store.recipe_choices import Choice, record_choice
 from store.tasks.catalog import find_task
 from tests.integration.artefacts import CUTOFF, WEEK, place_version

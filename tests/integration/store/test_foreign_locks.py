@@ -19,9 +19,9 @@ from contracts.clock import to_micros
 from contracts.task import Task
 from service.database import Store
 from service.ingest.group_commit import GroupCommit
-from store.cycle_leases import claim_cycle, expire_leases
-from store.cycle_requests import request_cycle
-from store.cycles import list_cycles
+from store.cycles.leases import claim_cycle, expire_leases
+from store.cycles.ledger import list_cycles
+from store.cycles.requests import request_cycle
 from store.database import make_engine
 from store.errors import Locked
 from store.events.batches import Event

@@ -24,9 +24,9 @@ from contracts.failure import FailureCode
 from migrations import migrate
 from service.advice.next_step import find_overrulable
 from service.models.task_state import read_task_state
-from store.cycle_leases import claim_cycle
-from store.cycle_requests import find_gate, request_cycle
-from store.cycles import Cycle, list_cycles
+from store.cycles.leases import claim_cycle
+from store.cycles.ledger import Cycle, list_cycles
+from store.cycles.requests import find_gate, request_cycle
 from store.database import make_engine
 from store.releases import list_releases
 from store.tasks.catalog import Schema, find_task

@@ -16,9 +16,9 @@ from contracts.failure import Failure, FailureCode
 from contracts.task import Task
 from contracts.verdict import MatrixFigures, Verdict
 from migrations import is_migrated, migrate
-from store.cycle_leases import begin_step, claim_cycle, end_cycle, expire_leases
-from store.cycle_requests import request_cycle
-from store.cycles import Cycle, find_released_cutoff, list_cycles
+from store.cycles.leases import begin_step, claim_cycle, end_cycle, expire_leases
+from store.cycles.ledger import Cycle, find_released_cutoff, list_cycles
+from store.cycles.requests import request_cycle
 from store.database import metadata
 from store.error_cells import Cell, read_cells, record_cells
 from store.events.batches import Event

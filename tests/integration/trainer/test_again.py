@@ -7,9 +7,9 @@ import pytest
 from sqlalchemy import Engine
 
 from contracts.errors import Conflict
-from store.cycle_leases import claim_cycle
-from store.cycle_requests import request_cycle
-from store.cycles import Cycle
+from store.cycles.leases import claim_cycle
+from store.cycles.ledger import Cycle
+from store.cycles.requests import request_cycle
 from store.releases import list_releases
 from store.tasks.catalog import Schema, define_task
 from tests.integration.drifting_task import (

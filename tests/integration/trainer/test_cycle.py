@@ -13,8 +13,8 @@ from sqlalchemy import Engine, func, select, text
 
 from contracts.manifest import GRAPH_FILE, MANIFEST_FILE, RATE_FILE, read_manifest
 from contracts.verdict import encode
-from store.cycle_leases import expire_leases
-from store.cycles import list_cycles
+from store.cycles.leases import expire_leases
+from store.cycles.ledger import list_cycles
 from store.database import releases
 from store.error_cells import read_cells
 from store.events.writes import append_events

@@ -18,7 +18,7 @@ from structlog.testing import capture_logs
 from contracts.clock import format_moment
 from contracts.errors import LeaseLost, NotFound
 from service.models.local_copies import read_current
-from store.cycle_leases import begin_step
+from store.cycles.leases import begin_step
 from store.database import metadata, schemas, task_changes, tasks, touched_tasks
 from store.events.writes import append_events
 from store.tasks.catalog import Schema, define_task, find_task

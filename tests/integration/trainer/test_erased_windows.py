@@ -4,7 +4,7 @@ from pathlib import Path
 
 from sqlalchemy import Engine
 
-from store.cycle_leases import end_cycle
+from store.cycles.leases import end_cycle
 from store.events.columns import read_events, read_fingerprints
 from store.events.erasures import find_trained
 from store.events.writes import correct_event

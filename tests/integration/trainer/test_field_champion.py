@@ -12,7 +12,7 @@ from sqlalchemy import Engine
 
 from contracts.manifest import GRAPH_FILE, MANIFEST_FILE
 from contracts.task import Task
-from store.cycles import Cycle
+from store.cycles.ledger import Cycle
 from store.events.writes import append_events
 from store.releases import record_release
 from store.tasks.catalog import Schema, define_task

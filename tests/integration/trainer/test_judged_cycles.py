@@ -13,9 +13,9 @@ from sqlalchemy import Engine
 
 from contracts.errors import Conflict
 from contracts.verdict import Verdict
-from store.cycle_leases import claim_cycle
-from store.cycle_requests import override_cycle, request_cycle
-from store.cycles import Cycle
+from store.cycles.leases import claim_cycle
+from store.cycles.ledger import Cycle
+from store.cycles.requests import override_cycle, request_cycle
 from store.events.batches import Event
 from store.events.writes import append_events
 from store.releases import list_releases

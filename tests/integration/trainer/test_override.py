@@ -11,8 +11,8 @@ from sqlalchemy import Engine
 
 from contracts.clock import format_moment
 from contracts.failure import REGISTRY_UNREACHABLE
-from store.cycle_leases import claim_cycle, end_cycle
-from store.cycle_requests import request_cycle
+from store.cycles.leases import claim_cycle, end_cycle
+from store.cycles.requests import request_cycle
 from store.tasks.catalog import Schema, define_task
 from tests.integration.artefacts import CUTOFF, WEEK, place_version
 from tests.integration.published_versions import LEASE, NOW, define, history, note, run_cycle, wait_for

@@ -9,7 +9,7 @@ from mlflow import MlflowClient
 from sqlalchemy import Engine, func, select, update
 
 from contracts.task import Task, Training
-from store.cycles import list_cycles
+from store.cycles.ledger import list_cycles
 from store.database import choices, cycles
 from store.tasks.catalog import Schema, define_task, find_task
 from tests.integration.drifting_task import (

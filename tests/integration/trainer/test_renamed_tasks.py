@@ -14,9 +14,9 @@ from sqlalchemy import Engine
 
 from contracts.clock import format_moment
 from contracts.failure import STOPPED
-from store.cycle_leases import claim_cycle, end_cycle
-from store.cycle_requests import request_cycle
-from store.cycles import list_cycles
+from store.cycles.leases import claim_cycle, end_cycle
+from store.cycles.ledger import list_cycles
+from store.cycles.requests import request_cycle
 from store.tasks.catalog import Schema, find_task
 from store.tasks.deletion import list_deleted
 from store.tasks.installation import read_traces

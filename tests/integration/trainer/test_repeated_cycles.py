@@ -13,7 +13,7 @@ from contracts.clock import from_micros
 from contracts.failure import REGISTRY_UNREACHABLE
 from contracts.manifest import GRAPH_FILE, MANIFEST_FILE, RATE_FILE
 from contracts.task import Task
-from store.cycle_leases import expire_leases
+from store.cycles.leases import expire_leases
 from store.database import cycles, events
 from store.events.columns import EventColumns
 from store.tasks.catalog import Schema

@@ -9,8 +9,8 @@ from sqlalchemy import Engine
 
 from contracts.failure import Failure, FailureCode
 from contracts.verdict import Verdict
-from store.cycle_leases import end_cycle, expire_leases
-from store.cycles import Cycle, State
+from store.cycles.leases import end_cycle, expire_leases
+from store.cycles.ledger import Cycle, State
 from tests.integration.drifting_task import claim, cutoff_after, cycles_of, define, drifting_task, now, settings
 from trainer.retraining.cycle import run_cycle
 from trainer.scheduling.worker import end_orphans

@@ -20,8 +20,8 @@ from contracts.clock import to_micros
 from contracts.errors import InvalidInput
 from contracts.failure import DELETED, REGISTRY_UNREACHABLE
 from contracts.verdict import Decision, Verdict
-from store.cycle_leases import end_cycle
-from store.cycles import Cycle
+from store.cycles.leases import end_cycle
+from store.cycles.ledger import Cycle
 from store.database import make_engine
 from store.outages import SILENT
 from store.tasks.deletion import list_deleted

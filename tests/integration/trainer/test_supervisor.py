@@ -18,8 +18,8 @@ from sqlalchemy import Engine
 from structlog.testing import capture_logs
 
 from contracts.failure import KILLED, LEASE_EXPIRED, STOPPED, Failure, FailureCode
-from store.cycle_leases import end_cycle, expire_leases
-from store.cycles import Cycle
+from store.cycles.leases import end_cycle, expire_leases
+from store.cycles.ledger import Cycle
 from tests.integration.drifting_task import claim, cutoff_after, cycles_of, define, drifting_task, now
 from tests.integration.trainer_ticks import MakeTrainer, ask, endless_reads, has_ended, has_step, tick_until, trainers
 from trainer.scheduling import worker_process as supervisor

@@ -3,7 +3,7 @@
 from sqlalchemy import Engine
 
 from contracts.failure import Failure, FailureCode
-from store.cycle_leases import end_cycle
+from store.cycles.leases import end_cycle
 from store.tasks.catalog import Schema
 from tests.integration.drifting_task import claim, cutoff_after, define, drifting_task, now
 from tests.integration.watched_registry import overheard

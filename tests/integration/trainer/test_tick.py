@@ -12,9 +12,9 @@ from structlog.testing import capture_logs
 
 from contracts.failure import REGISTRY_UNREACHABLE
 from contracts.verdict import Decision, Verdict, decode_verdict, encode
-from store.cycle_leases import claim_cycle, end_cycle
-from store.cycle_requests import override_cycle, request_cycle
-from store.cycles import list_past_attempts
+from store.cycles.leases import claim_cycle, end_cycle
+from store.cycles.ledger import list_past_attempts
+from store.cycles.requests import override_cycle, request_cycle
 from store.tasks.catalog import Schema, define_task
 from store.tasks.task_list import TaskList
 from tests.integration.counted_calls import counting_calls

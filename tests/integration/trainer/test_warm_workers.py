@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import Engine
 
 from contracts.failure import KILLED
-from store.cycle_requests import request_cycle
+from store.cycles.requests import request_cycle
 from store.tasks.catalog import Schema
 from tests.integration.drifting_task import cutoff_after, cycles_of, define, drifting_task, now
 from tests.integration.trainer_ticks import MakeTrainer, ask, endless_reads, has_ended, has_step, tick_until, trainers

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from contracts.clock import from_micros, to_micros
 from contracts.task import Task
 from service.advice.task_warnings import warn_of_gaps
-from store.cycles import Cycle, State
+from store.cycles.ledger import Cycle, State
 from tests.unit.tiny_events import task
 from trainer.scheduling.due_cutoffs import due_cutoff
 

@@ -11,7 +11,7 @@ from contracts.task import Task
 from contracts.verdict import decode_verdict
 from service.advice.next_step import NextStep, Situation, find_next_step, knows_all_events, settle_verdict
 from service.models.task_state import RecentAttempt, RegistryState, TaskState
-from store.cycles import Cycle
+from store.cycles.ledger import Cycle
 
 NOW = datetime(2026, 2, 1, tzinfo=UTC)
 CUTOFF = to_micros(datetime(2026, 1, 31, tzinfo=UTC))

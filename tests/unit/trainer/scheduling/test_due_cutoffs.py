@@ -9,7 +9,7 @@ import pytest
 
 from contracts.clock import MICROSECOND, to_micros
 from contracts.failure import LEASE_EXPIRED, REGISTRY_UNREACHABLE, STOPPED, Failure, FailureCode
-from store.cycles import Cycle, State
+from store.cycles.ledger import Cycle, State
 from tests.unit.tiny_events import task
 from trainer.scheduling.due_cutoffs import QUIET, due_cutoff, retry_pause
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 import httpx
 
 from contracts.errors import Unavailable
-from service.models.registry import Champion, RegisteredModel, find_champion, search_models
+from service.models.registry.client import Champion, RegisteredModel, find_champion, search_models
 
 # So many models are searched at each look. For each further hundred, the next search comes a second later.
 SEARCHED_EACH_LOOK = 200

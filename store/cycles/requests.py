@@ -14,7 +14,7 @@ from contracts.clock import from_micros
 from contracts.errors import Conflict, NotFound, TaskArchived, TaskPaused
 from contracts.failure import OVERTAKEN
 from contracts.verdict import Decision, Verdict, encode
-from store.cycles import COLUMNS, Cycle, as_cycle
+from store.cycles.ledger import COLUMNS, Cycle, as_cycle
 from store.database import cycles, tasks
 from store.tasks.catalog import lock_task
 

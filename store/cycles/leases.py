@@ -13,7 +13,7 @@ from sqlalchemy.exc import IntegrityError
 from contracts.errors import Conflict, LeaseLost
 from contracts.failure import LEASE_EXPIRED, Failure
 from contracts.verdict import Decision, Verdict, decode_verdict, encode
-from store.cycles import COLUMNS, Cycle, State, Step, as_cycle, failure_columns
+from store.cycles.ledger import COLUMNS, Cycle, State, Step, as_cycle, failure_columns
 from store.database import cycles, tasks
 
 

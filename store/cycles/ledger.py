@@ -1,6 +1,6 @@
 """The ledger of retrainings: its rows, and how they are read.
 
-`store.cycle_requests` requests cycles, `store.cycle_leases` claims, renews and ends them.
+`store.cycles.requests` requests cycles, `store.cycles.leases` claims, renews and ends them.
 """
 
 from collections.abc import Collection, Sequence

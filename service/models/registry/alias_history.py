@@ -8,7 +8,7 @@ from sqlalchemy import Connection
 
 from contracts.errors import Unavailable
 from service.database import Store
-from service.models.registry import find_champion_version
+from service.models.registry.client import find_champion_version
 from store.releases import note_moved_alias
 from store.tasks.catalog import lock_task
 
