@@ -25,7 +25,8 @@ _UNDONE = ("40001", "40P01", "23503")
 _NUM_TRIES = 3
 _PAUSE_SECONDS = 0.05
 # After a lock was not granted, other transactions wait only briefly for this many seconds: each wait holds a connection
-# of the pool, and requests that need no such lock must get one.
+# of the pool, and requests that need no such lock must get one. A brief wait that ends in vain does not prolong this
+# time, because writers of this API that wait for each other for so long are no sign of a lock that stays.
 _BRIEF_SECONDS = 30.0
 _WAIT_BRIEFLY = "SET LOCAL lock_timeout = '200ms'"
 
@@ -74,9 +75,10 @@ class Store:
         same rows lock them in different orders, and all that a client could do is retry.
         """
         for tries_left in reversed(range(_NUM_TRIES)):
+            is_brief = time.monotonic() < self._is_brief_until
             try:
                 with self._engine.begin() as connection:
-                    if time.monotonic() < self._is_brief_until:
+                    if is_brief:
                         connection.exec_driver_sql(_WAIT_BRIEFLY)
                     return work(connection)
             except SQLAlchemyError as error:
@@ -84,10 +86,9 @@ class Store:
                     time.sleep(_PAUSE_SECONDS)
                     continue
                 if outage := name_outage(error):
-                    if is_locked(error):
+                    if is_locked(error) and not is_brief:
                         self._is_brief_until = time.monotonic() + _BRIEF_SECONDS
-                        raise Locked(outage) from error
-                    raise StoreOutage(outage) from error
+                    raise (Locked if is_locked(error) else StoreOutage)(outage) from error
                 raise
         raise AssertionError("the last try returns or raises")
 

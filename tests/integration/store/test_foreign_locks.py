@@ -184,3 +184,30 @@ async def test_an_event_that_waits_for_a_lock_fails_alone(engine: Engine) -> Non
         assert [await one for one in group] == ["created", "locked", "created"]
     assert await write("held") == "created"
     own.dispose()
+
+
+def test_waits_are_brief_for_a_while_and_brief_ones_do_not_prolong_it(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Writers of the API that meet each other must not keep each other from waiting for ever."""
+    monkeypatch.setattr("service.database._BRIEF_SECONDS", 2.0)
+    schema = define(engine)
+
+    def wait(store: Store) -> float:
+        """The seconds for which a transaction waited in vain for the row of the task."""
+        began = time.monotonic()
+        with pytest.raises(Locked):
+            store.transact(lambda connection: lock_task(connection, schema.task_id))
+        return time.monotonic() - began
+
+    with engine_with(engine, "lock_timeout = 1000") as other, engine.begin() as connection:
+        store = Store(other, places=2, seconds=10)
+        lock_task(connection, schema.task_id)
+        first, ends = wait(store), time.monotonic() + 2.0
+        brief = []
+        while time.monotonic() < ends - 0.3:
+            brief.append(wait(store))
+        time.sleep(max(ends - time.monotonic(), 0) + 0.1)  # until the while is over
+        last = wait(store)
+    assert len(brief) >= 2
+    assert max(brief) < min(first, last)
