@@ -26,7 +26,7 @@ _NUM_TRIES = 3
 _PAUSE_SECONDS = 0.05
 # After a lock was not granted, other transactions wait only briefly for this many seconds: each wait holds a connection
 # of the pool, and requests that need no such lock must get one. A brief wait that ends in vain does not prolong this
-# time, because writers of this API that wait for each other for so long are no sign of a lock that stays.
+# time, because writers of this API wait for each other too, and that is no sign of a lock that stays.
 _BRIEF_SECONDS = 30.0
 _WAIT_BRIEFLY = "SET LOCAL lock_timeout = '200ms'"
 
