@@ -7,6 +7,7 @@ task's status says `degraded` and why. /predict only reads the references that a
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
@@ -27,7 +28,7 @@ from service.models.local_copies import remove_folder, rename_folder, save_overl
 from service.models.registry.client import make_client
 from service.models.served_versions import ServedVersions
 from service.models.store_snapshot import Snapshot, read_snapshot
-from service.models.task_state import ENDINGS, RegistryState, TaskState
+from service.models.task_state import RegistryState, TaskState, say_missing
 from service.settings import ServiceSettings
 from service.validation.names import only_task
 from service.validation.rules import compile_rules
@@ -139,7 +140,7 @@ class Follower:
         registry, task_state = self.registries.get(task, RegistryState()), self.task_states.get(task)
         released = registry.champion or (task_state.champion if task_state else None)
         if released is None:
-            raise NoModel(_say_missing(task, task_state))
+            raise NoModel(say_missing(task, task_state))
         raise NotLoaded(f"Version {released} is released. {registry.reason or 'This process has not loaded it yet.'}")
 
     def must_load(self, task: str | None) -> bool:
@@ -295,6 +296,8 @@ class Follower:
                 moment = format_moment(forecaster.valid_until)
                 say, event = (log.warning, "horizon.changed") if is_moved else (log.info, "calibration.changed")
                 say(event, task=forecaster.task.name, version=forecaster.version, valid_until=moment)
+                with suppress(OSError):  # this poll tries again, and says what is wrong
+                    self._save_overlay(forecaster.task.name)
         return time.monotonic()
 
     def _read_store(self, now: float) -> None:
@@ -369,11 +372,14 @@ class Follower:
 
     def _save_overlay(self, task: str) -> None:
         """Save the overlay of the version that answers, for a restart. Raises OSError."""
-        if task not in self._unsaved:
-            return
         forecaster, overlay = self.forecasters.get(task), self._snapshot.overlays.get(task)
-        if forecaster is not None and overlay is not None and self.database_answers:
-            save_overlay(self._models / task, forecaster.version, overlay)
+        if (
+            forecaster is not None
+            and overlay is not None
+            and self.database_answers
+            and not save_overlay(self._models / task, forecaster.version, overlay)
+        ):
+            return  # another process holds the folder: the next poll saves it
         self._unsaved.discard(task)
 
     def _delete_notes(self, now: float) -> None:
@@ -385,16 +391,3 @@ class Follower:
             self._store.transact(delete_notes)
         except Unavailable as error:
             log.info("notes.not_deleted", reason=str(error))
-
-
-def _say_missing(task: str, task_state: TaskState | None) -> str:
-    """Why no version of a task answers, and what releases one."""
-    last = None if task_state is None else task_state.last_ended
-    ended = ""
-    if last is not None and last.state in ENDINGS:
-        reason = f": {last.reason}" if last.reason else ""
-        ended = f" The cycle of {format_moment(last.cutoff)} {ENDINGS[last.state]}{reason}".rstrip(".") + "."
-    return (
-        f"No version of {task} had been released when this process looked last.{ended} `morrow cycle {task}` trains "
-        f"one, and `morrow task show {task}` says what it lacks."
-    )

@@ -126,12 +126,13 @@ def write_current(folder: Path, current: Current) -> None:
     replace_file(folder / CURRENT_FILE, msgspec.json.encode(current))
 
 
-def save_overlay(folder: Path, version: str, overlay: Overlay) -> None:
-    """Save a version's overlay for a restart; if the folder is locked for too long, the next poll saves it."""
+def save_overlay(folder: Path, version: str, overlay: Overlay) -> bool:
+    """Save a version's overlay for a restart; False if the folder is locked for too long. Raises OSError."""
     with lock_folder(folder) as is_held:
         current = read_current(folder)
         if is_held and current is not None and (renewed := update_overlay(current, version, overlay)) != current:
             write_current(folder, renewed)
+        return is_held
 
 
 def fill_copy(folder: Path, version: str, fill: Callable[[Path], None], *, made_at: int | None = None) -> Path:

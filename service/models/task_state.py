@@ -380,3 +380,16 @@ def _read_or_note(faults: list[str], schema: Schema, decode: Callable[[*Ts], T],
 
 def _say_unreadable(error: Exception) -> str:
     return f"Rows of this task cannot be read ({type(error).__name__}): they were written past the API."
+
+
+def say_missing(task: str, task_state: TaskState | None) -> str:
+    """Why no version of a task answers, and what releases one."""
+    last = None if task_state is None else task_state.last_ended
+    ended = ""
+    if last is not None and last.state in ENDINGS:
+        reason = f": {last.reason}" if last.reason else ""
+        ended = f" The cycle of {format_moment(last.cutoff)} {ENDINGS[last.state]}{reason}".rstrip(".") + "."
+    return (
+        f"No version of {task} had been released when this process looked last.{ended} `morrow cycle {task}` trains "
+        f"one, and `morrow task show {task}` says what it lacks."
+    )

@@ -31,7 +31,7 @@ os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")
 from mlflow import MlflowClient
 from mlflow.entities import Dataset, DatasetInput, Experiment, Metric, Param, Run, RunTag
 from mlflow.entities.model_registry import RegisteredModel
-from mlflow.exceptions import RestException
+from mlflow.exceptions import MlflowException, RestException
 
 from contracts.artifact_proxy import proxied_path
 from contracts.clock import format_moment, parse_moment
@@ -330,7 +330,7 @@ class Registry:
         """The task's model; None if there is none. Raises TakenName."""
         try:
             model = self._client.get_registered_model(name)
-        except RestException as error:
+        except MlflowException as error:  # of a server or of a folder
             if error.error_code != DOES_NOT_EXIST:
                 raise
             return None
