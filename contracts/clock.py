@@ -99,7 +99,7 @@ def _format_seconds(micros: int) -> str:
 
 def count_windows(number: int) -> str:
     """A number of windows in words."""
-    return "1 window" if number == 1 else f"{number} windows"
+    return "1 window" if number == 1 else f"{number:,} windows"
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,7 @@ from cli.commands.file_options import (
     require_file,
 )
 from contracts.errors import Fault, InvalidInput
+from contracts.shown import say_count
 
 if TYPE_CHECKING:
     from cli.importing.importer import Imported
@@ -182,7 +183,7 @@ def erase_events(
 
     found = _read_ids(event_ids or [], file)
     if not yes:
-        typer.confirm(f"Erase {_many(len(found), 'event')} of {task} for ever?", abort=True, err=True)
+        typer.confirm(f"Erase {say_count(len(found), 'event')} of {task} for ever?", abort=True, err=True)
     given: dict[str, Any] = {"reason": reason} | ({} if actor is None else {"actor": actor})
     with open_api(url) as api:
         answers = [
@@ -235,12 +236,12 @@ def retract_import(
     path = f"/tasks/{task}/imports/{import_id}"
     with open_api(url) as api:
         found = ask(api, "GET", path)
-        kept = f"; {_many(found['num_corrected'], 'corrected event')} stay" if found["num_corrected"] else ""
+        kept = _say_kept(found["num_corrected"])
         trained = f" {_say_trained(found['versions'])} before." if found["versions"] else ""
         if not yes and found["num_events"]:
             question = (
                 f"Import {import_id} of {task} is {found['source']} of {_to_seconds(found['at'])}.{trained} "
-                f"Retract {_many(found['num_events'], 'event')}{kept}?"
+                f"Retract {say_count(found['num_events'], 'event')}{kept}?"
             )
             typer.confirm(question, abort=True, err=True)
         before, versions = found["num_retracted"], found["versions"]
@@ -249,7 +250,7 @@ def retract_import(
             answer = ask(api, "POST", f"{path}/retract", json=given)
     facts = {**answer, "num_events": answer["num_retracted"] - before, "versions": versions}
     if found["num_events"]:
-        sentence = f"{_many(facts['num_events'], 'event')} of import {import_id} retracted{kept}."
+        sentence = f"{say_count(facts['num_events'], 'event')} of import {import_id} retracted{kept}."
     else:
         sentence = f"Import {import_id} has no event left to retract{kept}. `morrow events history {task}` lists all."
     if versions:
@@ -298,13 +299,15 @@ def _print_imported(task: str, imported: "Imported", *, dry_run: bool) -> None:
         for note in imported.notes:
             console.print(note, markup=False)
         counts = imported.counts
-        console.print(f"{counts['created']:,} rows are valid and {counts['rejected']:,} are not. Nothing is stored.")
+        valid, refused = counts["created"], counts["rejected"]
+        words = f"{say_count(valid, 'row')} {_are(valid)} valid and {refused:,} {_are(refused)} not"
+        console.print(f"{words}. Nothing is stored.")
     else:
         console.print(", ".join(f"{count} {outcome}" for outcome, count in imported.counts.items()))
         num_sent = imported.num_rows - imported.num_before
-        console.print(f"{num_sent:,} rows in {imported.seconds:.1f} s: {imported.rate:,.0f} a second.")
+        console.print(f"{say_count(num_sent, 'row')} in {imported.seconds:.1f} s: {imported.rate:,.0f} a second.")
     if imported.num_equal:
-        equal = _many(imported.num_equal, "row")
+        equal = say_count(imported.num_equal, "row")
         console.print(f"{equal} equal an earlier one of the file: each is an event of its own, with a numbered id.")
     for reason in imported.reasons[:NUM_REASONS_SHOWN]:
         console.print(reason.describe(), markup=False, style="red")
@@ -354,8 +357,8 @@ def _print_erased(facts: dict[str, Any]) -> None:
 
     console = Console(highlight=False, soft_wrap=True)
     console.print(
-        f"{_many(facts['num_events'], 'event')} erased in {_many(facts['num_revisions'], 'revision')}, "
-        f"and {_many(facts['num_rejected'], 'refused row')}; {facts['num_erased_before']:,} were erased before."
+        f"{say_count(facts['num_events'], 'event')} erased in {say_count(facts['num_revisions'], 'revision')}, "
+        f"and {say_count(facts['num_rejected'], 'refused row')}; {facts['num_erased_before']:,} were erased before."
     )
     if facts["unknown"]:
         console.print(f"Not stored: {', '.join(facts['unknown'])}.", markup=False, style="red")
@@ -376,6 +379,9 @@ def _to_seconds(moment: str) -> str:
     return f"{whole}Z"
 
 
-def _many(number: int, noun: str) -> str:
-    """A number of things in words."""
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+def _say_kept(number: int) -> str:
+    return f"; {say_count(number, 'corrected event')} {'stays' if number == 1 else 'stay'}" if number else ""
+
+
+def _are(number: int) -> str:
+    return "is" if number == 1 else "are"

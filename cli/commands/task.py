@@ -25,6 +25,7 @@ from cli.commands.file_options import (
     require_file,
 )
 from contracts.errors import Fault, InvalidInput
+from contracts.shown import say_count
 
 if TYPE_CHECKING:
     from cli.inferring.infer import Inferred
@@ -327,7 +328,5 @@ def _record(reason: str | None, actor: str | None) -> dict[str, str]:
 def _describe_contents(contents: dict[str, Any]) -> str:
     """What a task holds, in words."""
     counts = (("events", "event"), ("rejected", "refused row"), ("cycles", "cycle"), ("versions", "version"))
-    *most, last = [
-        f"{contents[f'num_{name}']:,} {noun}{'' if contents[f'num_{name}'] == 1 else 's'}" for name, noun in counts
-    ]
+    *most, last = [say_count(contents[f"num_{name}"], noun) for name, noun in counts]
     return f"{', '.join(most)} and {last}"

@@ -6,6 +6,7 @@ from importlib.util import find_spec
 from sqlalchemy.exc import SQLAlchemyError
 
 from cli.doctor.finding import Finding, fail, ok, warn
+from contracts.shown import say_count
 from store.database import make_engine
 from store.kept_fits import count_fits
 from trainer.settings import TrainerSettings
@@ -51,7 +52,9 @@ def _examine_ledger(database_url: str, store: str) -> Iterator[Finding]:
     if num_lost:
         yield warn(_SUBJECT, f"{num_lost} of {num_here} are lost", "none needed: a trainer shares or fits them again")
     if num_elsewhere:
-        words = f"another store holds {num_elsewhere} fits of this database, which trainers with this one do not see"
+        words = (
+            f"another store holds {say_count(num_elsewhere, 'fit')} of this database, unseen by trainers with this one"
+        )
         yield warn(_SUBJECT, words, "set the same MORROW_FITS_URL for all trainers")
     if not num_lost and not num_elsewhere:
         yield ok(_SUBJECT, f"{num_here} are shared")

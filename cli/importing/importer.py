@@ -31,6 +31,7 @@ from cli.importing.rejects import append_rejects, cut_rejects, name_rejects
 from cli.reading.options import Options
 from cli.reading.sources import is_pipe, name_of
 from contracts.errors import MorrowError
+from contracts.shown import say_count
 from contracts.task import Task
 
 ROWS_PER_BATCH = 1000
@@ -86,7 +87,7 @@ def import_events(
         conflicts: list[Refused] = []
         bar = progress.add_task(name_of(file), total=opened.length, rows=mark.num_rows, rate=0.0)
         if mark.num_rows:
-            progress.console.print(f"Resuming after {mark.num_rows:,} rows.", highlight=False)
+            progress.console.print(f"Resuming after {say_count(mark.num_rows, 'row')}.", highlight=False)
         rows = islice(opened.rows, mark.num_rows, None)
         try:
             for batch, answer in post_rows(api, task_name, rows, mark.import_id):
@@ -203,7 +204,7 @@ def _leave(console: Console, mark: Bookmark, place: Path | None) -> None:
     """Say how an import that breaks off goes on; one that has sent nothing leaves no bookmark."""
     if mark.num_rows:
         remedy = "Run the same command to resume." if place else "Sent again, they count as duplicates."
-        console.print(f"{mark.num_rows:,} rows are sent. {remedy}", highlight=False)
+        console.print(f"{say_count(mark.num_rows, 'row')} sent. {remedy}", highlight=False)
     elif place is not None:
         place.unlink(missing_ok=True)
 

@@ -15,6 +15,7 @@ from cli.inferring.profile import MAX_ROWS, read_profile
 from cli.inferring.task_file import spell_command, write_task_file
 from cli.reading.options import Options
 from cli.reading.sources import is_pipe, name_of
+from contracts.shown import say_count
 from contracts.spec_values import suggest_name
 from contracts.task import Task
 
@@ -51,7 +52,9 @@ def infer(
     text = write_task_file(guessed, profile, file, command)
     task = Task.model_validate(tomllib.loads(text))
     kind = f"classification into {len(guessed.classes)} classes" if guessed.classes else task.target.kind
-    summary = f"{kind} of {task.target.name} by {len(task.features)} features, in windows of {guessed.window}"
+    summary = (
+        f"{kind} of {task.target.name} by {say_count(len(task.features), 'feature')}, in windows of {guessed.window}"
+    )
     num_valid, notes = (1, []) if is_pipe(file) else _check(file, format, task, guessed.options)
     remarks = [f"Note: {note}." for note in guessed.notes]
     return Inferred(named, text, command, summary, (*notes, *remarks), has_valid_rows=num_valid > 0)
@@ -74,7 +77,8 @@ def _check(file: Path, format: Format | None, task: Task, options: Options) -> t
             if counts.total() >= MAX_ROWS:
                 break
     worst = sorted(reasons.values(), key=lambda reason: -reason.count)[:_NUM_REASONS_SHOWN]
+    rows, are = say_count(counts.total(), "row"), "is" if counts["valid"] == 1 else "are"
     return counts["valid"], [
-        f"Of {counts.total():,} rows {counts['valid']:,} are valid and {counts['refused']:,} would be refused.",
+        f"Of {rows} {counts['valid']:,} {are} valid and {counts['refused']:,} would be refused.",
         *(f"  {reason.describe()}" for reason in worst),
     ]

@@ -12,6 +12,7 @@ from cli.reading.numbers import NumberStyle, find_style, settle_styles
 from cli.reading.options import Options
 from contracts.errors import InvalidInput
 from contracts.missing import INSTEAD_OF_NUMBERS, MISSING
+from contracts.shown import say_count
 from contracts.spec_values import MAX_TEXT, suggest_name
 from contracts.task import Kind
 from contracts.truth import TRUTHS
@@ -170,7 +171,7 @@ def _judge_numbers(
     if is_whole and set(read) == {0, 1}:
         return found("integer", "0 and 1; boolean would do as well")
     if is_whole:
-        few = f"; only {len(counts)} values: if they are codes, write category" if len(counts) <= 12 else ""
+        few = f"; only {say_count(len(counts), 'value')}: category, if they are codes" if len(counts) <= 12 else ""
         return found("integer", f"whole numbers{few}")
     sign = f"; {style.sign} is ignored" if style.sign else ""
     comma = " with decimal commas" if style.decimal == "comma" and style.shows_mark else ""

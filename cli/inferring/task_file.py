@@ -10,6 +10,7 @@ from cli.inferring.guess import Guessed
 from cli.inferring.kinds import Judged
 from cli.inferring.profile import Profile
 from cli.reading.options import Options
+from contracts.shown import say_count
 from contracts.spec_values import suggest_name
 
 _WIDTH = 118
@@ -42,13 +43,13 @@ def write_task_file(guessed: Guessed, profile: Profile, file: Path, import_comma
     if guessed.classes:
         lines += _list_classes(guessed.classes)
     if guessed.label.num_missing:
-        lines.append(f"# {guessed.label.num_missing:,} rows have no label, and are refused.")
+        lines.append(f"# Rows without a label, which are refused: {guessed.label.num_missing:,}")
     for name, one in guessed.features:
         lines += ["", "[[features]]", f"name = {_text(name)}  {_remark(_describe(one))}"]
         lines.append(f'kind = "{one.kind}"  {_remark(one.why)}')
         if one.num_missing:
             share = 100 * one.num_missing / max(1, profile.num_rows)
-            lines.append(f"optional = true  # missing in {one.num_missing:,} rows ({share:.1f} %)")
+            lines.append(f"optional = true  # missing in {say_count(one.num_missing, 'row')} ({share:.1f} %)")
     if guessed.left_out:
         lines += ["", "# Left out:"]
         lines += [
@@ -100,7 +101,7 @@ def _escape(character: str) -> str:
 
 
 def _describe_rows(guessed: Guessed, profile: Profile) -> str:
-    rows = f"{'The first ' if profile.is_cut else ''}{profile.num_rows:,} rows"
+    rows = f"{'The first ' if profile.is_cut else ''}{say_count(profile.num_rows, 'row')}"
     times = " and ".join(one.name for one in guessed.at)
     return f"{rows} from {guessed.first.isoformat()} to {guessed.last.isoformat()}, by {times}."
 

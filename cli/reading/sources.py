@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import IO, BinaryIO, cast
 
 from contracts.errors import Fault, InvalidInput, NotFound
+from contracts.shown import say_count
 
 STDIN = Path("-")
 _DEVICES = ("/dev/", "/proc/")
@@ -211,7 +212,9 @@ def _open_zip(raw: BinaryIO, name: str) -> BinaryIO:
     if "content.xml" in names:
         raise InvalidInput([Fault(name, "is an OpenDocument file: save the sheet as CSV")])
     if len(names) != 1:
-        raise InvalidInput([Fault(name, f"is a ZIP archive of {len(names)} files: extract the one to read")])
+        raise InvalidInput(
+            [Fault(name, f"is a ZIP archive of {say_count(len(names), 'file')}: extract the one to read")]
+        )
     try:
         return cast(BinaryIO, archive.open(names[0]))
     except (RuntimeError, NotImplementedError) as error:

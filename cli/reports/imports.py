@@ -6,6 +6,8 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from contracts.shown import say_count
+
 
 def print_imports(task: str, imports: Sequence[dict[str, Any]]) -> None:
     """Print a line for each import, newest first."""
@@ -15,7 +17,9 @@ def print_imports(task: str, imports: Sequence[dict[str, Any]]) -> None:
     table = Table("import", "at", "by", "file", "events", "retracted")
     for one in imports:
         retracted = (
-            "–" if one["retracted_at"] is None else f"{_minute(one['retracted_at'])}, {one['num_retracted']:,} events"
+            "–"
+            if one["retracted_at"] is None
+            else f"{_minute(one['retracted_at'])}, {say_count(one['num_retracted'], 'event')}"
         )
         table.add_row(str(one["id"]), _minute(one["at"]), one["actor"], one["source"], _count(one), retracted)
     Console().print(table)

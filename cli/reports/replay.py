@@ -12,7 +12,7 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from cli.client.options import parse_moment_option
-from contracts.clock import format_moment, to_micros
+from contracts.clock import count_windows, format_moment, to_micros
 from contracts.errors import Fault, InvalidInput
 from contracts.verdict import first_failure
 from service.web.html import four_figures
@@ -172,7 +172,7 @@ def summary(replayed: Replay) -> list[str]:
         f"Inside the 90 % band: {_share(inside_band(outcomes))} of {len(outcomes)} errors by age and window.",
         f"Inside 90 % intervals or sets: {_share(realised_coverage(outcomes))} of the scored rows.",
         _before_and_after(replayed, outcomes),
-        f"Horizons closed: {len(rows)}, by the errors of {len(windows)} windows.",
+        f"Horizons closed: {len(rows)}, by the errors of {count_windows(len(windows))}.",
         f"Seconds: {_seconds([cutoff.seconds for cutoff in replayed.cutoffs])}.",
     ]
 

@@ -16,6 +16,7 @@ from starlette.responses import Response
 
 from contracts.clock import format_moment, to_micros
 from contracts.errors import Conflict, Fault, InvalidInput, Unavailable
+from contracts.shown import say_count
 from contracts.spec_values import IDENTIFIER, SCHEMA_PRINTABLE, suggest_name
 from service.admin import answers
 from service.database import Store
@@ -241,14 +242,10 @@ def _require_free_in_registry(registry: httpx.Client, name: str) -> None:
 
 def _ask_for_confirmation(name: str, contents: Contents) -> str:
     return (
-        f"must be {name!r}: this deletes {_many(contents.num_events, 'event')}, "
-        f"{_many(contents.num_rejected, 'refused row')}, {_many(contents.num_cycles, 'cycle')} and "
-        f"{_many(contents.num_versions, 'version')} for ever"
+        f"must be {name!r}: this deletes {say_count(contents.num_events, 'event')}, "
+        f"{say_count(contents.num_rejected, 'refused row')}, {say_count(contents.num_cycles, 'cycle')} and "
+        f"{say_count(contents.num_versions, 'version')} for ever"
     )
-
-
-def _many(number: int, noun: str) -> str:
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
 def _json_name(value: object) -> str:

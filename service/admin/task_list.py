@@ -15,10 +15,11 @@ from contracts.clock import to_micros
 from contracts.quality.skill import Skill
 from service.admin import answers
 from service.admin.status import describe_champion, describe_task
+from service.advice.row_states import RowState, find_row_state
 from service.models.follower import Follower
 from service.models.forecaster import Forecaster
 from service.models.model_skills import find_trust, read_skills
-from service.models.task_state import RegistryState, State, TaskState, read_task_states, state_of
+from service.models.task_state import RegistryState, TaskState, read_task_states, state_of
 from store.errors import SpecUnreadable
 from store.tasks.catalog import NamedTask, Schema, list_names, read_tasks
 
@@ -33,7 +34,7 @@ class Wanted:
 
     limit: int = PAGE_SIZE
     after: str = ""
-    state: State | None = None
+    state: RowState | None = None
     prefix: str = ""
     part: str = ""
     with_archived: bool = False
@@ -60,7 +61,13 @@ class FoundTasks:
     next: str | None
 
 
-def read_page(connection: Connection, follower: Follower, wanted: Wanted, now: datetime) -> FoundTasks:
+def read_page(
+    connection: Connection,
+    follower: Follower,
+    wanted: Wanted,
+    now: datetime,
+    cycle_limit: timedelta = timedelta(0),
+) -> FoundTasks:
     """The page as the store says it now; which tasks are in a state is known from the last poll."""
     forecasters = follower.forecasters
     named = list_names(
@@ -68,16 +75,23 @@ def read_page(connection: Connection, follower: Follower, wanted: Wanted, now: d
         after=wanted.after,
         prefix=wanted.prefix,
         part=wanted.part,
-        with_archived=wanted.with_archived,
+        with_archived=wanted.with_archived or wanted.state == "archived",
         task_ids=wanted.allowed,
         limit=wanted.limit + 1 if wanted.state is None else None,
     )
     if wanted.state is not None:
-        states, at = follower.task_states, to_micros(now)
-        named = [one for one in named if state_of(forecasters.get(one.name), states.get(one.name), at) == wanted.state]
+        named = [one for one in named if wanted.state in _list_states(one, follower, now, cycle_limit)]
     shown = named[: wanted.limit]
     following = shown[-1].name if len(named) > len(shown) else None
     return FoundTasks(_read_tasks(connection, shown, forecasters, now), following)
+
+
+def _list_states(one: NamedTask, follower: Follower, now: datetime, cycle_limit: timedelta) -> tuple[RowState, ...]:
+    """The state of a task's version, and its state on the list of the pages, which tells more states apart."""
+    forecaster, task_state = follower.forecasters.get(one.name), follower.task_states.get(one.name)
+    task = None if forecaster is None else forecaster.task
+    shown = find_row_state(forecaster, task_state, task, one.lifecycle, now=now, cycle_limit=cycle_limit)
+    return state_of(forecaster, task_state, to_micros(now)), shown
 
 
 def _read_tasks(

@@ -31,6 +31,7 @@ from service.admin.status import (
 from service.admin.task_list import MAX_TASKS, PAGE_SIZE, Wanted, describe_page, read_page
 from service.advice.advice import advise
 from service.advice.next_step import Situation, find_overrulable
+from service.advice.row_states import RowState
 from service.advice.row_warnings import RowWarnings, read_row_warnings, warn_of_classes
 from service.advice.task_differences import describe_differences, warn_of_former_name
 from service.advice.task_warnings import check_budget, warn_of_gaps, warn_of_kinds, warn_of_renaming
@@ -39,7 +40,7 @@ from service.errors import Malformed
 from service.models.follower import Follower
 from service.models.forecaster import Forecaster
 from service.models.model_skills import find_part, read_skills
-from service.models.task_state import RegistryState, State, TaskState, next_cycle, read_readable_state
+from service.models.task_state import RegistryState, TaskState, next_cycle, read_readable_state
 from service.server.worker_heartbeats import WorkerHeartbeats
 from service.settings import ServiceSettings
 from service.validation.lossless_json import decode_text, limit_values
@@ -145,7 +146,9 @@ def _add_list(router: APIRouter, store: Store, follower: Follower, cycle_limit: 
         after: Annotated[
             str, Query(max_length=MAX_NAME, description="begin after this name: `next` of the page before")
         ] = "",
-        state: Annotated[State | None, Query(description="only tasks in this state")] = None,
+        state: Annotated[
+            RowState | None, Query(description="only tasks in this state; valid ones may be expiring as well")
+        ] = None,
         prefix: Annotated[str, Query(max_length=MAX_NAME, description="only names that begin with this text")] = "",
         part: Annotated[
             str, Query(alias="q", max_length=MAX_NAME, description="only names that hold this text, in any case")
@@ -162,7 +165,7 @@ def _add_list(router: APIRouter, store: Store, follower: Follower, cycle_limit: 
         )
 
         def list_page(connection: Connection) -> Response:
-            found = read_page(connection, follower, wanted, now)
+            found = read_page(connection, follower, wanted, now, cycle_limit)
             return answers.respond(describe_page(found, follower, now=now, cycle_limit=cycle_limit))
 
         return await store.run(list_page)  # in its thread: many tasks would hold up other requests

@@ -9,6 +9,7 @@ from contracts.clock import count_windows, format_moment, to_micros
 from contracts.errors import Fault, InvalidInput
 from contracts.manifest import AgeError
 from contracts.quality.skill import Skill
+from contracts.shown import say_count
 from contracts.task import Task, Training, is_numeric
 from service.models.forecaster import Forecaster
 from service.models.task_state import RealisedError, TaskState
@@ -176,7 +177,8 @@ def warn_of_fit(training: Training, num_rows: int, batch_size: int) -> list[str]
     num_steps = max(training.pretrain_epochs, math.ceil(visits / batch_size))
     if training.method not in PRETRAINED or num_steps >= FEW_STEPS:
         return []
+    steps, rows = say_count(num_steps, "step"), say_count(num_rows, "row")
     return [
-        f"the fit took only {num_steps} steps: {num_rows:,} rows in minibatches of {batch_size:,}, "
+        f"the fit took only {steps}: {rows} in minibatches of {batch_size:,}, "
         f"{training.pretrain_epochs} times over; set a smaller training.batch_size or more training.pretrain_epochs"
     ]

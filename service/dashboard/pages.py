@@ -20,6 +20,7 @@ from starlette.responses import HTMLResponse
 from contracts.clock import to_micros
 from contracts.errors import NotFound, Unavailable
 from contracts.runtime.addresses import split_credentials
+from service.advice.row_states import RowState
 from service.dashboard.queries import (
     Filling,
     count_requests,
@@ -30,7 +31,7 @@ from service.dashboard.queries import (
 from service.dashboard.reference_pages import add_reference_pages
 from service.dashboard.task_list import PAGE_SIZE, Followed, Wanted, find_task_page, read_task_page
 from service.dashboard.task_page import describe_health, describe_history, describe_listed, find_known
-from service.dashboard.task_rows import RowState, order_rows
+from service.dashboard.task_rows import order_rows
 from service.database import Store
 from service.metrics import Metrics
 from service.models.follower import Follower
@@ -48,17 +49,19 @@ def pages_router(store: Store, follower: Follower, settings: ServiceSettings, me
     cycle_limit = timedelta(seconds=settings.cycle_limit_seconds)
     links: dict[str, Any] = {"mlflow": find_mlflow_link(settings)}
 
-    @router.get("/", dependencies=[Depends(takes_only("name", "state", "page"))])
+    @router.get("/", dependencies=[Depends(takes_only("name", "state", "page", "archived"))])
     async def get_dashboard(
         request: Request,
+        *,
         name: str = "",
         state: Annotated[RowState | None, Query()] = None,
         page: Annotated[int, Query(ge=1, le=1_000_000)] = 1,
+        archived: bool = False,
     ) -> HTMLResponse:
         now, followed, wanted = (
             datetime.now(UTC),
             Followed.of(follower, tasks_of(request.scope)),
-            Wanted(name, state, page),
+            Wanted(name, state, page, with_archived=archived),
         )
         database, requests = None, count_requests(metrics)
         try:

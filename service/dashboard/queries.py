@@ -35,7 +35,9 @@ from store.tasks.catalog import Schema, find_task
 NUM_CYCLES = 12
 MAX_RELEASES = 200
 NUM_EVENT_WINDOWS = 40
-NUM_REFUSED = 10
+NUM_REASONS = 10
+# The most refused rows that are compared with each other.
+_MOST_COMPARED = 100_000
 # The most categories of one feature that the form offers.
 _MOST_CATEGORIES = 100
 _SHOWN_ACTIONS: tuple[Action, ...] = ("release", "rollback", "close", "reopen", "override")
@@ -78,31 +80,29 @@ class WindowCount:
     num_refused: int
     has_ended: bool
 
-    @property
-    def num_rows(self) -> int:
-        """All that came in."""
-        return self.num_events + self.num_refused
-
 
 @dataclass(frozen=True)
-class RefusedRow:
-    """When a row was refused and why; the beginning of its id if it had one."""
+class RefusedRows:
+    """Rows refused for one reason: how many, when the newest, and the beginning of its id if it had one."""
 
+    reason: str
+    num_rows: int
     received: str
     event_id: str | None
-    reason: str
 
 
 @dataclass(frozen=True)
 class Intake:
-    """Rows of a task by window, oldest first; the number of rows refused in the last day, and the newest of them.
+    """Rows of a task by window, oldest first; the number of rows refused in the last day, and the commonest reasons.
 
-    `mistakes` are warnings about stored rows that look wrong.
+    A row that is sent again counts again; `num_distinct` counts it once, and is None if too many rows were refused to
+    compare. `mistakes` are warnings about stored rows that look wrong.
     """
 
     windows: Sequence[WindowCount]
     num_refused: int
-    refused: Sequence[RefusedRow]
+    num_distinct: int | None
+    refused: Sequence[RefusedRows]
     mistakes: Sequence[str] = ()
 
 
@@ -174,9 +174,10 @@ def read_intake(connection: Connection, name: str, now: datetime) -> Intake:
     clock, at = schema.task.clock, to_micros(now)
     newest = find_newest(connection, schema.task_id, before=at + clock.window)
     day_ago = now - timedelta(days=1)
-    num_refused, refused = _count_refused(connection, schema, day_ago), _list_refused(connection, schema, day_ago)
+    num_refused, num_distinct = _count_refused(connection, schema, day_ago)
+    refused = _list_refused(connection, schema, day_ago)
     if newest is None:
-        return Intake((), num_refused, refused)
+        return Intake((), num_refused, num_distinct, refused)
     rows = read_row_warnings(connection, schema, now)
     end = clock.window_start(newest)
     start = end - (NUM_EVENT_WINDOWS - 1) * clock.window
@@ -187,7 +188,7 @@ def read_intake(connection: Connection, name: str, now: datetime) -> Intake:
         WindowCount(format_moment(window), counts.get(window, 0), refusals.get(window, 0), window + clock.window <= at)
         for window in range(first, end + 1, clock.window)
     )
-    return Intake(windows, num_refused, refused, [*rows.mistakes, *rows.far])
+    return Intake(windows, num_refused, num_distinct, refused, [*rows.mistakes, *rows.far])
 
 
 def count_requests(metrics: Metrics) -> list[RequestCount]:
@@ -223,18 +224,27 @@ def _or_none(number: float) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def _count_refused(connection: Connection, schema: Schema, since: datetime) -> int:
-    count = select(func.count()).where(*_refused_since(schema, since))
-    return connection.execute(count).scalar_one()
+def _count_refused(connection: Connection, schema: Schema, since: datetime) -> tuple[int, int | None]:
+    """All of them, and those that differ; None instead of the latter if they are too many to compare."""
+    count = connection.execute(select(func.count()).where(*_refused_since(schema, since))).scalar_one()
+    if count > _MOST_COMPARED:
+        return count, None
+    distinct = select(func.count(func.md5(rejected_events.c.payload).distinct())).where(*_refused_since(schema, since))
+    return count, connection.execute(distinct).scalar_one()
 
 
-def _list_refused(connection: Connection, schema: Schema, since: datetime) -> list[RefusedRow]:
+def _list_refused(connection: Connection, schema: Schema, since: datetime) -> list[RefusedRows]:
     columns = rejected_events.c
+    count = func.count().label("num_rows")
+    reasons = select(func.max(columns.id).label("id"), count).where(*_refused_since(schema, since))
+    commonest = reasons.group_by(columns.reason).order_by(count.desc(), columns.reason).limit(NUM_REASONS).subquery()
     # A refused id may be as long as a body.
     event_id = func.left(columns.event_id, MAX_TEXT)
-    newest = select(columns.received_at, event_id, columns.reason).where(*_refused_since(schema, since))
-    rows = connection.execute(newest.order_by(columns.received_at.desc(), columns.id.desc()).limit(NUM_REFUSED))
-    return [RefusedRow(format_moment(to_micros(received)), event_id, reason) for received, event_id, reason in rows]
+    newest = select(columns.reason, commonest.c.num_rows, columns.received_at, event_id)
+    rows = connection.execute(
+        newest.join(commonest, commonest.c.id == columns.id).order_by(commonest.c.num_rows.desc(), columns.reason)
+    )
+    return [RefusedRows(reason, number, format_moment(to_micros(at)), event) for reason, number, at, event in rows]
 
 
 def _refused_since(schema: Schema, since: datetime) -> tuple[ColumnElement[bool], ColumnElement[bool]]:

@@ -13,9 +13,10 @@ from urllib.parse import urlencode
 
 from sqlalchemy import Connection
 
+from service.advice.row_states import RowState, find_row_state
 from service.dashboard.queries import Overview
 from service.dashboard.summary import Tone
-from service.dashboard.task_rows import ORDER, TONES, WORDS, RowState, find_row_state
+from service.dashboard.task_rows import ORDER, TONES, WORDS
 from service.models.follower import Follower
 from service.models.forecaster import Forecaster
 from service.models.model_skills import find_part, find_skill, find_trust
@@ -29,15 +30,20 @@ PAGE_SIZE = 50
 
 @dataclass(frozen=True)
 class Wanted:
-    """What a page of the list shows: tasks whose name holds a text, in one state, and which of their pages."""
+    """What a page of the list shows: tasks whose name holds a text, in one state, and which of their pages.
+
+    Without a state, archived tasks are left out unless they are wanted too.
+    """
 
     name: str = ""
     state: RowState | None = None
     page: int = 1
+    with_archived: bool = False
 
     def address(self, **changes: object) -> str:
         """The query of a page like this one, with these changes; empty for the first page of all tasks."""
-        given = {"name": self.name, "state": self.state, "page": self.page, **changes}
+        archived = "true" if self.with_archived else None
+        given = {"name": self.name, "state": self.state, "page": self.page, "archived": archived, **changes}
         kept = {key: value for key, value in given.items() if value and (key, value) != ("page", 1)}
         return f"?{urlencode(kept)}" if kept else ""
 
@@ -126,7 +132,8 @@ def _choose(
     found = [
         entry
         for entry in entries
-        if sought in entry.name.lower() and (entry.state == wanted.state if wanted.state else entry.state != "archived")
+        if sought in entry.name.lower()
+        and (entry.state == wanted.state if wanted.state else wanted.with_archived or entry.state != "archived")
     ]
     found.sort(key=lambda entry: (ORDER.index(entry.state), entry.trouble, entry.valid_until, entry.name))
     num_pages = max(1, math.ceil(len(found) / PAGE_SIZE))
@@ -144,11 +151,9 @@ def _choose(
 
 def _enter(name: str, schema: Schema | None, followed: Followed, now: datetime, cycle_limit: timedelta) -> Entry:
     forecaster, task_state = followed.forecasters.get(name), followed.task_states.get(name)
-    if schema is not None and schema.lifecycle != "active":
-        state: RowState = "paused" if schema.lifecycle == "paused" else "archived"
-    else:
-        task = schema.task if schema is not None else forecaster.task if forecaster is not None else None
-        state = find_row_state(forecaster, task_state, task, now=now, cycle_limit=cycle_limit)
+    task = schema.task if schema is not None else forecaster.task if forecaster is not None else None
+    lifecycle = "active" if schema is None else schema.lifecycle
+    state = find_row_state(forecaster, task_state, task, lifecycle, now=now, cycle_limit=cycle_limit)
     until = 0 if forecaster is None else forecaster.valid_until
     return Entry(name, schema, state, _find_trouble(name, schema, followed, now, cycle_limit), until)
 

@@ -18,12 +18,13 @@ from service.admin.status import describe_champion
 from service.admin.task_changes import EFFECTS
 from service.advice.advice import advise
 from service.advice.next_step import Situation, find_overrulable
+from service.advice.row_states import find_row_state
 from service.advice.task_warnings import warn_of_renaming
 from service.dashboard.heatmap import tabulate
 from service.dashboard.horizon_ages import list_ages
 from service.dashboard.queries import Board, Overview
 from service.dashboard.summary import Sentence, summarize
-from service.dashboard.task_rows import WORDS, TaskRow, describe_row, find_row_state, find_time_left
+from service.dashboard.task_rows import WORDS, TaskRow, describe_row, find_time_left
 from service.dashboard.timeline import Span, draw_timeline, list_spans
 from service.models.follower import Follower
 from service.models.forecaster import Forecaster
@@ -104,10 +105,8 @@ def describe_health(known: Known, board: Board | None) -> dict[str, Any]:
     forecaster, at = known.forecaster, to_micros(known.now)
     advice = None if board is None else advise(_situation(known, board), board.rows)
     skill = None if advice is None else advice.skill
-    state = (
-        find_row_state(forecaster, known.task_state, known.task, now=known.now, cycle_limit=known.cycle_limit)
-        if known.lifecycle == "active"
-        else known.lifecycle
+    state = find_row_state(
+        forecaster, known.task_state, known.task, known.lifecycle, now=known.now, cycle_limit=known.cycle_limit
     )
     return {
         "name": known.name,

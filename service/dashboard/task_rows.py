@@ -4,21 +4,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from statistics import fmean
-from typing import Literal
 
 from contracts.clock import format_moment, to_micros
 from contracts.quality.skill import compare
 from contracts.quality.trust import Trust
-from contracts.task import Task
-from service.advice.next_step import is_expiring
+from service.advice.row_states import RowState, find_row_state
 from service.dashboard.queries import Overview
 from service.dashboard.summary import Sentence, Tone
 from service.models.forecaster import Forecaster
-from service.models.task_state import TaskState, next_cycle, state_of
+from service.models.task_state import next_cycle
 from service.web.html import say_length
 
-# One list of values, so that a refusal of another value names them all.
-RowState = Literal["no_model", "valid", "closed", "expired", "expiring", "paused", "archived"]
 # The worst first; those that are not in service come last.
 ORDER: tuple[RowState, ...] = ("closed", "expired", "no_model", "expiring", "valid", "paused", "archived")
 WORDS: Mapping[RowState, str] = {"no_model": "without model"}
@@ -100,11 +96,11 @@ def describe_row(
     task = overview.schema.task if overview is not None else forecaster.task if forecaster is not None else None
     skill = None if overview is None else overview.skill
     lifecycle = "active" if overview is None else overview.schema.lifecycle
-    state = find_row_state(forecaster, task_state, task, now=now, cycle_limit=cycle_limit)
+    state = find_row_state(forecaster, task_state, task, lifecycle, now=now, cycle_limit=cycle_limit)
     last = None if task_state is None or not task_state.recent else task_state.recent[0]
     return TaskRow(
         name=name,
-        state="paused" if lifecycle == "paused" else "archived" if lifecycle == "archived" else state,
+        state=state,
         version=None if forecaster is None else forecaster.version,
         valid_until=None if forecaster is None else format_moment(forecaster.valid_until),
         left=None if forecaster is None else find_time_left(forecaster, at),
@@ -118,21 +114,6 @@ def describe_row(
         notes=[sentence for sentence in sentences[1:] if sentence.tone in ("bad", "warn")],
         trust=None if overview is None else overview.trust,
     )
-
-
-def find_row_state(
-    forecaster: Forecaster | None,
-    task_state: TaskState | None,
-    task: Task | None,
-    *,
-    now: datetime,
-    cycle_limit: timedelta,
-) -> RowState:
-    """The state of a task, in which a version that is about to expire has a name of its own."""
-    state = state_of(forecaster, task_state, to_micros(now))
-    if state != "valid" or forecaster is None or task is None:
-        return state
-    return "expiring" if is_expiring(task, forecaster, now, cycle_limit) else state
 
 
 def order_rows(rows: Sequence[TaskRow]) -> list[TaskRow]:

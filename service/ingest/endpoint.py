@@ -22,6 +22,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope
 
 from contracts.errors import Conflict, Fault, InvalidInput, Unavailable
+from contracts.shown import say_count
 from service.database import Store
 from service.errors import BodiesFull
 from service.ingest.group_commit import GroupCommit, QueuedEvent, rejection_of
@@ -154,12 +155,14 @@ class EventsEndpoint:
                 counts.update(result.status for result in results)
                 shown += [result for result in results if result.status != "created"][: MAX_RESULTS - len(shown)]
         except (Unavailable, BodiesFull) as error:
-            remedy = f"{counts.total()} lines before line {first} are stored: send all of them again."
+            lines, are = say_count(counts.total(), "line"), "is" if counts.total() == 1 else "are"
+            stored = f"{lines} before line {first} {are} stored"
+            remedy = f"{stored}: send all of them again."
             if isinstance(error, BodiesFull):
                 raise BodiesFull(error.num_bytes, error.budget, remedy) from error
             # The commit of what failed may have reached the database, and others may have stored lines of it before.
             raise Unavailable(
-                f"{error} {counts.total()} lines before line {first} are stored, and perhaps later ones: send all of "
+                f"{error} {stored}, and perhaps later ones: send all of "
                 "them again. Rows that are stored already count as duplicates."
             ) from error
         return counts, _answer(counts, shown)

@@ -138,8 +138,9 @@ document.addEventListener("submit", async (event) => {
   output.textContent = ok ? say(found) : sayProblem(found);
 });
 
+const many = (number, noun) => `${number.toLocaleString("en")} ${noun}${number === 1 ? "" : "s"}`;
 const sayContents = (held) =>
-  `${held.num_events.toLocaleString("en")} events, ${held.num_rejected} refused rows, ${held.num_cycles} cycles and ${held.num_versions} versions`;
+  `${many(held.num_events, "event")}, ${many(held.num_rejected, "refused row")}, ${many(held.num_cycles, "cycle")} and ${many(held.num_versions, "version")}`;
 
 if (document.querySelector("[data-locked]")) {
   if (hasKey()) htmx.ajax("GET", location.href, { target: "#page", select: "#page", swap: "outerHTML" });

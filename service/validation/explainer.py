@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from contracts.clock import MICROSECOND
 from contracts.errors import Fault
+from contracts.shown import say_count
 from contracts.task import Kind, Target, Task
 from contracts.truth import TRUTHS, spell_truth
 from service.validation.lossless_json import JsonObject
@@ -207,5 +208,5 @@ def _read_field(read: Callable[[object], T], given: JsonObject, name: str, fault
 def _cap(faults: Sequence[Fault]) -> list[Fault]:
     if len(faults) <= MAX_FAULTS_PER_ROW:
         return [*faults]
-    more = Fault("row", f"breaks {len(faults) - MAX_FAULTS_PER_ROW} more rules")
+    more = Fault("row", f"breaks {say_count(len(faults) - MAX_FAULTS_PER_ROW, 'more rule')}")
     return [*faults[:MAX_FAULTS_PER_ROW], more]

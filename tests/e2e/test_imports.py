@@ -270,7 +270,7 @@ def test_a_trial_checks_every_row_and_stores_none(demand: str, tmp_path: Path) -
     file.write_text(HEADER + ROW + "b,2026-11-01T12:00:00Z,low,x,north\n")
     said = say(demand, "events", "import", "demand", str(file), "--dry-run")
     assert said.code == 3
-    assert "1 rows are valid and 1 are not. Nothing is stored." in said.out
+    assert "1 row is valid and 1 is not. Nothing is stored." in said.out
     assert "b: features.temperature: is " in said.out
     assert "(it holds 'x')" in said.out
     assert httpx.get(f"{demand}/tasks/demand").json()["num_events"] == 0

@@ -139,6 +139,7 @@ def test_a_task_is_paused_renamed_and_deleted_after_a_question(
         page.fill("#rename-reason", "clearer")
         page.get_by_role("dialog").get_by_role("button", name="Rename").click()
         expect(page.get_by_role("heading", level=1)).to_contain_text("delays")
+        assert httpx.post(f"{url}/events?task=delays", json={"event_id": "e1"}, timeout=20).status_code == 422
         asked: list[str] = []
 
         def accept(dialog: Dialog) -> None:
@@ -150,7 +151,7 @@ def test_a_task_is_paused_renamed_and_deleted_after_a_question(
         page.fill("#delete-reason", "a trial")
         page.get_by_role("dialog").get_by_role("button", name="Delete").click()
         expect(page.locator("main")).to_contain_text("No task yet")
-        assert asked == ["Delete delays for ever? It holds 0 events, 0 refused rows, 0 cycles and 0 versions."]
+        assert asked == ["Delete delays for ever? It holds 0 events, 1 refused row, 0 cycles and 0 versions."]
         assert watched.errors == []
     with engine.connect() as connection:
         assert [change.action for change in list_changes(connection, 1)] == ["delete", "rename", "pause"]

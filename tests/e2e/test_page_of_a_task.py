@@ -42,7 +42,7 @@ def test_pictures_stand_beside_the_same_figures(
         broken = page.get_by_role("row", name="newest window broken")
         expect(broken).to_contain_text("0.7100")
         expect(broken).to_contain_text(MARKUP)
-        page.get_by_text("Newest refused rows").click()
+        page.get_by_text("Refused rows by reason").click()
         expect(page.locator("#refused-table").get_by_role("row", name="bad")).to_contain_text(MARKUP)
 
 

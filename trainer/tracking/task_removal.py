@@ -14,6 +14,7 @@ import httpx
 
 from contracts.artifact_proxy import proxied_path
 from contracts.errors import ArtefactRefused, RegistryRefusal
+from contracts.shown import say_count
 from store.releases import ALIAS
 from store.tasks.installation import INSTALLATION_TAG, Traces
 from trainer.tracking.rest import ask, ask_pages, delete_folder, open_client
@@ -181,7 +182,9 @@ def _remove_model(client: httpx.Client, model: dict[str, Any], traces: Traces, l
     if len(ours) == len(versions):
         ask(client, "DELETE", "registered-models/delete", {"name": name})
         return
-    left.append(f"{_name_whole(model)}: {len(versions) - len(ours)} versions not known to be this installation's")
+    left.append(
+        f"{_name_whole(model)}: {say_count(len(versions) - len(ours), 'version')} not known to be this installation's"
+    )
     for version in ours:
         ask(client, "DELETE", "model-versions/delete", {"name": name, "version": str(version["version"])})
 
@@ -201,7 +204,8 @@ def _remove_experiment(
         runs = _list_runs(client, experiment)
         ours = [run for run in runs if _is_our_run(run, traces)]
         if len(ours) < len(runs):
-            left.append(f"{_name_whole(experiment)}: {len(runs) - len(ours)} runs not known to be this installation's")
+            others = say_count(len(runs) - len(ours), "run")
+            left.append(f"{_name_whole(experiment)}: {others} not known to be this installation's")
             for run in ours:
                 if run["info"].get("lifecycle_stage", "active") == "active":
                     ask(client, "POST", "runs/delete", {"run_id": run["info"]["run_id"]})

@@ -1,6 +1,7 @@
 """GET /tasks: pages and filters, as many statements for many tasks as for few, and no task that hides another."""
 
 import json
+import re
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -69,6 +70,25 @@ async def test_tasks_are_found_by_state_and_name(client: httpx.AsyncClient, engi
     found, after = await listed(client, state="no_model", limit=2)
     assert (len(found), after) == (2, found[-1])
     assert len((await listed(client, state="no_model", limit=2, after=after))[0]) == 1
+
+
+async def test_the_list_and_its_page_take_the_same_states_and_archived_tasks(
+    client: httpx.AsyncClient, engine: Engine
+) -> None:
+    define(engine, ["active", "resting", "former"])
+    with engine.begin() as connection:
+        move_task(connection, "resting", "pause", actor="Ada", reason="", now=NOW)
+        move_task(connection, "former", "archive", actor="Ada", reason="", now=NOW)
+    for query, names in (
+        ({"state": "paused"}, ["resting"]),
+        ({"state": "archived"}, ["former"]),
+        ({"state": "expiring"}, []),
+        ({"archived": True}, ["active", "former", "resting"]),
+        ({}, ["active", "resting"]),
+    ):
+        assert sorted((await listed(client, **query))[0]) == names, query
+        page = (await client.get("/", params=query)).raise_for_status().text
+        assert sorted(re.findall('data-name="([a-z]+)"', page)) == names, query
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """The list of tasks: few statements however many tasks there are, and nothing older than the newest cycle."""
 
+import re
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -14,7 +15,7 @@ from store.tasks.catalog import Schema, list_tasks
 from store.tasks.lifecycle import move_task
 from tests.integration.artefacts import CUTOFF, WEEK
 from tests.integration.published_versions import NOW, define, note, run_cycle
-from tests.integration.service_app import service_settings, serving
+from tests.integration.service_app import an_event, service_settings, serving
 from tests.integration.statements import counting_statements
 
 pytestmark = pytest.mark.anyio
@@ -150,7 +151,39 @@ async def test_an_archived_task_keeps_its_version_and_its_figures(
     note(engine, schema, "3", "release", valid_until=CUTOFF, reason="better", verdict=None, now=NOW)
     async with serving(service_settings(database_url, tmp_path)) as client:
         status = (await client.get(f"/tasks/{schema.task.name}")).json()
+        page = (await client.get(f"/pages/{schema.task.name}")).raise_for_status().text
     assert (status["lifecycle"], status["champion"], status["registry"]["champion"]) == ("archived", None, "3")
+    assert "An archived task answers nothing." in page
+    assert 'id="ask"' not in page
+    assert 'data-open="unarchive"' in page
+    assert 'data-open="retrain"' not in page
+
+
+async def test_the_page_of_an_empty_task_says_once_that_no_event_is_stored(
+    database_url: str, engine: Engine, tmp_path: Path
+) -> None:
+    schema = define(engine)
+    async with serving(service_settings(database_url, tmp_path)) as client:
+        page = (await client.get(f"/pages/{schema.task.name}")).text
+        page += (await client.get(f"/pages/{schema.task.name}/events")).text
+    assert page.count("No event is stored") == 1
+
+
+async def test_refused_rows_are_counted_by_reason_and_those_sent_again_are_told_apart(
+    database_url: str, engine: Engine, tmp_path: Path
+) -> None:
+    schema = define(engine)
+    async with serving(service_settings(database_url, tmp_path)) as client:
+        path, query = f"/pages/{schema.task.name}/events", {"task": schema.task.name}
+        assert "Rows refused in the last day: 0</p>" in (await client.get(path)).text
+        for event_id, label, times in (("e1", "perhaps", 3), ("e2", "perhaps", 1), ("e3", None, 1)):
+            for _ in range(times):
+                refused = await client.post("/events", params=query, json=an_event(event_id, label=label))
+                assert refused.status_code == 422
+        page = (await client.get(path)).text
+    assert "Rows refused in the last day: 5, 3 of them distinct." in page
+    rows = re.findall('<th scope="row" class="prose">(.*?)</th><td>(.*?)</td><td>.*?</td><td>(.*?)</td>', page)
+    assert [(count, event_id) for _, count, event_id in rows] == [("4", "e2"), ("1", "e3")]
 
 
 async def test_a_row_shows_the_skill_and_the_newest_errors(database_url: str, engine: Engine, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from contracts.manifest import AgeError
 from contracts.quality.skill import ComparedError, compare_errors, score
+from contracts.shown import say_count
 from contracts.task import Training
 from service.advice.task_warnings import FEW_STEPS, PRETRAINED, warn_of_fit, warn_of_promise
 from service.models.task_state import RealisedError
@@ -59,7 +60,7 @@ def test_the_steps_told_are_those_that_a_fit_takes(num_rows: int, training: Trai
     values, whole = np.zeros(num_rows, np.float32), np.zeros(num_rows, np.int64)
     rows = Encoded(dense=values[:, None], codes=whole[:, None], u=values, targets=values, windows=whole)
     taken = num_steps(rows, PLANS[training.method](training).phases[0], training)
-    told = [f"the fit took only {taken} steps"] if taken < FEW_STEPS else []
+    told = [f"the fit took only {say_count(taken, 'step')}"] if taken < FEW_STEPS else []
     warnings = warn_of_fit(training, num_rows, training.rows_per_minibatch(num_rows))
     assert [warning.partition(":")[0] for warning in warnings] == told
 

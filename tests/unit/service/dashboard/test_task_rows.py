@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 
+from service.advice.row_states import RowState
 from service.dashboard.summary import Sentence, Tone
-from service.dashboard.task_rows import RowState, TaskRow, draw_sparkline, order_rows
+from service.dashboard.task_rows import TaskRow, draw_sparkline, order_rows
 
 
 def row(name: str, state: RowState, *notes: Tone, **changes: Any) -> TaskRow:
