@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -12,6 +13,7 @@ from cli.local.stack_file import read_stack_file
 from contracts.errors import Fault, InvalidInput, Unavailable
 
 if TYPE_CHECKING:
+    from store.tasks.installation import OwnRuns
     from trainer.tracking.registry import Registry
 
 app = typer.Typer(no_args_is_help=True, help="Clean up the runs of cycles in MLflow.")
@@ -38,22 +40,36 @@ def prune(
 ) -> None:
     """Delete the runs of old cycles, with their files and child runs.
 
-    Registered versions stay, and so do the runs that they come from.
+    Registered versions stay, and so do the runs that they come from. If several installations share this MLflow, only
+    the runs of this one are touched: its database says which they are.
     """
     from rich.console import Console
     from rich.table import Table
 
-    from trainer.tracking.retention import plan
+    from trainer.tracking.retention import plan, select_own
 
-    table = Table("task", "cycles", "runs", "cycles to delete", "runs to delete")
-    facts = []
+    table = Table("task", "cycles", "runs", "cycles to delete", "runs to delete", "runs of others")
+    facts: list[dict[str, Any]] = []
     with _open_registry(url or _find_mlflow()) as registry:
-        for name in registry.experiments() if task is None else [task]:
-            pruning = plan(name, list(registry.past_runs(name)), registry.registered_runs(name), keep)
-            if pruning.num_runs or task is not None:
-                counts = (pruning.num_cycles, pruning.num_runs, pruning.num_deletable_cycles, len(pruning.deletable))
+        if task is None:
+            tasks = registry.experiments()
+        else:
+            registry.require_experiment(task)
+            tasks = [task]
+        own = _read_own_runs()
+        for name in tasks:
+            runs, num_others = select_own(registry.past_runs(name), own)
+            pruning = plan(name, runs, registry.registered_runs(name), keep)
+            if pruning.num_runs or num_others or task is not None:
+                counts = (
+                    pruning.num_cycles,
+                    pruning.num_runs,
+                    pruning.num_deletable_cycles,
+                    len(pruning.deletable),
+                    num_others,
+                )
                 table.add_row(name, *(f"{count:,}" for count in counts))
-                names = ("num_cycles", "num_runs", "num_cycles_to_delete", "num_runs_to_delete")
+                names = ("num_cycles", "num_runs", "num_cycles_to_delete", "num_runs_to_delete", "num_runs_of_others")
                 facts.append({"task": name, **dict(zip(names, counts, strict=True))})
             for run in pruning.deletable if yes else ():
                 registry.delete_run(run.run_id)
@@ -62,12 +78,27 @@ def prune(
         return
     console = Console(markup=False)
     console.print(table)
+    if num_left := sum(fact["num_runs_of_others"] for fact in facts):
+        console.print(f"{num_left:,} runs stay, because this installation is not known to have written them.")
     if not any(fact["num_runs_to_delete"] for fact in facts):
         console.print("There is nothing to delete.")
     elif yes:
         console.print("Deleted. Run `mlflow gc` on the server to remove them from its database too.")
     else:
         console.print("Nothing is deleted without --yes.")
+
+
+def _read_own_runs() -> "OwnRuns":
+    """What the database of this installation knows of its runs. Raises NotFound, Unavailable."""
+    from cli.local.database import open_known_store, transaction
+    from contracts.runtime.settings import SharedSettings
+    from store.tasks.installation import read_own_runs
+
+    with (
+        open_known_store(SharedSettings(), partial(typer.echo, err=True)) as database_url,
+        transaction(database_url) as connection,
+    ):
+        return read_own_runs(connection)
 
 
 @contextmanager

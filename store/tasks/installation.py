@@ -19,12 +19,22 @@ REMEDY = (
 
 
 @dataclass(frozen=True)
-class Traces:
-    """What the database knows of a task's runs and versions in MLflow, and the mark of this installation."""
+class OwnRuns:
+    """By what runs of this installation are known: its mark or, without one, what its database says of cycles."""
 
     installation: str
     run_ids: frozenset[str]
     leases: frozenset[str]
+
+    def has(self, mark: str | None, run_id: str, lease: str | None) -> bool:
+        """Whether a run is ours; the runs of fits have the lease of their cycle."""
+        return mark == self.installation if mark is not None else run_id in self.run_ids or lease in self.leases
+
+
+@dataclass(frozen=True)
+class Traces(OwnRuns):
+    """The same of one task, and its versions in MLflow."""
+
     versions: frozenset[str]
 
 
@@ -40,16 +50,23 @@ def read_installation(connection: Connection) -> str:
     return name
 
 
+def read_own_runs(connection: Connection, task_id: int | None = None) -> OwnRuns:
+    """By what this installation recognises the runs of a task; by default, of all tasks."""
+    query = select(cycles.c.run_id, cycles.c.lease)
+    known = connection.execute(query if task_id is None else query.where(cycles.c.task_id == task_id)).all()
+    return OwnRuns(
+        read_installation(connection),
+        frozenset(row.run_id for row in known if row.run_id),
+        frozenset(row.lease for row in known if row.lease),
+    )
+
+
 def read_traces(connection: Connection, task_id: int) -> Traces:
     """By what this installation recognises a task's runs and versions."""
-    known = connection.execute(select(cycles.c.run_id, cycles.c.lease).where(cycles.c.task_id == task_id)).all()
+    own = read_own_runs(connection, task_id)
     named = union(
         select(cycles.c.version).where(cycles.c.task_id == task_id, cycles.c.version.is_not(None)),
         select(releases.c.version).where(releases.c.task_id == task_id, releases.c.action == "release"),
     )
-    return Traces(
-        read_installation(connection),
-        frozenset(row.run_id for row in known if row.run_id),
-        frozenset(row.lease for row in known if row.lease),
-        frozenset(connection.execute(named).scalars()),
-    )
+    versions = frozenset(connection.execute(named).scalars())
+    return Traces(own.installation, own.run_ids, own.leases, versions)

@@ -51,6 +51,7 @@ from trainer.tracking.tags import (
     CYCLE_TAG,
     KIND_OF_RUNS,
     KIND_TAG,
+    LEASE_TAG,
     MANIFEST_TAG,
     PARENT_TAG,
     REASON_TAG,
@@ -201,21 +202,31 @@ class Registry:
     def _list_experiments(self) -> Iterator[Experiment]:
         return _list_pages(partial(self._client.search_experiments, max_results=_MAX_FOUND))
 
+    def require_experiment(self, task: str) -> str:
+        """The id of the task's experiment. Raises NotFound if it has none."""
+        if (experiment := self._find_experiment(task)) is None:
+            raise NotFound(f"MLflow holds no experiment of a task {task!r}.")
+        return experiment
+
     def past_runs(self, task: str) -> Iterator[PastRun]:
-        """Every run of a task that has our tags, including fits below a cycle's run; newest first.
+        """Every run of a task that has Morrow's tags, including fits below a cycle's run; newest first.
 
         Raises NotFound if the task has no experiment.
         """
-        with translated_errors():
-            experiment = self._client.get_experiment_by_name(task)
-        if experiment is None:
-            raise NotFound(f"MLflow holds no experiment of a task {task!r}.")
-        search = partial(self._client.search_runs, [experiment.experiment_id], max_results=_MAX_FOUND)
+        search = partial(self._client.search_runs, [self.require_experiment(task)], max_results=_MAX_FOUND)
         for run in _list_pages(search):
             tags, info = run.data.tags, run.info
             if CYCLE_TAG in tags and CUTOFF_TAG in tags:
                 is_running = info.status == "RUNNING"
-                yield PastRun(info.run_id, tags.get(PARENT_TAG), tags[CUTOFF_TAG], info.start_time, is_running)
+                yield PastRun(
+                    info.run_id,
+                    tags.get(PARENT_TAG),
+                    tags[CUTOFF_TAG],
+                    info.start_time,
+                    is_running,
+                    tags.get(INSTALLATION_TAG),
+                    tags.get(LEASE_TAG),
+                )
 
     def registered_runs(self, task: str) -> set[str]:
         """The runs that versions of the task's model came from; the page of a version links to its run."""

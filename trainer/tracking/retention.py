@@ -1,22 +1,41 @@
 """Which runs MLflow need not keep: every window adds some, and a server that keeps all of them gets slow and large.
 
 The runs that registered versions came from are kept, and so are all running ones. Of each task the newest cycles are
-kept, released or not, with the fits below them. Versions themselves are never touched.
+kept, released or not, with the fits below them. Versions themselves are never touched. Nor are the runs of other
+installations in the same MLflow: `select_own` leaves them out.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
+
+from store.tasks.installation import OwnRuns
 
 
 @dataclass(frozen=True)
 class PastRun:
-    """The run of a cycle, or of a fit in that cycle, whose `parent` it then names. `cutoff` is the text of its tag."""
+    """The run of a cycle, or of a fit in that cycle, whose `parent` it then names. `cutoff` is the text of its tag.
+
+    `installation` is the mark of the one that wrote it, None before there were marks; `lease` is that of its cycle.
+    """
 
     run_id: str
     parent: str | None
     cutoff: str
     began: int
     is_running: bool
+    installation: str | None = None
+    lease: str | None = None
+
+
+def select_own(runs: Iterable[PastRun], own: OwnRuns) -> tuple[list[PastRun], int]:
+    """The runs of this installation, and the number of all others."""
+    ours, num_others = [], 0
+    for run in runs:
+        if own.has(run.installation, run.run_id, run.lease):
+            ours.append(run)
+        else:
+            num_others += 1
+    return ours, num_others
 
 
 @dataclass(frozen=True)

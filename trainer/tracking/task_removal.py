@@ -144,9 +144,7 @@ def _is_anothers(found: dict[str, Any], traces: Traces) -> bool:
 def _is_our_run(run: dict[str, Any], traces: Traces) -> bool:
     """By its mark; or by its id or its cycle's lease, which also the runs below a cycle's have."""
     tags = _run_tags(run)
-    if (mark := tags.get(INSTALLATION_TAG)) is not None:
-        return mark == traces.installation
-    return run["info"]["run_id"] in traces.run_ids or tags.get(LEASE_TAG) in traces.leases
+    return traces.has(tags.get(INSTALLATION_TAG), run["info"]["run_id"], tags.get(LEASE_TAG))
 
 
 def _is_our_version(version: dict[str, Any], traces: Traces) -> bool:

@@ -37,9 +37,10 @@ def pictures(client: MlflowClient, run_id: str) -> set[str]:
     return {file.path for file in client.list_artifacts(run_id) if file.path.endswith(".svg")}
 
 
-def prune(url: str, task: Task, *options: str) -> str:
-    """What the command prints."""
-    result = CliRunner().invoke(app, ["runs", "prune", task.name, "--mlflow", url, *options], env={"COLUMNS": "200"})
+def prune(url: str, engine: Engine, task: Task, *options: str) -> str:
+    """What the command prints that uses this database."""
+    environment = {"COLUMNS": "200", "MORROW_DATABASE_URL": engine.url.render_as_string(hide_password=False)}
+    result = CliRunner().invoke(app, ["runs", "prune", task.name, "--mlflow", url, *options], env=environment)
     assert result.exit_code == 0, result.output
     return result.output
 
@@ -131,11 +132,11 @@ def test_old_runs_go_with_their_files_and_those_of_versions_stay(
     skipped = run_of(engine, registry, schema, 1, tmp_path)
     all_runs = {run.info.run_id for run in runs_of(mlflow_client, task)}
 
-    counted = prune(registry.url, task, "--keep", "1")
+    counted = prune(registry.url, engine, task, "--keep", "1")
     assert "Nothing is deleted without --yes." in counted
     assert {run.info.run_id for run in runs_of(mlflow_client, task)} == all_runs
 
-    prune(registry.url, task, "--keep", "1", "--yes")
+    prune(registry.url, engine, task, "--keep", "1", "--yes")
     left = {run.info.run_id: run for run in runs_of(mlflow_client, task)}
     assert released in left
     assert not {*held, skipped} & set(left)
@@ -143,7 +144,7 @@ def test_old_runs_go_with_their_files_and_those_of_versions_stay(
     assert mlflow_client.list_artifacts(held[0]) == []
     assert mlflow_client.list_artifacts(released) != []
     assert str(mlflow_client.get_model_version_by_alias(task.name, ALIAS).version) == "1"
-    assert "There is nothing to delete." in prune(registry.url, task, "--keep", "1", "--yes")
+    assert "There is nothing to delete." in prune(registry.url, engine, task, "--keep", "1", "--yes")
 
 
 def test_the_mlflow_of_a_running_stack_is_found(registry: Registry, tmp_path: Path) -> None:

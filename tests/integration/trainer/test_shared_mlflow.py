@@ -1,15 +1,19 @@
 """Two installations on one MLflow: neither deletes, renames, answers from or registers into what the other has."""
 
+import json
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 from mlflow import MlflowClient
 from sqlalchemy import Engine, text, update
 from structlog.testing import capture_logs
+from typer.testing import CliRunner
 
+from cli.main import app
 from service.database import Store
 from service.metrics import Metrics
 from service.models.follower import Follower
@@ -173,6 +177,43 @@ def test_a_renaming_leaves_the_model_and_experiment_of_another_installation(
         left = name if owner is other else new_name
         assert in_mlflow(mlflow_client, left) == before
     assert not mlflow_client.search_registered_models(f"name='{name}_b'")
+
+
+def prune(owner: Engine, registry: Registry, task: str) -> dict[str, Any]:
+    """What the command says that keeps one cycle and uses this database."""
+    environment = {"MORROW_DATABASE_URL": owner.url.render_as_string(hide_password=False)}
+    options = ["--mlflow", registry.url, "--keep", "1", "--yes", "--json"]
+    result = CliRunner().invoke(app, ["runs", "prune", task, *options], env=environment)
+    assert result.exit_code == 0, result.output
+    (fact,) = json.loads(result.stdout)["tasks"]
+    assert isinstance(fact, dict)
+    return fact
+
+
+@pytest.mark.parametrize("is_marked", [True, False])
+def test_old_runs_of_another_installation_are_counted_and_stay(
+    engine: Engine,
+    other: Engine,
+    *,
+    registry: Registry,
+    mlflow_client: MlflowClient,
+    released: Schema,
+    tmp_path: Path,
+    is_marked: bool,
+) -> None:
+    name = released.task.name
+    for num_windows in (2, 3):
+        carry_out(engine, registry, claim(engine, released, cutoff_after(num_windows)), tmp_path / "old")
+    if not is_marked:
+        forget_marks(mlflow_client, name)
+    versions, runs, champion = in_mlflow(mlflow_client, name)
+    define(other, released.task, 0)
+    theirs = prune(other, registry, name)
+    assert (theirs["num_runs"], theirs["num_runs_to_delete"], theirs["num_runs_of_others"]) == (0, 0, len(runs))
+    assert in_mlflow(mlflow_client, name) == (versions, runs, champion)
+    ours = prune(engine, registry, name)
+    assert (ours["num_runs"], ours["num_cycles_to_delete"], ours["num_runs_of_others"]) == (len(runs), 2, 0)
+    assert len(in_mlflow(mlflow_client, name)[1]) == len(runs) - ours["num_runs_to_delete"]
 
 
 def test_a_version_of_another_installation_does_not_answer_and_says_why(
