@@ -3,6 +3,8 @@
 `service.web.problems` gives each of them a problem type and a status.
 """
 
+from collections.abc import Sequence
+
 from contracts.errors import Fault, InvalidInput, MorrowError, NotReady
 
 
@@ -62,6 +64,15 @@ class TooLarge(UnreadableRequest):
 
 class UnsupportedContent(UnreadableRequest):
     """The body has a content type or encoding that is not supported."""
+
+
+class UnsupportedEncoding(UnsupportedContent):
+    """The body has an encoding other than gzip, or several; it is not read."""
+
+    def __init__(self, codings: Sequence[str]) -> None:
+        super().__init__(
+            f"The body has Content-Encoding: {', '.join(codings)}. Send it plain, or once with gzip.", has_rest=True
+        )
 
 
 class Overloaded(MorrowError):

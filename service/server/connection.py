@@ -1,11 +1,13 @@
 """What a client can do on one connection: uvicorn's protocol, with bounds on the head of a request.
 
-Six things differ from uvicorn:
+Seven things differ from uvicorn:
 
 - Heads. uvicorn reads a head of any size into memory, and any trailers after the last chunk of a body. Here both
   have a largest size, and a head has a time limit. `service.web.bodies` limits bodies.
 - Hosts. uvicorn does not check the Host header. A client of HTTP/1.1 must send exactly one; here, a request with none
   or two is refused, because a proxy in front may have read another request (RFC 9112, 3.2).
+- Transfer codings. uvicorn takes a body for plain, whatever coding it has before it is cut into chunks. Here such a
+  request is refused (RFC 9112, 6.1).
 - Slow readers. uvicorn keeps an answer until its client has read it. Here, a connection is closed if its client reads
   next to nothing.
 - Other protocols. uvicorn's parser drops the body of a request that offers one, as each request of Java's HttpClient
@@ -142,6 +144,8 @@ class Connection(HttpToolsProtocol):
             self.url = b"/"  # uvicorn's URL parser fails on a URL longer than the limit of a head
         elif not self._names_host():
             self.app = partial(_refuse_head, 400, _NO_HOST)
+        elif self._is_transformed():
+            self.app = partial(_refuse_head, 501, _NO_TRANSFER)
         elif self.url[:1] != b"/":
             self.url = _as_path(self.url)
         self._num_open = 0
@@ -307,6 +311,11 @@ class Connection(HttpToolsProtocol):
             return self.parser.get_http_version() < "1.1"
         return len(hosts) == 1 and _HOST.fullmatch(hosts[0]) is not None
 
+    def _is_transformed(self) -> bool:
+        """Whether the body is sent in another transfer coding than chunks, or in several (RFC 9112, 6.1)."""
+        codings = [value for name, value in self.headers if name == b"transfer-encoding"]
+        return bool(codings) and b",".join(codings).strip(b" \t,").lower() != b"chunked"
+
     def _head_size(self) -> int:
         return len(self.url) + sum(len(name) + len(value) for name, value in self.headers)
 
@@ -326,6 +335,10 @@ class _AnsweringTransport:
 _HEAD = (STATUS_LINE[200], b"content-type: application/json\r\n")
 _TOO_LARGE = f"The request line and the headers may have at most {MAX_HEAD_BYTES} bytes."
 _NO_HOST = "A request of HTTP/1.1 must have one Host header, with a host and nothing else."
+_NO_TRANSFER = (
+    "The body must be sent with Content-Length, or with Transfer-Encoding: chunked and no other coding. If it is "
+    "compressed, say so by Content-Encoding: gzip."
+)
 _NO_PROXY = "CONNECT is a request to a proxy, and Morrow is none: send the request itself."
 # Characters of a name or an address, and a port (RFC 3986, 3.2.2); it may be empty.
 _HOST = re.compile(rb"[A-Za-z0-9._~!$&'()*+,;=%:\[\]-]*")

@@ -1,5 +1,7 @@
 """Request bodies: read within limits of size and time, and decompressed if they are sent with gzip.
 
+RFC 9110, 8.4: an encoding is a list, `x-gzip` means gzip, and `identity` means nothing.
+
 No more of a body than its limit is ever held, whatever it decompresses to; a stalled client's request is refused. All
 bodies together are held within the budget of their process (`service.web.body_budget`).
 """
@@ -13,7 +15,7 @@ from collections.abc import AsyncIterator, Iterable, Iterator
 from starlette.requests import Request
 from starlette.types import Receive, Scope
 
-from service.errors import Malformed, TooLarge, TooSlow, UnsupportedContent
+from service.errors import Malformed, TooLarge, TooSlow, UnsupportedContent, UnsupportedEncoding
 from service.settings import ServiceSettings
 from service.web.body_budget import FREE_BYTES, loan_of
 
@@ -31,23 +33,25 @@ class RequestBody:
     """The body of one request, as its headers describe it."""
 
     def __init__(self, scope: Scope, receive: Receive, settings: ServiceSettings) -> None:
-        content_type, encoding, length = JSON, "identity", "0"
+        content_type, length = JSON, "0"
+        encodings: list[str] = []
         for name, value in reversed(scope["headers"]):  # the first of a name counts
             if name == b"content-type":
                 content_type = value.decode("latin-1")
             elif name == b"content-encoding":
-                encoding = value.decode("latin-1")
+                encodings[:0] = value.decode("latin-1").split(",")
             elif name == b"content-length":
                 length = value.decode("latin-1")
         self.media_type = content_type.partition(";")[0].strip().lower()
-        self._encoding = encoding.strip().lower()
+        codings = [coding.strip().lower() for coding in encodings]
+        self._codings = [coding for coding in codings if coding not in ("", "identity")]
         self._length = length
         self._max_bytes = settings.max_body_bytes
         self._seconds = settings.body_seconds
         self._receive = receive
         self._loan = loan_of(scope)
         self._has_rest = True
-        self._gunzip = _Gunzip() if self._encoding == "gzip" else None
+        self._gunzip = _Gunzip() if self._codings in (["gzip"], ["x-gzip"]) else None
 
     async def read(self) -> bytes:
         """The whole of a JSON body, decompressed.
@@ -109,8 +113,8 @@ class RequestBody:
 
     async def _receive_pieces(self) -> Iterable[bytes]:
         """The next part of the body, decompressed into pieces that are not large."""
-        if self._encoding not in ("identity", "gzip"):
-            raise UnsupportedContent("The body must be sent plain or with Content-Encoding: gzip.")
+        if self._codings and self._gunzip is None:
+            raise UnsupportedEncoding(self._codings)
         try:
             async with asyncio.timeout(self._seconds):
                 message = await self._receive()

@@ -1,5 +1,6 @@
 """POST /events against a real PostgreSQL: nothing lost, nothing twice, every refusal kept and named."""
 
+import gzip
 import json
 import re
 from collections.abc import AsyncIterator
@@ -157,6 +158,55 @@ async def test_a_broken_body_is_a_problem_and_never_a_500(client: httpx.AsyncCli
 async def test_other_content_is_refused(client: httpx.AsyncClient) -> None:
     for headers in ({"content-type": "text/csv"}, {"content-type": "application/json", "content-encoding": "br"}):
         assert (await client.post("/events", content=b"[]", headers=headers)).status_code == 415
+
+
+ENCODINGS = {
+    "br": "br",
+    "deflate": "deflate",
+    "zstd": "zstd",
+    "gzip, br": "gzip, br",
+    "gzip,gzip": "gzip, gzip",
+    "Identity, X-Compress": "x-compress",
+    "utf-8": "utf-8",
+}
+BODIES = [
+    ("POST", "/events?task=flights", "application/json"),
+    ("POST", "/events?task=flights", "application/x-ndjson"),
+    ("PUT", "/events/e?task=flights", "application/json"),
+    ("POST", "/predict?task=flights", "application/json"),
+    ("PUT", "/tasks/other", "application/json"),
+    ("POST", "/tasks/flights/cycles", "application/json"),
+    ("POST", "/tasks/flights/erasures", "application/json"),
+    ("POST", "/tasks/flights/imports", "application/json"),
+    ("POST", "/tasks/flights/pause", "application/json"),
+    ("POST", "/tasks/flights/rollback", "application/json"),
+]
+
+
+@pytest.mark.parametrize(("method", "path", "kind"), BODIES)
+async def test_an_encoding_that_is_not_supported_is_named(
+    client: httpx.AsyncClient, method: str, path: str, kind: str
+) -> None:
+    for encoding, named in ENCODINGS.items():
+        headers = {"content-type": kind, "content-encoding": encoding}
+        answer = await client.request(method, path, content=b"[]", headers=headers)
+        assert (answer.status_code, answer.json()["type"]) == (415, "/problems/unsupported-content"), encoding
+        assert f"Content-Encoding: {named}. Send it plain, or once with gzip." in answer.json()["detail"]
+        assert answer.headers["accept-encoding"] == "gzip"
+    lines: list[tuple[str, str]] = [("content-type", kind), ("content-encoding", "gzip"), ("content-encoding", "br")]
+    assert (await client.request(method, path, content=b"[]", headers=lines)).status_code == 415
+
+
+@pytest.mark.parametrize(
+    "encoding", ["gzip", "GZIP", "x-gzip", "identity, gzip", ",gzip ,", "identity", "", "Identity"]
+)
+async def test_a_list_of_encodings_that_means_gzip_or_none_is_taken(client: httpx.AsyncClient, encoding: str) -> None:
+    body = json.dumps(an_event()).encode()
+    sent = gzip.compress(body) if "gzip" in encoding.lower() else body
+    answer = await client.post(
+        "/events?task=flights", content=sent, headers={"content-type": "application/json", "content-encoding": encoding}
+    )
+    assert answer.status_code == 200, answer.text
 
 
 async def test_a_body_over_the_limit_is_refused_before_it_is_read(database_url: str, tmp_path: Path) -> None:

@@ -4,14 +4,17 @@ Whatever way an event comes in, it is stored once if it was acknowledged; what i
 nothing that hides behind it is taken for a request.
 """
 
+import gzip
 import json
 import socket
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from http.client import HTTPResponse
 from uuid import uuid4
 
 import httpx
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import Engine
@@ -189,6 +192,35 @@ def test_what_is_broken_is_refused_and_hides_no_request(api: Running, engine: En
         assert stored(engine) == [], name
     assert httpx.get(f"{api.url}/livez").status_code == 200
     assert "Traceback" not in api.log.read_text()
+
+
+@pytest.mark.parametrize(
+    "codings",
+    [
+        b"Transfer-Encoding: gzip, chunked\r\n",
+        b"Transfer-Encoding: gzip\r\nTransfer-Encoding: chunked\r\n",
+        b"Transfer-Encoding: deflate,CHUNKED\r\n",
+        b"Transfer-Encoding: x-compress, chunked\r\n",
+        b"Transfer-Encoding: identity, chunked\r\n",
+    ],
+)
+@pytest.mark.parametrize(
+    "first", [b"POST /events?task=flights", b"POST /predict?task=flights", b"PUT /tasks/flights", b"GET /livez"]
+)
+def test_a_body_in_another_transfer_coding_than_chunks_is_refused_in_words(
+    api: Running, engine: Engine, first: bytes, codings: bytes
+) -> None:
+    for sent in (ONE, gzip.compress(ONE)):
+        head = HEAD.replace(b"POST /events?task=flights", first)
+        connection, stream = say(api, [head + codings + b"\r\n" + as_chunks(sent, []), SECOND])
+        with connection, stream:
+            answer = HTTPResponse(connection)
+            answer.begin()
+            problem = json.loads(answer.read())
+        assert (answer.status, problem["type"]) == (501, "/problems/unsupported-transfer")
+        assert "Content-Encoding: gzip" in problem["detail"]
+        assert answer.getheader("Connection") == "close"
+    assert stored(engine) == []
 
 
 def test_a_long_head_hides_no_request_after_it(api: Running, engine: Engine) -> None:
