@@ -264,6 +264,8 @@ cycles = Table(
     Column("failure_code", Text),
     # The released attempt at the same cutoff that this one was requested to replace.
     Column("replaces", BigInteger),
+    # Another attempt at the same cutoff is requested when this one ends.
+    Column("followed", Boolean, nullable=False, server_default=text("false")),
     _moments("cutoff", "requested_at", "started_at", "ended_at", "lease_until", "read_at"),
     CheckConstraint("state in ('requested', 'running', 'released', 'held', 'skipped', 'failed')", name="state"),
     Index("cycles_task_id_cutoff_attempt_key", "task_id", "cutoff", "attempt", unique=True),

@@ -44,6 +44,15 @@ def follow_cycle(
         time.sleep(_CYCLE_POLL_SECONDS)
 
 
+def find_following(api: "httpx.Client", task: str, cycle: dict[str, Any]) -> dict[str, Any] | None:
+    """The attempt at the same cutoff that was requested when this one ended; None if there is none."""
+    if not cycle["followed"]:
+        return None
+    listed = ask(api, "GET", f"/tasks/{task}/cycles")["cycles"]
+    later = [one for one in listed if one["cutoff"] == cycle["cutoff"] and one["attempt"] > cycle["attempt"]]
+    return min(later, key=lambda one: int(one["attempt"]), default=None)
+
+
 def describe_queue(running: Sequence[dict[str, Any]], now: datetime) -> str:
     """What a requested cycle waits for: the cycles of other tasks that run, or a trainer that takes it."""
     if not running:

@@ -7,7 +7,7 @@ import typer
 from cli.client.api import open_api
 from cli.client.options import LOCAL_URL, AsJson, Url
 from cli.client.output import print_facts, print_json
-from cli.client.wait import await_version, describe_wait, follow_cycle, request_cycle
+from cli.client.wait import await_version, describe_wait, find_following, follow_cycle, request_cycle
 
 if TYPE_CHECKING:
     import httpx
@@ -27,7 +27,8 @@ def cycle(
 ) -> None:
     """Retrain a task.
 
-    A cutoff that has been released is trained once more if the recipe has changed since, or with --again.
+    A cutoff that has been released is trained once more if the recipe has changed since, or with --again. If a cycle
+    of an earlier revision of the task is running, another attempt follows it.
     """
     with open_api(url) as api:
         requested = request_cycle(api, task, as_of, again=again)
@@ -37,7 +38,7 @@ def cycle(
             print_facts(requested, f"Cycle as of {requested['cutoff']}: {requested['state']}.", as_json=as_json)
         else:
             is_released = finish_cycle(api, task, requested, as_json=as_json)
-            if requested["state"] == "running" and requested["note"]:
+            if requested["state"] == "running" and requested["note"] and not requested["followed"]:
                 typer.echo(f"Remember: {requested['note']}.", err=True)
             if not is_released:
                 raise typer.Exit(1)
@@ -46,6 +47,7 @@ def cycle(
 def finish_cycle(api: "httpx.Client", task: str, cycle: dict[str, Any], *, as_json: bool) -> bool:
     """Follow a cycle to its end, wait until the API serves what it released, and print the outcome.
 
+    If another attempt at the cutoff follows it, that one is followed too, and its outcome is the one that counts.
     Returns whether it is released.
     """
     from rich.console import Console
@@ -64,6 +66,9 @@ def finish_cycle(api: "httpx.Client", task: str, cycle: dict[str, Any], *, as_js
                 console.print(f"{title}: {step}.", markup=False, highlight=False, soft_wrap=True)
 
         ended = follow_cycle(api, task, cycle, show)
+        while (following := find_following(api, task, ended)) is not None:
+            show(f"attempt {ended['attempt']} has ended ({ended['state']}), and attempt {following['attempt']} follows")
+            ended = follow_cycle(api, task, following, show)
         is_released = bool(ended["state"] == "released")
         waited = describe_wait(await_version(api, task, ended["version"])) if is_released else ""
     if as_json:

@@ -5,7 +5,8 @@ single requests belong to no import.
 
 **A released cutoff may be trained once more**: an attempt names the released one that it replaces. The unique index
 allows one release for each released attempt that is replaced, and one for none. So two trainers still cannot release
-the same attempt twice. The previous release names no attempt, so the new index means the same to it.
+the same attempt twice. The previous release names no attempt, so the new index means the same to it. A running attempt
+that another one must follow is marked.
 
 **Tasks** are paused, archived, renamed or deleted, and that has a history.
 
@@ -78,6 +79,7 @@ def _add_imports() -> None:
 
 def _let_cutoffs_be_released_again() -> None:
     op.add_column("cycles", sa.Column("replaces", sa.BigInteger))
+    op.add_column("cycles", sa.Column("followed", sa.Boolean, nullable=False, server_default=sa.false()))
     op.drop_index("cycles_one_released_key", "cycles")
     op.create_index(
         "cycles_one_release_key",

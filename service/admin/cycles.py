@@ -21,7 +21,7 @@ from service.web.bodies import read_body
 from service.web.fields import json_flag, read_fields
 from service.web.parameters import TaskInPath, takes_only
 from store.cycles.ledger import Cycle, find_released_cutoff, list_readable_cycles
-from store.cycles.requests import request_cycle
+from store.cycles.requests import let_follow, request_cycle
 from store.database import cycles, is_readable, tasks
 from store.events.columns import find_newest
 from store.readable_rows import ReadRows
@@ -44,7 +44,8 @@ def cycles_router(store: Store, settings: ServiceSettings) -> APIRouter:
 
         If no event lies in the newest windows, the end of the newest window with events takes the place of the newest
         boundary, and `note` says so. A released cutoff is trained once more only with `again`, or if the recipe has
-        changed since.
+        changed since. If a cycle runs that began before the newest revision of the task, another attempt at its
+        cutoff follows it (`followed`).
         """
         now = datetime.now(UTC)
         asked = parse_request(await read_body(request, settings), to_micros(now))
@@ -95,8 +96,20 @@ def _request(connection: Connection, name: str, asked: CycleRequest, now: dateti
         windows = count_windows((newest - cutoff) // task.clock.window)
         note = f"the newest {windows} hold no event, so the cutoff is the end of the newest window with events"
     cycle = request_cycle(connection, schema.task_id, cutoff, now, recipe=task.recipe, again=asked.again)
+    if _trains_earlier(connection, schema, cycle):
+        # Of one that has just ended, the second request makes a new attempt.
+        cycle = let_follow(connection, cycle) or request_cycle(
+            connection, schema.task_id, cutoff, now, recipe=task.recipe, again=asked.again
+        )
     notes = [one for one in (note, *_note_wait(connection, schema, cycle, again=asked.again)) if one]
     return cycle, "; ".join(notes) or None
+
+
+def _trains_earlier(connection: Connection, schema: Schema, cycle: Cycle) -> bool:
+    """Whether a cycle is running that began before this revision of the task was stored."""
+    if cycle.state != "running" or cycle.started_at is None:
+        return False
+    return is_revised_since(connection, schema, cycle.started_at)
 
 
 def _note_wait(connection: Connection, schema: Schema, cycle: Cycle, *, again: bool) -> list[str]:
@@ -108,14 +121,12 @@ def _note_wait(connection: Connection, schema: Schema, cycle: Cycle, *, again: b
             f"no cycle of {name} can begin before a trainer has renamed it in MLflow, where it is still called "
             f"{schema.registry_name}{trouble}"
         ]
-    if cycle.state != "running" or cycle.started_at is None:
-        return []
-    if is_revised_since(connection, schema, cycle.started_at):
+    if _trains_earlier(connection, schema, cycle):
         return [
-            f"this cycle was running when revision {schema.revision} was stored, and trains the revision before: run "
-            f"morrow cycle {name} once more when it has ended"
+            f"this cycle was running when revision {schema.revision} was stored, and trains the revision before; "
+            "another attempt at the same cutoff follows when it has ended"
         ]
-    if again:
+    if again and cycle.state == "running":
         return [
             "this cycle is running already, and no other is added: run "
             f"morrow cycle {name} --again once more when it has ended"
@@ -162,6 +173,7 @@ def describe_cycle(cycle: Cycle) -> answers.Cycle:
         verdict=None if cycle.verdict is None else to_json(cycle.verdict),
         override=None if actor is None else answers.Override(actor, cycle.override_reason),
         replaces=cycle.replaces,
+        followed=cycle.followed,
         run_id=cycle.run_id,
         requested_at=_moment(cycle.requested_at),
         started_at=_moment(cycle.started_at),

@@ -1,5 +1,7 @@
 """The lease of a running cycle: it is claimed, renewed with every step, and ends with the cycle.
 
+An attempt that must be followed requests the next one in the transaction that ends it.
+
 Every step begins by renewing the lease, so a trainer that lost it notices before its next step and can release nothing.
 """
 
@@ -14,6 +16,7 @@ from contracts.errors import Conflict, LeaseLost
 from contracts.failure import LEASE_EXPIRED, Failure
 from contracts.verdict import Decision, Verdict, decode_verdict, encode
 from store.cycles.ledger import COLUMNS, Cycle, State, Step, as_cycle, failure_columns
+from store.cycles.requests import request_due
 from store.database import cycles, tasks
 
 
@@ -105,9 +108,13 @@ def end_cycle(
         so_far = _read_verdict(connection, cycle.cycle_id)
         verdict = so_far.failed(broken or Decision("completed", False, reason=failure.reason))
     try:
-        _write_held(connection, cycle, now, verdict, state=state, ended_at=now, **failure_columns(failure), **found)
+        is_followed = _write_held(
+            connection, cycle, now, verdict, state=state, ended_at=now, **failure_columns(failure), **found
+        )
     except IntegrityError as error:
         raise Conflict("This cutoff has been released already.") from error
+    if is_followed:
+        request_due(connection, {cycle.task_id: cycle.cutoff}, now)
 
 
 def _read_verdict(connection: Connection, cycle_id: int) -> Verdict:
@@ -120,10 +127,11 @@ def _read_verdict(connection: Connection, cycle_id: int) -> Verdict:
 
 def _write_held(
     connection: Connection, cycle: Cycle, now: datetime, verdict: Verdict | None = None, **values: Any
-) -> None:
+) -> bool:
+    """Returns whether another attempt must follow. Raises LeaseLost."""
     if verdict is not None:
         values["verdict"] = encode(verdict)
-    written = connection.execute(
+    is_followed = connection.execute(
         update(cycles)
         .where(
             cycles.c.id == cycle.cycle_id,
@@ -132,9 +140,11 @@ def _write_held(
             cycles.c.lease_until > now,
         )
         .values(**values)
-    )
-    if written.rowcount != 1:
+        .returning(cycles.c.followed)
+    ).scalar_one_or_none()
+    if is_followed is None:
         raise LeaseLost(f"The lease on cycle {cycle.cycle_id} is lost.")
+    return bool(is_followed)
 
 
 def expire_leases(connection: Connection, now: datetime) -> Sequence[Cycle]:
@@ -155,4 +165,6 @@ def expire_leases(connection: Connection, now: datetime) -> Sequence[Cycle]:
         values = {"state": "failed", "ended_at": now, "verdict": encode(verdict), **failure_columns(LEASE_EXPIRED)}
         row = connection.execute(update(cycles).where(cycles.c.id == cycle_id).values(values).returning(*COLUMNS))
         ended.append(as_cycle(row.one()))
+        if ended[-1].followed:
+            request_due(connection, {ended[-1].task_id: ended[-1].cutoff}, now)
     return ended

@@ -27,6 +27,7 @@ class Cycle:
     `override_actor` and `override_reason` say which admin wants it released although a verdict held its cutoff before;
     gates hold it all the same. An attempt that ended without a release has a `failure_code`, and `reason` says the same
     to people. `replaces` is the id of the released attempt at the same cutoff that this one was requested to replace.
+    With `followed`, another attempt at the cutoff is requested when this one ends.
     """
 
     cycle_id: int
@@ -48,6 +49,7 @@ class Cycle:
     override_reason: str | None = None
     failure_code: FailureCode | None = None
     replaces: int | None = None
+    followed: bool = False
 
 
 @dataclass(frozen=True)
@@ -191,6 +193,7 @@ COLUMNS = (
     cycles.c.override_reason,
     cycles.c.failure_code,
     cycles.c.replaces,
+    cycles.c.followed,
 )
 
 
@@ -216,4 +219,5 @@ def as_cycle(row: Row[*tuple[Any, ...]]) -> Cycle:
         override_reason=row.override_reason,
         failure_code=None if row.failure_code is None else FailureCode(row.failure_code),
         replaces=row.replaces,
+        followed=row.followed,
     )

@@ -81,6 +81,20 @@ def request_cycle(
     return as_cycle(row)
 
 
+def let_follow(connection: Connection, cycle: Cycle) -> Cycle | None:
+    """Have another attempt requested when this running one ends; returns it, None if it has just ended.
+
+    `store.cycles.leases` ends it. The caller holds the task's lock.
+    """
+    row = connection.execute(
+        update(cycles)
+        .where(cycles.c.id == cycle.cycle_id, cycles.c.state == "running")
+        .values(followed=True)
+        .returning(*COLUMNS)
+    ).one_or_none()
+    return None if row is None else as_cycle(row)
+
+
 def _is_other_recipe(released: Cycle, recipe: str | None) -> bool:
     """Whether a release is known to have another recipe than this one."""
     matrix = None if released.verdict is None else released.verdict.matrix
@@ -90,8 +104,8 @@ def _is_other_recipe(released: Cycle, recipe: str | None) -> bool:
 def request_due(connection: Connection, cutoffs: Mapping[int, int], now: datetime) -> dict[int, int]:
     """Request a cutoff (microseconds) of each of these tasks at once; returns task id -> number of the attempt.
 
-    The caller holds the rows of the tasks (`lock_free_tasks`) and has found that these cutoffs are due: they have no
-    attempt, or the last one failed. Any other is left out.
+    The caller has found that these cutoffs are due: they have no attempt, or the last one failed, or ended and must be
+    followed. Any other is left out. It holds the rows of the tasks (`lock_free_tasks`) or of the attempt that it ends.
     """
     rows = connection.execute(
         _REQUEST_DUE,
@@ -203,16 +217,17 @@ _SKIP_OVERTAKEN = text("""
 # As in `request_cycle`, a failed attempt passes its override on, and a release is replaced.
 _REQUEST_DUE = text("""
     INSERT INTO cycles (task_id, cutoff, attempt, state, requested_at, override_actor, override_reason, replaces)
-    SELECT given.task_id, given.cutoff, 1 + coalesce(last.attempt, 0), 'requested', :now, last.override_actor,
-        last.override_reason,
+    SELECT given.task_id, given.cutoff, 1 + coalesce(last.attempt, 0), 'requested', :now,
+        CASE WHEN last.state = 'failed' THEN last.override_actor END,
+        CASE WHEN last.state = 'failed' THEN last.override_reason END,
         (SELECT id FROM cycles WHERE task_id = given.task_id AND cutoff = given.cutoff AND state = 'released'
          ORDER BY attempt DESC LIMIT 1)
     FROM unnest(CAST(:task_ids AS int[]), CAST(:cutoffs AS timestamptz[])) AS given(task_id, cutoff)
     LEFT JOIN LATERAL (
-        SELECT attempt, state, override_actor, override_reason FROM cycles
+        SELECT attempt, state, override_actor, override_reason, followed FROM cycles
         WHERE task_id = given.task_id AND cutoff = given.cutoff ORDER BY attempt DESC LIMIT 1
     ) AS last ON true
-    WHERE last.state IS NULL OR last.state = 'failed'
+    WHERE last.state IS NULL OR last.state = 'failed' OR last.followed
     ON CONFLICT DO NOTHING
     RETURNING task_id, attempt
 """)

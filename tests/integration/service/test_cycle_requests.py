@@ -1,23 +1,30 @@
 """What a request for a cycle, a rollback or an override says of the state that it meets."""
 
+import subprocess
+import sys
+import time
 from collections.abc import AsyncIterator
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import httpx
 import pytest
 from sqlalchemy import Engine
 
 from contracts.clock import MICROSECOND, format_moment, to_micros
+from contracts.failure import Failure, FailureCode
+from store.cycles.leases import end_cycle, expire_leases
+from store.cycles.ledger import State, list_cycles
 from store.error_cells import Cell, record_cells
 from store.events.batches import Event
 from store.events.writes import append_events
-from store.tasks.catalog import Schema
+from store.tasks.catalog import Schema, find_task
+from tests.integration.api_process import Running
 from tests.integration.artefacts import CUTOFF, WEEK, place_version
 from tests.integration.drifting_task import now
-from tests.integration.published_versions import NOW, define, note, publish_and_release, run_cycle
-from tests.integration.service_app import service_settings, serving
+from tests.integration.published_versions import LEASE, NOW, define, note, publish_and_release, run_cycle
+from tests.integration.service_app import TASK, service_settings, serving
 
 pytestmark = pytest.mark.anyio
 
@@ -207,10 +214,36 @@ async def test_a_request_says_that_the_running_cycle_trains_an_earlier_revision(
     await client.put(f"/tasks/{name}", json=spec | {"training": {"width": 7}})
     for again in (False, True):
         asked = (await request(client, schema, as_of=at, again=again)).json()
+        assert (asked["id"], asked["followed"]) == (running.cycle_id, True)
         assert asked["note"] == (
-            "this cycle was running when revision 2 was stored, and trains the revision before: run "
-            f"morrow cycle {name} once more when it has ended"
+            "this cycle was running when revision 2 was stored, and trains the revision before; another attempt at the "
+            "same cutoff follows when it has ended"
         )
+
+
+@pytest.mark.parametrize("end", ["released", "held", "failed", "lease"])
+async def test_an_attempt_for_the_newest_revision_follows_a_running_one_of_an_earlier_revision(
+    client: httpx.AsyncClient, engine: Engine, schema: Schema, end: str
+) -> None:
+    name, at = schema.task.name, format_moment(CUTOFF)
+    running = run_cycle(engine, schema, CUTOFF, "running", step="fit")
+    spec = schema.task.model_dump(mode="json")
+    await client.put(f"/tasks/{name}", json=spec | {"training": {"width": 7}})
+    assert (await request(client, schema, as_of=at)).json()["followed"]
+    with engine.begin() as connection:
+        if end == "lease":
+            expire_leases(connection, NOW + LEASE)
+        else:
+            failure = None if end == "released" else Failure(FailureCode.CYCLE_ERROR, "a test")
+            version = "1" if end == "released" else None
+            end_cycle(connection, running, cast(State, end), failure, NOW, version=version)
+    second, first = (await client.get(f"/tasks/{name}/cycles")).json()["cycles"]
+    assert (first["state"], second["state"]) == ("failed" if end == "lease" else end, "requested")
+    assert (second["attempt"], second["followed"]) == (2, False)
+    assert second["replaces"] == (first["id"] if end == "released" else None)
+    assert (await request(client, schema, as_of=at)).json()["id"] == second["id"]
+    run_cycle(engine, schema, CUTOFF, "released", version="2")
+    assert len((await client.get(f"/tasks/{name}/cycles")).json()["cycles"]) == 2
 
 
 async def test_a_request_during_a_renaming_says_what_the_cycle_waits_for(
@@ -225,3 +258,25 @@ async def test_a_request_during_a_renaming_says_what_the_cycle_waits_for(
         202,
         f"no cycle of {name}_new can begin before a trainer has renamed it in MLflow, where it is still called {name}",
     )
+
+
+def test_the_command_waits_for_the_attempt_that_follows(engine: Engine, api: Running) -> None:
+    at = format_moment(CUTOFF)
+    with engine.connect() as connection:
+        schema = find_task(connection, "flights")
+    first = run_cycle(engine, schema, CUTOFF, "running", step="fit")
+    changed = httpx.put(f"{api.url}/tasks/flights", json={**TASK, "training": {"width": 7}})
+    assert changed.status_code == 200, changed.text
+    command = [sys.executable, "-m", "cli.main", "cycle", "flights", "--as-of", at, "--url", api.url]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        with engine.connect() as connection:
+            while not list_cycles(connection, schema.task_id)[0].followed:
+                connection.rollback()
+                time.sleep(0.1)
+        with engine.begin() as connection:
+            end_cycle(connection, first, "released", None, NOW, version="1")
+        run_cycle(engine, schema, CUTOFF, "held", "too few windows")
+        said, noted = process.communicate(timeout=60)
+    assert (process.returncode, said.strip()) == (1, f"Cycle as of {at}: held: too few windows")
+    assert "another attempt at the same cutoff follows" in noted
+    assert "once more" not in noted
