@@ -26,6 +26,7 @@
     │   ├── TooSlow
     │   ├── TooLarge
     │   └── UnsupportedContent
+    │       └── UnsupportedEncoding
     ├── PreconditionFailed          an If-Match that does not hold                  (service)
     ├── Overloaded                  more is asked than can be answered              (service)
     │   └── BodiesFull              no room for one more request body               (service)
@@ -87,21 +88,33 @@ class InvalidInput(MorrowError):
 
 
 class OutsideHorizon(InvalidInput):
-    """The moment lies outside the range that the answering version has validated.
+    """The moment lies outside the range that the answering version has validated, or in a gap of its rows.
 
-    `side` says for programs on which side of that range: `before` or `beyond`.
+    `side` says for programs on which side of that range: `before` or `beyond`, or `between` for a `gap`.
     """
 
-    def __init__(self, at: int, valid_from: int, valid_until: int, version: str) -> None:
-        """All moments in microseconds."""
+    def __init__(
+        self, at: int, valid_from: int, valid_until: int, version: str, gaps: Sequence[tuple[int, int]] = ()
+    ) -> None:
+        """All moments in microseconds; each gap from a moment on and until another."""
         self.at, self.valid_from, self.valid_until, self.version = at, valid_from, valid_until, version
-        self.side: Literal["before", "beyond"] = "before" if at < valid_from else "beyond"
+        self._gaps = gaps
+        self.gap = self._find_gap(at)
+        self.side: Literal["before", "beyond", "between"] = (
+            "before" if at < valid_from else "beyond" if self.gap is None else "between"
+        )
         super().__init__([Fault("at", self.reason(at))])
 
     def reason(self, at: int) -> str:
         """What is wrong with a moment outside the range, in words."""
-        side = "before the first row of training" if at < self.valid_from else "beyond the validated horizon"
-        return f"is {side} of version {self.version}"
+        if at < self.valid_from:
+            return f"is before the first row of training of version {self.version}"
+        if self._find_gap(at) is None:
+            return f"is beyond the validated horizon of version {self.version}"
+        return f"is in a long gap between the rows of training of version {self.version}"
+
+    def _find_gap(self, at: int) -> tuple[int, int] | None:
+        return next((gap for gap in self._gaps if gap[0] <= at < gap[1]), None)
 
 
 class NotFound(MorrowError):

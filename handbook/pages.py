@@ -51,8 +51,9 @@ def problems_page() -> str:
         "# Problem types\n\n"
         "Every answer that is not a success is `application/problem+json` (RFC 9457). `type` is stable: compare it, "
         "not the text. `errors` holds the first hundred faults, each with its field; `num_errors` counts all. "
-        "`outside-horizon` also has `side`, `valid_from`, `valid_until` and `version`. `throttled` gives in "
-        "`Retry-After` the seconds until the key may send its next request.\n\n"
+        "`outside-horizon` also has `side`, `valid_from`, `valid_until` and `version`, and `gap_from` and `gap_until` "
+        "if the moment lies in a gap between the rows of training. `throttled` gives in `Retry-After` the seconds "
+        "until the key may send its next request.\n\n"
         f"{table(('type', 'status', 'title', 'Retry-After'), rows)}"
     )
 

@@ -12,7 +12,7 @@ from cli.file_rows.columns import normalise
 from cli.inferring.kinds import Judged, Reading, complete, judge, looks_like_a_moment
 from cli.inferring.names import map_columns, name_features
 from cli.inferring.profile import Profile
-from cli.inferring.windows import choose_window, describe_far_off, part_far_off
+from cli.inferring.windows import choose_window, describe_far_off, describe_gaps, part_far_off
 from cli.reading.moments import MomentReader
 from cli.reading.options import Options
 from contracts.durations import parse_duration
@@ -103,6 +103,7 @@ def guess_task(profile: Profile, name: str, *, said: Said, options: Options, now
     moments, far = part_far_off(_read_moments(times[0], options))
     if far:
         notes.append(describe_far_off(far, moments))
+    notes += describe_gaps(moments)
     window, window_why = choose_window(moments, said.window)
     is_classification, classes = _read_target(found)
     if is_classification and (odd := [text for text in found.counts if not _is_class(text)]):

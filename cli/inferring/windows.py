@@ -1,15 +1,19 @@
-"""The moments of a file without those of a wrong year, and a window that usually holds enough rows."""
+"""The moments of a file without those of a wrong year, and a window that usually holds enough rows.
+
+Long gaps count for no window: a group of a wrong year that is too large to be left out stretches no window.
+"""
 
 from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from itertools import pairwise
 
 import numpy as np
 
 from contracts.clock import MICROSECOND, format_moment, to_micros
 from contracts.durations import parse_duration
 from contracts.errors import Fault, InvalidInput
-from contracts.quality.far_values import count_far_off
+from contracts.quality.far_values import Gap, count_far_off, find_gaps, part_by_gaps
 
 _WINDOWS = ((1, "P1D"), (7, "P7D"), (14, "P14D"), (28, "P28D"), (91, "P91D"), (364, "P364D"))
 _SHORTEST = timedelta(days=1)
@@ -22,7 +26,8 @@ def choose_window(moments: Counter[datetime], given: str | None) -> tuple[str, s
 
     Raises InvalidInput if that is no duration.
     """
-    days = max(1.0, (max(moments) - min(moments)) / timedelta(days=1))
+    empty = sum(gap.length for gap in _find_gaps(moments)) * MICROSECOND
+    days = max(1.0, (max(moments) - min(moments) - empty) / timedelta(days=1))
     num_rows = moments.total()
     chosen: tuple[float, str] | None = None
     if given is not None:
@@ -45,6 +50,24 @@ def choose_window(moments: Counter[datetime], given: str | None) -> tuple[str, s
     if per_window < _ROWS_PER_WINDOW:
         why += f"; fewer than {_ROWS_PER_WINDOW} rows a window make its errors uncertain"
     return window, why
+
+
+def describe_gaps(moments: Counter[datetime]) -> list[str]:
+    """What to check about the rows before each long gap, unless the gap may be a pause."""
+    groups = part_by_gaps(to_micros(min(moments)), to_micros(max(moments)), _find_gaps(moments))
+    said = []
+    for (_, last), (first, _) in pairwise(groups):
+        count = sum(number for moment, number in moments.items() if to_micros(moment) <= last)
+        said.append(
+            f"{count:,} of {moments.total():,} rows are dated up to {format_moment(last)}, and the next row is of "
+            f"{format_moment(first)}: correct the file unless that is right"
+        )
+    return said
+
+
+def _find_gaps(moments: Counter[datetime]) -> tuple[Gap, ...]:
+    micros = np.sort(np.array([to_micros(moment) for moment in moments], np.int64))
+    return find_gaps(micros, _SHORTEST // MICROSECOND)
 
 
 def part_far_off(moments: Counter[datetime]) -> tuple[Counter[datetime], list[datetime]]:

@@ -4,6 +4,7 @@ Other languages' zero values date an event to the year 1 or 1970. Sensors and ol
 there is no value. A few of these would bend every scale of a fit, and stretch the time over which it claims validity.
 """
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +15,10 @@ from numpy.typing import NDArray
 # that the middle nine tenths of all moments cover. One moment in 20 at either end can belong to such a group.
 FAR_WINDOWS = 26
 _ONE_IN = 20
+# How many gaps are looked for. Of a stream that has paused, no side is longer than this many times the other.
+_MOST_GAPS = 3
+_LEAST_RATIO = 10
+_YEAR = 366 * 86_400_000_000
 # A label is far outside if it occurs this often, and if this many spreads of the other labels lie between. At most this
 # share of all labels can be far outside.
 _LEAST_REPEATED, _FAR_SPREADS, _LARGEST_SHARE = 3, 5.0, 0.25
@@ -45,6 +50,66 @@ def count_far_off_ends(
     last = newest[max(0, len(newest) - 1 - most_newest) :]
     after = np.flatnonzero(np.diff(last) > least)
     return (int(before[-1]) + 1 if len(before) else 0), (len(last) - 1 - int(after[0]) if len(after) else 0)
+
+
+@dataclass(frozen=True)
+class Gap:
+    """A time without moments: after `last` and before `first`, in microseconds."""
+
+    last: int
+    first: int
+
+    @property
+    def length(self) -> int:
+        return self.first - self.last
+
+
+def find_gaps(at: NDArray[np.int64], window: int) -> tuple[Gap, ...]:
+    """The long gaps between moments `(n,)`, ascending, all in microseconds, as `search_gaps` finds them."""
+
+    def find_longest(begin: int, end: int) -> Gap:
+        some = at[np.searchsorted(at, begin) : np.searchsorted(at, end, "right")]
+        place = int(np.argmax(np.diff(some)))
+        return Gap(int(some[place]), int(some[place + 1]))
+
+    return search_gaps(int(at[0]), int(at[-1]), window, find_longest) if len(at) else ()
+
+
+def search_gaps(oldest: int, newest: int, window: int, find_longest: Callable[[int, int], Gap]) -> tuple[Gap, ...]:
+    """The long gaps between two moments, at most three, oldest first.
+
+    A gap is long if it takes more than 26 windows, and more than a third of the time in which `find_longest` has found
+    it. Then both sides are searched: a group of the year 1 hides no group of 1970.
+    """
+    gaps: list[Gap] = []
+    times = [(oldest, newest)]
+    while times and len(gaps) < _MOST_GAPS:
+        begin, end = times.pop(0)
+        if end - begin <= FAR_WINDOWS * window:
+            continue
+        gap = find_longest(begin, end)
+        if gap.length > max(FAR_WINDOWS * window, (end - begin) // 3):
+            gaps.append(gap)
+            times += [(begin, gap.last), (gap.first, end)]
+    return tuple(sorted(gaps, key=lambda gap: gap.last))
+
+
+def part_by_gaps(oldest: int, newest: int, gaps: Sequence[Gap]) -> list[tuple[int, int]]:
+    """First and last moments of the groups around those gaps that are no pause of a stream.
+
+    A stream may have paused if both times around the gap last, compared with each other, and if the gap is no longer
+    than they are or than a year.
+    """
+    begins, ends = [oldest, *(gap.first for gap in gaps)], [*(gap.last for gap in gaps), newest]
+    lasting = [end - begin for begin, end in zip(begins, ends, strict=True)]
+    groups = [(oldest, ends[0])]
+    for gap, older, newer, end in zip(gaps, lasting, lasting[1:], ends[1:], strict=False):
+        lasts = min(older, newer) * _LEAST_RATIO >= max(older, newer) > 0
+        if lasts and gap.length <= max(older + newer, _YEAR):
+            groups[-1] = (groups[-1][0], end)
+        else:
+            groups.append((gap.first, end))
+    return groups
 
 
 @dataclass(frozen=True)

@@ -48,6 +48,7 @@ class Cycle(Struct, frozen=True, kw_only=True):
     replaces: Annotated[
         Count | None, Meta(description="the released cycle of the same cutoff that this one was requested to replace")
     ]
+    followed: Annotated[bool, Meta(description="whether another attempt at the same cutoff is requested when it ends")]
     run_id: Annotated[str | None, Meta(description="the run in MLflow")]
     requested_at: Moment | None
     started_at: Moment | None
@@ -188,6 +189,13 @@ class AgeError(Struct, frozen=True, kw_only=True):
     num_windows: Count
 
 
+class Gap(Struct, frozen=True):
+    """A time, without its end, for which no row speaks."""
+
+    begin: Moment
+    end: Moment
+
+
 class Champion(Struct, frozen=True, kw_only=True):
     """The version that answers, and what it promises."""
 
@@ -195,6 +203,7 @@ class Champion(Struct, frozen=True, kw_only=True):
     trained_from: Moment
     trained_until: Moment
     valid_until: Moment
+    gaps: Annotated[list[Gap], Meta(description="long gaps between the rows of training, in which nothing is answered")]
     horizon: Annotated[Count, Meta(description="validated windows after the cutoff")]
     batch_size: Annotated[Count, Meta(description="rows of a minibatch of its fit")]
     error_name: str

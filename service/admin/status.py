@@ -82,6 +82,7 @@ def describe_champion(forecaster: Forecaster) -> answers.Champion:
         trained_from=format_moment(manifest.trained_from),
         trained_until=format_moment(manifest.cutoff),
         valid_until=format_moment(forecaster.valid_until),
+        gaps=[answers.Gap(*map(format_moment, gap)) for gap in manifest.gaps],
         horizon=manifest.horizon,
         batch_size=forecaster.batch_size,
         error_name=manifest.error_name,

@@ -60,11 +60,21 @@ def warn_of_far_rows(task: Task, far: FarRows) -> list[str]:
     for events, side, end in ((far.before, "before", "begin"), (far.after, "after", "end")):
         if events is not None:
             count = "1 event is" if events.count == 1 else f"{events.count:,} events are"
-            ids = ", ".join(map(printable, events.ids[:MAX_NAMED])) + (", …" if events.count > MAX_NAMED else "")
+            ids = _name_some(events.ids, events.count)
             warnings.append(
                 f"{count} dated far {side} the others, the outermost at {format_moment(events.outermost)} ({ids}): no "
                 f"fit reads them, and the others {end} at {format_moment(events.others)}; {repair}"
             )
+    for group in far.apart:
+        ids = _name_some(group.ids, len(group.ids))
+        side, end = ("before", "begin") if group.is_older else ("after", "end")
+        warnings.append(
+            f"{'' if group.is_counted else 'at least '}{group.count:,} events ({ids}) are dated from "
+            f"{format_moment(group.begin)} to {format_moment(group.end)}, long {side} the others, which {end} at "
+            f"{format_moment(group.others)}. They are too many to be left out: fits read them, and no version answers "
+            f"for moments between. If they are dated wrongly, such as in seconds taken for milliseconds, {repair}, or "
+            f"retract their import with morrow events retract {task.name} --import ID"
+        )
     if (labels := far.labels) is not None:
         some = ", ".join(f"{value:.6g}" for value in labels.values[:MAX_NAMED])
         warnings.append(
@@ -73,6 +83,10 @@ def warn_of_far_rows(task: Task, far: FarRows) -> list[str]:
             f"them as the nearest end of that range. If they stand for missing labels, {repair}"
         )
     return warnings
+
+
+def _name_some(ids: Sequence[str], count: int) -> str:
+    return ", ".join(map(printable, ids[:MAX_NAMED])) + (", …" if count > MAX_NAMED else "")
 
 
 def warn_of_classes(task: Task, labels: Collection[str] = ()) -> list[str]:

@@ -73,7 +73,8 @@ def _describe_version(
         case "valid":
             return Sentence(
                 "good",
-                f"Version {version} answers for moments from {_say(forecaster.manifest.trained_from)} until {until}.",
+                f"Version {version} answers for moments from {_say(forecaster.manifest.trained_from)} until {until}"
+                f"{_name_gaps(forecaster)}.",
             )
         case "closed":
             closing = task_state.closing if task_state else None
@@ -89,6 +90,12 @@ def _describe_version(
                 f"Version {version} expired at {until}. Earlier moments are still answered. Later ones, and requests "
                 "without a moment, are refused until a newer version is released.",
             )
+
+
+def _name_gaps(forecaster: Forecaster) -> str:
+    """The gaps in which it does not answer; nothing for most versions."""
+    gaps = forecaster.manifest.gaps
+    return "".join(f", but not from {_say(begin)} until {_say(end)}, where it knows no rows" for begin, end in gaps)
 
 
 def _describe_missing(task: Task, missing: int, has_events: bool) -> list[Sentence]:

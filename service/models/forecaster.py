@@ -98,7 +98,13 @@ class Forecaster:
 
     def covers(self, at: int) -> bool:
         """Whether the guard lets a moment through."""
-        return self.manifest.trained_from <= at <= self.valid_until
+        if not self.manifest.trained_from <= at <= self.valid_until:
+            return False
+        return not (self._gaps and any(begin <= at < end for begin, end in self._gaps))
+
+    @cached_property
+    def _gaps(self) -> Sequence[tuple[int, int]]:
+        return self.manifest.gaps
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -211,9 +217,11 @@ class LoadedForecaster(Forecaster):
         return msgspec.structs.replace(answer, unseen=unseen) if unseen else answer
 
     def _guard(self, moments: Sequence[int], has_at: Sequence[bool], at_field: str) -> None:
-        if self.covers(min(moments)) and self.covers(max(moments)):
+        if self.covers(min(moments)) and self.covers(max(moments)) and not (self._gaps and len(moments) > 1):
             return
         outside = [place for place, at in enumerate(moments) if not self.covers(at)]
+        if not outside:
+            return
         first = outside[0]
         if not has_at[first] and moments[first] > self.valid_until:
             trained_until, valid_until = self._bounds
@@ -222,7 +230,7 @@ class LoadedForecaster(Forecaster):
                 f"question without `at` is about now: ask with at={valid_until} or an earlier moment, or store newer "
                 f"events and run `morrow cycle {self.task.name}`."
             )
-        error = OutsideHorizon(moments[first], self.manifest.trained_from, self.valid_until, self.version)
+        error = OutsideHorizon(moments[first], self.manifest.trained_from, self.valid_until, self.version, self._gaps)
         error.faults = tuple(Fault(at_field.format(place), error.reason(moments[place])) for place in outside)
         raise error
 

@@ -15,7 +15,14 @@ from starlette.routing import Match
 
 from contracts.clock import format_moment
 from contracts.errors import Fault, InvalidInput, MorrowError, OutsideHorizon, TaskRenamed
-from service.errors import AnswerNotFinite, BodiesFull, PreconditionFailed, Throttled, UnreadableRequest
+from service.errors import (
+    AnswerNotFinite,
+    BodiesFull,
+    PreconditionFailed,
+    Throttled,
+    UnreadableRequest,
+    UnsupportedEncoding,
+)
 from service.metrics import METHODS, Metrics
 from service.web.problems import HTTP_KINDS, KINDS, Kind, ProblemResponse, write_problem
 
@@ -40,12 +47,16 @@ def problem_of(error: MorrowError) -> ProblemResponse:
             "valid_until": format_moment(error.valid_until),
             "version": error.version,
         }
+        if error.gap is not None:
+            more["gap_from"], more["gap_until"] = map(format_moment, error.gap)
     if isinstance(error, TaskRenamed):
         more["task"] = error.new_name
     if isinstance(error, Throttled):
         headers["Retry-After"] = str(math.ceil(error.seconds))
     if isinstance(error, PreconditionFailed) and error.etag is not None:
         headers["ETag"] = error.etag
+    if isinstance(error, UnsupportedEncoding):
+        headers["Accept-Encoding"] = "gzip"
     if isinstance(error, BodiesFull) or (isinstance(error, UnreadableRequest) and error.has_rest):
         headers["Connection"] = "close"
     return write_problem(kind, detail, headers, **more)

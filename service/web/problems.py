@@ -70,6 +70,7 @@ HTTP_KINDS = {
     415: Kind(415, "unsupported-content", "The content cannot be taken"),
     431: Kind(431, "head-too-large", "The head of the request is too large"),
     500: Kind(500, "internal", "Morrow made a mistake"),
+    501: Kind(501, "unsupported-transfer", "The body's transfer coding is not supported"),
 }
 
 KINDS: dict[type[MorrowError], Kind] = {
@@ -114,8 +115,11 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
     errors: Annotated[Sequence[Fault] | UnsetType, Meta(description="the first faults, each with its field")] = UNSET
     num_errors: Annotated[Count | UnsetType, Meta(description="of all faults")] = UNSET
     side: Annotated[
-        Literal["before", "beyond"] | UnsetType, Meta(description="the side on which a moment is outside the horizon")
+        Literal["before", "beyond", "between"] | UnsetType,
+        Meta(description="the side on which a moment is outside the horizon; between rows, in a gap"),
     ] = UNSET
+    gap_from: Annotated[Moment | UnsetType, Meta(description="where the gap begins that the moment is in")] = UNSET
+    gap_until: Moment | UnsetType = UNSET
     valid_from: Moment | UnsetType = UNSET
     valid_until: Moment | UnsetType = UNSET
     version: str | UnsetType = UNSET

@@ -1,23 +1,40 @@
 """A cheap look at a task's events for values that are far from all others; `contracts.quality.far_values` finds them.
 
-It reads the oldest and the newest rows only, so a status can afford it however many events there are.
+It reads the oldest and the newest rows, and those next to a few moments in between, so a status can afford it however
+many events there are: a gap that is longer than a third of a time holds one of a few moments spread over that time.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
+from itertools import pairwise
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from sqlalchemy import Connection, func, select
+from sqlalchemy import Column, Connection, Select, func, select, text
 
-from contracts.clock import MICROSECOND, to_micros
-from contracts.quality.far_values import FarLabels, count_far_off_ends, find_far_labels, most_far_off
+from contracts.clock import MICROSECOND, from_micros, to_micros
+from contracts.quality.far_values import (
+    FarLabels,
+    Gap,
+    count_far_off_ends,
+    find_far_labels,
+    most_far_off,
+    part_by_gaps,
+    search_gaps,
+)
 from store.database import events
 from store.tasks.catalog import Schema
 
+T = TypeVar("T")
+
 # With more events than these, no more of the outermost are read: at most 1,000 on either side.
 _MOST_COUNTED = 20_000
+# The number of parts of a time whose longest gap is looked for, and the most ids of a group that are read.
+_NUM_PARTS = 8
+_MOST_IDS = 3
 
 
 @dataclass(frozen=True)
@@ -34,12 +51,36 @@ class FarEvents:
 
 
 @dataclass(frozen=True)
+class GroupApart:
+    """Events beyond a long gap, too many to be left out of fits: at least `count`, of `begin` to `end`.
+
+    `others` is the moment on the other side of the gap; all are in microseconds. `ids` are some of theirs.
+    """
+
+    count: int
+    ids: tuple[str, ...]
+    begin: int
+    end: int
+    others: int
+
+    @property
+    def is_older(self) -> bool:
+        return self.end < self.others
+
+    @property
+    def is_counted(self) -> bool:
+        """Whether there are no more than `count`."""
+        return self.count < _MOST_COUNTED
+
+
+@dataclass(frozen=True)
 class FarRows:
     """Events dated far before or after the others, and labels far outside the others among the newest rows."""
 
     before: FarEvents | None = None
     after: FarEvents | None = None
     labels: FarLabels | None = None
+    apart: tuple[GroupApart, ...] = ()
 
 
 def find_far_rows(connection: Connection, schema: Schema, labels: Sequence[str], now: datetime) -> FarRows:
@@ -49,12 +90,14 @@ def find_far_rows(connection: Connection, schema: Schema, labels: Sequence[str],
     oldest = _read_ends(connection, task_id, now, most + 1, newest=False)
     newest = _read_ends(connection, task_id, now, most + 1, newest=True)
     before = after = None
+    apart: tuple[GroupApart, ...] = ()
     if len(oldest.at) > most:
         window, most_newest = task.window // MICROSECOND, task.guard.min_rows - 1
         num_before, num_after = count_far_off_ends(oldest.at, newest.at[::-1], window, most_newest)
         before, after = oldest.describe(num_before), newest.describe(num_after)
+        apart = tuple(_find_apart(connection, task_id, int(oldest.at[num_before]), int(newest.at[num_after]), window))
     far_labels = None if task.is_classification else find_far_labels(np.array([*map(float, labels)], np.float64))
-    return FarRows(before, after, far_labels)
+    return FarRows(before, after, far_labels, apart)
 
 
 @dataclass(frozen=True)
@@ -67,6 +110,62 @@ class _Ends:
     def describe(self, count: int) -> FarEvents | None:
         """The outermost events; None if there are none."""
         return FarEvents(count, self.ids[:count], int(self.at[0]), int(self.at[count])) if count else None
+
+
+def _find_apart(connection: Connection, task_id: int, oldest: int, newest: int, window: int) -> Iterator[GroupApart]:
+    """The groups beyond long gaps between these moments, without the largest group."""
+    gaps = search_gaps(oldest, newest, window, partial(_find_longest_gap, connection, task_id))
+    groups = part_by_gaps(oldest, newest, gaps)
+    if len(groups) == 1:
+        return
+    counts = [_count_between(connection, task_id, *group) for group in groups]
+    main = len(counts) - 1 - counts[::-1].index(max(counts))  # of equal ones the newest
+    for place, ((begin, end), count) in enumerate(zip(groups, counts, strict=True)):
+        if place != main:
+            others = groups[place + 1][0] if place < main else groups[place - 1][1]
+            yield GroupApart(count, _read_ids(connection, task_id, begin, end), begin, end, others)
+
+
+def _find_longest_gap(connection: Connection, task_id: int, oldest: int, newest: int) -> Gap:
+    """The longest gap around some moments between these two, which are the moments of events."""
+    places = [oldest + (newest - oldest) * part // _NUM_PARTS for part in range(1, _NUM_PARTS)]
+    rows = connection.execute(_NEIGHBOURS, {"task_id": task_id, "places": [*map(from_micros, places)]}).all()
+    known = sorted({oldest, newest, *(to_micros(at) for row in rows for at in row if at is not None)})
+    inside = [at for at in known if oldest <= at <= newest]
+    return max((Gap(last, first) for last, first in pairwise(inside)), key=lambda gap: gap.length)
+
+
+# The newest event before each moment, and the oldest one from then on.
+_NEIGHBOURS = text("""
+    SELECT
+        (SELECT at FROM events WHERE task_id = :task_id AND superseded_at IS NULL AND at < place
+         ORDER BY at DESC LIMIT 1),
+        (SELECT at FROM events WHERE task_id = :task_id AND superseded_at IS NULL AND at >= place
+         ORDER BY at LIMIT 1)
+    FROM unnest(CAST(:places AS timestamptz[])) AS place
+""")
+
+
+def _count_between(connection: Connection, task_id: int, begin: int, end: int) -> int:
+    """How many events lie between these moments, both included, counted up to a limit."""
+    some = _select_between(events.c.at, task_id, begin, end).limit(_MOST_COUNTED)
+    return connection.execute(select(func.count()).select_from(some.subquery())).scalar_one()
+
+
+def _read_ids(connection: Connection, task_id: int, begin: int, end: int) -> tuple[str, ...]:
+    """Ids of the oldest events between these moments."""
+    return tuple(
+        connection.execute(_select_between(events.c.event_id, task_id, begin, end).limit(_MOST_IDS + 1)).scalars()
+    )
+
+
+def _select_between(column: Column[T], task_id: int, begin: int, end: int) -> Select[T]:
+    return (
+        select(column)
+        .where(events.c.task_id == task_id, events.c.superseded_at.is_(None))
+        .where(events.c.at >= from_micros(begin), events.c.at <= from_micros(end))
+        .order_by(events.c.at)
+    )
 
 
 def _count_events(connection: Connection, task_id: int, now: datetime, most: int) -> int:

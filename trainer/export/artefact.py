@@ -14,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 
 from contracts.calibration import Calibration
+from contracts.clock import Clock
 from contracts.manifest import (
     FORMAT_VERSION,
     GRAPH_FILE,
@@ -25,6 +26,7 @@ from contracts.manifest import (
     checksum,
     encode_manifest,
 )
+from contracts.quality.far_values import find_gaps
 from contracts.task import Task
 from store.events.columns import NEVER, EventColumns
 from trainer.data.encoder import Encoder, encode
@@ -105,6 +107,19 @@ def _synthetic_rows(encoder: Encoder, trained_from: int) -> EventColumns:
     )
 
 
+def _find_unsupported(rows: EventColumns, clock: Clock, horizon: int) -> list[tuple[int, int]]:
+    """The times in long gaps between rows for which nothing speaks; moments in microseconds.
+
+    The error matrix validates as many windows after the newest rows as the horizon has. So those windows after the last
+    row before a gap are left out, as is the window of the first row after it.
+    """
+    bounds = (
+        (clock.window_start(gap.last) + (1 + horizon) * clock.window, clock.window_start(gap.first))
+        for gap in find_gaps(rows.at, clock.window)
+    )
+    return [(begin, end) for begin, end in bounds if begin < end]
+
+
 def _unseen(vocabulary: Sequence[str]) -> str:
     """A value longer than any in the vocabulary."""
     return "?" * (1 + max(map(len, vocabulary), default=0))
@@ -160,6 +175,7 @@ def write_artefact(
         read_at=read_at,
         seeds=list(seeds),
         batch_size=task.training.rows_per_minibatch(len(rows)),
+        gaps=_find_unsupported(rows, encoder.clock, horizon),
         device=device,
         git_sha=git_sha,
         checksums={name: checksum(partial / name) for name in (GRAPH_FILE, RATE_FILE)},

@@ -66,6 +66,12 @@ class FrameModel:
                 f"{num_outside} of {len(at)} rows lie outside the moments for which this version is validated: "
                 f"{_show(first)} to {_show(last)}."
             )
+        for begin, end in self.manifest.get("gaps", ()):
+            if num_outside := int(((at >= begin) & (at < end)).sum()):
+                raise ValueError(
+                    f"{num_outside} of {len(at)} rows lie in a gap between the rows of training: {_show(begin)} to "
+                    f"{_show(end)}."
+                )
         return at
 
 

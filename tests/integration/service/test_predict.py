@@ -81,6 +81,23 @@ async def test_the_guard_is_exact_to_the_microsecond_and_names_both_bounds(
         assert many.json()["errors"][0]["field"] == "at[0]"
 
 
+async def test_nothing_is_answered_in_a_long_gap_between_the_rows_of_training(tmp_path: Path) -> None:
+    begin, end = CUTOFF - 300 * WEEK, CUTOFF - 8 * WEEK
+    place_version(tmp_path, trained_from=begin - 9 * WEEK, gaps=[(begin, end)])
+    async with serving(service_settings(DEAD_DATABASE, tmp_path)) as client:
+        for at, status in ((begin - 1, 200), (begin, 422), (end - 1, 422), (end, 200), (begin - 10 * WEEK, 422)):
+            one = await ask(client, at)
+            around = [format_moment(moment) for moment in (begin - 1, at, CUTOFF)]
+            many = await client.post("/predict", json={"features": ROW, "at": around})
+            assert (one.status_code, many.status_code) == (status, status), at
+            if begin <= at < end:
+                problem = many.json()
+                assert (problem["type"], problem["side"]) == ("/problems/outside-horizon", "between")
+                assert (problem["gap_from"], problem["gap_until"]) == (format_moment(begin), format_moment(end))
+                assert problem["detail"] == "at[1]: is in a long gap between the rows of training of version 3"
+                assert one.json()["gap_until"] == problem["gap_until"]
+
+
 @pytest.mark.parametrize(
     ("at", "expected"),
     [

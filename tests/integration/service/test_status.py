@@ -88,7 +88,8 @@ async def test_windows_that_contradict_the_promise_are_told_on_status_and_page(
     schema = define(engine, schedule="manual")
     name, recipe = schema.task.name, schema.task.recipe
     spec = schema.task.model_dump(mode="json")
-    place_version(tmp_path, "7", task=name, spec=spec, recipe=recipe, trained_from=CUTOFF - 39 * WEEK)
+    gap = (CUTOFF - 30 * WEEK, CUTOFF - 20 * WEEK)
+    place_version(tmp_path, "7", task=name, spec=spec, recipe=recipe, trained_from=CUTOFF - 39 * WEEK, gaps=[gap])
     note(engine, schema, "7", "release", valid_until=FOREVER)
     cells = [
         Cell(origin, origin, method, 50, error, error)
@@ -100,6 +101,8 @@ async def test_windows_that_contradict_the_promise_are_told_on_status_and_page(
     async with serving(service_settings(database_url, tmp_path)) as client:
         status = await status_when(client, schema, lambda found: found["state"] == "valid")
         page = (await client.get(f"/pages/{name}")).text
+    assert status["champion"]["gaps"] == [dict(zip(("begin", "end"), map(format_moment, gap), strict=True))]
+    assert "but not from" in page
     assert status["trust"]["reason"] == "only 7 of the 8 windows needed are scored"
     told = "expected error of version 7 is too low: it promises 0.4050 by 5 windows, and the error is 0.5000 on all 7"
     assert told in status["warnings"][0]

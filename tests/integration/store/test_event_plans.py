@@ -17,7 +17,7 @@ from psycopg.errors import Diagnostic
 from sqlalchemy import Connection, Engine, event, text
 from sqlalchemy.engine.interfaces import DBAPIConnection
 
-from contracts.clock import to_micros
+from contracts.clock import MICROSECOND, to_micros
 from store.database import make_engine
 from store.events.arrivals import find_last_received, find_newest_before
 from store.events.batches import EventBatch
@@ -151,6 +151,12 @@ CUTOFF = cutoff_after(NUM_WINDOWS)
 NEW_ROW = replace(next(drifting_events(0, 1)), event_id="new")
 
 
+EARLY = [
+    replace(NEW_ROW, event_id=f"early-{k}", at=NEW_ROW.at - 5000 * HOUR // MICROSECOND + k, known_at=NEW_ROW.known_at)
+    for k in range(1_100)
+]
+
+
 def stored(**changes: Any) -> Any:
     """The content of a stored row, changed."""
     return replace(NEW_ROW, event_id="event-7", **changes)
@@ -191,6 +197,10 @@ OTHERS: dict[str, Use] = {
     ),
     "moments out of the calendar": lambda connection, schema: has_unreadable(connection, schema.task_id),
     "far rows": lambda connection, schema: find_far_rows(connection, schema, [], NOW),
+    "a large group far from the others": lambda connection, schema: (
+        append_batch(connection, schema, EventBatch.of(EARLY), NOW),
+        find_far_rows(connection, schema, [], NOW),
+    ),
     "a sample": read_sample,
     "new rows": lambda connection, schema: append_batch(
         connection, schema, EventBatch.of([NEW_ROW, stored()]), NOW, imported(connection, schema)

@@ -63,7 +63,7 @@ def load(model: str) -> Ask:
 
 @pytest.fixture(scope="module")
 def predict(tmp_path_factory: pytest.TempPathFactory) -> Ask:
-    return load(save_version(tmp_path_factory.mktemp("model")))
+    return load(save_version(tmp_path_factory.mktemp("model"), gaps=[(CUTOFF - 7 * WEEK, CUTOFF - 6 * WEEK)]))
 
 
 def rows(**changes: Any) -> pd.DataFrame:
@@ -157,6 +157,7 @@ def test_an_optional_feature_may_be_left_out_or_missing(predict: Ask) -> None:
     ("changes", "complaint"),
     [
         ({"at": [CUTOFF, CUTOFF + 3 * WEEK]}, "1 of 2 rows lie outside the moments"),
+        ({"at": [CUTOFF, CUTOFF - 7 * WEEK]}, "1 of 2 rows lie in a gap between the rows of training"),
         ({"at": [format_moment(CUTOFF), None]}, "`at` is missing"),
         ({"distance": [1400.0, None]}, "distance is missing in 1 of 2 rows"),
         ({"carrier": ["UA", None]}, "carrier is missing in 1 of 2 rows"),

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contracts.clock import to_micros
-from contracts.quality.far_values import count_far_off, find_far_labels
+from contracts.quality.far_values import Gap, count_far_off, find_far_labels, find_gaps, part_by_gaps
 
 DAY = 86_400_000_000
 START = to_micros(datetime(2020, 1, 1, tzinfo=UTC))
@@ -62,6 +62,69 @@ def test_at_most_one_in_twenty_is_far_off_at_either_end(at: list[int], window: i
     before, after = count_far_off(np.sort(np.array(at, np.int64)), window, MANY)
     assert 0 <= before <= len(at) // 20
     assert 0 <= after <= len(at) // 20
+
+
+def gaps(at: list[int]) -> tuple[Gap, ...]:
+    return find_gaps(np.sort(np.array(at, np.int64)), DAY)
+
+
+def test_a_long_gap_is_found_however_many_moments_are_beyond_it() -> None:
+    end, later = START + 20 * DAY, START + 900 * DAY
+    seconds_as_milliseconds = [at // 1000 for at in days(21)]
+    for few in (1, 10, 200):
+        early = (seconds_as_milliseconds * few)[: 21 * few]
+        assert gaps([*early, *days(21)]) == (Gap(max(early), START),)
+    assert gaps([YEAR_ONE] * 40 + [0] * 160 + days(21)) == (Gap(YEAR_ONE, 0), Gap(0, START))
+    assert gaps([0] * 160 + days(21) + [later] * 90) == (Gap(0, START), Gap(end, later))
+
+
+@pytest.mark.parametrize(
+    "at",
+    [
+        [],
+        [0],
+        [0, 26 * DAY],
+        days(),
+        # Seasons, and a hole of a year in four.
+        [day for day in days(1000) if (day - START) // DAY % 365 < 120],
+        [*days(1000), *(START + (1365 + k) * DAY for k in range(400))],
+    ],
+)
+def test_a_pause_that_is_short_compared_with_the_stream_is_no_gap(at: list[int]) -> None:
+    assert gaps(at) == ()
+
+
+@given(st.lists(st.integers(-(10**17), 10**17), max_size=200), st.integers(1, DAY * 400))
+def test_gaps_are_in_order_and_hold_no_moment(at: list[int], window: int) -> None:
+    found = find_gaps(np.sort(np.array(at, np.int64)), window)
+    bounds = [bound for gap in found for bound in (gap.last, gap.first)]
+    assert bounds == sorted(bounds)
+    assert len(found) <= 3
+    assert all(
+        not gap.last < moment < gap.first and gap.first - gap.last > 26 * window for gap in found for moment in at
+    )
+
+
+@pytest.mark.parametrize(
+    ("length", "older", "newer", "paused"),
+    [
+        (270, 90, 90, True),  # two seasons of a shop
+        (365, 140, 180, True),  # weeks with a hole of a year
+        (700, 365, 400, True),
+        (1100, 365, 365, False),
+        (270, 2, 90, False),  # too short a beginning for a stream
+        (56 * 365, 0, 21, False),
+        (2000 * 365, 700, 700, False),  # a year of two digits
+    ],
+)
+def test_a_stream_has_paused_if_both_sides_last_and_the_gap_is_no_longer(
+    length: int, older: int, newer: int, *, paused: bool
+) -> None:
+    for first, second in ((older, newer), (newer, older)):
+        gap = Gap(first * DAY, (first + length) * DAY)
+        groups = part_by_gaps(0, gap.first + second * DAY, [gap])
+        assert len(groups) == (1 if paused else 2)
+        assert (groups[0][0], groups[-1][1]) == (0, gap.first + second * DAY)
 
 
 def usual(kind: str, count: int = 4000, seed: int = 0) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
