@@ -94,11 +94,19 @@ class OutsideHorizon(InvalidInput):
     """
 
     def __init__(
-        self, at: int, valid_from: int, valid_until: int, version: str, gaps: Sequence[tuple[int, int]] = ()
+        self,
+        at: int,
+        valid_from: int,
+        valid_until: int,
+        version: str,
+        *,
+        task: str,
+        bounds: tuple[str, str],
+        gaps: Sequence[tuple[int, int]] = (),
     ) -> None:
-        """All moments in microseconds; each gap from a moment on and until another."""
+        """All moments in microseconds; each gap from a moment on and until another. `bounds` are the ends in words."""
         self.at, self.valid_from, self.valid_until, self.version = at, valid_from, valid_until, version
-        self._gaps = gaps
+        self._task, self._bounds, self._gaps = task, bounds, gaps
         self.gap = self._find_gap(at)
         self.side: Literal["before", "beyond", "between"] = (
             "before" if at < valid_from else "beyond" if self.gap is None else "between"
@@ -106,12 +114,18 @@ class OutsideHorizon(InvalidInput):
         super().__init__([Fault("at", self.reason(at))])
 
     def reason(self, at: int) -> str:
-        """What is wrong with a moment outside the range, in words."""
+        """What is wrong with a moment outside the range, in words, and what can be done."""
+        first, last = self._bounds
         if at < self.valid_from:
-            return f"is before the first row of training of version {self.version}"
-        if self._find_gap(at) is None:
-            return f"is beyond the validated horizon of version {self.version}"
-        return f"is in a long gap between the rows of training of version {self.version}"
+            side = f"before the first row of training of version {self.version}, which is of {first}"
+            remedy = "ask for a later moment, or import earlier events"
+        elif self._find_gap(at) is None:
+            side = f"beyond the validated horizon of version {self.version}, which ends at {last}"
+            remedy = "ask for an earlier moment, or store newer events"
+        else:
+            side = f"in a long gap between the rows of training of version {self.version}"
+            remedy = "ask for a moment outside of it, or import events of that time"
+        return f"is {side}: {remedy} and run `morrow cycle {self._task}`"
 
     def _find_gap(self, at: int) -> tuple[int, int] | None:
         return next((gap for gap in self._gaps if gap[0] <= at < gap[1]), None)

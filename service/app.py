@@ -62,7 +62,7 @@ class App(FastAPI):
     predict: PredictEndpoint
     events: RawEndpoint
     event: RawEndpoint
-    access_log: AccessLog
+    answered: AnsweredRequests
     body_budget: BodyBudget
 
     def try_fast_path(self, scope: Scope, reply: Reply) -> None:
@@ -148,8 +148,7 @@ def make_app(settings: ServiceSettings, workers: Path | None = None, stop: Calla
     )
     app.body_budget = BodyBudget(settings.body_budget_bytes)
     authenticator = Authenticator(api_keys, settings, follower.task_id, partial(_require_task, store))
-    app.access_log = AccessLog(settings.access_log, lambda: follower.tasks)
-    answered = AnsweredRequests(metrics, app.access_log)
+    app.answered = answered = AnsweredRequests(metrics, AccessLog(settings.access_log, lambda: follower.tasks))
     _add_middleware(app, authenticator, answered, settings)
     handle_errors(app, metrics)
     group_commit = GroupCommit(store, settings.queue_size, partial(find_schemas, follower))

@@ -72,7 +72,7 @@ def import_events(
             exists=True,
             file_okay=False,
             writable=True,
-            help="Folder for rejected rows and the bookmark. Default: the file's own.",
+            help="Folder for refused rows and the bookmark. Default: the file's own.",
         ),
     ] = None,
     as_json: AsJson = False,
@@ -81,10 +81,10 @@ def import_events(
     """Post the rows of a file: event_id, at, label, known_at if there is one, and each feature.
 
     In CSV and Parquet these are columns; a line of NDJSON is an event as POST /events takes it. Names may differ in
-    case, blanks and accents. Without a column of ids, ids are digests of rows. Refused rows go to a file of rejects,
-    each with its reason: correct that file and import it too, with the same options. If an import breaks off, the
-    same command resumes it. Exit code 0: all rows are stored; 3: all rows are sent and some were refused; 1: it broke
-    off. Rows of erased events are counted, neither as stored nor as refused.
+    case, blanks and accents. Without a column of ids, ids are digests of rows. Refused rows go to a file of their own,
+    each with its line and the reason: correct that file and import it too, with the same options. If an import breaks
+    off, the same command resumes it. Exit code 0: all rows are stored; 3: all rows are sent and some were refused;
+    1: it broke off. Rows of erased events are counted, neither as stored nor as refused.
     """
     from cli.importing.importer import import_events as import_file
     from cli.importing.importer import try_import
@@ -274,7 +274,13 @@ def _document(imported: "Imported") -> dict[str, object]:
         "num_equal": imported.num_equal,
         "differences": list(imported.differences),
         "reasons": [
-            {"field": one.field, "reason": one.reason, "count": one.count, "example": one.example}
+            {
+                "field": one.field,
+                "reason": one.reason,
+                "count": one.count,
+                "example": one.example,
+                "place": one.place,
+            }
             for one in imported.reasons
         ],
     }
@@ -303,7 +309,7 @@ def _print_imported(task: str, imported: "Imported", *, dry_run: bool) -> None:
         words = f"{say_count(valid, 'row')} {_are(valid)} valid and {refused:,} {_are(refused)} not"
         console.print(f"{words}. Nothing is stored.")
     else:
-        console.print(", ".join(f"{count} {outcome}" for outcome, count in imported.counts.items()))
+        console.print(", ".join(_say_outcome(count, outcome) for outcome, count in imported.counts.items()))
         num_sent = imported.num_rows - imported.num_before
         console.print(f"{say_count(num_sent, 'row')} in {imported.seconds:.1f} s: {imported.rate:,.0f} a second.")
     if imported.num_equal:
@@ -316,13 +322,30 @@ def _print_imported(task: str, imported: "Imported", *, dry_run: bool) -> None:
     if len(imported.reasons) > NUM_REASONS_SHOWN:
         console.print(f"… and {len(imported.reasons) - NUM_REASONS_SHOWN} other reasons.", style="red")
     if imported.rejects is not None:
-        console.print(
-            f"The refused rows are in {imported.rejects}, with the reasons: correct that file and import it too.",
-            markup=False,
-        )
+        console.print(f"The refused rows are in {imported.rejects}, with the reasons{_remedy(imported)}.", markup=False)
     if imported.import_id is not None and imported.counts["created"]:
         retract = f"morrow events retract {task} --import {imported.import_id}"
         console.print(f"Import {imported.import_id}. If it was a mistake: {retract}", markup=False)
+
+
+def _say_outcome(count: int, outcome: str) -> str:
+    """The number of rows of an outcome, in words: the API counts refused rows as `rejected`."""
+    plain = {"duplicates": "duplicate", "conflicts": "conflict"}.get(outcome, outcome)
+    word = "refused" if outcome == "rejected" else plain if count == 1 else outcome
+    return f"{count:,} {word}"
+
+
+def _remedy(imported: "Imported") -> str:
+    """How the refused rows can be stored: by an option, or by a correction of the file that holds them."""
+    from cli.file_rows.reasons import CONFLICT
+
+    reasons = [one for one in imported.reasons if one.reason != CONFLICT]
+    ways = []
+    if any(one.names_option for one in reasons):
+        ways.append("import the file again with the option that a reason names (stored rows count as duplicates)")
+    if any(not one.names_option for one in reasons):
+        ways.append("correct that file and import it too")
+    return f": {', or '.join(ways)}" if ways else ""
 
 
 def _read_ids(event_ids: Sequence[str], file: Path | None) -> list[str]:

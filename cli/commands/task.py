@@ -47,7 +47,7 @@ def apply_task(
     url: Url = LOCAL_URL,
 ) -> None:
     """Define a task, or a new revision of it."""
-    from contracts.spec_values import IDENTIFIER, suggest_name
+    from contracts.spec_values import IDENTIFIER, NAMES_RULE, suggest_name
 
     spec = read_task_file(file)
     name = spec.get("name")
@@ -55,7 +55,11 @@ def apply_task(
         raise InvalidInput([Fault("name", f'is missing in {file}: add a line such as name = "rentals"')])
     if not re.fullmatch(IDENTIFIER, name):
         raise InvalidInput(
-            [Fault("name", f"is {name!r} in {file}, which no path can hold: name it {suggest_name(name)}")]
+            [
+                Fault(
+                    "name", f"is {name!r} in {file}, which no path can hold. {NAMES_RULE}: name it {suggest_name(name)}"
+                )
+            ]
         )
     with open_api(url) as api:
         answer = ask(api, "PUT", f"/tasks/{name}", json=spec)

@@ -49,14 +49,18 @@ def read_flat(
     rows = map(_read_object, islice(_strip(sample), NUM_SAMPLE_LINES))
     shown = [cells_of(row) for row in rows if row is not None]
     reader = make_typed_reader(columns, task, options, list(zip(*shown, strict=True)))
-    for text in _strip(lines):
+    for number, line in enumerate(lines, start=1):
+        text = strip_line(line)
+        if not text:
+            continue
         if len(text) > MAX_ROW_BYTES:
-            yield Row(text, faults=(Fault("row", f"is longer than {MAX_ROW_BYTES} bytes"),), is_sent=False)
+            too_long = (Fault("row", f"is longer than {MAX_ROW_BYTES} bytes"),)
+            yield Row(text, faults=too_long, is_sent=False, place=f"line {number}")
         elif (row := _read_object(text)) is None:
-            yield Row(text)
+            yield Row(text, place=f"line {number}")
         else:
             event, faults, is_sent = reader.read(cells_of(row))
-            yield Row(event, faults=faults, is_sent=is_sent)
+            yield Row(event, faults=faults, is_sent=is_sent, place=f"line {number}")
 
 
 def _strip(lines: Iterable[bytes]) -> Iterator[bytes]:

@@ -78,6 +78,7 @@ def read_events(opened: "pq.ParquetFile", columns: Columns, task: Task, options:
     names = opened.schema_arrow.names
     uses = find_uses(columns, task)
     reader: RowReader | None = None
+    num_rows = 0
     for piece in read_pieces(opened, [names[place] for place in uses]):
         values: list[Sequence[Any]] = [()] * len(names)
         for place, use in uses.items():
@@ -88,7 +89,8 @@ def read_events(opened: "pq.ParquetFile", columns: Columns, task: Task, options:
         )
         for cells in rows:
             line, faults, is_sent = reader.read(cells)
-            yield Row(line, faults=faults, is_sent=is_sent)
+            num_rows += 1
+            yield Row(line, faults=faults, is_sent=is_sent, place=f"row {num_rows}")
 
 
 def read_pieces(opened: "pq.ParquetFile", names: Sequence[str]) -> Iterator["pa.RecordBatch"]:

@@ -16,25 +16,37 @@ from contracts.shown import MAX_SHOWN
 # Values inside a reason, which differ from row to row.
 _VALUES = re.compile(r"(?<=UTF-8: )[0-9a-f ]+|'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|\d+(?:[.,:]\d+)*")
 _NUM_REASONS = 200
+# An id that the reader of rows made, and an option of an import, in a reason.
+_DIGEST = re.compile(r"row-[0-9a-f]{24}(-\d+)?")
+_OPTION = re.compile(r"--(timezone|dayfirst|monthfirst|at-format|decimal|missing|encoding|id-from|map|drop)\b")
+NO_ID = "(no event_id)"
 CONFLICT = "is stored with other content (to correct it: `morrow events correct`)"
 
 
 class Reason(msgspec.Struct, frozen=True):
-    """A reason with the number of its rows. `example` is the first of them, with its value if the reason lacks that."""
+    """A reason with the number of its rows. `example` is the first of them, with its value if the reason lacks that.
+
+    `place` is where that row stands in its file, as in `Row`.
+    """
 
     field: str
     reason: str
     count: int
     example: str
     value: str | None = None
+    place: str | None = None
 
     def describe(self) -> str:
         """In words, for people."""
         rows = "1 row:" if self.count == 1 else f"{self.count:,} rows, such as"
         said = self.reason if self.reason == CONFLICT or self.field == "line" else f"{self.field}: {self.reason}"
-        sentence = f"{self.example}: {said}"
         held = f" (it holds {self.value})" if self.value else ""
-        return f"{rows} {sentence}{held}{self._remedy}"
+        return f"{rows} {say_place(self.example, f'{said}{held}{self._remedy}', self.place)}"
+
+    @property
+    def names_option(self) -> bool:
+        """Whether an option of the import lets such rows in, so that nobody need edit the file."""
+        return _OPTION.search(self.reason + self._remedy) is not None
 
     @property
     def _remedy(self) -> str:
@@ -58,7 +70,16 @@ class Refused:
             fault.reason if fault.field == "event_id" and fault.reason == CONFLICT else f"{fault.field}: {fault.reason}"
             for fault in self.faults
         )
-        return f"{self.event_id or '(no event_id)'}: {faults}"
+        return say_place(self.event_id or NO_ID, faults, self.row.place)
+
+
+def say_place(event_id: str, said: str, place: str | None) -> str:
+    """A sentence about a row by its id and its place in the file; a row with a digest for an id has its place alone."""
+    if place is None:
+        return f"{event_id}: {said}"
+    if event_id == NO_ID or _DIGEST.fullmatch(event_id):
+        return f"{place}: {said}"
+    return f"{event_id}: {said} ({place})"
 
 
 def find_refused_rows(batch: Sequence[Row], results: Iterable[dict[str, Any]]) -> list[Refused]:
@@ -105,7 +126,7 @@ def _make_reason(refused: Refused, fault: Fault, field: str) -> Reason:
         return Reason(field, fault.reason, 1, fault.field)
     value = _find_value(refused.row, fault.field)
     shown = None if value is None or value in fault.reason or fault.reason == CONFLICT else value
-    return Reason(field, fault.reason, 1, refused.event_id or "(no event_id)", shown)
+    return Reason(field, fault.reason, 1, refused.event_id or NO_ID, shown, refused.row.place)
 
 
 def _find_value(row: Row, field: str) -> str | None:

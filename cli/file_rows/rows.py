@@ -43,7 +43,8 @@ class Row:
     """One event as a line of JSON, and what is wrong with it already.
 
     `cells` is the row of a CSV file, with the table that it belongs to; a broken one has its text as its only cell.
-    A row is not sent if it is broken, or if the API could take what stands for an unreadable value.
+    A row is not sent if it is broken, or if the API could take what stands for an unreadable value. `place` is where it
+    stands in its file, such as `line 7`, or `row 7` if the file has no lines.
     """
 
     line: bytes
@@ -51,6 +52,7 @@ class Row:
     table: CsvTable | None = None
     faults: tuple[Fault, ...] = ()
     is_sent: bool = True
+    place: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,18 +235,25 @@ def read_rows(stream: BinaryIO, table: CsvTable, reader: RowReader) -> Iterator[
     encoding = name_encoding(table.dialect.encoding)
     for number, cells in read_table(stream, table):
         if isinstance(cells, Broken):
-            yield Row(b"", [cells.text.rstrip("\r\n")], table, (Fault(f"line {number}", cells.reason),), False)
+            yield Row(
+                b"",
+                [cells.text.rstrip("\r\n")],
+                table,
+                (Fault(f"line {number}", cells.reason),),
+                False,
+                f"line {number}",
+            )
             continue
         line, faults, is_sent = reader.read(cells)
         if not is_sent and is_broken("".join(cells)):
             faults = (Fault(f"line {number}", f"holds bytes that are not {encoding}: give its --encoding"),)
-        yield Row(line, cells, table, faults, is_sent)
+        yield Row(line, cells, table, faults, is_sent, f"line {number}")
 
 
 def read_ndjson(stream: Iterable[bytes]) -> Iterator[Row]:
     """Rows of a file with one event as JSON on each line. Lines are sent unchanged; empty ones are skipped."""
     is_first = True
-    for line in stream:
+    for number, line in enumerate(stream, start=1):
         event = strip_line(line)
         if not event:
             continue
@@ -255,9 +264,10 @@ def read_ndjson(stream: Iterable[bytes]) -> Iterator[Row]:
             raise InvalidInput([Fault("file", reason)])
         is_first = False
         if len(event) > MAX_ROW_BYTES:
-            yield Row(event, faults=(Fault("row", f"is longer than {MAX_ROW_BYTES} bytes"),), is_sent=False)
+            faults = (Fault("row", f"is longer than {MAX_ROW_BYTES} bytes"),)
+            yield Row(event, faults=faults, is_sent=False, place=f"line {number}")
         else:
-            yield Row(_without_reason(event))
+            yield Row(_without_reason(event), place=f"line {number}")
 
 
 def strip_line(line: bytes) -> bytes:

@@ -7,6 +7,7 @@ import csv
 import io
 import json
 import os
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -16,12 +17,16 @@ from cli.file_rows.rows import Row
 from cli.reading.tables import CsvTable
 
 UNREADABLE = "_line"
+_OWN_NAME = re.compile(r"(.+)\.rejected(?:-(\d{1,9}))?")
 
 
 def name_rejects(file: Path, folder: Path, *, is_csv: bool) -> Path:
-    """The path for the rejected rows of a file."""
+    """The path for the refused rows of a file; those of an earlier file of refused rows are numbered."""
     stem = Path(file.stem).stem if file.suffix.lower() in COMPRESSED else file.stem
-    return folder / f"{stem}.rejected.{'csv' if is_csv else 'ndjson'}"
+    number = ""
+    if found := _OWN_NAME.fullmatch(stem):
+        stem, number = found[1], f"-{int(found[2] or 1) + 1}"
+    return folder / f"{stem}.rejected{number}.{'csv' if is_csv else 'ndjson'}"
 
 
 def cut_rejects(path: Path, num_bytes: int) -> None:

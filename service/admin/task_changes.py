@@ -16,8 +16,8 @@ from starlette.responses import Response
 
 from contracts.clock import format_moment, to_micros
 from contracts.errors import Conflict, Fault, InvalidInput, Unavailable
-from contracts.shown import say_count
-from contracts.spec_values import IDENTIFIER, SCHEMA_PRINTABLE, suggest_name
+from contracts.shown import say_count, shorten
+from contracts.spec_values import IDENTIFIER, NAMES_RULE, SCHEMA_PRINTABLE, suggest_name
 from service.admin import answers
 from service.database import Store
 from service.models.registry.client import find_holder
@@ -252,10 +252,7 @@ def _json_name(value: object) -> str:
     """The name of a task. Raises ValueError."""
     name = json_text(value)
     if re.fullmatch(IDENTIFIER, name) is None:
-        raise ValueError(
-            "is not a name: a letter, then at most 62 letters, digits and underscores (ASCII, no hyphen, no blank); "
-            f"{suggest_name(name)} is one"
-        )
+        raise ValueError(f"is {shorten(name)!r}, which no path can hold. {NAMES_RULE}: name it {suggest_name(name)}")
     return name
 
 

@@ -2,8 +2,8 @@
 
 from typing import Any
 
+from contracts.spec_values import find_near
 from contracts.task import Feature, Task
-from service.validation.names import find_near
 
 # Keys that have a line of their own, or that say nothing about fits.
 _APART = frozenset({"name", "features", "window"})

@@ -3,9 +3,10 @@
 A task is given up only if the history of changes says so. A database that merely lacks a task may be the wrong one.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from contracts.errors import MorrowError, NotFound, TaskArchived, TaskRenamed
+from contracts.spec_values import say_no_task
 from store.tasks.changes import Departures
 
 
@@ -29,13 +30,13 @@ def find_departed(served: Mapping[str, int | None], task_ids: Mapping[str, int],
     return [name for name, task_id in served.items() if _has_left(name, task_id, task_ids.get(name), departures)]
 
 
-def explain_absence(name: str, departures: Departures) -> MorrowError:
-    """The error for a name that is not served here."""
+def explain_absence(name: str, departures: Departures, served: Sequence[str]) -> MorrowError:
+    """The error for a name that is not served here, while others are."""
     if name in departures.archived:
         return TaskArchived(name)
     if name in departures.renamed:
         return TaskRenamed(name, departures.renamed[name])
-    return NotFound(f"There is no task named {name!r}.")
+    return NotFound(say_no_task(name, served))
 
 
 def _has_left(name: str, task_id: int | None, live: int | None, departures: Departures) -> bool:

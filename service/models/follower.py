@@ -136,7 +136,7 @@ class Follower:
         if (described := served.forecasters.get(task)) is not None:
             raise NotLoaded(f"Version {described.version} is released. It is not in memory.")
         if task not in self._task_ids:
-            raise explain_absence(task, self._snapshot.departures)
+            raise explain_absence(task, self._snapshot.departures, self.tasks)
         registry, task_state = self.registries.get(task, RegistryState()), self.task_states.get(task)
         released = registry.champion or (task_state.champion if task_state else None)
         if released is None:

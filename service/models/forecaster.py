@@ -230,7 +230,15 @@ class LoadedForecaster(Forecaster):
                 f"question without `at` is about now: ask with at={valid_until} or an earlier moment, or store newer "
                 f"events and run `morrow cycle {self.task.name}`."
             )
-        error = OutsideHorizon(moments[first], self.manifest.trained_from, self.valid_until, self.version, self._gaps)
+        error = OutsideHorizon(
+            moments[first],
+            self.manifest.trained_from,
+            self.valid_until,
+            self.version,
+            task=self.task.name,
+            bounds=(format_moment(self.manifest.trained_from), self._bounds[1]),
+            gaps=self._gaps,
+        )
         error.faults = tuple(Fault(at_field.format(place), error.reason(moments[place])) for place in outside)
         raise error
 

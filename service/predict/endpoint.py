@@ -177,7 +177,10 @@ class PredictEndpoint:
             self._num_in_threads -= 1
 
 
-_ENCODE_UTF_8 = "write a letter such as ö as its bytes in UTF-8, %C3%B6, and not as %F6"
+_ENCODE_UTF_8 = (
+    "write a letter such as ö as its bytes in UTF-8, %C3%B6, and not as %F6. With curl in a terminal of UTF-8, use "
+    "--get --data-urlencode 'city=Köln'; names of parameters and features are ASCII"
+)
 
 
 def parse_query(query: bytes) -> list[tuple[str, str]]:

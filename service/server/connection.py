@@ -138,14 +138,14 @@ class Connection(HttpToolsProtocol):
             if self.parser.get_method() != b"CONNECT":
                 self._is_offer = True  # `_parse` reads this head again
                 return
-            self.app, self.url = partial(_refuse_head, 400, _NO_PROXY), b"/"
+            self.app, self.url = partial(self._refuse_head, 400, _NO_PROXY), b"/"
         elif self._num_fed + self._num_open > MAX_HEAD_BYTES and self._head_size() > MAX_HEAD_BYTES:
-            self.app = partial(_refuse_head, 431, _TOO_LARGE)
+            self.app = partial(self._refuse_head, 431, _TOO_LARGE)
             self.url = b"/"  # uvicorn's URL parser fails on a URL longer than the limit of a head
         elif not self._names_host():
-            self.app = partial(_refuse_head, 400, _NO_HOST)
+            self.app = partial(self._refuse_head, 400, _NO_HOST)
         elif self._is_transformed():
-            self.app = partial(_refuse_head, 501, _NO_TRANSFER)
+            self.app = partial(self._refuse_head, 501, _NO_TRANSFER)
         elif self.url[:1] != b"/":
             self.url = _as_path(self.url)
         self._num_open = 0
@@ -256,10 +256,20 @@ class Connection(HttpToolsProtocol):
             answer = write_problem(HTTP_KINDS[status], detail, {"Connection": "close"})
             lines = [name + b": " + value + b"\r\n" for name, value in answer.raw_headers]
             self.transport.write(b"".join([STATUS_LINE[status], *lines, b"\r\n", bytes(answer.body)]))
-            access_log = getattr(self.config.loaded_app, "access_log", None)
-            if access_log is not None:
-                access_log.note_unread(status, answer.problem, detail)
+            self._note_unread(status, answer.problem, detail)
         self._end()
+
+    async def _refuse_head(self, status: int, detail: str, scope: Scope, receive: Receive, send: Send) -> None:
+        """The application that answers a request with a refused head."""
+        answer = write_problem(HTTP_KINDS[status], detail, {"Connection": "close"})
+        self._note_unread(status, answer.problem, detail)
+        await answer(scope, receive, send)
+
+    def _note_unread(self, status: int, problem: str, detail: str) -> None:
+        """Count and log a refusal, if the application does that."""
+        answered = getattr(self.config.loaded_app, "answered", None)
+        if answered is not None:
+            answered.note_unread(status, problem, detail)
 
     def _end(self) -> None:
         """Stop reading, and close the connection once complete requests are answered."""
@@ -350,8 +360,3 @@ def _as_path(target: bytes) -> bytes:
     if parsed.path is not None:
         return target
     return b"/" if parsed.query is None else b"/?" + parsed.query
-
-
-async def _refuse_head(status: int, detail: str, scope: Scope, receive: Receive, send: Send) -> None:
-    """The application that answers a request with a refused head."""
-    await write_problem(HTTP_KINDS[status], detail, {"Connection": "close"})(scope, receive, send)

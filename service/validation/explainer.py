@@ -7,7 +7,6 @@ place: `rows[3].features.distance`.
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from typing import Any, TypeVar
 
 from contracts.clock import MICROSECOND
@@ -16,7 +15,7 @@ from contracts.shown import say_count
 from contracts.task import Kind, Target, Task
 from contracts.truth import TRUTHS, spell_truth
 from service.validation.lossless_json import JsonObject
-from service.validation.names import MAX_FAULTS_PER_ROW, explain_body_names, explain_names, find_near
+from service.validation.names import MAX_FAULTS_PER_ROW, explain_body_names, explain_names
 from service.validation.question_decoder import AT_OF_MANY, AT_OF_QUERY
 from service.validation.values import (
     NumberLiteral,
@@ -39,7 +38,6 @@ _READERS: Mapping[Kind, Callable[[object], object]] = {
     "category": json_category,
 }
 MAX_CLASSES_SHOWN = 20
-NUM_SUGGESTED = 3
 _NULL = "is null, and the task requires it: a feature with optional = true may be missing"
 _EVENT_FIELDS = ("event_id", "at", "features", "label")
 
@@ -129,15 +127,6 @@ class Explainer:
             placed.append(Fault(fault.field, f'belongs in "features": {{"{name}": …}}') if is_feature else fault)
         return placed
 
-    def _suggest_feature(self, fault: Fault, prefix: str) -> Fault:
-        """The fault of an unknown name with the feature of a similar one, or else with all features."""
-        if not fault.reason.startswith("is not one of"):
-            return fault
-        name = fault.field.removeprefix(prefix)
-        if (near := find_near(name, tuple(self.kinds))) is not None:
-            return Fault(fault.field, f"{fault.reason}: write {near}")
-        return Fault(fault.field, f"{fault.reason}: {', '.join(islice(self.kinds, MAX_CLASSES_SHOWN))}")
-
     def _explain_known_at(self, given: object, at: int | None, faults: list[Fault]) -> None:
         if given is not None:
             known_at = _read(json_moment, given, "known_at", faults)
@@ -167,9 +156,7 @@ class Explainer:
             return
         prefix += "features."
         if given.repeated or not given.keys() <= self.kinds.keys():
-            named = explain_names(given, (), self.kinds, "this task's features", prefix)
-            # Only of the first, so that a body of many unknown names takes no longer.
-            faults += [self._suggest_feature(fault, prefix) for fault in named[:NUM_SUGGESTED]] + named[NUM_SUGGESTED:]
+            faults += explain_names(given, (), self.kinds, "this task's features", prefix)
         for feature in self.task.features:
             field = prefix + feature.name
             value = given.get(feature.name)

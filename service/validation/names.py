@@ -1,29 +1,36 @@
 """Names in what a client sends: which are missing, unknown or given twice."""
 
 from collections.abc import Collection, Sequence
-from difflib import get_close_matches
-from functools import lru_cache
 from itertools import islice
 
 from contracts.errors import Fault, InvalidInput, NotFound
-from contracts.spec_values import suggest_name
+from contracts.spec_values import find_near, list_names
 from service.validation.lossless_json import JsonObject
 from service.validation.options import NAMES
 
 MAX_FAULTS_PER_ROW = 50
 MAX_SHOWN = 100
-# Names that a misspelled one is compared with, and how alike two names must be.
-MAX_COMPARED = 1000
-_LIKENESS = 0.75
+NUM_SUGGESTED = 3
 
 
 def explain_names(
     given: JsonObject, required: Sequence[str], optional: Collection[str], of: str, prefix: str = ""
 ) -> list[Fault]:
-    """Faults of names that are unknown, given twice or missing; at most 25 of each of the first two kinds."""
+    """Faults of names that are unknown, given twice or missing; at most 25 of each of the first two kinds.
+
+    An unknown name is told the known one that resembles it, or else all.
+    """
     unknown = (name for name in given if name not in required and name not in optional)
+    known = (*required, *optional)
     return [
-        *(Fault(prefix + printable(name), f"is not one of {of}") for name in islice(unknown, MAX_FAULTS_PER_ROW // 2)),
+        # Only the first are compared, so that a body of many unknown names takes no longer.
+        *(
+            Fault(
+                prefix + printable(name),
+                f"is not one of {of}{_suggest(name, known) if place < NUM_SUGGESTED else ''}",
+            )
+            for place, name in enumerate(islice(unknown, MAX_FAULTS_PER_ROW // 2))
+        ),
         *(
             Fault(prefix + printable(name), "is given more than once")
             for name in given.repeated[: MAX_FAULTS_PER_ROW // 2]
@@ -44,12 +51,11 @@ def explain_body_names(
     ]
 
 
-@lru_cache(maxsize=1024)
-def find_near(name: str, known: tuple[str, ...]) -> str | None:
-    """The known name that this one means: the same but for accents, case, blanks and marks, or else a similar one."""
-    spelled = {suggest_name(one).casefold(): one for one in known}
-    near = get_close_matches(suggest_name(name[:MAX_SHOWN]).casefold(), islice(spelled, MAX_COMPARED), 1, _LIKENESS)
-    return spelled[near[0]] if near else None
+def _suggest(name: str, known: tuple[str, ...]) -> str:
+    if name in NAMES:
+        return ""  # a parameter of the query string, which is told its place
+    near = find_near(printable(name), known)
+    return f": {list_names(known)}" if near is None else f": write {near}"
 
 
 def only_task(names: tuple[str, ...]) -> str:

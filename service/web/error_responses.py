@@ -1,7 +1,7 @@
 """Exceptions to responses: our own errors, those of FastAPI and Starlette, and bugs, each as a problem document."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
 
@@ -15,6 +15,7 @@ from starlette.routing import Match
 
 from contracts.clock import format_moment
 from contracts.errors import Fault, InvalidInput, MorrowError, OutsideHorizon, TaskRenamed
+from contracts.shown import shorten
 from service.errors import (
     AnswerNotFinite,
     BodiesFull,
@@ -24,6 +25,7 @@ from service.errors import (
     UnsupportedEncoding,
 )
 from service.metrics import METHODS, Metrics
+from service.validation.names import printable
 from service.web.problems import HTTP_KINDS, KINDS, Kind, ProblemResponse, write_problem
 
 MAX_FAULTS = 100
@@ -97,8 +99,30 @@ def handle_errors(app: FastAPI, metrics: Metrics) -> None:
 
 def _list_invalid_parameters(error: RequestValidationError) -> list[Fault]:
     """Each fault's field and reason only: the input itself may hold values that JSON cannot (NaN, lone surrogates)."""
-    faults = (Fault(_name_parameter(fault["loc"]), fault["msg"]) for fault in error.errors()[:MAX_FAULTS])
+    faults = (Fault(_name_parameter(fault["loc"]), _say_invalid(fault)) for fault in error.errors()[:MAX_FAULTS])
     return [*dict.fromkeys(faults)]
+
+
+def _say_invalid(fault: Mapping[str, Any]) -> str:
+    """What is wrong with the value of a parameter, with the value and those that it could have."""
+    given, context = fault.get("input"), fault.get("ctx", {})
+    sentence = _INVALID.get(fault["type"])
+    if sentence is None or not isinstance(given, str):
+        return str(fault["msg"])
+    limits = {name: str(limit).replace("'", "") for name, limit in context.items()}
+    return sentence.format(repr(printable(shorten(given))), **limits)
+
+
+# Types of pydantic's faults in our words.
+_INVALID = {
+    "literal_error": "is {}, and can be {expected}",
+    "bool_parsing": "is {}: write true or false",
+    "int_parsing": "is {}: write a whole number, such as 50",
+    "int_parsing_size": "is {}: write a smaller number, such as 50",
+    "greater_than_equal": "is {}, and must be at least {ge}",
+    "less_than_equal": "is {}, and must be at most {le}",
+    "string_too_long": "is {}, and can have {max_length} characters at most",
+}
 
 
 def _name_parameter(place: Sequence[str | int]) -> str:

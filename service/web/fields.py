@@ -5,6 +5,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from contracts.errors import Fault, InvalidInput
+from contracts.spec_values import find_near, list_names
 from service.validation.lossless_json import JsonObject, decode_json, decode_text, limit_values
 from service.validation.names import printable
 from service.validation.values import NumberLiteral, json_text
@@ -27,7 +28,7 @@ def read_fields(body: bytes, rules: Mapping[str, Rule], required: Collection[str
     if not isinstance(given, JsonObject):
         raise InvalidInput([Fault("body", "is not a JSON object")])
     doubtful = [name for name in given if name not in rules or name in given.repeated]
-    faults = [Fault(printable(name), "is unknown or given twice") for name in doubtful[:MAX_SHOWN]]
+    faults = [Fault(printable(name), _say_doubt(name, rules)) for name in doubtful[:MAX_SHOWN]]
     found: dict[str, Any] = {}
     for name, rule in rules.items():
         if given.get(name) is None:
@@ -41,6 +42,13 @@ def read_fields(body: bytes, rules: Mapping[str, Rule], required: Collection[str
     if faults:
         raise InvalidInput(faults)
     return found
+
+
+def _say_doubt(name: str, rules: Mapping[str, Rule]) -> str:
+    if name in rules:
+        return "is given more than once"
+    near = find_near(name, tuple(rules))
+    return f"is not a field of this body: {f'write {near}' if near else f'it takes {list_names([*rules])}'}"
 
 
 def json_actor(value: object) -> str:

@@ -11,7 +11,7 @@ from datetime import datetime
 from sqlalchemy import Connection, insert, select, text, update
 
 from contracts.errors import Conflict, NotFound
-from store.database import imports
+from store.database import imports, tasks
 from store.events.lookups import OF_TASK
 from store.events.tombstones import BLANK_CONTENT, window_grid
 from store.tasks.catalog import Schema
@@ -115,7 +115,11 @@ def _find(connection: Connection, task_id: int, import_id: int, *, lock: str | N
         query = query.with_for_update(read=lock == "share")
     row = connection.execute(query).one_or_none()
     if row is None:
-        raise NotFound(f"This task has no import {import_id}: `morrow events history` lists those that it has.")
+        name = connection.execute(select(tasks.c.name).where(tasks.c.id == task_id)).scalar_one()
+        raise NotFound(
+            f"{name} has no import {import_id}: `morrow events history {name}` or GET /tasks/{name}/imports lists "
+            "those that it has."
+        )
     return Import(*row)
 
 

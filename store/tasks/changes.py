@@ -7,7 +7,6 @@ Earlier names are found here as well, so a request that uses one learns the pres
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from difflib import get_close_matches
 from typing import Any, Literal
 
 import msgspec
@@ -15,6 +14,7 @@ from sqlalchemy import Connection, func, select, text
 
 from contracts.clock import format_moment, to_micros
 from contracts.errors import NotFound, TaskRenamed
+from contracts.spec_values import say_no_task
 from store.database import task_changes, tasks
 
 Lifecycle = Literal["active", "paused", "archived"]
@@ -117,7 +117,7 @@ def explain_missing(connection: Connection, name: str) -> NotFound:
         .limit(1)
     ).one_or_none()
     if row is None:
-        return NotFound(f"There is no task named {name!r}{_say_near(connection, name)}.")
+        return NotFound(say_no_task(name, _list_names(connection)))
     if row.action == "rename" and row.present is not None and row.lifecycle != "deleting":
         return TaskRenamed(name, row.present)
     deletion = find_deletion(connection, row.task_id)
@@ -140,11 +140,10 @@ def find_renamed(connection: Connection, name: str, task_id: int) -> str | None:
     return present
 
 
-def _say_near(connection: Connection, name: str) -> str:
-    """The task of the most similar name, if there is one."""
+def _list_names(connection: Connection) -> Sequence[str]:
+    """The names of tasks; of very many, the newest."""
     named = select(tasks.c.name).where(tasks.c.lifecycle != "deleting").order_by(tasks.c.id.desc()).limit(_NUM_COMPARED)
-    near = get_close_matches(name[:100], connection.execute(named).scalars().all(), 1, _LIKENESS)
-    return f": the nearest name is {near[0]!r}" if near else ""
+    return connection.execute(named).scalars().all()
 
 
 def read_departures(connection: Connection, known: Departures) -> Departures:
@@ -166,7 +165,6 @@ def read_departures(connection: Connection, known: Departures) -> Departures:
 
 # Names that an unknown one is compared with, the newest tasks first, and how alike two names must be.
 _NUM_COMPARED = 1000
-_LIKENESS = 0.75
 _COLUMNS = (
     task_changes.c.id,
     task_changes.c.task_id,

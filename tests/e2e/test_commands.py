@@ -33,7 +33,7 @@ def test_a_task_is_applied_shown_filled_and_retrained(api: str, tmp_path: Path) 
     file.write_text(f"event_id,at,label,{names}\na,{good}\nb,{good}\nc,{naive}\na,{good.replace('late', 'on_time')}\n")
     imported = say(api, "events", "import", "flights", str(file))
     assert imported.code == 3
-    assert "2 created, 0 duplicates, 1 conflicts, 1 rejected" in imported.out
+    assert "2 created, 0 duplicates, 1 conflict, 1 refused" in imported.out
     assert "c: at: has no offset" in imported.out
     assert "features.distance" in imported.out
     assert "a: is stored with other content" in imported.out

@@ -218,3 +218,11 @@ def test_a_regression_label_is_stored_as_the_number_it_is() -> None:
         refusal = read_one(rules, json.dumps(an_event(label=wrong)).encode())
         assert isinstance(refusal, Refusal)
         assert [fault.field for fault in refusal.faults] == ["label"]
+
+
+def test_an_unknown_field_of_an_event_is_told_the_near_one_or_all() -> None:
+    event = {"event_id": "a", "at": AT, "label": "late", "features": {}}
+    for name, remedy in (("labl", "write label"), ("zzzz", "event_id, at, features, label, known_at")):
+        row = read_one(RULES, json.dumps({**event, name: 1}).encode())
+        assert isinstance(row, Refusal)
+        assert row.faults[0] == Fault(name, f"is not one of the fields of an event: {remedy}")
