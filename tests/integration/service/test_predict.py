@@ -227,15 +227,25 @@ async def test_a_moment_of_many_outside_the_horizon_is_named_by_its_place(client
     assert answer.status_code == 422
     assert answer.json()["side"] == "beyond"
     assert [(fault["field"], fault["reason"]) for fault in answer.json()["errors"]] == [
-        ("at[1]", "is beyond the validated horizon of version 3"),
-        ("at[3]", "is before the first row of training of version 3"),
+        (
+            "at[1]",
+            f"is beyond the validated horizon of version 3, which ends at {format_moment(VALID_UNTIL)}: ask for an "
+            "earlier moment, or store newer events and run `morrow cycle flights`",
+        ),
+        (
+            "at[3]",
+            f"is before the first row of training of version 3, which is of {format_moment(TRAINED_FROM)}: ask for a "
+            "later moment, or import earlier events and run `morrow cycle flights`",
+        ),
     ]
 
 
 async def test_a_task_that_nobody_knows_is_a_404_problem(client: httpx.AsyncClient) -> None:
     answer = await client.get("/predict", params={"task": "nosuch", **ROW})
     assert (answer.status_code, answer.json()["type"]) == (404, "/problems/not-found")
-    assert answer.json()["detail"] == "There is no task named 'nosuch'."
+    assert answer.json()["detail"] == "There is no task named 'nosuch'. The only task is flights."
+    near = await client.get("/predict", params={"task": "Flight", **ROW})
+    assert near.json()["detail"] == "There is no task named 'Flight': the nearest name is 'flights'."
 
 
 async def test_a_version_whose_probe_is_not_finite_never_answers(tmp_path: Path) -> None:
