@@ -317,7 +317,7 @@ def test_an_inferred_task_is_applied_and_its_file_imported_as_printed(
     facts = json.loads(inferred.out)
     assert "stored as revision 1" in say(api, "task", "apply", facts["file"]).out
     done = say(api, *shlex.split(facts["import"])[1:])
-    assert (done.code, "600 created, 0 duplicates, 0 conflicts, 0 rejected" in done.out) == (0, True), done.err
+    assert (done.code, "600 created, 0 duplicates, 0 conflicts, 0 refused" in done.out) == (0, True), done.err
     assert httpx.get(f"{api}/tasks/churn_export").json()["num_events"] == 600
 
 
