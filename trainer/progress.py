@@ -7,3 +7,7 @@ class Report(Protocol):
     """Receives a stable event name and facts, as a logger does."""
 
     def __call__(self, event: str, /, **facts: object) -> object: ...
+
+
+# The event of a cycle whose run in MLflow could not be ended.
+RUN_LEFT_OPEN = "run.left_open"

@@ -27,7 +27,7 @@ from store.releases import record_release
 from store.tasks.catalog import lock_task
 from trainer.evaluation.release_gates import check_overtaken
 from trainer.network.device import begin_usage, machine_figures
-from trainer.progress import Report
+from trainer.progress import RUN_LEFT_OPEN, Report
 from trainer.tracking.descriptions import describe_cycle
 from trainer.tracking.registry import Champion, Registry
 from trainer.tracking.run_buffer import Run
@@ -184,6 +184,7 @@ class Attempt:
             if name_outage(error) is None:
                 raise
             if "release" in self.steps:
+                self.report(RUN_LEFT_OPEN, run_id=self.run.run_id)
                 return None
             cycle = None
         if cycle is not None and cycle.state == "released":
@@ -194,12 +195,16 @@ class Attempt:
 
     def _end_released_run(self, version: str) -> None:
         self.run.set_tags({STATE_TAG: "released", VERDICT_TAG: "released", VERSION_TAG: version})
-        self.run.end("FINISHED", None)
+        self._close_run("FINISHED", None)
 
     def _end_run(self, status: RunStatus, state: State, verdict: str, reason: str) -> None:
         description = describe_cycle(self.task, self.cycle.cutoff, f"It was {_ENDINGS[state]}: {reason}")
         self.run.set_tags({STATE_TAG: state, VERDICT_TAG: verdict, NOTE_TAG: description})
-        self.run.end(status, reason)
+        self._close_run(status, reason)
+
+    def _close_run(self, status: RunStatus, reason: str | None) -> None:
+        if not self.run.end(status, reason):
+            self.report(RUN_LEFT_OPEN, run_id=self.run.run_id)
 
 
 _ENDINGS = {"held": "held", "skipped": "skipped", "failed": "ended by a failure"}

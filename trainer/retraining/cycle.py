@@ -170,7 +170,8 @@ def _retrain(
     )
 
     attempt.begin("fit")
-    _fit_or_reuse(attempt, reading, store, settings, device, horizon=horizon, calibration=calibration_of(task, cells))
+    calibration = calibration_of(task, cells)
+    is_new = _fit_or_reuse(attempt, reading, store, settings, device, horizon=horizon, calibration=calibration)
 
     attempt.begin("verify")
     candidate = verify_artefact(store.folder(cutoff))
@@ -193,7 +194,7 @@ def _retrain(
         return attempt.end("held", verdict)
 
     attempt.begin("register", verdict=verdict)
-    version = _register(attempt, store.folder(cutoff), candidate, decisions)
+    version = _register(attempt, store.folder(cutoff), candidate, decisions, is_new=is_new)
 
     attempt.begin("alias", version=version)
     if (overtaken := attempt.move_alias(version)) is not None:
@@ -225,15 +226,18 @@ def _fit_or_reuse(
     *,
     horizon: HorizonVerdict,
     calibration: Calibration,
-) -> None:
-    """Fit and export the candidate, or renew the kept fit if it was fitted to exactly the same rows."""
+) -> bool:
+    """Fit and export the candidate, or renew the kept fit if it was fitted to exactly the same rows.
+
+    Returns whether it was fitted: no version can be of it yet.
+    """
     task, cutoff = reading.schema.task, reading.cutoff
     kept = store.find(cutoff)
     if kept is not None and is_fit_of(kept.manifest, reading):
         attempt.report("fit.reused", cutoff=cutoff)
         attempt.begin("export")
         store.renew(kept.manifest, reading.schema, horizon, calibration)
-        return
+        return False
     # Before the cells are deleted, because the live job scores the fits that it finds.
     store.discard(cutoff)
     attempt.report("fit.began", cutoff=cutoff)
@@ -245,6 +249,7 @@ def _fit_or_reuse(
         fit, reading, store, device=device, git_sha=settings.git_sha, verdict=horizon, calibration=calibration
     )
     log_fit(attempt.run, fit, manifest)
+    return True
 
 
 def _ask_withheld(candidate: Artefact, reading: Reading) -> Answers | None:
@@ -258,16 +263,19 @@ def _ask_withheld(candidate: Artefact, reading: Reading) -> Answers | None:
     return Answers(rows, outputs, *score(task, candidate.manifest.classes, outputs, rows))
 
 
-def _register(attempt: Attempt, folder: Path, candidate: Artefact, decisions: Sequence[Decision]) -> str:
+def _register(
+    attempt: Attempt, folder: Path, candidate: Artefact, decisions: Sequence[Decision], *, is_new: bool
+) -> str:
     """Register the candidate with its tags and its description; returns the version. Raises Unavailable."""
     description = describe_version(candidate.manifest, decisions)
     attempt.run.set_tags({NOTE_TAG: description})
-    run_id = attempt.run.flush()
+    run_id = attempt.run.start()
     return attempt.registry.register(
         folder,
         candidate.manifest,
         run_id,
         version_tags(attempt.cycle, candidate, attempt.installation),
         description,
+        is_new=is_new,
         before_write=attempt.check_lease,
     )

@@ -7,6 +7,7 @@ for MLflow.
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -143,21 +144,18 @@ def log_scored_fits(run: Run, clock: Clock) -> Callable[[Fit, Manifest, Sequence
 
 
 def log_answers(run: Run, folder: Path, candidate: Artefact, answers: Answers) -> None:
-    """Log the errors of the candidate's answers, and pictures of them."""
+    """Log the errors of the candidate's answers, and pictures of them, which are drawn when they are sent."""
     task, manifest = candidate.task, candidate.manifest
     classes, outputs, rows = manifest.classes, answers.outputs, answers.rows
     run.log_metric("withheld_loss", answers.loss, 0)
     run.log_metric("withheld_metric", answers.metric, 0)
     if task.is_classification:
-        save_reliability(task, classes, outputs, rows, folder / RELIABILITY_FILE)
-        save_confusion(task, classes, outputs, rows, folder / CONFUSION_FILE)
-        files = [RELIABILITY_FILE, CONFUSION_FILE]
+        run.log_file(folder / RELIABILITY_FILE, partial(save_reliability, task, classes, outputs, rows))
+        run.log_file(folder / CONFUSION_FILE, partial(save_confusion, task, classes, outputs, rows))
     else:
-        save_residuals(task, outputs, rows, folder / RESIDUALS_FILE)
-        files = [RESIDUALS_FILE]
-    save_paths(task, manifest, lambda asked: answer(candidate.session, task, asked), rows, folder / PATHS_FILE)
-    for name in (*files, PATHS_FILE):
-        run.log_file(folder / name)
+        run.log_file(folder / RESIDUALS_FILE, partial(save_residuals, task, outputs, rows))
+    ask = partial(answer, candidate.session, task)
+    run.log_file(folder / PATHS_FILE, partial(save_paths, task, manifest, ask, rows))
 
 
 def log_verdict(
@@ -175,17 +173,18 @@ def log_verdict(
         run.log_metric(key, value, age)
     run.log_metric("horizon", verdict.horizon, 0)
     run.log_metric("temperature", manifest.calibration.temperature, 0)
-    save_error_by_age(task, manifest.cutoff, verdict, folder / PICTURE_FILE)
-    (folder / MATRIX_FILE).write_bytes(msgspec.json.format(msgspec.json.encode(cells)))
-    save_matrix(task, cells, folder / MATRIX_PICTURE_FILE)
-    files = [MATRIX_FILE, MATRIX_PICTURE_FILE, PICTURE_FILE, MANIFEST_FILE]
+    run.log_file(folder / MATRIX_FILE, partial(_write_cells, cells))
+    run.log_file(folder / MATRIX_PICTURE_FILE, partial(save_matrix, task, cells))
+    run.log_file(folder / PICTURE_FILE, partial(save_error_by_age, task, manifest.cutoff, verdict))
+    run.log_file(folder / MANIFEST_FILE)
     released = [row for row in past if row.action == "release"]
     closed = {row.valid_until for row in past if row.action == "close"}
     if outcomes := released_outcomes(task, released, cells):
-        save_expected_and_realised(task, outcomes, closed, folder / OUTCOMES_FILE)
-        files.append(OUTCOMES_FILE)
-    for name in files:
-        run.log_file(folder / name)
+        run.log_file(folder / OUTCOMES_FILE, partial(save_expected_and_realised, task, outcomes, closed))
+
+
+def _write_cells(cells: Sequence[Cell], file: Path) -> None:
+    file.write_bytes(msgspec.json.format(msgspec.json.encode(cells)))
 
 
 def version_tags(cycle: Cycle, candidate: Artefact, installation: str) -> dict[str, str]:

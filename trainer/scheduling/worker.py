@@ -31,7 +31,7 @@ from store.cycles.ledger import Cycle, State, find_cycles
 from store.database import cycles, make_engine, tasks
 from store.outages import name_outage
 from store.tasks.catalog import list_tasks
-from trainer.progress import Report
+from trainer.progress import RUN_LEFT_OPEN, Report
 from trainer.scheduling.jobs import FillRivals, Job, Outcome, RunCycle, Sweep, decode_job, encode_outcome
 from trainer.scheduling.library_loading import fast_imports
 from trainer.settings import TrainerSettings
@@ -62,11 +62,12 @@ def serve(stream: io.RawIOBase, reports: io.RawIOBase) -> int:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     inbox = Inbox(stream)
+    settled = Settled()
     num_jobs = 0
     try:
         while (line := inbox.receive()) is not None:
             settings, job = decode_job(line)
-            code, is_well = _do(job, settings)
+            code, is_well = _do(job, settings, settled)
             if code != 0:
                 return code
             num_jobs += 1
@@ -110,7 +111,34 @@ class Inbox:
             self._lines.put(None)
 
 
-def _do(job: Job, settings: TrainerSettings) -> tuple[int, bool]:
+class Settled:
+    """Which cycle of a task this process carried out last, if its run ended as the ledger says.
+
+    While no other cycle of the task has begun since, none of its runs can be orphaned.
+    """
+
+    def __init__(self) -> None:
+        self._cycles: dict[int, int] = {}
+
+    def covers(self, engine: Engine, cycle: Cycle) -> bool:
+        """Whether the task's last cycle before this one is known to have left no run open."""
+        if cycle.task_id not in self._cycles:
+            return False
+        earlier = select(cycles.c.id).where(
+            cycles.c.task_id == cycle.task_id, cycles.c.started_at.is_not(None), cycles.c.id != cycle.cycle_id
+        )
+        with engine.connect() as connection:
+            last = connection.execute(earlier.order_by(cycles.c.started_at.desc()).limit(1)).scalar_one_or_none()
+        return last == self._cycles[cycle.task_id]
+
+    def note(self, cycle: Cycle, *, is_settled: bool) -> None:
+        """A cycle has ended; `is_settled` says whether ledger and run agree on it."""
+        self._cycles.pop(cycle.task_id, None)
+        if is_settled:
+            self._cycles[cycle.task_id] = cycle.cycle_id
+
+
+def _do(job: Job, settings: TrainerSettings, settled: Settled) -> tuple[int, bool]:
     """Do a job; returns the exit code that it calls for, and whether this process is as good as new."""
     configure_logs(settings)
     assert settings.database_url is not None
@@ -119,7 +147,7 @@ def _do(job: Job, settings: TrainerSettings) -> tuple[int, bool]:
     try:
         match job:
             case RunCycle():
-                state = _run(engine, job, settings, settings.mlflow_url)
+                state = _run(engine, job, settings, settings.mlflow_url, settled)
                 return 0, state not in ("failed", None)
             case Sweep():
                 end_orphans(engine, settings.mlflow_url)
@@ -160,22 +188,32 @@ def report_to(logger_name: str) -> Report:
     return report
 
 
-def _run(engine: Engine, job: RunCycle, settings: TrainerSettings, mlflow_url: str) -> State | None:
+def _run(engine: Engine, job: RunCycle, settings: TrainerSettings, mlflow_url: str, settled: Settled) -> State | None:
     with fast_imports():
         from trainer.retraining.cycle import run_cycle
         from trainer.tracking.registry import Registry
 
     cycle = job.cycle
     try:
-        end_orphans(engine, mlflow_url, None if job.sweeps_all else cycle.task_id)
+        if job.sweeps_all or not settled.covers(engine, cycle):
+            end_orphans(engine, mlflow_url, None if job.sweeps_all else cycle.task_id)
     except Unavailable as error:
         log.warning("registry.unreachable", reason=str(error), remedy="check MORROW_MLFLOW_URL: morrow doctor")
     except CycleError as error:
         log.warning("orphans.not_ended", reason=str(error), remedy="morrow doctor")
+    is_left_open = False
+    progress = report_to("trainer.cycle")
+
+    def report(event: str, /, **facts: object) -> None:
+        nonlocal is_left_open
+        is_left_open |= event == RUN_LEFT_OPEN
+        progress(event, **facts)
+
     with structlog.contextvars.bound_contextvars(task=job.task, cycle_id=cycle.cycle_id):
-        report = report_to("trainer.cycle")
         registry = Registry(mlflow_url)
-        return run_cycle(engine, registry, cycle, settings=settings, now=lambda: datetime.now(UTC), report=report)
+        state = run_cycle(engine, registry, cycle, settings=settings, now=lambda: datetime.now(UTC), report=report)
+    settled.note(cycle, is_settled=state is not None and not is_left_open)
+    return state
 
 
 def _fill(engine: Engine, task_id: int, settings: TrainerSettings) -> None:

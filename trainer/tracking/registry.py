@@ -43,7 +43,7 @@ from store.releases import ALIAS
 from store.tasks.installation import INSTALLATION_TAG
 from trainer.tracking.errors import Missing, TakenName
 from trainer.tracking.flavours import FILES, save_flavours
-from trainer.tracking.rest import delete_folder, download_file, open_client
+from trainer.tracking.rest import delete_folder, download_file, find_files, open_client, set_alias
 from trainer.tracking.retention import PastRun
 from trainer.tracking.runs import EndedRun, Lineage, OpenRun, RunStatus, find_ended, find_open
 from trainer.tracking.tags import (
@@ -91,6 +91,8 @@ class Registry:
         exempt_own(os.environ, self.url)  # MLflow's client finds proxies there
         self._client = MlflowClient(self.url, self.url)
         self._experiments: dict[str, str] = {}
+        # Models that bear the mark of the run that was started last.
+        self._marked: set[str] = set()
 
     def start_run(self, task: str, name: str, tags: Mapping[str, str]) -> str:
         """Start a run in the task's experiment; returns its id.
@@ -101,7 +103,10 @@ class Registry:
         with translated_errors():
             if PARENT_TAG not in tags or task not in self._experiments:
                 mark = tags.get(INSTALLATION_TAG)
-                self._find_model(task, mark)
+                self._marked.discard(task)
+                model = self._find_model(task, mark)
+                if model is not None and mark is not None and model.tags.get(INSTALLATION_TAG) == mark:
+                    self._marked.add(task)
                 self._experiments[task] = self._experiment(task, mark)
             run = self._client.create_run(self._experiments[task], run_name=name, tags=dict(tags))
             return str(run.info.run_id)
@@ -135,7 +140,7 @@ class Registry:
         with translated_errors():
             self._client.log_inputs(run_id, [_as_input(lineage)])
 
-    def end_run(self, run_id: str, status: RunStatus, reason: str | None) -> None:
+    def end_run(self, run_id: str, status: RunStatus, reason: str | None = None) -> None:
         """End a run; a repetition changes only the status."""
         with translated_errors():
             if reason is not None:
@@ -250,21 +255,23 @@ class Registry:
         tags: Mapping[str, str],
         description: str | None = None,
         *,
+        is_new: bool = False,
         before_write: Callable[[], None] = lambda: None,
     ) -> str:
         """Make the artefact a version of its task's model, and read it back; returns the version.
 
-        A repetition for the same artefact finds its version. `before_write` is called right before a version is
-        created, and may raise to prevent that. Raises Unavailable after some retries, CycleError if MLflow refuses,
-        TakenName if another installation than that of the tags has marked the model or one of its versions, and
-        ArtefactRefused if the files that come back are not those that were sent.
+        A repetition for the same artefact finds its version; `is_new` says that this is none. `before_write` is called
+        right before a version is created, and may raise to prevent that. Raises Unavailable after some retries,
+        CycleError if MLflow refuses, TakenName if another installation than that of the tags has marked the model or
+        one of its versions, and ArtefactRefused if the files that come back are not those that were sent.
         """
         name = _model_name(manifest)
         identity = hashlib.sha256((folder / MANIFEST_FILE).read_bytes()).hexdigest()
         tags = {**tags, MANIFEST_TAG: identity, CUTOFF_TAG: format_moment(manifest.cutoff)}
         for attempt in range(_NUM_ATTEMPTS):
             try:
-                version = self._find_version(name, identity) or self._create_version(
+                found = None if is_new and attempt == 0 else self._find_version(name, identity)
+                version = found or self._create_version(
                     folder,
                     manifest,
                     run_id=run_id,
@@ -282,10 +289,8 @@ class Registry:
 
     def download(self, name: str, version: str, folder: Path) -> None:
         """Copy a version's files into `folder` as a service would, unchecked. Raises ArtefactRefused, CycleError."""
-        with translated_errors():
-            uri = self._client.get_model_version_download_uri(name, version)
-        path = proxied_path(uri)
         with open_client(self._address) as client:
+            path = proxied_path(find_files(client, name, version))
             for file in FILES:
                 download_file(client, f"{path}/{file}", folder / file)
 
@@ -308,8 +313,8 @@ class Registry:
 
     def move_alias(self, task: str, version: str) -> None:
         """Move the alias to this version; the services follow at their next poll."""
-        with translated_errors():
-            self._client.set_registered_model_alias(task, ALIAS, version)
+        with open_client(self._address) as client:
+            set_alias(client, task, ALIAS, version)
 
     def _find_experiment(self, task: str) -> str | None:
         """The id of the task's experiment; None if there is none."""
@@ -383,8 +388,9 @@ class Registry:
             flavour = Path(temporary) / "model"
             save_flavours(flavour, folder, manifest)
             before_write()
-            self._claim_model(name, tags.get(INSTALLATION_TAG))
-            experiment = self._experiment(name, tags.get(INSTALLATION_TAG))
+            if name not in self._marked:
+                self._claim_model(name, tags.get(INSTALLATION_TAG))
+            experiment = self._experiments.get(name) or self._experiment(name, tags.get(INSTALLATION_TAG))
             model = self._client.create_logged_model(experiment, name=name, source_run_id=run_id)
             self._client.log_model_artifacts(model.model_id, str(flavour))
             self._client.finalize_logged_model(model.model_id, "READY")

@@ -1,6 +1,7 @@
 """MLflow's REST API and its artefact proxy, asked without mlflow: the scheduler does not load it."""
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import httpx
 from contracts.artifact_proxy import proxy_address
 from contracts.errors import ArtefactRefused, RegistryRefusal
 from contracts.runtime.http_clients import mlflow_options
-from trainer.tracking.errors import RegistryUnreachable
+from trainer.tracking.errors import Missing, RegistryUnreachable
 
 _SECONDS = 10.0
 _DELETE_SECONDS = 60.0
@@ -53,6 +54,32 @@ def ask_pages(
         token = found.get("next_page_token", "")
         if not token:
             return
+
+
+def find_files(client: httpx.Client, model: str, version: str) -> str:
+    """The address of the files of a version. Raises Missing, Unavailable."""
+    with _unreachable_if_refused():
+        found = ask(client, "GET", "model-versions/get-download-uri", {"name": model, "version": version})
+    if found is None:
+        raise Missing(f"MLflow has no version {version} of model {model!r}.")
+    return str(found.get("artifact_uri", ""))
+
+
+def set_alias(client: httpx.Client, model: str, alias: str, version: str) -> None:
+    """Let the alias name this version. Raises Missing, Unavailable."""
+    with _unreachable_if_refused():
+        found = ask(client, "POST", "registered-models/alias", {"name": model, "alias": alias, "version": version})
+    if found is None:
+        raise Missing(f"MLflow has no version {version} of model {model!r}.")
+
+
+@contextmanager
+def _unreachable_if_refused() -> Iterator[None]:
+    """For a cycle, a refusal is an outage that somebody must end."""
+    try:
+        yield
+    except RegistryRefusal as error:
+        raise RegistryUnreachable(str(error)) from error
 
 
 def download_file(client: httpx.Client, path: str, target: Path) -> None:

@@ -15,11 +15,11 @@ import structlog
 from contracts.errors import CycleError, Unavailable
 from trainer.tracking.registry import Registry
 from trainer.tracking.runs import Lineage, RunStatus
-from trainer.tracking.tags import PARENT_TAG
+from trainer.tracking.tags import PARENT_TAG, REASON_TAG
 
 log = structlog.get_logger(__name__)
 
-_PAUSE_SECONDS = 2.0
+_PAUSE_SECONDS = 5.0
 _PAUSE_SECONDS_WHEN_AWAY = 15.0
 _MAX_METRICS = 5000
 
@@ -55,12 +55,17 @@ class Run:
             self._num_metrics += 1
             self._metrics.append((key, value, step, self._milliseconds()))
 
-    def log_file(self, file: Path) -> None:
-        """Keep a file for the next flush. If it cannot be read by then, the run goes without it."""
+    def log_file(self, file: Path, write: Callable[[Path], None] | None = None) -> None:
+        """Keep a file for the next flush. If it cannot be read by then, the run goes without it.
+
+        `write` makes the file, and only then: what a run shows must not delay a release. The run goes without it too if
+        that fails, which is logged as a bug.
+        """
 
         def send(run_id: str) -> None:
             try:
-                self.registry.log_file(run_id, file)
+                if write is None or self._is_written(file, write):
+                    self.registry.log_file(run_id, file)
             except OSError as error:
                 log.warning(
                     "run.file_missing",
@@ -71,6 +76,16 @@ class Run:
                 )
 
         self._parcels.append(send)
+
+    def _is_written(self, file: Path, write: Callable[[Path], None]) -> bool:
+        try:
+            write(file)
+        except OSError:
+            raise
+        except Exception:
+            log.exception("run.file_failed", task=self._task, file=file.name)
+            return False
+        return True
 
     def log_lineage(self, lineage: Lineage) -> None:
         """Keep the description of the rows that the run uses for the next flush."""
@@ -86,7 +101,7 @@ class Run:
         def send(run_id: str) -> None:
             child = self.registry.start_run(self._task, name, {**self._first_tags, **tags, PARENT_TAG: run_id})
             self.registry.log(child, stamped, params, {})
-            self.registry.end_run(child, "FINISHED", None)
+            self.registry.end_run(child, "FINISHED")
 
         self._parcels.append(send)
 
@@ -104,29 +119,39 @@ class Run:
         else:
             self._quiet_until = time.monotonic() + _PAUSE_SECONDS
 
-    def flush(self) -> str:
-        """Send everything now; returns the run's id. Raises Unavailable."""
+    def start(self) -> str:
+        """Begin the run if it has not begun, and send nothing else; returns its id. Raises Unavailable."""
         if self.run_id is None:
             self.run_id = self.registry.start_run(self._task, self._name, self._first_tags)
+            self._quiet_until = time.monotonic() + _PAUSE_SECONDS
+        return self.run_id
+
+    def flush(self) -> str:
+        """Send everything now; returns the run's id. Raises Unavailable."""
+        run_id = self.start()
         if self._metrics or self._params or self._tags:
-            self.registry.log(self.run_id, self._metrics, self._params, self._tags)
+            self.registry.log(run_id, self._metrics, self._params, self._tags)
             self._metrics, self._params, self._tags = [], {}, {}
         while self._parcels:
-            self._parcels[0](self.run_id)
+            self._parcels[0](run_id)
             self._parcels.pop(0)
         if self._is_away:
             log.info("registry.reached", task=self._task)
             self._is_away = False
-        return self.run_id
+        return run_id
 
-    def end(self, status: RunStatus, reason: str | None) -> None:
-        """Send what is left and close the run. If the server stays away, the scheduler closes it later."""
+    def end(self, status: RunStatus, reason: str | None) -> bool:
+        """Send what is left and close the run; returns whether it is closed. If not, a sweep closes it later."""
+        if reason is not None:
+            self.set_tags({REASON_TAG: reason})
         try:
             run_id = self.flush()
-            self.registry.end_run(run_id, status, reason)
+            self.registry.end_run(run_id, status)
         except (Unavailable, CycleError) as error:
             facts = {"task": self._task, "run_id": self.run_id, "status": status, "error": str(error)}
             log.warning("run.not_ended", **facts, remedy="a sweep ends it once MLflow answers: morrow doctor")
+            return False
+        return True
 
     def _milliseconds(self) -> int:
         return int(self._now().timestamp() * 1000)
