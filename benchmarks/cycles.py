@@ -108,7 +108,7 @@ def main(arguments: list[str]) -> None:
     )
     parser.add_argument("--every", type=int, default=1, metavar="K", help="only every K-th flight: a task of few rows")
     parser.add_argument("--small", type=int, metavar="N", help="cycles of N small tasks instead")
-    parser.add_argument("--epochs", type=int, default=400, help="epochs of the longer fits of small tasks")
+    parser.add_argument("--epochs", type=int, default=60, help="epochs of the longer fits of small tasks")
     add_output_options(parser)
     given = parser.parse_args(arguments)
     if given.small:

@@ -1,15 +1,18 @@
 """`python -m benchmarks cycles --small`: cycles of small tasks, whose fits take less than a process takes to start.
 
 It first prints what a cycle takes beyond one fit of the same network, in a new training process and in warm ones, from
-the claim to the end in the ledger. Then it prints how many cycles an hour one and two training processes carry out, of
-tasks whose fit takes seconds, each on one thread. PostgreSQL and MLflow run on the same cores. So the ratio of two
+the claim to the end in the ledger. For warm ones it also prints the CPU time of every process that takes part, which
+other work on the machine disturbs least, and which holds what a run is told after the release. Then it prints how many
+cycles an hour one and two training processes carry out, of tasks whose fit takes seconds, each on one thread. The two
+take turns, so that both meet the same machine. PostgreSQL and MLflow run on the same cores. So the ratio of two
 processes to one shows what a machine gains; on one with two cores they leave less than two for the fits.
 """
 
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -17,13 +20,13 @@ from statistics import median
 
 import numpy as np
 from rich.console import Console
-from sqlalchemy import Engine, make_url, text
+from sqlalchemy import Engine, text
 
 from benchmarks.ratios import Ratio, larger_is_better, smaller_is_better
 from benchmarks.result_files import Figure
-from cli.local.stack import EmbeddedStack, free_port
+from benchmarks.serving.servers import cpu_seconds
+from benchmarks.stores import running_stores
 from contracts.clock import MICROSECOND, to_micros
-from contracts.runtime.settings import SharedSettings
 from contracts.task import Task
 from migrations import migrate
 from store.cycles.ledger import Cycle, find_cycles
@@ -43,6 +46,9 @@ HOUR = timedelta(hours=1)
 ROWS_PER_WINDOW = 150
 # Windows that the first cycle of a task knows; later ones are steady.
 NUM_KNOWN = 10
+NUM_WINDOWS = 15
+# Epochs of a fit that takes a fraction of a second.
+NUM_EPOCHS = 4
 
 
 @dataclass(frozen=True)
@@ -58,37 +64,43 @@ class Batch:
             (one.ended_at - one.started_at).total_seconds() for one in self.cycles if one.ended_at and one.started_at
         ]
 
-    @property
-    def per_hour(self) -> float:
-        return 3600 * len(self.cycles) / self.seconds
+
+@dataclass(frozen=True)
+class Overhead:
+    """Seconds beyond the fit, in a new process and in a warm one; CPU seconds of a warm cycle by process."""
+
+    cold: float
+    warm: float
+    cpu: Mapping[str, float]
 
 
 def measure(console: Console, num_tasks: int, num_epochs: int) -> tuple[list[Ratio], list[Figure]]:
     """The ratios and figures, printed as they are found."""
-    with tempfile.TemporaryDirectory(prefix="morrow-") as folder:
-        shared = SharedSettings(home=Path(folder), database_url=None, mlflow_url=None)
-        with EmbeddedStack(shared, free_port(), console) as stack:
-            # The stack's own trainer must not take the cycles.
-            url = _make_database(stack.addresses.database)
-            engine = make_engine(url)
-            settings = TrainerSettings(
-                home=Path(folder) / "measured",
-                database_url=url,
-                mlflow_url=stack.addresses.mlflow,
-                device="cpu",
-                threads=1,
-            )
-            settings.home.mkdir()
-            overheads = _measure_overhead(engine, settings, num_tasks)
-            rates = _measure_rates(engine, settings, num_tasks, num_epochs)
-            engine.dispose()
-    cold, warm = overheads
-    for name, seconds in (("a new process", cold), ("a warm process", warm)):
-        console.print(f"a cycle in {name}, beyond its fit: {seconds:.2f} s", highlight=False)
-    for count, per_hour in rates.items():
-        console.print(f"cycles per hour, {count} training process(es): {per_hour:.0f}", highlight=False)
+    with tempfile.TemporaryDirectory(prefix="morrow-") as folder, running_stores(Path(folder)) as stores:
+        migrate(stores.database_url)
+        engine = make_engine(stores.database_url)
+        settings = TrainerSettings(
+            home=Path(folder) / "trainer",
+            database_url=stores.database_url,
+            mlflow_url=stores.mlflow_url,
+            device="cpu",
+            threads=1,
+        )
+        settings.home.mkdir()
+        with engine.connect() as connection:
+            postmaster = connection.execute(text("SELECT pg_read_file('postmaster.pid')")).scalar_one()
+        servers = {"MLflow": stores.mlflow.process.pid, "PostgreSQL": int(postmaster.split()[0])}
+        overhead = _measure_overhead(engine, settings, num_tasks, servers)
+        for name, seconds in (("a new process", overhead.cold), ("a warm process", overhead.warm)):
+            console.print(f"a cycle in {name}, beyond its fit: {seconds:.2f} s", highlight=False)
+        for name, seconds in overhead.cpu.items():
+            console.print(f"a cycle in a warm process, {name}: {seconds:.2f} CPU s", highlight=False)
+        rates = _measure_rates(engine, settings, num_tasks, num_epochs)
+        for count, per_hour in rates.items():
+            console.print(f"cycles per hour, {count} training process(es): {per_hour:.0f}", highlight=False)
+        engine.dispose()
     ratios = [
-        smaller_is_better("overhead of a warm cycle", warm, 0.5, commit=0.5, goal=0.25, unit="s"),
+        smaller_is_better("overhead of a warm cycle", overhead.warm, 0.5, commit=0.5, goal=0.25, unit="s"),
         larger_is_better(
             "two training processes / one",
             rates[2],
@@ -100,8 +112,12 @@ def measure(console: Console, num_tasks: int, num_epochs: int) -> tuple[list[Rat
         ),
     ]
     figures = [
-        Figure(of={"what": "overhead in a new process"}, measure="seconds", unit="s", value=cold),
-        Figure(of={"what": "overhead in a warm process"}, measure="seconds", unit="s", value=warm),
+        Figure(of={"what": "overhead in a new process"}, measure="seconds", unit="s", value=overhead.cold),
+        Figure(of={"what": "overhead in a warm process"}, measure="seconds", unit="s", value=overhead.warm),
+        *(
+            Figure(of={"what": f"warm cycle: {name}"}, measure="CPU seconds", unit="CPU s", value=seconds)
+            for name, seconds in overhead.cpu.items()
+        ),
         *(
             Figure(of={"what": f"training processes: {count}"}, measure="cycles per hour", unit="1/h", value=per_hour)
             for count, per_hour in rates.items()
@@ -110,80 +126,89 @@ def measure(console: Console, num_tasks: int, num_epochs: int) -> tuple[list[Rat
     return ratios, figures
 
 
-def _make_database(url: str) -> str:
-    other = make_url(url).set(database="small_cycles")
-    engine = make_engine(url)
-    with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
-        connection.execute(text("CREATE DATABASE small_cycles"))
-    engine.dispose()
-    found = other.render_as_string(hide_password=False)
-    migrate(found)
-    return found
-
-
-def _measure_overhead(engine: Engine, settings: TrainerSettings, num_tasks: int) -> tuple[float, float]:
-    """Seconds beyond a fit of the first cycle of a new process, and the median of the later ones."""
-    schemas = [_define(engine, f"small_{k}", num_epochs=4) for k in range(num_tasks)]
-    _carry_out(engine, settings, schemas, NUM_KNOWN)
-    steady = _carry_out(engine, settings, schemas, NUM_KNOWN + 1)
-    fit = median(_fit_seconds(engine, settings, schema, NUM_KNOWN + 1) for schema in schemas)
-    by_start = sorted(zip(steady.cycles, steady.durations, strict=True), key=lambda one: str(one[0].started_at))
-    cold, *warm = (duration - fit for _, duration in by_start)
-    return cold, median(warm)
+def _measure_overhead(
+    engine: Engine, settings: TrainerSettings, num_tasks: int, servers: Mapping[str, int]
+) -> Overhead:
+    """The first cycle of a new process, and the median of the later ones; `servers` are process ids by name."""
+    schemas = [_define(engine, f"small_{k}", num_epochs=NUM_EPOCHS) for k in range(num_tasks)]
+    with _ticking(engine, settings) as ticker:
+        ticker.carry_out(schemas, NUM_KNOWN)
+    with _ticking(engine, settings) as ticker:
+        first = ticker.carry_out(schemas[:1], NUM_KNOWN + 1)
+        (worker,) = ticker.trainer._workers._idle
+        processes = {"training process": worker.process.pid, **servers}
+        before = {name: cpu_seconds(pid) for name, pid in processes.items()}
+        later = ticker.carry_out(schemas, NUM_KNOWN + 2)
+        spent = {name: (cpu_seconds(pid) - before[name]) / num_tasks for name, pid in processes.items()}
+    fits = [_measure_fit(engine, settings, schema, NUM_KNOWN + 2) for schema in schemas]
+    fit, fit_cpu = (median(one[side] for one in fits) for side in (0, 1))
+    return Overhead(first.durations[0] - fit, median(later.durations) - fit, {**spent, "its fit alone": fit_cpu})
 
 
 def _measure_rates(engine: Engine, settings: TrainerSettings, num_tasks: int, num_epochs: int) -> dict[int, float]:
-    """Number of training processes -> cycles per hour, once the processes are warm."""
+    """Number of training processes -> cycles per hour, while the processes are warm."""
+    warming = [_define(engine, f"warming_{k}", num_epochs=NUM_EPOCHS) for k in range(2)]
     schemas = [_define(engine, f"slow_{k}", num_epochs=num_epochs) for k in range(num_tasks)]
-    _carry_out(engine, settings.model_copy(update={"training_workers": 2}), schemas, NUM_KNOWN)
-    rates = {}
-    for number in (1, 2):
-        chosen = settings.model_copy(update={"training_workers": number})
-        rates[number] = _carry_out(engine, chosen, schemas, NUM_KNOWN + number, num_first=number).per_hour
-    return rates
+    batches: dict[int, list[Batch]] = {1: [], 2: []}
+    with _ticking(engine, settings) as ticker:
+        for place, number in enumerate((2, 1, 2, 1, 2)):
+            ticker.trainer.settings = settings.model_copy(update={"training_workers": number})
+            ticker.carry_out(warming[:number], NUM_KNOWN + place)
+            batches[number].append(ticker.carry_out(schemas, NUM_KNOWN + place))
+    del batches[2][0]  # it has filled the matrices
+    return {
+        number: 3600 * sum(len(batch.cycles) for batch in found) / sum(batch.seconds for batch in found)
+        for number, found in batches.items()
+    }
 
 
-def _carry_out(
-    engine: Engine, settings: TrainerSettings, schemas: Sequence[Schema], num_windows: int, num_first: int = 0
-) -> Batch:
-    """Let a new trainer carry out the cycles of these tasks; the first ones only warm it up."""
+@dataclass(frozen=True)
+class Ticker:
+    """A trainer that is ticked by hand, and what wakes it."""
+
+    trainer: Trainer
+    wake: threading.Event
+
+    def carry_out(self, schemas: Sequence[Schema], num_windows: int) -> Batch:
+        """Let the trainer carry out a cycle of each of these tasks."""
+        engine, cutoff = self.trainer.engine, to_micros(START + num_windows * HOUR)
+        with engine.begin() as connection:
+            asked = [
+                request_cycle(connection, schema.task_id, cutoff, datetime.now(UTC)).cycle_id for schema in schemas
+            ]
+        began = time.perf_counter()
+        while True:
+            self.wake.clear()
+            self.trainer.tick(datetime.now(UTC))
+            with engine.connect() as connection:
+                cycles = list(find_cycles(connection, asked).values())
+            if all(cycle.ended_at for cycle in cycles) and not self.trainer.children:
+                return Batch(cycles, time.perf_counter() - began)
+            self.wake.wait(self.trainer.settings.tick_seconds)
+
+
+@contextmanager
+def _ticking(engine: Engine, settings: TrainerSettings) -> Iterator[Ticker]:
+    """A new trainer, which has no process yet; its processes end with the block."""
     wake = threading.Event()
     trainer = Trainer(engine, settings, wake=wake.set)
     trainer._must_sweep = False
     try:
-        if num_first:
-            _await(engine, trainer, wake, schemas[:num_first], num_windows)
-        return _await(engine, trainer, wake, schemas[num_first:], num_windows)
+        yield Ticker(trainer, wake)
     finally:
         for child in trainer.children:
             child.process.kill()
         trainer._workers.close()
 
 
-def _await(
-    engine: Engine, trainer: Trainer, wake: threading.Event, schemas: Sequence[Schema], num_windows: int
-) -> Batch:
-    cutoff = to_micros(START + num_windows * HOUR)
-    with engine.begin() as connection:
-        asked = [request_cycle(connection, schema.task_id, cutoff, datetime.now(UTC)).cycle_id for schema in schemas]
-    began = time.perf_counter()
-    while True:
-        wake.clear()
-        trainer.tick(datetime.now(UTC))
-        with engine.connect() as connection:
-            cycles = list(find_cycles(connection, asked).values())
-        if all(cycle.ended_at for cycle in cycles) and not trainer.children:
-            return Batch(cycles, time.perf_counter() - began)
-        wake.wait(trainer.settings.tick_seconds)
-
-
-def _fit_seconds(engine: Engine, settings: TrainerSettings, schema: Schema, num_windows: int) -> float:
+def _measure_fit(engine: Engine, settings: TrainerSettings, schema: Schema, num_windows: int) -> tuple[float, float]:
+    """Seconds and CPU seconds of a fit alone."""
     cutoff = to_micros(START + num_windows * HOUR)
     device = choose_device(settings)
     reading = read(engine, schema, cutoff, datetime.now(UTC))
-    began = time.perf_counter()
+    began, cpu = time.perf_counter(), time.process_time()
     list(fit_origins(reading, [cutoff], device, settings.max_members, lambda _epoch: None))
-    return time.perf_counter() - began
+    return time.perf_counter() - began, time.process_time() - cpu
 
 
 def _define(engine: Engine, name: str, *, num_epochs: int) -> Schema:
@@ -210,7 +235,7 @@ def _define(engine: Engine, name: str, *, num_epochs: int) -> Schema:
     )
     with engine.begin() as connection:
         schema, _ = define_task(connection, task, START)
-        append_events(connection, schema, list(_events(NUM_KNOWN + 3)), START)
+        append_events(connection, schema, list(_events(NUM_WINDOWS)), START)
     return schema
 
 

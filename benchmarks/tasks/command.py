@@ -10,10 +10,9 @@ import argparse
 import json
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from functools import partial
 from pathlib import Path
 from statistics import median
 
@@ -21,7 +20,6 @@ import httpx
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.errors import ServerSilent
 from benchmarks.mixed.clients import Client, Record, fill_history
 from benchmarks.mixed.ledger import Ledger
 from benchmarks.mixed.story import Stage, retrain
@@ -29,8 +27,8 @@ from benchmarks.mixed.stream import Present, make_task
 from benchmarks.output import add_output_options, record_run
 from benchmarks.result_files import Figure
 from benchmarks.serving.servers import cpu_seconds, memory_bytes
+from benchmarks.stores import await_that, is_answered, running_stores
 from benchmarks.tasks.copies import copy_folders, copy_models, copy_tasks
-from cli.local.mlflow_server import server_command, server_environment
 from cli.local.postgres import EmbeddedPostgres
 from cli.local.processes import Child, start_child
 from cli.local.stack import HOST, EmbeddedStack, child_environment, free_port
@@ -45,7 +43,6 @@ TASK = "original"
 NUM_TASKS = (1, 10, 100, 1000, 10_000)
 PATHS: dict[str, dict[str, str]] = {"/tasks": {}, "/": {}, "/metrics": {}}
 NUM_REQUESTS = 5
-READY_SECONDS = 900.0
 # The trainer's first ticks look at everything; they are no part of what it costs to do nothing.
 SETTLE_SECONDS = 15.0
 
@@ -173,7 +170,13 @@ def measure(home: Path, num_tasks: int, seconds: float) -> Measured:
     port = free_port()
     last = name_tasks(num_tasks)[-1]
     with running_stores(home) as stores:
-        given, began = stores | {"MORROW_HOST": HOST, "MORROW_PORT": str(port)}, time.monotonic()
+        shared = {
+            "MORROW_HOME": str(home),
+            "MORROW_DATABASE_URL": stores.database_url,
+            "MORROW_MLFLOW_URL": stores.mlflow_url,
+            "MORROW_LOG_FORMAT": "json",
+        }
+        given, began = shared | {"MORROW_HOST": HOST, "MORROW_PORT": str(port)}, time.monotonic()
         with (
             running_part(home, "serve", given) as (api, counts),
             httpx.Client(base_url=f"http://{HOST}:{port}", timeout=60, trust_env=False) as client,
@@ -185,31 +188,10 @@ def measure(home: Path, num_tasks: int, seconds: float) -> Measured:
             spent = {path: time_requests(client, path, query) for path, query in PATHS.items()}
             question = median(time_question(client, name) for name in name_tasks(num_tasks)[-NUM_REQUESTS:])
             obeyed = time_override(client, api, last)
-        with running_part(home, "trainer", stores) as (trainer, counts):
+        with running_part(home, "trainer", shared) as (trainer, counts):
             time.sleep(SETTLE_SECONDS)
             trainer_idle = watch(trainer, counts, seconds)
     return Measured(num_tasks, ready, api_idle, spent, obeyed, question, trainer_idle)
-
-
-@contextmanager
-def running_stores(home: Path) -> Iterator[dict[str, str]]:
-    """PostgreSQL and MLflow below a home; the variables by which API and trainer find them."""
-    port = free_port()
-    with EmbeddedPostgres(home / "postgres") as postgres:
-        mlflow = start_child(
-            "MLflow", server_command(home / "mlflow", HOST, port), server_environment(), home / "logs" / "mlflow.log"
-        )
-        try:
-            with httpx.Client(base_url=f"http://{HOST}:{port}", timeout=5, trust_env=False) as client:
-                await_that("/health", mlflow, partial(is_answered, client, "/health"))
-            yield {
-                "MORROW_HOME": str(home),
-                "MORROW_DATABASE_URL": postgres.url,
-                "MORROW_MLFLOW_URL": f"http://{HOST}:{port}",
-                "MORROW_LOG_FORMAT": "json",
-            }
-        finally:
-            mlflow.stop()
 
 
 @contextmanager
@@ -284,20 +266,3 @@ def has_looked(client: httpx.Client, num_tasks: int) -> bool:
     """Whether the first look at store and registry has ended for every task."""
     tasks = client.get("/readyz").json()["tasks"]
     return len(tasks) == num_tasks and all(one["version"] is not None for one in tasks.values())
-
-
-def is_answered(client: httpx.Client, path: str) -> bool:
-    try:
-        return client.get(path).status_code == httpx.codes.OK
-    except httpx.TransportError:
-        return False
-
-
-def await_that(name: str, child: Child, is_met: Callable[[], bool]) -> None:
-    """Ask again and again. Raises ServerSilent."""
-    deadline = time.monotonic() + READY_SECONDS
-    while not is_met():
-        child.check()
-        if time.monotonic() > deadline:
-            raise ServerSilent(f"{name} did not come within {READY_SECONDS:.0f} s; the log is {child.log}")
-        time.sleep(0.05)

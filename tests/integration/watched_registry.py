@@ -28,7 +28,7 @@ def overheard(url: str, hear: Hear) -> Iterator[str]:
             self.end_headers()
             self.wfile.write(answer.content)
 
-        do_GET = do_POST = do_PUT = do_DELETE = _hand_on  # noqa: N815 the names that the server asks for
+        do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = _hand_on  # noqa: N815 the names that the server asks for
 
         def log_message(self, *_: object) -> None:
             """Tests report failures themselves."""

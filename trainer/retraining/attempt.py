@@ -20,7 +20,7 @@ from contracts.failure import Failure
 from contracts.manifest import Manifest
 from contracts.verdict import Decision, Verdict
 from store.cycles.leases import begin_step, end_cycle, renew_lease
-from store.cycles.ledger import Cycle, State, Step, find_cycles, list_cycles
+from store.cycles.ledger import Cycle, State, Step, find_cycles, find_released_cutoff
 from store.errors import StoreOutage
 from store.outages import name_outage
 from store.releases import record_release
@@ -107,11 +107,9 @@ class Attempt:
 
     def check_newest_cutoff(self, connection: Connection, champion: Champion | None) -> Decision:
         """Whether the ledger has released a newer cutoff, or the alias names one: after a kill either may be ahead."""
-        known = list_cycles(connection, self.cycle.task_id)
-        released = [cycle.cutoff for cycle in known if cycle.state == "released"]
-        if champion is not None and champion.cutoff is not None:
-            released.append(champion.cutoff)
-        return check_overtaken(max(released, default=None), self.cycle.cutoff)
+        named = None if champion is None else champion.cutoff
+        known = [one for one in (find_released_cutoff(connection, self.cycle.task_id), named) if one is not None]
+        return check_overtaken(max(known, default=None), self.cycle.cutoff)
 
     def move_alias(self, version: str) -> Decision | None:
         """Move the alias to the version while this trainer holds the cycle; returns the rule that a newer cutoff broke.

@@ -37,7 +37,7 @@ from contracts.verdict import Decision, Verdict, first_failure
 from store.cycles.ledger import Cycle, State, list_waiting_cutoffs
 from store.error_cells import delete_origin
 from store.releases import list_releases
-from store.tasks.catalog import Schema, list_tasks
+from store.tasks.catalog import Schema, read_tasks
 from store.tasks.installation import read_installation
 from trainer.data.labels import clip_labels
 from trainer.data.snapshot import Reading
@@ -206,10 +206,10 @@ def _retrain(
 
 def _find_schema(engine: Engine, task_id: int) -> Schema:
     with engine.connect() as connection:
-        for schema in list_tasks(connection, with_archived=True):
-            if schema.task_id == task_id:
-                return schema
-    raise NotFound("The task of this cycle is not there.")
+        found, _ = read_tasks(connection, [task_id])
+    if not found:
+        raise NotFound("The task of this cycle is not there.")
+    return found[0]
 
 
 def _rows(reading: Reading) -> dict[str, object]:

@@ -30,7 +30,7 @@ from contracts.runtime.logs import configure_logs
 from store.cycles.ledger import Cycle, State, find_cycles
 from store.database import cycles, make_engine, tasks
 from store.outages import name_outage
-from store.tasks.catalog import list_tasks
+from store.tasks.catalog import read_tasks
 from trainer.progress import RUN_LEFT_OPEN, Report
 from trainer.scheduling.jobs import FillRivals, Job, Outcome, RunCycle, Sweep, decode_job, encode_outcome
 from trainer.scheduling.library_loading import fast_imports
@@ -223,7 +223,7 @@ def _fill(engine: Engine, task_id: int, settings: TrainerSettings) -> None:
 
     os.nice(_NICENESS)
     with engine.connect() as connection:
-        (schema,) = (schema for schema in list_tasks(connection) if schema.task_id == task_id)
+        (schema,), _ = read_tasks(connection, [task_id])
     reading = read_for_rivals(engine, schema, datetime.now(UTC))
     with structlog.contextvars.bound_contextvars(task=schema.task.name):
         report = report_to("trainer.rivals")
