@@ -27,6 +27,7 @@ from benchmarks.result_files import Figure
 from benchmarks.serving.servers import cpu_seconds
 from benchmarks.stores import running_stores
 from contracts.clock import MICROSECOND, to_micros
+from contracts.runtime.logs import configure_logs
 from contracts.task import Task
 from migrations import migrate
 from store.cycles.ledger import Cycle, find_cycles
@@ -85,8 +86,10 @@ def measure(console: Console, num_tasks: int, num_epochs: int) -> tuple[list[Rat
             mlflow_url=stores.mlflow_url,
             device="cpu",
             threads=1,
+            log_level="WARNING",
         )
         settings.home.mkdir()
+        configure_logs(settings)
         with engine.connect() as connection:
             postmaster = connection.execute(text("SELECT pg_read_file('postmaster.pid')")).scalar_one()
         servers = {"MLflow": stores.mlflow.process.pid, "PostgreSQL": int(postmaster.split()[0])}

@@ -38,7 +38,7 @@ from store.cycles.ledger import Cycle, State, list_waiting_cutoffs
 from store.error_cells import delete_origin
 from store.releases import list_releases
 from store.tasks.catalog import Schema, read_tasks
-from store.tasks.installation import read_installation
+from store.tasks.installation import find_installation, read_installation
 from trainer.data.labels import clip_labels
 from trainer.data.snapshot import Reading
 from trainer.evaluation.backtest import compare, delete_unneeded, fill_and_judge, read_needed
@@ -99,7 +99,7 @@ def run_cycle(
     """
     schema = _find_schema(engine, cycle.task_id)
     with engine.begin() as connection:
-        installation = read_installation(connection)
+        installation = find_installation(connection) or read_installation(connection)
     name = f"{format_moment(cycle.cutoff)} attempt {cycle.attempt}"
     run = Run(registry, schema.task.name, name, first_tags(schema.task, cycle, settings, installation), now)
     lease_time = timedelta(seconds=settings.lease_seconds)
