@@ -33,18 +33,30 @@ class MatrixPart:
 
 
 @dataclass(frozen=True)
+class SharedErrors:
+    """Mean errors of another method and of ours on the cells that all methods have: one set for all of them."""
+
+    num_windows: int
+    error: float
+    ours: float
+
+
+@dataclass(frozen=True)
 class PairedErrors:
     """Mean errors of another method and of ours on the target windows that both were scored on.
 
-    A window counts once, by its mean over the ages at which both have a complete and finite error. `recent` holds the
-    newest of these windows, oldest first, each with our error. `num_newest_cells` are those of the newest windows that
-    rivals are scored on; `was_scored_lately` says whether a cell was scored within the last hour.
+    A window counts once, by its mean over the ages at which both have a complete and finite error. `shared` compares
+    all methods with each other; it is None for a rival with less than half of the windows of another one, which would
+    leave the others too few. `recent` holds the newest windows, oldest first, each with our error. `num_newest_cells`
+    are those of the newest windows that rivals are scored on; `was_scored_lately` says whether a cell was scored within
+    the last hour.
     """
 
     method: str
     num_windows: int
     error: float
     ours: float
+    shared: SharedErrors | None
     recent: tuple[tuple[int, float], ...]
     num_cells: int
     num_newest_cells: int
@@ -73,9 +85,11 @@ def read_paired_errors(
         },
     )
     found: dict[int, list[PairedErrors]] = {}
-    for task_id, method, num_windows, error, ours, windows, errors, *counts in rows:
-        recent = tuple((to_micros(window), own) for window, own in zip(windows, errors, strict=True))
-        found.setdefault(task_id, []).append(PairedErrors(method, num_windows, error, ours, recent[::-1], *counts))
+    for task_id, method, num_windows, error, ours, num_shared, *both, windows, errors, num, num_newest, is_late in rows:
+        recent = tuple((to_micros(window), own) for window, own in zip(windows, errors, strict=True))[::-1]
+        shared = SharedErrors(num_shared, *both) if num_shared else None
+        pair = PairedErrors(method, num_windows, error, ours, shared, recent, num, num_newest, is_late)
+        found.setdefault(task_id, []).append(pair)
     return found
 
 
@@ -150,15 +164,31 @@ _READ = text("""
     ), ours AS (
         SELECT *, dense_rank() OVER (PARTITION BY task_id ORDER BY "window" DESC) AS place
         FROM scored WHERE method = own
-    ), pair AS (
-        SELECT ours.task_id, other.method, ours."window", avg(other.error) AS error, avg(ours.error) AS own_error,
-            count(*) AS num_cells, count(*) FILTER (WHERE ours.place <= ours.num_rival_windows) AS num_newest_cells,
-            max(greatest(ours.scored_at, other.scored_at)) AS scored_at
+    ), cell AS (
+        SELECT ours.task_id, other.method, ours.origin, ours."window", other.error, ours.error AS own_error,
+            ours.place <= ours.num_rival_windows AS is_newest, greatest(ours.scored_at, other.scored_at) AS scored_at
         FROM ours JOIN scored AS other USING (task_id, origin, "window")
         WHERE ours.place <= :num_windows AND other.method <> ours.own
-        GROUP BY ours.task_id, other.method, ours."window"
+    ), compared AS (
+        SELECT task_id, method, count(*) OVER (PARTITION BY task_id) AS num_methods FROM (
+            SELECT *, max(num_windows) FILTER (WHERE method <> 'naive') OVER (PARTITION BY task_id) AS most FROM (
+                SELECT task_id, method, count(DISTINCT "window") AS num_windows FROM cell GROUP BY task_id, method
+            ) AS scored_on
+        ) AS found WHERE method = 'naive' OR 2 * num_windows >= most
+    ), shared AS (
+        SELECT task_id, origin, "window" FROM cell JOIN compared USING (task_id, method)
+        GROUP BY task_id, origin, "window" HAVING count(*) = max(num_methods)
+    ), pair AS (
+        SELECT task_id, method, "window", avg(error) AS error, avg(own_error) AS own_error,
+            avg(error) FILTER (WHERE is_shared) AS shared_error, avg(own_error) FILTER (WHERE is_shared) AS shared_own,
+            count(*) AS num_cells, count(*) FILTER (WHERE is_newest) AS num_newest_cells, max(scored_at) AS scored_at
+        FROM (
+            SELECT cell.*, num_methods IS NOT NULL AND shared.origin IS NOT NULL AS is_shared
+            FROM cell LEFT JOIN compared USING (task_id, method) LEFT JOIN shared USING (task_id, origin, "window")
+        ) AS marked GROUP BY task_id, method, "window"
     )
     SELECT task_id, method, count(*), avg(error), avg(own_error),
+        count(shared_error), avg(shared_error), avg(shared_own),
         (array_agg("window" ORDER BY "window" DESC))[1 : :num_recent],
         (array_agg(own_error ORDER BY "window" DESC))[1 : :num_recent],
         CAST(sum(num_cells) AS int), CAST(sum(num_newest_cells) AS int), max(scored_at) > now() - interval '1 hour'

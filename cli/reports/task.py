@@ -170,22 +170,16 @@ def _say_more(status: dict[str, Any]) -> str:
 
 
 def skill_table(status: dict[str, Any]) -> Table:
-    """The model's error compared with naive and each rival on the same windows, within 80 columns."""
+    """The errors of the model, of naive and of each rival, all on the same windows, within 80 columns."""
     skill, better = status["skill"], status["better_method"] or {}
-    name = skill["error_name"].replace("_", " ")
-    table = Table("against", "its error", "ours", "skill", "windows", title=name, title_justify="left")
-    naive = {"method": "naive", "error": skill["naive"], "ours": skill["error"]} | {
-        key: skill[key] for key in ("skill", "num_windows")
-    }
-    for other in [naive, *skill["rivals"]]:
+    compared = skill["compared"]
+    first = compared[0]
+    title = f"{skill['error_name'].replace('_', ' ')} on the same {count_windows(first['num_windows'])}"
+    table = Table("method", "error", "skill", title=title, title_justify="left")
+    table.add_row("model", four_figures(first["ours"]), "")
+    for other in compared:
         remark = ", clearly better" if better.get("method") == other["method"] else ""
-        table.add_row(
-            other["method"] + remark,
-            four_figures(other["error"]),
-            four_figures(other["ours"]),
-            _percent(other),
-            str(other["num_windows"]),
-        )
+        table.add_row(other["method"] + remark, four_figures(other["error"]), _percent(other))
     return table
 
 

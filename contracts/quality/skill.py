@@ -41,10 +41,16 @@ class Skill(Struct, frozen=True, kw_only=True):
     error: Annotated[float, Meta(description="mean error of the model")]
     naive: Annotated[float, Meta(description="mean error of the answer of the newest known window")]
     skill: Annotated[float | None, Meta(description="share of naive's error that the model saves, in percent")]
-    rivals: Annotated[tuple[ComparedError, ...], Meta(description="the best first")]
+    rivals: Annotated[
+        tuple[ComparedError, ...], Meta(description="each on the windows that both were scored on; the best first")
+    ]
     advice: Annotated[tuple[str, ...], Meta(description="what to try next; empty if the model is not poor")] = ()
     pending: Annotated[
         tuple[str, ...], Meta(description="rivals that are still being fitted; what they show may change the verdict")
+    ] = ()
+    compared: Annotated[
+        tuple[ComparedError, ...],
+        Meta(description="naive, then the rivals from the best, all on the windows that all were scored on"),
     ] = ()
 
     @property
@@ -65,9 +71,14 @@ class Skill(Struct, frozen=True, kw_only=True):
         return self.num_windows < FEW_WINDOWS
 
     @property
+    def best_rival(self) -> ComparedError | None:
+        """The rival with the smallest error, on the windows that all were scored on."""
+        return self.compared[1] if len(self.compared) > 1 else None
+
+    @property
     def better(self) -> ComparedError | None:
         """The best rival, if it is better than the model."""
-        best = self.rivals[0] if self.rivals else None
+        best = self.best_rival
         return best if best is not None and is_gain(best.ours - best.error, best.ours) else None
 
 
@@ -79,17 +90,26 @@ def score(error: float, reference: float) -> float | None:
 
 
 def compare_errors(
-    error_name: str, naive: ComparedError, rivals: Sequence[ComparedError], pending: Sequence[str] = ()
+    error_name: str,
+    naive: ComparedError,
+    rivals: Sequence[ComparedError],
+    pending: Sequence[str] = (),
+    compared: Sequence[ComparedError] | None = None,
 ) -> Skill:
-    """The skill of a model from its error compared with naive and with rivals, without advice."""
+    """The skill of a model from its error compared with naive and with rivals, without advice.
+
+    `compared` is naive and rivals on the same windows; None if all of these are already.
+    """
+    on_naive, *on_rivals = [naive, *rivals] if compared is None else compared
     return Skill(
         error_name=error_name,
         num_windows=naive.num_windows,
         error=naive.ours,
         naive=naive.error,
         skill=naive.skill,
-        rivals=tuple(sorted(rivals, key=lambda rival: (_saved(rival), rival.method))),
+        rivals=_order(rivals),
         pending=tuple(pending),
+        compared=(on_naive, *_order(on_rivals)),
     )
 
 
@@ -97,8 +117,7 @@ def describe_skill(skill: Skill) -> str:
     """The skill in one line: against naive, with the windows behind it, and against the best rival."""
     few = " only" if skill.is_uncertain else ""
     said = f"{compare(skill.skill)} naive on {count_windows(skill.num_windows)}{few}"
-    if skill.rivals:
-        best = skill.rivals[0]
+    if (best := skill.best_rival) is not None:
         said += f"; {compare(best.skill)} {best.method}, the best rival, on {count_windows(best.num_windows)}"
     return f"{said}; {describe_pending(skill)}" if skill.pending else said
 
@@ -114,6 +133,11 @@ def compare(skill: float | None) -> str:
         return "worse than"
     percent = round(skill)
     return "as good as" if percent == 0 else f"{abs(percent)} % {'better' if percent > 0 else 'worse'} than"
+
+
+def _order(rivals: Sequence[ComparedError]) -> tuple[ComparedError, ...]:
+    """The best first."""
+    return tuple(sorted(rivals, key=lambda rival: (_saved(rival), rival.method)))
 
 
 def _saved(rival: ComparedError) -> float:

@@ -121,7 +121,7 @@ def describe_health(known: Known, board: Board | None) -> dict[str, Any]:
         "override": None if known.task_state is None else known.task_state.override,
         "skill": skill,
         "trust": None if board is None else find_trust(forecaster, skill, board.task_state),
-        "comparisons": [] if skill is None else [skill.against_naive, *skill.rivals],
+        "comparisons": [] if skill is None else skill.compared,
         "next_cycle": None if known.task is None or known.lifecycle != "active" else next_cycle(known.task, at),
         "moves": [(move, move.capitalize(), EFFECTS[move]) for move in _MOVES[known.lifecycle]],
         "actions": _list_actions(known),

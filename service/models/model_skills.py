@@ -11,7 +11,7 @@ from contracts.verdict import EXTRA_WINDOWS
 from service.models.forecaster import Forecaster
 from service.models.task_state import TaskState
 from store.error_cells import NAIVE
-from store.paired_errors import MatrixPart, PairedErrors, read_paired_errors
+from store.paired_errors import MatrixPart, PairedErrors, SharedErrors, read_paired_errors
 from store.tasks.catalog import Schema
 
 
@@ -69,22 +69,27 @@ def find_trust(forecaster: Forecaster | None, skill: Skill | None, task_state: T
 
 def find_skill(schema: Schema, forecaster: Forecaster | None, pairs: Sequence[PairedErrors]) -> Skill | None:
     """The skill of a task's model by its errors compared with every other method's; None without those of naive."""
-    compared = [
-        ComparedError(
-            method=pair.method,
-            num_windows=pair.num_windows,
-            error=pair.error,
-            ours=pair.ours,
-            skill=score(pair.ours, pair.error),
-        )
-        for pair in pairs
-    ]
-    naive = next((one for one in compared if one.method == NAIVE), None)
-    if naive is None:
+    found = [_compare(pair.method, pair) for pair in _naive_first(pairs)]
+    if not found or found[0].method != NAIVE:
         return None
+    shared = [_compare(pair.method, pair.shared) for pair in _naive_first(pairs) if pair.shared is not None]
     error_name = schema.task.error_name if forecaster is None else forecaster.manifest.error_name
-    rivals = [one for one in compared if one is not naive]
-    return advise_model(schema.task, compare_errors(error_name, naive, rivals, _find_pending(schema, pairs)))
+    pending = _find_pending(schema, pairs)
+    return advise_model(schema.task, compare_errors(error_name, found[0], found[1:], pending, shared or found[:1]))
+
+
+def _naive_first(pairs: Sequence[PairedErrors]) -> list[PairedErrors]:
+    return sorted(pairs, key=lambda pair: pair.method != NAIVE)
+
+
+def _compare(method: str, errors: PairedErrors | SharedErrors) -> ComparedError:
+    return ComparedError(
+        method=method,
+        num_windows=errors.num_windows,
+        error=errors.error,
+        ours=errors.ours,
+        skill=score(errors.ours, errors.error),
+    )
 
 
 def _find_pending(schema: Schema, pairs: Sequence[PairedErrors]) -> list[str]:

@@ -92,13 +92,15 @@ def test_health_comes_first_with_errors_against_naive_and_rivals_and_one_next_st
         expect(quality).to_contain_text("33 % better than naive")
         expect(quality).to_contain_text("9 % better than the best rival, gbdt")
         skill = httpx.get(f"{url}/tasks/flights").json()["skill"]
-        rival = skill["rivals"][0]
-        pairs = [(skill["error"], skill["naive"], 9), (rival["ours"], rival["error"], 4)]
-        for row, (ours, other, num_windows) in zip(quality.get_by_role("row").all()[1:], pairs, strict=True):
-            cells = row.locator("td").all_inner_texts()
-            assert [float(cells[1]), float(cells[2])] == pytest.approx([ours, other], rel=1e-3)
-            assert cells[3] == f"{100 * (1 - ours / other):.0f} %"
-            assert cells[4] == str(num_windows)
+        naive, rival = skill["compared"]
+        assert (naive["ours"], naive["num_windows"]) == (rival["ours"], 4)
+        expect(quality).to_contain_text("on the same 4 windows")
+        expect(quality).to_contain_text(f"On all 9 windows the model has {skill['error']:.4f}")
+        rows = [row.locator("td").all_inner_texts() for row in quality.get_by_role("row").all()[1:]]
+        assert [float(cells[1]) for cells in rows] == pytest.approx(
+            [naive["ours"], naive["error"], rival["error"]], rel=1e-3
+        )
+        assert [cells[2] for cells in rows] == ["", *(f"{one['skill']:.0f} %" for one in (naive, rival))]
         expect(quality.locator(".big")).to_have_text("good")
         assert httpx.get(f"{url}/tasks/flights").json()["trust"]["verdict"] == "good"
         expect(page.get_by_role("region", name="Cycles", exact=True)).to_contain_text("Held")

@@ -142,6 +142,38 @@ async def test_a_good_verdict_is_provisional_until_its_rivals_are_scored_or_give
         assert (status["trust"]["is_provisional"], status["skill"]["pending"]) == (False, [])
 
 
+async def test_all_methods_are_compared_on_the_windows_that_all_were_scored_on(
+    database_url: str, engine: Engine, tmp_path: Path
+) -> None:
+    schema = define(engine)
+    cells = [
+        Cell(CUTOFF - place * WEEK, CUTOFF - place * WEEK, method, 50, factor * (0.2 + place / 100), 0.1)
+        for method, factor, num_windows in (("gi", 1.0, 10), ("naive", 2.0, 10), ("gbdt", 0.9, 5), ("baseline", 1.2, 4))
+        for place in range(num_windows)
+    ]
+    # Too few windows to hold up the others.
+    cells.append(Cell(CUTOFF, CUTOFF, "last_window", 50, 0.1, 0.1))
+    with engine.begin() as connection:
+        record_cells(connection, schema.task_id, schema.task.recipe, cells, datetime.now(UTC))
+    async with serving(service_settings(database_url, tmp_path)) as client:
+        skill = (await client.get(f"/tasks/{schema.task.name}")).json()["skill"]
+        page = (await client.get(f"/pages/{schema.task.name}")).text
+    assert [(one["method"], one["num_windows"]) for one in skill["compared"]] == [
+        ("naive", 4),
+        ("gbdt", 4),
+        ("baseline", 4),
+    ]
+    assert [one["ours"] for one in skill["compared"]] == pytest.approx([0.215] * 3)
+    assert [one["error"] for one in skill["compared"]] == pytest.approx([0.43, 0.1935, 0.258])
+    assert (skill["num_windows"], skill["error"]) == (10, pytest.approx(0.245))
+    assert {one["method"]: one["num_windows"] for one in skill["rivals"]} == {
+        "last_window": 1,
+        "gbdt": 5,
+        "baseline": 4,
+    }
+    assert "on the same 4 windows" in page
+
+
 async def test_an_archived_task_keeps_its_version_and_its_figures(
     database_url: str, engine: Engine, tmp_path: Path
 ) -> None:

@@ -3,23 +3,19 @@
 import pytest
 from msgspec.structs import replace
 
-from contracts.quality.skill import ComparedError, Skill, score
+from contracts.quality.skill import ComparedError, Skill, compare_errors, score
 from contracts.quality.trust import judge_trust
 
 
 def skill(percent: float | None, num_windows: int = 20, *rivals: tuple[float, int]) -> Skill:
     """A model with an error of 1 that saves this share of naive's; rivals have an error and a number of windows."""
-    return Skill(
-        error_name="log_loss",
-        num_windows=num_windows,
-        error=1.0,
-        naive=0.0 if percent is None else 1 / (1 - percent / 100),
-        skill=percent,
-        rivals=tuple(
-            ComparedError(method="gbdt", num_windows=windows, error=error, ours=1.0, skill=score(1.0, error))
-            for error, windows in rivals
-        ),
-    )
+    naive = 0.0 if percent is None else 1 / (1 - percent / 100)
+    against = ComparedError(method="naive", num_windows=num_windows, error=naive, ours=1.0, skill=percent)
+    others = [
+        ComparedError(method="gbdt", num_windows=windows, error=error, ours=1.0, skill=score(1.0, error))
+        for error, windows in rivals
+    ]
+    return compare_errors("log_loss", against, others)
 
 
 @pytest.mark.parametrize(
