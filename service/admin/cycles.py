@@ -49,7 +49,7 @@ def cycles_router(store: Store, settings: ServiceSettings) -> APIRouter:
         """
         now = datetime.now(UTC)
         asked = parse_request(await read_body(request, settings), to_micros(now))
-        cycle, note = await store.run(lambda connection: _request(connection, name, asked, now))
+        cycle, note = await store.run(lambda connection: _request(connection, name, asked, now), [name])
         return answers.respond(answers.CycleRequested(**asdict(describe_cycle(cycle)), note=note), 202)
 
     @router.get("/tasks/{task}/cycles", summary="History of retrainings", response_description="The cycles")

@@ -45,7 +45,7 @@ def erasures_router(store: Store, settings: ServiceSettings) -> APIRouter:
             results = [answers.ErasedEvent(*one) for one in zip(event_ids, outcomes, strict=True)]
             return answers.ErasureResult(**asdict(describe_erasure(erasure)), versions=versions, results=results)
 
-        return answers.respond(await store.run(erase))
+        return answers.respond(await store.run(erase, [name]))
 
     @router.get("/tasks/{task}/erasures", summary="History of erasures", response_description="The erasures")
     async def get_erasures(name: TaskInPath) -> Response:

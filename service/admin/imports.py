@@ -59,7 +59,7 @@ def imports_router(store: Store, settings: ServiceSettings) -> APIRouter:
             task_id = find_live_task(connection, name).task_id
             return add_import(connection, task_id, actor=actor, source=given["source"], now=now)
 
-        return answers.respond(describe_import(await store.run(begin)), 201)
+        return answers.respond(describe_import(await store.run(begin, [name])), 201)
 
     @router.get(
         "/tasks/{task}/imports",
@@ -127,7 +127,7 @@ def imports_router(store: Store, settings: ServiceSettings) -> APIRouter:
             rows = read_row_warnings(connection, schema, now)
             return _describe_content(found, replace(left, versions=before.versions), rows)
 
-        return answers.respond(await store.run(retract))
+        return answers.respond(await store.run(retract, [name]))
 
     return router
 

@@ -71,7 +71,8 @@ def releases_router(store: Store, client: httpx.Client | None, settings: Service
         registry, now = client, datetime.now(UTC)
         version, reason = given.get("version"), given["reason"]
         row = await store.run(
-            lambda connection: _roll_back(connection, registry, name, version, actor=actor, reason=reason, now=now)
+            lambda connection: _roll_back(connection, registry, name, version, actor=actor, reason=reason, now=now),
+            [name],
         )
         return answers.respond(answers.ReleaseRecorded(**asdict(describe_release(row)), note=None))
 
@@ -106,7 +107,8 @@ def releases_router(store: Store, client: httpx.Client | None, settings: Service
             row, note = await store.run(
                 lambda connection: _override_bound(
                     connection, name, version, until, actor=actor, reason=reason, now=now
-                )
+                ),
+                [name],
             )
             return answers.respond(answers.ReleaseRecorded(**asdict(describe_release(row)), note=note))
         if faults := [Fault(field, "does not go with cycle") for field in ("version", "valid_until") if field in given]:
@@ -114,7 +116,8 @@ def releases_router(store: Store, client: httpx.Client | None, settings: Service
         cycle = await store.run(
             lambda connection: override_cycle(
                 connection, find_task(connection, name).task_id, given["cycle"], actor=actor, reason=reason, now=now
-            )
+            ),
+            [name],
         )
         return answers.respond(describe_cycle(cycle), 202)
 

@@ -95,7 +95,7 @@ def _add_moves(router: APIRouter, store: Store, settings: ServiceSettings) -> No
             given = read_fields(await read_body(request, settings), _TEXTS)
             actor, reason, now = actor_of(request, given.get("actor")), given.get("reason", ""), datetime.now(UTC)
             change = await store.run(
-                lambda connection: move_task(connection, name, move, actor=actor, reason=reason, now=now)
+                lambda connection: move_task(connection, name, move, actor=actor, reason=reason, now=now), [name]
             )
             return answers.respond(describe_made(change))
 
@@ -132,7 +132,8 @@ def _add_renaming(router: APIRouter, store: Store, registry: httpx.Client | None
         if registry is not None and await store.run(lambda connection: _is_new(connection, name, given["name"])):
             await anyio.to_thread.run_sync(_require_free_in_registry, registry, given["name"])
         change = await store.run(
-            lambda connection: rename_task(connection, name, given["name"], actor=actor, reason=reason, now=now)
+            lambda connection: rename_task(connection, name, given["name"], actor=actor, reason=reason, now=now),
+            [name],
         )
         return answers.respond(describe_made(change))
 
@@ -192,7 +193,7 @@ def _add_deletion(router: APIRouter, store: Store) -> None:
                 raise InvalidInput([Fault("confirm", _ask_for_confirmation(name, contents))])
             return begin_deletion(connection, name, actor=by, reason=why, now=now)
 
-        return answers.respond(describe_made(await store.run(delete)), 202)
+        return answers.respond(describe_made(await store.run(delete, [name])), 202)
 
 
 def describe_change(change: TaskChange) -> answers.TaskChange:

@@ -113,7 +113,7 @@ def _add_definition(router: APIRouter, store: Store, follower: Follower, setting
         check_budget(task, cycle_limit)
         now = datetime.now(UTC)
         schema, written, before, former_name_of = await store.run(
-            lambda connection: _define(connection, task, now, preconditions.check)
+            lambda connection: _define(connection, task, now, preconditions.check), [name]
         )
         follower.add_task(task.name, schema.task_id)
         defined = answers.TaskDefined(

@@ -104,7 +104,7 @@ class EventsEndpoint:
         if sent.media_type == NDJSON:
             if is_atomic:
                 raise InvalidInput([Fault("atomic", "does not go with NDJSON, which is stored piece by piece")])
-            counts, response = await self._store_lines(sent, self._find(scope, task, import_id), import_id)
+            counts, response = await self._store_lines(sent, self._find(scope, task, import_id), task, import_id)
         else:
             body = without_mark(await sent.read())
             if import_id is not None or body.lstrip()[:1] == b"[":
@@ -112,7 +112,7 @@ class EventsEndpoint:
                 work = _store_array(
                     find, partial(self._read_array, body), is_atomic, datetime.now(UTC), import_id=import_id
                 )
-                counts, response = await self._store.run(work)
+                counts, response = await self._store.run(work, [task or ""])
             else:
                 counts, response = answer_one(await self._group_commit.write(task, body, tasks_of(scope)))
         for status, count in counts.items():
@@ -134,11 +134,13 @@ class EventsEndpoint:
         event_id = scope["path"].removeprefix("/events/")
         body = await RequestBody(scope, receive, self._settings).read()
         work = _correct(self._find(scope, task), event_id, body, preconditions, datetime.now(UTC))
-        status, response = await self._store.run(work)
+        status, response = await self._store.run(work, [task or ""])
         self._metrics.events.labels(status).inc()
         return response
 
-    async def _store_lines(self, sent: RequestBody, find: Find, import_id: int | None) -> tuple[Counts, Response]:
+    async def _store_lines(
+        self, sent: RequestBody, find: Find, task: str | None, import_id: int | None
+    ) -> tuple[Counts, Response]:
         """Store each chunk of a stream in a transaction of its own.
 
         Raises Unavailable and BodiesFull, which say how much is stored.
@@ -150,7 +152,7 @@ class EventsEndpoint:
             async for chunk in sent.read_chunks():
                 first = chunk[0][0]
                 work = _append_lines(find, chunk, datetime.now(UTC), import_id)
-                results = await self._store.run(work)
+                results = await self._store.run(work, [task or ""])
                 first = chunk[-1][0] + 1
                 counts.update(result.status for result in results)
                 shown += [result for result in results if result.status != "created"][: MAX_RESULTS - len(shown)]

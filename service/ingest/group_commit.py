@@ -78,23 +78,33 @@ class GroupCommit:
             raise one.outcome
         return one
 
-    async def _write(self, group: Sequence[QueuedEvent]) -> None:
-        """Write a group; if it fails by one of its events or by a lock, write each event alone.
+    async def _write(self, group: Sequence[QueuedEvent], *, briefly: bool = False) -> None:
+        """Write a group; if it fails by one of its events or by a lock, write the events of each task, then each event.
 
-        So no event can fail the others, and no session that holds the row of one event or task.
+        So no event can fail the others, and no session that holds the row of one event or task. With `briefly`, waits
+        for locks are brief.
         """
         found: Sequence[_Found]
+        tasks = _part_by_task(group)
+        if len(tasks) > 1 and (held := [name for name in tasks if self._store.waits_briefly(name)]):
+            for part in ([one for one in group if (one.task or "") not in held], *(tasks[name] for name in held)):
+                if part:
+                    await self._write(part)
+            return
         try:
-            found = await self._store.run(lambda connection: self._append(connection, group))
+            found = await self._store.run(
+                lambda connection: self._append(connection, group), list(tasks), briefly=briefly
+            )
         except Exception as error:  # noqa: BLE001 each request of the group raises it
             is_locked = isinstance(error, Locked)
             if len(group) > 1 and (is_locked or not isinstance(error, Unavailable)):
                 until = time.monotonic() + _LONGEST_SPLIT_SECONDS
-                for one in group:
+                for part in tasks.values() if len(tasks) > 1 else [[one] for one in group]:
                     if is_locked and time.monotonic() > until:
-                        one.outcome = error
+                        for one in part:
+                            one.outcome = error
                     else:
-                        await self._write([one])
+                        await self._write(part, briefly=is_locked)
                 return
             found = [("", error)] * len(group)
         # Set only here, after the commit: an abandoned thread may still be running.
@@ -123,6 +133,14 @@ class GroupCommit:
             bodies = [group[place].body for place in places]
             found.update(zip(places, _append_bodies(connection, schemas, bodies, now), strict=True))
         return [found[place] for place in range(len(group))]
+
+
+def _part_by_task(group: Sequence[QueuedEvent]) -> dict[str, list[QueuedEvent]]:
+    """The events of each task by the name that they were sent for, "" without one."""
+    parts: dict[str, list[QueuedEvent]] = {}
+    for one in group:
+        parts.setdefault(one.task or "", []).append(one)
+    return parts
 
 
 def _append_bodies(

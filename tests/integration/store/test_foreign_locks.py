@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from uuid import uuid4
 
@@ -211,3 +212,58 @@ def test_waits_are_brief_for_a_while_and_brief_ones_do_not_prolong_it(
         last = wait(store)
     assert len(brief) >= 2
     assert max(brief) < min(first, last)
+
+
+def test_waits_are_brief_for_the_task_alone_whose_lock_somebody_holds(engine: Engine) -> None:
+    held, other = define(engine), define(engine)
+    with engine_with(engine, "lock_timeout = 1000") as own, engine.begin() as connection:
+        store = Store(own, places=2, seconds=10)
+        lock_task(connection, held.task_id)
+        with pytest.raises(Locked):
+            store.transact(lambda connection: lock_task(connection, held.task_id), [held.task.name])
+        lock_task(connection, other.task_id)
+        waited = {}
+        for schema in (held, other):
+            began = time.monotonic()
+            with pytest.raises(Locked):
+                store.transact(partial(lock_task, task_id=schema.task_id), [schema.task.name])
+            waited[schema.task.name] = time.monotonic() - began
+        assert waited[held.task.name] < 0.8 < waited[other.task.name]
+
+
+def test_waits_are_brief_for_all_if_locks_of_many_tasks_are_held(engine: Engine) -> None:
+    schemas = [define(engine) for _ in range(4)]
+    with engine_with(engine, "lock_timeout = 500") as own, engine.begin() as connection:
+        store = Store(own, places=2, seconds=10)
+        connection.execute(text("LOCK TABLE tasks"))
+        for schema in schemas:
+            began = time.monotonic()
+            with pytest.raises(Locked):
+                store.transact(partial(lock_task, task_id=schema.task_id), [schema.task.name])
+        assert time.monotonic() - began < 0.45
+
+
+@pytest.mark.anyio
+async def test_events_of_one_task_wait_for_no_lock_of_another(engine: Engine) -> None:
+    """They wait together once, since they came together; after that, those of the other task are written first."""
+    tasks = {}
+    with engine.begin() as connection:
+        for name in ("held", "free"):
+            tasks[name], _ = define_task(connection, Task.model_validate(TASK | {"name": name}), NOW)
+    with engine_with(engine, "lock_timeout = 1000") as own:
+        store = Store(own, places=2, seconds=20)
+        writer = GroupCommit(store, 100, lambda connection, task: [find_task(connection, task or "")])
+
+        async def write(task: str, event_id: str) -> str:
+            try:
+                return str((await writer.write(task, msgspec.json.encode(an_event(event_id)))).outcome)
+            except Locked:
+                return "locked"
+
+        with open_insert(engine, tasks["held"], "foreign"):
+            for number in range(3):
+                sent = [("free", f"f{number}"), ("held", "foreign"), ("free", f"g{number}"), ("held", f"h{number}")]
+                found = await asyncio.gather(*(write(*one) for one in sent))
+                assert found == ["created", "locked", "created", "created"]
+            assert (store.waits_briefly("held"), store.waits_briefly("free")) == (True, False)
+        assert await write("held", "foreign") == "created"
