@@ -246,7 +246,7 @@ class Follower:
     def _is_open(self, task: str) -> bool:
         """Whether following a task is not finished."""
         registry, forecaster = self.registries.get(task), self.forecasters.get(task)
-        if registry is None or registry.state == "degraded":
+        if registry is None or registry.state == "degraded" or task in self._faults:
             return True
         return registry.champion is not None and (forecaster is None or forecaster.version != registry.champion)
 
