@@ -212,7 +212,8 @@ def _settle(found: Situation) -> NextStep | None:
     if skill is None or forecaster is None or not skill.is_uncertain:
         return None
     manifest = forecaster.manifest
-    return settle_verdict(found.task, skill.num_windows, (manifest.cutoff - manifest.trained_from) // manifest.window)
+    span = manifest.cutoff - manifest.trained_from - sum(end - begin for begin, end in manifest.gaps)
+    return settle_verdict(found.task, skill.num_windows, span // manifest.window)
 
 
 def settle_verdict(task: Task, num_scored: int, num_known: int) -> NextStep | None:

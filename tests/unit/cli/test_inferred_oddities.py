@@ -149,6 +149,21 @@ def test_a_few_rows_of_a_wrong_year_do_not_lengthen_the_window(tmp_path: Path) -
     assert any("2 rows are dated far from the others (0001-01-01" in note for note in found.notes)
 
 
+def test_groups_of_a_wrong_year_do_not_lengthen_the_window_however_large_they_are(tmp_path: Path) -> None:
+    usual = [f"{hourly(k)},{k * 7 % 30},{k % 13}.5" for k in range(3600)]
+    zero = ["0001-01-01T00:00:00Z,1,2.5", "9999-12-31T00:00:00Z,1,2.5"]
+    early = [f"1970-01-21T00:00:{k % 60:02}Z,{k % 30},2.5" for k in range(400)]
+    few = usual[:: 3600 // 10]
+    for rows, said in (
+        (usual + early, "400 of 4,000 rows are dated up to 1970-01-21T00:00:59Z, and the next row is of"),
+        (few + zero, "1 of 12 rows are dated up to 0001-01-01T00:00:00Z, and the next row is of"),
+        (usual + early + zero, "400 of 4,000 rows are dated up to 1970-01-21"),
+    ):
+        found = inferred(write(tmp_path / "a.csv", "at,x,y", rows))
+        assert task_of(found).window <= timedelta(days=14)
+        assert any(said in note for note in found.notes), found.notes
+
+
 @pytest.mark.parametrize("spell", ["{}000000000", "{}000000", "{}000", "{}", "{}.250"])
 def test_moments_may_count_any_unit_since_1970(tmp_path: Path, spell: str) -> None:
     start = int(START.timestamp())
