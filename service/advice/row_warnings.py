@@ -44,7 +44,8 @@ def warn_of_rows(task: Task, sample: Sample) -> list[str]:
     if task.is_classification:
         warnings = warn_of_classes(task, sample.labels)
     else:
-        warnings = _warn_of_counts(task.target, [float(label) for label in sample.labels])
+        warnings = _warn_of_odd_labels(task, sample)
+        warnings += _warn_of_counts(task.target, [float(label) for label in sample.labels])
     for place, feature in enumerate(task.categories):
         warnings += _warn_of_texts("categories", f"feature {feature.name}", {row[place] for row in sample.categories})
     for place, feature in enumerate(task.numbers):
@@ -92,6 +93,19 @@ def _name_some(ids: Sequence[str], count: int) -> str:
 def warn_of_classes(task: Task, labels: Collection[str] = ()) -> list[str]:
     """Warn of classes, listed ones and these labels, that are written in two ways."""
     return _warn_of_texts("classes", f"target {task.target.name}", {*(task.target.classes or ()), *labels})
+
+
+def _warn_of_odd_labels(task: Task, sample: Sample) -> list[str]:
+    """Warn of labels of a regression that are no numbers: only a client that writes past the API can store them."""
+    if not sample.num_odd:
+        return []
+    count = "1 event has a label that is" if sample.num_odd == 1 else f"{sample.num_odd:,} events have labels that are"
+    some = ", ".join(f"{printable(event_id)} ({printable(label)!r})" for event_id, label in sample.odd)
+    more = ", …" if sample.num_odd > len(sample.odd) else ""
+    return [
+        f"{count} no finite number: {some}{more}. Written past the API, they count for no fit and no score; correct "
+        f"them with morrow events correct {task.name}, or erase them with morrow events erase {task.name}"
+    ]
 
 
 def _warn_of_counts(target: Target, labels: Sequence[float]) -> list[str]:

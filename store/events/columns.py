@@ -12,8 +12,9 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from psycopg import sql
-from sqlalchemy import Connection, func, or_, select, true
+from psycopg import Cursor, sql
+from psycopg.errors import InvalidTextRepresentation, NumericValueOutOfRange
+from sqlalchemy import Connection, collate, func, or_, select, true
 
 from contracts.clock import EPOCH, Clock, from_micros, to_micros
 from contracts.task import Task
@@ -70,11 +71,22 @@ class EventColumns:
 
     def as_of(self, origin: int) -> "EventColumns":
         """The rows that a model fitted at `origin` may use: before it, known by it, and not yet superseded at it."""
-        return self.select((self.at < origin) & (self.known_at <= origin) & (self.superseded_at > origin))
+        return self._usable((self.at < origin) & (self.known_at <= origin) & (self.superseded_at > origin))
 
     def in_window(self, start: int, end: int) -> "EventColumns":
         """The current events of `[start, end)`."""
-        return self.select((self.at >= start) & (self.at < end) & (self.superseded_at == NEVER))
+        return self._usable((self.at >= start) & (self.at < end) & (self.superseded_at == NEVER))
+
+    def _usable(self, rows: NDArray[np.bool_]) -> "EventColumns":
+        """These rows without those whose label is no number."""
+        return self.select(rows if self.odd_labels is None else rows & ~self.odd_labels)
+
+    @cached_property
+    def odd_labels(self) -> NDArray[np.bool_] | None:
+        """The rows whose label is no number, as of blank rows and of those written past the API; None if all are."""
+        labels = self.part("labels", slice(None))
+        odd = np.isnan(labels) if labels.dtype.kind == "f" else None
+        return odd if odd is not None and odd.any() else None
 
     @property
     def num_numbers(self) -> int:
@@ -213,15 +225,23 @@ def read_events(
         # A task with a large share of the table would be read by a scan of all tasks' events.
         cursor.execute("SET LOCAL enable_seqscan = off")
         expected = survey(cursor, task, source, allowed)
-        columns = _empty(task, expected)
         query = sql.SQL(
             'COPY (SELECT {} FROM {} WHERE {} ORDER BY at, event_id COLLATE "C", revision) TO STDOUT (FORMAT BINARY)'
-        ).format(tuple_fields(task, expected.seed), source, allowed)
-        start = 0
-        with cursor.copy(query) as copy:
-            for piece in read_pieces(copy, tuple_layout(task)):
-                _decode(piece, expected.vocabularies, columns.select(slice(start, start + len(piece))))
-                start += len(piece)
+        )
+        try:
+            with driver.transaction():
+                return _copy(cursor, query.format(tuple_fields(task, expected.seed), source, allowed), task, expected)
+        except (InvalidTextRepresentation, NumericValueOutOfRange):
+            fields = tuple_fields(task, expected.seed, has_odd_labels=True)
+            return _copy(cursor, query.format(fields, source, allowed), task, expected)
+
+
+def _copy(cursor: Cursor[Any], query: sql.Composed, task: Task, expected: Survey) -> EventColumns:
+    columns, start = _empty(task, expected), 0
+    with cursor.copy(query) as copy:
+        for piece in read_pieces(copy, tuple_layout(task)):
+            _decode(piece, expected.vocabularies, columns.select(slice(start, start + len(piece))))
+            start += len(piece)
     assert start == len(columns), "rows came or went while they were read: the transaction must be REPEATABLE READ"
     return columns
 
@@ -281,7 +301,7 @@ def _decode(piece: NDArray[Any], vocabularies: Sequence[Vocabulary], into: Event
         target = into.categories[:, j] if j < num_categories else into.labels
         target[:] = vocabulary.positions(piece[f"hash{j}"])
     if "label" in (piece.dtype.names or ()):
-        into.labels[:] = piece["label"]
+        into.labels[:] = np.where(np.isfinite(piece["label"]), piece["label"], np.nan)
 
 
 def read_fingerprints(
@@ -290,10 +310,14 @@ def read_fingerprints(
     """Window -> numbers of its current rows and of all their revisions, as known at `cutoff`.
 
     Windows begin with the one at `since`, and end before `until` if given. Any append, correction or erasure changes
-    one of the two numbers, so they show whether a cell is still up to date.
+    one of the two numbers, so they show whether a cell is still up to date. Of a regression, a row whose label does not
+    begin like a number counts as a revision only.
     """
     window = func.date_bin(from_micros(task.clock.window) - EPOCH, events.c.at, from_micros(since))
     is_current = events.c.superseded_at.is_(None) | (events.c.superseded_at > from_micros(cutoff))
+    if not task.is_classification:
+        first = collate(events.c.label, "C")
+        is_current = is_current & (first >= "+") & (first < ":")
     forms = find_forms(connection, task_id, task)
     rows = connection.execute(
         select(window, func.count().filter(is_current), func.count())

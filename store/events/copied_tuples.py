@@ -26,6 +26,8 @@ _ODD_WIDTH = (
     "Rows of this task hold more or fewer numbers than it has features of that kind: they were written past the API. "
     "SELECT event_id, cardinality(numbers) FROM events finds them."
 )
+# A number that PostgreSQL can hold: neither infinite, nor too large or small.
+_NUMBER = r"^[-+]?([0-9]{1,255}(\.[0-9]*)?|[0-9](\.[0-9]*)?[eE][-+]?([0-9]{1,2}|[12][0-9]{2}|30[0-7]))$"
 _ARRAY_HEAD = 5  # dimensions, whether any is null, type of an element, length, first index: 32 bits each
 
 
@@ -85,8 +87,11 @@ def survey(cursor: Cursor[Any], task: Task, source: sql.Composable, allowed: sql
     return Survey(num_rows, num_late == 0, num_superseded > 0, vocabularies, seed)
 
 
-def tuple_fields(task: Task, seed: int) -> sql.Composed:
-    """The fields that a COPY selects, in the order of `tuple_layout`."""
+def tuple_fields(task: Task, seed: int, *, has_odd_labels: bool = False) -> sql.Composed:
+    """The fields that a COPY selects, in the order of `tuple_layout`.
+
+    A label of a regression that is no number cannot be cast: with `has_odd_labels` it is NaN, at the cost of a pattern.
+    """
     fields: list[sql.Composable] = [
         sql.SQL("at, known_at, coalesce(superseded_at, 'infinity')"),
         sql.SQL("get_byte(sha256(convert_to(event_id, 'UTF8')), 0) < {}").format(sql.Literal(WITHHELD_BYTES)),
@@ -95,7 +100,8 @@ def tuple_fields(task: Task, seed: int) -> sql.Composed:
         fields.append(sql.SQL("numbers"))
     fields += [sql.SQL("hashtextextended({}, {})").format(column, sql.Literal(seed)) for column in _text_columns(task)]
     if not task.is_classification:
-        fields.append(sql.SQL("label::float8"))
+        number = sql.SQL("CASE WHEN label ~ {} THEN label ELSE 'NaN' END::float8").format(sql.Literal(_NUMBER))
+        fields.append(number if has_odd_labels else sql.SQL("label::float8"))
     return sql.SQL(", ").join(fields)
 
 
@@ -146,7 +152,7 @@ def _check_widths(piece: NDArray[Any], layout: np.dtype[Any]) -> None:
 def _text_columns(task: Task) -> list[sql.Composable]:
     """Categories in the task's order, then the label of a classification."""
     columns: list[sql.Composable] = [
-        sql.SQL("categories[{}]").format(sql.Literal(j + 1)) for j in range(len(task.categories))
+        sql.SQL("coalesce(categories[{}], '')").format(sql.Literal(j + 1)) for j in range(len(task.categories))
     ]
     return [*columns, sql.SQL("label")] if task.is_classification else columns
 

@@ -93,7 +93,7 @@ def find_forms(connection: Connection, task_id: int, task: Task) -> Forms:
         if is_own or _counts(task, row.spec, is_later=row.revision > newest):
             found.setdefault((is_own, *find_places(task, row.spec)), []).append(row.id)
     forms = tuple(Form(tuple(ids), numbers, categories, is_own) for (is_own, numbers, categories), ids in found.items())
-    return Forms(forms, None if all(form.is_own for form in forms) else task.target.classes)
+    return Forms(forms, task.target.classes)
 
 
 def has_target(task: Task, spec: dict[str, Any]) -> bool:

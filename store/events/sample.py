@@ -3,29 +3,35 @@
 Labels are read of more rows than features are: a label that stands for a missing value may be rare.
 """
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from psycopg import sql
-from sqlalchemy import Connection
+from sqlalchemy import Connection, select
 
+from store.database import events
 from store.events.row_forms import BLANK_CLASS, find_forms
 from store.tasks.catalog import Schema
 
 MAX_ROWS = 2_000
 MAX_LABELS = 10_000
+_MOST_NAMED = 3
 
 
 @dataclass(frozen=True)
 class Sample:
     """Current rows, the newest first: their labels, and numbers and categories in the order of the task.
 
-    Only the newest of these rows may have numbers and categories.
+    Only the newest of these rows may have numbers and categories. Of a regression, `odd` has the ids and labels of some
+    rows whose label is no number; `labels` is without those.
     """
 
     labels: Sequence[str] = ()
     numbers: Sequence[Sequence[float]] = ()
     categories: Sequence[Sequence[str]] = ()
+    num_odd: int = 0
+    odd: Sequence[tuple[str, str]] = ()
 
 
 def read_sample(connection: Connection, schema: Schema) -> Sample:
@@ -51,4 +57,33 @@ def read_sample(connection: Connection, schema: Schema) -> Sample:
     with driver.cursor() as cursor:
         rows = cursor.execute(query).fetchall()
     labels, numbers, categories = zip(*rows, strict=True) if rows else ((), (), ())
-    return Sample(labels, numbers[:MAX_ROWS], categories[:MAX_ROWS])
+    sample = Sample(labels, numbers[:MAX_ROWS], categories[:MAX_ROWS])
+    odd = [] if schema.task.is_classification else [label for label in labels if not _is_number(label)]
+    if not odd:
+        return sample
+    return replace(
+        sample,
+        labels=[label for label in labels if _is_number(label)],
+        num_odd=len(odd),
+        odd=_name_odd(connection, schema.task_id, odd),
+    )
+
+
+def _is_number(label: str) -> bool:
+    try:
+        return math.isfinite(float(label))
+    except ValueError:
+        return False
+
+
+def _name_odd(connection: Connection, task_id: int, odd: Sequence[str]) -> Sequence[tuple[str, str]]:
+    """Ids and labels of some of the newest rows that have one of these labels."""
+    newest = (
+        select(events.c.event_id, events.c.label, events.c.at)
+        .where(events.c.task_id == task_id, events.c.superseded_at.is_(None))
+        .order_by(events.c.at.desc())
+        .limit(MAX_LABELS)
+        .subquery()
+    )
+    query = select(newest.c.event_id, newest.c.label).where(newest.c.label.in_({*odd})).limit(_MOST_NAMED)
+    return [(row.event_id, row.label) for row in connection.execute(query)]

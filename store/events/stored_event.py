@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from datetime import datetime
-from math import isnan
+from math import isfinite, isnan
 from typing import Any
 
 from sqlalchemy import Connection, text
@@ -47,13 +47,22 @@ def find_event(connection: Connection, task_id: int, event_id: str) -> StoredEve
         row.at,
         row.known_at,
         row.received_at,
-        float(row.label) if is_regression else row.label,
+        _read_label(row.label) if is_regression else row.label,
         {
             one["name"]: _number(one["kind"], next(numbers)) if is_numeric(one["kind"]) else next(categories) or None
             for one in features
         },
         row.import_id,
     )
+
+
+def _read_label(stored: str) -> str | float:
+    """The label of a regression as a number; as text if it is no finite number, and was written past the API."""
+    try:
+        number = float(stored)
+    except ValueError:
+        return stored
+    return number if isfinite(number) else stored
 
 
 def _number(kind: str, stored: float) -> Any:

@@ -77,7 +77,10 @@ class Reading:
         starts, places = window_places(self.schema.task.clock, self.events.at)
         if len(starts) == 0:
             return {}
-        num_rows = np.add.reduceat(self.events.superseded_at > self.cutoff, places, dtype=np.int64)
+        is_current = self.events.superseded_at > self.cutoff
+        if self.events.odd_labels is not None:
+            is_current = is_current & ~self.events.odd_labels
+        num_rows = np.add.reduceat(is_current, places, dtype=np.int64)
         num_revisions = np.diff(places, append=len(self.events))
         return {
             start: (rows, revisions)

@@ -138,7 +138,7 @@ def test_rows_far_after_the_others_leave_the_horizon_where_the_others_end(engine
     cells, verdict = backtest(engine, schema, cutoff, settings=settings(tmp_path), now=now, report=Story())
     assert max(cell.window for cell in cells) == cutoff_after(NUM_WINDOWS - 1)
     assert verdict.horizon == 0
-    assert "no event of the newest 4991 windows" in str(verdict.reason)
+    assert "no event of the newest 4,991 windows" in str(verdict.reason)
 
 
 def test_a_fit_is_the_same_as_without_them(engine: Engine, registry: Registry, tmp_path: Path) -> None:
@@ -155,3 +155,12 @@ def test_a_fit_is_the_same_as_without_them(engine: Engine, registry: Registry, t
         manifest = read_manifest(candidate_folder(home, task, cutoff_after(NUM_WINDOWS)))
         found.append((manifest.checksums, manifest.rows_digest, manifest.horizon))
     assert found[0] == found[1]
+
+
+def test_a_cycle_leaves_out_a_label_that_is_no_number(engine: Engine, registry: Registry, tmp_path: Path) -> None:
+    task = drifting_task(target={"name": "y", "kind": "regression"})
+    schema = define(engine, task, NUM_WINDOWS, as_numbers=True)
+    with engine.begin() as connection:
+        connection.exec_driver_sql("UPDATE events SET label = 'n/a' WHERE event_id IN ('3-7', '9-7')")
+    released = retrain(engine, registry, schema, NUM_WINDOWS, tmp_path)
+    assert (released.state, released.num_rows) == ("released", NUM_WINDOWS * 150 - 2), released.reason
