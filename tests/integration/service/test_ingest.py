@@ -181,7 +181,7 @@ async def test_a_stream_that_fails_says_what_is_stored_and_can_be_sent_again(
     body = b"\n".join(lines(2000))
     refused = await client.post("/events", content=body, headers=NDJSON)
     assert refused.status_code == 503
-    assert "1000 lines before line 1001 are stored" in refused.json()["detail"]
+    assert "1,000 lines before line 1001 are stored" in refused.json()["detail"]
     assert len(stored(engine)) == 1000
     with engine.begin() as connection:
         connection.execute(text("DROP TRIGGER fails ON events"))
