@@ -62,12 +62,12 @@ def serve(stream: io.RawIOBase, reports: io.RawIOBase) -> int:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     inbox = Inbox(stream)
-    settled = Settled()
+    lasting = Lasting()
     num_jobs = 0
     try:
         while (line := inbox.receive()) is not None:
             settings, job = decode_job(line)
-            code, is_well = _do(job, settings, settled)
+            code, is_well = _do(job, settings, lasting)
             if code != 0:
                 return code
             num_jobs += 1
@@ -138,16 +138,33 @@ class Settled:
             self._cycles[cycle.task_id] = cycle.cycle_id
 
 
-def _do(job: Job, settings: TrainerSettings, settled: Settled) -> tuple[int, bool]:
+class Lasting:
+    """What a process keeps from job to job.
+
+    An engine knows its server and has compiled its statements; without a job it has no connection.
+    """
+
+    def __init__(self) -> None:
+        self.settled = Settled()
+        self._engines: dict[str, Engine] = {}
+
+    def engine(self, database_url: str) -> Engine:
+        """The engine of a database."""
+        if database_url not in self._engines:
+            self._engines[database_url] = make_engine(database_url)
+        return self._engines[database_url]
+
+
+def _do(job: Job, settings: TrainerSettings, lasting: Lasting) -> tuple[int, bool]:
     """Do a job; returns the exit code that it calls for, and whether this process is as good as new."""
     configure_logs(settings)
     assert settings.database_url is not None
     assert settings.mlflow_url is not None
-    engine = make_engine(settings.database_url)
+    engine = lasting.engine(settings.database_url)
     try:
         match job:
             case RunCycle():
-                state = _run(engine, job, settings, settings.mlflow_url, settled)
+                state = _run(engine, job, settings, settings.mlflow_url, lasting.settled)
                 return 0, state not in ("failed", None)
             case Sweep():
                 end_orphans(engine, settings.mlflow_url)

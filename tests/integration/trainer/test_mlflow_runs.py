@@ -111,6 +111,20 @@ def test_a_released_cycle_is_told_whole(
     assert {file.path for file in mlflow_client.list_artifacts(run_id)} > {MANIFEST_FILE}
 
 
+def test_a_release_waits_for_no_picture(engine: Engine, registry: Registry, tmp_path: Path) -> None:
+    schema = define(engine, drifting_task(), 10)
+    folder = candidate_folder(tmp_path, schema.task, cutoff_after(10))
+    drawn: list[int] = []
+
+    def note(event: str, /, **_facts: object) -> None:
+        if event == "cycle.ended":
+            drawn.append(len(list(folder.glob("*.svg"))))
+
+    assert retrain(engine, registry, schema, 10, tmp_path, report=note).state == "released"
+    assert drawn == [0]
+    assert len(list(folder.glob("*.svg"))) == 5
+
+
 def test_a_regression_has_residuals_in_place_of_classes(
     engine: Engine, registry: Registry, mlflow_client: MlflowClient, tmp_path: Path
 ) -> None:

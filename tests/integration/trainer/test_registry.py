@@ -9,6 +9,7 @@ from uuid import uuid4
 
 import onnx
 import pytest
+import structlog
 from mlflow import MlflowClient
 from onnx import TensorProto, helper
 
@@ -248,6 +249,30 @@ def test_a_file_that_is_gone_keeps_no_run_from_its_end(registry: Registry, mlflo
     client = MlflowClient(mlflow_url, mlflow_url)
     assert client.get_run(run_id).info.status == "FAILED"
     assert [file.path for file in client.list_artifacts(run_id)] == ["kept.txt"]
+
+
+def test_a_picture_that_cannot_be_drawn_keeps_no_run_from_its_end_and_is_logged_as_a_bug(
+    registry: Registry, mlflow_url: str, tmp_path: Path
+) -> None:
+    run = Run(registry, new_name(), "a cycle", {}, lambda: datetime.now(UTC))
+
+    def break_down(_file: Path) -> None:
+        raise ValueError("no such colour")
+
+    def draw(file: Path) -> None:
+        file.write_text("<svg/>")
+
+    run.log_file(tmp_path / "broken.svg", break_down)
+    run.log_file(tmp_path / "whole.svg", draw)
+    assert list(tmp_path.iterdir()) == []
+    with structlog.testing.capture_logs() as logged:
+        assert run.end("FINISHED", None)
+    client = MlflowClient(mlflow_url, mlflow_url)
+    assert client.get_run(str(run.run_id)).info.status == "FINISHED"
+    assert [file.path for file in client.list_artifacts(str(run.run_id))] == ["whole.svg"]
+    assert [(entry["event"], entry["file"], entry["exc_info"]) for entry in logged] == [
+        ("run.file_failed", "broken.svg", True)
+    ]
 
 
 def test_a_run_keeps_a_bounded_number_of_figures(registry: Registry, mlflow_url: str) -> None:
