@@ -8,6 +8,7 @@ take turns, so that both meet the same machine. PostgreSQL and MLflow run on the
 processes to one shows what a machine gains; on one with two cores they leave less than two for the fits.
 """
 
+import os
 import tempfile
 import threading
 import time
@@ -41,6 +42,7 @@ from trainer.evaluation.origin_fits import fit_origins
 from trainer.network.device import choose_device
 from trainer.scheduling.scheduler import Trainer
 from trainer.settings import TrainerSettings
+from trainer.tracking.rest import ask, open_client
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 HOUR = timedelta(hours=1)
@@ -68,11 +70,16 @@ class Batch:
 
 @dataclass(frozen=True)
 class Overhead:
-    """Seconds beyond the fit, in a new process and in a warm one; CPU seconds of a warm cycle by process."""
+    """Seconds beyond the fit, in a new process and in a warm one, and of the fit; CPU seconds of a warm cycle.
+
+    `load` is the machine's load average meanwhile: with more than one process a core, seconds are that much longer.
+    """
 
     cold: float
     warm: float
+    fit: float
     cpu: Mapping[str, float]
+    load: float
 
 
 def measure(console: Console, num_tasks: int, num_epochs: int) -> tuple[list[Ratio], list[Figure]]:
@@ -96,6 +103,7 @@ def measure(console: Console, num_tasks: int, num_epochs: int) -> tuple[list[Rat
         overhead = _measure_overhead(engine, settings, num_tasks, servers)
         for name, seconds in (("a new process", overhead.cold), ("a warm process", overhead.warm)):
             console.print(f"a cycle in {name}, beyond its fit: {seconds:.2f} s", highlight=False)
+        console.print(f"its fit alone: {overhead.fit:.2f} s; load average {overhead.load:.1f}", highlight=False)
         for name, seconds in overhead.cpu.items():
             console.print(f"a cycle in a warm process, {name}: {seconds:.2f} CPU s", highlight=False)
         rates = _measure_rates(engine, settings, num_tasks, num_epochs)
@@ -117,6 +125,8 @@ def measure(console: Console, num_tasks: int, num_epochs: int) -> tuple[list[Rat
     figures = [
         Figure(of={"what": "overhead in a new process"}, measure="seconds", unit="s", value=overhead.cold),
         Figure(of={"what": "overhead in a warm process"}, measure="seconds", unit="s", value=overhead.warm),
+        Figure(of={"what": "fit alone"}, measure="seconds", unit="s", value=overhead.fit),
+        Figure(of={"what": "load average"}, measure="load", unit="", value=overhead.load),
         *(
             Figure(of={"what": f"warm cycle: {name}"}, measure="CPU seconds", unit="CPU s", value=seconds)
             for name, seconds in overhead.cpu.items()
@@ -142,10 +152,22 @@ def _measure_overhead(
         processes = {"training process": worker.process.pid, **servers}
         before = {name: cpu_seconds(pid) for name, pid in processes.items()}
         later = ticker.carry_out(schemas, NUM_KNOWN + 2)
+        load = os.getloadavg()[0]
         spent = {name: (cpu_seconds(pid) - before[name]) / num_tasks for name, pid in processes.items()}
+        until_release = median(_cpu_until_release(settings, cycle) for cycle in later.cycles)
     fits = [_measure_fit(engine, settings, schema, NUM_KNOWN + 2) for schema in schemas]
     fit, fit_cpu = (median(one[side] for one in fits) for side in (0, 1))
-    return Overhead(first.durations[0] - fit, median(later.durations) - fit, {**spent, "its fit alone": fit_cpu})
+    cpu = {"training process until the release": until_release, **spent, "its fit alone": fit_cpu}
+    return Overhead(first.durations[0] - fit, median(later.durations) - fit, fit, cpu, load)
+
+
+def _cpu_until_release(settings: TrainerSettings, cycle: Cycle) -> float:
+    """What the training process had used when it began to record the release: it notes so in the cycle's run."""
+    with open_client(str(settings.mlflow_url)) as client:
+        found = ask(client, "GET", "runs/get", {"run_id": cycle.run_id}) or {}
+    return next(
+        float(metric["value"]) for metric in found["run"]["data"]["metrics"] if metric["key"] == "system/cpu_seconds"
+    )
 
 
 def _measure_rates(engine: Engine, settings: TrainerSettings, num_tasks: int, num_epochs: int) -> dict[int, float]:
