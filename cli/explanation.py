@@ -8,6 +8,8 @@ from errno import EACCES, EDQUOT, ENOSPC, EPERM, EROFS
 
 from contracts.runtime.entry import as_sentence
 
+# PostgreSQL's codes for a column and for a table that does not exist.
+_SCHEMA_FAULTS = ("42703", "42P01")
 _FOLDER_FAULTS = (EACCES, EPERM, EROFS, ENOSPC, EDQUOT)
 
 
@@ -30,6 +32,9 @@ def _explain_database(error: Exception) -> str | None:
 
     if not isinstance(error, DBAPIError):
         return None
+    if getattr(error.orig, "sqlstate", None) in _SCHEMA_FAULTS:
+        lacking = str(error.orig).splitlines()[0]
+        return f"The database is not that of this version of Morrow ({lacking}): run `morrow migrate`."
     from contracts.runtime.settings import SharedSettings
     from store.outages import name_outage
     from store.refusals import explain_refusal

@@ -192,6 +192,7 @@ imports = Table(
     metadata,
     *_acts(),
     Column("source", Text, nullable=False),
+    Column("digest", Text),
     Column("retracted_at", _moment),
     Column("retraction_actor", Text),
     Column("retraction_reason", Text),

@@ -65,6 +65,9 @@ def import_events(
     separator: Separator = None,
     quote: Quote = None,
     encoding: Encoding = None,
+    again: Annotated[
+        bool, typer.Option("--again", help="Store content that was imported before, read otherwise, a second time.")
+    ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Check every row, and store none.")] = False,
     folder: Annotated[
         Path | None,
@@ -106,7 +109,7 @@ def import_events(
     if dry_run:
         imported = try_import(url, task, file, format=format, options=options)
     else:
-        imported = import_file(url, task, file, folder or folder_of(file), format=format, options=options)
+        imported = import_file(url, task, file, folder or folder_of(file), format=format, options=options, again=again)
     if as_json:
         print_json(_document(imported))
     else:

@@ -160,7 +160,7 @@ class _Match:
         if absent:
             notes.append(f"Missing in all rows, as no column has the name: {_shorten(absent)}.")
         if passed:
-            notes.append(f"Passed over, as {self._task.name} has no such feature: {_shorten(passed)}.")
+            notes.append(f"Not read, as {self._task.name} has no such feature: {_shorten(passed)}.")
         return notes
 
     def list_names(self) -> str:

@@ -27,9 +27,16 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
+def _no_digest() -> str | None:
+    return None
+
+
 @dataclass(frozen=True)
 class OpenedFile:
-    """Rows of a file as events of `task`. `position` turns a number of rows into the progress, up to `length`."""
+    """Rows of a file as events of `task`. `position` turns a number of rows into the progress, up to `length`.
+
+    `digest` is one of the content, made when it is asked for; None if the file is damaged.
+    """
 
     format: Format
     task: Task
@@ -38,6 +45,7 @@ class OpenedFile:
     length: int
     position: Callable[[int], int]
     num_equal: Callable[[], int]
+    digest: Callable[[], str | None] = _no_digest
 
 
 @contextmanager
@@ -53,14 +61,14 @@ def open_rows(
         if found == "parquet":
             with open_content(source) as content, open_parquet(content) as parquet:
                 opened = _open_parquet(parquet, task, options, find_earlier)
-                yield replace(opened, notes=(*_note_compression(source), *opened.notes))
+                yield replace(opened, notes=(*_note_compression(source), *opened.notes), digest=source.digest)
         else:
             opened = (
                 _open_csv(source, task, options, find_earlier)
                 if found == "csv"
                 else _open_ndjson(source, task, options)
             )
-            yield replace(opened, notes=(*_note_compression(source), *opened.notes))
+            yield replace(opened, notes=(*_note_compression(source), *opened.notes), digest=source.digest)
 
 
 def _note_compression(source: Source) -> tuple[str, ...]:

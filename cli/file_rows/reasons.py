@@ -86,7 +86,7 @@ def find_refused_rows(batch: Sequence[Row], results: Iterable[dict[str, Any]]) -
     """The refused rows of a batch: those that were not sent, and those that the API refused, by our reasons if any."""
     sent = [row for row in batch if row.is_sent]
     found = [_refused(sent[result["line"] - 1], result) for result in results if result["status"] in _REFUSED]
-    unsent = [Refused(row, _find_id(row), row.faults) for row in batch if not row.is_sent]
+    unsent = [Refused(row, find_id(row), row.faults) for row in batch if not row.is_sent]
     if not unsent:
         return found
     places = {id(row): place for place, row in enumerate(batch)}
@@ -143,7 +143,8 @@ def _find_value(row: Row, field: str) -> str | None:
     return repr(text) if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]!r}…"
 
 
-def _find_id(row: Row) -> str | None:
+def find_id(row: Row) -> str | None:
+    """The id of a row's event, if it can be read."""
     try:
         found = json.loads(row.line)["event_id"] if row.line else None
     except (ValueError, RecursionError, KeyError, TypeError):

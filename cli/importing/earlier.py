@@ -3,7 +3,9 @@
 import json
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
@@ -11,29 +13,82 @@ import httpx
 
 from cli.client.api import ask
 from cli.errors import Refused
-from cli.file_rows.reasons import CONFLICT
+from cli.file_rows.reasons import CONFLICT, find_id
 from cli.file_rows.reasons import Refused as RefusedRow
+from cli.file_rows.rows import Row
+from cli.reading.sources import is_pipe, name_of
+from contracts.errors import Fault, InvalidInput
+from contracts.shown import say_count
 
 # Conflicts of which the stored event is read, and earlier imports of the same name whose events are counted.
 NUM_COMPARED = 10
+MAX_SOURCE = 200
 _NUM_LOOKED_AT = 5
 _OWN_FIELDS = ("at", "label")
 
 
-def find_earlier(api: httpx.Client, task: str, source: str, import_id: int | None) -> list[str]:
-    """A note on the newest import of a file of this name that still has events, with the way to retract it."""
-    listed = ask(api, "GET", f"/tasks/{task}/imports")["imports"]
-    same = [one for one in listed if one["source"] == source and one["id"] != import_id and not one["retracted_at"]]
-    for one in same[:_NUM_LOOKED_AT]:
-        found = ask(api, "GET", f"/tasks/{task}/imports/{one['id']}")
-        num_events = found["num_events"]
-        if num_events:
-            events = f"{num_events:,} event{'' if num_events == 1 else 's'}"
-            return [
-                f"Note: {source} was imported before, as import {one['id']} ({events}, {one['at'][:16]}Z). If this "
-                f"file replaces it, for example with another time zone, retract that: {_retract(task, one['id'])}"
+@dataclass(frozen=True)
+class Earlier:
+    """An import of the same content, or of a file of the same name, that still has events."""
+
+    task: str
+    subject: str
+    import_id: int
+    is_same_content: bool
+    held: str
+
+    @property
+    def note(self) -> str:
+        """What to say before the rows are sent."""
+        if self.is_same_content:
+            return (
+                f"Note: {self.subject} was imported before, as {self.held}. To read it otherwise, for "
+                f"example with another time zone, retract that first: {_retract(self.task, self.import_id)}"
+            )
+        return (
+            f"Note: {self.subject} was imported before, as {self.held}. If this file replaces it, for example with "
+            f"another time zone, retract that: {_retract(self.task, self.import_id)}"
+        )
+
+    def refuse(self) -> InvalidInput:
+        """The refusal to store the same content under other ids."""
+        return InvalidInput(
+            [
+                Fault(
+                    "--again",
+                    f"is needed: {self.subject} was imported before, as {self.held}, and read otherwise, "
+                    "perhaps with another time zone. Its rows would be stored a second time. Retract that import "
+                    f"first: {_retract(self.task, self.import_id)}, or store both with --again",
+                )
             ]
-    return []
+        )
+
+
+def find_earlier(api: httpx.Client, task: str, file: Path, import_id: int | None, digest: str | None) -> Earlier | None:
+    """The newest import with this content, or else of a file of this name, that still has events."""
+    source = name_of(file)[:MAX_SOURCE]
+    listed = ask(api, "GET", f"/tasks/{task}/imports")["imports"]
+    others = [one for one in listed if one["id"] != import_id and not one["retracted_at"]]
+    same = [one for one in others if digest is not None and one.get("digest") == digest]
+    named = [] if is_pipe(file) else [one for one in others if one["source"] == source and one not in same]
+    for one in [*same[:_NUM_LOOKED_AT], *named[:_NUM_LOOKED_AT]]:
+        num_events = ask(api, "GET", f"/tasks/{task}/imports/{one['id']}")["num_events"]
+        if num_events:
+            is_named = one["source"] == source and not is_pipe(file)
+            name, subject = ("", source) if is_named else (f"{one['source']}, ", f"what {source} holds")
+            held = f"import {one['id']} ({name}{say_count(num_events, 'event')}, {one['at'][:16]}Z)"
+            return Earlier(task, subject, one["id"], one in same, held)
+    return None
+
+
+def are_stored(api: httpx.Client, task: str, rows: Iterable[Row]) -> bool:
+    """Whether an event with the id of one of these rows is stored; True if no row can be sent."""
+    ids = [event_id for row in rows if row.is_sent and not row.faults and (event_id := find_id(row)) is not None]
+    for event_id in ids[:NUM_COMPARED]:
+        with suppress(Refused):
+            ask(api, "GET", f"/events/{quote(event_id, safe='')}", params={"task": task})
+            return True
+    return not ids
 
 
 def explain_conflicts(api: httpx.Client, task: str, conflicts: Sequence[RefusedRow]) -> list[str]:

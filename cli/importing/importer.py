@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ from cli.file_rows.opened_file import OpenedFile, open_rows
 from cli.file_rows.reasons import Reason, Refused, add_reasons, find_refused_rows
 from cli.file_rows.rows import Row, encode_row
 from cli.importing.bookmark import Bookmark, Source, describe_source, name_bookmark, read_bookmark, write_bookmark
-from cli.importing.earlier import explain_conflicts, find_earlier, take_conflicts
+from cli.importing.earlier import MAX_SOURCE, are_stored, explain_conflicts, find_earlier, take_conflicts
 from cli.importing.rejects import append_rejects, cut_rejects, name_rejects
 from cli.reading.options import Options
 from cli.reading.sources import is_pipe, name_of
@@ -37,7 +37,8 @@ from contracts.task import Task
 ROWS_PER_BATCH = 1000
 BYTES_PER_BATCH = 8 * 2**20
 NUM_CONNECTIONS = 3
-MAX_SOURCE = 200
+# First rows of which some show whether their content is stored under the same ids.
+NUM_LOOKED_AT = 1000
 OUTCOMES = ("created", "duplicates", "conflicts", "rejected")
 # Reported only if there were any.
 ERASED = "erased"
@@ -70,25 +71,45 @@ class Imported:
 
 
 def import_events(
-    url: str, task_name: str, file: Path, folder: Path, *, format: Format | None, options: Options
+    url: str,
+    task_name: str,
+    file: Path,
+    folder: Path,
+    *,
+    format: Format | None,
+    options: Options,
+    again: bool = False,
 ) -> Imported:
-    """Post a file, from where an earlier import of it broke off. Rejected rows and the bookmark go to `folder`.
+    """Post a file, from where an earlier import of it broke off. Refused rows and the bookmark go to `folder`.
 
+    Content that is stored already, read otherwise, is refused unless it is to be stored `again`.
     A progress bar is shown on standard error. Raises InvalidInput, Refused, Unreachable and Unavailable.
     """
     place = None if is_pipe(file) else name_bookmark(file, folder)
     began = time.monotonic()
     with open_api(url) as api, _open(api, task_name, file, format, options) as opened, _bar() as progress:
         rejects = name_rejects(Path(name_of(file)), folder, is_csv=opened.format == "csv")
-        mark = first = _begin_or_resume(api, progress.console, place, url=url, task=task_name, file=file)
+        mark = _find_open_mark(api, progress.console, place, url=url, task=task_name, file=file)
+        digest = opened.digest()
+        earlier = find_earlier(api, task_name, file, mark.import_id, digest)
+        found, stored = opened.rows, True
+        if mark.num_rows == 0 and earlier is not None and earlier.is_same_content:
+            head = [*islice(found, NUM_LOOKED_AT)]
+            found, stored = chain(head, found), are_stored(api, task_name, head)
+        notes = [] if earlier is None else [earlier.note]
+        print_notes(progress.console, [*opened.notes, *(notes if stored or again else [])])
+        if earlier is not None and not (stored or again):
+            _leave(progress.console, mark, place)
+            raise earlier.refuse()
+        if mark.import_id is None:
+            mark = _begin(api, task_name, file, mark, digest)
+        first = mark
         cut_rejects(rejects, mark.rejects_bytes)
-        earlier = [] if place is None else find_earlier(api, task_name, name_of(file)[:MAX_SOURCE], mark.import_id)
-        print_notes(progress.console, [*opened.notes, *earlier])
         conflicts: list[Refused] = []
         bar = progress.add_task(name_of(file), total=opened.length, rows=mark.num_rows, rate=0.0)
         if mark.num_rows:
             progress.console.print(f"Resuming after {say_count(mark.num_rows, 'row')}.", highlight=False)
-        rows = islice(opened.rows, mark.num_rows, None)
+        rows = islice(found, mark.num_rows, None)
         try:
             for batch, answer in post_rows(api, task_name, rows, mark.import_id):
                 refused = find_refused_rows(batch, answer["results"])
@@ -111,7 +132,7 @@ def import_events(
         seconds=time.monotonic() - began,
         rejects=rejects if mark.rejects_bytes else None,
         reasons=tuple(sorted(mark.reasons.values(), key=lambda reason: -reason.count)),
-        notes=(*opened.notes, *earlier),
+        notes=(*opened.notes, *notes),
         differences=tuple(differences),
         num_equal=opened.num_equal(),
         import_id=mark.import_id,
@@ -127,6 +148,7 @@ def try_import(url: str, task_name: str, file: Path, *, format: Format | None, o
     counts: Counter[str] = Counter()
     reasons: dict[str, Reason] = {}
     with open_api(url) as api, _open(api, task_name, file, format, options) as opened:
+        earlier = find_earlier(api, task_name, file, None, opened.digest())
         for batch in batches(opened.rows, ROWS_PER_BATCH):
             refused = find_refused_rows(batch, check_rows(batch, opened.task))
             reasons = add_reasons(reasons, refused)
@@ -138,7 +160,7 @@ def try_import(url: str, task_name: str, file: Path, *, format: Format | None, o
             seconds=time.monotonic() - began,
             rejects=None,
             reasons=tuple(sorted(reasons.values(), key=lambda reason: -reason.count)),
-            notes=(*opened.notes, *([] if is_pipe(file) else find_earlier(api, task_name, name_of(file), None))),
+            notes=(*opened.notes, *([] if earlier is None else [earlier.note])),
             differences=(),
             num_equal=opened.num_equal(),
             import_id=None,
@@ -171,16 +193,16 @@ def _find_earlier(api: httpx.Client, task: Task, champion: dict[str, Any] | None
     return None if earlier.features == task.features else task.model_copy(update={"features": earlier.features})
 
 
-def _begin_or_resume(
+def _find_open_mark(
     api: httpx.Client, console: Console, place: Path | None, *, url: str, task: str, file: Path
 ) -> Bookmark:
-    """The bookmark of the import that had begun with this file, or of a new one."""
+    """The bookmark of the import that had begun with this file, or one without an import."""
     mark = _find_start(place, url, task, file)
     if mark.import_id is not None and not _is_open(api, task, mark):
         note = f"Import {mark.import_id}, which had begun with this file, is retracted or gone: the file begins again."
         console.print(note, highlight=False, soft_wrap=True)
         mark = Bookmark(mark.source)
-    return mark if mark.import_id is not None else _begin(api, task, file, mark)
+    return mark
 
 
 def _record(
@@ -226,9 +248,10 @@ def _is_open(api: httpx.Client, task: str, mark: Bookmark) -> bool:
     )
 
 
-def _begin(api: httpx.Client, task: str, file: Path, mark: Bookmark) -> Bookmark:
+def _begin(api: httpx.Client, task: str, file: Path, mark: Bookmark, digest: str | None) -> Bookmark:
     """The bookmark with a new import."""
-    begun = ask(api, "POST", f"/tasks/{task}/imports", json={"source": name_of(file)[:MAX_SOURCE]})
+    given = {"source": name_of(file)[:MAX_SOURCE]} | ({} if digest is None else {"digest": digest})
+    begun = ask(api, "POST", f"/tasks/{task}/imports", json=given)
     return msgspec.structs.replace(mark, import_id=begun["id"], began_at=begun["at"])
 
 

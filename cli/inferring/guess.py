@@ -204,7 +204,7 @@ def _find_label(judged: Sequence[Judged], given: str | None, times: Sequence[Jud
     usable = [one for one in judged if one.kind not in ("none", "moment")]
     if not usable:
         raise InvalidInput(
-            [Fault("--label", f"no column can be the label ({_list(judged)}): name it with --label COLUMN")]
+            [Fault("--label", f"no column can be the label ({_explain(judged, times)}): name it with --label COLUMN")]
         )
     named = [one for one in usable if _rank(one.key, _LABELS) < len(_LABELS)]
     if named:
@@ -230,6 +230,12 @@ def _named(judged: Sequence[Judged], name: str, option: str, hidden: Sequence[Ju
     if len(same) != 1:
         raise InvalidInput([Fault(option, f"{name!r} is not a column of the file ({_list([*hidden, *judged])})")])
     return same[0]
+
+
+def _explain(judged: Iterable[Judged], times: Sequence[Judged]) -> str:
+    """The columns, each with the reason why it is left out."""
+    whys = {one.name: "read as the moments" for one in times}
+    return "; ".join(f"{one.name}: {whys.get(one.name, one.why)}" for one in [*times, *judged])
 
 
 def _list(judged: Iterable[Judged]) -> str:

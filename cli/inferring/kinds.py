@@ -27,7 +27,7 @@ _TIME_NAME = re.compile(
     r"(^|_)(at|ts|time|times|timestamp\w*|datetime\w*|date|datum|zeit|when|created|epoch|unix\w*)($|_)|timestamp$|time$"
 )
 # Seconds since 1970, also with decimals, and the smaller units.
-_EPOCH = re.compile(r"\d{10}(\.\d+)?|\d{13}|\d{16}|\d{19}", re.ASCII)
+_EPOCH = re.compile(r"(\d{10}|\d{13}|\d{16}|\d{19})(\.\d+)?", re.ASCII)
 _SHORT_YEAR = re.compile(r"\d{1,2}([./-])\d{1,2}\1\d{2}(?: (\d{1,2}:\d\d)(:\d\d)?)?", re.ASCII)
 
 Found = Literal["moment", "none"] | Kind
@@ -103,10 +103,14 @@ def complete(columns: Sequence[Column], options: Options, *, is_european: bool) 
     if options.at_format is None and (short := [text for text in dates if _SHORT_YEAR.fullmatch(text)]):
         found = _SHORT_YEAR.fullmatch(short[0])
         assert found is not None
-        day, month = ("%d", "%m") if options.day_first is not False else ("%m", "%d")
-        time = " %H:%M:%S" if found[3] else " %H:%M" if found[2] else ""
-        options = replace(options, at_format=f"{day}{found[1]}{month}{found[1]}%y{time}")
-        guesses.append(f"dates have the form {options.at_format}")
+        # As everywhere, dots mean that the day is first. Otherwise the dates must show it, or an option say it.
+        if options.day_first is not None or found[1] == ".":
+            day, month = ("%d", "%m") if options.day_first is not False else ("%m", "%d")
+            time = " %H:%M:%S" if found[3] else " %H:%M" if found[2] else ""
+            options = replace(options, at_format=f"{day}{found[1]}{month}{found[1]}%y{time}")
+            guesses.append(
+                f"dates are taken to have the form {options.at_format}: if that is wrong, give theirs by --at-format"
+            )
     return Reading(options, styles, tuple(guesses))
 
 

@@ -223,9 +223,10 @@ def _read_epoch(text: str) -> datetime | None:
     if not whole.isdecimal() or not whole.isascii() or (fraction and not fraction.isdecimal()):
         return None
     unit = _EPOCHS.get(len(whole))
-    if unit is None or (fraction and unit != 1):
+    if unit is None:
         return None
-    micros = int(whole) * 1_000_000 // unit + (int(f"{fraction:0<6}"[:6]) if fraction else 0)
+    parts = 10 ** len(fraction[:6])
+    micros = int(whole + fraction[:6]) * 1_000_000 // (unit * parts)
     try:
         return EPOCH + timedelta(microseconds=micros)
     except OverflowError:
@@ -281,11 +282,13 @@ def _month(name: str, text: str) -> int:
 
 def _century(year: str, text: str) -> str:
     if len(year) == 2:
-        raise ValueError(f"{text!r} has a year of two digits: give its form, such as --at-format '%d.%m.%y'")
+        raise ValueError(
+            f"{text!r} has a year of two digits: give its form, such as --at-format '%d.%m.%y' or '%m/%d/%y'"
+        )
     return year
 
 
-def _why_no_date(text: str) -> str:
+def _why_no_date(text: str) -> str:  # noqa: PLR0911 one for each kind of text
     if not text:
         return "is empty"
     if text.lstrip("+-").casefold() in ("infinity", "inf"):
@@ -294,6 +297,8 @@ def _why_no_date(text: str) -> str:
         return f"{text!r} looks like a spreadsheet's number of days: format the column as a date before saving it"
     if re.fullmatch(r"-?\d+([.,]\d+)?", text):
         return f"{text!r} is a bare number: seconds since 1970 have 10 digits, milliseconds 13"
+    if re.fullmatch(r"[+-]?\d+([.,]\d+)?[eE][+-]?\d+", text):
+        return f"{text!r} is a number in scientific notation, which lacks digits: save the column with all of them"
     if re.match(r"[+-]?\d{5,}-", text) or text.startswith("-"):
         return f"{text!r} is outside of the years 1 to 9999"
     return f"{text!r} is no date and time, such as 2026-01-31T12:00:00Z; give another form with --at-format"

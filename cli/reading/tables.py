@@ -1,5 +1,6 @@
 """A CSV file as a table: its dialect, the names of its columns, and a sample of its rows."""
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -15,6 +16,8 @@ from contracts.errors import Fault, InvalidInput
 # The rows that show how a column writes its values.
 NUM_SAMPLE_ROWS = 5000
 _SHOWN = 3
+# A line break in a cell of the header, as spreadsheets have them.
+_BREAK = re.compile(r"\s*[\r\n\t\v\f]\s*")
 
 
 @dataclass(frozen=True)
@@ -50,7 +53,7 @@ def look_into(open_: Callable[[], BinaryIO], options: Options) -> CsvTable:
         raise InvalidInput([Fault("file", "is JSON, not CSV: with an event on each line, name --format ndjson")])
     if isinstance(header, Broken) or is_broken("".join(header)):
         raise InvalidInput([Fault("line 1", f"names no columns in {name_encoding(encoding)}: give its --encoding")])
-    names = tuple(name.strip().lstrip("\ufeff") for name in header)
+    names = tuple(_BREAK.sub(" ", name.strip().lstrip("\ufeff")) for name in header)
     if any(not name.isprintable() for name in names):
         raise InvalidInput(
             [Fault("line 1", "holds control characters, so the file is no text, or in another encoding")]

@@ -1,7 +1,7 @@
 """Imports, cutoffs that are released once more, changes of tasks, and constraints that keep unreadable rows out.
 
 **Imports** have ids, so that the rows of a mistaken one can be found and retracted. Rows of the previous release and of
-single requests belong to no import.
+single requests belong to no import. A digest of its file lets the same content be recognised.
 
 **A released cutoff may be trained once more**: an attempt names the released one that it replaces. The unique index
 allows one release for each released attempt that is replaced, and one for none. So two trainers still cannot release
@@ -42,6 +42,7 @@ down_revision = "0006"
 
 def upgrade() -> None:
     _add_imports()
+    _recognise_imported_files()
     _let_cutoffs_be_released_again()
     _add_task_changes()
     _add_kept_fits()
@@ -75,6 +76,11 @@ def _add_imports() -> None:
         ["import_id"],
         postgresql_where=sa.text("import_id IS NOT NULL"),
     )
+
+
+def _recognise_imported_files() -> None:
+    """A digest of an imported file, so that the same content under another name is noticed."""
+    op.add_column("imports", sa.Column("digest", sa.Text))
 
 
 def _let_cutoffs_be_released_again() -> None:

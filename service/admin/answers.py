@@ -148,6 +148,7 @@ class Import(Struct, frozen=True, kw_only=True):
     at: Moment
     actor: str
     source: Annotated[str, Meta(description="the file, or whatever the sender calls it")]
+    digest: Annotated[str | None, Meta(description="a digest of the file's content, if the sender gave one")]
     retracted_at: Moment | None
     retraction_actor: str | None
     retraction_reason: str | None

@@ -50,14 +50,19 @@ def imports_router(store: Store, settings: ServiceSettings) -> APIRouter:
         dependencies=_PLAIN,
     )
     async def post_import(name: TaskInPath, request: Request) -> Response:
-        """Rows that are then sent to `/events` with `import=` and its id can be retracted together."""
-        rules: dict[str, Rule] = {"source": json_reason, "actor": json_actor}
+        """Rows that are then sent to `/events` with `import=` and its id can be retracted together.
+
+        A `digest` of the content lets senders find out, by the list of imports, that they have sent it before.
+        """
+        rules: dict[str, Rule] = {"source": json_reason, "actor": json_actor, "digest": json_actor}
         given = read_fields(await read_body(request, settings), rules, required=("source",))
         actor, now = actor_of(request, given.get("actor")), datetime.now(UTC)
 
         def begin(connection: Connection) -> Import:
             task_id = find_live_task(connection, name).task_id
-            return add_import(connection, task_id, actor=actor, source=given["source"], now=now)
+            return add_import(
+                connection, task_id, actor=actor, source=given["source"], now=now, digest=given.get("digest")
+            )
 
         return answers.respond(describe_import(await store.run(begin, [name])), 201)
 
@@ -139,6 +144,7 @@ def describe_import(found: Import) -> answers.Import:
         at=format_moment(to_micros(found.at)),
         actor=found.actor,
         source=found.source,
+        digest=found.digest,
         retracted_at=None if found.retracted_at is None else format_moment(to_micros(found.retracted_at)),
         retraction_actor=found.retraction_actor,
         retraction_reason=found.retraction_reason,

@@ -17,8 +17,8 @@ from starlette.responses import Response
 from contracts.clock import to_micros
 from contracts.errors import Fault, InvalidInput, NotFound
 from contracts.quality.skill import Skill
-from contracts.spec_values import EXACT_INTEGER
-from contracts.task import Task
+from contracts.spec_values import EXACT_INTEGER, Spec, find_near
+from contracts.task import Feature, Task
 from service.admin import answers
 from service.admin.cycles import describe_cycle
 from service.admin.status import (
@@ -280,8 +280,22 @@ def _describe_fault(fault: ErrorDetails) -> str:
         case "missing":
             return "is required"
         case "extra_forbidden":
-            return "is no key that a task's file can have here: docs/reference/task.md lists all"
+            *parents, name = fault["loc"]
+            near = find_near(str(name), _list_keys(parents))
+            remedy = "docs/reference/task.md lists all" if near is None else f"write {near}"
+            return f"is no key that a task's file can have here: {remedy}"
     return fault["msg"].removeprefix("Value error, ")
+
+
+def _list_keys(place: Sequence[str | int]) -> tuple[str, ...]:
+    """The keys that a spec can have at a place, such as below `training` or in one of the `features`."""
+    parts: dict[str | int, type[Spec]] = {
+        name: field.annotation
+        for name, field in Task.model_fields.items()
+        if isinstance(field.annotation, type) and issubclass(field.annotation, Spec)
+    }
+    model = parts.get(place[0], Feature) if place else Task
+    return tuple(model.model_fields)
 
 
 def _refuse_constant(name: str) -> float:

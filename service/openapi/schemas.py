@@ -77,7 +77,8 @@ _BODIES: dict[str, Shape] = {
     ),
     "CycleOverride": closed({"cycle": _HELD_CYCLE, **_REASON}, _or_null(_ACTOR)),
     "ImportRequest": closed(
-        {"source": text(MAX_REASON, description="the file, or another name for people")}, _or_null(_ACTOR)
+        {"source": text(MAX_REASON, description="the file, or another name for people")},
+        _or_null({**_ACTOR, "digest": text(MAX_ACTOR, description="a digest of the file's content")}),
     ),
     "RetractionRequest": closed(_REASON, _or_null(_ACTOR)),
     "ChangeRequest": closed({}, _or_null({**_REASON, **_ACTOR})),

@@ -80,6 +80,9 @@ def respond_to(error: Exception, method: str, path: str, metrics: Metrics) -> Re
     if isinstance(error, RequestValidationError):
         return problem_of(InvalidInput(_list_invalid_parameters(error)))
     if isinstance(error, HTTPException):
+        if error.status_code == 404 and error.detail == HTTPStatus(404).phrase:
+            shown = printable(shorten(path))
+            return write_problem(HTTP_KINDS[404], f"There is nothing at {shown}: /docs lists the paths of the API.")
         return write_problem(_kind_of_status(error.status_code), error.detail, dict(error.headers or {}))
     log.error("request.failed", method=method, path=path, exc_info=error)
     return write_problem(HTTP_KINDS[500], "The error is in the log.")

@@ -93,7 +93,7 @@ KINDS: dict[type[MorrowError], Kind] = {
     RateRefused: Kind(503, "rate-refused", "This version cannot give rates", 60),
     Unauthenticated: Kind(401, "unauthenticated", "The request needs a valid key"),
     Forbidden: Kind(403, "forbidden", "The key does not allow this"),
-    Throttled: Kind(429, "throttled", "The key asks too often"),
+    Throttled: Kind(429, "throttled", "The key has sent too many requests"),
     Malformed: HTTP_KINDS[400],
     TooSlow: HTTP_KINDS[408],
     TooLarge: HTTP_KINDS[413],

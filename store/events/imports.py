@@ -22,12 +22,16 @@ MAX_RETRACTED = 20_000
 
 @dataclass(frozen=True)
 class Import:
-    """One import: who sent what when, and who retracted how many of its events when and why."""
+    """One import: who sent what when, and who retracted how many of its events when and why.
+
+    `digest` is one of the content of its file, if its sender gave one.
+    """
 
     import_id: int
     at: datetime
     actor: str
     source: str
+    digest: str | None
     retracted_at: datetime | None
     retraction_actor: str | None
     retraction_reason: str | None
@@ -46,12 +50,12 @@ class ImportedEvents:
     versions: Sequence[str]
 
 
-def add_import(connection: Connection, task_id: int, *, actor: str, source: str, now: datetime) -> Import:
+def add_import(
+    connection: Connection, task_id: int, *, actor: str, source: str, now: datetime, digest: str | None = None
+) -> Import:
     """Begin an import."""
-    row = connection.execute(
-        insert(imports).values(task_id=task_id, at=now, actor=actor, source=source).returning(*_COLUMNS)
-    ).one()
-    return Import(*row)
+    values = {"task_id": task_id, "at": now, "actor": actor, "source": source, "digest": digest}
+    return Import(*connection.execute(insert(imports).values(values).returning(*_COLUMNS)).one())
 
 
 def list_imports(connection: Connection, task_id: int, limit: int = 1000) -> list[Import]:
@@ -128,6 +132,7 @@ _COLUMNS = (
     imports.c.at,
     imports.c.actor,
     imports.c.source,
+    imports.c.digest,
     imports.c.retracted_at,
     imports.c.retraction_actor,
     imports.c.retraction_reason,

@@ -35,7 +35,7 @@ def move_task(connection: Connection, name: str, move: Move, *, actor: str, reas
     found = _lock(connection, name)
     allowed, lifecycle = _MOVES[move]
     if found.lifecycle not in allowed:
-        raise Conflict(f"The task {name!r} is {found.lifecycle}, so this request ({move}) changes nothing.")
+        raise Conflict(f"The task {name!r} is {found.lifecycle}, so there is nothing to {move}.")
     connection.execute(update(tasks).where(tasks.c.id == found.task_id).values(lifecycle=lifecycle))
     return record_change(connection, found.task_id, name, move, actor=actor, reason=reason, now=now)
 

@@ -66,7 +66,7 @@ def test_a_task_is_applied_shown_filled_and_retrained(api: str, tmp_path: Path) 
     again = say(api, "events", "import", "flights", str(tmp_path / "again.csv"))
     assert (again.code, again.out.splitlines()[0]) == (
         0,
-        "0 created, 0 duplicates, 0 conflicts, 0 rejected, 1 erased",
+        "0 created, 0 duplicates, 0 conflicts, 0 refused, 1 erased",
     )
 
     assert "requested" in say(api, "cycle", "flights", "--as-of", "2013-01-08T05:00:00Z", "--no-wait").out
@@ -132,7 +132,7 @@ def test_a_task_is_paused_archived_renamed_and_deleted_with_a_question_that_name
     refused = say(api, "cycle", "flights", "--no-wait")
     assert (refused.code, "`morrow task resume flights`" in refused.err) == (1, True)
     assert say(api, "task", "resume", "flights").code == 0
-    assert "is active, so this request (resume) changes nothing" in say(api, "task", "resume", "flights").err
+    assert "is active, so there is nothing to resume" in say(api, "task", "resume", "flights").err
 
     assert say(api, "task", "archive", "flights").out.startswith("flights is archived.")
     assert "There is no task yet" in say(api, "task", "show").out

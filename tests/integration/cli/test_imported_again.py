@@ -1,5 +1,6 @@
 """A file that is imported twice, read otherwise: the command says so, and how to take the first import back."""
 
+import gzip
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -83,3 +84,56 @@ def test_the_history_counts_events_and_marks_imports_that_stored_none(commands: 
     assert "?" not in nothing.stderr
     missing = commands.say("retract")
     assert (missing.exit_code, f"morrow events history {commands.task}" in words(missing)) == (2, True)
+
+
+def test_content_that_would_be_stored_twice_is_refused_before_a_row_is_sent(commands: Commands, tmp_path: Path) -> None:
+    file = write_rows(tmp_path, with_ids=False)
+    assert commands.say("import", str(file), "--timezone", "America/New_York").exit_code == 0
+    renamed = tmp_path / "new name.csv"
+    renamed.write_bytes(file.read_bytes())
+    packed = tmp_path / "packed.csv.gz"
+    packed.write_bytes(gzip.compress(file.read_bytes()))
+    for other in (file, renamed, packed):
+        refused = commands.say("import", str(other), "--timezone", "Europe/Berlin")
+        assert refused.exit_code == 2
+        assert "as import 1 (" in words(refused)
+        assert f"morrow events retract {commands.task} --import 1" in words(refused)
+    piped = CliRunner().invoke(
+        app,
+        ["events", "import", commands.task, "-", "--timezone", "Europe/Berlin", "--url", commands.url],
+        input=file.read_bytes(),
+    )
+    assert (piped.exit_code, "demand.csv, 20 events" in words(piped)) == (2, True)
+    tried = commands.say("import", str(renamed), "--timezone", "Europe/Berlin", "--dry-run")
+    assert "what new name.csv holds was imported before, as import 1 (demand.csv, 20 events" in words(tried)
+    assert [one["num_events"] for one in json.loads(commands.say("history", "--json").stdout)["imports"]] == [20]
+    assert not list(tmp_path.glob("*.bookmark"))
+    both = commands.say("import", str(renamed), "--timezone", "Europe/Berlin", "--again")
+    assert both.exit_code == 0, both.output
+    counts = [one["num_events"] for one in json.loads(commands.say("history", "--json").stdout)["imports"]]
+    assert counts == [20, 20]
+
+
+def test_the_same_content_under_another_name_is_recognised_and_stored_once(commands: Commands, tmp_path: Path) -> None:
+    file = write_rows(tmp_path, with_ids=False)
+    commands.say("import", str(file), "--timezone", "UTC")
+    renamed = tmp_path / "renamed.csv"
+    renamed.write_bytes(file.read_bytes())
+    again = commands.say("import", str(renamed), "--timezone", "UTC")
+    assert again.exit_code == 0, again.output
+    assert "was imported before, as import 1 (demand.csv, 20 events" in words(again)
+    assert "0 created, 20 duplicates" in words(again)
+
+
+def test_a_retracted_import_lets_its_content_in_again(commands: Commands, tmp_path: Path) -> None:
+    file = str(write_rows(tmp_path, with_ids=False))
+    commands.say("import", file, "--timezone", "America/New_York")
+    assert commands.say("retract", "--import", "1", "--yes").exit_code == 0
+    again = commands.say("import", file, "--timezone", "Europe/Berlin")
+    assert again.exit_code == 0, again.output
+    assert "20 created" in words(again)
+
+
+def test_an_unknown_import_is_told_where_the_known_ones_are_listed(commands: Commands) -> None:
+    missing = commands.say("retract", "--import", "77")
+    assert f"{commands.task} has no import 77: `morrow events history {commands.task}`" in words(missing)

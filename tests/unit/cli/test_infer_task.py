@@ -169,14 +169,52 @@ def test_the_command_writes_a_file_and_says_what_follows(tmp_path: Path, monkeyp
     monkeypatch.chdir(tmp_path)
     file = churn_export(tmp_path / "churn.csv")
     run = CliRunner().invoke
-    done = run(app, ["task", "infer", str(file)])
+    done = infer_file(app, ["task", "infer", str(file)])
     assert done.exit_code == 0, done.output
     assert "morrow task apply churn.toml" in done.output
     assert f"morrow events import churn {file}" in done.output
-    again = run(app, ["task", "infer", str(file)])
+    again = infer_file(app, ["task", "infer", str(file)])
     assert again.exit_code == 1
     assert "churn.toml: exists" in again.output
-    told = json.loads(run(app, ["task", "infer", str(file), "--force", "--json"]).output)
+    told = json.loads(infer_file(app, ["task", "infer", str(file), "--force", "--json"]).output)
     assert (told["task"], told["file"]) == ("churn", "churn.toml")
-    shown = run(app, ["task", "infer", str(file), "--out", "-"])
+    shown = infer_file(app, ["task", "infer", str(file), "--out", "-"])
     assert shown.output == (tmp_path / "churn.toml").read_text()
+
+
+def test_dates_of_two_digit_years_that_show_no_order_are_not_guessed(tmp_path: Path) -> None:
+    def write(separator: str) -> Path:
+        file = tmp_path / "short.csv"
+        days = [separator.join((f"{1 + k % 12:02}", f"{1 + (k * 7) % 12:02}", "26")) for k in range(300)]
+        file.write_text("at,x,label\n" + "".join(f"{day} 10:00,{k}.5,{'ab'[k % 2]}\n" for k, day in enumerate(days)))
+        return file
+
+    for separator in "/-":
+        with pytest.raises(InvalidInput, match="has a year of two digits: give its form"):
+            infer_file(write(separator))
+    assert any(
+        "taken to have the form %d.%m.%y %H:%M: if that is wrong" in note for note in infer_file(write(".")).notes
+    )
+    by_option = infer_file(write("/"), options=Options(day_first=False, timezone="UTC"))
+    assert "--at-format '%m/%d/%y %H:%M'" in by_option.import_command
+
+
+def test_a_header_with_line_breaks_is_read_with_blanks(tmp_path: Path) -> None:
+    file = tmp_path / "broken.csv"
+    rows = "".join(f"2026-01-{1 + k % 28:02}T{k % 24:02}:00:00Z,{k}.5,{'ab'[k % 2]}\n" for k in range(100))
+    file.write_text(f'at,"air\ntemp (C)",label\n{rows}')
+    assert 'name = "air_temp_c"' in infer_file(file).text
+
+
+def test_decimal_milliseconds_are_moments(tmp_path: Path) -> None:
+    file = tmp_path / "epochs.csv"
+    rows = "".join(f"{1767225600000 + k * 3_600_000}.0,{k}.5,{'ab'[k % 2]}\n" for k in range(100))
+    file.write_text(f"ts,x,label\n{rows}")
+    assert "from 2026-01-01T00:00:00+00:00" in infer_file(file).text
+
+
+def test_no_label_is_told_with_the_reason_of_each_column(tmp_path: Path) -> None:
+    file = tmp_path / "counted.csv"
+    file.write_text("at,n\n" + "".join(f"2026-01-{1 + k % 28:02},{k}\n" for k in range(60)))
+    with pytest.raises(InvalidInput, match="at: read as the moments; n: numbers the rows"):
+        infer_file(file, options=Options(timezone="UTC"))
