@@ -170,8 +170,8 @@ class Training(Spec):
     )
     label_form: LabelForm = Field(
         "plain",
-        description="what a regression learns: the labels themselves, or the logarithms of positive labels whose errors "
-        "count in percent, such as prices (others count as the smallest usual one); answers are in the label's unit "
+        description="what a regression learns: the labels themselves, or the logarithms of positive labels "
+        "whose errors count in percent, such as prices (others count as the smallest usual one); answers are in the label's unit "
         "either way, and medians if logarithms are learned; rivals use it too",
     )
     number_form: NumberForm = Field(
@@ -256,9 +256,9 @@ class Task(Spec):
     """One prediction problem: its features, target, window, guard and training settings. Durations are ISO 8601."""
 
     name: Name = Field(
-        description="its name in paths, metrics and MLflow: ASCII letters, digits and underscores, a letter first; words "
-        "of paths and commands, such as `predict`, are free, because a task is named below `/tasks/` and in `task=` only; "
-        "`morrow task rename` changes it"
+        description="its name in paths, metrics and MLflow: ASCII letters, digits and underscores, a letter first; "
+        "words of paths and commands, such as `predict`, are free, because a task is named below `/tasks/` and in "
+        "`task=` only; `morrow task rename` changes it"
     )
     features: tuple[Feature, ...] = Field(min_length=1, max_length=MAX_FEATURES, description="the inputs")
     target: Target = Field(description="what is predicted")

@@ -169,16 +169,16 @@ def test_the_command_writes_a_file_and_says_what_follows(tmp_path: Path, monkeyp
     monkeypatch.chdir(tmp_path)
     file = churn_export(tmp_path / "churn.csv")
     run = CliRunner().invoke
-    done = infer_file(app, ["task", "infer", str(file)])
+    done = run(app, ["task", "infer", str(file)])
     assert done.exit_code == 0, done.output
     assert "morrow task apply churn.toml" in done.output
     assert f"morrow events import churn {file}" in done.output
-    again = infer_file(app, ["task", "infer", str(file)])
+    again = run(app, ["task", "infer", str(file)])
     assert again.exit_code == 1
     assert "churn.toml: exists" in again.output
-    told = json.loads(infer_file(app, ["task", "infer", str(file), "--force", "--json"]).output)
+    told = json.loads(run(app, ["task", "infer", str(file), "--force", "--json"]).output)
     assert (told["task"], told["file"]) == ("churn", "churn.toml")
-    shown = infer_file(app, ["task", "infer", str(file), "--out", "-"])
+    shown = run(app, ["task", "infer", str(file), "--out", "-"])
     assert shown.output == (tmp_path / "churn.toml").read_text()
 
 
