@@ -170,8 +170,9 @@ class Training(Spec):
     )
     label_form: LabelForm = Field(
         "plain",
-        description="what a regression learns: the labels themselves, or the logarithms of positive labels "
-        "whose errors count in percent, such as prices (others count as the smallest usual one); answers are in the label's unit "
+        description="what a regression learns: the labels themselves, or the logarithms of positive labels whose "
+        "errors count in percent, such as prices (others count as the smallest usual one); answers are in the unit "
+        "of labels "
         "either way, and medians if logarithms are learned; rivals use it too",
     )
     number_form: NumberForm = Field(
