@@ -82,7 +82,7 @@ def import_events(
 ) -> Imported:
     """Post a file, from where an earlier import of it broke off. Refused rows and the bookmark go to `folder`.
 
-    Content that is stored already, read otherwise, is refused unless it is to be stored `again`.
+    Content that is stored already, read otherwise, is refused; `again` stores it a second time.
     A progress bar is shown on standard error. Raises InvalidInput, Refused, Unreachable and Unavailable.
     """
     place = None if is_pipe(file) else name_bookmark(file, folder)
