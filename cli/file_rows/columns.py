@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from cli.reading.options import Options
 from contracts.errors import Fault, InvalidInput
-from contracts.spec_values import suggest_name
+from contracts.spec_values import find_near, list_names, suggest_name
 from contracts.task import Task
 
 # The column in which `cli.importing.rejects` writes why a row was refused. No feature can have this name, because names
@@ -95,8 +95,9 @@ class _Match:
         for ours, column in options.columns:
             name = "label" if ours == self._task.target.name and ours not in self._known else ours
             if name not in self._known:
-                known = ", ".join(sorted(self._known))
-                raise InvalidInput([Fault("--map", f"{ours} is no value of an event of {self._task.name}: {known}")])
+                near = find_near(ours, tuple(self._known))
+                remedy = list_names(sorted(self._known)) if near is None else f"write {near}={column}"
+                raise InvalidInput([Fault("--map", f"{ours} is no value of an event of {self._task.name}: {remedy}")])
             if name in mapped:
                 raise InvalidInput([Fault("--map", f"{name} is given twice: {mapped[name]} and {column}")])
             mapped[name] = column

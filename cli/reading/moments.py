@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable
 from datetime import UTC, date, datetime, timedelta, timezone
 from functools import lru_cache
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
 
 from contracts.clock import EPOCH, parse_moment
 from contracts.errors import Fault, InvalidInput
@@ -181,9 +181,10 @@ def find_zone(name: str, text: str | None = None) -> ZoneInfo:
     except (ZoneInfoNotFoundError, ValueError, OSError):
         if text is not None:
             raise ValueError(f"{text!r} names the zone {name}, which is unknown") from None
-        reason = (
-            f"{name!r} is no time zone that this machine knows; usual ones are UTC, Europe/Berlin and America/New_York"
-        )
+        city = name.strip().replace(" ", "_").casefold()
+        same = sorted(zone for zone in available_timezones() if zone.casefold().rpartition("/")[2] == city)
+        remedy = f": write {same[0]}" if same else "; usual ones are UTC, Europe/Berlin and America/New_York"
+        reason = f"{name!r} is no time zone that this machine knows{remedy}"
         raise InvalidInput([Fault("--timezone", reason)]) from None
 
 

@@ -119,3 +119,12 @@ def test_a_format_reads_what_no_rule_can() -> None:
     assert MomentReader("UTC", form="%d.%m.%y %H.%M")("01.02.26 03.04") == "2026-02-01T03:04:00Z"
     with pytest.raises(ValueError, match="not of the form"):
         MomentReader("UTC", form="%d.%m.%y")("2026-01-01")
+
+
+@pytest.mark.parametrize(
+    ("name", "remedy"),
+    [("new york", "write America/New_York"), ("berlin", "write Europe/Berlin"), ("Nowhere", "usual ones are UTC")],
+)
+def test_an_unknown_zone_is_told_the_one_of_that_city(name: str, remedy: str) -> None:
+    with pytest.raises(InvalidInput, match=remedy):
+        MomentReader(name)

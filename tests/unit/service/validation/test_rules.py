@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contracts.errors import Fault, InvalidInput
+from contracts.spec_values import say_no_task
 from service.validation.question_decoder import Row
 from service.validation.rules import Refusal, compile_rules
 from store.events.batches import Event
@@ -226,3 +227,12 @@ def test_an_unknown_field_of_an_event_is_told_the_near_one_or_all() -> None:
         row = read_one(RULES, json.dumps({**event, name: 1}).encode())
         assert isinstance(row, Refusal)
         assert row.faults[0] == Fault(name, f"is not one of the fields of an event: {remedy}")
+
+
+def test_near_names_of_tasks_are_told_or_all_if_they_are_few() -> None:
+    assert say_no_task("Flight", ["flights", "rentals"]) == (
+        "There is no task named 'Flight': the nearest name is 'flights'."
+    )
+    assert say_no_task("zzz", ["flights", "rentals"]).endswith("The tasks are flights, rentals.")
+    assert "`morrow task list` or GET /tasks lists all 1,000" in say_no_task("zzz", [f"t{k}" for k in range(1000)])
+    assert "`morrow task apply FILE`" in say_no_task("zzz", [])
