@@ -215,3 +215,9 @@ def test_json_under_a_name_of_csv_is_called_json() -> None:
 def test_a_header_of_one_column_leads_to_the_separator_and_the_lines_above(content: str) -> None:
     with pytest.raises(InvalidInput, match="--separator, and delete lines above the header"):
         rows_of(content)
+
+
+def test_a_mistyped_value_of_map_is_told_the_near_one() -> None:
+    options = Options(columns=(("Distanz", "km"),))
+    with pytest.raises(InvalidInput, match=r"--map: Distanz is no value of an event of .*: write distance=km"):
+        list(read_csv(io.BytesIO(HEADER.encode()), CLASSIFICATION, options))
