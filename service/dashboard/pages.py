@@ -38,7 +38,6 @@ from service.models.follower import Follower
 from service.settings import ServiceSettings
 from service.web.html import answer_page
 from service.web.parameters import TaskInPath, takes_only
-from service.web.problems import KINDS
 from service.web.task_access import tasks_of
 
 
@@ -113,11 +112,7 @@ def pages_router(store: Store, follower: Follower, settings: ServiceSettings, me
 
     @router.get("/pages/{task}", dependencies=plain)
     async def get_task_page(name: TaskInPath, request: Request) -> HTMLResponse:
-        try:
-            shown = await describe_board(name)
-        except NotFound as error:
-            kind = KINDS[NotFound]
-            return answer_page("problem.html", request.url.path, kind.status, kind=kind, text=str(error))
+        shown = await describe_board(name)
         filling = await find_filling(name)
         return answer_page("task.html", request.url.path, **shown, filling=filling, most_rows=settings.max_rows)
 

@@ -188,6 +188,8 @@ def describe_history(board: Board | None, forecaster: Forecaster | None, now: da
         "mark": _mark(board, forecaster),
         "timeline": None if task is None else draw_timeline(spans, champion, task.clock, to_micros(now)),
         "ages": ages,
+        "num_banded": sum(age.high is not None for age in ages),
+        "num_wide": sum(age.high is not None and age.limit is not None and age.high > age.limit for age in ages),
         "refused": next((age for age in ages if age.reason is not None), None),
         "points": [asdict(age) for age in ages],
         "matrix": None if task is None else tabulate(marks, task.training.method, task.error_name, task.clock),

@@ -10,6 +10,8 @@ const DAY = 1440 * MINUTE;
 const STEPS = [1, 2, 5, 10, 15, 30, 60, 120, 180, 360].map((minutes) => minutes * MINUTE).concat(DAY, 7 * DAY);
 const MOST_MOMENTS = 1500;
 const NUM_ROWS = 7;
+// The most classes that a picture, a table or a sentence shows: those most likely at some moment.
+const MOST_CLASSES = 6;
 
 const shorten = (moment) => moment.replace(/\.\d+Z$/, "Z").replace("T", " ");
 const figure = (value) => (typeof value === "number" ? Number(value.toPrecision(4)).toString() : value);
@@ -67,11 +69,26 @@ async function predict(form) {
   return { ...(await post(path, body)), step, note: "" };
 }
 
+// The classes to show, in the task's order.
+function likeliest(answers) {
+  const most = (name) => Math.max(...answers.map((answer) => answer.probabilities[name]));
+  const names = Object.keys(answers[0].probabilities ?? {});
+  if (names.length <= MOST_CLASSES) return names;
+  const peaks = new Map(names.map((name) => [name, most(name)]));
+  const kept = new Set([...names].sort((one, other) => peaks.get(other) - peaks.get(one)).slice(0, MOST_CLASSES));
+  return names.filter((name) => kept.has(name));
+}
+
+const listSome = (names, joiner) =>
+  names.length <= MOST_CLASSES + 1
+    ? names.join(joiner)
+    : `${names.slice(0, MOST_CLASSES).join(joiner)} and ${names.length - MOST_CLASSES} more`;
+
 function readPath(answers) {
   const at = answers.map((answer) => new Date(answer.at).getTime() / 1000);
   const [first] = answers;
   if (first.probabilities) {
-    const classes = Object.keys(first.probabilities);
+    const classes = likeliest(answers);
     const lines = classes.map((name) => ({ label: name, values: answers.map((answer) => answer.probabilities[name]) }));
     return { at, lines, low: null, high: null };
   }
@@ -82,7 +99,7 @@ function readPath(answers) {
 
 function sayBand(answer) {
   if (answer.interval) return answer.interval.map(figure).join(" … ");
-  return answer.prediction_set ? answer.prediction_set.join(", ") : "–";
+  return answer.prediction_set ? listSome(answer.prediction_set, ", ") : "–";
 }
 
 function tabulate(answers) {
@@ -91,7 +108,7 @@ function tabulate(answers) {
   wide.setAttribute("role", "region");
   wide.setAttribute("aria-label", "The prediction at some of the moments");
   const table = wide.appendChild(element("table"));
-  const classes = Object.keys(answers[0].probabilities ?? {});
+  const classes = likeliest(answers);
   const head = table.createTHead().insertRow();
   for (const name of ["moment", "prediction", ...classes.map((name) => `P(${name})`), answers[0].probabilities ? "set" : "interval", "expected error"]) {
     head.appendChild(element("th", name)).scope = "col";
@@ -119,7 +136,7 @@ function sayShort(answer) {
 function sayRest(answer) {
   const said = [`At ${shorten(answer.at)}, valid until ${shorten(answer.valid_until)}, by version ${answer.version}.`];
   if (answer.coverage) {
-    const band = answer.interval ? answer.interval.map(figure).join(" to ") : sayBand(answer).replaceAll(", ", " or ");
+    const band = answer.interval ? answer.interval.map(figure).join(" to ") : listSome(answer.prediction_set, " or ");
     said.push(`${Math.round(100 * answer.coverage)} % ${answer.interval ? "prediction interval" : "prediction set"}: ${band}.`);
   }
   if (answer.unseen) said.push(`New in ${answer.unseen.join(", ")}: a category that training never saw.`);
@@ -135,6 +152,8 @@ function show(target, { ok, document: found, step, note }) {
   }
   const [first] = found.answers;
   target.append(element("p", sayShort(first), "answer"), element("p", sayRest(first), "soft"));
+  const others = Object.keys(first.probabilities ?? {}).length - likeliest(found.answers).length;
+  if (others > 0) target.append(element("p", `The picture and the table leave out ${others} less likely ${others === 1 ? "class" : "classes"}.`, "soft"));
   if (note) target.append(element("p", note, "soft"));
   if (found.answers.length > 1) {
     const chart = element("div", undefined, "chart");

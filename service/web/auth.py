@@ -21,14 +21,13 @@ from service.errors import Forbidden, Unauthenticated
 from service.settings import ServiceSettings
 from service.web.api_keys import ApiKeys
 from service.web.error_responses import problem_of
-from service.web.html import answer_page
+from service.web.html import accepts_html, answer_page, is_page
 from service.web.problems import PROBLEM
 from service.web.task_access import RequireTask, limit_to_tasks
 from store.api_keys import Scope as KeyScope
 
 HEALTH = frozenset({"/livez", "/readyz"})
 PUBLIC = {"docs": frozenset({"/docs", "/openapi.json"}), "metrics": frozenset({"/metrics"})}
-_PAGES = ("/pages/", "/problems/")
 _STATIC = "/static/"
 _IMPORTS = re.compile(r"/tasks/[^/]+/imports(/[^/]+/retract)?")
 # Where the name of a request's key is, in the state of its scope.
@@ -105,8 +104,8 @@ def refuse(error: MorrowError, scope: Scope) -> Response:
     """
     problem = problem_of(error)
     answer: Response = problem
-    wants_page = b"text/html" in (_find_header(scope, b"accept") or b"")
-    if wants_page and _is_page(scope["path"]):
+    wants_page = accepts_html(scope)
+    if wants_page and is_page(scope["path"]):
         title = "This page needs a key" if answer.status_code == 401 else "This page cannot be shown now"
         detail = str(error)
         scope.setdefault("state", {})[PROBLEM] = problem.problem
@@ -172,10 +171,6 @@ def _refuse_other_sites(scope: Scope) -> None:
         return
     if _find_header(scope, b"sec-fetch-site") in (b"cross-site", b"same-site"):
         raise Forbidden("A page of another site sent this request.")
-
-
-def _is_page(path: str) -> bool:
-    return path in ("/", "/docs") or path.startswith(_PAGES)
 
 
 def _list_authorizations(scope: Scope) -> list[bytes]:

@@ -26,7 +26,8 @@ from service.errors import (
 )
 from service.metrics import METHODS, Metrics
 from service.validation.names import printable
-from service.web.problems import HTTP_KINDS, KINDS, Kind, ProblemResponse, write_problem
+from service.web.html import accepts_html, answer_page, is_page
+from service.web.problems import HTTP_KINDS, KINDS, PROBLEM, Kind, ProblemResponse, write_problem
 
 MAX_FAULTS = 100
 
@@ -94,10 +95,21 @@ def handle_errors(app: FastAPI, metrics: Metrics) -> None:
     async def handle(request: Request, error: Exception) -> Response:
         if isinstance(error, HTTPException) and error.status_code == 405:
             return refuse_method(_allowed_methods(request))
-        return respond_to(error, request.method, request.url.path, metrics)
+        answer = respond_to(error, request.method, request.url.path, metrics)
+        return _show(answer, request) if isinstance(answer, ProblemResponse) else answer
 
     for kind in (MorrowError, RequestValidationError, HTTPException, Exception):
         app.add_exception_handler(kind, handle)
+
+
+def _show(problem: ProblemResponse, request: Request) -> Response:
+    """The problem as a page, if a browser opens a page."""
+    path = request.url.path
+    if not (is_page(path) and accepts_html(request.scope)):
+        return problem
+    page = answer_page("problem.html", path, problem.status_code, kind=problem.kind, text=problem.detail)
+    request.scope.setdefault("state", {})[PROBLEM] = problem.problem
+    return page
 
 
 def _list_invalid_parameters(error: RequestValidationError) -> list[Fault]:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from markupsafe import Markup, escape
 from starlette.responses import HTMLResponse, Response
 from starlette.staticfiles import StaticFiles
+from starlette.types import Scope
 
 from contracts.clock import from_micros, parse_moment
 from contracts.quality.skill import compare
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from jinja2 import Environment
 
 _STATIC = Path(__file__).parents[1] / "static"
+_PAGES = ("/pages/", "/problems/")
 _HTML = Path(__file__).parents[1] / "templates"
 
 HEADERS = {
@@ -52,6 +54,16 @@ def answer_page(template: str, path: str, status: int = 200, **found: Any) -> HT
     root = "../" * (path.count("/") - 1)
     known = {"root": root, "path": path, "mlflow": None, **found}
     return HTMLResponse(_templates().get_template(template).render(known), status, HEADERS)
+
+
+def is_page(path: str) -> bool:
+    """Whether people look at this path."""
+    return path in ("/", "/docs") or path.startswith(_PAGES)
+
+
+def accepts_html(scope: Scope) -> bool:
+    """Whether a browser opens this path, and no program."""
+    return any(name == b"accept" and b"text/html" in value for name, value in scope["headers"])
 
 
 def shorten_moment(text: str | None) -> str:

@@ -129,9 +129,10 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
 class ProblemResponse(Response):
     """A problem document, which leaves its type in the request's scope for the access log."""
 
-    def __init__(self, content: bytes, kind: Kind, headers: dict[str, str]) -> None:
+    def __init__(self, content: bytes, kind: Kind, detail: str, headers: dict[str, str]) -> None:
         super().__init__(content, kind.status, headers, MEDIA_TYPE)
         self.problem = f"/problems/{kind.name}"
+        self.kind, self.detail = kind, detail
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         scope.setdefault("state", {})[PROBLEM] = self.problem
@@ -144,4 +145,4 @@ def write_problem(kind: Kind, detail: str, headers: dict[str, str] | None = None
     headers = dict(headers or {})
     if kind.retry_after is not None:
         headers["Retry-After"] = str(kind.retry_after)
-    return ProblemResponse(msgspec.json.encode(problem), kind, headers)
+    return ProblemResponse(msgspec.json.encode(problem), kind, detail, headers)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import Browser, Route, expect
 from sqlalchemy import Engine
 
 from contracts.clock import format_moment
@@ -76,6 +76,35 @@ def test_a_prediction_is_drawn_up_to_the_horizon(
         expect(page.locator("#answer")).to_contain_text("outside the validated horizon")
         counted = watched.open(url).get_by_role("row", name="/predict").locator("td").all_inner_texts()
         assert counted == ["4", "1", "0", "0"]  # two by the page and two by this test, and the one outside
+        assert watched.errors == []
+
+
+def test_of_many_classes_the_likeliest_are_shown_and_the_others_counted(
+    browser: Browser, database_url: str, engine: Engine, tmp_path: Path
+) -> None:
+    now = datetime.now(UTC)
+    fill(engine, define(engine, "flights", now), tmp_path, now)
+    names = [f"class_{place}" for place in range(200)]
+    shares = {name: 0.5 if name == "class_150" else 0.5 / 199 for name in names}
+    with api(database_url, tmp_path) as url:
+        watched = watch(browser)
+        page = watched.open(f"{url}/pages/flights")
+
+        def answer(route: Route) -> None:
+            """As the API does for a task of 200 classes."""
+            asked = (route.request.post_data_json or {})["at"]
+            same = {"prediction": "class_150", "probabilities": shares, "prediction_set": names, "coverage": 0.9}
+            known = {"error_name": "log_loss", "expected_error": 0.4, "valid_until": asked[-1], "version": "7"}
+            route.fulfill(json={"answers": [{"at": at, **same, **known} for at in asked]})
+
+        page.route("**/predict?*", answer)
+        ask(page)
+        shown = page.locator("#answer")
+        expect(shown).to_contain_text("class_150 · 50 %")
+        expect(shown).to_contain_text("leave out 194 less likely classes")
+        expect(shown).to_contain_text("class_5 and 194 more")
+        expect(shown.locator("thead th")).to_have_count(4 + 6)
+        expect(shown.locator("thead")).to_contain_text("P(class_150)")
         assert watched.errors == []
 
 

@@ -49,12 +49,12 @@ def target_windows(task: Task, rows: EventColumns, cutoff: int, count: int | Non
     return [int(start) for start in complete[-count:]]
 
 
-def num_like_today(task: Task, rows: EventColumns, cutoff: int) -> int:
-    """The number of the newest target windows all of whose origins know at least half of the rows.
+def num_like_today(task: Task, rows: EventColumns, cutoff: int, least_share: float = 0.5) -> int:
+    """The number of the newest target windows all of whose origins know at least this share of the rows.
 
     A fit on fewer rows says little about one on all rows: in a young task its error grows for want of rows, not of age.
     """
-    earliest = int(rows.at[len(rows) // 2]) + (task.guard.max_age - 1) * task.clock.window
+    earliest = int(rows.at[int(len(rows) * least_share)]) + (task.guard.max_age - 1) * task.clock.window
     return sum(start >= earliest for start in target_windows(task, rows, cutoff, len(rows)))
 
 

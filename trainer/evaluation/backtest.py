@@ -16,6 +16,7 @@ from sqlalchemy import Engine
 from contracts.clock import from_micros
 from contracts.errors import CycleError
 from contracts.manifest import Manifest
+from contracts.quality.skill import FEW_WINDOWS
 from contracts.task import Task
 from contracts.verdict import EXTRA_WINDOWS, Comparison
 from store.error_cells import Cell, find_oldest_of_newest, find_scored_later, read_cells, record_cells
@@ -47,6 +48,8 @@ from trainer.settings import TrainerSettings
 _MARGIN_WINDOWS = 2
 # The most windows that are scored without being asked for: half a year of weeks.
 MOST_WINDOWS = 26
+# The share of the rows that the origins of windows for a first verdict must know.
+TRUSTED_SHARE = 1 / 3
 # The share of a cycle's time limit that fits for more windows than the fewest may take.
 EXTENSION_SHARE = 0.25
 
@@ -110,13 +113,15 @@ def fill_and_judge(
     """The matrix as of the reading's cutoff, and the horizon that follows from it.
 
     A few windows may be unusual ones, such as those around Christmas. So if they support less than the longest horizon,
-    twice as many are scored, and so on, up to MOST_WINDOWS, while their origins know at least half of the rows. Their
-    fits may take EXTENSION_SHARE of a cycle's time limit. With `num_windows` that many are scored and no more.
+    twice as many are scored, and so on, up to MOST_WINDOWS, while their origins know at least half of the rows. A first
+    matrix also gets the windows that a verdict on the model needs, FEW_WINDOWS, if their origins know at least a third.
+    These fits may take EXTENSION_SHARE of a cycle's time limit. With `num_windows` that many are scored and no more.
     """
     task = reading.schema.task
     num_read = len(target_windows(task, reading.current, reading.cutoff, MOST_COUNTED))
     num_known = min(MOST_COUNTED, reading.num_older + num_read)
     most = min(MOST_WINDOWS, num_like_today(task, reading.latest, reading.cutoff))
+    fewest_trusted = _count_trusted(reading)
     count = _fewest_windows(task) if num_windows is None else num_windows
     cost = _FitCost(EXTENSION_SHARE * settings.cycle_limit_seconds)
     is_first = True
@@ -144,12 +149,26 @@ def fill_and_judge(
         )
         verdict = replace(judge(reading, cells), num_known=num_known)
         cost.add(num_fits, time.monotonic() - began, is_extension=not is_first)
-        more = min(2 * count, most)
         is_short = judge_horizon(counted(task, cells), horizon_rule(task)).horizon < task.guard.max_age
-        if num_windows is not None or not is_short or more <= count or not cost.allows(more - count):
+        more = min(2 * count, most) if is_short else count
+        if more < fewest_trusted and _count_scored(task, cells) < fewest_trusted:
+            more = fewest_trusted
+        if num_windows is not None or more <= count or not cost.allows(more - count):
             return cells, verdict
         report("matrix.extended", num_windows=more, num_known=num_known)
         count, is_first = more, False
+
+
+def _count_trusted(reading: Reading) -> int:
+    """The fewest windows for a verdict on the model; 0 if origins of that many windows know too few rows."""
+    task = reading.schema.task
+    num_usable = num_like_today(task, reading.latest, reading.cutoff, TRUSTED_SHARE)
+    return FEW_WINDOWS if min(num_usable, task.training.history or num_usable) >= FEW_WINDOWS else 0
+
+
+def _count_scored(task: Task, cells: Sequence[Cell]) -> int:
+    """The complete windows that our method was scored on."""
+    return len({cell.window for cell in cells if cell.method == task.training.method and cell.is_complete})
 
 
 class _FitCost:

@@ -72,6 +72,22 @@ async def test_tasks_are_found_by_state_and_name(client: httpx.AsyncClient, engi
     assert len((await listed(client, state="no_model", limit=2, after=after))[0]) == 1
 
 
+async def test_a_browser_with_a_wrong_address_gets_a_page_that_leads_to_the_tasks(client: httpx.AsyncClient) -> None:
+    for path, status, said in (
+        ("/?state=foo", 422, "state: is &#39;foo&#39;, and can be"),
+        ("/?colour=red", 422, "is not a parameter of this path; it takes name, state, page, archived"),
+        ("/pages/nothing", 404, "There is no task named &#39;nothing&#39;"),
+        ("/problems/nothing", 404, "There is no such type of problem."),
+    ):
+        page = await client.get(path, headers={"Accept": "text/html,*/*;q=0.8"})
+        assert page.status_code == status, path
+        assert page.headers["Content-Type"].startswith("text/html"), path
+        assert said in page.text, path
+        assert "Show all tasks" in page.text, path
+        answer = await client.get(path)
+        assert (answer.status_code, answer.headers["Content-Type"]) == (status, "application/problem+json"), path
+
+
 async def test_the_list_and_its_page_take_the_same_states_and_archived_tasks(
     client: httpx.AsyncClient, engine: Engine
 ) -> None:

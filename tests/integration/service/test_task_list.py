@@ -185,7 +185,8 @@ async def test_an_archived_task_keeps_its_version_and_its_figures(
         status = (await client.get(f"/tasks/{schema.task.name}")).json()
         page = (await client.get(f"/pages/{schema.task.name}")).raise_for_status().text
     assert (status["lifecycle"], status["champion"], status["registry"]["champion"]) == ("archived", None, "3")
-    assert "An archived task answers nothing." in page
+    assert "An archived task answers nothing. Version 3 is kept." in page
+    assert "None while archived" in page
     assert 'id="ask"' not in page
     assert 'data-open="unarchive"' in page
     assert 'data-open="retrain"' not in page
