@@ -13,6 +13,7 @@ from tests.e2e.browser import api, ask, contrast, unnamed, watch
 from tests.e2e.dashboard_data import define, fill, post_events
 from tests.integration.service_app import DEAD_DATABASE
 
+LONGEST = "a_name_" + "of_63_characters" * 3 + "_at_most"
 TEXTS = "p, li, span:not(.key), time, td, th, dt, dd, small, label, a, h1, h2, h3, button, summary, .badge, output"
 
 
@@ -23,12 +24,14 @@ def test_every_screen_is_named_readable_and_fits(
     fill(engine, define(engine, "valid", now), tmp_path, now)
     fill(engine, define(engine, "closed", now), tmp_path, now, is_closed=True)
     fill(engine, define(engine, "expired", now), tmp_path, now - timedelta(days=4000))
+    fill(engine, define(engine, LONGEST, now), tmp_path, now)
     define(engine, "empty", now)
     young = define(engine, "young", now)
     post_events(engine, young, young.task.clock.window_start(to_micros(now)), num_windows=2)
     said = {
         "": "Version 7 expired at",
         "pages/valid": "Version 7 answers for moments from",
+        f"pages/{LONGEST}": "Version 7 answers for moments from",
         "pages/closed": "The horizon of version 7 was closed at",
         "pages/expired": "The present moment is",
         "pages/empty": "No event is stored.",
