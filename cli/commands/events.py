@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -26,11 +26,7 @@ from cli.commands.file_options import (
 from contracts.errors import Fault, InvalidInput
 from contracts.shown import say_count
 
-if TYPE_CHECKING:
-    from cli.importing.importer import Imported
-
 SOME_REFUSED = 3
-NUM_REASONS_SHOWN = 10
 
 app = typer.Typer(
     no_args_is_help=True, help="Import labelled events, retract an import, show, correct or erase events."
@@ -91,6 +87,7 @@ def import_events(
     """
     from cli.importing.importer import import_events as import_file
     from cli.importing.importer import try_import
+    from cli.importing.outcome import describe_imported, print_imported
     from cli.reading.sources import folder_of
 
     options = make_options(
@@ -111,9 +108,9 @@ def import_events(
     else:
         imported = import_file(url, task, file, folder or folder_of(file), format=format, options=options, again=again)
     if as_json:
-        print_json(_document(imported))
+        print_json(describe_imported(imported))
     else:
-        _print_imported(task, imported, dry_run=dry_run)
+        print_imported(task, imported, dry_run=dry_run)
         if not dry_run:
             _print_row_warnings(url, task, imported.import_id)
     if imported.counts["rejected"] or imported.counts["conflicts"]:
@@ -264,31 +261,6 @@ def retract_import(
     print_facts(facts, sentence, as_json=as_json)
 
 
-def _document(imported: "Imported") -> dict[str, object]:
-    return {
-        "num_rows": imported.num_rows,
-        "num_before": imported.num_before,
-        **imported.counts,
-        "seconds": round(imported.seconds, 3),
-        "rows_per_second": round(imported.rate, 1),
-        "import": imported.import_id,
-        "rejects": None if imported.rejects is None else str(imported.rejects),
-        "notes": list(imported.notes),
-        "num_equal": imported.num_equal,
-        "differences": list(imported.differences),
-        "reasons": [
-            {
-                "field": one.field,
-                "reason": one.reason,
-                "count": one.count,
-                "example": one.example,
-                "place": one.place,
-            }
-            for one in imported.reasons
-        ],
-    }
-
-
 def _print_row_warnings(url: str, task: str, import_id: int | None) -> None:
     """Print what stands out among the stored rows. The import has succeeded, whatever becomes of this request."""
     from contextlib import suppress
@@ -298,57 +270,6 @@ def _print_row_warnings(url: str, task: str, import_id: int | None) -> None:
     with suppress(Refused, Unreachable), open_api(url) as api:
         for warning in ask(api, "GET", f"/tasks/{task}/imports/{import_id}")["warnings"]:
             typer.secho(f"Warning: {warning}", fg="yellow", err=True)
-
-
-def _print_imported(task: str, imported: "Imported", *, dry_run: bool) -> None:
-    from rich.console import Console
-
-    console = Console(highlight=False, soft_wrap=True)
-    if dry_run:
-        for note in imported.notes:
-            console.print(note, markup=False)
-        counts = imported.counts
-        valid, refused = counts["created"], counts["rejected"]
-        words = f"{say_count(valid, 'row')} {_are(valid)} valid and {refused:,} {_are(refused)} not"
-        console.print(f"{words}. Nothing is stored.")
-    else:
-        console.print(", ".join(_say_outcome(count, outcome) for outcome, count in imported.counts.items()))
-        num_sent = imported.num_rows - imported.num_before
-        console.print(f"{say_count(num_sent, 'row')} in {imported.seconds:.1f} s: {imported.rate:,.0f} a second.")
-    if imported.num_equal:
-        equal = say_count(imported.num_equal, "row")
-        console.print(f"{equal} equal an earlier one of the file: each is an event of its own, with a numbered id.")
-    for reason in imported.reasons[:NUM_REASONS_SHOWN]:
-        console.print(reason.describe(), markup=False, style="red")
-    for difference in imported.differences:
-        console.print(difference, markup=False)
-    if len(imported.reasons) > NUM_REASONS_SHOWN:
-        console.print(f"… and {len(imported.reasons) - NUM_REASONS_SHOWN} other reasons.", style="red")
-    if imported.rejects is not None:
-        console.print(f"The refused rows are in {imported.rejects}, with the reasons{_remedy(imported)}.", markup=False)
-    if imported.import_id is not None and imported.counts["created"]:
-        retract = f"morrow events retract {task} --import {imported.import_id}"
-        console.print(f"Import {imported.import_id}. If it was a mistake: {retract}", markup=False)
-
-
-def _say_outcome(count: int, outcome: str) -> str:
-    """The number of rows of an outcome, in words: the API counts refused rows as `rejected`."""
-    plain = {"duplicates": "duplicate", "conflicts": "conflict"}.get(outcome, outcome)
-    word = "refused" if outcome == "rejected" else plain if count == 1 else outcome
-    return f"{count:,} {word}"
-
-
-def _remedy(imported: "Imported") -> str:
-    """How the refused rows can be stored: by an option, or by a correction of the file that holds them."""
-    from cli.file_rows.reasons import CONFLICT
-
-    reasons = [one for one in imported.reasons if one.reason != CONFLICT]
-    ways = []
-    if any(one.names_option for one in reasons):
-        ways.append("import the file again with the option that a reason names (stored rows count as duplicates)")
-    if any(not one.names_option for one in reasons):
-        ways.append("correct that file and import it too")
-    return f": {', or '.join(ways)}" if ways else ""
 
 
 def _read_ids(event_ids: Sequence[str], file: Path | None) -> list[str]:
@@ -407,7 +328,3 @@ def _to_seconds(moment: str) -> str:
 
 def _say_kept(number: int) -> str:
     return f"; {say_count(number, 'corrected event')} {'stays' if number == 1 else 'stay'}" if number else ""
-
-
-def _are(number: int) -> str:
-    return "is" if number == 1 else "are"

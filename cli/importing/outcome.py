@@ -1,0 +1,87 @@
+"""What `morrow events import` says at its end: what became of the rows, why some were refused, and how to go on."""
+
+from rich.console import Console
+
+from cli.file_rows.reasons import CONFLICT
+from cli.importing.importer import Imported
+from contracts.shown import say_count
+
+NUM_REASONS_SHOWN = 10
+
+
+def describe_imported(imported: Imported) -> dict[str, object]:
+    """The facts of an import, for programs."""
+    return {
+        "num_rows": imported.num_rows,
+        "num_before": imported.num_before,
+        **imported.counts,
+        "seconds": round(imported.seconds, 3),
+        "rows_per_second": round(imported.rate, 1),
+        "import": imported.import_id,
+        "rejects": None if imported.rejects is None else str(imported.rejects),
+        "notes": list(imported.notes),
+        "num_equal": imported.num_equal,
+        "differences": list(imported.differences),
+        "reasons": [
+            {
+                "field": one.field,
+                "reason": one.reason,
+                "count": one.count,
+                "example": one.example,
+                "place": one.place,
+            }
+            for one in imported.reasons
+        ],
+    }
+
+
+def print_imported(task: str, imported: Imported, *, dry_run: bool) -> None:
+    """Print what became of the rows, the reasons of refused ones, and how to go on."""
+    console = Console(highlight=False, soft_wrap=True)
+    if dry_run:
+        for note in imported.notes:
+            console.print(note, markup=False)
+        counts = imported.counts
+        valid, refused = counts["created"], counts["rejected"]
+        words = f"{say_count(valid, 'row')} {_are(valid)} valid and {refused:,} {_are(refused)} not"
+        console.print(f"{words}. Nothing is stored.")
+    else:
+        console.print(", ".join(_say_outcome(count, outcome) for outcome, count in imported.counts.items()))
+        num_sent = imported.num_rows - imported.num_before
+        console.print(f"{say_count(num_sent, 'row')} in {imported.seconds:.1f} s: {imported.rate:,.0f} a second.")
+    if imported.num_equal:
+        equal = say_count(imported.num_equal, "row")
+        console.print(f"{equal} equal an earlier one of the file: each is an event of its own, with a numbered id.")
+    for reason in imported.reasons[:NUM_REASONS_SHOWN]:
+        console.print(reason.describe(), markup=False, style="red")
+    for difference in imported.differences:
+        console.print(difference, markup=False)
+    if len(imported.reasons) > NUM_REASONS_SHOWN:
+        console.print(f"… and {len(imported.reasons) - NUM_REASONS_SHOWN} other reasons.", style="red")
+    if imported.rejects is not None:
+        console.print(f"The refused rows are in {imported.rejects}, with the reasons{_remedy(imported)}.", markup=False)
+    if imported.import_id is not None and imported.counts["created"]:
+        retract = f"morrow events retract {task} --import {imported.import_id}"
+        console.print(f"Import {imported.import_id}. If it was a mistake: {retract}", markup=False)
+
+
+def _say_outcome(count: int, outcome: str) -> str:
+    """The number of rows of an outcome, in words: the API counts refused rows as `rejected`."""
+    plain = {"duplicates": "duplicate", "conflicts": "conflict"}.get(outcome, outcome)
+    word = "refused" if outcome == "rejected" else plain if count == 1 else outcome
+    return f"{count:,} {word}"
+
+
+def _remedy(imported: Imported) -> str:
+    """How the refused rows can be stored: by an option, or by a correction of the file that holds them."""
+    reasons = [one for one in imported.reasons if one.reason != CONFLICT]
+    ways = []
+    if any(one.names_option for one in reasons):
+        ways.append("import the file again with the option that a reason names (stored rows count as duplicates)")
+    if any(not one.names_option for one in reasons):
+        ways.append("correct that file and import it too")
+    return f": {', or '.join(ways)}" if ways else ""
+
+
+def _are(number: int) -> str:
+    return "is" if number == 1 else "are"
