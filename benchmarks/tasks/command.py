@@ -17,6 +17,7 @@ from pathlib import Path
 from statistics import median
 
 import httpx
+import psutil
 from rich.console import Console
 from rich.table import Table
 
@@ -43,8 +44,10 @@ TASK = "original"
 NUM_TASKS = (1, 10, 100, 1000, 10_000)
 PATHS: dict[str, dict[str, str]] = {"/tasks": {}, "/": {}, "/metrics": {}}
 NUM_REQUESTS = 5
-# The trainer's first ticks look at everything; they are no part of what it costs to do nothing.
+# The first looks see everything; they are no part of what it costs to do nothing.
 SETTLE_SECONDS = 15.0
+# The most seconds that the trainer gets for its first pass over all tasks, and for its first sweep.
+MOST_SETTLE_SECONDS = 300.0
 
 
 @dataclass(frozen=True)
@@ -190,6 +193,7 @@ def measure(home: Path, num_tasks: int, seconds: float) -> Measured:
             obeyed = time_override(client, api, last)
         with running_part(home, "trainer", shared) as (trainer, counts):
             time.sleep(SETTLE_SECONDS)
+            await_rest(trainer, counts)
             trainer_idle = watch(trainer, counts, seconds)
     return Measured(num_tasks, ready, api_idle, spent, obeyed, question, trainer_idle)
 
@@ -205,6 +209,18 @@ def running_part(home: Path, command: str, given: dict[str, str]) -> Iterator[tu
         yield child, counts
     finally:
         child.stop()
+
+
+def await_rest(trainer: Child, counts: Path) -> None:
+    """Wait until the trainer has no training process, and sends about as many statements as in the 5 s before."""
+    deadline, former = time.monotonic() + MOST_SETTLE_SECONDS, -1
+    while time.monotonic() < deadline:
+        before = json.loads(counts.read_text())["statements"]
+        time.sleep(SETTLE_SECONDS / 3)
+        sent = json.loads(counts.read_text())["statements"] - before
+        if abs(sent - former) <= max(2, former // 10) and not psutil.Process(trainer.process.pid).children():
+            return
+        former = sent
 
 
 def watch(child: Child, counts: Path, seconds: float) -> Idle:

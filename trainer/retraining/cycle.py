@@ -11,7 +11,8 @@ what the next attempt finds again.
     alias                the alias moves inside a transaction that holds this cycle's row, so no one can take over the
                          cycle meanwhile. After a kill the services serve the new version within the bounds of its
                          manifest, the cycle ends as failed, and the next attempt moves the alias again
-    release              the row in `releases` and the end of the cycle, in one transaction
+    release              the row in `releases` and the end of the cycle, in one transaction; then the run gets what it
+                         shows, and ends. After a kill a sweep ends it
 
 The alias moves before the row is written, because the manifest holds the same `valid_until` as the row. A version
 without a row is served correctly; a row without the alias would promise a version that no service serves.
