@@ -43,7 +43,7 @@ from store.releases import ALIAS
 from store.tasks.installation import INSTALLATION_TAG
 from trainer.tracking.errors import Missing, TakenName
 from trainer.tracking.flavours import FILES, save_flavours
-from trainer.tracking.rest import delete_folder, download_file, find_files, open_client, set_alias
+from trainer.tracking.rest import delete_folder, download_file, find_files, open_client, set_alias, upload_folder
 from trainer.tracking.retention import PastRun
 from trainer.tracking.runs import EndedRun, Lineage, OpenRun, RunStatus, find_ended, find_open
 from trainer.tracking.tags import (
@@ -392,7 +392,8 @@ class Registry:
                 self._claim_model(name, tags.get(INSTALLATION_TAG))
             experiment = self._experiments.get(name) or self._experiment(name, tags.get(INSTALLATION_TAG))
             model = self._client.create_logged_model(experiment, name=name, source_run_id=run_id)
-            self._client.log_model_artifacts(model.model_id, str(flavour))
+            with open_client(self._address) as client:
+                upload_folder(client, proxied_path(model.artifact_location), flavour)
             self._client.finalize_logged_model(model.model_id, "READY")
             before_write()  # once more: the upload may have taken long
             version = self._client.create_model_version(

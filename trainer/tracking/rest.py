@@ -13,7 +13,7 @@ from contracts.runtime.http_clients import mlflow_options
 from trainer.tracking.errors import Missing, RegistryUnreachable
 
 _SECONDS = 10.0
-_DELETE_SECONDS = 60.0
+_UPLOAD_SECONDS = _DELETE_SECONDS = 60.0
 _PAGE_SIZE = 1000
 _MAX_REASON = 200
 _MISSING = "RESOURCE_DOES_NOT_EXIST"
@@ -93,6 +93,17 @@ def download_file(client: httpx.Client, path: str, target: Path) -> None:
                 file.write(block)
     except httpx.HTTPError as error:
         raise RegistryUnreachable from error
+
+
+def upload_folder(client: httpx.Client, path: str, folder: Path) -> None:
+    """Copy all files of a folder below this path of the artefact store. Raises Unavailable."""
+    for file in sorted(folder.rglob("*")):
+        if file.is_file():
+            target = proxy_address(f"{path}/{file.relative_to(folder).as_posix()}")
+            try:
+                client.put(target, content=file.read_bytes(), timeout=_UPLOAD_SECONDS).raise_for_status()
+            except httpx.HTTPError as error:
+                raise RegistryUnreachable from error
 
 
 def delete_folder(client: httpx.Client, path: str) -> None:
