@@ -42,7 +42,7 @@ from contracts.runtime.settings import SharedSettings
 from contracts.task import Task, Training
 from store.cycles.leases import claim_cycle
 from store.cycles.requests import request_cycle
-from store.database import make_engine
+from store.engine import make_engine
 from store.events.writes import append_events
 from store.tasks.catalog import Schema, define_task
 from trainer.data.snapshot import read

@@ -32,7 +32,7 @@ from contracts.clock import to_micros
 from contracts.runtime.python_process import python_command
 from contracts.runtime.settings import SharedSettings
 from contracts.task import Training
-from store.database import make_engine
+from store.engine import make_engine
 from store.tasks.catalog import Schema, define_task, find_task
 from trainer.data.encoder import encode
 from trainer.data.snapshot import read

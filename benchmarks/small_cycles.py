@@ -37,7 +37,7 @@ from contracts.task import Task
 from migrations import migrate
 from store.cycles.ledger import Cycle, find_cycles
 from store.cycles.requests import request_cycle
-from store.database import make_engine
+from store.engine import make_engine
 from store.events.batches import Event
 from store.events.writes import append_events
 from store.tasks.catalog import Schema, define_task

@@ -12,7 +12,7 @@ from benchmarks.datasets import Dataset
 from cli.local.postgres import embedded_postgres
 from contracts.clock import from_micros
 from migrations import migrate
-from store.database import make_engine
+from store.engine import make_engine
 from store.events.writes import append_events
 from store.tasks.catalog import define_task
 from trainer.data.snapshot import Reading, read

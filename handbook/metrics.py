@@ -9,7 +9,7 @@ from service.metrics import Metrics
 from service.models.follower import Follower
 from service.server.worker_heartbeats import WorkerHeartbeats
 from service.settings import ServiceSettings
-from store.database import make_engine
+from store.engine import make_engine
 
 _NO_DATABASE = "postgresql+psycopg://nobody@127.0.0.1:9/none"  # no query is sent
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from sqlalchemy import Connection, text
 
 from contracts.errors import Conflict
-from store.database import make_engine
+from store.engine import make_engine
 
 _FOLDER = Path(__file__).parent
 _LOCK = 7_365_018_463_021_954  # the advisory lock's name: any fixed number

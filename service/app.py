@@ -45,7 +45,7 @@ from service.web.html import StaticPages
 from service.web.preconditions import RefusePreconditions
 from service.web.raw_endpoint import RawEndpoint
 from service.web.task_access import require_task
-from store.database import make_engine
+from store.engine import make_engine
 
 VERSION = "0.1.0"
 DESCRIPTION = (

@@ -79,7 +79,7 @@ class Metrics:
         return counter, self.predict_seconds.labels(method) if route == "/predict" else None
 
 
-class KnownTasks(Collector):
+class CurrentTasks(Collector):
     """The metrics of a registry without the series of tasks that are not served any more.
 
     Counters of several processes cannot be removed, because their files are shared.

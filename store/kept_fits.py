@@ -39,6 +39,15 @@ class KeptFit:
     is_lost: bool
 
 
+@dataclass(frozen=True)
+class FitCounts:
+    """How many fits a store holds, how many of these are lost, and how many fits other stores hold."""
+
+    num_here: int
+    num_lost: int
+    num_elsewhere: int
+
+
 def announce_object(connection: Connection, store: str, digest: str, now: datetime) -> None:
     """Record an object that will be written now, so that nobody deletes it meanwhile."""
     row = insert(fit_objects).values(store=store, digest=digest, put_at=now)
@@ -111,16 +120,15 @@ def delete_objects(
     return len(digests)
 
 
-def count_fits(connection: Connection, store: str) -> tuple[int, int, int]:
-    """How many fits this store holds, how many of these are lost, and how many fits other stores hold."""
+def count_fits(connection: Connection, store: str) -> FitCounts:
+    """The numbers of fits of all tasks, as this store sees them."""
     here = kept_fits.c.store == store
     counts = select(
         func.count().filter(here),
         func.count().filter(here, kept_fits.c.lost_at.is_not(None)),
         func.count().filter(~here),
     )
-    num_here, num_lost, num_elsewhere = connection.execute(counts).one()
-    return num_here, num_lost, num_elsewhere
+    return FitCounts(*connection.execute(counts).one())
 
 
 def _is(key: FitKey) -> tuple[ColumnElement[bool], ...]:

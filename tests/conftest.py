@@ -21,7 +21,7 @@ os.environ["SSL_CERT_DIR"] = os.devnull
 
 from cli.local.postgres import embedded_postgres
 from migrations import migrate
-from store.database import make_engine
+from store.engine import make_engine
 from tests.servers import clone_of, database, mlflow_server, wait_until_healthy
 
 # Searching for garbage takes half of the time in which torch, mlflow and all tests are loaded, and finds none.

@@ -34,7 +34,7 @@ from cli.local.database import migrated_store
 from cli.local.stack import free_port
 from contracts.runtime.settings import SharedSettings
 from store.api_keys import add_key
-from store.database import make_engine
+from store.engine import make_engine
 from store.tasks.catalog import define_task
 
 CONNECTIONS = 32

@@ -36,7 +36,7 @@ from cli.local.peak_memory import measure_memory
 from cli.local.stack import EmbeddedStack, free_port
 from contracts.runtime.settings import SharedSettings
 from service.settings import ServiceSettings
-from store.database import make_engine
+from store.engine import make_engine
 from store.tasks.catalog import find_task
 
 TASK = "mixed"

@@ -24,7 +24,7 @@ from contracts.task import Task
 from store.api_keys import add_key
 from store.cycles.ledger import list_cycles
 from store.cycles.requests import request_cycle
-from store.database import make_engine
+from store.engine import make_engine
 from store.events.writes import append_events
 from store.releases import ALIAS
 from store.tasks.catalog import Schema, define_task

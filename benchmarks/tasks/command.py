@@ -37,7 +37,7 @@ from contracts.clock import format_moment, parse_moment
 from contracts.runtime.python_process import python_command
 from contracts.runtime.settings import SharedSettings
 from service.settings import ServiceSettings
-from store.database import make_engine
+from store.engine import make_engine
 from store.tasks.catalog import find_task
 
 TASK = "original"

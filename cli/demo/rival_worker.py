@@ -16,7 +16,7 @@ from queue import SimpleQueue
 
 from sqlalchemy import Engine
 
-from store.database import make_engine
+from store.engine import make_engine
 from store.error_cells import NAIVE, Cell
 from store.tasks.catalog import Schema, find_task
 from trainer.data.snapshot import read

@@ -16,7 +16,7 @@ from migrations import is_migrated
 from service.settings import ServiceSettings
 from service.web.auth import is_loopback
 from store.api_keys import list_keys
-from store.database import POOL_SIZE, make_engine
+from store.engine import POOL_SIZE, make_engine
 from store.refusals import MORE_CONNECTIONS, explain_refusal
 from store.sessions import is_pooled
 from store.tasks.catalog import list_tasks

@@ -7,7 +7,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from cli.doctor.finding import Finding, fail, ok, warn
 from contracts.shown import say_count
-from store.database import make_engine
+from store.engine import make_engine
 from store.kept_fits import count_fits
 from trainer.settings import TrainerSettings
 
@@ -44,17 +44,17 @@ def _examine_ledger(database_url: str, store: str) -> Iterator[Finding]:
     engine = make_engine(database_url)
     try:
         with engine.connect() as connection:
-            num_here, num_lost, num_elsewhere = count_fits(connection, store)
+            counts = count_fits(connection, store)
     except SQLAlchemyError:
         return
     finally:
         engine.dispose()
-    if num_lost:
-        yield warn(_SUBJECT, f"{num_lost} of {num_here} are lost", "none needed: a trainer shares or fits them again")
-    if num_elsewhere:
-        words = (
-            f"another store holds {say_count(num_elsewhere, 'fit')} of this database, unseen by trainers with this one"
-        )
+    if counts.num_lost:
+        words = f"{counts.num_lost} of {counts.num_here} are lost"
+        yield warn(_SUBJECT, words, "none needed: a trainer shares or fits them again")
+    if counts.num_elsewhere:
+        fits = say_count(counts.num_elsewhere, "fit")
+        words = f"another store holds {fits} of this database, unseen by trainers with this one"
         yield warn(_SUBJECT, words, "set the same MORROW_FITS_URL for all trainers")
-    if not num_lost and not num_elsewhere:
-        yield ok(_SUBJECT, f"{num_here} are shared")
+    if not counts.num_lost and not counts.num_elsewhere:
+        yield ok(_SUBJECT, f"{counts.num_here} are shared")

@@ -13,7 +13,7 @@ from cli.local.postgres_cluster import has_cluster
 from contracts.errors import NotFound, Unavailable
 from contracts.runtime.settings import SharedSettings
 from migrations import is_migrated, migrate
-from store.database import make_engine
+from store.engine import make_engine
 from store.refusals import explain_refusal
 
 SCHEMA_LIMIT_SECONDS = 60.0

@@ -41,7 +41,7 @@ from cli.local.postgres_cluster import (
     sweep,
 )
 from cli.local.processes import start_guarded
-from store.database import make_engine
+from store.engine import make_engine
 
 __all__ = ["EmbeddedPostgres", "PostgresError", "embedded_postgres"]
 

@@ -22,7 +22,7 @@ from contracts.quality.remedies import suggest
 from contracts.task import Task
 from contracts.verdict import COUNTED_WINDOWS
 from service.web.html import four_figures
-from store.database import make_engine
+from store.engine import make_engine
 from store.error_cells import Cell, error_of
 from store.events.columns import find_newest
 from store.tasks.catalog import Schema, find_task

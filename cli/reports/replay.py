@@ -16,7 +16,7 @@ from contracts.clock import count_windows, format_moment, to_micros
 from contracts.errors import Fault, InvalidInput
 from contracts.verdict import first_failure
 from service.web.html import four_figures
-from store.database import make_engine
+from store.engine import make_engine
 from store.tasks.catalog import find_task
 from trainer.data.snapshot import read
 from trainer.monitoring.promises import Outcome

@@ -1,4 +1,4 @@
-"""The answers of the paths below /tasks, of /livez and of /readyz.
+"""The answers of the paths below /tasks, except those about events, and of /livez and /readyz.
 
 One struct encodes an answer and describes it in the OpenAPI document, so that the two cannot differ. Its docstring and
 the descriptions of its fields are the words of the document.
@@ -7,7 +7,7 @@ the descriptions of its fields are the words of the document.
 from typing import Annotated, Any, Literal
 
 import msgspec
-from msgspec import UNSET, Meta, Struct, UnsetType
+from msgspec import Meta, Struct
 from starlette.responses import Response
 
 from contracts.quality.skill import Skill
@@ -21,7 +21,6 @@ from service.validation.json_types import Count, Moment
 from service.web.bodies import JSON
 from store import releases
 from store.cycles import ledger
-from store.events import erasures
 from store.tasks.changes import Action, Lifecycle
 
 
@@ -107,76 +106,6 @@ class Releases(Struct, frozen=True):
 
     releases: list[Release]
     warnings: Annotated[list[str], Meta(description="about rows that cannot be read, and are left out")]
-
-
-class Erasure(Struct, frozen=True, kw_only=True):
-    """One request to erase events."""
-
-    id: Count
-    at: Moment
-    actor: str
-    reason: str
-    num_events: Annotated[Count, Meta(description="events that this request erased")]
-    num_revisions: Count
-    num_rejected: Annotated[Count, Meta(description="stored refused rows with these ids")]
-
-
-class Erasures(Struct, frozen=True):
-    """Newest first."""
-
-    erasures: list[Erasure]
-
-
-class ErasedEvent(Struct, frozen=True):
-    """The outcome for one id."""
-
-    event_id: str
-    status: erasures.Erased
-
-
-class ErasureResult(Erasure, frozen=True, kw_only=True):
-    """An erasure that was just made."""
-
-    versions: Annotated[list[str], Meta(description="released versions that were trained on any of the events")]
-    results: list[ErasedEvent]
-
-
-class Import(Struct, frozen=True, kw_only=True):
-    """Rows that came together."""
-
-    id: Count
-    at: Moment
-    actor: str
-    source: Annotated[str, Meta(description="the file, or whatever the sender calls it")]
-    digest: Annotated[str | None, Meta(description="a digest of the file's content, if the sender gave one")]
-    retracted_at: Moment | None
-    retraction_actor: str | None
-    retraction_reason: str | None
-    num_retracted: Annotated[Count, Meta(description="events that were retracted")]
-
-
-class ListedImport(Import, frozen=True, kw_only=True):
-    """An import in a list. Counts are there if `counted=true` asks for them."""
-
-    num_events: Annotated[Count, Meta(description="events as they came, which a retraction removes")] | UnsetType = (
-        UNSET
-    )
-    num_corrected: Annotated[Count, Meta(description="events that were corrected since")] | UnsetType = UNSET
-
-
-class Imports(Struct, frozen=True):
-    """Newest first."""
-
-    imports: list[ListedImport]
-
-
-class ImportContent(Import, frozen=True, kw_only=True):
-    """An import, and what is left of it."""
-
-    num_events: Annotated[Count, Meta(description="events as they came, which a retraction removes")]
-    num_corrected: Annotated[Count, Meta(description="events that were corrected since, which a retraction keeps")]
-    versions: Annotated[list[str], Meta(description="released versions that were trained on any of the events")]
-    warnings: Annotated[list[str], Meta(description="what stands out among the task's newest rows, of any import")]
 
 
 class AgeError(Struct, frozen=True, kw_only=True):

@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from contracts.clock import format_moment, to_micros
-from service.admin import answers
+from service.admin import answers, event_answers
 from service.database import Store
 from service.settings import ServiceSettings
 from service.web.auth import actor_of
@@ -36,14 +36,14 @@ def erasures_router(store: Store, settings: ServiceSettings) -> APIRouter:
         given = read_fields(await read_body(request, settings), rules, required=("event_ids", "reason"))
         actor, now = actor_of(request, given.get("actor")), datetime.now(UTC)
 
-        def erase(connection: Connection) -> answers.ErasureResult:
+        def erase(connection: Connection) -> event_answers.ErasureResult:
             schema, event_ids = find_task(connection, name), given["event_ids"]
             versions = find_trained(connection, schema.task_id, event_ids)
             erasure, outcomes = erase_events(
                 connection, schema, event_ids, actor=actor, reason=given["reason"], now=now
             )
-            results = [answers.ErasedEvent(*one) for one in zip(event_ids, outcomes, strict=True)]
-            return answers.ErasureResult(**asdict(describe_erasure(erasure)), versions=versions, results=results)
+            results = [event_answers.ErasedEvent(*one) for one in zip(event_ids, outcomes, strict=True)]
+            return event_answers.ErasureResult(**asdict(describe_erasure(erasure)), versions=versions, results=results)
 
         return answers.respond(await store.run(erase, [name]))
 
@@ -51,14 +51,14 @@ def erasures_router(store: Store, settings: ServiceSettings) -> APIRouter:
     async def get_erasures(name: TaskInPath) -> Response:
         """Newest first; at most 1000. Ids are not shown."""
         rows = await store.run(lambda connection: list_erasures(connection, find_task(connection, name).task_id))
-        return answers.respond(answers.Erasures([describe_erasure(row) for row in rows]))
+        return answers.respond(event_answers.Erasures([describe_erasure(row) for row in rows]))
 
     return router
 
 
-def describe_erasure(erasure: Erasure) -> answers.Erasure:
+def describe_erasure(erasure: Erasure) -> event_answers.Erasure:
     """A row of the history."""
-    return answers.Erasure(
+    return event_answers.Erasure(
         id=erasure.erasure_id,
         at=format_moment(to_micros(erasure.at)),
         actor=erasure.actor,

@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from service.admin import answers
-from service.metrics import KnownTasks, Metrics
+from service.metrics import CurrentTasks, Metrics
 from service.models.follower import Follower
 from service.web.task_access import tasks_of
 
@@ -21,13 +21,13 @@ def health_router(follower: Follower, metrics: Metrics) -> APIRouter:
     shown = CollectorRegistry()
     # The text of thousands of tasks takes a tenth of a second, in which the event loop answers questions.
     one_at_a_time = anyio.CapacityLimiter(1)
-    shown.register(KnownTasks(metrics.registry, lambda: follower.tasks))
+    shown.register(CurrentTasks(metrics.registry, lambda: follower.tasks))
 
     def of_tasks(task_ids: Collection[int]) -> CollectorRegistry:
         """What a key for these tasks may see."""
         own = CollectorRegistry()
         own.register(
-            KnownTasks(metrics.registry, lambda: [one for one in follower.tasks if follower.task_id(one) in task_ids])
+            CurrentTasks(metrics.registry, lambda: [one for one in follower.tasks if follower.task_id(one) in task_ids])
         )
         return own
 

@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from contracts.clock import format_moment, to_micros
-from service.admin import answers
+from service.admin import answers, event_answers
 from service.advice.row_warnings import RowWarnings, read_row_warnings
 from service.database import Store
 from service.settings import ServiceSettings
@@ -79,13 +79,15 @@ def imports_router(store: Store, settings: ServiceSettings) -> APIRouter:
     ) -> Response:
         """Newest first; at most 1000. The counts of events are those of now, without retracted and erased ones."""
 
-        def read(connection: Connection) -> answers.Imports:
+        def read(connection: Connection) -> event_answers.Imports:
             task_id = find_task(connection, name).task_id
             rows = list_imports(connection, task_id)
             if not counted:
-                return answers.Imports([answers.ListedImport(**asdict(describe_import(row))) for row in rows])
+                return event_answers.Imports(
+                    [event_answers.ListedImport(**asdict(describe_import(row))) for row in rows]
+                )
             counts = count_imports(connection, task_id, [row.import_id for row in rows])
-            return answers.Imports([_describe_counted(row, *counts.get(row.import_id, (0, 0))) for row in rows])
+            return event_answers.Imports([_describe_counted(row, *counts.get(row.import_id, (0, 0))) for row in rows])
 
         return answers.respond(await store.run(read))
 
@@ -99,7 +101,7 @@ def imports_router(store: Store, settings: ServiceSettings) -> APIRouter:
         """The events that a retraction would remove, those that it would keep, and the versions trained on them."""
         import_id = read_id(given_id, "import")
 
-        def read(connection: Connection) -> answers.ImportContent:
+        def read(connection: Connection) -> event_answers.ImportContent:
             schema = find_task(connection, name)
             found = find_import(connection, schema.task_id, import_id)
             left = read_import(connection, schema.task_id, import_id)
@@ -124,7 +126,7 @@ def imports_router(store: Store, settings: ServiceSettings) -> APIRouter:
         given = read_fields(await read_body(request, settings), rules, required=("reason",))
         actor, now = actor_of(request, given.get("actor")), datetime.now(UTC)
 
-        def retract(connection: Connection) -> answers.ImportContent:
+        def retract(connection: Connection) -> event_answers.ImportContent:
             schema = find_task(connection, name)
             before = read_import(connection, schema.task_id, import_id)
             found, _ = retract_events(connection, schema, import_id, actor=actor, reason=given["reason"], now=now)
@@ -137,9 +139,9 @@ def imports_router(store: Store, settings: ServiceSettings) -> APIRouter:
     return router
 
 
-def describe_import(found: Import) -> answers.Import:
+def describe_import(found: Import) -> event_answers.Import:
     """A row of the list."""
-    return answers.Import(
+    return event_answers.Import(
         id=found.import_id,
         at=format_moment(to_micros(found.at)),
         actor=found.actor,
@@ -152,12 +154,14 @@ def describe_import(found: Import) -> answers.Import:
     )
 
 
-def _describe_counted(found: Import, num_events: int, num_corrected: int) -> answers.ListedImport:
-    return answers.ListedImport(**asdict(describe_import(found)), num_events=num_events, num_corrected=num_corrected)
+def _describe_counted(found: Import, num_events: int, num_corrected: int) -> event_answers.ListedImport:
+    return event_answers.ListedImport(
+        **asdict(describe_import(found)), num_events=num_events, num_corrected=num_corrected
+    )
 
 
-def _describe_content(found: Import, left: ImportedEvents, rows: RowWarnings) -> answers.ImportContent:
-    return answers.ImportContent(
+def _describe_content(found: Import, left: ImportedEvents, rows: RowWarnings) -> event_answers.ImportContent:
+    return event_answers.ImportContent(
         **asdict(describe_import(found)),
         num_events=left.num_events,
         num_corrected=left.num_corrected,

@@ -21,6 +21,7 @@ from contracts.spec_values import EXACT_INTEGER, Spec, find_near
 from contracts.task import Feature, Task
 from service.admin import answers
 from service.admin.cycles import describe_cycle
+from service.admin.listed_tasks import MAX_TASKS, PAGE_SIZE, Wanted, describe_page, read_page
 from service.admin.status import (
     describe_live_errors,
     describe_manifest,
@@ -28,7 +29,6 @@ from service.admin.status import (
     describe_task,
     describe_workers,
 )
-from service.admin.task_list import MAX_TASKS, PAGE_SIZE, Wanted, describe_page, read_page
 from service.advice.advice import advise
 from service.advice.next_step import Situation, find_overrulable
 from service.advice.row_states import RowState

@@ -21,6 +21,7 @@ from contracts.clock import to_micros
 from contracts.errors import NotFound, Unavailable
 from contracts.runtime.addresses import split_credentials
 from service.advice.row_states import RowState
+from service.dashboard.list_page import PAGE_SIZE, Followed, Wanted, find_list_page, read_list_page
 from service.dashboard.queries import (
     Filling,
     count_requests,
@@ -29,7 +30,6 @@ from service.dashboard.queries import (
     read_intake,
 )
 from service.dashboard.reference_pages import add_reference_pages
-from service.dashboard.task_list import PAGE_SIZE, Followed, Wanted, find_task_page, read_task_page
 from service.dashboard.task_page import describe_health, describe_history, describe_listed, find_known
 from service.dashboard.task_rows import order_rows
 from service.database import Store
@@ -65,11 +65,11 @@ def pages_router(store: Store, follower: Follower, settings: ServiceSettings, me
         database, requests = None, count_requests(metrics)
         try:
             listed = await store.run(
-                lambda connection: read_task_page(connection, followed, wanted, now=now, cycle_limit=cycle_limit)
+                lambda connection: read_list_page(connection, followed, wanted, now=now, cycle_limit=cycle_limit)
             )
         except Unavailable as error:
             database, requests = str(error), []
-            listed = find_task_page(followed, wanted, now=now, cycle_limit=cycle_limit)
+            listed = find_list_page(followed, wanted, now=now, cycle_limit=cycle_limit)
         rows = [
             describe_listed(find_known(follower, entry.name, found, now=now, cycle_limit=cycle_limit), found)
             for entry in listed.entries

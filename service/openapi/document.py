@@ -12,7 +12,7 @@ import msgspec
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
-from service.admin import answers
+from service.admin import answers, event_answers
 from service.ingest.endpoint import CorrectionResult, IngestResult
 from service.ingest.stored_event import EventFound
 from service.models.answer import Answer, Answers
@@ -83,15 +83,17 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
         {200: answers.ReleaseRecorded, 202: answers.Cycle},
         _json(_either("HorizonOverride", "CycleOverride")),
     ),
-    ("get", "/tasks/{task}/erasures"): Operation("listErasures", {200: answers.Erasures}),
+    ("get", "/tasks/{task}/erasures"): Operation("listErasures", {200: event_answers.Erasures}),
     ("post", "/tasks/{task}/erasures"): Operation(
-        "eraseEvents", {200: answers.ErasureResult}, _json(ref("ErasureRequest"))
+        "eraseEvents", {200: event_answers.ErasureResult}, _json(ref("ErasureRequest"))
     ),
-    ("get", "/tasks/{task}/imports"): Operation("listImports", {200: answers.Imports}),
-    ("post", "/tasks/{task}/imports"): Operation("beginImport", {201: answers.Import}, _json(ref("ImportRequest"))),
-    ("get", "/tasks/{task}/imports/{import}"): Operation("getImport", {200: answers.ImportContent}),
+    ("get", "/tasks/{task}/imports"): Operation("listImports", {200: event_answers.Imports}),
+    ("post", "/tasks/{task}/imports"): Operation(
+        "beginImport", {201: event_answers.Import}, _json(ref("ImportRequest"))
+    ),
+    ("get", "/tasks/{task}/imports/{import}"): Operation("getImport", {200: event_answers.ImportContent}),
     ("post", "/tasks/{task}/imports/{import}/retract"): Operation(
-        "retractImport", {200: answers.ImportContent}, _json(ref("RetractionRequest"))
+        "retractImport", {200: event_answers.ImportContent}, _json(ref("RetractionRequest"))
     ),
     ("delete", "/tasks/{task}"): Operation("deleteTask", {202: answers.TaskChanged}),
     ("get", "/tasks/{task}/contents"): Operation("countContents", {200: answers.TaskContents}),

@@ -21,7 +21,8 @@ import pytest
 from sqlalchemy import Engine, make_url, select, text
 
 from cli.local.stack import free_port
-from store.database import events, make_engine, metadata
+from store.database import events, metadata
+from store.engine import make_engine
 from store.tasks.catalog import Schema
 from tests.e2e.morrow_command import say
 from tests.e2e.test_up import running

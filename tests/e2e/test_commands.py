@@ -12,7 +12,7 @@ import pytest
 from cli.demo.flights import read_task_file
 from cli.local.stack import HOST, free_port
 from contracts.clock import format_moment
-from store.database import make_engine
+from store.engine import make_engine
 from store.tasks.catalog import Schema
 from tests.e2e.morrow_command import MORROW, say
 from tests.integration.artefacts import CUTOFF, WEEK, place_version

@@ -22,7 +22,7 @@ from sqlalchemy import Engine, text
 
 from contracts.clock import format_moment
 from migrations import migrate
-from store.database import make_engine
+from store.engine import make_engine
 from tests.e2e.processes import wait_for
 from tests.integration.api_process import define_flights, running
 from tests.integration.artefacts import CUTOFF

@@ -10,7 +10,7 @@ from contracts.clock import format_moment, parse_moment
 from contracts.failure import REGISTRY_UNREACHABLE
 from migrations import migrate
 from store.cycles.ledger import list_cycles
-from store.database import make_engine
+from store.engine import make_engine
 from tests.e2e.processes import impatient_environment, process, released, request, wait_for
 from tests.integration.drifting_task import cutoff_after, define, drifting_task
 from tests.servers import start_mlflow, stop, wait_until_healthy

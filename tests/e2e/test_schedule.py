@@ -28,7 +28,8 @@ from contracts.clock import MICROSECOND, format_moment, to_micros
 from contracts.failure import STOPPED
 from migrations import migrate
 from store.cycles.ledger import Cycle
-from store.database import make_engine, metadata
+from store.database import metadata
+from store.engine import make_engine
 from store.error_cells import read_cells
 from store.events.batches import Event
 from store.events.writes import append_events

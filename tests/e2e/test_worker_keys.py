@@ -19,7 +19,7 @@ from sqlalchemy import make_url
 from cli.local.postgres import EmbeddedPostgres
 from migrations import migrate
 from store.api_keys import add_key, revoke_key
-from store.database import make_engine
+from store.engine import make_engine
 from tests.e2e.processes import impatient_environment, process, wait_for
 from tests.e2e.test_workers import NUM_WORKERS, SLACK_SECONDS, question
 from tests.integration.api_keys import sent

@@ -28,7 +28,7 @@ from cli.local.stack import free_port
 from contracts.clock import format_moment
 from migrations import migrate
 from store.cycles.ledger import Cycle, list_cycles
-from store.database import make_engine
+from store.engine import make_engine
 from store.tasks.catalog import define_task
 from tests.e2e.processes import impatient_environment, kill, released, request, start, tell, wait_for
 from tests.integration.drifting_task import now

@@ -14,7 +14,7 @@ from sqlalchemy import Engine
 from service.database import Store
 from service.metrics import Metrics
 from service.models.follower import Follower
-from store.database import make_engine
+from store.engine import make_engine
 from store.tasks.catalog import Schema
 from tests.integration.api_process import Running, define_flights, running
 from tests.integration.make_follower import MakeFollower

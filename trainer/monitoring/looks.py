@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from sqlalchemy import Connection
 
 from store.tasks.catalog import Schema
+from store.tasks.current_tasks import CurrentTasks
 from store.tasks.row_counts import RowCounts, read_counts
-from store.tasks.task_list import TaskList
 from trainer.data.windows import complete_until
 
 # Tasks without news that a pass looks at.
@@ -34,7 +34,7 @@ class Look:
 class Looks:
     """The last look at each task that is done with, the oldest first."""
 
-    _tasks: TaskList = field(default_factory=TaskList)
+    _tasks: CurrentTasks = field(default_factory=CurrentTasks)
     _done: dict[int, Look] = field(default_factory=dict)
 
     def choose(self, connection: Connection, now: int) -> list[tuple[Schema, Look]]:

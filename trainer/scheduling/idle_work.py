@@ -19,7 +19,7 @@ from sqlalchemy.exc import DBAPIError
 from contracts.clock import to_micros
 from contracts.failure import STORE_OUTAGES, Failure, FailureCode
 from store.tasks.catalog import Schema, read_tasks
-from store.tasks.task_list import TaskList
+from store.tasks.current_tasks import CurrentTasks
 from trainer.data.windows import complete_until
 from trainer.rivals.missing_cells import MissingCell, find_missing_cells
 from trainer.scheduling.jobs import FillRivals
@@ -40,7 +40,7 @@ class IdleWork:
     def __init__(self, engine: Engine, max_tries: int) -> None:
         self._engine = engine
         self._max_tries = max_tries
-        self._tasks = TaskList()
+        self._tasks = CurrentTasks()
         # The end of the newest complete window of each task when it was asked last, in the order of asking.
         self._asked: dict[int, int] = {}
         self._tried: dict[int, tuple[Set[MissingCell], int]] = {}

@@ -26,11 +26,12 @@ from contracts.errors import Fault, InvalidInput, LeaseLost
 from contracts.failure import DELETED, PREEMPTED, STOPPED, Failure, FailureCode
 from contracts.runtime.http_clients import mlflow_options
 from store.cycles.leases import claim_cycle, end_cycle, expire_leases, renew_lease
-from store.database import cycles, make_engine
+from store.database import cycles
+from store.engine import make_engine
 from store.outages import name_outage
 from store.refusals import explain_refusal
 from store.tasks.catalog import Schema
-from store.tasks.task_list import TaskList
+from store.tasks.current_tasks import CurrentTasks
 from store.tasks.touched import KEPT_SECONDS, delete_notes
 from trainer.monitoring.live_scoring import LiveScoring
 from trainer.scheduling import worker_process
@@ -126,7 +127,7 @@ class Trainer:
         self.settings = settings
         self.children: list[Child] = []
         self._workers = Workers(settings, wake)
-        self._tasks = TaskList()
+        self._tasks = CurrentTasks()
         self._requests = DueRequests(engine, settings.max_attempts, timedelta(seconds=settings.retry_seconds))
         self._lease_time = timedelta(seconds=settings.lease_seconds)
         self._idle = IdleWork(engine, settings.max_attempts)

@@ -28,7 +28,8 @@ from contracts.clock import format_moment
 from contracts.errors import CycleError, Unavailable
 from contracts.runtime.logs import configure_logs
 from store.cycles.ledger import Cycle, State, find_cycles
-from store.database import cycles, make_engine, tasks
+from store.database import cycles, tasks
+from store.engine import make_engine
 from store.outages import name_outage
 from store.tasks.catalog import read_tasks
 from trainer.progress import RUN_LEFT_OPEN, Report

@@ -8,7 +8,7 @@ from cli.local.database import await_schema, migrated_store, open_store
 from contracts.errors import Unavailable
 from contracts.runtime.settings import SharedSettings
 from migrations import is_migrated
-from store.database import make_engine
+from store.engine import make_engine
 
 NOBODY = "postgresql+psycopg://morrow@127.0.0.1:1/morrow"
 

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from cli.commands.task import PAGE_SIZE
 from cli.main import app
 from contracts.task import Task
-from service.admin.task_list import MAX_TASKS, Wanted, read_page
+from service.admin.listed_tasks import MAX_TASKS, Wanted, read_page
 from store.tasks.catalog import define_task
 from store.tasks.lifecycle import move_task
 from tests.integration.api_process import Running

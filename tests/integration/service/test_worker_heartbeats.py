@@ -27,7 +27,7 @@ from service.server.worker_heartbeats import (
     read_heartbeats,
     write_heartbeat,
 )
-from store.database import make_engine
+from store.engine import make_engine
 from tests.integration.artefacts import CUTOFF, WEEK, move_alias, publish, write_version
 from tests.integration.published_versions import define
 from tests.integration.service_app import DEAD_DATABASE, service_settings

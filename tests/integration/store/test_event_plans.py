@@ -18,7 +18,7 @@ from sqlalchemy import Connection, Engine, event, text
 from sqlalchemy.engine.interfaces import DBAPIConnection
 
 from contracts.clock import MICROSECOND, to_micros
-from store.database import make_engine
+from store.engine import make_engine
 from store.events.arrivals import find_last_received, find_newest_before
 from store.events.batches import EventBatch
 from store.events.columns import (

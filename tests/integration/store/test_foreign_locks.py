@@ -23,7 +23,7 @@ from service.ingest.group_commit import GroupCommit
 from store.cycles.leases import claim_cycle, expire_leases
 from store.cycles.ledger import list_cycles
 from store.cycles.requests import request_cycle
-from store.database import make_engine
+from store.engine import make_engine
 from store.errors import Locked
 from store.events.batches import Event
 from store.events.columns import read_events

@@ -27,7 +27,7 @@ from service.models.task_state import read_task_state
 from store.cycles.leases import claim_cycle
 from store.cycles.ledger import Cycle, list_cycles
 from store.cycles.requests import find_gate, request_cycle
-from store.database import make_engine
+from store.engine import make_engine
 from store.releases import list_releases
 from store.tasks.catalog import Schema, find_task
 from tests.integration.published_versions import LEASE, NOW

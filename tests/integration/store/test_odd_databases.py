@@ -8,7 +8,7 @@ from sqlalchemy import NullPool, create_engine, make_url, text
 from contracts.clock import parse_moment
 from contracts.errors import Conflict
 from migrations import migrate
-from store.database import make_engine
+from store.engine import make_engine
 from store.events.columns import read_events
 from store.tasks.catalog import find_task
 from tests.integration.service_app import TASK, an_event, service_settings, serving

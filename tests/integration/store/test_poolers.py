@@ -12,7 +12,7 @@ from sqlalchemy import Connection, Engine, text
 from contracts.failure import STOPPED
 from migrations import migrate
 from service.database import Store
-from store.database import make_engine
+from store.engine import make_engine
 from store.sessions import is_pooled
 from tests.integration.drifting_task import cutoff_after, cycles_of, define, drifting_task, now
 from tests.integration.pgbouncer import MISSING, PROGRAM, pgbouncer

@@ -13,7 +13,7 @@ from contracts.errors import Unavailable
 from contracts.runtime.settings import SharedSettings
 from migrations import migrate
 from service.database import Store
-from store.database import make_engine
+from store.engine import make_engine
 from store.errors import StoreOutage
 from store.refusals import Refusal, explain_refusal
 

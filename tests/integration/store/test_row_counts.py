@@ -15,7 +15,7 @@ import migrations
 from migrations import migrate
 from service.admin.tasks import read_status
 from service.database import Store
-from store.database import make_engine
+from store.engine import make_engine
 from store.events.batches import EventBatch
 from store.events.erasures import erase_events
 from store.events.imports import add_import, retract_events

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine, delete
 
-from store.database import error_cells, make_engine
+from store.database import error_cells
+from store.engine import make_engine
 from store.events.writes import correct_event
 from store.tasks.catalog import Schema
 from tests.integration.drifting_task import ROWS_PER_WINDOW, cutoff_after, drifting_events, drifting_task, flip

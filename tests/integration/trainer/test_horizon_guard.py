@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 
 from contracts.calibration import LEVELS, Calibration
 from contracts.verdict import LimitCheck
-from store.database import make_engine
+from store.engine import make_engine
 from store.error_cells import Cell, record_cells
 from store.releases import read_overlay
 from store.tasks.catalog import Schema, lock_task

@@ -14,7 +14,8 @@ from structlog.testing import capture_logs
 from cli.local.stack import free_port
 from contracts.manifest import GRAPH_FILE
 from contracts.verdict import decode_verdict
-from store.database import error_cells, make_engine
+from store.database import error_cells
+from store.engine import make_engine
 from store.error_cells import NAIVE
 from store.events.batches import Event
 from store.events.writes import correct_event

@@ -16,7 +16,8 @@ from sqlalchemy import Engine, update
 
 from contracts.clock import from_micros
 from contracts.manifest import GRAPH_FILE, MANIFEST_FILE, checksum, encode_manifest, read_manifest
-from store.database import error_cells, make_engine
+from store.database import error_cells
+from store.engine import make_engine
 from store.events.writes import append_events
 from store.releases import list_releases
 from store.tasks.catalog import Schema, find_task

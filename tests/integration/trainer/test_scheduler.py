@@ -22,7 +22,7 @@ from contracts.failure import DELETED, REGISTRY_UNREACHABLE
 from contracts.verdict import Decision, Verdict
 from store.cycles.leases import end_cycle
 from store.cycles.ledger import Cycle
-from store.database import make_engine
+from store.engine import make_engine
 from store.outages import SILENT
 from store.tasks.deletion import list_deleted
 from store.tasks.lifecycle import Move, begin_deletion, move_task

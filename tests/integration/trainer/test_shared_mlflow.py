@@ -17,7 +17,8 @@ from cli.main import app
 from service.database import Store
 from service.metrics import Metrics
 from service.models.follower import Follower
-from store.database import installation, make_engine
+from store.database import installation
+from store.engine import make_engine
 from store.tasks.catalog import Schema, find_task
 from store.tasks.deletion import list_deleted
 from store.tasks.installation import INSTALLATION_TAG, read_installation

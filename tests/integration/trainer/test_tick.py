@@ -16,7 +16,7 @@ from store.cycles.leases import claim_cycle, end_cycle
 from store.cycles.ledger import list_past_attempts
 from store.cycles.requests import override_cycle, request_cycle
 from store.tasks.catalog import Schema, define_task
-from store.tasks.task_list import TaskList
+from store.tasks.current_tasks import CurrentTasks
 from tests.integration.counted_calls import counting_calls
 from tests.integration.drifting_task import (
     HOUR,
@@ -172,7 +172,7 @@ def test_cutoffs_that_are_tried_again_keep_their_override_and_what_they_replace(
 
 def test_only_tasks_that_have_changed_are_read_again(engine: Engine) -> None:
     schemas = [define(engine, drifting_task(), 0) for _ in range(3)]
-    known = TaskList()
+    known = CurrentTasks()
     with engine.connect() as connection:
         assert set(known.read(connection)) == known.schemas.keys() == {schema.task_id for schema in schemas}
     with engine.connect() as connection:

@@ -1,4 +1,4 @@
-"""The list of tasks in a real browser: its pages, its search, and warnings behind a sign."""
+"""The page with the list of tasks in a real browser: its pages, its search, and warnings behind a sign."""
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path

@@ -10,7 +10,7 @@ from store.tasks.touched import Bookmark, read_touched
 
 
 @dataclass
-class TaskList:
+class CurrentTasks:
     """The tasks of the last reading by id, in the order of their names, and where the next reading goes on."""
 
     schemas: dict[int, Schema] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""The list of tasks: few statements however many tasks there are, and nothing older than the newest cycle."""
+"""The page with all tasks: few statements however many tasks there are, and nothing older than the newest cycle."""
 
 import re
 from collections.abc import Sequence
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine, text
 
-from service.dashboard.task_list import PAGE_SIZE, Followed, TaskPage, Wanted, read_task_page
+from service.dashboard.list_page import PAGE_SIZE, Followed, ListPage, Wanted, read_list_page
 from service.models.task_state import read_task_state
 from store.error_cells import Cell, record_cells
 from store.tasks.catalog import Schema, list_tasks
@@ -31,9 +31,9 @@ def followed(engine: Engine, schemas: Sequence[Schema]) -> Followed:
     return Followed(names=list(states), task_states=states)
 
 
-def read(engine: Engine, known: Followed, wanted: Wanted | None = None) -> TaskPage:
+def read(engine: Engine, known: Followed, wanted: Wanted | None = None) -> ListPage:
     with engine.connect() as connection:
-        return read_task_page(connection, known, wanted or Wanted(), now=NOW, cycle_limit=LIMIT)
+        return read_list_page(connection, known, wanted or Wanted(), now=NOW, cycle_limit=LIMIT)
 
 
 @pytest.mark.parametrize(("num_tasks", "are_newer"), [(2, False), (70, False), (70, True)])

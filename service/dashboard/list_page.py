@@ -92,7 +92,7 @@ class Share:
 
 
 @dataclass(frozen=True)
-class TaskPage:
+class ListPage:
     """One page: its tasks in order, each with what was read of it, and the numbers around it."""
 
     entries: Sequence[Entry]
@@ -104,9 +104,9 @@ class TaskPage:
     num_pages: int
 
 
-def read_task_page(
+def read_list_page(
     connection: Connection, followed: Followed, wanted: Wanted, *, now: datetime, cycle_limit: timedelta
-) -> TaskPage:
+) -> ListPage:
     """The page from the store, with the tasks that this release cannot read."""
     schemas: dict[str, Schema | None] = {
         schema.task.name: schema
@@ -119,14 +119,14 @@ def read_task_page(
     return replace(page, overviews=_read_overviews(connection, shown, followed, now))
 
 
-def find_task_page(followed: Followed, wanted: Wanted, *, now: datetime, cycle_limit: timedelta) -> TaskPage:
+def find_list_page(followed: Followed, wanted: Wanted, *, now: datetime, cycle_limit: timedelta) -> ListPage:
     """The same while no database answers, as far as the follower knows its tasks."""
     return _choose(dict.fromkeys(followed.names), followed, wanted, now, cycle_limit)
 
 
 def _choose(
     schemas: Mapping[str, Schema | None], followed: Followed, wanted: Wanted, now: datetime, cycle_limit: timedelta
-) -> TaskPage:
+) -> ListPage:
     entries = [_enter(name, schema, followed, now, cycle_limit) for name, schema in schemas.items()]
     sought = wanted.name.strip().lower()
     found = [
@@ -138,7 +138,7 @@ def _choose(
     found.sort(key=lambda entry: (ORDER.index(entry.state), entry.trouble, entry.valid_until, entry.name))
     num_pages = max(1, math.ceil(len(found) / PAGE_SIZE))
     page = min(wanted.page, num_pages)
-    return TaskPage(
+    return ListPage(
         entries=found[(page - 1) * PAGE_SIZE : page * PAGE_SIZE],
         overviews={},
         strip=_count(entries, wanted),
