@@ -1,7 +1,7 @@
 """The tables of what training costs: a step, a cohort, a whole cycle."""
 
 from benchmarks.result_files import Figure, Label, load
-from handbook.results.cells import LOWER, find, plain, shortest
+from handbook.results.cells import LOWER, find, highest, plain, shortest
 from handbook.tables import table
 
 # Labels of the two machines that were measured.
@@ -71,3 +71,16 @@ def cycle_cost() -> str:
         ),
         rows,
     )
+
+
+def small_cycles() -> str:
+    """What a cycle of a small task costs beyond its fit, and how many an hour one and two processes carry out."""
+    units = {"1/h": ", cycles per hour", "": ""}
+    rows = [
+        (
+            f"{figure.of['what']}{units.get(figure.unit, f', {figure.unit}')}",
+            " to ".join(cell for cell in (shortest(figure), highest(figure)) if cell),
+        )
+        for figure in load("small_cycles").figures
+    ]
+    return table(("measure", "value"), rows)

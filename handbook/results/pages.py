@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from handbook.results.boolean import boolean_rules, boolean_training
-from handbook.results.cost import cohort_cost, cycle_cost, step_cost
+from handbook.results.cost import cohort_cost, cycle_cost, small_cycles, step_cost
 from handbook.results.flights import demo, flights_methods, flights_weeks
 from handbook.results.moons import moons_finalists, moons_methods
 from handbook.results.paper import (
@@ -90,6 +90,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "cost step": step_cost,
     "cost cohort": cohort_cost,
     "cost cycle": cycle_cost,
+    "cost small": small_cycles,
     "serving": serving,
     "ingest": ingest,
     "reading": reading,
