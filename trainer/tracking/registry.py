@@ -1,8 +1,8 @@
 """MLflow, as the trainer writes it: one run per cycle, one registered model per task, and the alias `champion`.
 
-Only this module, `flavours` and `translation` import mlflow. Its client waits an hour for a dead server, and a day if
-the server asks for it, so limits are set before the import. A server that does not answer within them raises
-`Unavailable`, and the caller decides whether to go on without it. A version is read back over REST, as services do.
+MLflow's client waits an hour for a dead server, and a day if the server asks for it, so limits are set before the
+import. A server that does not answer within them raises `Unavailable`, and the caller decides whether to go on without
+it. A version is read back over REST, as services do.
 """
 
 import hashlib
@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "10")
 os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
@@ -30,8 +29,6 @@ os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")
 
 from mlflow import MlflowClient
 from mlflow.entities import Dataset, DatasetInput, Experiment, Metric, Param, Run, RunTag
-from mlflow.entities.model_registry import RegisteredModel
-from mlflow.exceptions import MlflowException, RestException
 
 from contracts.artifact_proxy import proxied_path
 from contracts.clock import format_moment, parse_moment
@@ -41,25 +38,24 @@ from contracts.runtime.addresses import split_credentials
 from contracts.runtime.proxies import exempt_own
 from store.releases import ALIAS
 from store.tasks.installation import INSTALLATION_TAG
-from trainer.tracking.errors import Missing, TakenName
+from trainer.tracking.claims import claim_experiment, claim_model, find_model
+from trainer.tracking.errors import Missing
 from trainer.tracking.flavours import FILES, save_flavours
 from trainer.tracking.rest import delete_folder, download_file, find_files, open_client, set_alias, upload_folder
 from trainer.tracking.retention import PastRun
 from trainer.tracking.runs import EndedRun, Lineage, OpenRun, RunStatus, find_ended, find_open
+from trainer.tracking.searches import MAX_FOUND, list_pages
 from trainer.tracking.tags import (
     CUTOFF_TAG,
     CYCLE_TAG,
-    KIND_OF_RUNS,
-    KIND_TAG,
     LEASE_TAG,
     MANIFEST_TAG,
     PARENT_TAG,
     REASON_TAG,
     STATE_TAG,
 )
-from trainer.tracking.translation import ALREADY_EXISTS, DOES_NOT_EXIST, translated_errors
+from trainer.tracking.translation import translated_errors
 
-_MAX_FOUND = 1000
 _MAX_COMPARED = 100
 # Experiments that one search of runs names.
 _MAX_EXPERIMENTS = 1000
@@ -104,10 +100,10 @@ class Registry:
             if PARENT_TAG not in tags or task not in self._experiments:
                 mark = tags.get(INSTALLATION_TAG)
                 self._marked.discard(task)
-                model = self._find_model(task, mark)
+                model = find_model(self._client, task, mark)
                 if model is not None and mark is not None and model.tags.get(INSTALLATION_TAG) == mark:
                     self._marked.add(task)
-                self._experiments[task] = self._experiment(task, mark)
+                self._experiments[task] = claim_experiment(self._client, task, mark)
             run = self._client.create_run(self._experiments[task], run_name=name, tags=dict(tags))
             return str(run.info.run_id)
 
@@ -165,11 +161,11 @@ class Registry:
 
     def _search_runs(self, tasks: Collection[str], query: str, *, is_whole: bool) -> list[Run]:
         """The newest page of a search among the runs of these tasks, or all pages."""
-        experiments, size = self._experiment_ids(tasks), _MAX_COMPARED if len(tasks) == 1 else _MAX_FOUND
+        experiments, size = self._experiment_ids(tasks), _MAX_COMPARED if len(tasks) == 1 else MAX_FOUND
         found: list[Run] = []
         for start in range(0, len(experiments), _MAX_EXPERIMENTS):
             some = experiments[start : start + _MAX_EXPERIMENTS]
-            runs = _list_pages(partial(self._client.search_runs, some, query, max_results=size))
+            runs = list_pages(partial(self._client.search_runs, some, query, max_results=size))
             found += runs if is_whole else islice(runs, size)
         return found
 
@@ -205,7 +201,7 @@ class Registry:
         return sorted(str(experiment.name) for experiment in self._list_experiments())
 
     def _list_experiments(self) -> Iterator[Experiment]:
-        return _list_pages(partial(self._client.search_experiments, max_results=_MAX_FOUND))
+        return list_pages(partial(self._client.search_experiments, max_results=MAX_FOUND))
 
     def require_experiment(self, task: str) -> str:
         """The id of the task's experiment. Raises NotFound if it has none."""
@@ -218,8 +214,8 @@ class Registry:
 
         Raises NotFound if the task has no experiment.
         """
-        search = partial(self._client.search_runs, [self.require_experiment(task)], max_results=_MAX_FOUND)
-        for run in _list_pages(search):
+        search = partial(self._client.search_runs, [self.require_experiment(task)], max_results=MAX_FOUND)
+        for run in list_pages(search):
             tags, info = run.data.tags, run.info
             if CYCLE_TAG in tags and CUTOFF_TAG in tags:
                 is_running = info.status == "RUNNING"
@@ -235,8 +231,8 @@ class Registry:
 
     def registered_runs(self, task: str) -> set[str]:
         """The runs that versions of the task's model came from; the page of a version links to its run."""
-        search = partial(self._client.search_model_versions, f"name='{task}'", max_results=_MAX_FOUND)
-        return {version.run_id for version in _list_pages(search) if version.run_id}
+        search = partial(self._client.search_model_versions, f"name='{task}'", max_results=MAX_FOUND)
+        return {version.run_id for version in list_pages(search) if version.run_id}
 
     def delete_run(self, run_id: str) -> None:
         """Delete a run's files and mark the run as deleted; MLflow keeps its metrics until `mlflow gc`."""
@@ -322,54 +318,9 @@ class Registry:
             experiment = self._client.get_experiment_by_name(task)
         return None if experiment is None else str(experiment.experiment_id)
 
-    def _experiment(self, task: str, mark: str | None) -> str:
-        """The id of the task's experiment, which MLflow's pages open on its runs. It is created or restored."""
-        tags = {KIND_TAG: KIND_OF_RUNS, **_marked(mark)}
-        experiment = self._client.get_experiment_by_name(task)
-        if experiment is None:
-            try:
-                return str(self._client.create_experiment(task, tags=tags))
-            except RestException as error:
-                if error.error_code != ALREADY_EXISTS:
-                    raise
-                experiment = self._client.get_experiment_by_name(task)
-        assert experiment is not None, "it exists: MLflow just said so"
-        _check_mark("experiment", task, experiment.tags, mark)
-        if experiment.lifecycle_stage == "deleted":
-            self._client.restore_experiment(experiment.experiment_id)
-        for key, value in tags.items():
-            if key not in experiment.tags:
-                self._client.set_experiment_tag(experiment.experiment_id, key, value)
-        return str(experiment.experiment_id)
-
-    def _find_model(self, name: str, mark: str | None) -> RegisteredModel | None:
-        """The task's model; None if there is none. Raises TakenName."""
-        try:
-            model = self._client.get_registered_model(name)
-        except MlflowException as error:  # of a server or of a folder
-            if error.error_code != DOES_NOT_EXIST:
-                raise
-            return None
-        _check_mark("model", name, model.tags, mark)
-        return model
-
-    def _claim_model(self, name: str, mark: str | None) -> None:
-        """Create the task's model, or mark one that nobody has marked. Raises TakenName."""
-        try:
-            self._client.create_registered_model(name, tags=_marked(mark))
-        except RestException as error:
-            if error.error_code != ALREADY_EXISTS:
-                raise
-            model = self._find_model(name, mark)
-            if mark is not None and model is not None and INSTALLATION_TAG not in model.tags:
-                search = partial(self._client.search_model_versions, f"name='{name}'", max_results=_MAX_FOUND)
-                for version in _list_pages(search):
-                    _check_mark(f"version {version.version} of model", name, version.tags, mark)
-                self._client.set_registered_model_tag(name, INSTALLATION_TAG, mark)
-
     def _find_version(self, name: str, identity: str) -> str | None:
         query = f"name='{name}' and tags.`{MANIFEST_TAG}`='{identity}'"
-        found = _list_pages(partial(self._client.search_model_versions, query, max_results=_MAX_FOUND))
+        found = list_pages(partial(self._client.search_model_versions, query, max_results=MAX_FOUND))
         ready = [int(version.version) for version in found if version.status == "READY"]
         return str(max(ready)) if ready else None
 
@@ -383,14 +334,14 @@ class Registry:
         description: str | None,
         before_write: Callable[[], None],
     ) -> str:
-        name = _model_name(manifest)
+        name, mark = _model_name(manifest), tags.get(INSTALLATION_TAG)
         with translated_errors(), tempfile.TemporaryDirectory(prefix="morrow-") as temporary:
             flavour = Path(temporary) / "model"
             save_flavours(flavour, folder, manifest)
             before_write()
             if name not in self._marked:
-                self._claim_model(name, tags.get(INSTALLATION_TAG))
-            experiment = self._experiments.get(name) or self._experiment(name, tags.get(INSTALLATION_TAG))
+                claim_model(self._client, name, mark)
+            experiment = self._experiments.get(name) or claim_experiment(self._client, name, mark)
             model = self._client.create_logged_model(experiment, name=name, source_run_id=run_id)
             with open_client(self._address) as client:
                 upload_folder(client, proxied_path(model.artifact_location), flavour)
@@ -413,35 +364,12 @@ class Registry:
                 raise ArtefactRefused(f"Version {version} of {name} came back from MLflow with another manifest.")
 
 
-def _marked(mark: str | None) -> dict[str, str]:
-    return {} if mark is None else {INSTALLATION_TAG: mark}
-
-
-def _check_mark(what: str, name: str, tags: Mapping[str, str], mark: str | None) -> None:
-    """Raise TakenName if another installation has marked it."""
-    found = tags.get(INSTALLATION_TAG)
-    if mark is not None and found not in (None, mark):
-        raise TakenName(what, name, str(found))
-
-
 def _model_name(manifest: Manifest) -> str:
     """The name of the registered model, checked here because it becomes part of paths and filters."""
     name = manifest.task["name"]
     if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]{0,62}", name):
         raise CycleError("The manifest names no task that could be a model's name.")
     return name
-
-
-def _list_pages(search: Callable[..., Any]) -> Iterator[Any]:
-    """Everything that a search of MLflow's client finds, page by page; mlflow's lists have no types."""
-    token: str | None = None
-    while True:
-        with translated_errors():
-            page = search(page_token=token)
-        yield from page
-        token = page.token
-        if not token:
-            return
 
 
 def _as_input(lineage: Lineage) -> DatasetInput:
