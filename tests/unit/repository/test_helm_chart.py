@@ -19,7 +19,7 @@ OF_OPERATORS = {"ServiceMonitor"}
 
 EXTERNAL: dict[str, Any] = {
     "database": {"url": "postgresql://morrow@db.example.com:5432/morrow", "passwordSecret": {"name": "morrow-db"}},
-    "registry": {"url": "http://trainer@mlflow.example.com:5000", "passwordSecret": {"name": "morrow-mlflow"}},
+    "tracking": {"url": "http://trainer@mlflow.example.com:5000", "passwordSecret": {"name": "morrow-mlflow"}},
 }
 TRIAL: dict[str, Any] = {
     "database": {"passwordSecret": {"name": "morrow-db"}},
@@ -181,7 +181,7 @@ def test_metrics_are_scraped_with_a_key_from_a_secret() -> None:
     ("changes", "remedy"),
     [
         ({"database": {"url": ""}}, "postgresql.enabled=true"),
-        ({"registry": {"url": ""}}, "mlflow.enabled=true"),
+        ({"tracking": {"url": ""}}, "mlflow.enabled=true"),
         ({"database": {"passwordSecret": {"name": ""}}}, "name the secret with the password"),
         ({"trainer": {"replicas": 2}}, "fits.url=s3://BUCKET/PREFIX"),
         ({"trainer": {"persistence": {"enabled": False}}}, "kept fits would be lost"),
@@ -203,8 +203,8 @@ def test_values_that_cannot_work_are_refused_with_a_remedy(changes: dict[str, An
         {"database": {"url": "postgresql://morrow@db:5432/morrow\nkind: Secret"}},
         {"database": {"passwordSecret": {"name": 'x"\n  evil: true'}}},
         {"database": {"passwordSecret": {"name": "x", "key": "../../etc/passwd"}}},
-        {"registry": {"url": "http://trainer:secret@mlflow:5000"}},
-        {"registry": {"url": "file:///etc/passwd"}},
+        {"tracking": {"url": "http://trainer:secret@mlflow:5000"}},
+        {"tracking": {"url": "file:///etc/passwd"}},
         {"fits": {"url": "s3://key:secret@bucket/fits"}},
         {"image": {"registry": "evil.example.com/x\n      hostNetwork: true"}},
         {"image": {"tag": "1.0; rm -rf /"}},

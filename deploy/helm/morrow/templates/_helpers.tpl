@@ -38,7 +38,7 @@ postgresql://morrow@{{ include "morrow.name" . }}-postgresql:5432/morrow
 {{- if .Values.mlflow.enabled -}}
 http://{{ include "morrow.name" . }}-mlflow:5000
 {{- else -}}
-{{- required "registry.url is empty: name your MLflow, or set mlflow.enabled=true" .Values.registry.url -}}
+{{- required "tracking.url is empty: name your MLflow, or set mlflow.enabled=true" .Values.tracking.url -}}
 {{- end -}}
 {{- end -}}
 
@@ -79,9 +79,9 @@ imagePullSecrets:
   value: {{ printf "/run/secrets/database/%s" .Values.database.passwordSecret.key | quote }}
 - name: MORROW_MLFLOW_URL
   value: {{ include "morrow.mlflowUrl" . | quote }}
-{{- if and .Values.registry.passwordSecret.name (not .Values.mlflow.enabled) }}
+{{- if and .Values.tracking.passwordSecret.name (not .Values.mlflow.enabled) }}
 - name: MORROW_MLFLOW_PASSWORD_FILE
-  value: {{ printf "/run/secrets/registry/%s" .Values.registry.passwordSecret.key | quote }}
+  value: {{ printf "/run/secrets/tracking/%s" .Values.tracking.passwordSecret.key | quote }}
 {{- end }}
 - name: MORROW_HOME
   value: /var/lib/morrow
@@ -97,8 +97,8 @@ imagePullSecrets:
 - {name: home, mountPath: /var/lib/morrow}
 - {name: tmp, mountPath: /tmp}
 - {name: database, mountPath: /run/secrets/database, readOnly: true}
-{{- if and .Values.registry.passwordSecret.name (not .Values.mlflow.enabled) }}
-- {name: registry, mountPath: /run/secrets/registry, readOnly: true}
+{{- if and .Values.tracking.passwordSecret.name (not .Values.mlflow.enabled) }}
+- {name: tracking, mountPath: /run/secrets/tracking, readOnly: true}
 {{- end }}
 {{- end -}}
 
@@ -109,10 +109,10 @@ imagePullSecrets:
   secret:
     secretName: {{ include "morrow.databaseSecret" . | quote }}
     defaultMode: 0440
-{{- if and .Values.registry.passwordSecret.name (not .Values.mlflow.enabled) }}
-- name: registry
+{{- if and .Values.tracking.passwordSecret.name (not .Values.mlflow.enabled) }}
+- name: tracking
   secret:
-    secretName: {{ .Values.registry.passwordSecret.name | quote }}
+    secretName: {{ .Values.tracking.passwordSecret.name | quote }}
     defaultMode: 0440
 {{- end }}
 {{- end -}}
