@@ -49,21 +49,19 @@ def due_cutoff(
     max_attempts: int,
     pause: timedelta,
     has_registry: Callable[[], bool],
-    newest_event: Callable[[], int | None],
-    last_received: Callable[[int, int], datetime | None],
+    newest_event: int | None,
+    last_received: datetime | None,
 ) -> int | None:
     """The cutoff to request now, or None. `cycles` are the task's, newest cutoff and attempt first.
 
     `has_registry` says whether MLflow answers: a finished fit that waits for it is not retried before. Neither such a
-    wait nor a stop on request counts as an attempt. `newest_event` finds the newest event before the newest boundary
-    (microseconds), None if there is none. `last_received` says when the last event between two moments (microseconds)
-    came.
+    wait nor a stop on request counts as an attempt. `newest_event` is the newest event before the newest boundary
+    (microseconds). `last_received` says when the last event in the span of a possible import came (`import_span`).
     """
-    if lacks_newest(task, cycles, now) and (newest := newest_event()) is not None:
-        cutoff = useful_cutoff(task, now, newest)
+    if newest_event is not None and lacks_newest(task, cycles, now):
+        cutoff = useful_cutoff(task, now, newest_event)
         if not cycles or cycles[0].cutoff < cutoff:
-            span = import_span(task, cycles, now, newest)
-            return None if span is not None and _is_recent(last_received(*span), now) else cutoff
+            return None if _is_recent(last_received, now) else cutoff
     for _, group in groupby(cycles, key=lambda cycle: cycle.cutoff):
         # Attempts before a release have had their result: those after it were requested to replace it.
         attempts = list(group)

@@ -25,7 +25,7 @@ from trainer.scheduling.due_cutoffs import due_cutoff, import_span, lacks_newest
 log = structlog.get_logger(__name__)
 
 # The most tasks whose cutoffs one tick requests; the next tick goes on.
-_MOST_AT_ONCE = 500
+_MAX_AT_ONCE = 500
 
 
 @dataclass
@@ -54,7 +54,7 @@ class DueRequests:
             self.past = known | found
             due = self._find_due(connection, schemas, self.past, now, has_registry)
         tasks = {schema.task_id: schema for schema in schemas if schema.task_id in due}
-        some = dict(list(tasks.items())[:_MOST_AT_ONCE])
+        some = dict(list(tasks.items())[:_MAX_AT_ONCE])
         if not some:
             return
         try:
@@ -123,8 +123,14 @@ class DueRequests:
             own = past.get(schema.task_id, ())
             if schema.task_id not in newest and not any(one.state == "failed" for one in own):
                 continue  # nothing new and nothing to try again, as for most tasks in most ticks
-            events = newest.get(schema.task_id), received.get(schema.task_id)
-            cutoff = self._judge(schema.task, own, events, now, has_registry)
+            cutoff = self._judge(
+                schema.task,
+                own,
+                now,
+                has_registry=has_registry,
+                newest_event=newest.get(schema.task_id),
+                last_received=received.get(schema.task_id),
+            )
             if cutoff is not None:
                 due[schema.task_id] = cutoff
         return due
@@ -133,15 +139,13 @@ class DueRequests:
         self,
         task: Task,
         past: Sequence[PastAttempt],
-        events: tuple[int | None, datetime | None],
         now: datetime,
+        *,
         has_registry: Callable[[], bool],
+        newest_event: int | None,
+        last_received: datetime | None,
     ) -> int | None:
-        """The task's due cutoff; None as well if its rows cannot be judged, which is logged once.
-
-        `events` says when the newest one happened, and when the last one of an import was received.
-        """
-        newest_event, last_received = events
+        """The task's due cutoff; None as well if its rows cannot be judged, which is logged once."""
         try:
             cutoff = due_cutoff(
                 task,
@@ -150,8 +154,8 @@ class DueRequests:
                 max_attempts=self.max_attempts,
                 pause=self.pause,
                 has_registry=has_registry,
-                newest_event=lambda: newest_event,
-                last_received=lambda *_span: last_received,
+                newest_event=newest_event,
+                last_received=last_received,
             )
         except (ValueError, OverflowError) as error:  # one task's rows must not stop the others
             if task.name not in self.unreadable:

@@ -133,8 +133,8 @@ def is_due(schema: Schema, attempts: Sequence[Cycle]) -> list[bool]:
             max_attempts=2,
             pause=timedelta(seconds=30),
             has_registry=partial(bool, answers),
-            newest_event=partial(to_micros, now),
-            last_received=lambda *_: None,
+            newest_event=to_micros(now),
+            last_received=None,
         )
         is not None
         for schedule in ("manual", "window")

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from itertools import pairwise
 
 import pytest
@@ -47,8 +46,8 @@ def simulate(spec: Task, durations: Sequence[timedelta]) -> list[Released]:
             max_attempts=3,
             pause=HOUR,
             has_registry=lambda: True,
-            newest_event=partial(to_micros, now),
-            last_received=lambda *_: None,
+            newest_event=to_micros(now),
+            last_received=None,
         )
         newest = newest if due is None else due
         if not running and left and newest > cutoff:

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from itertools import pairwise
 
 import pytest
@@ -11,7 +10,7 @@ from contracts.clock import MICROSECOND, to_micros
 from contracts.failure import LEASE_EXPIRED, REGISTRY_UNREACHABLE, STOPPED, Failure, FailureCode
 from store.cycles.ledger import Cycle, State
 from tests.unit.tiny_events import task
-from trainer.scheduling.due_cutoffs import QUIET, due_cutoff, retry_pause
+from trainer.scheduling.due_cutoffs import QUIET, due_cutoff, import_span, retry_pause
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 CUTOFF = to_micros(NOON)
@@ -57,15 +56,17 @@ def due(
     received: Callable[[int, int], datetime | None] = lambda *_: None,
 ) -> int | None:
     """The due cutoff of a task whose newest event is of now, or as `newest` says."""
+    spec, newest_event = task(schedule=schedule), newest(now)
+    span = None if newest_event is None else import_span(spec, cycles, now, newest_event)
     return due_cutoff(
-        task(schedule=schedule),
+        spec,
         cycles,
         now,
         max_attempts=3,
         pause=PAUSE,
         has_registry=lambda: has_registry,
-        newest_event=lambda: newest(now),
-        last_received=received,
+        newest_event=newest_event,
+        last_received=None if span is None else received(*span),
     )
 
 
@@ -89,7 +90,6 @@ def test_the_windows_around_a_change_of_summer_time_are_ordinary_windows(window:
     for minute in range(0, 3 * 24 * 60, 10):
         now = change - timedelta(days=1) + timedelta(minutes=minute)
         past = [cycle("released", cutoff=cutoff) for cutoff in reversed(asked)]
-        newest = partial(to_micros, now)
         found = due_cutoff(
             spec,
             past,
@@ -97,8 +97,8 @@ def test_the_windows_around_a_change_of_summer_time_are_ordinary_windows(window:
             max_attempts=3,
             pause=PAUSE,
             has_registry=lambda: True,
-            newest_event=newest,
-            last_received=lambda *_: None,
+            newest_event=to_micros(now),
+            last_received=None,
         )
         asked += [] if found is None else [found]
     steps = {later - earlier for earlier, later in pairwise(asked)}
