@@ -30,7 +30,7 @@ from service.admin.status import (
     describe_workers,
 )
 from service.advice.advice import advise
-from service.advice.next_step import Situation, find_overrulable
+from service.advice.next_step import find_situation
 from service.advice.row_states import RowState
 from service.advice.row_warnings import RowWarnings, read_row_warnings, warn_of_classes
 from service.advice.task_differences import describe_differences, warn_of_former_name
@@ -182,16 +182,15 @@ def _add_status(
         found = await store.run(lambda connection: read_status(connection, name, forecaster, now))
         schema, task_state = found.schema, found.task_state
         shown = [describe_cycle(cycle) for cycle in found.cycles]
-        situation = Situation(
-            task=schema.task,
-            forecaster=forecaster,
+        situation = find_situation(
+            schema,
+            forecaster,
+            follower.registries.get(name, RegistryState()),
             task_state=task_state,
-            registry=follower.registries.get(name, RegistryState()),
             skill=found.skill,
-            held=find_overrulable(found.cycles),
+            cycles=found.cycles,
             now=now,
             cycle_limit=cycle_limit,
-            lifecycle=schema.lifecycle,
         )
         advice = advise(situation, found.rows)
         overview = describe_task(

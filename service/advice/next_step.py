@@ -26,6 +26,7 @@ from service.models.task_state import (
 from service.web.html import say_distance
 from store.cycles.ledger import Cycle
 from store.cycles.requests import find_gate
+from store.tasks.catalog import Schema
 from store.tasks.changes import Lifecycle
 
 Action = Literal["retrain", "rollback", "override", "release-held"]
@@ -76,6 +77,31 @@ class Situation:
     def retrain(self) -> str:
         """The command that retrains."""
         return f"morrow cycle {self.task.name}"
+
+
+def find_situation(
+    schema: Schema,
+    forecaster: Forecaster | None,
+    registry: RegistryState,
+    *,
+    task_state: TaskState,
+    skill: Skill | None,
+    cycles: Sequence[Cycle],
+    now: datetime,
+    cycle_limit: timedelta,
+) -> Situation:
+    """The situation of a task with these newest cycles."""
+    return Situation(
+        task=schema.task,
+        forecaster=forecaster,
+        task_state=task_state,
+        registry=registry,
+        skill=skill,
+        held=find_overrulable(cycles),
+        now=now,
+        cycle_limit=cycle_limit,
+        lifecycle=schema.lifecycle,
+    )
 
 
 def find_next_step(found: Situation) -> NextStep:

@@ -16,8 +16,8 @@ from service.admin.cycles import describe_cycle
 from service.admin.releases import describe_release
 from service.admin.status import describe_champion
 from service.admin.task_changes import EFFECTS
-from service.advice.advice import advise
-from service.advice.next_step import Situation, find_overrulable
+from service.advice.advice import Advice, advise
+from service.advice.next_step import find_overrulable, find_situation
 from service.advice.row_states import find_row_state
 from service.advice.task_warnings import warn_of_renaming
 from service.dashboard.heatmap import tabulate
@@ -103,7 +103,7 @@ def describe_listed(known: Known, found: Overview | None) -> TaskRow:
 def describe_health(known: Known, board: Board | None) -> dict[str, Any]:
     """The version that answers, its skill, its cycles and what to do next."""
     forecaster, at = known.forecaster, to_micros(known.now)
-    advice = None if board is None else advise(_situation(known, board), board.rows)
+    advice = None if board is None else _advise(known, board)
     skill = None if advice is None else advice.skill
     state = find_row_state(
         forecaster, known.task_state, known.task, known.lifecycle, now=known.now, cycle_limit=known.cycle_limit
@@ -132,6 +132,20 @@ def describe_health(known: Known, board: Board | None) -> dict[str, Any]:
     }
 
 
+def _advise(known: Known, board: Board) -> Advice:
+    situation = find_situation(
+        board.schema,
+        known.forecaster,
+        known.registry,
+        task_state=board.task_state,
+        skill=board.skill,
+        cycles=board.cycles,
+        now=known.now,
+        cycle_limit=known.cycle_limit,
+    )
+    return advise(situation, board.rows)
+
+
 def _add_sentences(board: Board | None) -> list[Sentence]:
     """What only the page of a task says: rows that cannot be read, and a name that MLflow does not know yet."""
     if board is None:
@@ -157,20 +171,6 @@ def _find_runs(board: Board | None) -> dict[str, str]:
     """Version -> the run in MLflow of the cycle that released it, for the newest cycles."""
     cycles = () if board is None else board.cycles
     return {one.version: one.run_id for one in cycles if one.version and one.run_id and one.state == "released"}
-
-
-def _situation(known: Known, board: Board) -> Situation:
-    return Situation(
-        task=board.schema.task,
-        forecaster=known.forecaster,
-        task_state=board.task_state,
-        registry=known.registry,
-        skill=board.skill,
-        held=find_overrulable(board.cycles),
-        now=known.now,
-        cycle_limit=known.cycle_limit,
-        lifecycle=known.lifecycle,
-    )
 
 
 def describe_history(board: Board | None, forecaster: Forecaster | None, now: datetime) -> dict[str, Any]:
