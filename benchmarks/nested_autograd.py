@@ -16,7 +16,7 @@ from trainer.network.losses import Batch, cross_entropy
 from trainer.network.network import CohortNetwork
 
 # Above this many classes the last slope is held.
-_MOST_TRAINED = 2
+_MAX_TRAINED = 2
 
 
 def nested_step(
@@ -33,7 +33,7 @@ def nested_step(
             (slope,) = torch.autograd.grad(nested_interpolated(network, batch, delta).sum(), delta)
             delta = (delta + 0.1 * maximum * slope.sign()).clamp(-maximum, maximum)
         delta = delta.detach()
-        is_held = network.architecture.num_outputs > _MOST_TRAINED
+        is_held = network.architecture.num_outputs > _MAX_TRAINED
         plain = cross_entropy(network(batch.dense, batch.codes, batch.u), batch.targets).mean(1)
         losses = plain + weight * nested_interpolated(network, batch, delta, is_held=is_held)
         optimiser.zero_grad()

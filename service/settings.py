@@ -9,8 +9,8 @@ from pydantic_settings import NoDecode
 from contracts.runtime.cores import count_cores, share_cores
 from contracts.runtime.settings import SharedSettings
 
-MOST_WORKERS = 64
-MOST_THREADS = 64
+MAX_WORKERS = 64
+MAX_THREADS = 64
 # A client with more batches than this before its own has usually given up.
 MAX_WAITING_PER_THREAD = 32
 BODY_BUDGET_BYTES = 64 * 2**20
@@ -18,7 +18,7 @@ BODY_BUDGET_BYTES = 64 * 2**20
 
 def _batch_threads(known: dict[str, Any]) -> int:
     """One thread for each core of a worker."""
-    return min(MOST_THREADS, share_cores(count_cores(), known.get("workers", 1)))
+    return min(MAX_THREADS, share_cores(count_cores(), known.get("workers", 1)))
 
 
 def _body_budget(known: dict[str, Any]) -> int:
@@ -49,7 +49,7 @@ class ServiceSettings(SharedSettings):
     workers: int = Field(
         1,
         ge=1,
-        le=MOST_WORKERS,
+        le=MAX_WORKERS,
         description="processes that answer in parallel; each grants an equal share of a key's rate",
     )
     stale_seconds: float = Field(
@@ -99,7 +99,7 @@ class ServiceSettings(SharedSettings):
         description="most events, and most requests for the database, that may wait; more are answered 503",
     )
     max_rows: int = Field(10_000, ge=1, description="most rows in one request, whether events or questions")
-    model_threads: int = Field(1, ge=1, le=MOST_THREADS, description="threads that one run of a graph may use")
+    model_threads: int = Field(1, ge=1, le=MAX_THREADS, description="threads that one run of a graph may use")
     models_in_memory: int = Field(
         200,
         ge=1,
@@ -109,7 +109,7 @@ class ServiceSettings(SharedSettings):
     batch_threads: int = Field(
         default_factory=_batch_threads,
         ge=1,
-        le=MOST_THREADS,
+        le=MAX_THREADS,
         description="batches of POST /predict that a worker answers in parallel; if unset, the cores that the process "
         "may use (control group's quota, affinity) divided by the workers. "
         f"For each of them {MAX_WAITING_PER_THREAD} more may wait; others are answered 503",

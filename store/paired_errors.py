@@ -103,12 +103,12 @@ def find_unreadable_cells(connection: Connection, part: MatrixPart) -> str | Non
             "reach": 3 * COUNTED_WINDOWS * part.window * MICROSECOND,
             "first": FIRST_MOMENT,
             "last": LAST_MOMENT,
-            "most": _MOST_COUNTED,
+            "most": _MAX_COUNTED,
         },
     ).scalar_one()
     if not num_cells:
         return None
-    count = f"{num_cells} or more" if num_cells == _MOST_COUNTED else str(num_cells)
+    count = f"{num_cells} or more" if num_cells == _MAX_COUNTED else str(num_cells)
     between = "BETWEEN '0001-01-01Z' AND '9999-12-31Z'"
     return (
         f"Rows of the table error_cells cannot be read ({count}): origin, window or scored_at is out of the years 1 to "
@@ -117,7 +117,7 @@ def find_unreadable_cells(connection: Connection, part: MatrixPart) -> str | Non
     )
 
 
-_MOST_COUNTED = 100
+_MAX_COUNTED = 100
 
 # The same cells as below, and those whose origin is out of the calendar. Each part is a range of the primary key.
 _COUNT_UNREADABLE = text("""

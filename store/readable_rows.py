@@ -15,7 +15,7 @@ from store.database import is_readable
 from store.outages import name_outage
 
 # The most rows of a table that a sentence names.
-_MOST_NAMED = 5
+_MAX_NAMED = 5
 
 T = TypeVar("T")
 
@@ -56,15 +56,15 @@ def read_rows(
             found.append(decode(row))
         except Exception as fault:  # noqa: BLE001 whatever the row holds, it hides no other one
             faults.append((row.id, type(fault).__name__))
-    named = query.with_only_columns(table.c.id, _name_first(moments)).where(not_(can_be_read)).limit(_MOST_NAMED)
+    named = query.with_only_columns(table.c.id, _name_first(moments)).where(not_(can_be_read)).limit(_MAX_NAMED)
     faults += [(row.id, row[1]) for row in connection.execute(named)]
     return ReadRows(found, say_unreadable(table.name, sorted(faults)) if faults else None)
 
 
 def say_unreadable(table: str, faults: Sequence[tuple[int, str]]) -> str:
     """The sentence about rows of a table by their ids, each with the column or the error."""
-    ids = ", ".join(str(row_id) for row_id, _ in faults[:_MOST_NAMED])
-    rows = "; ".join(f"id {row_id}: {what}" for row_id, what in faults[:_MOST_NAMED])
+    ids = ", ".join(str(row_id) for row_id, _ in faults[:_MAX_NAMED])
+    rows = "; ".join(f"id {row_id}: {what}" for row_id, what in faults[:_MAX_NAMED])
     remedy = f"correct them, or remove them by the rule: id IN ({ids})"
     return (
         f"Rows of the table {table} cannot be read ({rows}). They were written past the API and are left out: {remedy}."

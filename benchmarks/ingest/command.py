@@ -40,8 +40,8 @@ from store.tasks.catalog import define_task
 CONNECTIONS = 32
 ROWS_PER_BATCH = 1000
 # More than any server here takes in a second, so that no event is sent twice.
-_MOST_EVENTS_PER_SECOND = 6000
-_MOST_BATCHES_PER_SECOND = 60
+_MAX_EVENTS_PER_SECOND = 6000
+_MAX_BATCHES_PER_SECOND = 60
 # No bound and no goal, for figures that are only reported.
 _UNPROMISED = (0, 1)
 
@@ -163,7 +163,7 @@ def _run(
     database_url: str = "",
 ) -> tuple[dict[str, list[Taken]], list[float]]:
     """The rounds after one that does not count, and the rates of pgbench in between. Raises LoadFailed."""
-    per_second = _MOST_EVENTS_PER_SECOND if num_rows is None else _MOST_BATCHES_PER_SECOND
+    per_second = _MAX_EVENTS_PER_SECOND if num_rows is None else _MAX_BATCHES_PER_SECOND
     connections = CONNECTIONS if num_rows is None else 1
     found: dict[str, list[Taken]] = {name: [] for name in ways}
     inserts: list[float] = []

@@ -41,7 +41,7 @@ from store.tasks.catalog import find_task
 
 TASK = "mixed"
 SAMPLE_SECONDS = 5.0
-MOST_GROWTH = 0.05
+MAX_GROWTH = 0.05
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ class Outcome:
 
     @property
     def is_flat(self) -> bool:
-        return self.memory.growth <= MOST_GROWTH
+        return self.memory.growth <= MAX_GROWTH
 
     def figures(self, num_workers: int) -> list[Figure]:
         """The counts that matter, as data."""

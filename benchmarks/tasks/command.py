@@ -47,7 +47,7 @@ NUM_REQUESTS = 5
 # The first looks see everything; they are no part of what it costs to do nothing.
 SETTLE_SECONDS = 15.0
 # The most seconds that the trainer gets for its first pass over all tasks, and for its first sweep.
-MOST_SETTLE_SECONDS = 300.0
+MAX_SETTLE_SECONDS = 300.0
 
 
 @dataclass(frozen=True)
@@ -213,7 +213,7 @@ def running_part(home: Path, command: str, given: dict[str, str]) -> Iterator[tu
 
 def await_rest(trainer: Child, counts: Path) -> None:
     """Wait until the trainer has no training process, and sends about as many statements as in the 5 s before."""
-    deadline, former = time.monotonic() + MOST_SETTLE_SECONDS, -1
+    deadline, former = time.monotonic() + MAX_SETTLE_SECONDS, -1
     while time.monotonic() < deadline:
         before = json.loads(counts.read_text())["statements"]
         time.sleep(SETTLE_SECONDS / 3)

@@ -43,7 +43,7 @@ _LABELS = (
 _HOURS = ("hr", "hour", "h", "stunde", "time", "hour_of_day")
 _ROW_NUMBER = re.compile(r"(^|_)(index|idx|id|row|rows|row_?num\w*|nr|no|number|line|instant|key)$")
 _IDS = re.compile(r"(^|_)(event_id|id|uuid|guid|key|nr)$")
-_MOST_CLASSES = 20
+_MAX_CLASSES = 20
 _FEW_NUMBERS = 5
 # Windows behind which a file counts as one of the past.
 _OLD_WINDOWS = 2
@@ -273,7 +273,7 @@ def _read_target(label: Judged) -> tuple[bool, tuple[str, ...]]:
     if label.kind == "number" or (label.kind == "integer" and len(label.counts) > _FEW_NUMBERS):
         return False, ()
     classes = tuple(sorted({unify_truth(text) for text in label.counts if _is_class(text)}))
-    return True, classes if 2 <= len(classes) <= _MOST_CLASSES else ()
+    return True, classes if 2 <= len(classes) <= _MAX_CLASSES else ()
 
 
 def _is_class(text: str) -> bool:

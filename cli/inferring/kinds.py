@@ -17,7 +17,7 @@ from contracts.spec_values import MAX_TEXT, suggest_name
 from contracts.task import Kind
 from contracts.truth import TRUTHS
 
-_MOST_CATEGORIES = 1000
+_MAX_CATEGORIES = 1000
 _FEW_CODES = 50
 _CODES = re.compile(
     r"(^|_)(code|type|class|kind|category|zone|region|season|weather\w*|weekday|wday|dow|plan|segment|group|status|zip|plz)($|_)"
@@ -155,7 +155,7 @@ def judge(column: Column, reading: Reading, num_rows: int) -> Judged:  # noqa: P
         return found("none", f"texts longer than {MAX_TEXT} characters")
     if len(counts) > max(_FEW_CODES, (num_rows - num_missing) // 2):
         return found("none", "nearly every row has a text of its own, as in ids, names and remarks")
-    if len(counts) > _MOST_CATEGORIES:
+    if len(counts) > _MAX_CATEGORIES:
         return found("category", f"texts, but {len(counts):,} different ones: a coarser column may do better")
     return found("category", "texts")
 

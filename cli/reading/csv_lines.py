@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from cli.reading.dialects import Dialect, unescape
 
-_MOST_LINES = 2000
-_MOST_CHARACTERS = 2**20
+_MAX_LINES = 2000
+_MAX_CHARACTERS = 2**20
 _BLANK = " \t\r\n\x1a\ufeff\x00"
 
 
@@ -105,7 +105,7 @@ def _read_on(
     """
     parts = [line]
     size, num_quotes = len(line), line.count(dialect.quote)
-    while len(parts) < _MOST_LINES and size < _MOST_CHARACTERS:
+    while len(parts) < _MAX_LINES and size < _MAX_CHARACTERS:
         more = waiting.popleft() if waiting else next(source, None)
         if more is None:
             break

@@ -34,7 +34,7 @@ from trainer.progress import Report
 from trainer.settings import TrainerSettings
 
 # Most ages that fit next to the target windows in 80 columns.
-_MOST_AGES = 8
+_MAX_AGES = 8
 
 
 def print_backtest(
@@ -76,7 +76,7 @@ def print_backtest(
     console.print(
         f"{len(cells):,} errors of all methods are known as of {format_moment(cutoff)}"
         f"{'' if as_of else ', the end of the newest complete window with events'}. "
-        f"The table shows those of {schema.task.training.method} at the first {_MOST_AGES} ages.",
+        f"The table shows those of {schema.task.training.method} at the first {_MAX_AGES} ages.",
         highlight=False,
     )
     if cells:
@@ -194,7 +194,7 @@ def _matrix(task: Task, cells: Sequence[Cell]) -> Table:
         for cell in cells
         if cell.method == task.training.method
     }
-    ages = sorted({age for _, age in found})[:_MOST_AGES]
+    ages = sorted({age for _, age in found})[:_MAX_AGES]
     title = f"{task.name}: {task.error_name} by target window and age of the fit"
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, collapse_padding=True)
     table.add_column("window", no_wrap=True)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 FAR_WINDOWS = 26
 _ONE_IN = 20
 # How many gaps are looked for. Of a stream that has paused, no side is longer than this many times the other.
-_MOST_GAPS = 3
+_MAX_GAPS = 3
 _LEAST_RATIO = 10
 _YEAR = 366 * 86_400_000_000
 # A label is far outside if it occurs this often, and if this many spreads of the other labels lie between. At most this
@@ -83,7 +83,7 @@ def search_gaps(oldest: int, newest: int, window: int, find_longest: Callable[[i
     """
     gaps: list[Gap] = []
     times = [(oldest, newest)]
-    while times and len(gaps) < _MOST_GAPS:
+    while times and len(gaps) < _MAX_GAPS:
         begin, end = times.pop(0)
         if end - begin <= FAR_WINDOWS * window:
             continue

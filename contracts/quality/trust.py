@@ -28,7 +28,7 @@ Word = Literal["good", "fair", "poor", "too early to say"]
 GOOD = 20.0
 # A rival, or a row of errors above the band, counts from this number of windows on.
 _FEWEST = 3
-_MOST_ABOVE = 0.2
+_MAX_ABOVE = 0.2
 
 
 class Trust(Struct, frozen=True, kw_only=True):
@@ -82,7 +82,7 @@ def _judge(skill: Skill | None, num_followed: int, num_above: int) -> tuple[Word
     better = skill.better if skill.better is not None and skill.better.num_windows >= _FEWEST else None
     doubts = [
         f"{better.method} has a smaller error on the same {count_windows(better.num_windows)}" if better else None,
-        above if num_above > max(1.0, _MOST_ABOVE * num_followed) else None,
+        above if num_above > max(1.0, _MAX_ABOVE * num_followed) else None,
         f"{because}, and a good model saves at least {GOOD:.0f} %" if percent < GOOD else None,
     ]
     doubt = next(filter(None, doubts), None)

@@ -37,9 +37,9 @@ MAX_RELEASES = 200
 NUM_EVENT_WINDOWS = 40
 NUM_REASONS = 10
 # The most refused rows that are compared with each other.
-_MOST_COMPARED = 100_000
+_MAX_COMPARED = 100_000
 # The most categories of one feature that the form offers.
-_MOST_CATEGORIES = 100
+_MAX_CATEGORIES = 100
 _SHOWN_ACTIONS: tuple[Action, ...] = ("release", "rollback", "close", "reopen", "override")
 _YEAR_ONE = to_micros(datetime(1, 1, 1, tzinfo=UTC))
 _COUNTED_ROUTES = ("/predict", "/events", "/events/{event_id}", NO_ROUTE)
@@ -162,7 +162,7 @@ def read_filling(connection: Connection, name: str, task: Task) -> Filling | Non
     values: dict[str, float | str | None] = {one.name: value for one, value in chain(numbers, texts)}
     columns = zip(*sample.categories, strict=True)
     found = {
-        one.name: [text for text, _ in Counter(filter(None, column)).most_common(_MOST_CATEGORIES)]
+        one.name: [text for text, _ in Counter(filter(None, column)).most_common(_MAX_CATEGORIES)]
         for one, column in zip(task.categories, columns, strict=False)
     }
     return Filling(values, found)
@@ -227,7 +227,7 @@ def _or_none(number: float) -> float | None:
 def _count_refused(connection: Connection, schema: Schema, since: datetime) -> tuple[int, int | None]:
     """All of them, and those that differ; None instead of the latter if they are too many to compare."""
     count = connection.execute(select(func.count()).where(*_refused_since(schema, since))).scalar_one()
-    if count > _MOST_COMPARED:
+    if count > _MAX_COMPARED:
         return count, None
     distinct = select(func.count(func.md5(rejected_events.c.payload).distinct())).where(*_refused_since(schema, since))
     return count, connection.execute(distinct).scalar_one()

@@ -11,7 +11,7 @@ const STEPS = [1, 2, 5, 10, 15, 30, 60, 120, 180, 360].map((minutes) => minutes 
 const MOST_MOMENTS = 1500;
 const NUM_ROWS = 7;
 // The most classes that a picture, a table or a sentence shows: those most likely at some moment.
-const MOST_CLASSES = 6;
+const MAX_CLASSES = 6;
 
 const shorten = (moment) => moment.replace(/\.\d+Z$/, "Z").replace("T", " ");
 const figure = (value) => (typeof value === "number" ? Number(value.toPrecision(4)).toString() : value);
@@ -73,16 +73,16 @@ async function predict(form) {
 function likeliest(answers) {
   const most = (name) => Math.max(...answers.map((answer) => answer.probabilities[name]));
   const names = Object.keys(answers[0].probabilities ?? {});
-  if (names.length <= MOST_CLASSES) return names;
+  if (names.length <= MAX_CLASSES) return names;
   const peaks = new Map(names.map((name) => [name, most(name)]));
-  const kept = new Set([...names].sort((one, other) => peaks.get(other) - peaks.get(one)).slice(0, MOST_CLASSES));
+  const kept = new Set([...names].sort((one, other) => peaks.get(other) - peaks.get(one)).slice(0, MAX_CLASSES));
   return names.filter((name) => kept.has(name));
 }
 
 const listSome = (names, joiner) =>
-  names.length <= MOST_CLASSES + 1
+  names.length <= MAX_CLASSES + 1
     ? names.join(joiner)
-    : `${names.slice(0, MOST_CLASSES).join(joiner)} and ${names.length - MOST_CLASSES} more`;
+    : `${names.slice(0, MAX_CLASSES).join(joiner)} and ${names.length - MAX_CLASSES} more`;
 
 function readPath(answers) {
   const at = answers.map((answer) => new Date(answer.at).getTime() / 1000);

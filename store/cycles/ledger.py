@@ -71,7 +71,7 @@ def list_past_attempts(connection: Connection, task_ids: Collection[int]) -> dic
     One statement for any number of tasks. It loads no verdict, and of a task's history only what can be due again.
     """
     found: dict[int, list[PastAttempt]] = {}
-    known = {"task_ids": list(task_ids), "first": FIRST_MOMENT, "last": LAST_MOMENT, "most": _MOST_FAILED}
+    known = {"task_ids": list(task_ids), "first": FIRST_MOMENT, "last": LAST_MOMENT, "most": _MAX_FAILED}
     for task_id, cutoff, attempt, state, requested_at, ended_at, code in connection.execute(_PAST_ATTEMPTS, known):
         failure_code = None if code is None else FailureCode(code)
         found.setdefault(task_id, []).append(
@@ -145,7 +145,7 @@ def failure_columns(failure: Failure | None) -> dict[str, str | None]:
 
 
 # Older failed attempts of a task are not looked at.
-_MOST_FAILED = 100
+_MAX_FAILED = 100
 
 # A moment without microseconds, which only a client that writes past the API could store, counts as the nearest one.
 _PAST_ATTEMPTS = text("""

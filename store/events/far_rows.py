@@ -31,10 +31,10 @@ from store.tasks.catalog import Schema
 T = TypeVar("T")
 
 # With more events than these, no more of the outermost are read: at most 1,000 on either side.
-_MOST_COUNTED = 20_000
+_MAX_COUNTED = 20_000
 # The number of parts of a time whose longest gap is looked for, and the most ids of a group that are read.
 _NUM_PARTS = 8
-_MOST_IDS = 3
+_MAX_IDS = 3
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class GroupApart:
     @property
     def is_counted(self) -> bool:
         """Whether there are no more than `count`."""
-        return self.count < _MOST_COUNTED
+        return self.count < _MAX_COUNTED
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ class FarRows:
 def find_far_rows(connection: Connection, schema: Schema, labels: Sequence[str], now: datetime) -> FarRows:
     """What is far from the other events before `now`; `labels` are those of the newest rows."""
     task_id, task = schema.task_id, schema.task
-    most = most_far_off(_count_events(connection, task_id, now, _MOST_COUNTED))
+    most = most_far_off(_count_events(connection, task_id, now, _MAX_COUNTED))
     oldest = _read_ends(connection, task_id, now, most + 1, newest=False)
     newest = _read_ends(connection, task_id, now, most + 1, newest=True)
     before = after = None
@@ -148,14 +148,14 @@ _NEIGHBOURS = text("""
 
 def _count_between(connection: Connection, task_id: int, begin: int, end: int) -> int:
     """How many events lie between these moments, both included, counted up to a limit."""
-    some = _select_between(events.c.at, task_id, begin, end).limit(_MOST_COUNTED)
+    some = _select_between(events.c.at, task_id, begin, end).limit(_MAX_COUNTED)
     return connection.execute(select(func.count()).select_from(some.subquery())).scalar_one()
 
 
 def _read_ids(connection: Connection, task_id: int, begin: int, end: int) -> tuple[str, ...]:
     """Ids of the oldest events between these moments."""
     return tuple(
-        connection.execute(_select_between(events.c.event_id, task_id, begin, end).limit(_MOST_IDS + 1)).scalars()
+        connection.execute(_select_between(events.c.event_id, task_id, begin, end).limit(_MAX_IDS + 1)).scalars()
     )
 
 

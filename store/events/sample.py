@@ -16,7 +16,7 @@ from store.tasks.catalog import Schema
 
 MAX_ROWS = 2_000
 MAX_LABELS = 10_000
-_MOST_NAMED = 3
+_MAX_NAMED = 3
 
 
 @dataclass(frozen=True)
@@ -85,5 +85,5 @@ def _name_odd(connection: Connection, task_id: int, odd: Sequence[str]) -> Seque
         .limit(MAX_LABELS)
         .subquery()
     )
-    query = select(newest.c.event_id, newest.c.label).where(newest.c.label.in_({*odd})).limit(_MOST_NAMED)
+    query = select(newest.c.event_id, newest.c.label).where(newest.c.label.in_({*odd})).limit(_MAX_NAMED)
     return [(row.event_id, row.label) for row in connection.execute(query)]

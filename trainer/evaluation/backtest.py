@@ -47,7 +47,7 @@ from trainer.settings import TrainerSettings
 # Windows for which kept fits outlive the oldest origin that a cycle can still need.
 _MARGIN_WINDOWS = 2
 # The most windows that are scored without being asked for: half a year of weeks.
-MOST_WINDOWS = 26
+MAX_WINDOWS = 26
 # The share of the rows that the origins of windows for a first verdict must know.
 TRUSTED_SHARE = 1 / 3
 # The share of a cycle's time limit that fits for more windows than the fewest may take.
@@ -89,7 +89,7 @@ def read_needed(engine: Engine, schema: Schema, cutoff: int, now: datetime, num_
     """The rows that `fill_and_judge` and a candidate of this cutoff can use."""
     task = schema.task
     # A reading is extended while its windows are within the history of its newest fit.
-    most = max(_fewest_windows(task), min(MOST_WINDOWS, task.training.history or MOST_WINDOWS))
+    most = max(_fewest_windows(task), min(MAX_WINDOWS, task.training.history or MAX_WINDOWS))
     return read_for_cycle(engine, schema, cutoff, now, num_windows=most if num_windows is None else num_windows)
 
 
@@ -113,14 +113,14 @@ def fill_and_judge(
     """The matrix as of the reading's cutoff, and the horizon that follows from it.
 
     A few windows may be unusual ones, such as those around Christmas. So if they support less than the longest horizon,
-    twice as many are scored, and so on, up to MOST_WINDOWS, while their origins know at least half of the rows. A first
+    twice as many are scored, and so on, up to MAX_WINDOWS, while their origins know at least half of the rows. A first
     matrix also gets the windows that a verdict on the model needs, FEW_WINDOWS, if their origins know at least a third.
     These fits may take EXTENSION_SHARE of a cycle's time limit. With `num_windows` that many are scored and no more.
     """
     task = reading.schema.task
     num_read = len(target_windows(task, reading.current, reading.cutoff, MOST_COUNTED))
     num_known = min(MOST_COUNTED, reading.num_older + num_read)
-    most = min(MOST_WINDOWS, num_like_today(task, reading.latest, reading.cutoff))
+    most = min(MAX_WINDOWS, num_like_today(task, reading.latest, reading.cutoff))
     fewest_trusted = _count_trusted(reading)
     count = _fewest_windows(task) if num_windows is None else num_windows
     cost = _FitCost(EXTENSION_SHARE * settings.cycle_limit_seconds)

@@ -18,7 +18,7 @@ BAND_COVERAGE = 0.90
 DISCOUNT = 0.6
 # The step by which one window moves the share of errors that a band may miss, and the bounds of that share.
 _BAND_STEP = 0.05
-_LEAST_MISSED, _MOST_MISSED = 0.01, 0.5
+_LEAST_MISSED, _MAX_MISSED = 0.01, 0.5
 
 
 def mean_upper_bound(values: Sequence[float], confidence: float = 0.95) -> float:
@@ -63,7 +63,7 @@ def adapted_coverage(errors: Mapping[int, Mapping[int, float]], clock: Clock, la
             if window in found
         ]
         moved = missable[-1] + _BAND_STEP * (1 - BAND_COVERAGE - fmean(missed))
-        missable.append(min(max(moved, _LEAST_MISSED), _MOST_MISSED))
+        missable.append(min(max(moved, _LEAST_MISSED), _MAX_MISSED))
     return 1 - missable[-1]
 
 

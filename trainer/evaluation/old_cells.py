@@ -20,7 +20,7 @@ READ_WINDOWS = WALKED_WINDOWS + COUNTED_WINDOWS
 KEPT_WINDOWS = READ_WINDOWS + COUNTED_WINDOWS
 _BATCH_SIZE = 10_000
 # A cycle that finds more leaves them to the next one.
-_MOST_BATCHES = 20
+_MAX_BATCHES = 20
 
 
 def delete_old_cells(engine: Engine, task_id: int, task: Task, cutoff: int) -> int:
@@ -32,7 +32,7 @@ def delete_old_cells(engine: Engine, task_id: int, task: Task, cutoff: int) -> i
             return 0
         kept = _find_champion_cutoffs(connection, task_id)
     num_deleted = 0
-    for _ in range(_MOST_BATCHES):
+    for _ in range(_MAX_BATCHES):
         with engine.begin() as connection:
             count = delete_older(connection, task_id, before=before, except_origins=kept, size=_BATCH_SIZE)
         num_deleted += count

@@ -42,8 +42,8 @@ _REACHES = (1, 2, 3, 4, 6, 9, 13)
 _NUM_FORECAST = 8
 _ORDERS = (1, 2, 3)
 # Orders with more products are not tried; a window with more rows is thinned evenly.
-_MOST_PRODUCTS = 200
-_MOST_ROWS = 20_000
+_MAX_PRODUCTS = 200
+_MAX_ROWS = 20_000
 
 Floats = NDArray[np.float64]
 
@@ -131,7 +131,7 @@ def fit_trend(rows: Encoded, vocabulary_sizes: tuple[int, ...], num_outputs: int
             for window in newest
         ]
         for order in _ORDERS
-        if order == 1 or _num_products(rows.dense.shape[1], order) <= _MOST_PRODUCTS
+        if order == 1 or _num_products(rows.dense.shape[1], order) <= _MAX_PRODUCTS
     }
     # The simplest first: `min` takes the first of equal losses.
     candidates = (choice for choice in itertools.product(by_order, _DEGREES, _REACHES) if choice[2] > choice[1])
@@ -159,7 +159,7 @@ def _newest_windows(rows: Encoded) -> list[Encoded]:
     windows = []
     for start in np.unique(rows.windows)[-(max(_REACHES) + _NUM_FORECAST) :]:
         first, end = np.searchsorted(rows.windows, [start, start + 1])
-        kept = slice(int(first), int(end), math.ceil((end - first) / _MOST_ROWS))
+        kept = slice(int(first), int(end), math.ceil((end - first) / _MAX_ROWS))
         windows.append(Encoded(*(column[kept] for column in vars(rows).values())))
     return windows
 

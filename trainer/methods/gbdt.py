@@ -27,7 +27,7 @@ GBDT = "gbdt"
 BOOSTER_FILE = "gbdt.txt"
 
 # Most rounds, and the rounds without a gain after which the search for their number ends; both times the learning rate.
-_MOST_ROUNDS, _PATIENCE = 30.0, 2.0
+_MAX_ROUNDS, _PATIENCE = 30.0, 2.0
 _NEWEST_SHARE = 0.2
 # What a regression minimises. Huber's loss is absolute beyond 0.9 deviations, and its absolute error is below that of
 # LightGBM's own absolute loss: 9.84 against 10.10 on the four years inside House's training range.
@@ -114,7 +114,7 @@ def fit_booster(
     first = max(1, round(len(table.targets) * (1 - _NEWEST_SHARE)))
     older, newest = table.select(slice(0, first)), table.select(slice(first, None))
     parameters = _parameters(num_classes, training) | {"seed": seed, "num_threads": threads}
-    most = round(_MOST_ROUNDS / training.boosting.learning_rate)
+    most = round(_MAX_ROUNDS / training.boosting.learning_rate)
     trial = _boost(parameters, older, most, watched=newest)
     booster = _boost(parameters, table, max(1, trial.best_iteration))
     if num_classes or first == len(table.targets):

@@ -15,7 +15,7 @@ from store.tasks.row_counts import RowCounts, read_counts
 from trainer.data.windows import complete_until
 
 # Tasks without news that a pass looks at.
-_MOST_BY_TURNS = 2
+_MAX_BY_TURNS = 2
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Looks:
         counts = read_counts(connection, [schema.task_id for schema in schemas]) if schemas else {}
         looks = {schema.task_id: _look(schema, counts.get(schema.task_id, RowCounts()), now) for schema in schemas}
         self._done = {task_id: look for task_id, look in self._done.items() if task_id in looks}
-        by_turns = [task_id for task_id, look in self._done.items() if looks[task_id] == look][:_MOST_BY_TURNS]
+        by_turns = [task_id for task_id, look in self._done.items() if looks[task_id] == look][:_MAX_BY_TURNS]
         return [
             (schema, look)
             for schema in schemas

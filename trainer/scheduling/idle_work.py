@@ -28,7 +28,7 @@ log = structlog.get_logger(__name__)
 
 _PAUSE_SECONDS = 5.0
 # The most tasks that one look asks for missing cells.
-_MOST_ASKED = 6
+_MAX_ASKED = 6
 _INTERRUPTIONS = STORE_OUTAGES | {FailureCode.STOPPED, FailureCode.PREEMPTED}
 _STAY = text("SET LOCAL idle_in_transaction_session_timeout = 0")
 _TRY_LOCK = text("SELECT pg_try_advisory_xact_lock(hashtext('morrow.rivals'), :task_id)")
@@ -64,14 +64,14 @@ class IdleWork:
             places = {task_id: place for place, task_id in enumerate(self._asked) if task_id in complete}
             fresh = {task_id for task_id, end in complete.items() if self._asked.get(task_id) != end}
             tasks.sort(key=lambda one: (one.task_id not in fresh, places.get(one.task_id, -1)))
-            for schema in tasks[:_MOST_ASKED]:
+            for schema in tasks[:_MAX_ASKED]:
                 self._asked.pop(schema.task_id, None)
                 self._asked[schema.task_id] = complete[schema.task_id]
                 missing = frozenset(find_missing_cells(connection, schema, to_micros(now)))
                 if missing and self._may_try(schema.task_id, missing) and self._try_lock(schema.task_id):
                     log.info("rivals.began", task=schema.task.name, num_gaps=len(missing))
                     return FillRivals(schema.task_id, schema.task.name)
-        if len(fresh) > _MOST_ASKED:
+        if len(fresh) > _MAX_ASKED:
             self._next_check = 0.0
         return None
 

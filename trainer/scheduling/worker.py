@@ -51,8 +51,8 @@ _UNDER_WAY = ("requested", "running")
 # Rivals leave the cores to the API and to cycles.
 _NICENESS = 10
 # Bounds of a process that goes on after a job: libraries that leak, and memory that glibc keeps for a large fit.
-_MOST_JOBS = 100
-_MOST_MIB = 1024.0
+_MAX_JOBS = 100
+_MAX_MIB = 1024.0
 
 
 def serve(stream: io.RawIOBase, reports: io.RawIOBase) -> int:
@@ -72,7 +72,7 @@ def serve(stream: io.RawIOBase, reports: io.RawIOBase) -> int:
             if code != 0:
                 return code
             num_jobs += 1
-            stays = is_well and num_jobs < _MOST_JOBS and _tidy_memory() < _MOST_MIB
+            stays = is_well and num_jobs < _MAX_JOBS and _tidy_memory() < _MAX_MIB
             inbox.finish()
             reports.write(encode_outcome(Outcome(stays)))
             if not stays:
