@@ -90,11 +90,8 @@ def guess_task(profile: Profile, name: str, *, said: Said, options: Options, now
     is_european = any("semicolons" in note for note in profile.notes)
     reading = complete(profile.columns, options, is_european=is_european)
     judged = [judge(column, reading, profile.num_rows) for column in profile.columns]
-    judged = _set_kinds(judged, said.kinds)
-    times = _find_time(judged, said.at, reading.options)
-    rest = [one for one in judged if one not in times]
-    found, why = _find_label(rest, said.label, times)
-    rest = [one for one in rest if one is not found]
+    roles = _assign_roles(_set_kinds(judged, said.kinds), said, reading.options, profile.num_rows)
+    times, label, ids = roles.times, roles.label, roles.ids
     options = reading.options
     notes = [*(note.removesuffix(".") for note in profile.notes if note.startswith("Column ")), *reading.guesses]
     if options.timezone is None and _is_naive(times[0], options):
@@ -105,41 +102,32 @@ def guess_task(profile: Profile, name: str, *, said: Said, options: Options, now
         notes.append(describe_far_off(far, moments))
     notes += describe_gaps(moments)
     window, window_why = choose_window(moments, said.window)
-    is_classification, classes = _read_target(found)
-    if is_classification and (odd := [text for text in found.counts if not _is_class(text)]):
-        notes.append(
-            f"{_count(len(odd), 'class is', 'classes are')} left out: a class has at most "
-            f"{MAX_TEXT} characters, none of them a control character"
-        )
-    ids = _find_id(judged, profile.num_rows)
-    rest = [one for one in rest if one is not ids]
-    names = [column.name for column in profile.columns]
-    usable = [one for one in rest if one.kind not in ("none", "moment")] or [
-        replace(one, kind="integer", why="counts the rows, but no other column can be a feature")
-        for one in rest
-        if one.column.is_row_number and not _ROW_NUMBER.search(one.key)
-    ]
+    is_classification, classes = _read_target(label)
+    if is_classification:
+        notes += _describe_odd_classes(label)
+    usable = _list_usable(roles.rest)
     if len(usable) > MAX_FEATURES:
         notes.append(
             f"a task has at most {MAX_FEATURES} features: the first {MAX_FEATURES} of {len(usable):,} are taken"
         )
-    features, columns = name_features(usable[:MAX_FEATURES], found, names)
+    names = [column.name for column in profile.columns]
+    features, columns = name_features(usable[:MAX_FEATURES], label, names)
     if not features:
-        why = "; ".join(f"{one.name}: {one.why}" for one in rest) or "the file has no other column"
+        why = "; ".join(f"{one.name}: {one.why}" for one in roles.rest) or "the file has no other column"
         raise InvalidInput([Fault("--kind", f"no column can be a feature ({why}): name one with --kind COLUMN=KIND")])
-    options = map_columns(options, times, found, columns, ids, names=names)
-    notes += _find_leaks(profile, found, features, reading)
+    options = map_columns(options, times, label, columns, ids, names=names)
+    notes += _find_leaks(profile, label, features, reading)
     first, last = min(moments), max(moments)
     return Guessed(
         name=name,
         at=times,
-        label=found,
-        label_why=why,
+        label=label,
+        label_why=roles.label_why,
         is_classification=is_classification,
         classes=classes,
         features=tuple(features),
         ids=None if ids is None else ids.name,
-        left_out=_explain_left_out(rest, features, usable[MAX_FEATURES:]),
+        left_out=_explain_left_out(roles.rest, features, usable[MAX_FEATURES:]),
         window=window,
         window_why=window_why,
         is_past=now - last > _OLD_WINDOWS * parse_duration(window),
@@ -148,6 +136,45 @@ def guess_task(profile: Profile, name: str, *, said: Said, options: Options, now
         options=options,
         notes=tuple(notes),
     )
+
+
+@dataclass(frozen=True)
+class _Roles:
+    """What the columns are for. Those of `rest` may become features."""
+
+    times: tuple[Judged, ...]
+    label: Judged
+    label_why: str
+    ids: Judged | None
+    rest: list[Judged]
+
+
+def _assign_roles(judged: Sequence[Judged], said: Said, options: Options, num_rows: int) -> _Roles:
+    times = _find_time(judged, said.at, options)
+    others = [one for one in judged if one not in times]
+    label, why = _find_label(others, said.label, times)
+    ids = _find_id(judged, num_rows)
+    return _Roles(times, label, why, ids, [one for one in others if one is not label and one is not ids])
+
+
+def _list_usable(rest: Sequence[Judged]) -> list[Judged]:
+    """The columns that can be features; row numbers only if there is no other."""
+    return [one for one in rest if one.kind not in ("none", "moment")] or [
+        replace(one, kind="integer", why="counts the rows, but no other column can be a feature")
+        for one in rest
+        if one.column.is_row_number and not _ROW_NUMBER.search(one.key)
+    ]
+
+
+def _describe_odd_classes(label: Judged) -> list[str]:
+    """A note on texts of the label that cannot be classes."""
+    odd = [text for text in label.counts if not _is_class(text)]
+    if not odd:
+        return []
+    return [
+        f"{_count(len(odd), 'class is', 'classes are')} left out: a class has at most "
+        f"{MAX_TEXT} characters, none of them a control character"
+    ]
 
 
 def _set_kinds(judged: Sequence[Judged], kinds: Sequence[tuple[str, Kind]]) -> list[Judged]:

@@ -84,31 +84,15 @@ class RequestBody:
         Raises as `read`; the limit of size is that of one line. Only a chunk and a line are held, so a stream of any
         length needs that much room.
         """
-        rest, number, size = b"", 0, 0
-        chunk: list[tuple[int, bytes]] = []
-        is_told = self._length != "0" and self._length.isascii() and self._length.isdigit()
-        room = min(int(self._length[:18]), _STREAM_BYTES) if is_told else _STREAM_BYTES
-        if is_told:
-            self._hold(room)
+        lines, room = _Lines(self._max_bytes), self._hold_stream()
         while self._has_rest:
             for piece in await self._receive_pieces():
-                *lines, rest = (rest + piece).split(b"\n") if b"\n" in piece else [rest + piece]
-                for line in lines:
-                    number += 1
-                    if line.strip(_BLANK):
-                        chunk.append((number, line))
-                        size += len(line)
-                if max(len(rest), *map(len, lines), 0) > self._max_bytes:
-                    raise TooLarge(f"Line {number + 1} is longer than {self._max_bytes} bytes.", has_rest=True)
-                if (held := size + len(rest)) > FREE_BYTES:
-                    self._hold(max(held, room))
-                while len(chunk) >= NUM_LINES_PER_CHUNK or size >= _CHUNK_BYTES:
-                    yield chunk[:NUM_LINES_PER_CHUNK]
-                    chunk = chunk[NUM_LINES_PER_CHUNK:]
-                    size = sum(len(line) for _, line in chunk)
-        if rest.strip(_BLANK):
-            chunk.append((number + 1, rest))
-        if chunk:
+                lines.add(piece)
+                if lines.num_held > FREE_BYTES:
+                    self._hold(max(lines.num_held, room))
+                while chunk := lines.take_chunk():
+                    yield chunk
+        if chunk := lines.take_rest():
             yield chunk
 
     async def _receive_pieces(self) -> Iterable[bytes]:
@@ -126,12 +110,61 @@ class RequestBody:
         sent = message.get("body", b"")
         return (sent,) if self._gunzip is None else self._gunzip.feed(sent, is_last=not self._has_rest)
 
+    def _hold_stream(self) -> int:
+        """The room for a stream of lines, held from the start if its length is given."""
+        is_told = self._length != "0" and self._length.isascii() and self._length.isdigit()
+        if not is_told:
+            return _STREAM_BYTES
+        room = min(int(self._length[:18]), _STREAM_BYTES)
+        self._hold(room)
+        return room
+
     def _hold(self, num_bytes: int) -> None:
         if self._loan is not None:
             self._loan.hold(num_bytes)
 
     def _too_large(self) -> TooLarge:
         return TooLarge(f"The body is larger than {self._max_bytes} bytes.", has_rest=True)
+
+
+class _Lines:
+    """The lines of a body that comes in pieces, each with its number from 1, without blank lines."""
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._chunk: list[tuple[int, bytes]] = []
+        self._rest = b""
+        self._number = self._size = 0
+
+    @property
+    def num_held(self) -> int:
+        """Bytes of lines that were not taken yet."""
+        return self._size + len(self._rest)
+
+    def add(self, piece: bytes) -> None:
+        """Split the next piece. Raises TooLarge for a line that is too long."""
+        *lines, self._rest = (self._rest + piece).split(b"\n") if b"\n" in piece else [self._rest + piece]
+        for line in lines:
+            self._number += 1
+            if line.strip(_BLANK):
+                self._chunk.append((self._number, line))
+                self._size += len(line)
+        if max(len(self._rest), *map(len, lines), 0) > self._max_bytes:
+            raise TooLarge(f"Line {self._number + 1} is longer than {self._max_bytes} bytes.", has_rest=True)
+
+    def take_chunk(self) -> list[tuple[int, bytes]]:
+        """The next chunk; empty if there are too few lines for one."""
+        if len(self._chunk) < NUM_LINES_PER_CHUNK and self._size < _CHUNK_BYTES:
+            return []
+        taken, self._chunk = self._chunk[:NUM_LINES_PER_CHUNK], self._chunk[NUM_LINES_PER_CHUNK:]
+        self._size = sum(len(line) for _, line in self._chunk)
+        return taken
+
+    def take_rest(self) -> list[tuple[int, bytes]]:
+        """What is left at the end of the body."""
+        if self._rest.strip(_BLANK):
+            self._chunk.append((self._number + 1, self._rest))
+        return self._chunk
 
 
 class _Gunzip:

@@ -1,7 +1,7 @@
 """Work for the time while no cycle is requested: rivals are fitted, one task at a time.
 
-A look for work asks a few tasks only: first those of which something has changed since they were asked last, then those
-that were asked longest ago. So its statements do not grow with the number of tasks.
+A search for work asks a few tasks only: first those that have changed since they were asked last, then those that were
+asked longest ago. So its statements do not grow with the number of tasks.
 
 It has no rows in `cycles`. The work left follows from the error matrix, so a stop, a kill or a restart costs one fit at
 most. An open transaction holds a lock in PostgreSQL, which keeps two trainers from filling the same cells. It ends with
@@ -10,6 +10,7 @@ its connection, however this process ends. A lock of the session would stay behi
 
 import time
 from collections.abc import Set
+from dataclasses import dataclass
 from datetime import datetime
 
 import structlog
@@ -27,7 +28,7 @@ from trainer.scheduling.jobs import FillRivals
 log = structlog.get_logger(__name__)
 
 _PAUSE_SECONDS = 5.0
-# The most tasks that one look asks for missing cells.
+# The most tasks that one search asks for missing cells.
 _MAX_ASKED = 6
 _INTERRUPTIONS = STORE_OUTAGES | {FailureCode.STOPPED, FailureCode.PREEMPTED}
 _STAY = text("SET LOCAL idle_in_transaction_session_timeout = 0")
@@ -57,21 +58,16 @@ class IdleWork:
         self._next_check = time.monotonic() + _PAUSE_SECONDS
         self._unlock()  # for a process that could not be started
         with self._engine.connect() as connection:
-            for task_id in self._tasks.read(connection):
+            candidates = self._list_candidates(connection, to_micros(now))
+            for one in candidates[:_MAX_ASKED]:
+                schema, task_id = one.schema, one.schema.task_id
                 self._asked.pop(task_id, None)
-            tasks = [one for one in self._tasks.schemas.values() if one.lifecycle == "active" and _has_rivals(one)]
-            complete = {one.task_id: complete_until(one.task, to_micros(now)) for one in tasks}
-            places = {task_id: place for place, task_id in enumerate(self._asked) if task_id in complete}
-            fresh = {task_id for task_id, end in complete.items() if self._asked.get(task_id) != end}
-            tasks.sort(key=lambda one: (one.task_id not in fresh, places.get(one.task_id, -1)))
-            for schema in tasks[:_MAX_ASKED]:
-                self._asked.pop(schema.task_id, None)
-                self._asked[schema.task_id] = complete[schema.task_id]
+                self._asked[task_id] = one.complete
                 missing = frozenset(find_missing_cells(connection, schema, to_micros(now)))
-                if missing and self._may_try(schema.task_id, missing) and self._try_lock(schema.task_id):
+                if missing and self._may_try(task_id, missing) and self._try_lock(task_id):
                     log.info("rivals.began", task=schema.task.name, num_gaps=len(missing))
-                    return FillRivals(schema.task_id, schema.task.name)
-        if len(fresh) > _MAX_ASKED:
+                    return FillRivals(task_id, schema.task.name)
+        if any(one.is_fresh for one in candidates[_MAX_ASKED:]):
             self._next_check = 0.0
         return None
 
@@ -96,6 +92,18 @@ class IdleWork:
         tries = self._max_tries if failure is None else 1 + (num_tries if former == left else 0)
         self._tried[job.task_id] = left, tries
 
+    def _list_candidates(self, connection: Connection, now: int) -> list["_Candidate"]:
+        """The tasks with rivals, in the order in which to ask them."""
+        for task_id in self._tasks.read(connection):
+            self._asked.pop(task_id, None)
+        found = []
+        for schema in self._tasks.schemas.values():
+            if schema.lifecycle == "active" and _has_rivals(schema):
+                complete = complete_until(schema.task, now)
+                found.append(_Candidate(schema, complete, self._asked.get(schema.task_id) != complete))
+        places = {task_id: place for place, task_id in enumerate(self._asked)}
+        return sorted(found, key=lambda one: (not one.is_fresh, places.get(one.schema.task_id, -1)))
+
     def _may_try(self, task_id: int, missing: Set[MissingCell]) -> bool:
         tried, num_tries = self._tried.get(task_id, (frozenset(), 0))
         return tried != missing or num_tries < self._max_tries
@@ -117,6 +125,15 @@ class IdleWork:
             return True
         lock.close()
         return False
+
+
+@dataclass(frozen=True)
+class _Candidate:
+    """A task that may have work, the end of its newest complete window, and whether that is news since it was asked."""
+
+    schema: Schema
+    complete: int
+    is_fresh: bool
 
 
 def _has_rivals(schema: Schema) -> bool:
