@@ -2,7 +2,7 @@
 
 One small task is trained and released by the real stack. It is then copied (`benchmarks.tasks.copies`) until there are
 as many tasks as wanted: rows in PostgreSQL and in MLflow's database, and files in the home folder. API and trainer are
-started one after the other, each with all tasks, and do nothing but look and tick. Statements and requests are those of
+started one after the other, each with all tasks, and do nothing but poll and tick. Statements and requests are those of
 the process itself, and CPU time is the system's account. Seconds of requests are medians, and depend on the machine.
 """
 

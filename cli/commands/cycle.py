@@ -47,7 +47,7 @@ def cycle(
 def finish_cycle(api: "httpx.Client", task: str, cycle: dict[str, Any], *, as_json: bool) -> bool:
     """Follow a cycle to its end, wait until the API serves what it released, and print the outcome.
 
-    If another attempt at the cutoff follows it, that one is followed too, and its outcome is the one that counts.
+    If another attempt at the cutoff follows, the command waits for it too, and its outcome counts.
     Returns whether it is released.
     """
     from rich.console import Console

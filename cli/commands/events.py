@@ -62,7 +62,7 @@ def import_events(
     quote: Quote = None,
     encoding: Encoding = None,
     again: Annotated[
-        bool, typer.Option("--again", help="Store content that was imported before, read otherwise, a second time.")
+        bool, typer.Option("--again", help="Store content a second time that was imported before with other options.")
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Check every row, and store none.")] = False,
     folder: Annotated[
@@ -83,7 +83,7 @@ def import_events(
     case, blanks and accents. Without a column of ids, ids are digests of rows. Refused rows go to a file of their own,
     each with its line and the reason: correct that file and import it too, with the same options. If an import breaks
     off, the same command resumes it. Exit code 0: all rows are stored; 3: all rows are sent and some were refused;
-    1: it broke off. Rows of erased events are counted, neither as stored nor as refused.
+    1: it broke off. Rows of erased events are counted on their own.
     """
     from cli.importing.importer import import_events as import_file
     from cli.importing.importer import try_import

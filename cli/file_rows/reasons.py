@@ -45,7 +45,7 @@ class Reason(msgspec.Struct, frozen=True):
 
     @property
     def names_option(self) -> bool:
-        """Whether an option of the import lets such rows in, so that nobody need edit the file."""
+        """Whether an option of the import lets such rows in, without an edit of the file."""
         return _OPTION.search(self.reason + self._remedy) is not None
 
     @property

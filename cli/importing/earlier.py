@@ -42,12 +42,13 @@ class Earlier:
         """What to say before the rows are sent."""
         if self.is_same_content:
             return (
-                f"Note: {self.subject} was imported before, as {self.held}. To read it otherwise, for "
-                f"example with another time zone, retract that first: {_retract(self.task, self.import_id)}"
+                f"Note: {self.subject} was imported before, as {self.held}. To import it with "
+                "other options, such as another time zone, retract that import first: "
+                f"{_retract(self.task, self.import_id)}"
             )
         return (
             f"Note: {self.subject} was imported before, as {self.held}. If this file replaces it, for example with "
-            f"another time zone, retract that: {_retract(self.task, self.import_id)}"
+            f"another time zone, retract that import: {_retract(self.task, self.import_id)}"
         )
 
     def refuse(self) -> InvalidInput:
@@ -56,8 +57,8 @@ class Earlier:
             [
                 Fault(
                     "--again",
-                    f"is needed: {self.subject} was imported before, as {self.held}, and read otherwise, "
-                    "perhaps with another time zone. Its rows would be stored a second time. Retract that import "
+                    f"is needed: {self.subject} was imported before, as {self.held}, with other options, "
+                    "perhaps another time zone. Its rows would be stored a second time. Retract that import "
                     f"first: {_retract(self.task, self.import_id)}, or store both with --again",
                 )
             ]

@@ -37,7 +37,7 @@ from contracts.task import Task
 ROWS_PER_BATCH = 1000
 BYTES_PER_BATCH = 8 * 2**20
 NUM_CONNECTIONS = 3
-# First rows of which some show whether their content is stored under the same ids.
+# First rows of a file, some of which show whether its content is stored under the same ids.
 NUM_LOOKED_AT = 1000
 OUTCOMES = ("created", "duplicates", "conflicts", "rejected")
 # Reported only if there were any.
@@ -82,7 +82,7 @@ def import_events(
 ) -> Imported:
     """Post a file, from where an earlier import of it broke off. Refused rows and the bookmark go to `folder`.
 
-    Content that is stored already, read otherwise, is refused; `again` stores it a second time.
+    Content that was imported before with other options is refused; `again` stores it a second time.
     A progress bar is shown on standard error. Raises InvalidInput, Refused, Unreachable and Unavailable.
     """
     place = None if is_pipe(file) else name_bookmark(file, folder)

@@ -120,7 +120,7 @@ class AgeError(Struct, frozen=True, kw_only=True):
 
 
 class Gap(Struct, frozen=True):
-    """A time, without its end, for which no row speaks."""
+    """A time without rows, from `begin` until just before `end`."""
 
     begin: Moment
     end: Moment

@@ -52,7 +52,7 @@ def imports_router(store: Store, settings: ServiceSettings) -> APIRouter:
     async def post_import(name: TaskInPath, request: Request) -> Response:
         """Rows that are then sent to `/events` with `import=` and its id can be retracted together.
 
-        A `digest` of the content lets senders find out, by the list of imports, that they have sent it before.
+        A `digest` of the content lets senders recognise it in the list of imports, if they have sent it before.
         """
         rules: dict[str, Rule] = {"source": json_reason, "actor": json_actor, "digest": json_actor}
         given = read_fields(await read_body(request, settings), rules, required=("source",))

@@ -103,8 +103,8 @@ def _warn_of_odd_labels(task: Task, sample: Sample) -> list[str]:
     some = ", ".join(f"{printable(event_id)} ({printable(label)!r})" for event_id, label in sample.odd)
     more = ", …" if sample.num_odd > len(sample.odd) else ""
     return [
-        f"{count} no finite number: {some}{more}. Written past the API, they count for no fit and no score; correct "
-        f"them with morrow events correct {task.name}, or erase them with morrow events erase {task.name}"
+        f"{count} no finite number: {some}{more}. They were written past the API, and count in no fit and no score: "
+        f"correct them with morrow events correct {task.name}, or erase them with morrow events erase {task.name}"
     ]
 
 

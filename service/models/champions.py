@@ -109,7 +109,7 @@ class Champions:
     def _load(
         self, task: str, champion: Champion, released: str | None, former_names: tuple[str, ...], task_id: int | None
     ) -> bool:
-        """Load a version and let it answer; False if the next look must do so. Raises as `load_champion`."""
+        """Load a version and let it answer; False if the next poll must do so. Raises as `load_champion`."""
         with lock_folder(self._models / task) as is_held:
             # While another worker held the folder, the alias may have moved again, and that worker may have followed.
             if not is_held:

@@ -96,7 +96,7 @@ class Follower:
 
     @property
     def task_states(self) -> Mapping[str, TaskState]:
-        """What the store said at the last look."""
+        """What the store said at the last poll."""
         return self._snapshot.task_states
 
     @property

@@ -1,7 +1,7 @@
-"""What a follower knows of the store. A look reads what has changed since the last one, for all tasks in one go.
+"""What a follower knows of the store. A poll reads what has changed since the last one, for all tasks in one go.
 
-A few other tasks are read again at each look, in turn. So what no trigger notes, such as the newest event, is renewed
-within minutes, and in a small store within one look.
+A few other tasks are read again at each poll, in turn. So what no trigger notes, such as the newest event, is renewed
+within minutes, and in a small store within one poll.
 """
 
 from collections.abc import Iterable, Mapping
@@ -20,7 +20,7 @@ from store.tasks.changes import Departures, read_departures
 from store.tasks.installation import find_installation
 from store.tasks.touched import KEPT_SECONDS, Bookmark, read_touched
 
-# Tasks that each look reads although nothing is known to have changed.
+# Tasks that each poll reads although nothing is known to have changed.
 NUM_READ_AGAIN = 25
 
 
@@ -37,10 +37,10 @@ class KnownTask:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """The store at a look, by task; archived tasks are not among them.
+    """The store at a poll, by task; archived tasks are not among them.
 
-    `just_read` are the ids that this look read, `read_at` its time in monotonic seconds, `place` the last id that was
-    read in turn. Without a `bookmark` the next look reads everything. `installation` is the mark of this one in MLflow.
+    `just_read` are the ids that this poll read, `read_at` its time in monotonic seconds, `place` the last id that was
+    read in turn. Without a `bookmark` the next poll reads everything. `installation` is the mark of this one in MLflow.
     """
 
     known: Mapping[int, KnownTask] = field(default_factory=dict)
@@ -86,12 +86,12 @@ class Snapshot:
 
     @property
     def names_just_read(self) -> Iterable[str]:
-        """The tasks that this look read, and have not left."""
+        """The tasks that this poll read, and have not left."""
         return (self.known[task_id].name for task_id in self.just_read)
 
     @property
     def overlays_just_read(self) -> Iterable[tuple[str, str | None, Overlay]]:
-        """The overlays that this look read: task, version, overlay."""
+        """The overlays that this poll read: task, version, overlay."""
         read = (self.known[task_id] for task_id in self.just_read)
         return ((one.name, one.version, one.stored.overlay) for one in read if one.stored.overlay is not None)
 

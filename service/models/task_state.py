@@ -1,6 +1,6 @@
 """The state of a task: its newest releases, last cycles and realised errors, and how its alias is followed.
 
-One statement reads the states of any number of tasks. The follower keeps those of its last look, so a scrape of the
+One statement reads the states of any number of tasks. The follower keeps those of its last poll, so a scrape of the
 metrics never queries the database. The status of a task is read again for each request.
 """
 
@@ -164,7 +164,7 @@ class TaskState:
 
 @dataclass(frozen=True)
 class StoredTask:
-    """What the store says of a task at a look: its state, and what `releases` adds to the version that answers here.
+    """What the store says of a task at a poll: its state, and what `releases` adds to the version that answers here.
 
     `fault` says why some of its rows cannot be read; the others count.
     """

@@ -18,7 +18,7 @@ def explain_names(
 ) -> list[Fault]:
     """Faults of names that are unknown, given twice or missing; at most 25 of each of the first two kinds.
 
-    An unknown name is told the known one that resembles it, or else all.
+    An unknown name gets the known one that resembles it as a suggestion, or else a list of all.
     """
     unknown = (name for name in given if name not in required and name not in optional)
     known = (*required, *optional)

@@ -62,7 +62,7 @@ def is_page(path: str) -> bool:
 
 
 def accepts_html(scope: Scope) -> bool:
-    """Whether a browser opens this path, and no program."""
+    """Whether a browser opens this path, rather than a program."""
     return any(name == b"accept" and b"text/html" in value for name, value in scope["headers"])
 
 

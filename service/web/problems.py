@@ -116,9 +116,9 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
     num_errors: Annotated[Count | UnsetType, Meta(description="of all faults")] = UNSET
     side: Annotated[
         Literal["before", "beyond", "between"] | UnsetType,
-        Meta(description="the side on which a moment is outside the horizon; between rows, in a gap"),
+        Meta(description="where the moment lies: before the horizon, beyond it, or in a gap between rows"),
     ] = UNSET
-    gap_from: Annotated[Moment | UnsetType, Meta(description="where the gap begins that the moment is in")] = UNSET
+    gap_from: Annotated[Moment | UnsetType, Meta(description="start of the gap that holds the moment")] = UNSET
     gap_until: Moment | UnsetType = UNSET
     valid_from: Moment | UnsetType = UNSET
     valid_until: Moment | UnsetType = UNSET

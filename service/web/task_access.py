@@ -63,7 +63,7 @@ async def limit_to_tasks(
     path = scope["path"]
     if path == "/predict":
         task_id = find_served(task := _task_of_query(scope))
-        if task_id is None:  # no look at the store has seen it yet
+        if task_id is None:  # no poll has seen it yet
             await require(task, allowed)
         elif task_id not in allowed:
             raise Forbidden(_FOR_OTHERS)

@@ -20,7 +20,7 @@ REMEDY = (
 
 @dataclass(frozen=True)
 class OwnRuns:
-    """By what runs of this installation are known: its mark or, without one, what its database says of cycles."""
+    """How runs of this installation are recognised: by its mark or, without one, by its database's cycles."""
 
     installation: str
     run_ids: frozenset[str]
@@ -51,7 +51,7 @@ def read_installation(connection: Connection) -> str:
 
 
 def read_own_runs(connection: Connection, task_id: int | None = None) -> OwnRuns:
-    """By what this installation recognises the runs of a task; by default, of all tasks."""
+    """How this installation recognises the runs of a task or, by default, of all tasks."""
     query = select(cycles.c.run_id, cycles.c.lease)
     known = connection.execute(query if task_id is None else query.where(cycles.c.task_id == task_id)).all()
     return OwnRuns(
@@ -62,7 +62,7 @@ def read_own_runs(connection: Connection, task_id: int | None = None) -> OwnRuns
 
 
 def read_traces(connection: Connection, task_id: int) -> Traces:
-    """By what this installation recognises a task's runs and versions."""
+    """How this installation recognises a task's runs and versions."""
     own = read_own_runs(connection, task_id)
     named = union(
         select(cycles.c.version).where(cycles.c.task_id == task_id, cycles.c.version.is_not(None)),

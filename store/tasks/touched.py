@@ -1,7 +1,7 @@
-"""Which tasks have changed since a look: triggers note each task whose ledgers a transaction writes to, except events.
+"""Which tasks have changed since a reading: triggers note each task whose ledgers a transaction writes to; not events.
 
 The note is a row of its own, keyed by transaction and task. So writers never wait for each other's notes, and no change
-is lost however late its transaction ends: a look repeats the transactions that were still running at the look before.
+is lost however late its transaction ends: a reading repeats the transactions that were still running at the one before.
 Numbers from a sequence would not do, because a transaction with a lower number may end later.
 """
 
@@ -11,7 +11,7 @@ from datetime import datetime
 
 from sqlalchemy import Connection, text
 
-# A reader whose last look is older reads everything. Notes are kept for twice as long.
+# A reader whose last reading is older reads everything. Notes are kept for twice as long.
 KEPT_SECONDS = 1800
 
 

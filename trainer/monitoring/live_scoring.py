@@ -4,7 +4,7 @@ A cell records how many rows and revisions of its window it was scored on. Each 
 window is read only if the two differ, once for all of its fits. So late labels and corrections are scored again, and
 nothing is after a restart. Then the guard checks the promises of the released versions.
 
-A pass looks at tasks with news only, and at a few others by turns (`trainer.monitoring.looks`).
+A pass takes up tasks with news only, and a few others by turns (`trainer.monitoring.task_news`).
 
 With an object store, the fits of all trainers are scored, wherever they were made, so a trainer that leaves takes none
 away. A fit is fetched when it is needed.
@@ -35,8 +35,8 @@ from store.tasks.catalog import Schema
 from trainer.data.windows import complete_until
 from trainer.evaluation.fit_store import find_origins, open_fit, recipe_folder, score_fit
 from trainer.monitoring.horizon_guard import enforce
-from trainer.monitoring.looks import Looks
 from trainer.monitoring.promises import Promise, read_promise
+from trainer.monitoring.task_news import TaskNews
 from trainer.settings import TrainerSettings
 from trainer.sharing.errors import ObjectStoreAway
 from trainer.sharing.objects import Objects, open_objects
@@ -91,7 +91,7 @@ class LiveScoring:
         self._promises: dict[int, tuple[int, list[Promise]]] = {}
         # The newest row of a version, the end of the last complete window, and a hash of the cells.
         self._judged: dict[tuple[int, str], tuple[int, int, int]] = {}
-        self._looks = Looks()
+        self._news = TaskNews()
         # Tasks some of whose fits could not be fetched in the last pass.
         self._waiting: set[int] = set()
 
@@ -116,14 +116,14 @@ class LiveScoring:
         Raises SQLAlchemyError if the store does not answer.
         """
         with self._engine.connect() as connection:
-            chosen = self._looks.choose(connection, to_micros(now))
+            chosen = self._news.choose(connection, to_micros(now))
         num_cells = 0
-        for schema, look in chosen:
+        for schema, extent in chosen:
             try:
                 found, is_done = self._score_task(schema, now)
                 num_cells += found
                 if is_done:
-                    self._looks.note(schema.task_id, look)
+                    self._news.note(schema.task_id, extent)
             except Exception as error:  # a bug in one task must not stop the others
                 if name_outage(error) is not None and not is_locked(error):
                     raise

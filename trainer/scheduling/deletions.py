@@ -66,12 +66,12 @@ class Deletions:
         renamed: list[RenamedTask] = []
         found: list[DeletedTask] = []
 
-        def look() -> None:
+        def list_work() -> None:
             with self._engine.connect() as connection:
                 renamed.extend(list_renamed(connection))
                 found.extend(list_deleted(connection))
 
-        self._attempt("", look)
+        self._attempt("", list_work)
         for one in renamed:
             self._attempt(one.new_name, partial(self._rename, one))
         for deleted in found:

@@ -35,7 +35,7 @@ SETTLED_SECONDS = 30.0
 
 
 class Upkeep:
-    """The state that outlives a tick: when to look again."""
+    """The state that outlives a tick: when to go on."""
 
     def __init__(
         self, engine: Engine, settings: TrainerSettings, stopping: threading.Event, objects: Objects | None

@@ -13,7 +13,7 @@ from store.tasks.installation import OwnRuns
 
 @dataclass(frozen=True)
 class PastRun:
-    """The run of a cycle, or of a fit in that cycle, whose `parent` it then names. `cutoff` is the text of its tag.
+    """The run of a cycle, or of a fit in it; `parent` is then the cycle's run. `cutoff` is the text of its tag.
 
     `installation` is the mark of the one that wrote it, None before there were marks; `lease` is that of its cycle.
     """

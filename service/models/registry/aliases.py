@@ -13,10 +13,10 @@ import httpx
 from contracts.errors import Unavailable
 from service.models.registry.client import Champion, RegisteredModel, find_champion, search_models
 
-# So many models are searched at each look. For each further hundred, the next search comes a second later.
-SEARCHED_EACH_LOOK = 200
+# Models that are searched at each poll. For each further hundred, the next search comes a second later.
+SEARCHED_EACH_POLL = 200
 _MODELS_PER_SECOND = 100
-# The pause after a search that failed, in multiples of its duration: looks at the store must not wait for it.
+# The pause after a search that failed, in multiples of its duration: polls of the store must not wait for it.
 _PAUSES = 4
 
 
@@ -53,7 +53,7 @@ class Aliases:
             raise
         former, self._models = self._models, found
         self.error, self._is_fresh = None, True
-        self._next_at = now + max(0, len(found) - SEARCHED_EACH_LOOK) / _MODELS_PER_SECOND
+        self._next_at = now + max(0, len(found) - SEARCHED_EACH_POLL) / _MODELS_PER_SECOND
         moved = {task for task in found.keys() | former.keys() if found.get(task) != former.get(task)}
         self._asked.clear()
         self._exact = {task: exact for task, exact in self._exact.items() if found.get(task) == exact[0]}

@@ -1,4 +1,4 @@
-"""A file that is imported twice, read otherwise: the command says so, and how to take the first import back."""
+"""A file that is imported twice, with other options: the command says so, and how to take the first import back."""
 
 import gzip
 import json

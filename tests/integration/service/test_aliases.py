@@ -52,7 +52,7 @@ def changed_search(url: str, change: Callable[[bytes], Answer]) -> Iterator[str]
 @pytest.fixture
 def large_registry(monkeypatch: pytest.MonkeyPatch) -> None:
     """A search as seldom as in a registry of thousands of models."""
-    monkeypatch.setattr(aliases, "SEARCHED_EACH_LOOK", -10_000)
+    monkeypatch.setattr(aliases, "SEARCHED_EACH_POLL", -10_000)
 
 
 @pytest.fixture

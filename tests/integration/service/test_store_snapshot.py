@@ -1,4 +1,4 @@
-"""A follower's look: few statements however many tasks there are, and nothing that has changed is missed."""
+"""A follower's poll: few statements however many tasks there are, and nothing that has changed is missed."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -19,7 +19,7 @@ from tests.integration.statements import counting_statements
 MOST_STATEMENTS = 20
 
 
-def look(engine: Engine, former: Snapshot, now: float = 0) -> Snapshot:
+def poll(engine: Engine, former: Snapshot, now: float = 0) -> Snapshot:
     with engine.begin() as connection:
         return read_snapshot(connection, {}, former, now)
 
@@ -36,7 +36,7 @@ def start_reading(engine: Engine) -> Bookmark:
 
 
 @pytest.mark.parametrize("num_tasks", [3, 30])
-def test_a_look_takes_few_statements_however_many_tasks_there_are(
+def test_a_poll_takes_few_statements_however_many_tasks_there_are(
     make_follower: MakeFollower, engine: Engine, mlflow_url: str, tmp_path: Path, num_tasks: int
 ) -> None:
     schemas = [define(engine) for _ in range(num_tasks)]
@@ -55,20 +55,20 @@ def test_a_look_takes_few_statements_however_many_tasks_there_are(
     assert max(counts) <= MOST_STATEMENTS
 
 
-def test_what_changes_is_read_at_the_next_look_and_what_does_not_is_read_in_turn(engine: Engine) -> None:
+def test_what_changes_is_read_at_the_next_poll_and_what_does_not_is_read_in_turn(engine: Engine) -> None:
     schemas = [define(engine) for _ in range(2 * NUM_READ_AGAIN + 5)]
     ids = {schema.task_id for schema in schemas}
-    snapshot = look(engine, Snapshot())
+    snapshot = poll(engine, Snapshot())
     assert snapshot.just_read == ids
     seen: set[int] = set()
     for _ in range(3):
-        snapshot = look(engine, snapshot)
+        snapshot = poll(engine, snapshot)
         assert len(snapshot.just_read) == NUM_READ_AGAIN
         seen |= snapshot.just_read
     assert seen == ids
     changed = next(schema for schema in schemas if schema.task_id not in {*snapshot.just_read})
     note(engine, changed, "7", "release")
-    snapshot = look(engine, snapshot)
+    snapshot = poll(engine, snapshot)
     assert changed.task_id in snapshot.just_read
     assert snapshot.task_states[changed.task.name].champion == "7"
     assert len(snapshot.known) == len(ids)
@@ -76,10 +76,10 @@ def test_what_changes_is_read_at_the_next_look_and_what_does_not_is_read_in_turn
 
 def test_everything_is_read_again_after_an_outage_and_after_a_long_pause(engine: Engine) -> None:
     ids = {define(engine).task_id for _ in range(NUM_READ_AGAIN + 2)}
-    snapshot = look(engine, look(engine, Snapshot()))
+    snapshot = poll(engine, poll(engine, Snapshot()))
     assert snapshot.just_read != ids
-    assert look(engine, snapshot.without_bookmark()).just_read == ids
-    assert look(engine, snapshot, now=KEPT_SECONDS + 1.0).just_read == ids
+    assert poll(engine, snapshot.without_bookmark()).just_read == ids
+    assert poll(engine, snapshot, now=KEPT_SECONDS + 1.0).just_read == ids
 
 
 def test_each_ledger_notes_the_task_that_was_written_to(engine: Engine, schema: Schema) -> None:
@@ -164,23 +164,23 @@ def test_old_notes_are_deleted_and_new_ones_stay(engine: Engine, schema: Schema)
     assert count() == 1
 
 
-def test_a_task_that_is_archived_renamed_or_deleted_leaves_the_next_look(engine: Engine) -> None:
+def test_a_task_that_is_archived_renamed_or_deleted_leaves_the_next_poll(engine: Engine) -> None:
     schemas = [define(engine) for _ in range(3)]
     archived, renamed, deleted = (schema.task.name for schema in schemas)
-    snapshot = look(engine, Snapshot())
+    snapshot = poll(engine, Snapshot())
     how = {"actor": "Ada", "reason": "test", "now": NOW}
     with engine.begin() as connection:
         move_task(connection, archived, "archive", **how)  # type: ignore[arg-type]  # a parameter of the test
         rename_task(connection, renamed, f"{renamed}_again", **how)  # type: ignore[arg-type]  # a parameter of the test
         begin_deletion(connection, deleted, **how)  # type: ignore[arg-type]  # a parameter of the test
-    snapshot = look(engine, snapshot)
+    snapshot = poll(engine, snapshot)
     assert set(snapshot.task_ids) == {f"{renamed}_again"}
     assert snapshot.departures.archived == {archived}
     assert snapshot.departures.renamed == {renamed: f"{renamed}_again"}
     assert set(snapshot.departures.deleted) == {deleted}
 
 
-def test_an_override_is_obeyed_at_the_next_look_however_many_tasks_there_are(
+def test_an_override_is_obeyed_at_the_next_poll_however_many_tasks_there_are(
     make_follower: MakeFollower, engine: Engine, mlflow_url: str, tmp_path: Path
 ) -> None:
     first = define(engine)

@@ -64,9 +64,7 @@ def test_such_a_row_is_named_with_its_remedy(engine: Engine) -> None:
     spoil(engine, schema, "3-7", "label = 'abc'")
     with engine.connect() as connection:
         (said,) = read_row_warnings(connection, schema, START + NUM_WINDOWS * HOUR).mistakes
-    assert said.startswith(
-        "1 event has a label that is no finite number: 3-7 ('abc'). Written past the API, they count"
-    )
+    assert said.startswith("1 event has a label that is no finite number: 3-7 ('abc'). They were written past the API")
     assert f"morrow events correct {schema.task.name}" in said
     for label in ("abc", "NaN"):
         spoil(engine, schema, "3-7", f"label = '{label}'")
