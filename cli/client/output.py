@@ -4,6 +4,7 @@ With `--json` standard output holds the facts alone.
 """
 
 import json
+import sys
 from typing import Any
 
 import typer
@@ -12,6 +13,18 @@ import typer
 def print_json(facts: Any) -> None:
     """Print facts as a JSON document. Raises ValueError for a number that JSON cannot express."""
     typer.echo(json.dumps(facts, indent=2, ensure_ascii=False, allow_nan=False))
+
+
+def confirm(question: str) -> None:
+    """Ask before a step that loses something. Raises Abort unless the answer is yes; says so if nobody can answer."""
+    try:
+        is_agreed = typer.confirm(question, err=True)
+    except typer.Abort:
+        if not sys.stdin.isatty():
+            typer.echo("\nStandard input holds no answer: to go on without the question, add --yes", err=True)
+        raise
+    if not is_agreed:
+        raise typer.Abort
 
 
 def print_facts(facts: Any, sentence: str, *, as_json: bool) -> None:

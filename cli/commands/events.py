@@ -8,7 +8,7 @@ import typer
 
 from cli.client.api import ask, open_api
 from cli.client.options import LOCAL_URL, Actor, AsJson, Reason, Url
-from cli.client.output import print_facts, print_json
+from cli.client.output import confirm, print_facts, print_json
 from cli.commands.file_options import (
     AtFormat,
     DayFirst,
@@ -183,7 +183,7 @@ def erase_events(
 
     found = _read_ids(event_ids or [], file)
     if not yes:
-        typer.confirm(f"Erase {say_count(len(found), 'event')} of {task} for ever?", abort=True, err=True)
+        confirm(f"Erase {say_count(len(found), 'event')} of {task} for ever?")
     given: dict[str, Any] = {"reason": reason} | ({} if actor is None else {"actor": actor})
     with open_api(url) as api:
         answers = [
@@ -243,7 +243,7 @@ def retract_import(
                 f"Import {import_id} of {task} is {found['source']} of {_to_seconds(found['at'])}.{trained} "
                 f"Retract {say_count(found['num_events'], 'event')}{kept}?"
             )
-            typer.confirm(question, abort=True, err=True)
+            confirm(question)
         before, versions = found["num_retracted"], found["versions"]
         answer = ask(api, "POST", f"{path}/retract", json=given)
         while answer["num_events"]:

@@ -96,7 +96,9 @@ def show(
     if not keys:
         typer.echo(_NO_KEY)
         return
-    table = Table("name", "scopes", "tasks", "per second", "made (UTC)", *(["revoked (UTC)"] if revoked else []))
+    table = Table()
+    for heading in ("name", "scopes", "tasks", "per second", "made (UTC)", *(["revoked (UTC)"] if revoked else [])):
+        table.add_column(heading, no_wrap=heading.endswith("(UTC)"), overflow="fold")
     for key in keys:
         tasks, rate = _name_tasks(key, names), "any" if key.rate is None else f"{key.rate:g}"
         row = [key.name, ", ".join(key.scopes), "all" if tasks is None else ", ".join(tasks), rate]

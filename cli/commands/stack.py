@@ -36,9 +36,10 @@ def up(
     console = Console()
     try:
         with stop_signals(), EmbeddedStack(settings, port, console) as stack:
+            folder = settings.home.expanduser().resolve()
             console.print(f"API     {stack.addresses.api}\nDocs    {stack.addresses.api}/docs")
             console.print(
-                f"MLflow  {stack.addresses.mlflow}\nState   {settings.home.expanduser().resolve()}", markup=False
+                f"MLflow  {stack.addresses.mlflow}\nState   {folder}\nLogs    {folder / 'logs'}", markup=False
             )
             if exports := " ".join(exports_for(settings.home, stack.addresses.api)):
                 console.print(f"To use it from another terminal: export {exports}", markup=False, soft_wrap=True)

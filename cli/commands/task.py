@@ -9,7 +9,7 @@ import typer
 
 from cli.client.api import ask, open_api
 from cli.client.options import LOCAL_URL, Actor, AsJson, Url
-from cli.client.output import print_facts, print_json
+from cli.client.output import confirm, print_facts, print_json
 from cli.commands.file_options import (
     AtFormat,
     DayFirst,
@@ -310,7 +310,7 @@ def delete_task(
     with open_api(url) as api:
         if not yes:
             contents = ask(api, "GET", f"/tasks/{task}/contents")
-            typer.confirm(f"Delete {task} for ever, with {_describe_contents(contents)}?", abort=True, err=True)
+            confirm(f"Delete {task} for ever, with {_describe_contents(contents)}?")
         answer = ask(api, "DELETE", f"/tasks/{task}", params={"confirm": task, **_record(reason, actor)})
     sentence = f"{task} is deleted, with {_describe_contents(answer['contents'])}. {answer['effect']}"
     print_facts(answer, sentence, as_json=as_json)

@@ -14,6 +14,7 @@ from cli.inferring.names import map_columns, name_features
 from cli.inferring.profile import Profile
 from cli.inferring.windows import choose_window, describe_far_off, describe_gaps, part_far_off
 from cli.reading.moments import MomentReader
+from cli.reading.numbers import NumberStyle
 from cli.reading.options import Options
 from contracts.durations import parse_duration
 from contracts.errors import Fault, InvalidInput
@@ -60,6 +61,7 @@ class Guessed:
     label: Judged
     label_why: str
     is_classification: bool
+    is_count: bool
     classes: tuple[str, ...]
     features: tuple[tuple[str, Judged], ...]
     ids: str | None
@@ -124,6 +126,7 @@ def guess_task(profile: Profile, name: str, *, said: Said, options: Options, now
         label=label,
         label_why=roles.label_why,
         is_classification=is_classification,
+        is_count=not is_classification and _may_count(label, reading),
         classes=classes,
         features=tuple(features),
         ids=None if ids is None else ids.name,
@@ -219,6 +222,16 @@ def _why_unreadable(one: Judged, options: Options) -> str:
         except ValueError as error:
             return str(error)
     return "holds moments and other texts"
+
+
+def _may_count(label: Judged, reading: Reading) -> bool:
+    """Whether labels are whole numbers, none of them negative."""
+    style = reading.styles.get(label.name, NumberStyle())
+    try:
+        numbers = [style.read(text) for text in label.counts]
+    except ValueError:  # --kind may call any column a number
+        return False
+    return all(isinstance(number, int) and number >= 0 for number in numbers)
 
 
 def _is_hour(one: Judged) -> bool:

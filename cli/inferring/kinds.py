@@ -22,6 +22,7 @@ _FEW_CODES = 50
 _CODES = re.compile(
     r"(^|_)(code|type|class|kind|category|zone|region|season|weather\w*|weekday|wday|dow|plan|segment|group|status|zip|plz)($|_)"
 )
+_HOUR = re.compile(r"(^|_)(hour|hr|stunde)($|_)")
 _WORDS = {frozenset({"true", "false"}), frozenset({"yes", "no"}), frozenset({"t", "f"}), frozenset({"y", "n"})}
 _TIME_NAME = re.compile(
     r"(^|_)(at|ts|time|times|timestamp\w*|datetime\w*|date|datum|zeit|when|created|epoch|unix\w*)($|_)|timestamp$|time$"
@@ -160,7 +161,7 @@ def judge(column: Column, reading: Reading, num_rows: int) -> Judged:  # noqa: P
     return found("category", "texts")
 
 
-def _judge_numbers(
+def _judge_numbers(  # noqa: PLR0911 one for each reason
     column: Column, style: NumberStyle, found: Callable[[Found, str], Judged], counts: Counter[str], num_rows: int
 ) -> Judged:
     key = suggest_name(column.name).lower()
@@ -172,6 +173,10 @@ def _judge_numbers(
         return found("none", "an id of the row")
     if is_whole and 2 < len(counts) <= _FEW_CODES and _CODES.search(key):
         return found("category", "whole numbers that look like codes; if they are amounts, write integer")
+    if is_whole and len(counts) > 12 and _HOUR.search(key) and all(number in range(25) for number in read):
+        return found(
+            "category", "hours of the day, of which each counts for itself; if they are amounts, write integer"
+        )
     if is_whole and set(read) == {0, 1}:
         return found("integer", "0 and 1; boolean would do as well")
     if is_whole:

@@ -40,6 +40,8 @@ def write_task_file(guessed: Guessed, profile: Profile, file: Path, import_comma
         f"name = {_text(guessed.label.key)}  {_remark(f'{_describe(guessed.label)}; {guessed.label_why}')}",
         f'kind = "{"classification" if guessed.is_classification else "regression"}"',
     ]
+    if guessed.is_count:
+        lines.append("# minimum = 0  # if it counts something: predictions and intervals are then never negative")
     if guessed.classes:
         lines += _list_classes(guessed.classes)
     if guessed.label.num_missing:

@@ -14,7 +14,9 @@ def print_imports(task: str, imports: Sequence[dict[str, Any]]) -> None:
     if not imports:
         Console().print(f"{task} has no import yet: `morrow events import {task} FILE` makes one.", highlight=False)
         return
-    table = Table("import", "at", "by", "file", "events", "retracted")
+    table = Table("import")
+    for heading in ("at", "by", "file", "events", "retracted"):
+        table.add_column(heading, no_wrap=heading in {"at", "events"}, overflow="fold")
     for one in imports:
         retracted = (
             "–"

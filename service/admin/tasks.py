@@ -52,6 +52,7 @@ from service.web.preconditions import etag_of, read_preconditions
 from service.web.task_access import tasks_of
 from store.cycles.ledger import Cycle, list_readable_cycles
 from store.errors import SpecUnreadable
+from store.events.row_forms import read_held
 from store.paired_errors import find_unreadable_cells
 from store.tasks.catalog import Schema, define_task, find_task
 from store.tasks.changes import find_renamed
@@ -112,18 +113,18 @@ def _add_definition(router: APIRouter, store: Store, follower: Follower, setting
         task = parse_task(name, await read_body(request, settings))
         check_budget(task, cycle_limit)
         now = datetime.now(UTC)
-        schema, written, before, former_name_of = await store.run(
+        schema, written, before, held, former_name_of = await store.run(
             lambda connection: _define(connection, task, now, preconditions.check), [name]
         )
         follower.add_task(task.name, schema.task_id)
         defined = answers.TaskDefined(
             **asdict(describe_revision(schema)),
             changed=written,
-            changes=describe_differences(before, task),
+            changes=describe_differences(before, task, held),
             warnings=[
                 *warn_of_former_name(task.name, former_name_of),
                 *warn_of_gaps(task, cycle_limit),
-                *warn_of_kinds(before, task),
+                *warn_of_kinds(before, task, held),
                 *warn_of_classes(task),
             ],
         )
@@ -245,7 +246,8 @@ def parse_task(name: str, body: bytes) -> Task:
     except (ValueError, RecursionError) as error:
         raise Malformed(f"The body is not JSON: {printable(str(error))}.") from None
     if not isinstance(spec, dict):
-        raise InvalidInput([Fault("body", "is not a JSON object")])
+        form = '{"window": "P1D", "target": {…}, "features": […]}'
+        raise InvalidInput([Fault("body", f"is not a JSON object: write {form}")])
     if spec.setdefault("name", name) != name:
         raise InvalidInput([Fault("name", "differs from the name in the path")])
     try:
@@ -316,18 +318,20 @@ def _refuse_repeated(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _define(
     connection: Connection, task: Task, now: datetime, check: Callable[[int | None], None]
-) -> tuple[Schema, bool, Task | None, str | None]:
-    """The stored revision, whether it is new, the task as it was before, and the task that had a new one's name.
+) -> tuple[Schema, bool, Task | None, dict[str, set[bool]], str | None]:
+    """The stored revision, whether it is new, the task as it was before, what its features held in all revisions
+    before, and the task that had a new one's name.
 
     Raises as `check` does.
     """
     try:
-        before = find_task(connection, task.name).written
+        former = find_task(connection, task.name)
+        before, held = former.written, read_held(connection, former.task_id, task)
     except (NotFound, SpecUnreadable):
-        before = None
+        before, held = None, {}
     schema, written = define_task(connection, task, now, check)
     former_name_of = None if before is not None else find_renamed(connection, task.name, schema.task_id)
-    return schema, written, before, former_name_of
+    return schema, written, before, held, former_name_of
 
 
 def _shorten(cycle: answers.Cycle) -> dict[str, Any]:

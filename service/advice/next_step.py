@@ -134,12 +134,12 @@ def is_expiring(task: Task, forecaster: Forecaster, now: datetime, cycle_limit: 
 
 
 def knows_all_events(task: Task, task_state: TaskState, now: datetime) -> bool:
-    """Whether the newest attempt was released with all events of complete windows: a cycle now would find no others."""
-    newest = task_state.recent[0] if task_state.recent else None
-    if newest is None or newest.state != "released" or task_state.newest is None:
+    """Whether an attempt was released with all events of complete windows: a cycle now would find no others."""
+    if task_state.newest is None:
         return False
     known = min(task_state.newest, newest_cutoff(task, now) - 1)
-    return newest.cutoff >= useful_cutoff(task, now, known)
+    cutoff = useful_cutoff(task, now, known)
+    return any(attempt.state == "released" and attempt.cutoff >= cutoff for attempt in task_state.recent)
 
 
 def _resume(found: Situation) -> NextStep | None:

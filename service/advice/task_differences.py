@@ -1,19 +1,26 @@
 """What a new revision of a task changes, one line each with what follows from it."""
 
+from collections.abc import Mapping, Set
+from types import MappingProxyType
 from typing import Any
 
 from contracts.spec_values import find_near
-from contracts.task import Feature, Task
+from contracts.task import Feature, Task, is_numeric
 
 # Keys that have a line of their own, or that say nothing about fits.
 _APART = frozenset({"name", "features", "window"})
 
 
-def describe_differences(before: Task | None, task: Task) -> list[str]:
-    """The differences from the revision before; none for a first revision."""
+def describe_differences(
+    before: Task | None, task: Task, held: Mapping[str, Set[bool]] = MappingProxyType({})
+) -> list[str]:
+    """The differences from the revision before; none for a first revision.
+
+    `held` says for each feature of any former revision whether it held numbers, texts or, in turn, both.
+    """
     if before is None:
         return []
-    lines = [*_describe_window(before, task), *_describe_features(before, task)]
+    lines = [*_describe_window(before, task), *_describe_features(before, task, held)]
     former, present = (_flatten(one.model_dump(mode="json")) for one in (before, task))
     for key in dict.fromkeys([*former, *present]):
         if former.get(key) != present.get(key):
@@ -35,18 +42,24 @@ def _describe_window(before: Task, task: Task) -> list[str]:
     former, present = (one.model_dump(mode="json")["window"] for one in (before, task))
     if former == present:
         return []
+    command = f" (morrow cycle {task.name} --again)" if task.schedule == "manual" else ""
     return [
-        f"window was {former} and is {present}: every window is scored again, a cycle begins, and its version is valid "
-        f"for windows of {present}"
+        f"window was {former} and is {present}: every window is scored again by the next cycle{command}, whose version "
+        f"is valid for windows of {present}"
     ]
 
 
-def _describe_features(before: Task, task: Task) -> list[str]:
+def _describe_features(before: Task, task: Task, held: Mapping[str, Set[bool]]) -> list[str]:
     former, present = ({one.name: one for one in task_.features} for task_ in (before, task))
     removed = [name for name in former if name not in present]
     lines = []
     for name in present:
-        if name not in former:
+        if name not in former and is_numeric(present[name].kind) in held.get(name, ()):
+            lines.append(
+                f"feature {name} is back: rows that were stored with it keep its values, and it counts as missing in "
+                "the others"
+            )
+        elif name not in former:
             near = find_near(name, tuple(removed))
             renamed = (
                 "" if near is None else f"; if it is {near} under another name, its former values are not taken over"

@@ -1,9 +1,10 @@
 """Warnings about a task: settings that will leave gaps between versions, and likely mistakes."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence, Set
 from datetime import datetime, timedelta
 from statistics import fmean
+from types import MappingProxyType
 
 from contracts.clock import count_windows, format_moment, to_micros
 from contracts.errors import Fault, InvalidInput
@@ -87,8 +88,8 @@ def _longer(task: Task, horizon: int | None) -> str:
     return f"see what limits it: morrow backtest {task.name} --origins 52"
 
 
-def warn_of_kinds(before: Task | None, task: Task) -> list[str]:
-    """Warn of features whose kind a new revision changes."""
+def warn_of_kinds(before: Task | None, task: Task, held: Mapping[str, Set[bool]] = MappingProxyType({})) -> list[str]:
+    """Warn of features whose kind a new revision changes; `held` as in `describe_differences`."""
     former = {} if before is None else {feature.name: feature.kind for feature in before.features}
     warnings = []
     for feature in task.features:
@@ -97,6 +98,9 @@ def warn_of_kinds(before: Task | None, task: Task) -> list[str]:
             continue
         if is_numeric(kind) == is_numeric(feature.kind):
             values = "earlier rows keep their values, which nothing checks again"
+        elif is_numeric(feature.kind) in held.get(feature.name, ()):
+            again, lost = ("numbers", "texts") if is_numeric(feature.kind) else ("texts", "numbers")
+            values = f"rows that were stored with {again} keep their values, and those with {lost} count as missing"
         else:
             values = (
                 "its values in earlier rows count as missing; to use them, store the rows again with other ids, or set "

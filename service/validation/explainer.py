@@ -38,8 +38,11 @@ _READERS: Mapping[Kind, Callable[[object], object]] = {
     "category": json_category,
 }
 MAX_CLASSES_SHOWN = 20
+MAX_FEATURES_SHOWN = 3
 _NULL = "is null, and the task requires it: a feature with optional = true may be missing"
 _EVENT_FIELDS = ("event_id", "at", "features", "label")
+_A_ROW = '{"at": …, "features": {…}}'
+_AN_EVENT = '{"event_id": …, "at": …, "label": …, "features": {…}}'
 
 
 @dataclass(frozen=True)
@@ -73,7 +76,7 @@ class Explainer:
     def explain_event(self, given: Any) -> list[Fault]:
         """The faults of an event: the first `MAX_FAULTS_PER_ROW`, and the number of the others."""
         if not isinstance(given, JsonObject):
-            return [Fault("event", "is not a JSON object")]
+            return [Fault("event", f"is not a JSON object: write {_AN_EVENT}")]
         faults = self._place_features(explain_names(given, _EVENT_FIELDS, ("known_at",), "the fields of an event"))
         _read_field(json_text, given, "event_id", faults)
         at = _read_field(json_moment, given, "at", faults)
@@ -85,7 +88,7 @@ class Explainer:
     def explain_questions(self, given: Any) -> list[Fault]:
         """The faults of a body of /predict."""
         if not isinstance(given, JsonObject):
-            return [Fault("body", "is not a JSON object")]
+            return [Fault("body", f'is not a JSON object: write {{"rows": [{_A_ROW}]}}')]
         if "rows" in given:
             return self._explain_rows(given)
         named = explain_body_names(given, ("features",), "the fields of a body with one row", ("at",))
@@ -103,14 +106,14 @@ class Explainer:
         faults = explain_body_names(given, ("rows",), "the fields of a body with rows")
         rows = given["rows"]
         if not isinstance(rows, list):
-            return [*faults, Fault("rows", "is not an array")]
+            return [*faults, Fault("rows", f"is not an array: write [{_A_ROW}]")]
         for place, row in enumerate(rows):
             faults += _cap(self._explain_row(row, f"rows[{place}]"))
         return faults
 
     def _explain_row(self, given: Any, field: str) -> list[Fault]:
         if not isinstance(given, JsonObject):
-            return [Fault(field, "is not a JSON object")]
+            return [Fault(field, f"is not a JSON object: write {_A_ROW}")]
         named = explain_names(given, ("features",), ("at",), "the fields of a row", f"{field}.")
         faults = self._place_features(named, f"{field}.")
         if given.get("at") is not None:
@@ -152,7 +155,8 @@ class Explainer:
 
     def _explain_features(self, given: object, prefix: str, faults: list[Fault]) -> None:
         if not isinstance(given, JsonObject):
-            faults.append(Fault(f"{prefix}features", "is not a JSON object"))
+            written = ", ".join(f'"{feature.name}": …' for feature in self.task.features[:MAX_FEATURES_SHOWN])
+            faults.append(Fault(f"{prefix}features", f"is not a JSON object: write {{{written}}}"))
             return
         prefix += "features."
         if given.repeated or not given.keys() <= self.kinds.keys():

@@ -26,7 +26,8 @@ def read_fields(body: bytes, rules: Mapping[str, Rule], required: Collection[str
     limit_values(body, MAX_VALUES)
     given = decode_json(decode_text(body)) if body.strip() else JsonObject()
     if not isinstance(given, JsonObject):
-        raise InvalidInput([Fault("body", "is not a JSON object")])
+        written = ", ".join(f'"{name}": …' for name in required or rules)
+        raise InvalidInput([Fault("body", f"is not a JSON object: write {{{written}}}")])
     doubtful = [name for name in given if name not in rules or name in given.repeated]
     faults = [Fault(printable(name), _say_doubt(name, rules)) for name in doubtful[:MAX_SHOWN]]
     found: dict[str, Any] = {}

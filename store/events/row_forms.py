@@ -108,6 +108,16 @@ def _counts(task: Task, spec: dict[str, Any], *, is_later: bool) -> bool:
     return not is_later or {(one.name, is_numeric(one.kind)) for one in task.features if not one.optional} <= required
 
 
+def read_held(connection: Connection, task_id: int, task: Task) -> dict[str, set[bool]]:
+    """The features of every stored revision with the target of a task, each with whether it held numbers or texts."""
+    held: dict[str, set[bool]] = {}
+    for (spec,) in connection.execute(select(schemas.c.spec).where(schemas.c.task_id == task_id)):
+        if has_target(task, spec):
+            for one in spec["features"]:
+                held.setdefault(one["name"], set()).add(is_numeric(one["kind"]))
+    return held
+
+
 def find_places(task: Task, spec: dict[str, Any]) -> tuple[tuple[int | None, ...], ...]:
     """The places, from 1, of a task's numbers and categories in rows of this spec; None for those they lack."""
     places: list[tuple[int | None, ...]] = []

@@ -42,6 +42,21 @@ async def test_a_task_is_created_kept_and_revised(client: httpx.AsyncClient) -> 
     assert [(task["task"], task["revision"], task["champion"]) for task in listed] == [("flights", 2, None)]
 
 
+async def test_taking_back_a_change_of_features_is_told_what_earlier_rows_keep(client: httpx.AsyncClient) -> None:
+    first, *others = TASK["features"]
+    turned = {**first, "kind": "category" if first["kind"] != "category" else "number"}
+    answers = [
+        (await client.put("/tasks/flights", json={**TASK, "features": features})).json()
+        for features in (TASK["features"], [turned, *others], TASK["features"], others, TASK["features"])
+    ]
+    created, changed, back, removed, again = answers
+    assert created["changes"] == []
+    assert "count as missing; to use them, store the rows again" in changed["warnings"][-1]
+    assert "keep their values, and those with" in back["warnings"][-1]
+    assert removed["changes"][0].startswith(f"feature {first['name']} is removed")
+    assert again["changes"][0].startswith(f"feature {first['name']} is back: rows that were stored with it keep its")
+
+
 @pytest.mark.parametrize(
     ("changes", "field"),
     [

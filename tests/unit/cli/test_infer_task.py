@@ -103,6 +103,31 @@ def test_a_year_of_hourly_rows_becomes_a_regression_in_weeks(tmp_path: Path) -> 
     assert inferred.notes[0] == "Of 8,760 rows 8,760 are valid and 0 would be refused."
 
 
+def test_the_hour_of_the_day_is_a_category_and_an_amount_of_hours_is_not(tmp_path: Path) -> None:
+    file = tmp_path / "hours.csv"
+    day = datetime(2011, 1, 1, tzinfo=UTC)
+    lines = ["when,Hour,hours_of_sun,temp,rides"]
+    for k in range(2400):
+        at = day + timedelta(hours=k)
+        lines.append(f"{at:%Y-%m-%dT%H:%M:%SZ},{at.hour},{k % 12},{k % 50 / 50},{k % 300}")
+    file.write_text("\n".join(lines))
+    kinds = spec_of(infer_file(file))
+    assert kinds["hour"] == ("category", False)
+    assert kinds["hours_of_sun"] == ("integer", False)
+
+
+@pytest.mark.parametrize(("label", "is_offered"), [("3", True), ("-3", False), ("3.5", False)])
+def test_a_lower_bound_is_offered_for_labels_that_may_be_counts(tmp_path: Path, label: str, is_offered: bool) -> None:
+    file = tmp_path / "counts.csv"
+    day = datetime(2011, 1, 1, tzinfo=UTC)
+    rows = [f"{day + timedelta(hours=k):%Y-%m-%dT%H:%M:%SZ},{k % 50 / 50},{k % 30}" for k in range(1200)]
+    file.write_text("\n".join(["when,temp,rides", *rows, f"2011-03-01T00:00:00Z,0.5,{label}"]))
+    inferred = infer_file(file)
+    assert ("\n# minimum = 0" in inferred.text) is is_offered
+    set_minimum = inferred.text.replace("# minimum = 0", "minimum = 0")
+    assert (Task.model_validate(tomllib.loads(set_minimum)).target.minimum == 0) is is_offered
+
+
 def test_columns_that_give_the_label_away_are_named(tmp_path: Path) -> None:
     file = tmp_path / "x.csv"
     rows = [(k % 7, k % 11, k % 5) for k in range(100)]

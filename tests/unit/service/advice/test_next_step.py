@@ -113,3 +113,7 @@ def test_a_version_that_knows_all_events_is_not_retrained_before_the_window_ends
     assert knows(past, "released", past - 1)
     assert not knows(past - day, "released", past - 1)
     assert not knows_all_events(TASK, NEW, NOW)
+    # A cycle that somebody asked for as of a later boundary found no newer event either.
+    recent = (RecentAttempt(boundary, "held", None), RecentAttempt(past, "released", None))
+    assert knows_all_events(TASK, replace(NEW, newest=past - 1, recent=recent), NOW)
+    assert not knows_all_events(TASK, replace(NEW, newest=past, recent=recent), NOW)

@@ -107,3 +107,10 @@ def test_a_changed_kind_is_warned_of_with_what_happens_to_earlier_rows(before: s
     assert f"weather was of kind {before} and is of kind {after} now" in warning
     assert words in warning
     assert warn_of_kinds(a_task(after), a_task(after)) == warn_of_kinds(None, a_task(after)) == []
+
+
+def test_a_kind_that_returns_finds_its_values_again() -> None:
+    (warning,) = warn_of_kinds(a_task("category"), a_task("integer"), {"weather": {True, False}})
+    assert warning.endswith(
+        "rows that were stored with numbers keep their values, and those with texts count as missing"
+    )

@@ -29,9 +29,24 @@ def test_a_mistyped_feature_is_new_and_the_right_one_is_removed() -> None:
     assert removed.startswith("feature distance is removed: the next version does not use its values")
 
 
+def test_a_feature_that_an_earlier_revision_had_is_back() -> None:
+    with_wind = Task.model_validate({**SPEC, "features": [*SPEC["features"], {"name": "wind", "kind": "number"}]})
+    without = Task.model_validate(SPEC)
+    (back,) = describe_differences(without, with_wind, {"distance": {True}, "carrier": {False}, "wind": {True}})
+    assert back.startswith("feature wind is back: rows that were stored with it keep its values")
+    (new,) = describe_differences(without, with_wind, {"distance": {True}, "carrier": {False}, "wind": {False}})
+    assert new.startswith("feature wind is new: it counts as missing in all earlier rows")
+
+
 def test_a_changed_window_says_what_follows() -> None:
     (said,) = differences(window="P7D")
     assert said.startswith("window was P14D and is P7D: every window is scored again")
+    assert "by the next cycle (morrow cycle demand --again)" in said
+    (scheduled,) = describe_differences(
+        Task.model_validate({**SPEC, "schedule": "window"}),
+        Task.model_validate({**SPEC, "schedule": "window", "window": "P7D"}),
+    )
+    assert "by the next cycle, whose version is valid for windows of P7D" in scheduled
 
 
 def test_other_keys_and_keys_of_features_are_named_with_both_values() -> None:

@@ -196,3 +196,23 @@ def test_a_correction_may_leave_out_its_id_and_have_no_other() -> None:
     refused = RULES.read_correction(json.dumps(given).encode(), "a\x00")
     assert isinstance(refused, Refusal)
     assert [fault.field for fault in refused.faults] == ["event_id"]
+
+
+@pytest.mark.parametrize(
+    ("body", "form"),
+    [
+        (b"[]", 'body: is not a JSON object: write {"rows": [{"at": …, "features": {…}}]}'),
+        (b'{"rows": {}}', 'rows: is not an array: write [{"at": …, "features": {…}}]'),
+        (b'{"rows": [7]}', 'rows[0]: is not a JSON object: write {"at": …, "features": {…}}'),
+        (b'{"features": []}', 'features: is not a JSON object: write {"'),
+    ],
+)
+def test_a_question_of_another_form_is_told_its_form(body: bytes, form: str) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        RULES.read_questions(body, 10)
+    assert form in str(refused.value)
+
+
+def test_an_event_of_another_form_is_told_its_form() -> None:
+    (fault,) = explain(RULES, "[7]")
+    assert fault.reason == 'is not a JSON object: write {"event_id": …, "at": …, "label": …, "features": {…}}'
