@@ -11,7 +11,9 @@ class Refused(MorrowError):
 
     def __init__(self, status: int, problem: dict[str, Any]) -> None:
         self.status, self.problem = status, problem
-        said = [f"  {fault['field']}: {fault['reason']}" for fault in problem.get("errors", [])]
+        said = [
+            "  " + ": ".join(filter(None, (fault["field"], fault["reason"]))) for fault in problem.get("errors", [])
+        ]
         # A detail says what is wrong, and so comes first; a title only names the kind of fault.
         first = problem.get("title", "Refused") if said else problem.get("detail") or problem.get("title", "Refused")
         if status == HTTPStatus.UNAUTHORIZED:

@@ -60,10 +60,20 @@ def suggest_name(text: str) -> str:
     return f"{name}_" if name in RESERVED_NAMES else name
 
 
+def find_same(name: str, known: tuple[str, ...]) -> str | None:
+    """The known name that differs from this one in accents, case, blanks and marks only."""
+    return _spell(known).get(suggest_name(name[:MAX_SHOWN]).casefold())
+
+
+@lru_cache(maxsize=64)
+def _spell(known: tuple[str, ...]) -> dict[str, str]:
+    return {suggest_name(one).casefold(): one for one in known}
+
+
 @lru_cache(maxsize=1024)
 def find_near(name: str, known: tuple[str, ...]) -> str | None:
     """The known name that this one means: the same but for accents, case, blanks and marks, or else a similar one."""
-    spelled = {suggest_name(one).casefold(): one for one in known}
+    spelled = _spell(known)
     near = get_close_matches(suggest_name(name[:MAX_SHOWN]).casefold(), islice(spelled, _MAX_COMPARED), 1, _LIKENESS)
     return spelled[near[0]] if near else None
 

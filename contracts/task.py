@@ -282,7 +282,7 @@ class Task(Spec):
     def _names_are_free(self) -> Self:
         names = [feature.name for feature in self.features]
         if repeated := {name for name in names if names.count(name) > 1}:
-            raise ValueError(f"feature names differ from each other; given twice: {', '.join(sorted(repeated))}")
+            raise ValueError(f"the names of features must differ; given twice: {', '.join(sorted(repeated))}")
         if taken := RESERVED_NAMES.intersection(names):
             words = ", ".join(f"{name} (name it {suggest_name(name)})" for name in sorted(taken))
             raise ValueError(f"feature names that are parameters of /predict are refused: {words}")

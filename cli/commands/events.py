@@ -316,8 +316,8 @@ def _print_erased(facts: dict[str, Any]) -> None:
 def _say_trained(versions: Sequence[str]) -> str:
     """That versions were trained on some events, and what they do now."""
     if len(versions) == 1:
-        return f"Version {versions[0]} was trained on them and answers as"
-    return f"Versions {', '.join(versions[:-1])} and {versions[-1]} were trained on them and answer as"
+        return f"Version {versions[0]} was trained on such events and answers as"
+    return f"Versions {', '.join(versions[:-1])} and {versions[-1]} were trained on such events and answer as"
 
 
 def _to_seconds(moment: str) -> str:

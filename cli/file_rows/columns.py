@@ -33,6 +33,11 @@ class Columns:
     notes: tuple[str, ...]
 
     @property
+    def has_row_ids(self) -> bool:
+        """Whether the ids of events are digests of whole rows."""
+        return self.event_id is None and not self.id_from
+
+    @property
     def used(self) -> set[int]:
         """The places of all columns that are read."""
         single = [place for place in (self.event_id, self.known_at, self.label) if place is not None]
@@ -156,7 +161,7 @@ class _Match:
         notes = [f"{'; '.join(renamed)}."] if renamed else []
         if columns.id_from:
             notes.append(f"Ids are made of {', '.join(str(self._names[place]) for place in columns.id_from)}.")
-        elif columns.event_id is None:
+        elif columns.has_row_ids:
             notes.append("No column is event_id: ids are digests of whole rows. To use a column: --id-from COLUMN.")
         if absent:
             notes.append(f"Missing in all rows, as no column has the name: {_shorten(absent)}.")

@@ -35,7 +35,8 @@ def _no_digest() -> str | None:
 class OpenedFile:
     """Rows of a file as events of `task`. `position` turns a number of rows into the progress, up to `length`.
 
-    `digest` is one of the content, made when it is asked for; None if the file is damaged.
+    `digest` is one of the content, made when it is asked for; None if the file is damaged. `has_row_ids` says whether
+    ids are digests of whole rows.
     """
 
     format: Format
@@ -46,6 +47,7 @@ class OpenedFile:
     position: Callable[[int], int]
     num_equal: Callable[[], int]
     digest: Callable[[], str | None] = _no_digest
+    has_row_ids: bool = False
 
 
 @contextmanager
@@ -86,7 +88,8 @@ def _open_parquet(
         columns = match_parquet(parquet, task, options)
     rows = read_events(parquet, columns, task, options)
     notes = (f"Parquet of {num_rows:,} rows.", *columns.notes)
-    return OpenedFile("parquet", task, rows, notes, num_rows, _unchanged, _none_equal)
+    found = OpenedFile("parquet", task, rows, notes, num_rows, _unchanged, _none_equal)
+    return replace(found, has_row_ids=columns.has_row_ids)
 
 
 def _open_csv(source: Source, task: Task, options: Options, find_earlier: Callable[[], Task | None]) -> OpenedFile:
@@ -98,22 +101,26 @@ def _open_csv(source: Source, task: Task, options: Options, find_earlier: Callab
         reader = make_reader(table, task, options)
     rows = _guard_rows(source, read_rows(source.open(), table, reader))
     notes = (*table.notes, *reader.notes)
-    return OpenedFile("csv", task, rows, notes, source.length, source.tell, lambda: reader.num_equal)
+    found = OpenedFile("csv", task, rows, notes, source.length, source.tell, lambda: reader.num_equal)
+    return replace(found, has_row_ids=reader.columns.has_row_ids)
 
 
 def _open_ndjson(source: Source, task: Task, options: Options) -> OpenedFile:
     encoding = options.encoding
     names = guard(source, find_flat_names, _as_utf8(source, encoding), task)
+    has_row_ids = False
     if names is None:
         notes: tuple[str, ...] = ()
         found = read_ndjson(_as_utf8(source, encoding))
     else:
         columns = match_columns(names, task, options)
+        has_row_ids = columns.has_row_ids
         notes = ("Lines hold rows without features: their keys are read as columns.", *columns.notes)
         sample = guard(source, lambda: list(islice(_as_utf8(source, encoding), NUM_SAMPLE_LINES)))
         lines = _as_utf8(source, encoding)
         found = read_flat(lines, sample, names, columns=columns, task=task, options=options)
-    return OpenedFile("ndjson", task, _guard_rows(source, found), notes, source.length, source.tell, _none_equal)
+    opened = OpenedFile("ndjson", task, _guard_rows(source, found), notes, source.length, source.tell, _none_equal)
+    return replace(opened, has_row_ids=has_row_ids)
 
 
 def find_file_format(file: Path, source: Source, given: Format | None) -> Format:

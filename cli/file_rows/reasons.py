@@ -40,8 +40,10 @@ class Reason(msgspec.Struct, frozen=True):
         """In words, for people."""
         rows = "1 row:" if self.count == 1 else f"{self.count:,} rows, such as"
         said = self.reason if self.reason == CONFLICT or self.field == "line" else f"{self.field}: {self.reason}"
-        held = f" (it holds {self.value})" if self.value else ""
-        return f"{rows} {say_place(self.example, f'{said}{held}{self._remedy}', self.place)}"
+        if remedy := self._remedy:  # of the API's remedies, which are for JSON, this option does the first
+            said = said.partition(": send null")[0]
+        held = f" (it holds {self.value})" if self.value and self.value != "''" else ""
+        return f"{rows} {say_place(self.example, f'{said}{held}{remedy}', self.place)}"
 
     @property
     def names_option(self) -> bool:

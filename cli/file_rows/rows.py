@@ -18,7 +18,7 @@ import msgspec
 from cli.file_rows.columns import REASON, Columns, match_columns
 from cli.reading.csv_lines import Broken
 from cli.reading.dialects import is_broken, name_encoding
-from cli.reading.moments import MomentReader, find_order
+from cli.reading.moments import MomentReader, find_order, has_dots
 from cli.reading.numbers import NumberStyle, find_style, settle_styles
 from cli.reading.options import DEFAULTS, Options
 from cli.reading.tables import CsvTable, look_into, read_table
@@ -217,6 +217,8 @@ def compile_reader(
     notes = columns.notes
     if day_first is None and moments and (day_first := find_order(moments[0])) is not None:
         notes = (*notes, f"Dates put the {'day' if day_first else 'month'} first.")
+    if options.day_first is False and moments and (dotted := next(filter(has_dots, moments[0]), None)) is not None:
+        notes = (*notes, f"{dotted!r} puts the day first, as all dates with dots do, whatever --monthfirst says.")
     return RowReader(
         columns=columns,
         event_id=_unchanged,

@@ -50,7 +50,8 @@ class Imported:
     """The outcome of an import. An earlier, broken import had sent the first `num_before` rows.
 
     `num_equal` counts rows that equal an earlier one of the file, if ids are digests of rows. `differences` say in
-    which fields conflicting rows differ from stored events. A trial has no id.
+    which fields conflicting rows differ from stored events. A trial has no id. `has_row_ids` says whether ids are
+    digests of whole rows.
     """
 
     num_rows: int
@@ -63,6 +64,7 @@ class Imported:
     differences: tuple[str, ...]
     num_equal: int
     import_id: int | None
+    has_row_ids: bool
 
     @property
     def rate(self) -> float:
@@ -136,6 +138,7 @@ def import_events(
         differences=tuple(differences),
         num_equal=opened.num_equal(),
         import_id=mark.import_id,
+        has_row_ids=opened.has_row_ids,
     )
 
 
@@ -164,6 +167,7 @@ def try_import(url: str, task_name: str, file: Path, *, format: Format | None, o
             differences=(),
             num_equal=opened.num_equal(),
             import_id=None,
+            has_row_ids=opened.has_row_ids,
         )
 
 

@@ -50,8 +50,8 @@ def print_imported(task: str, imported: Imported, *, dry_run: bool) -> None:
         num_sent = imported.num_rows - imported.num_before
         console.print(f"{say_count(num_sent, 'row')} in {imported.seconds:.1f} s: {imported.rate:,.0f} a second.")
     if imported.num_equal:
-        equal = say_count(imported.num_equal, "row")
-        console.print(f"{equal} equal an earlier one of the file: each is an event of its own, with a numbered id.")
+        equal = f"{say_count(imported.num_equal, 'row')} {'equals' if imported.num_equal == 1 else 'equal'}"
+        console.print(f"{equal} an earlier one of the file: each is an event of its own, with a numbered id.")
     for reason in imported.reasons[:NUM_REASONS_SHOWN]:
         console.print(reason.describe(), markup=False, style="red")
     for difference in imported.differences:
@@ -59,10 +59,17 @@ def print_imported(task: str, imported: Imported, *, dry_run: bool) -> None:
     if len(imported.reasons) > NUM_REASONS_SHOWN:
         console.print(f"… and {len(imported.reasons) - NUM_REASONS_SHOWN} other reasons.", style="red")
     if imported.rejects is not None:
-        console.print(f"The refused rows are in {imported.rejects}, with the reasons{_remedy(imported)}.", markup=False)
+        console.print(
+            f"The refused rows are in {imported.rejects}, with the reasons{_remedy(task, imported)}.", markup=False
+        )
     if imported.import_id is not None and imported.counts["created"]:
-        retract = f"morrow events retract {task} --import {imported.import_id}"
-        console.print(f"Import {imported.import_id}. If it was a mistake: {retract}", markup=False)
+        console.print(f"Import {imported.import_id}. If it was a mistake: {_retract(task, imported)}", markup=False)
+        if imported.has_row_ids and imported.counts["duplicates"]:
+            console.print(
+                "Ids are digests of rows, so a corrected row is stored beside the wrong one. If this file corrects an "
+                f"earlier one, retract both, and import it again: morrow events history {task} lists them",
+                markup=False,
+            )
 
 
 def _say_outcome(count: int, outcome: str) -> str:
@@ -72,12 +79,22 @@ def _say_outcome(count: int, outcome: str) -> str:
     return f"{count:,} {word}"
 
 
-def _remedy(imported: Imported) -> str:
+def _retract(task: str, imported: Imported) -> str:
+    return f"morrow events retract {task} --import {imported.import_id}"
+
+
+def _remedy(task: str, imported: Imported) -> str:
     """How the refused rows can be stored: by an option, or by a correction of the file that holds them."""
     reasons = [one for one in imported.reasons if one.reason != CONFLICT]
     ways = []
     if any(one.names_option for one in reasons):
-        ways.append("import the file again with the option that a reason names (stored rows count as duplicates)")
+        again = "import the file again with the option that a reason names"
+        if not imported.has_row_ids or not (imported.counts["created"] or imported.counts["duplicates"]):
+            ways.append(f"{again} (stored rows count as duplicates)" if not imported.has_row_ids else again)
+        elif imported.counts["created"]:
+            ways.append(f"retract this import, whose rows may get other ids ({_retract(task, imported)}), and {again}")
+        else:
+            ways.append(f"retract what is stored (morrow events history {task}), as ids may change, and {again}")
     if any(not one.names_option for one in reasons):
         ways.append("correct that file and import it too")
     return f": {', or '.join(ways)}" if ways else ""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from cli.inferring.profile import Column
-from cli.reading.moments import MomentReader, find_order
+from cli.reading.moments import MomentReader, find_order, has_dots, spell_form
 from cli.reading.numbers import NumberStyle, find_style, settle_styles
 from cli.reading.options import Options
 from contracts.errors import InvalidInput
@@ -29,7 +29,6 @@ _TIME_NAME = re.compile(
 )
 # Seconds since 1970, also with decimals, and the smaller units.
 _EPOCH = re.compile(r"(\d{10}|\d{13}|\d{16}|\d{19})(\.\d+)?", re.ASCII)
-_SHORT_YEAR = re.compile(r"\d{1,2}([./-])\d{1,2}\1\d{2}(?: (\d{1,2}:\d\d)(:\d\d)?)?", re.ASCII)
 
 Found = Literal["moment", "none"] | Kind
 
@@ -92,7 +91,8 @@ def complete(columns: Sequence[Column], options: Options, *, is_european: bool) 
     texts = {column.name: [text for text in column.counts if text and text not in missing] for column in columns}
     styles = settle_styles({name: find_style(found, options.decimal) for name, found in texts.items()})
     dates = [text for found in texts.values() if found and all(map(looks_like_a_moment, found[:100])) for text in found]
-    if options.day_first is None and (day_first := _find_order(dates, styles, is_european)) is not None:
+    by_form = options.at_format is not None
+    if options.day_first is None and not by_form and (day_first := _find_order(dates, styles, is_european)) is not None:
         options = replace(options, day_first=day_first)
         order = f"put the {'day' if day_first else 'month'} first"
         guesses.append(
@@ -101,17 +101,12 @@ def complete(columns: Sequence[Column], options: Options, *, is_european: bool) 
             else f"dates are taken to {order}, as in files with decimal commas or semicolons, for no date shows it: "
             f"if that is wrong, add {'--monthfirst' if day_first else '--dayfirst'}"
         )
-    if options.at_format is None and (short := [text for text in dates if _SHORT_YEAR.fullmatch(text)]):
-        found = _SHORT_YEAR.fullmatch(short[0])
-        assert found is not None
-        # As everywhere, dots mean that the day is first. Otherwise the dates must show it, or an option say it.
-        if options.day_first is not None or found[1] == ".":
-            day, month = ("%d", "%m") if options.day_first is not False else ("%m", "%d")
-            time = " %H:%M:%S" if found[3] else " %H:%M" if found[2] else ""
-            options = replace(options, at_format=f"{day}{found[1]}{month}{found[1]}%y{time}")
-            guesses.append(
-                f"dates are taken to have the form {options.at_format}: if that is wrong, give theirs by --at-format"
-            )
+    # As everywhere, dots mean that the day is first. Otherwise the dates must show it, or an option say it.
+    ordered = (text for text in dates if options.day_first is not None or has_dots(text))
+    forms = (spell_form(text, options.day_first) for text in ordered)
+    if not by_form and (form := next(filter(None, forms), None)) is not None:
+        options = replace(options, at_format=form)
+        guesses.append(f"dates are taken to have the form {form}: if that is wrong, give theirs by --at-format")
     return Reading(options, styles, tuple(guesses))
 
 

@@ -69,7 +69,7 @@ def spell_command(task: str, file: Path, format: Format | None, options: Options
         words += ["--map", f"{name}={column}"]
     if options.timezone is not None:
         words += ["--timezone", options.timezone]
-    if options.day_first is not None:
+    if options.day_first is not None and options.at_format is None:
         words.append("--dayfirst" if options.day_first else "--monthfirst")
     given = {
         "--format": format,

@@ -56,6 +56,11 @@ _UTC = re.compile(r"Z|UTC|GMT|UT|Etc/UTC|Universal|Zulu", re.IGNORECASE)
 _AREA = re.compile(r"\[?([A-Za-z]+(?:/[A-Za-z0-9_+\-]+)+)\]?")
 _COMMENT = re.compile(r" ?(\[[^\]]*\]|\([^)]*\))$")
 _EPOCHS = {10: 1, 13: 1000, 16: 1_000_000, 19: 1_000_000_000}
+_SHORT = re.compile(
+    r"(\d{1,2})([-/.])(\d{1,2})\2\d\d(?:(,? )\d{1,2}:\d\d(:\d\d)?(?:( ?)([AaPp][Mm]))?)?",
+    re.ASCII,
+)
+_YEARS = ("%y", "%Y", "%G", "%c", "%x")
 _EXACT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", re.ASCII)
 
 
@@ -63,10 +68,10 @@ class MomentReader:
     """Reads moments by one set of options: a zone for those without an offset, an order of day and month, a format."""
 
     def __init__(self, timezone: str | None = None, day_first: bool | None = None, form: str | None = None) -> None:
-        """Raises InvalidInput if the zone is unknown."""
+        """Raises InvalidInput if the zone is unknown, or if the format cannot tell moments."""
         self._zone = None if timezone is None else find_zone(timezone)
         self._day_first = day_first
-        self._form = form
+        self._form = None if form is None else _check_form(form)
         self._read = lru_cache(maxsize=65_536)(self._read_spelled)  # many rows share a moment
 
     def __call__(self, text: str) -> str:
@@ -188,6 +193,25 @@ def find_zone(name: str, text: str | None = None) -> ZoneInfo:
         raise InvalidInput([Fault("--timezone", reason)]) from None
 
 
+def spell_form(text: str, day_first: bool | None = None) -> str | None:
+    """The format of a date whose year has two digits, in this order; None if the order is open, or for other texts."""
+    found = _SHORT.fullmatch(text)
+    if found is None:
+        return None
+    if found[2] == ".":
+        day_first = True
+    elif day_first is None:
+        day_first = find_order([text])
+    if day_first is None:
+        return None
+    form = f"%d{found[2]}%m{found[2]}%y" if day_first else f"%m{found[2]}%d{found[2]}%y"
+    if found[4] is None:
+        return form
+    seconds = ":%S" if found[5] else ""
+    time = f"%I:%M{seconds}{found[6]}%p" if found[7] else f"%H:%M{seconds}"
+    return f"{form}{found[4]}{time}"
+
+
 def find_order(cells: Iterable[str]) -> bool | None:
     """Whether dates such as 31/12/2026 put the day first, by some cells; None if they do not show it."""
     firsts, seconds = 0, 0
@@ -199,6 +223,12 @@ def find_order(cells: Iterable[str]) -> bool | None:
     if (firsts > 12) == (seconds > 12):
         return None
     return firsts > 12
+
+
+def has_dots(text: str) -> bool:
+    """Whether this is a date such as 31.12.2026, whose day is first in any case."""
+    found = _SWAPPABLE.match(text.strip())
+    return found is not None and found[2] == "."
 
 
 def _localise(naive: datetime, zone: ZoneInfo, abbreviation: str, text: str) -> datetime:
@@ -283,10 +313,27 @@ def _month(name: str, text: str) -> int:
 
 def _century(year: str, text: str) -> str:
     if len(year) == 2:
-        raise ValueError(
-            f"{text!r} has a year of two digits: give its form, such as --at-format '%d.%m.%y' or '%m/%d/%y'"
-        )
+        known = spell_form(text)
+        forms = [known] if known else [form for first in (True, False) if (form := spell_form(text, first))]
+        such_as = " or ".join(map(repr, forms or ["%d.%m.%y", "%m/%d/%y"]))
+        raise ValueError(f"{text!r} has a year of two digits: give its form, such as --at-format {such_as}")
     return year
+
+
+def _check_form(form: str) -> str:
+    """The format of moments. Raises InvalidInput for one by which every moment, or half of each day, is misread."""
+    try:
+        datetime.strptime("", form)  # noqa: DTZ007 only the format matters
+    except ValueError as error:
+        if "directive" in str(error) or "stray" in str(error):
+            raise InvalidInput([Fault("--at-format", f"{form!r} is no format: {error}")]) from None
+    if not any(year in form for year in _YEARS):
+        reason = f"{form!r} names no year: write %Y for one of four digits, %y for one of two, as in '%d.%m.%Y %H:%M'"
+        raise InvalidInput([Fault("--at-format", reason)])
+    if "%p" in form and "%I" not in form:
+        reason = f"{form!r} has AM or PM, %p, without the hour that it belongs to: write %I for %H"
+        raise InvalidInput([Fault("--at-format", reason)])
+    return form
 
 
 def _why_no_date(text: str) -> str:  # noqa: PLR0911 one for each kind of text

@@ -1,5 +1,6 @@
 """Imports over HTTP: begun before their rows are sent, listed, and retracted if they were a mistake."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Annotated
@@ -13,12 +14,14 @@ from starlette.responses import Response
 from contracts.clock import format_moment, to_micros
 from service.admin import answers, event_answers
 from service.advice.row_warnings import RowWarnings, read_row_warnings
+from service.advice.task_warnings import warn_of_import
 from service.database import Store
 from service.settings import ServiceSettings
 from service.web.auth import actor_of
 from service.web.bodies import read_body
 from service.web.fields import Rule, json_actor, json_reason, read_fields
 from service.web.parameters import ID_PATTERN, TaskInPath, read_id, takes_only
+from store.events.columns import find_newest
 from store.events.imports import (
     Import,
     ImportedEvents,
@@ -102,10 +105,12 @@ def imports_router(store: Store, settings: ServiceSettings) -> APIRouter:
         import_id = read_id(given_id, "import")
 
         def read(connection: Connection) -> event_answers.ImportContent:
-            schema = find_task(connection, name)
+            schema, now = find_task(connection, name), datetime.now(UTC)
             found = find_import(connection, schema.task_id, import_id)
             left = read_import(connection, schema.task_id, import_id)
-            return _describe_content(found, left, read_row_warnings(connection, schema, datetime.now(UTC)))
+            newest = find_newest(connection, schema.task_id) if left.num_events else None
+            ahead = warn_of_import(schema.task.name, import_id, newest, now)
+            return _describe_content(found, left, read_row_warnings(connection, schema, now), ahead)
 
         return answers.respond(await store.run(read))
 
@@ -160,11 +165,13 @@ def _describe_counted(found: Import, num_events: int, num_corrected: int) -> eve
     )
 
 
-def _describe_content(found: Import, left: ImportedEvents, rows: RowWarnings) -> event_answers.ImportContent:
+def _describe_content(
+    found: Import, left: ImportedEvents, rows: RowWarnings, ahead: Sequence[str] = ()
+) -> event_answers.ImportContent:
     return event_answers.ImportContent(
         **asdict(describe_import(found)),
         num_events=left.num_events,
         num_corrected=left.num_corrected,
         versions=list(left.versions),
-        warnings=[*rows.mistakes, *rows.far],
+        warnings=[*ahead, *rows.mistakes, *rows.far],
     )

@@ -28,7 +28,7 @@ class Advice:
 
 def advise(found: Situation, rows: RowWarnings) -> Advice:
     """Everything that is advised in this situation. Likely mistakes of rows come first if the model is poor."""
-    skill = None if found.skill is None else advise_model(found.task, found.skill, rows.mistakes)
+    skill = None if found.skill is None else advise_model(found.task, found.skill, rows.mistakes, found.num_known)
     warnings = warn(
         found.task,
         found.forecaster,

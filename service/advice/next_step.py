@@ -74,6 +74,15 @@ class Situation:
         return self.task_state.recent[0] if self.task_state.recent else None
 
     @property
+    def num_known(self) -> int | None:
+        """The number of windows from the first row of the version that answers to its cutoff; None without one."""
+        if self.forecaster is None:
+            return None
+        manifest = self.forecaster.manifest
+        span = manifest.cutoff - manifest.trained_from - sum(end - begin for begin, end in manifest.gaps)
+        return span // manifest.window
+
+    @property
     def retrain(self) -> str:
         """The command that retrains."""
         return f"morrow cycle {self.task.name}"
@@ -162,6 +171,13 @@ def _send_events(found: Situation) -> NextStep | None:
     return NextStep("Send labelled events of the past.", f"morrow events import {found.task.name} FILE")
 
 
+def _replace_events(found: Situation) -> NextStep | None:
+    if found.forecaster is None or found.task_state.newest is not None:
+        return None
+    text = "Send labelled events, then retrain: none is stored, and this version knows only events that are gone."
+    return NextStep(text, f"morrow events import {found.task.name} FILE && {found.retrain} --again")
+
+
 def _wait(found: Situation) -> NextStep | None:
     is_under_way = found.newest is not None and found.newest.state in ("requested", "running")
     return NextStep("Wait for the cycle that is under way.") if is_under_way and found.state != "valid" else None
@@ -234,12 +250,10 @@ def _replace_expiring(found: Situation) -> NextStep | None:
 
 def _settle(found: Situation) -> NextStep | None:
     """Score more windows, if the verdict waits for them and the past holds enough."""
-    skill, forecaster = found.skill, found.forecaster
-    if skill is None or forecaster is None or not skill.is_uncertain:
+    skill, num_known = found.skill, found.num_known
+    if skill is None or num_known is None or not skill.is_uncertain:
         return None
-    manifest = forecaster.manifest
-    span = manifest.cutoff - manifest.trained_from - sum(end - begin for begin, end in manifest.gaps)
-    return settle_verdict(found.task, skill.num_windows, span // manifest.window)
+    return settle_verdict(found.task, skill.num_windows, num_known)
 
 
 def settle_verdict(task: Task, num_scored: int, num_known: int) -> NextStep | None:
@@ -279,6 +293,7 @@ _RULES: tuple[Callable[[Situation], NextStep | None], ...] = (
     _resume,
     _load,
     _send_events,
+    _replace_events,
     _wait,
     _release_held,
     _send_more_events,

@@ -134,7 +134,7 @@ def _warn_of_texts(what: str, where: str, texts: Collection[str]) -> list[str]:
     missing = [text for text in sorted(texts) if text.casefold() in PLACEHOLDERS | INFINITE]
     if missing:
         remedy = (
-            "set optional = true and send null"
+            "set optional = true and send null, or import the file with --missing"
             if what == "categories"
             else "send an event once its label is known, and erase these with `morrow events erase`"
         )

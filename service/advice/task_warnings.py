@@ -23,6 +23,8 @@ from store.tasks.changes import Lifecycle
 FEW_STEPS = 100
 # An expected error is contradicted by one that is larger by this factor, and since the release on this many windows.
 CONTRADICTED, FEWEST_FOLLOWED = 1.05, 3
+# Clocks of producers may be ahead by as much.
+_CLOCKS_APART = timedelta(minutes=15)
 # The methods whose training begins with a phase on all rows.
 PRETRAINED = frozenset({"gi", "baseline", "base_time", "grad_reg", "time_perturb"})
 
@@ -172,6 +174,17 @@ def warn_of_events(task: Task, task_state: TaskState, now: datetime) -> list[str
     return [
         f"the newest event is dated {format_moment(task_state.newest)}, in the future: no fit reads it until then; if "
         "that is a mistake, correct it with morrow events correct, or erase it with morrow events erase"
+    ]
+
+
+def warn_of_import(task_name: str, import_id: int, newest: int | None, now: datetime) -> list[str]:
+    """Warn, after an import, of events of the future: their dates or their time zone are read wrongly."""
+    if newest is None or newest <= to_micros(now + _CLOCKS_APART):
+        return []
+    return [
+        f"the newest event is dated {format_moment(newest)}, in the future: if this import read day and month in the "
+        f"wrong order, or in another time zone, undo it with morrow events retract {task_name} --import {import_id}, "
+        "and import the file with --dayfirst, --monthfirst, --at-format or --timezone"
     ]
 
 

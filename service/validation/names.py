@@ -4,7 +4,7 @@ from collections.abc import Collection, Sequence
 from itertools import islice
 
 from contracts.errors import Fault, InvalidInput, NotFound
-from contracts.spec_values import find_near, list_names
+from contracts.spec_values import find_near, find_same, list_names
 from service.validation.lossless_json import JsonObject
 from service.validation.options import NAMES
 
@@ -23,11 +23,11 @@ def explain_names(
     unknown = (name for name in given if name not in required and name not in optional)
     known = (*required, *optional)
     return [
-        # Only the first are compared, so that a body of many unknown names takes no longer.
+        # Only the first are compared with similar names, so that a body of many unknown ones takes no longer.
         *(
             Fault(
                 prefix + printable(name),
-                f"is not one of {of}{_suggest(name, known) if place < NUM_SUGGESTED else ''}",
+                f"is not one of {of}{_suggest(name, known, is_compared=place < NUM_SUGGESTED)}",
             )
             for place, name in enumerate(islice(unknown, MAX_FAULTS_PER_ROW // 2))
         ),
@@ -51,9 +51,12 @@ def explain_body_names(
     ]
 
 
-def _suggest(name: str, known: tuple[str, ...]) -> str:
+def _suggest(name: str, known: tuple[str, ...], *, is_compared: bool) -> str:
     if name in NAMES:
         return ""  # a parameter of the query string, which is told its place
+    if not is_compared:
+        same = find_same(printable(name), known)
+        return "" if same is None else f": write {same}"
     near = find_near(printable(name), known)
     return f": {list_names(known)}" if near is None else f": write {near}"
 
@@ -64,7 +67,8 @@ def only_task(names: tuple[str, ...]) -> str:
         return names[0]
     if not names:
         raise NotFound("There is no task yet: define one with PUT /tasks/{task}.")
-    raise InvalidInput([Fault("task", f"is required, because there is more than one task: {', '.join(names[:20])}")])
+    reason = f"is required in the query string, as ?task={names[0]}, because there is more than one task"
+    raise InvalidInput([Fault("task", f"{reason}: {', '.join(names[:20])}")])
 
 
 def printable(text: str) -> str:

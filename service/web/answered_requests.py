@@ -60,6 +60,7 @@ class NoteAnswers:
         try:
             await self._app(scope, receive, find_status)
         finally:
-            route = getattr(scope.get("route"), "path_format", NO_ROUTE)
+            # A mounted application, such as the files of the pages, has an endpoint and no route.
+            route = getattr(scope.get("route") or scope.get("endpoint"), "path_format", NO_ROUTE)
             problem = scope.get("state", {}).get(PROBLEM)
             self._answered.note_status(status, problem, scope, route, time.perf_counter() - started)

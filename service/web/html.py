@@ -40,6 +40,8 @@ HEADERS = {
 class StaticPages(StaticFiles):
     """The files in `static/`; a browser revalidates them each time."""
 
+    path_format = "/static/{file}"
+
     def __init__(self) -> None:
         super().__init__(directory=_STATIC)
 
