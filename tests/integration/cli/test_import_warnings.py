@@ -1,5 +1,6 @@
 """An import says what stands out among the rows that it has stored."""
 
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from sqlalchemy import Engine
@@ -25,3 +26,26 @@ def test_an_import_counts_labels_far_outside_and_names_mis_dated_events(
     said = " ".join(done.output.split())
     assert "Warning: 1 event is dated far before the others, the outermost at 1970-01-01T00:00:00Z (old)" in said
     assert "Warning: 8 of the newest 401 labels lie far outside the others" in said
+
+
+def test_an_import_whose_dates_reach_into_the_future_is_told_how_to_undo_it(
+    database_url: str, engine: Engine, tmp_path: Path
+) -> None:
+    schema = define(engine)
+    name = schema.task.name
+    header = ",".join(["event_id", "at", *(feature.name for feature in schema.task.features), "label"])
+    soon, late = datetime.now(UTC) + timedelta(hours=3), datetime.now(UTC) - timedelta(hours=3)
+
+    def import_at(moment: datetime, event_id: str) -> str:
+        file = tmp_path / f"{event_id}.csv"
+        file.write_text(f"{header}\n{event_id},{moment:%Y-%m-%dT%H:%M:%SZ},1.0,UA,2.0,late\n")
+        done = CliRunner().invoke(app, ["events", "import", name, str(file), "--url", api.url])
+        assert done.exit_code == 0, done.output
+        return " ".join(done.output.split())
+
+    with running(database_url, tmp_path / "home") as api:
+        assert "in the future" not in import_at(late, "past")
+        said = import_at(soon, "ahead")
+    assert f"Warning: the newest event is dated {soon:%Y-%m-%dT%H:%M:%SZ}, in the future" in said
+    assert f"morrow events retract {name} --import 2" in said
+    assert "--monthfirst" in said

@@ -291,11 +291,14 @@ async def test_metrics_count_by_route_template_and_name_the_version(client: http
     await client.get("/tasks/one-of-many-names")
     await client.put("/events/one/of/many", content="{}")
     await client.get("/no/such/path")
+    assert (await client.get("/static/morrow.css")).status_code == 200
     metrics = (await client.get("/metrics")).text
     assert 'morrow_requests_total{method="GET",route="/predict",status="200"} 1.0' in metrics
     assert 'route="/tasks/{task}",status="503"' in metrics
     assert 'method="PUT",route="/events/{event_id}",status="503"' in metrics
     assert 'route="none",status="404"' in metrics
+    assert 'route="none",status="200"' not in metrics
+    assert 'route="/static/{file}",status="200"' in metrics
     assert 'morrow_model_info{task="flights",version="3"} 1.0' in metrics
     assert 'morrow_window_seconds{task="flights"} 604800.0' in metrics
     assert "one-of-many-names" not in metrics

@@ -71,6 +71,20 @@ async def test_a_version_that_answers_but_was_never_released_is_warned_of(
     assert not any("never released" in warning for warning in (await status_when(client, schema))["warnings"])
 
 
+async def test_a_version_whose_events_are_all_gone_leads_to_an_import_and_a_retraining(
+    client: httpx.AsyncClient, engine: Engine, schema: Schema
+) -> None:
+    note(engine, schema, "7", "release", valid_until=FOREVER)
+    name = schema.task.name
+    step = (await status_when(client, schema, lambda found: found["state"] == "valid"))["next_step"]
+    assert step["text"].startswith("Send labelled events, then retrain: none is stored")
+    assert step["command"] == f"morrow events import {name} FILE && morrow cycle {name} --again"
+    with engine.begin() as connection:
+        append_events(connection, schema, [Event("e", CUTOFF, CUTOFF, (1.0, 2.0), ("UA",), "late")], NOW)
+    kept = await status_when(client, schema, lambda found: found["num_events"] == 1)
+    assert "none is stored" not in kept["next_step"]["text"]
+
+
 async def test_an_event_of_a_far_year_is_stored_and_warned_of(
     client: httpx.AsyncClient, engine: Engine, schema: Schema
 ) -> None:

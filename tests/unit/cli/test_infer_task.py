@@ -224,6 +224,18 @@ def test_dates_of_two_digit_years_that_show_no_order_are_not_guessed(tmp_path: P
     assert "--at-format '%m/%d/%y %H:%M'" in by_option.import_command
 
 
+def test_short_dates_with_am_and_pm_get_their_format_and_no_order_beside_it(tmp_path: Path) -> None:
+    file = tmp_path / "short.csv"
+    days = [f"{1 + k % 12}/{1 + k % 28}/26 {1 + k % 12}:05 {'AP'[k % 2]}M" for k in range(300)]
+    file.write_text("at;x;label\n" + "".join(f"{day};{k},5;{'ab'[k % 2]}\n" for k, day in enumerate(days)))
+    found = infer_file(file, options=Options(timezone="UTC"))
+    assert "--at-format '%m/%d/%y %I:%M %p'" in found.import_command
+    assert "--monthfirst" not in found.import_command
+    given = infer_file(file, options=Options(timezone="UTC", at_format="%m/%d/%y %I:%M %p"))
+    assert "--dayfirst" not in given.import_command
+    assert not any("--monthfirst" in note or "--dayfirst" in note for note in given.notes)
+
+
 def test_a_header_with_line_breaks_is_read_with_blanks(tmp_path: Path) -> None:
     file = tmp_path / "broken.csv"
     rows = "".join(f"2026-01-{1 + k % 28:02}T{k % 24:02}:00:00Z,{k}.5,{'ab'[k % 2]}\n" for k in range(100))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from cli.reading.moments import MomentReader, find_order
+from cli.reading.moments import MomentReader, find_order, spell_form
 from contracts.errors import InvalidInput
 
 NOON = "2026-11-01T12:00:00Z"
@@ -128,3 +128,44 @@ def test_a_format_reads_what_no_rule_can() -> None:
 def test_an_unknown_zone_is_told_the_one_of_that_city(name: str, remedy: str) -> None:
     with pytest.raises(InvalidInput, match=remedy):
         MomentReader(name)
+
+
+@pytest.mark.parametrize(
+    ("text", "order", "form"),
+    [
+        ("31.12.24 14:05", None, "%d.%m.%y %H:%M"),
+        ("12/31/24 2:05 PM", None, "%m/%d/%y %I:%M %p"),
+        ("31/12/24, 14:05:09", None, "%d/%m/%y, %H:%M:%S"),
+        ("01/02/24 2:05pm", False, "%m/%d/%y %I:%M%p"),
+        ("01-02-24", True, "%d-%m-%y"),
+        ("01/02/24", None, None),
+        ("31.12.2024", None, None),
+    ],
+)
+def test_the_form_of_a_date_with_a_year_of_two_digits_is_spelt_out(
+    text: str, order: bool | None, form: str | None
+) -> None:
+    assert spell_form(text, order) == form
+    if form is not None:
+        assert MomentReader("UTC", form=form)(text).startswith("2024-")
+
+
+def test_a_year_of_two_digits_is_told_its_form_with_the_time_of_day() -> None:
+    with pytest.raises(ValueError, match="such as --at-format '%m/%d/%y %I:%M %p'$"):
+        MomentReader("UTC")("12/31/24 2:05 PM")
+    with pytest.raises(ValueError, match="such as --at-format '%d/%m/%y %H:%M' or '%m/%d/%y %H:%M'$"):
+        MomentReader("UTC", day_first=True)("01/02/24 14:05")
+
+
+@pytest.mark.parametrize(
+    ("form", "remedy"),
+    [
+        ("%m/%d/%y %H:%M %p", "write %I for %H"),
+        ("%d.%m. %H:%M", "names no year: write %Y"),
+        ("yyyy-MM-dd", "names no year: write %Y"),
+        ("%Y-%m-%d %k", "is no format: 'k' is a bad directive"),
+    ],
+)
+def test_a_format_that_would_misread_moments_is_refused(form: str, remedy: str) -> None:
+    with pytest.raises(InvalidInput, match=remedy):
+        MomentReader("UTC", form=form)

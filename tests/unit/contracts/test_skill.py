@@ -85,6 +85,14 @@ def test_few_windows_are_the_first_thing_to_settle() -> None:
     assert split_advice(few[0])[1] == "morrow backtest flights --origins 26"
 
 
+def test_a_past_that_is_scored_as_far_as_it_reaches_is_not_to_be_scored_again() -> None:
+    few = judged(compared("naive", 0.6, 0.59, num_windows=7))
+    said = advise_model(task(), few, num_known=8).advice[0]
+    assert said.startswith("only 7 windows are scored, and the stored past holds no more: wait for the next windows")
+    assert split_advice(said)[1] == "morrow events import flights FILE && morrow cycle flights --again"
+    assert "morrow backtest" in advise_model(task(), few, num_known=20).advice[0]
+
+
 def test_rivals_that_are_still_being_fitted_are_named() -> None:
     skill = compare_errors("log_loss", compared("naive", 0.6, 0.2), (), ["baseline", "gbdt"])
     assert describe_skill(skill) == "67 % better than naive on 20 windows; still being fitted: baseline, gbdt"

@@ -145,6 +145,18 @@ def test_an_unknown_feature_is_told_the_near_one_or_all() -> None:
         assert fault.reason.startswith(f"is not one of this task's features: {remedy}")
 
 
+def test_every_feature_in_the_spelling_of_a_file_is_told_its_name() -> None:
+    given = ("Cárrier", "DISTANCE ", "x", "zzzz", "CLASS", "Wínd?")
+    with pytest.raises(InvalidInput) as caught:
+        RULES.read_query([("at", AT), *((name, "1") for name in given)])
+    reasons = {fault.field: fault.reason for fault in caught.value.faults}
+    assert "write carrier" in reasons["features.Cárrier"]
+    assert "write distance" in reasons["features.DISTANCE "]
+    assert "write class" in reasons["features.CLASS"]
+    assert "write wind" in reasons["features.Wínd?"]
+    assert reasons["features.zzzz"] == "is not one of this task's features"
+
+
 def test_a_decimal_comma_gets_a_point() -> None:
     with pytest.raises(InvalidInput) as caught:
         RULES.read_query([("at", AT), ("carrier", "UA"), ("distance", "3,5")])
