@@ -66,7 +66,7 @@ def print_imported(task: str, imported: Imported, *, dry_run: bool) -> None:
         console.print(f"Import {imported.import_id}. If it was a mistake: {_retract(task, imported)}", markup=False)
         if imported.has_row_ids and imported.counts["duplicates"]:
             console.print(
-                "Ids are digests of rows, so a corrected row is stored beside the wrong one. If this file corrects an "
+                "Ids are digests of rows, so a corrected row is stored next to the wrong one. If this file corrects an "
                 f"earlier one, retract both, and import it again: morrow events history {task} lists them",
                 markup=False,
             )

@@ -151,9 +151,9 @@ def test_the_form_of_a_date_with_a_year_of_two_digits_is_spelt_out(
 
 
 def test_a_year_of_two_digits_is_told_its_form_with_the_time_of_day() -> None:
-    with pytest.raises(ValueError, match="such as --at-format '%m/%d/%y %I:%M %p'$"):
+    with pytest.raises(ValueError, match=r"such as --at-format '%m/%d/%y %I:%M %p'$"):
         MomentReader("UTC")("12/31/24 2:05 PM")
-    with pytest.raises(ValueError, match="such as --at-format '%d/%m/%y %H:%M' or '%m/%d/%y %H:%M'$"):
+    with pytest.raises(ValueError, match=r"such as --at-format '%d/%m/%y %H:%M' or '%m/%d/%y %H:%M'$"):
         MomentReader("UTC", day_first=True)("01/02/24 14:05")
 
 

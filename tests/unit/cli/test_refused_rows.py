@@ -92,7 +92,7 @@ def test_rows_whose_ids_are_digests_are_retracted_before_they_are_read_otherwise
 
 
 def test_a_corrected_file_without_ids_is_said_to_add_to_the_wrong_rows(capsys: pytest.CaptureFixture[str]) -> None:
-    corrected = "a corrected row is stored beside the wrong one"
+    corrected = "a corrected row is stored next to the wrong one"
     print_imported("demand", an_import(created=3, duplicates=6), dry_run=False)
     said = capsys.readouterr().out
     assert corrected in said
