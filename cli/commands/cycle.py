@@ -75,7 +75,7 @@ def finish_cycle(api: "httpx.Client", task: str, cycle: dict[str, Any], *, as_js
         print_json(ended)
     else:
         first, *ages = describe_end(ended, task)
-        for line in (first + waited, *ages):
+        for line in (first + waited, *ages, *advise_skipped(ended, task)):
             Console().print(line, markup=False, highlight=False)
     return is_released
 
@@ -100,6 +100,11 @@ def describe_end(cycle: dict[str, Any], task: str = "TASK") -> list[str]:
             lines.append(f"  {remedy}. Then: morrow cycle {task} --again")
             lines.append(f"  To see what more windows would cost: morrow backtest {task}")
     return lines
+
+
+def advise_skipped(cycle: dict[str, Any], task: str) -> list[str]:
+    """What to do about a cycle that found too little to train on; nothing for one that ended otherwise."""
+    return [f"  Send more labelled events: morrow events import {task} FILE"] if cycle["state"] == "skipped" else []
 
 
 def _outcome(cycle: dict[str, Any]) -> str:

@@ -62,7 +62,8 @@ def match_columns(names: Sequence[str], task: Task, options: Options) -> Columns
         if places is not None:
             found[ours] = places
     needed = ["at", "label", *(feature.name for feature in task.features if not feature.optional)]
-    absent = [ours for ours in needed if ours not in found and all(fault.field != ours for fault in faults)]
+    told = {*mapped, *(fault.field for fault in faults)}
+    absent = [ours for ours in needed if ours not in found and ours not in told]
     faults += [match.missing(ours, is_last=ours == absent[-1]) for ours in absent]
     if faults:
         raise InvalidInput(faults)
@@ -139,7 +140,9 @@ class _Match:
         places = [place for place, one in enumerate(self._normal) if one and one == normalise(column)]
         if len(places) == 1:
             return places[0]
-        raise InvalidInput([Fault(option, f"{column!r} is not a column of the file ({self.list_names()})")])
+        near = find_near(column, tuple(name for name in self._names if name))
+        meant = "" if near is None else f": write {near!r}"
+        raise InvalidInput([Fault(option, f"{column!r} is not a column of the file ({self.list_names()}){meant}")])
 
     def missing(self, ours: str, *, is_last: bool) -> Fault:
         """The fault of a value that no column gives; the last one lists the columns that there are."""

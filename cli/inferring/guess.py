@@ -18,7 +18,7 @@ from cli.reading.numbers import NumberStyle
 from cli.reading.options import Options
 from contracts.durations import parse_duration
 from contracts.errors import Fault, InvalidInput
-from contracts.spec_values import MAX_TEXT, PRINTABLE
+from contracts.spec_values import MAX_TEXT, PRINTABLE, find_near
 from contracts.task import MAX_FEATURES, Kind
 from contracts.truth import unify_truth
 
@@ -268,7 +268,10 @@ def _named(judged: Sequence[Judged], name: str, option: str, hidden: Sequence[Ju
         one for one in judged if normalise(one.name) == normalise(name)
     ]
     if len(same) != 1:
-        raise InvalidInput([Fault(option, f"{name!r} is not a column of the file ({_list([*hidden, *judged])})")])
+        near = find_near(name, tuple(one.name for one in judged))
+        meant = "" if near is None else f": write {near!r}"
+        columns = _list([*hidden, *judged])
+        raise InvalidInput([Fault(option, f"{name!r} is not a column of the file ({columns}){meant}")])
     return same[0]
 
 

@@ -37,6 +37,7 @@ from trainer.settings import TrainerSettings
 HOST = "127.0.0.1"
 READY_LIMIT_SECONDS = 240.0
 PORT_LIMIT_SECONDS = 5.0
+_MAX_PORT = 65_535
 
 
 @dataclass(frozen=True)
@@ -193,7 +194,8 @@ def _await_free_port(port: int) -> None:
     deadline = time.monotonic() + PORT_LIMIT_SECONDS
     while not _is_free(port):
         if time.monotonic() > deadline:
-            raise StackError(f"Port {port} is taken: choose another with MORROW_PORT.")
+            other = port + 1 if port < _MAX_PORT else port - 1
+            raise StackError(f"Port {port} is taken: choose another, such as MORROW_PORT={other}.")
         time.sleep(0.2)
 
 

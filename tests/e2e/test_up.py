@@ -136,7 +136,7 @@ def test_a_taken_port_is_said_at_once(tmp_path: Path) -> None:
         port = taken.getsockname()[1]
         with running(tmp_path, port) as (process, printed):
             assert process.wait(30) == 1
-    assert f"Port {port} is taken" in printed
+    assert f"Port {port} is taken: choose another, such as MORROW_PORT=" in printed
 
 
 def test_an_earlier_line_of_the_log_is_no_reason_for_a_kill(tmp_path: Path) -> None:

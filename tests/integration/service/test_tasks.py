@@ -244,7 +244,7 @@ async def test_the_page_shows_ages_with_their_limits_and_what_to_be_warned_of(
 
 
 async def test_a_page_of_a_task_that_is_not_there_is_a_page_too(client: httpx.AsyncClient) -> None:
-    answer = await client.get("/pages/nosuch")
+    answer = await client.get("/pages/nosuch", headers={"Accept": "text/html"})
     assert (answer.status_code, answer.headers["content-type"].partition(";")[0]) == (404, "text/html")
     assert "There is no such thing" in answer.text
     assert "nosuch" in answer.text

@@ -164,6 +164,12 @@ def test_a_mapping_names_a_column_once_and_a_value_once() -> None:
         rows_of(text, columns=(("at", "when"), ("carrier", "line"), ("carrier", "when")))
     with pytest.raises(InvalidInput, match="--map: 'nobody' is not a column of the file"):
         rows_of(text, columns=(("at", "when"), ("carrier", "nobody")))
+    with pytest.raises(InvalidInput) as misspelled:
+        rows_of(text, columns=(("at", "whem"), ("carrier", "line")))
+    assert [fault.field for fault in misspelled.value.faults] == ["--map"]  # and not once more as a missing `at`
+    assert str(misspelled.value).endswith(
+        "'whem' is not a column of the file (its columns: event_id, when, label, distance, line): write 'when'"
+    )
     with pytest.raises(InvalidInput, match="--map: colour is no value of an event"):
         rows_of(text, columns=(("colour", "line"),))
     with pytest.raises(InvalidInput, match=r"label: names a column, and so does --map label=line.*--drop label"):

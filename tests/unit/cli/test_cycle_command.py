@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from cli.client.wait import describe_queue
-from cli.commands.cycle import describe_end
+from cli.commands.cycle import advise_skipped, describe_end
 
 AGES = [{"age": 0, "mean": 0.31, "reason": None}, {"age": 1, "mean": 0.42, "reason": "it does not beat naive"}]
 
@@ -30,6 +30,12 @@ def test_a_released_cycle_shows_its_version_and_every_age_that_was_judged() -> N
 def test_a_cycle_that_ended_before_a_verdict_on_ages_says_why(state: str, verdict: dict[str, Any] | None) -> None:
     (line,) = describe_end(ended(state, "too few rows (3)", verdict))
     assert line == f"Cycle as of 2026-01-29T00:00:00Z: {state}: too few rows (3)"
+
+
+def test_a_skipped_cycle_names_the_command_that_stores_more_events() -> None:
+    (line,) = advise_skipped(ended("skipped", "too few rows (0 of 100)", None), "demand")
+    assert line == "  Send more labelled events: morrow events import demand FILE"
+    assert advise_skipped(ended("held", "suspect", None), "demand") == []
 
 
 def test_a_cycle_that_waits_for_another_task_says_for_which_and_how_long_that_has_run() -> None:

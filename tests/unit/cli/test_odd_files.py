@@ -241,6 +241,7 @@ def test_window_and_kinds_may_be_said(tmp_path: Path) -> None:
         ({"window": "two days"}, "--window"),
         ({"window": "-P1D"}, "--window"),
         ({"kinds": (("none", "number"),)}, "--kind: 'none' is not a column of the file"),
+        ({"label": "labels"}, "--label: 'labels' is not a column of the file (at, x, zone, label): write 'label'"),
     ):
         with pytest.raises(InvalidInput) as caught:
             inferred(file, **said)
