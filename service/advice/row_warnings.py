@@ -46,6 +46,7 @@ def warn_of_rows(task: Task, sample: Sample) -> list[str]:
     else:
         warnings = _warn_of_odd_labels(task, sample)
         warnings += _warn_of_counts(task.target, [float(label) for label in sample.labels])
+    warnings += _warn_of_misfits(task, sample)
     for place, feature in enumerate(task.categories):
         warnings += _warn_of_texts("categories", f"feature {feature.name}", {row[place] for row in sample.categories})
     for place, feature in enumerate(task.numbers):
@@ -105,6 +106,19 @@ def _warn_of_odd_labels(task: Task, sample: Sample) -> list[str]:
     return [
         f"{count} no finite number: {some}{more}. They were written past the API, and count in no fit and no score: "
         f"correct them with morrow events correct {task.name}, or erase them with morrow events erase {task.name}"
+    ]
+
+
+def _warn_of_misfits(task: Task, sample: Sample) -> list[str]:
+    """Warn of rows of another width than the task's: only a client that writes past the API can store them."""
+    if not sample.misfits:
+        return []
+    count = len(sample.misfits)
+    have = "1 event has" if count == 1 else f"{count:,} events have"
+    return [
+        f"{have} more or fewer values than {task.name} has features: {_name_some(sample.misfits, count)}. Written past "
+        "the API, a value that is not there counts as missing, and one too many for nothing; correct them with "
+        f"morrow events correct {task.name}, or erase them with morrow events erase {task.name}"
     ]
 
 

@@ -19,7 +19,7 @@ from sqlalchemy import Connection, collate, func, or_, select, true
 from contracts.clock import EPOCH, Clock, from_micros, to_micros
 from contracts.task import Task
 from store.database import FIRST_MOMENT, LAST_MOMENT, events, is_readable
-from store.events.copied_tuples import Survey, Vocabulary, read_pieces, survey, tuple_fields, tuple_layout
+from store.events.copied_tuples import OddWidth, Survey, Vocabulary, read_pieces, survey, tuple_fields, tuple_layout
 from store.events.row_forms import Forms, find_forms
 from store.sql_arrays import POSTGRES_EPOCH
 
@@ -231,8 +231,8 @@ def read_events(
         try:
             with driver.transaction():
                 return _copy(cursor, query.format(tuple_fields(task, expected.seed), source, allowed), task, expected)
-        except (InvalidTextRepresentation, NumericValueOutOfRange):
-            fields = tuple_fields(task, expected.seed, has_odd_labels=True)
+        except (InvalidTextRepresentation, NumericValueOutOfRange, OddWidth):
+            fields = tuple_fields(task, expected.seed, has_odd_rows=True)
             return _copy(cursor, query.format(fields, source, allowed), task, expected)
 
 

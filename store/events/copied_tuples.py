@@ -15,17 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 from psycopg import Cursor, sql
 
-from contracts.errors import CycleError
 from contracts.task import Task
 
 WITHHELD_BYTES = 13  # of 256: the fixed 5 % of events that no fit uses
 _HEADER_BYTES = 19
 _TRAILER = b"\xff\xff"
 _ROWS_PER_PIECE = 8192
-_ODD_WIDTH = (
-    "Rows of this task hold more or fewer numbers than it has features of that kind: they were written past the API. "
-    "SELECT event_id, cardinality(numbers) FROM events finds them."
-)
 # A number that PostgreSQL can hold: neither infinite, nor too large or small.
 _NUMBER = r"^[-+]?([0-9]{1,255}(\.[0-9]*)?|[0-9](\.[0-9]*)?[eE][-+]?([0-9]{1,2}|[12][0-9]{2}|30[0-7]))$"
 _ARRAY_HEAD = 5  # dimensions, whether any is null, type of an element, length, first index: 32 bits each
@@ -87,21 +82,28 @@ def survey(cursor: Cursor[Any], task: Task, source: sql.Composable, allowed: sql
     return Survey(num_rows, num_late == 0, num_superseded > 0, vocabularies, seed)
 
 
-def tuple_fields(task: Task, seed: int, *, has_odd_labels: bool = False) -> sql.Composed:
+class OddWidth(Exception):
+    """Rows hold more or fewer numbers than their task has features of that kind: they were written past the API."""
+
+
+def tuple_fields(task: Task, seed: int, *, has_odd_rows: bool = False) -> sql.Composed:
     """The fields that a COPY selects, in the order of `tuple_layout`.
 
-    A label of a regression that is no number cannot be cast: with `has_odd_labels` it is NaN, at the cost of a pattern.
+    A label of a regression that is no number cannot be cast, and rows written past the API may hold more or fewer
+    numbers than others. With `has_odd_rows`, such a label and a number that is not there are NaN, which takes longer.
     """
     fields: list[sql.Composable] = [
         sql.SQL("at, known_at, coalesce(superseded_at, 'infinity')"),
         sql.SQL("get_byte(sha256(convert_to(event_id, 'UTF8')), 0) < {}").format(sql.Literal(WITHHELD_BYTES)),
     ]
     if task.numbers:
-        fields.append(sql.SQL("numbers"))
+        places = [sql.SQL("coalesce(numbers[{}], 'NaN')").format(j + 1) for j in range(len(task.numbers))]
+        whole = sql.SQL("ARRAY[{}]::float8[]").format(sql.SQL(", ").join(places))
+        fields.append(whole if has_odd_rows else sql.SQL("numbers"))
     fields += [sql.SQL("hashtextextended({}, {})").format(column, sql.Literal(seed)) for column in _text_columns(task)]
     if not task.is_classification:
         number = sql.SQL("CASE WHEN label ~ {} THEN label ELSE 'NaN' END::float8").format(sql.Literal(_NUMBER))
-        fields.append(number if has_odd_labels else sql.SQL("label::float8"))
+        fields.append(number if has_odd_rows else sql.SQL("label::float8"))
     return sql.SQL(", ").join(fields)
 
 
@@ -121,7 +123,7 @@ def tuple_layout(task: Task) -> np.dtype[Any]:
 
 
 def read_pieces(copy: Iterable[bytes | bytearray | memoryview], layout: np.dtype[Any]) -> Iterator[NDArray[Any]]:
-    """The tuples of a binary COPY, some thousands at a time. Raises CycleError if one has another width.
+    """The tuples of a binary COPY, some thousands at a time. Raises OddWidth if one has another width.
 
     Each row is copied as it arrives. Thousands of rows held as the driver's objects make Python's garbage collector
     traverse the whole heap again and again. That costs nearly five times as much as the rest of reading.
@@ -138,7 +140,7 @@ def read_pieces(copy: Iterable[bytes | bytearray | memoryview], layout: np.dtype
         yield piece
         rest = bytes(data[num_tuples * layout.itemsize :])
     if rest != _TRAILER:
-        raise CycleError(_ODD_WIDTH)
+        raise OddWidth
 
 
 def _check_widths(piece: NDArray[Any], layout: np.dtype[Any]) -> None:
@@ -146,7 +148,7 @@ def _check_widths(piece: NDArray[Any], layout: np.dtype[Any]) -> None:
     are_whole = [piece["num_fields"] == len(names)]
     are_whole += [piece[f"length_{name}"] == layout[name].itemsize for name in names]
     if not np.all(are_whole):
-        raise CycleError(_ODD_WIDTH)
+        raise OddWidth
 
 
 def _text_columns(task: Task) -> list[sql.Composable]:

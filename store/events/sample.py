@@ -6,6 +6,7 @@ Labels are read of more rows than features are: a label that stands for a missin
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from psycopg import sql
 from sqlalchemy import Connection, select
@@ -13,6 +14,8 @@ from sqlalchemy import Connection, select
 from store.database import events
 from store.events.row_forms import BLANK_CLASS, find_forms
 from store.tasks.catalog import Schema
+
+T = TypeVar("T")
 
 MAX_ROWS = 2_000
 MAX_LABELS = 10_000
@@ -24,7 +27,8 @@ class Sample:
     """Current rows, the newest first: their labels, and numbers and categories in the order of the task.
 
     Only the newest of these rows may have numbers and categories. Of a regression, `odd` has the ids and labels of some
-    rows whose label is no number; `labels` is without those.
+    rows whose label is no number; `labels` is without those. `misfits` are the ids of rows that hold more or fewer
+    numbers or categories than the task has: a value that is not there is missing, and one too many is left out.
     """
 
     labels: Sequence[str] = ()
@@ -32,6 +36,7 @@ class Sample:
     categories: Sequence[Sequence[str]] = ()
     num_odd: int = 0
     odd: Sequence[tuple[str, str]] = ()
+    misfits: Sequence[str] = ()
 
 
 def read_sample(connection: Connection, schema: Schema) -> Sample:
@@ -43,7 +48,8 @@ def read_sample(connection: Connection, schema: Schema) -> Sample:
     query = sql.SQL(
         "SELECT label, "
         "CASE WHEN row_number() OVER (ORDER BY at DESC) <= {most_rows} THEN numbers END, "
-        "CASE WHEN row_number() OVER (ORDER BY at DESC) <= {most_rows} THEN categories END "
+        "CASE WHEN row_number() OVER (ORDER BY at DESC) <= {most_rows} THEN categories END, "
+        "event_id "
         "FROM {source} WHERE task_id = {task_id} AND superseded_at IS NULL AND {condition} AND label <> {blank} "
         "ORDER BY at DESC LIMIT {most}"
     ).format(
@@ -56,8 +62,18 @@ def read_sample(connection: Connection, schema: Schema) -> Sample:
     )
     with driver.cursor() as cursor:
         rows = cursor.execute(query).fetchall()
-    labels, numbers, categories = zip(*rows, strict=True) if rows else ((), (), ())
-    sample = Sample(labels, numbers[:MAX_ROWS], categories[:MAX_ROWS])
+    labels, numbers, categories, ids = zip(*rows, strict=True) if rows else ((), (), (), ())
+    width, num_texts = len(schema.task.numbers), len(schema.task.categories)
+    sample = Sample(
+        labels,
+        [_fit(row, width, math.nan) for row in numbers[:MAX_ROWS]],
+        [_fit(row, num_texts, "") for row in categories[:MAX_ROWS]],
+        misfits=[
+            event_id
+            for event_id, held, texts in zip(ids[:MAX_ROWS], numbers, categories, strict=False)
+            if (len(held), len(texts)) != (width, num_texts)
+        ],
+    )
     odd = [] if schema.task.is_classification else [label for label in labels if not _is_number(label)]
     if not odd:
         return sample
@@ -67,6 +83,11 @@ def read_sample(connection: Connection, schema: Schema) -> Sample:
         num_odd=len(odd),
         odd=_name_odd(connection, schema.task_id, odd),
     )
+
+
+def _fit(row: Sequence[T], width: int, missing: T) -> Sequence[T]:
+    """A row of this width, as fits read it."""
+    return row if len(row) == width else [*row[:width], *[missing] * (width - len(row))]
 
 
 def _is_number(label: str) -> bool:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from datetime import datetime
-from math import isfinite, isnan
+from math import isfinite, isnan, nan
 from typing import Any
 
 from sqlalchemy import Connection, text
@@ -49,7 +49,9 @@ def find_event(connection: Connection, task_id: int, event_id: str) -> StoredEve
         row.received_at,
         _read_label(row.label) if is_regression else row.label,
         {
-            one["name"]: _number(one["kind"], next(numbers)) if is_numeric(one["kind"]) else next(categories) or None
+            one["name"]: (
+                _number(one["kind"], next(numbers, nan)) if is_numeric(one["kind"]) else next(categories, None) or None
+            )
             for one in features
         },
         row.import_id,

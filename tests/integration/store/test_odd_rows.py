@@ -108,6 +108,35 @@ def test_a_category_that_is_not_there_is_missing(engine: Engine, categories: str
     assert found == ("" if categories == "{}" else "a")
 
 
+@pytest.mark.parametrize("numbers", ["{}", "{0.5,7}", "{0.5,7,NaN}"])
+@pytest.mark.parametrize("target", [REGRESSION, {"name": "y", "kind": "classification"}])
+def test_a_number_that_is_not_there_is_missing(engine: Engine, numbers: str, target: dict[str, str]) -> None:
+    schema = define(engine, drifting_task(target=target), NUM_WINDOWS, as_numbers=target is REGRESSION)
+    before = read_all(engine, schema)
+    spoil(engine, schema, "3-7", f"numbers = '{numbers}'")
+    rows, place = read_all(engine, schema), 3 * 150 + 7
+    assert len(rows) == len(before)
+    found = rows.number(0)[place]
+    assert np.isnan(found) if numbers == "{}" else found == 0.5
+    others = np.arange(len(rows)) != place
+    assert (rows.number(0)[others] == before.number(0)[others]).all()
+    assert np.array_equal(rows.labels, before.labels)
+
+
+@pytest.mark.parametrize("what", ["numbers = '{}'", "numbers = '{1,2}'", "categories = '{}'", "categories = '{a,b}'"])
+def test_a_row_of_another_width_is_named_and_can_be_looked_at(engine: Engine, what: str) -> None:
+    schema = define(engine, drifting_task(), NUM_WINDOWS)
+    spoil(engine, schema, "3-7", what)
+    with engine.connect() as connection:
+        (said,) = read_row_warnings(connection, schema, START + NUM_WINDOWS * HOUR).mistakes
+        found = find_event(connection, schema.task_id, "3-7")
+    assert said.startswith(f"1 event has more or fewer values than {schema.task.name} has features: 3-7. Written past")
+    assert f"morrow events correct {schema.task.name}" in said
+    assert [*found.features] == ["x", "kind"]
+    if "{}" in what:
+        assert None in found.features.values()
+
+
 def test_a_row_of_one_task_harms_no_other(engine: Engine) -> None:
     spoilt = define(engine, drifting_task(target=REGRESSION), NUM_WINDOWS, as_numbers=True)
     other = define(engine, drifting_task(target=REGRESSION, name="other"), NUM_WINDOWS, as_numbers=True)
