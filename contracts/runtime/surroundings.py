@@ -8,6 +8,7 @@ imports anything that could read them (`docs/decisions/0022-built-environments.m
 
 import os
 import re
+import signal
 from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -79,6 +80,7 @@ def settle() -> list[PassedOver]:
     Variables that are not ours leave the environment; values of ours lose quotation marks around them. If Python itself
     has read a variable that is not ours, the process starts again without it. Returns variables that were passed over.
     """
+    _reset_signals()
     if (folder := find_start_folder()) is not None:
         os.chdir(folder)
     # A command may name a server by an option, so logins and proxies stay until it is known which server is meant.
@@ -89,6 +91,15 @@ def settle() -> list[PassedOver]:
     for name in os.environ.keys() - kept.keys():
         del os.environ[name]
     return tidy(os.environ)
+
+
+def _reset_signals() -> None:
+    """Undo what a parent did to signals that we need; those that it ignores on purpose, such as SIGHUP, stay ignored.
+
+    While SIGCHLD is ignored, every child seems to succeed, and initdb fails. A blocked SIGTERM stops nothing.
+    """
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, [])
 
 
 def tidy(environment: MutableMapping[str, str]) -> list[PassedOver]:

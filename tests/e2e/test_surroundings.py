@@ -61,13 +61,20 @@ def decoys(folder: Path) -> Path:
 
 
 def test_up_serves_trains_and_stops_in_a_hostile_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The working directory is removed meanwhile, and PYTHONPATH leads to modules that raise."""
+    """The working directory is removed meanwhile, and PYTHONPATH leads to modules that raise.
+
+    The parent ignored SIGCHLD, as some supervisors do, and blocked the signals that stop Morrow.
+    """
     gone, home, port = tmp_path / "gone", tmp_path / "home", free_port()
     gone.mkdir()
     for name, value in HOSTILE.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("PYTHONPATH", str(decoys(tmp_path)))
-    script = f"import os, sys; os.rmdir(os.getcwd()); os.execv({sys.executable!r}, {MORROW!r} + sys.argv[1:])"
+    script = (
+        "import os, signal, sys; os.rmdir(os.getcwd()); signal.signal(signal.SIGCHLD, signal.SIG_IGN); "
+        "signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT, signal.SIGTERM]); "
+        f"os.execv({sys.executable!r}, {MORROW!r} + sys.argv[1:])"
+    )
     command = [sys.executable, "-c", script]
     settings = {"port_8000_tcp": "tcp://10.0.0.1:8000", "workers": '"2"', "threads": "1", "service_host": "10.0.0.1"}
     with (
@@ -203,3 +210,17 @@ def _fails_in_a_sentence(arguments: list[str], variables: dict[str, str], words:
     assert words in done.stderr.replace("\n", " "), done.stderr
     assert "Traceback" not in done.stderr
     assert "secret" not in done.stderr
+
+
+def test_a_process_sees_how_its_children_ended_and_can_be_stopped_whatever_its_parent_did_to_signals() -> None:
+    look = (
+        "from contracts.runtime.entry import begin; begin(); import signal, subprocess; "
+        "print(subprocess.run(['false']).returncode, len(signal.pthread_sigmask(signal.SIG_BLOCK, [])))"
+    )
+    script = (
+        "import os, signal, sys; signal.signal(signal.SIGCHLD, signal.SIG_IGN); "
+        "signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1]); "
+        f"os.execv({sys.executable!r}, [{sys.executable!r}, '-c', sys.argv[1]])"
+    )
+    seen = subprocess.run([sys.executable, "-c", script, look], capture_output=True, text=True, check=True)
+    assert seen.stdout == "1 0\n"
