@@ -14,6 +14,7 @@ from cli.file_rows.rows import MAX_ROW_BYTES, Row, Unreadable, strip_line
 from cli.reading.options import Options
 from contracts.errors import Fault
 from contracts.task import Task
+from service.validation.lossless_json import JsonObject, collect
 
 NUM_SAMPLE_LINES = 1000
 
@@ -58,6 +59,9 @@ def read_flat(
             yield Row(text, faults=too_long, is_sent=False, place=f"line {number}")
         elif (row := _read_object(text)) is None:
             yield Row(text, place=f"line {number}")
+        elif row.repeated:
+            faults = tuple(Fault(name, "is given more than once") for name in row.repeated)
+            yield Row(text, faults=faults, is_sent=False, place=f"line {number}")
         else:
             event, faults, is_sent = reader.read(cells_of(row))
             yield Row(event, faults=faults, is_sent=is_sent, place=f"line {number}")
@@ -68,14 +72,14 @@ def _strip(lines: Iterable[bytes]) -> Iterator[bytes]:
     return (text for line in lines if (text := strip_line(line)))
 
 
-def _read_object(text: bytes) -> dict[str, Any] | None:
+def _read_object(text: bytes) -> JsonObject | None:
     if len(text) > MAX_ROW_BYTES or not text.startswith(b"{"):
         return None
     try:
-        found = json.loads(text)
+        found = json.loads(text, object_pairs_hook=collect)
     except (ValueError, RecursionError):
         return None
-    return found if isinstance(found, dict) else None
+    return found if isinstance(found, JsonObject) else None
 
 
 def _read_value(value: Any, use: Use) -> Any:

@@ -29,11 +29,12 @@ Record = tuple[int, list[str] | Broken]
 
 
 def read_records(  # noqa: PLR0912 one loop, which every line passes
-    lines: Iterable[str], dialect: Dialect, width: int | None = None
+    lines: Iterable[str], dialect: Dialect, width: int | None = None, least: int | None = None
 ) -> Iterator[Record]:
     """The records of lines. Each has `width` cells, or as many as the first; blank ones are passed over.
 
-    Empty cells behind the last column do not count.
+    Empty cells behind the last column do not count. If columns behind the first `least` have no name, as at a separator
+    that only the header ends in, their cells may be absent; by default the first record says so.
     """
     source = map(unescape, lines) if dialect.is_escaped else iter(lines)
     separator, quote, skips_spaces = dialect.separator, dialect.quote, dialect.skips_spaces
@@ -68,8 +69,11 @@ def read_records(  # noqa: PLR0912 one loop, which every line passes
             continue
         if width is None:
             width = len(found)
+            least = next((place for place in range(width, 0, -1) if found[place - 1].strip()), width)
         if len(found) > width and not any(map(str.strip, found[width:])):
             found = found[:width]
+        if least is not None and least <= len(found) < width:
+            found = [*found, *[""] * (width - len(found))]
         if len(found) != width:
             yield first, Broken(text, f"has {_count(len(found), 'cell')}, and the header has {_count(width, 'column')}")
         else:

@@ -52,7 +52,10 @@ _TIME = re.compile(
 _TIGHT_TIME = re.compile(r"(\d\d)(\d\d)(\d\d)?(?:[.,](\d+))?(?![\d:])", re.ASCII)
 _GAP = re.compile(r"[Tt]|,? +(?:at +)?|_")
 _OFFSET = re.compile(r"(?:UTC|GMT)?([+-])(\d{1,2})(?::?(\d\d)(?::?(\d\d))?)?", re.ASCII)
+_MINUS = "\N{MINUS SIGN}"
 _UTC = re.compile(r"Z|UTC|GMT|UT|Etc/UTC|Universal|Zulu", re.IGNORECASE)
+# As Go writes it: the offset, its abbreviation or the offset again, and perhaps a reading of another clock.
+_NAMED_OFFSET = re.compile(r"([+-]\d{4}) (?:[A-Za-z]{2,5}|[+-]\d{2,4})(?: m=[+-][\d.]+)?", re.ASCII)
 _AREA = re.compile(r"\[?([A-Za-z]+(?:/[A-Za-z0-9_+\-]+)+)\]?")
 _COMMENT = re.compile(r" ?(\[[^\]]*\]|\([^)]*\))$")
 _EPOCHS = {10: 1, 13: 1000, 16: 1_000_000, 19: 1_000_000_000}
@@ -61,7 +64,7 @@ _SHORT = re.compile(
     re.ASCII,
 )
 _YEARS = ("%y", "%Y", "%G", "%c", "%x")
-_EXACT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", re.ASCII)
+_EXACT = re.compile(r"\d{4}-\d\d-\d\dT(?!24)\d\d:\d\d:\d\dZ", re.ASCII)
 
 
 class MomentReader:
@@ -157,7 +160,9 @@ class MomentReader:
             return self._localise(naive, "", text)
         if _UTC.fullmatch(rest):
             return naive.replace(tzinfo=UTC)
-        if found := _OFFSET.fullmatch(rest):
+        if found := _NAMED_OFFSET.fullmatch(rest):
+            rest = found[1]
+        if found := _OFFSET.fullmatch(rest.replace(_MINUS, "-")):
             hours, minutes, seconds = int(found[2]), int(found[3] or 0), int(found[4] or 0)
             if hours > 23 or minutes > 59 or seconds > 59:
                 raise ValueError(f"{text!r} has the offset {rest}, which no clock has")

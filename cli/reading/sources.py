@@ -137,6 +137,8 @@ def open_source(file: Path) -> Iterator[Source]:
 
 @contextmanager
 def _open_raw(file: Path, name: str) -> Iterator[BinaryIO]:
+    if file == STDIN and sys.stdin is None:
+        raise InvalidInput([Fault(name, "is closed: name a file, or pipe the rows in")])
     try:
         stream: IO[bytes] = sys.stdin.buffer if file == STDIN else file.open("rb")
     except OSError as error:

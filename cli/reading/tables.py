@@ -51,6 +51,8 @@ def look_into(open_: Callable[[], BinaryIO], options: Options) -> CsvTable:
     header = first[1]
     if (header.text if isinstance(header, Broken) else header[0]).lstrip("\ufeff ").startswith(("{", "[{")):
         raise InvalidInput([Fault("file", "is JSON, not CSV: with an event on each line, name --format ndjson")])
+    if isinstance(header, Broken) and header.text.strip().isprintable():
+        raise InvalidInput([Fault("line 1", f"names the columns, and {header.reason}")])
     if isinstance(header, Broken) or is_broken("".join(header)):
         raise InvalidInput([Fault("line 1", f"names no columns in {name_encoding(encoding)}: give its --encoding")])
     names = tuple(_BREAK.sub(" ", name.strip().lstrip("\ufeff")) for name in header)
@@ -66,15 +68,18 @@ def look_into(open_: Callable[[], BinaryIO], options: Options) -> CsvTable:
 
 def read_table(stream: BinaryIO, table: CsvTable) -> Iterator[Record]:
     """The records behind the header."""
-    return islice(_read_all(stream, table.dialect, len(table.names)), 1, None)
+    least = next((place for place in range(len(table.names), 0, -1) if table.names[place - 1]), None)
+    return islice(_read_all(stream, table.dialect, len(table.names), least), 1, None)
 
 
-def _read_all(stream: BinaryIO, dialect: Dialect, width: int | None = None) -> Iterator[Record]:
+def _read_all(
+    stream: BinaryIO, dialect: Dialect, width: int | None = None, least: int | None = None
+) -> Iterator[Record]:
     """All records, the header included."""
     text = open_text(stream, dialect.encoding)
     try:
         skipped = 1 if dialect.has_sep_line else 0
-        for number, cells in read_records(islice(text, skipped, None), dialect, width):
+        for number, cells in read_records(islice(text, skipped, None), dialect, width, least):
             yield number + skipped, cells
     except UnicodeError as error:
         raise _undecodable(dialect.encoding, error) from error

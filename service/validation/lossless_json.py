@@ -29,7 +29,8 @@ class JsonObject(dict[str, Any]):
     repeated: tuple[str, ...] = ()
 
 
-def _collect(pairs: list[tuple[str, Any]]) -> JsonObject:
+def collect(pairs: list[tuple[str, Any]]) -> JsonObject:
+    """The object of these pairs, for `object_pairs_hook`."""
     collected = JsonObject(pairs)
     if len(collected) < len(pairs):
         counts = Counter(name for name, _ in pairs)
@@ -38,7 +39,7 @@ def _collect(pairs: list[tuple[str, Any]]) -> JsonObject:
 
 
 _DECODER = json.JSONDecoder(
-    object_pairs_hook=_collect, parse_float=NumberLiteral, parse_int=NumberLiteral, parse_constant=NumberLiteral
+    object_pairs_hook=collect, parse_float=NumberLiteral, parse_int=NumberLiteral, parse_constant=NumberLiteral
 )
 
 

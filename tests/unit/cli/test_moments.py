@@ -169,3 +169,18 @@ def test_a_year_of_two_digits_is_told_its_form_with_the_time_of_day() -> None:
 def test_a_format_that_would_misread_moments_is_refused(form: str, remedy: str) -> None:
     with pytest.raises(InvalidInput, match=remedy):
         MomentReader("UTC", form=form)
+
+
+@pytest.mark.parametrize(
+    ("text", "moment"),
+    [
+        ("2026-01-31 12:00:00 +0000 UTC", "2026-01-31T12:00:00Z"),
+        ("2026-01-31 12:00:00.123456789 +0100 CET", "2026-01-31T11:00:00.123456Z"),
+        ("2026-01-31 12:00:00 -0300 -03 m=+0.000012", "2026-01-31T15:00:00Z"),
+        ("2026-01-31 12:00:00 +0000 +0000", "2026-01-31T12:00:00Z"),
+        ("2026-01-31T12:00:00\N{MINUS SIGN}05:00", "2026-01-31T17:00:00Z"),
+        ("2026-01-31T24:00:00Z", "2026-02-01T00:00:00Z"),
+    ],
+)
+def test_moments_as_go_and_typesetters_write_them_are_read(text: str, moment: str) -> None:
+    assert MomentReader()(text) == moment

@@ -254,3 +254,37 @@ def test_only_columns_that_hold_a_comma_are_said_to_have_decimal_commas(tmp_path
     with open_rows(file, None, task, Options(), lambda: None) as opened:
         assert "Decimal commas in price." in opened.notes
         assert "Ignored € in price." in opened.notes
+
+
+def test_a_row_of_json_that_gives_a_key_twice_is_refused_by_the_key(tmp_path: Path) -> None:
+    row = '"at":"2026-01-01T00:00:00Z","city":"Bonn","sold":1'
+    lines = [f'{{"event_id":"a","price":1,"price":2,{row}}}', f'{{"event_id":"b","price":3,"Price":4,{row}}}']
+    rows, notes = rows_of(write(tmp_path / "sales.ndjson", "\n".join(lines)))
+    assert [(one.is_sent, [(fault.field, fault.reason) for fault in one.faults]) for one in rows] == [
+        (False, [("price", "is given more than once")]),
+        (True, []),
+    ]
+    assert json.loads(rows[1].line)["features"]["price"] == 3
+    assert any("Price" in note for note in notes)
+
+
+@pytest.mark.parametrize("num_separators", [1, 3])
+def test_a_separator_that_only_the_header_ends_in_adds_no_column(tmp_path: Path, num_separators: int) -> None:
+    header = HEADER.strip() + "," * num_separators
+    lines = [header, "a,2026-01-01T00:00:00Z,1,Bonn,2", 'b,2026-01-01T00:00:00Z,1,"Bonn, Nord",2,', "c,,1,Bonn", ""]
+    rows, _ = rows_of(write(tmp_path / "sales.csv", "\n".join(lines)))
+    assert [json.loads(row.line)["event_id"] for row in rows[:2]] == ["a", "b"]
+    assert json.loads(rows[1].line)["features"]["city"] == "Bonn, Nord"
+    assert "has 4 cells" in rows[2].faults[0].reason
+
+
+def test_a_header_with_a_broken_quotation_says_so(tmp_path: Path) -> None:
+    content = '"event_id" ,"at","price","city","sold"\na,2026-01-01T00:00:00Z,1,Bonn,2\n'
+    with pytest.raises(InvalidInput, match='line 1: names the columns, and has a quotation mark " in the wrong place'):
+        rows_of(write(tmp_path / "sales.csv", content))
+
+
+def test_a_closed_standard_input_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", None)
+    with pytest.raises(InvalidInput, match="standard input: is closed: name a file"):
+        rows_of(Path("-"))
