@@ -237,7 +237,7 @@ class Ticker:
             self.trainer.tick(datetime.now(UTC))
             with engine.connect() as connection:
                 cycles = list(find_cycles(connection, asked).values())
-            if all(cycle.ended_at for cycle in cycles) and not self.trainer.children:
+            if all(cycle.ended_at for cycle in cycles) and not self.trainer.running_jobs:
                 return Batch(cycles, time.perf_counter() - began)
             self.wake.wait(self.trainer.settings.tick_seconds)
 
@@ -251,7 +251,7 @@ def _ticking(engine: Engine, settings: TrainerSettings) -> Iterator[Ticker]:
     try:
         yield Ticker(trainer, wake)
     finally:
-        for child in trainer.children:
+        for child in trainer.running_jobs:
             child.process.kill()
         trainer._workers.close()
 

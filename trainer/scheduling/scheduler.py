@@ -1,6 +1,6 @@
-"""The trainer process: every tick it requests due cutoffs and claims cycles, which child processes carry out.
+"""The trainer process: every tick it requests due cutoffs and claims cycles, which training processes carry out.
 
-While no cycle is requested, a child fits rivals; it is stopped as soon as a cycle is requested.
+While no cycle is requested, a process fits rivals; it is stopped as soon as a cycle is requested.
 
 The `cycles` table is the only source of truth. Nothing but the tick itself is scheduled in memory, so a clock change, a
 pause or a restart only costs time. While PostgreSQL is away the trainer waits, and logs that once. The number of a
@@ -34,14 +34,15 @@ from store.tasks.catalog import Schema
 from store.tasks.current_tasks import CurrentTasks
 from store.tasks.touched import KEPT_SECONDS, delete_notes
 from trainer.monitoring.live_scoring import LiveScoring
-from trainer.scheduling import worker_process
+from trainer.scheduling import running_job
 from trainer.scheduling.deletions import Deletions
 from trainer.scheduling.due_requests import DueRequests
 from trainer.scheduling.idle_work import IdleWork
 from trainer.scheduling.jobs import FillRivals, RunCycle, Sweep
 from trainer.scheduling.liveness import retire_heartbeat, write_heartbeat
 from trainer.scheduling.registry_health import find_trouble
-from trainer.scheduling.worker_process import Child
+from trainer.scheduling.running_job import RunningJob
+from trainer.scheduling.worker_process import GRACE_SECONDS
 from trainer.scheduling.workers import Workers
 from trainer.settings import TrainerSettings
 from trainer.sharing.objects import open_objects
@@ -117,15 +118,15 @@ def tick_now(scheduler: BackgroundScheduler) -> None:
 
 
 class Trainer:
-    """The state that outlives a tick: the child processes, and which outage was logged.
+    """The state that outlives a tick: the running jobs, and which outage was logged.
 
-    `wake` is called, in a thread, whenever the job of a child has ended.
+    `wake` is called, in a thread, whenever a job has ended.
     """
 
     def __init__(self, engine: Engine, settings: TrainerSettings, wake: Callable[[], None] = lambda: None) -> None:
         self.engine = engine
         self.settings = settings
-        self.children: list[Child] = []
+        self.running_jobs: list[RunningJob] = []
         self._workers = Workers(settings, wake)
         self._tasks = CurrentTasks()
         self._requests = DueRequests(engine, settings.max_attempts, timedelta(seconds=settings.retry_seconds))
@@ -142,16 +143,16 @@ class Trainer:
         self._forget_at = 0.0
 
     @property
-    def child(self) -> Child | None:
-        """The child that has been at work longest; None if there is none."""
-        return self.children[0] if self.children else None
+    def running_job(self) -> RunningJob | None:
+        """The job that has run longest; None if there is none."""
+        return self.running_jobs[0] if self.running_jobs else None
 
     def tick(self, now: datetime) -> None:
-        """Supervise the children, expire leases, request due cutoffs, and start claimed cycles."""
+        """Supervise the jobs, expire leases, request due cutoffs, and start claimed cycles."""
         write_heartbeat(self.settings)
         self._log_late_tick()
-        for child in self.children:
-            worker_process.kill_if_overdue(child)
+        for running in self.running_jobs:
+            running_job.kill_if_overdue(running)
         try:
             self._run_tick(now)
         except SQLAlchemyError as error:
@@ -164,24 +165,24 @@ class Trainer:
             self._outage = None
 
     def stop(self, now: datetime) -> None:
-        """End the children and their cycles; returns within seconds."""
-        for child in self.children:
-            worker_process.ask_to_stop(child, STOPPED)
-        for child in self.children:
-            worker_process.stop(child, STOPPED)
+        """End the jobs and their cycles; returns within seconds."""
+        for running in self.running_jobs:
+            running_job.ask_to_stop(running, STOPPED)
+        for running in self.running_jobs:
+            running_job.stop(running, STOPPED)
             try:
-                self._finish(child, now)
+                self._finish(running, now)
             except SQLAlchemyError:
                 log.warning("cycle.not_ended", reason="its lease will run out", remedy="morrow doctor")
         self._workers.close()
         self.engine.dispose()
 
     def _run_tick(self, now: datetime) -> None:
-        for child in list(self.children):
-            if child.is_running:
-                self._renew(child, now)
+        for running in list(self.running_jobs):
+            if running.is_running:
+                self._renew(running, now)
             else:
-                self._finish(child, now)
+                self._finish(running, now)
         with self.engine.begin() as connection:
             if expired := expire_leases(connection, now):
                 # The next attempt sweeps by itself, so it comes first.
@@ -192,56 +193,56 @@ class Trainer:
                     facts = {"task": name, "cycle_id": cycle.cycle_id, "step": cycle.step}
                     log.warning("cycle.expired", **facts, remedy="if its trainer lives, raise MORROW_LEASE_SECONDS")
         self._request(now)
-        for child in list(self.children):
-            if self._must_stop(child):
-                grace = _RIVAL_GRACE_SECONDS if isinstance(child.job, FillRivals) else worker_process.GRACE_SECONDS
-                is_gone = child.cycle is not None  # `_must_stop` stops a cycle for no other reason
-                worker_process.stop(child, DELETED if is_gone else PREEMPTED, grace)
-                self._finish(child, now)
+        for running in list(self.running_jobs):
+            if self._must_stop(running):
+                grace = _RIVAL_GRACE_SECONDS if isinstance(running.job, FillRivals) else GRACE_SECONDS
+                is_gone = running.cycle is not None  # `_must_stop` stops a cycle for no other reason
+                running_job.stop(running, DELETED if is_gone else PREEMPTED, grace)
+                self._finish(running, now)
         self._claim(now)
         if time.monotonic() > self._forget_at:
             with self.engine.begin() as connection:
                 delete_notes(connection)
             self._forget_at = time.monotonic() + KEPT_SECONDS
-        if self.child is None:
+        if self.running_job is None:
             self._sweep()
-        if self.child is None and (job := self._idle.choose(now)) is not None:
-            self.children.append(self._workers.start(job))
+        if self.running_job is None and (job := self._idle.choose(now)) is not None:
+            self.running_jobs.append(self._workers.start(job))
         self._workers.retire()
 
-    def _renew(self, child: Child, now: datetime) -> None:
-        if child.cycle is None or time.monotonic() < child.renew_at:
+    def _renew(self, running: RunningJob, now: datetime) -> None:
+        if running.cycle is None or time.monotonic() < running.renew_at:
             return
         try:
             with self.engine.begin() as connection:
-                renew_lease(connection, child.cycle, now, self._lease_time)
+                renew_lease(connection, running.cycle, now, self._lease_time)
         except LeaseLost:
-            # The child has just ended its cycle and is leaving, or it notices the loss at its next step.
+            # The process has just ended its cycle and is leaving, or it notices the loss at its next step.
             patience = self.settings.lease_seconds
             reason = f"Its lease was lost, and it did not leave within {patience:g} s."
-            worker_process.shorten_deadline(child, patience, Failure(FailureCode.LEASE_LOST, reason))
-        child.renew_at = time.monotonic() + self.settings.lease_seconds / 3
+            running_job.shorten_deadline(running, patience, Failure(FailureCode.LEASE_LOST, reason))
+        running.renew_at = time.monotonic() + self.settings.lease_seconds / 3
 
-    def _finish(self, child: Child, now: datetime) -> None:
-        """Reap the child; its cycle fails here if the child could not end it."""
-        failure = worker_process.reap(child)
-        if isinstance(child.job, FillRivals):
-            self._idle.finish(child.job, failure, now)
-        elif not isinstance(child.job, RunCycle):
+    def _finish(self, running: RunningJob, now: datetime) -> None:
+        """Reap the job; its cycle fails here if its process could not end it."""
+        failure = running_job.reap(running)
+        if isinstance(running.job, FillRivals):
+            self._idle.finish(running.job, failure, now)
+        elif not isinstance(running.job, RunCycle):
             self._must_sweep = failure is not None
         elif failure is not None:
             self._must_sweep = True
-            cycle, facts = child.job.cycle, {"task": child.job.task, "cycle_id": child.job.cycle.cycle_id}
+            cycle, facts = running.job.cycle, {"task": running.job.task, "cycle_id": running.job.cycle.cycle_id}
             try:
                 with self.engine.begin() as connection:
-                    broken = worker_process.find_broken_rule(child, failure)
+                    broken = running_job.find_broken_rule(running, failure)
                     end_cycle(connection, cycle, "failed", failure, now, broken=broken)
             except LeaseLost:
                 log.info("cycle.ended_already", **facts)
             # Logged once the store has taken it: during an outage, each tick tries again.
             (log.info if failure is DELETED else log.error)("child.ended", **facts, reason=failure.reason)
-        self.children.remove(child)
-        self._workers.take_back(child.worker)
+        self.running_jobs.remove(running)
+        self._workers.take_back(running.worker)
 
     def _request(self, now: datetime) -> None:
         """Read the tasks, and request their due cutoffs."""
@@ -252,10 +253,10 @@ class Trainer:
         self._touched = set()
 
     def _claim(self, now: datetime) -> None:
-        """Start requested cycles, one of a task at a time, while children are left."""
-        while len(self.children) < self.settings.training_workers:
+        """Start requested cycles, one of a task at a time, while fewer run than may."""
+        while len(self.running_jobs) < self.settings.training_workers:
             scheduled = [task_id for task_id, one in self._tasks.schemas.items() if one.task.schedule == "window"]
-            busy = [child.cycle.task_id for child in self.children if child.cycle is not None]
+            busy = [running.cycle.task_id for running in self.running_jobs if running.cycle is not None]
             with self.engine.begin() as connection:
                 cycle = claim_cycle(
                     connection, uuid4().hex, now, self._lease_time, newest_first=scheduled, except_tasks=busy
@@ -271,9 +272,9 @@ class Trainer:
             # The process sweeps before it begins, so that no other sweep is needed.
             sweeps_all = self._must_sweep and self._has_registry()
             self._must_sweep = self._must_sweep and not sweeps_all
-            child = self._workers.start(RunCycle(cycle, schema.task.name, sweeps_all))
-            child.renew_at = time.monotonic() + self.settings.lease_seconds / 3
-            self.children.append(child)
+            running = self._workers.start(RunCycle(cycle, schema.task.name, sweeps_all))
+            running.renew_at = time.monotonic() + self.settings.lease_seconds / 3
+            self.running_jobs.append(running)
 
     def _find_schema(self, task_id: int) -> Schema | None:
         """A task, even if it was defined since this tick has read the tasks."""
@@ -282,12 +283,12 @@ class Trainer:
                 self._touched |= set(self._tasks.read(connection))
         return self._tasks.schemas.get(task_id)
 
-    def _must_stop(self, child: Child) -> bool:
+    def _must_stop(self, running: RunningJob) -> bool:
         """Whether a process must end: its task is deleted, or it fits rivals of a task that is not retrained now."""
-        if child.cycle is not None:
-            return child.cycle.task_id not in self._tasks.schemas
-        if isinstance(child.job, FillRivals):
-            schema = self._tasks.schemas.get(child.job.task_id)
+        if running.cycle is not None:
+            return running.cycle.task_id not in self._tasks.schemas
+        if isinstance(running.job, FillRivals):
+            schema = self._tasks.schemas.get(running.job.task_id)
             return schema is None or schema.lifecycle != "active" or self._must_preempt()
         return False
 
@@ -311,7 +312,7 @@ class Trainer:
         """Start a sweep if one is due. A requested cycle comes first."""
         if self._may_sweep():
             self._sweep_at = time.monotonic() + _SWEEP_PAUSE_SECONDS
-            self.children.append(self._workers.start(Sweep()))
+            self.running_jobs.append(self._workers.start(Sweep()))
 
     def _has_cycle(self, condition: ColumnElement[bool]) -> bool:
         with self.engine.connect() as connection:

@@ -8,7 +8,8 @@ import time
 from collections.abc import Callable
 
 from trainer.scheduling.jobs import FillRivals, Job
-from trainer.scheduling.worker_process import GRACE_SECONDS, Child, Worker, end_worker, start
+from trainer.scheduling.running_job import RunningJob, start
+from trainer.scheduling.worker_process import GRACE_SECONDS, WorkerProcess, end_worker
 from trainer.settings import TrainerSettings
 
 # How long a process without a job keeps its memory.
@@ -21,9 +22,9 @@ class Workers:
     def __init__(self, settings: TrainerSettings, wake: Callable[[], None]) -> None:
         self._settings = settings
         self._wake = wake
-        self._idle: list[Worker] = []
+        self._idle: list[WorkerProcess] = []
 
-    def start(self, job: Job) -> Child:
+    def start(self, job: Job) -> RunningJob:
         """Start a job, in a warm process if there is one. Rivals get a polite process of their own, and the memory."""
         if isinstance(job, FillRivals):
             self.close()
@@ -31,7 +32,7 @@ class Workers:
             self._idle.pop().close()
         return start(self._settings, job, self._idle.pop() if self._idle else None, self._wake)
 
-    def take_back(self, worker: Worker) -> None:
+    def take_back(self, worker: WorkerProcess) -> None:
         """Keep the process of a job that has ended, if it waits for another one."""
         if worker.is_idle:
             self._idle.append(worker)

@@ -59,7 +59,7 @@ def has_missing_cells(engine: Engine, schema: Schema) -> bool:
 
 
 def is_filling(trainer: Trainer) -> bool:
-    return trainer.child is not None and isinstance(trainer.child.job, FillRivals)
+    return trainer.running_job is not None and isinstance(trainer.running_job.job, FillRivals)
 
 
 def test_after_a_cycle_its_rivals_are_fitted(engine: Engine, make_trainer: MakeTrainer) -> None:
@@ -69,13 +69,13 @@ def test_after_a_cycle_its_rivals_are_fitted(engine: Engine, make_trainer: MakeT
     tick_until(
         [trainer], lambda: {*RIVALS, "gi", "naive"} == methods(engine, schema) and not has_missing_cells(engine, schema)
     )
-    tick_until([trainer], lambda: trainer.child is None)
+    tick_until([trainer], lambda: trainer.running_job is None)
     (cycle,) = cycles_of(engine, schema)
     assert cycle.state == "released"
     assert cycle.ended_at is not None
     trainer._idle._next_check = 0.0
     trainer.tick(now())
-    assert trainer.child is None
+    assert trainer.running_job is None
 
 
 def test_what_a_killed_process_has_fitted_is_not_fitted_again(engine: Engine, make_trainer: MakeTrainer) -> None:
@@ -83,9 +83,9 @@ def test_what_a_killed_process_has_fitted_is_not_fitted_again(engine: Engine, ma
     ask(engine, schema, cutoff_after(8))
     trainer = make_trainer()
     tick_until([trainer], lambda: is_filling(trainer) and "baseline" in methods(engine, schema))
-    assert trainer.child is not None
-    os.kill(trainer.child.process.pid, signal.SIGKILL)
-    trainer.child.process.wait()
+    assert trainer.running_job is not None
+    os.kill(trainer.running_job.process.pid, signal.SIGKILL)
+    trainer.running_job.process.wait()
     candidates = trainer.settings.home / "candidates"
     files = {file for file in candidates.glob("*/*/[0-9]*/*") if file.parent.name.isdecimal()}
     stamps = {file: file.stat().st_mtime_ns for file in files}
@@ -104,8 +104,8 @@ def test_a_requested_cycle_ends_rivals_at_once(engine: Engine, make_trainer: Mak
     other = define(engine, drifting_task(), 0)
     trainer = make_trainer()
     tick_until([trainer], lambda: is_filling(trainer))
-    assert trainer.child is not None
-    child = trainer.child
+    assert trainer.running_job is not None
+    child = trainer.running_job
     time.sleep(3)
     ask(engine, other, cutoff_after(1))
     began = time.monotonic()
@@ -124,18 +124,18 @@ def test_rivals_are_polite_and_end_at_the_time_limit(engine: Engine, make_traine
     schema = with_our_cells(engine, ["baseline"])
     trainer = make_trainer(cycle_limit_seconds=12, max_attempts=1)
     tick_until([trainer], lambda: is_filling(trainer))
-    assert trainer.child is not None
-    pid = trainer.child.process.pid
+    assert trainer.running_job is not None
+    pid = trainer.running_job.process.pid
     with endless_reads(engine), capture_logs() as lines:
         tick_until(
             [trainer], lambda: os.getpriority(os.PRIO_PROCESS, pid) == min(19, os.getpriority(os.PRIO_PROCESS, 0) + 10)
         )
-        tick_until([trainer], lambda: trainer.child is None)
+        tick_until([trainer], lambda: trainer.running_job is None)
         trainer.tick(now())
     assert [line["reason"] for line in lines if line["event"] == "rivals.ended"] == [
         "The time limit of 12 s was reached."
     ]
-    assert trainer.child is None
+    assert trainer.running_job is None
     assert cycles_of(engine, schema) == []
 
 

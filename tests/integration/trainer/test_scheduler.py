@@ -46,7 +46,7 @@ from tests.integration.trainer_ticks import (
     tick_until,
     trainers,
 )
-from trainer.scheduling import worker_process as supervisor
+from trainer.scheduling import running_job
 from trainer.scheduling.deletions import Deletions
 from trainer.scheduling.jobs import RunCycle
 from trainer.scheduling.liveness import heartbeat_file, is_alive
@@ -115,7 +115,7 @@ def test_paused_and_archived_tasks_are_asked_for_nothing_and_go_on_with_the_newe
     assert [cycle.cutoff for cycle in cycles_of(engine, schema)] == [cutoff_after(7)]
     move("pause")
     trainer._claim(now())
-    assert trainer.child is None
+    assert trainer.running_job is None
 
 
 def test_the_cycle_of_a_deleted_task_is_stopped_and_the_task_removed(engine: Engine, make_trainer: MakeTrainer) -> None:
@@ -128,7 +128,7 @@ def test_the_cycle_of_a_deleted_task_is_stopped_and_the_task_removed(engine: Eng
         begin_deletion(connection, schema.task.name, actor="Ada", reason="", now=now())
     with capture_logs() as lines:
         trainer.tick(now())
-    assert trainer.child is None
+    assert trainer.running_job is None
     ended = [(line["log_level"], line["reason"]) for line in lines if line["event"] == "child.ended"]
     assert ended == [("info", DELETED.reason)]
     deletions = Deletions(engine, trainer.settings, threading.Event())
@@ -149,7 +149,9 @@ def test_two_trainers_release_one_version(engine: Engine, make_trainer: MakeTrai
     ask(engine, schema, cutoff_after(10))
     trainers = [make_trainer(), make_trainer()]
     with capture_logs() as lines:
-        tick_until(trainers, lambda: has_ended(engine, schema) and all(trainer.child is None for trainer in trainers))
+        tick_until(
+            trainers, lambda: has_ended(engine, schema) and all(trainer.running_job is None for trainer in trainers)
+        )
     (cycle,) = cycles_of(engine, schema)
     claimed = [(line["task"], line["cycle_id"]) for line in lines if line["event"] == "cycle.claimed"]
     assert claimed == [(schema.task.name, cycle.cycle_id)]
@@ -205,8 +207,8 @@ def test_a_cycle_whose_store_goes_away_before_it_begins_is_tried_again(tmp_path:
     cycle = Cycle(
         1, 1, to_micros(START), 1, "running", "claim", "mine", None, None, None, None, None, now(), now(), None
     )
-    child = supervisor.start(settings_for(tmp_path, dead, "http://127.0.0.1:1"), RunCycle(cycle, "flights"))
-    assert supervisor.reap(child) == SILENT
+    child = running_job.start(settings_for(tmp_path, dead, "http://127.0.0.1:1"), RunCycle(cycle, "flights"))
+    assert running_job.reap(child) == SILENT
 
 
 def test_it_is_alive_while_its_heart_beats(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from tests.integration.statements import counting_statements
 from tests.integration.watched_registry import overheard
 from trainer.scheduling import worker
 from trainer.scheduling.jobs import RunCycle
-from trainer.scheduling.worker import Settled
+from trainer.scheduling.orphaned_runs import Settled
 from trainer.tracking import run_buffer
 
 MOST_STATEMENTS = 31

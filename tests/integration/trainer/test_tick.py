@@ -78,7 +78,7 @@ def test_a_quiet_tick_takes_as_many_statements_at_thirty_tasks_as_at_three(
             trainer.tick(START)
         trainer._idle._next_check = 0.0
         counts.append(len(count_tick(engine, trainer, START)))
-    assert trainer.child is None
+    assert trainer.running_job is None
     assert counts[0] == counts[1] <= MOST_STATEMENTS
 
 

@@ -30,10 +30,10 @@ def carry_out(engine: Engine, trainer: Trainer, schema: Schema, num_windows: int
 
 
 def await_end(engine: Engine, trainer: Trainer, schema: Schema) -> int:
-    tick_until([trainer], lambda: trainer.child is not None)
-    assert trainer.child is not None
-    process_id = trainer.child.process.pid
-    tick_until([trainer], lambda: has_ended(engine, schema) and trainer.child is None)
+    tick_until([trainer], lambda: trainer.running_job is not None)
+    assert trainer.running_job is not None
+    process_id = trainer.running_job.process.pid
+    tick_until([trainer], lambda: has_ended(engine, schema) and trainer.running_job is None)
     return process_id
 
 
@@ -77,7 +77,7 @@ def test_a_process_that_is_killed_in_its_second_cycle_costs_that_cycle_only(
         ask(engine, schema, cutoff_after(10))
         tick_until([trainer], lambda: has_step(engine, schema, "read"))
         os.kill(warm, signal.SIGKILL)
-        tick_until([trainer], lambda: has_ended(engine, schema) and trainer.child is None)
+        tick_until([trainer], lambda: has_ended(engine, schema) and trainer.running_job is None)
     assert carry_out(engine, trainer, schema, 11) != warm
     assert [(cycle.state, cycle.reason) for cycle in cycles_of(engine, schema)] == [
         ("released", None),
@@ -115,9 +115,9 @@ def test_cycles_of_two_tasks_are_carried_out_side_by_side_and_those_of_one_after
         ask(engine, busy, cutoff_after(num_windows))
     trainer = make_trainer(training_workers=3)
     trainer.tick(now())
-    assert [child.cycle.task_id for child in trainer.children if child.cycle] == [busy.task_id]
+    assert [one.cycle.task_id for one in trainer.running_jobs if one.cycle] == [busy.task_id]
     ask(engine, other, cutoff_after(10))
     trainer.tick(now())
-    assert [child.cycle.task_id for child in trainer.children if child.cycle] == [busy.task_id, other.task_id]
+    assert [one.cycle.task_id for one in trainer.running_jobs if one.cycle] == [busy.task_id, other.task_id]
     tick_until([trainer], lambda: has_ended(engine, busy) and has_ended(engine, other))
     assert {cycle.state for schema in (busy, other) for cycle in cycles_of(engine, schema)} == {"released"}

@@ -22,9 +22,9 @@ from store.cycles.leases import end_cycle, expire_leases
 from store.cycles.ledger import Cycle
 from tests.integration.drifting_task import claim, cutoff_after, cycles_of, define, drifting_task, now
 from tests.integration.trainer_ticks import MakeTrainer, ask, endless_reads, has_ended, has_step, tick_until, trainers
-from trainer.scheduling import worker_process as supervisor
+from trainer.scheduling import running_job
 from trainer.scheduling.jobs import RunCycle, Sweep
-from trainer.scheduling.worker import end_orphans
+from trainer.scheduling.orphaned_runs import end_orphans
 from trainer.tracking.registry import Registry
 from trainer.tracking.tags import CYCLE_TAG, LEASE_TAG
 
@@ -52,7 +52,7 @@ def test_a_cycle_beyond_its_time_limit_is_killed_and_fails(
     assert (decision.rule, decision.passed, decision.threshold) == ("cycle_limit", False, 12.0)
     assert decision.value is not None
     assert 12 <= decision.value < 20
-    tick_until([trainer], lambda: trainer.child is None and not trainer._must_sweep)
+    tick_until([trainer], lambda: trainer.running_job is None and not trainer._must_sweep)
     client = MlflowClient(mlflow_url, mlflow_url)
     assert cycle.run_id is None or client.get_run(cycle.run_id).info.status == "FAILED"
 
@@ -61,10 +61,10 @@ def test_after_a_child_that_hangs_the_next_cutoff_is_trained(engine: Engine, mak
     schema = define(engine, drifting_task(), 11)
     ask(engine, schema, cutoff_after(10))
     trainer = make_trainer()
-    tick_until([trainer], lambda: trainer.child is not None)
-    assert trainer.child is not None
-    trainer.child.process.send_signal(signal.SIGSTOP)
-    supervisor.shorten_deadline(trainer.child, 1, Failure(FailureCode.LEASE_LOST, "It hung."))
+    tick_until([trainer], lambda: trainer.running_job is not None)
+    assert trainer.running_job is not None
+    trainer.running_job.process.send_signal(signal.SIGSTOP)
+    running_job.shorten_deadline(trainer.running_job, 1, Failure(FailureCode.LEASE_LOST, "It hung."))
     tick_until([trainer], lambda: has_ended(engine, schema))
     ask(engine, schema, cutoff_after(11))
     tick_until([trainer], lambda: has_ended(engine, schema))
@@ -81,13 +81,13 @@ def test_a_child_that_hangs_on_a_lost_lease_is_ended_for_that_reason(engine: Eng
     schema = define(engine, drifting_task(), 10)
     ask(engine, schema, cutoff_after(10))
     trainer = make_trainer(lease_seconds=3)
-    tick_until([trainer], lambda: trainer.child is not None)
-    assert trainer.child is not None
-    trainer.child.process.send_signal(signal.SIGSTOP)
+    tick_until([trainer], lambda: trainer.running_job is not None)
+    assert trainer.running_job is not None
+    trainer.running_job.process.send_signal(signal.SIGSTOP)
     with engine.begin() as connection:
         expire_leases(connection, now() + timedelta(minutes=1))
     with capture_logs() as lines:
-        tick_until([trainer], lambda: trainer.child is None)
+        tick_until([trainer], lambda: trainer.running_job is None)
     assert [line["reason"] for line in lines if line["event"] == "child.killed"] == [
         "Its lease was lost, and it did not leave within 3 s."
     ]
@@ -103,8 +103,8 @@ def test_a_cycle_that_is_due_waits_for_no_sweep_and_takes_its_place(
     trainer = make_trainer() if has_registry else make_trainer(mlflow_url="http://127.0.0.1:9")
     trainer._must_sweep = True
     trainer.tick(now())
-    assert trainer.child is not None
-    assert isinstance(trainer.child.job, RunCycle)
+    assert trainer.running_job is not None
+    assert isinstance(trainer.running_job.job, RunCycle)
     assert trainer._must_sweep is not has_registry
 
 
@@ -118,7 +118,7 @@ def test_a_registry_whose_answer_trickles_in_holds_no_tick_up(engine: Engine, ma
         began = time.monotonic()
         trainer.tick(now())
     assert time.monotonic() - began < 20
-    assert trainer.child is not None
+    assert trainer.running_job is not None
     assert trainer._must_sweep
 
 
@@ -138,7 +138,7 @@ def test_there_is_nothing_to_sweep_before_a_cycle_has_ended(engine: Engine, make
     trainer = make_trainer()
     trainer._must_sweep = True
     trainer.tick(now())
-    assert trainer.child is None
+    assert trainer.running_job is None
     assert not trainer._must_sweep
 
 
@@ -154,12 +154,12 @@ def test_no_sweep_comes_before_the_next_attempt_at_a_cycle_that_lost_its_trainer
     trainer._must_sweep = True
     for minutes in (0, 10):  # while its lease lasts, and when it has just run out
         trainer.tick(now() + timedelta(minutes=minutes))
-        assert trainer.child is None
+        assert trainer.running_job is None
         assert trainer._must_sweep
     assert cycles_of(engine, schema)[0].reason == LEASE_EXPIRED.reason
     trainer.tick(now() + timedelta(minutes=20))
-    assert trainer.child is not None
-    assert isinstance(trainer.child.job, RunCycle)
+    assert trainer.running_job is not None
+    assert isinstance(trainer.running_job.job, RunCycle)
 
 
 def test_a_sweep_that_hangs_is_ended_for_its_own_limit(engine: Engine, make_trainer: MakeTrainer) -> None:
@@ -169,12 +169,12 @@ def test_a_sweep_that_hangs_is_ended_for_its_own_limit(engine: Engine, make_trai
     trainer = make_trainer()
     trainer._must_sweep = True
     trainer.tick(now())
-    assert trainer.child is not None
-    assert isinstance(trainer.child.job, Sweep)
-    trainer.child.process.send_signal(signal.SIGSTOP)
-    trainer.child.deadline = 0
+    assert trainer.running_job is not None
+    assert isinstance(trainer.running_job.job, Sweep)
+    trainer.running_job.process.send_signal(signal.SIGSTOP)
+    trainer.running_job.deadline = 0
     with capture_logs() as lines:
-        tick_until([trainer], lambda: trainer.child is None)
+        tick_until([trainer], lambda: trainer.running_job is None)
     assert [line["reason"] for line in lines if line["event"] == "child.killed"] == [
         "The time limit of 120 s was reached."
     ]
@@ -185,8 +185,8 @@ def test_a_child_that_dies_fails_its_cycle_with_the_signal(engine: Engine, make_
     ask(engine, schema, cutoff_after(10))
     trainer = make_trainer()
     tick_until([trainer], lambda: has_step(engine, schema, "score"))
-    assert trainer.child is not None
-    os.kill(trainer.child.process.pid, signal.SIGKILL)
+    assert trainer.running_job is not None
+    os.kill(trainer.running_job.process.pid, signal.SIGKILL)
     tick_until([trainer], lambda: has_ended(engine, schema))
     assert cycles_of(engine, schema)[0].reason == KILLED.reason
 
