@@ -104,7 +104,7 @@ class OutsideHorizon(InvalidInput):
         bounds: tuple[str, str],
         gaps: Sequence[tuple[int, int]] = (),
     ) -> None:
-        """All moments in microseconds; each gap from a moment on and until another. `bounds` are the ends in words."""
+        """All moments in microseconds; a gap is its begin and its end. `bounds` are both ends of the range in words."""
         self.at, self.valid_from, self.valid_until, self.version = at, valid_from, valid_until, version
         self._task, self._bounds, self._gaps = task, bounds, gaps
         self.gap = self._find_gap(at)

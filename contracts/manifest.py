@@ -80,7 +80,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     naive         the answer of the newest window known at the cutoff, the yardstick that this version must beat: a
                   share for each class, or mean and scale
     label_bounds  a regression's labels beyond these count as these when it is scored; None for classification
-    gaps          times between `trained_from` and the cutoff that no row supports, from a moment on and until another
+    gaps          times without rows between `trained_from` and the cutoff: begin, and end, which is outside
     own_scores    a regression's sorted nonconformity scores on the newest rows of its own fit, or some quantiles of
                   them; empty for classification and if an older Morrow wrote it
     batch_size    rows of a minibatch of its fit; None if an older Morrow wrote it: then the task's training holds it

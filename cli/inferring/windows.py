@@ -1,6 +1,6 @@
 """The moments of a file without those of a wrong year, and a window that usually holds enough rows.
 
-Long gaps count for no window: a group of a wrong year that is too large to be left out stretches no window.
+Long gaps are not counted as windows, so a large group of a wrong year does not stretch the window.
 """
 
 from collections import Counter

@@ -42,7 +42,10 @@ def most_far_off(count: int) -> int:
 def count_far_off_ends(
     oldest: NDArray[np.int64], newest: NDArray[np.int64], window: int, most_newest: int
 ) -> tuple[int, int]:
-    """The same from both ends alone: one moment more than can be far off, ascending."""
+    """How many moments are far off at either end, found from the ends alone.
+
+    `oldest` and `newest` ascend, and have one moment more than can be far off.
+    """
     if len(oldest) < 2:
         return 0, 0
     least = max(FAR_WINDOWS * window, int(newest[0] - oldest[-1]) // 2)
