@@ -139,7 +139,7 @@ class MomentReader:
         raise ValueError(_why_no_date(text))
 
     def _read_swappable(self, found: re.Match[str], text: str) -> date:
-        first, second, year = found[1], found[3], _century(found[4], text)
+        first, second, year = found[1], found[3], _century(found[4], text, self._day_first)
         day_first = True if found[2] == "." else self._day_first
         if day_first is None:
             raise ValueError(f"{text!r} may name the day or the month first: say --dayfirst or --monthfirst")
@@ -316,9 +316,9 @@ def _month(name: str, text: str) -> int:
     return found
 
 
-def _century(year: str, text: str) -> str:
+def _century(year: str, text: str, day_first: bool | None = None) -> str:
     if len(year) == 2:
-        known = spell_form(text)
+        known = spell_form(text, day_first)
         forms = [known] if known else [form for first in (True, False) if (form := spell_form(text, first))]
         such_as = " or ".join(map(repr, forms or ["%d.%m.%y", "%m/%d/%y"]))
         raise ValueError(f"{text!r} has a year of two digits: give its form, such as --at-format {such_as}")

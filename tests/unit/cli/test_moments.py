@@ -154,7 +154,9 @@ def test_a_year_of_two_digits_is_told_its_form_with_the_time_of_day() -> None:
     with pytest.raises(ValueError, match=r"such as --at-format '%m/%d/%y %I:%M %p'$"):
         MomentReader("UTC")("12/31/24 2:05 PM")
     with pytest.raises(ValueError, match=r"such as --at-format '%d/%m/%y %H:%M' or '%m/%d/%y %H:%M'$"):
-        MomentReader("UTC", day_first=True)("01/02/24 14:05")
+        MomentReader("UTC")("01/02/24 14:05")
+    with pytest.raises(ValueError, match=r"such as --at-format '%m/%d/%y %H:%M'$"):
+        MomentReader("UTC", day_first=False)("01/02/24 14:05")
 
 
 @pytest.mark.parametrize(
