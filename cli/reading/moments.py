@@ -52,6 +52,7 @@ _TIME = re.compile(
 _TIGHT_TIME = re.compile(r"(\d\d)(\d\d)(\d\d)?(?:[.,](\d+))?(?![\d:])", re.ASCII)
 _GAP = re.compile(r"[Tt]|,? +(?:at +)?|_")
 _OFFSET = re.compile(r"(?:UTC|GMT)?([+-])(\d{1,2})(?::?(\d\d)(?::?(\d\d))?)?", re.ASCII)
+_HOURS = re.compile(r"(?:UTC|GMT)?([+-])(\d{1,2})(?::?00)?", re.ASCII)
 _MINUS = "\N{MINUS SIGN}"
 _UTC = re.compile(r"Z|UTC|GMT|UT|Etc/UTC|Universal|Zulu", re.IGNORECASE)
 # As Go writes it: the offset, its abbreviation or the offset again, and perhaps a reading of another clock.
@@ -191,11 +192,21 @@ def find_zone(name: str, text: str | None = None) -> ZoneInfo:
     except (ZoneInfoNotFoundError, ValueError, OSError):
         if text is not None:
             raise ValueError(f"{text!r} names the zone {name}, which is unknown") from None
-        city = name.strip().replace(" ", "_").casefold()
-        same = sorted(zone for zone in available_timezones() if zone.casefold().rpartition("/")[2] == city)
-        remedy = f": write {same[0]}" if same else "; usual ones are UTC, Europe/Berlin and America/New_York"
+        meant = _find_meant(name.strip())
+        remedy = f": write {meant}" if meant else "; usual ones are UTC, Europe/Berlin and America/New_York"
         reason = f"{name!r} is no time zone that this machine knows{remedy}"
         raise InvalidInput([Fault("--timezone", reason)]) from None
+
+
+def _find_meant(name: str) -> str | None:
+    """The zone of a city, of a name in other letters, or of whole hours from UTC, whose sign those zones turn round."""
+    if (found := _HOURS.fullmatch(name)) is not None and (hours := int(found[2])) <= (12 if found[1] == "-" else 14):
+        return f"Etc/GMT{'+' if found[1] == '-' else '-'}{hours}" if hours else "UTC"
+    wanted = name.replace(" ", "_").casefold()
+    zones = sorted(available_timezones())
+    return next((zone for zone in zones if zone.casefold() == wanted), None) or next(
+        (zone for zone in zones if zone.casefold().rpartition("/")[2] == wanted), None
+    )
 
 
 def spell_form(text: str, day_first: bool | None = None) -> str | None:

@@ -1,5 +1,7 @@
 """Moments in the spellings of many tools: one meaning is taken, and two are refused with the part that is wrong."""
 
+import re
+
 import pytest
 
 from cli.reading.moments import MomentReader, find_order, spell_form
@@ -113,6 +115,26 @@ def test_the_order_of_day_and_month_is_found_if_a_date_shows_it() -> None:
     assert find_order(["01/02/2026", "12/31/2026"]) is False
     assert find_order(["01/02/2026"]) is None
     assert find_order(["13/01/2026", "01/13/2026"]) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "zone"),
+    [
+        ("europe/berlin", "Europe/Berlin"),
+        ("America/new york", "America/New_York"),
+        ("+01:00", "Etc/GMT-1"),
+        ("UTC-5", "Etc/GMT+5"),
+        ("+0000", "UTC"),
+    ],
+)
+def test_a_zone_in_other_letters_or_as_an_offset_is_told_its_name(name: str, zone: str) -> None:
+    with pytest.raises(InvalidInput, match=f"is no time zone that this machine knows: write {re.escape(zone)}$"):
+        MomentReader(name)
+    assert MomentReader(zone)("2026-01-31 12:00").startswith("2026-01-31T")
+
+
+def test_hours_from_utc_are_told_the_zone_with_the_same_clock() -> None:
+    assert MomentReader("Etc/GMT-1")("2026-07-31 12:00") == "2026-07-31T11:00:00Z"
 
 
 def test_a_format_reads_what_no_rule_can() -> None:
