@@ -20,7 +20,7 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct
 
 from contracts.clock import count_windows
-from contracts.quality.skill import FEW_WINDOWS, POOR, Skill, describe_pending
+from contracts.quality.skill import FEW_WINDOWS, POOR, ComparedError, Skill, describe_pending
 
 Word = Literal["good", "fair", "poor", "too early to say"]
 
@@ -81,12 +81,18 @@ def _judge(skill: Skill | None, num_followed: int, num_above: int) -> tuple[Word
     because = f"{saved} on {count_windows(skill.num_windows)}"
     better = skill.better if skill.better is not None and skill.better.num_windows >= _FEWEST else None
     doubts = [
-        f"{better.method} has a smaller error on the same {count_windows(better.num_windows)}" if better else None,
+        _say_better(better) if better else None,
         above if num_above > max(1.0, _MAX_ABOVE * num_followed) else None,
         f"{because}, and a good model saves at least {GOOD:.0f} %" if percent < GOOD else None,
     ]
     doubt = next(filter(None, doubts), None)
     return "good" if doubt is None else "fair", doubt or because
+
+
+def _say_better(rival: ComparedError) -> str:
+    """By how much a rival is better, in the percent of its skill; no percent if the rival has no error."""
+    percent = "" if rival.skill is None else f"{round(-rival.skill)} % "
+    return f"its error is {percent}larger than {rival.method}'s on the same {count_windows(rival.num_windows)}"
 
 
 def _say_saved(skill: float | None) -> str:

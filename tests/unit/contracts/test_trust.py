@@ -55,6 +55,15 @@ def test_a_rival_that_is_better_on_three_windows_leaves_room(error: float, windo
 
 
 @pytest.mark.parametrize(
+    ("error", "larger"),
+    [(0.625, "60 % larger"), (0.98, "2 % larger"), (0.0, "larger")],
+)
+def test_a_better_rival_is_named_with_how_much_better_it_is(error: float, larger: str) -> None:
+    reason = judge_trust(skill(50, 20, (error, 4))).reason
+    assert reason == f"its error is {larger} than gbdt's on the same 4 windows"
+
+
+@pytest.mark.parametrize(
     ("num_above", "num_followed", "verdict"),
     [(0, 3, "good"), (1, 1, "good"), (1, 2, "good"), (2, 2, "fair"), (2, 3, "poor"), (2, 10, "good"), (3, 10, "fair")],
 )
