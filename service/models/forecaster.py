@@ -353,7 +353,9 @@ class LoadedForecaster(Forecaster):
             likeliest: NDArray[np.intp] = shares.argmax(axis=1)
             return likeliest
 
-        flip = find_class_change(classes_at, classes.index(str(answer.prediction)), at, self.valid_until)
+        # Nothing is answered in a gap, so a change beyond its beginning is not the first that a request can meet.
+        until = min([self.valid_until, *(begin - 1 for begin, _ in self._gaps if begin > at)])
+        flip = find_class_change(classes_at, classes.index(str(answer.prediction)), at, until)
         return msgspec.structs.replace(
             answer,
             rate=dict(zip(classes, rates, strict=True)),

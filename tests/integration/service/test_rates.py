@@ -84,6 +84,17 @@ async def test_flips_at_is_the_first_second_at_which_another_class_is_predicted(
             assert (answer["prediction"], before, after) == ("late", "late", "on_time")
 
 
+async def test_a_flip_in_a_gap_in_which_nothing_is_answered_is_not_promised(tmp_path: Path) -> None:
+    change = CUTOFF + WEEK
+    async with placed(tmp_path / "around", gaps=[(change - 60 * SECOND, change + 60 * SECOND)]) as client:
+        assert (await ask(client, change, rate="true")).status_code == 422
+        assert (await ask(client, CUTOFF, rate="true")).json()["flips_at"] is None
+    async with placed(tmp_path / "behind", gaps=[(change + 60 * SECOND, change + 120 * SECOND)]) as client:
+        assert (await ask(client, CUTOFF, rate="true")).json()["flips_at"] is not None
+    async with placed(tmp_path / "before", gaps=[(CUTOFF - 120 * SECOND, CUTOFF - 60 * SECOND)]) as client:
+        assert (await ask(client, CUTOFF, rate="true")).json()["flips_at"] is not None
+
+
 async def test_a_prediction_that_does_not_flip_before_the_version_ends_says_null(tmp_path: Path) -> None:
     async with placed(tmp_path / "open") as client:
         for at in (CUTOFF + WEEK + SECOND * 10, VALID_UNTIL, VALID_UNTIL - 1):
