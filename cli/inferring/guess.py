@@ -18,7 +18,7 @@ from cli.reading.numbers import NumberStyle
 from cli.reading.options import Options
 from contracts.durations import parse_duration
 from contracts.errors import Fault, InvalidInput
-from contracts.spec_values import MAX_TEXT, PRINTABLE, find_near
+from contracts.spec_values import MAX_TEXT, PRINTABLE, find_near, list_names
 from contracts.task import MAX_FEATURES, Kind
 from contracts.truth import unify_truth
 
@@ -45,6 +45,7 @@ _HOURS = ("hr", "hour", "h", "stunde", "time", "hour_of_day")
 _ROW_NUMBER = re.compile(r"(^|_)(index|idx|id|row|rows|row_?num\w*|nr|no|number|line|instant|key)$")
 _IDS = re.compile(r"(^|_)(event_id|id|uuid|guid|key|nr)$")
 _MAX_CLASSES = 20
+_MAX_EXPLAINED = 12
 _FEW_NUMBERS = 5
 # Windows behind which a file counts as one of the past.
 _OLD_WINDOWS = 2
@@ -115,7 +116,7 @@ def guess_task(profile: Profile, name: str, *, said: Said, options: Options, now
     names = [column.name for column in profile.columns]
     features, columns = name_features(usable[:MAX_FEATURES], label, names)
     if not features:
-        why = "; ".join(f"{one.name}: {one.why}" for one in roles.rest) or "the file has no other column"
+        why = _explain(roles.rest, ()) or "the file has no other column"
         raise InvalidInput([Fault("--kind", f"no column can be a feature ({why}): name one with --kind COLUMN=KIND")])
     options = map_columns(options, times, label, columns, ids, names=names)
     notes += _find_leaks(profile, label, features, reading)
@@ -278,11 +279,13 @@ def _named(judged: Sequence[Judged], name: str, option: str, hidden: Sequence[Ju
 def _explain(judged: Iterable[Judged], times: Sequence[Judged]) -> str:
     """The columns, each with the reason why it is left out."""
     whys = {one.name: "read as the moments" for one in times}
-    return "; ".join(f"{one.name}: {whys.get(one.name, one.why)}" for one in [*times, *judged])
+    said = [f"{one.name}: {whys.get(one.name, one.why)}" for one in [*times, *judged]]
+    more = [f"and {len(said) - _MAX_EXPLAINED:,} more"] if len(said) > _MAX_EXPLAINED else []
+    return "; ".join([*said[:_MAX_EXPLAINED], *more])
 
 
 def _list(judged: Iterable[Judged]) -> str:
-    return ", ".join(one.name for one in judged)
+    return list_names([one.name for one in judged])
 
 
 def _is_naive(time: Judged, options: Options) -> bool:

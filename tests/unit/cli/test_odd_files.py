@@ -288,3 +288,20 @@ def test_a_closed_standard_input_is_said(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr("sys.stdin", None)
     with pytest.raises(InvalidInput, match="standard input: is closed: name a file"):
         rows_of(Path("-"))
+
+
+@pytest.mark.parametrize(
+    ("content", "what"),
+    [
+        ("at,label,{}\n2026-01-01T00:00:00Z,no,{}\n2026-01-02T00:00:00Z,yes,{}\n", "a feature"),
+        ("{}\n{}\n{}\n", "moments"),
+    ],
+)
+def test_a_refusal_to_infer_names_few_of_many_columns(tmp_path: Path, content: str, what: str) -> None:
+    names, cells = ",".join(f"f{k}" for k in range(600)), ",".join(["x"] * 600)
+    with pytest.raises(InvalidInput) as caught:
+        inferred(write(tmp_path / "a.csv", content.format(names, cells, cells)))
+    assert what in str(caught.value)
+    assert "f1" in str(caught.value)
+    assert " more" in str(caught.value)
+    assert len(str(caught.value)) < 800
